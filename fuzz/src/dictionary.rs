@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::signature;
-use pmi_wire::{pmi2, protocol};
 use pmi_wire::{Body, Maxes, Operation, ProcessMapping, Request, Response, SpawnProgram, Version};
+use pmi_wire::{pmi2, protocol};
 
 /// The dictionary of a target in libFuzzer's format; `None` for those whose inputs are not text.
 pub fn of(target: &str) -> Option<String> {
@@ -198,13 +198,6 @@ fn frames() -> Vec<Vec<u8>> {
         pmi2::Request::JobGetid,
         pmi2::Request::JobConnect { jobid: value("kvs-1") },
         pmi2::Request::JobDisconnect { jobid: value("kvs-1") },
-        pmi2::Request::KvsGetall { jobid: value("kvs-0") },
-        pmi2::Request::KvsPutall { jobid: value("kvs-1"), npair: 1 },
-        pmi2::Request::KvsPutallPair { key: value("k"), value: value("v") },
-        pmi2::Request::Auth { authinfo: value("a"), complete: true },
-        pmi2::Request::SpawnHead { ncmds: 1, preput: Vec::new() },
-        pmi2::Request::SpawnCmd(program.clone()),
-        pmi2::Request::Concat { id: value("1") },
         pmi2::Request::KvsPut { key: value("k"), value: value("v") },
         pmi2::Request::KvsGet { jobid: Some(value("kvs-0")), srcid: Some(-1), key: value("k") },
         pmi2::Request::KvsFence,

@@ -55,18 +55,13 @@ fn request(command: Command, u: &mut Unstructured<'_>) {
         Command::JobGetid => Request::JobGetid,
         Command::JobConnect => Request::JobConnect { jobid: value(u) },
         Command::JobDisconnect => Request::JobDisconnect { jobid: value(u) },
-        Command::KvsGetall => Request::KvsGetall { jobid: value(u) },
-        Command::KvsPutall => Request::KvsPutall { jobid: value(u), npair: number(u) },
-        Command::KvsPutallPair => Request::KvsPutallPair { key: value(u), value: value(u) },
-        Command::AuthResponse => Request::Auth { authinfo: value(u), complete: false },
-        Command::AuthResponseComplete => Request::Auth { authinfo: value(u), complete: true },
-        Command::Concat => Request::Concat { id: value(u) },
-        Command::SpawnCmd => Request::SpawnCmd(Program {
-            command: text(u),
-            maxprocs: u64::from(byte(u)),
-            argv: (0..byte(u) % 3).map(|_| text(u)).collect(),
-            info: (0..byte(u) % 3).map(|_| (text(u), text(u))).collect(),
-        }),
+        Command::AuthResponse
+        | Command::AuthResponseComplete
+        | Command::KvsGetall
+        | Command::KvsPutall
+        | Command::KvsPutallPair
+        | Command::SpawnCmd
+        | Command::Concat => return,
         Command::KvsPut => Request::KvsPut { key: value(u), value: value(u) },
         Command::KvsGet => Request::KvsGet {
             jobid: maybe(u, value),
@@ -85,10 +80,7 @@ fn request(command: Command, u: &mut Unstructured<'_>) {
             let pairs =
                 |u: &mut Unstructured<'_>| (0..byte(u) % 3).map(|_| (text(u), text(u))).collect::<Vec<_>>();
             let preput = pairs(u);
-            if byte(u) & 1 == 1 {
-                let head = Request::SpawnHead { ncmds: 1 + u64::from(byte(u)), preput };
-                return printed(command, &head, u);
-            }
+            let _ = byte(u);
             let programs = (0..=byte(u) % 3).map(|_| Program {
                 command: text(u),
                 maxprocs: u64::from(byte(u)),

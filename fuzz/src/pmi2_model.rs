@@ -1,9 +1,7 @@
 //! What the reference server of PMI-2 must do, thought out a second time from the draft and the choices that the server's
 //! documentation names. Shares no code with the server; holds indices where the server holds bytes.
 
-use std::collections::BTreeMap;
-
-use crate::pmi2_requests::{ATTRIBUTES, KEYS, NAMES, Op, PORTS, SPAWN_MAX, value_of};
+use crate::pmi2_requests::{ATTRIBUTES, DRAFT_ONLY, KEYS, NAMES, Op, PORTS, SPAWN_MAX, value_of};
 
 /// A process: group and rank.
 pub(crate) type Who = (u32, u32);
@@ -41,7 +39,6 @@ enum Waits {
 struct Process {
     phase: Phase,
     waits: Vec<(Option<u8>, Waits)>,
-    connected: Vec<u8>,
 }
 
 /// A value in the keyval space: one of ours, or what the request for the group brought.
@@ -58,8 +55,6 @@ struct Group {
     first: u32,
     spawner: Option<u32>,
     kvs: [Option<Value>; KEYS.len()],
-    /// What its processes have brought of other jobs, by job and key.
-    brought: [[Option<u8>; KEYS.len()]; 4],
     /// By node and key.
     attributes: [[Option<u8>; KEYS.len()]; 4],
     dead: bool,
@@ -99,13 +94,12 @@ impl Model {
     }
 
     fn add(&mut self, size: u32, first: u32, spawner: Option<u32>) {
-        let process = Process { phase: Phase::New, waits: Vec::new(), connected: Vec::new() };
+        let process = Process { phase: Phase::New, waits: Vec::new() };
         self.groups.push(Group {
             processes: vec![process; size as usize],
             first,
             spawner,
             kvs: [None; KEYS.len()],
-            brought: [[None; KEYS.len()]; 4],
             attributes: [[None; KEYS.len()]; 4],
             dead: false,
         });
@@ -139,7 +133,6 @@ impl Model {
         let parts = [
             process.phase as u32,
             process.waits.len().min(3) as u32,
-            process.connected.len().min(2) as u32,
             others.clone().any(|p| p.waits.iter().any(|(_, waits)| *waits == Waits::Fence)).into(),
             others.clone().any(|p| matches!(p.phase, Phase::Left | Phase::Closed)).into(),
             group.dead.into(),
@@ -194,45 +187,10 @@ impl Model {
     }
 
     /// Whether a process may make a request that has this thread now.
-    pub(crate) fn is_welcome(&self, who: Who, thrid: Option<u8>) -> bool {
+    fn is_welcome(&self, who: Who, thrid: Option<u8>) -> bool {
         let process = self.process(who);
         let waits = process.waits.iter().any(|(other, _)| other.is_none() || *other == thrid);
         process.phase == Phase::Joined && !waits
-    }
-
-    /// A message has arrived that is none where it stands.
-    pub(crate) fn refused(&mut self, who: Who) {
-        if !self.is_gone(who) {
-            self.abort(who, 1);
-        }
-    }
-
-    /// The job whose values a process reads, if it may.
-    fn readable(&self, who: Who, job: Option<u8>) -> Option<usize> {
-        let own = who.0 as usize;
-        if job.is_none_or(|job| usize::from(job) == own) {
-            return Some(own);
-        }
-        let other = job.filter(|job| {
-            self.process(who).connected.contains(job)
-                && self.groups.get(usize::from(*job)).is_some_and(|group| !group.dead)
-        });
-        other.map(usize::from)
-    }
-
-    /// What a process reads of a job: what that has itself, else what was brought of it.
-    fn value(&self, who: Who, of: usize, job: Option<u8>, key: usize) -> Option<String> {
-        let brought = || self.groups[who.0 as usize].brought[usize::from(job?)][key].map(value_of);
-        match self.groups[of].kvs[key] {
-            Some(Value::Put(value)) => Some(value_of(value)),
-            Some(Value::Preput) => Some("pre".to_owned()),
-            None => brought(),
-        }
-    }
-
-    fn part(&mut self, to: Who, thrid: Option<u8>, name: &str, fields: &str) {
-        let text = format!("cmd={name}-response;{}{fields}", told(thrid));
-        self.due.push(Expected::Send { to, ok: true, line: false, text });
     }
 
     /// A request has arrived.
@@ -290,25 +248,7 @@ impl Model {
                 self.fail_fence(who.0);
             }
             Op::JobGetid => self.answer(who, thrid, "job-getid", &format!("jobid=kvs-{group};")),
-            Op::Connect(job) => {
-                if self.groups.get(usize::from(job)).is_some_and(|group| !group.dead) {
-                    let connected = &mut self.process_mut(who).connected;
-                    connected.retain(|id| *id != job);
-                    connected.push(job);
-                    self.answer(who, thrid, "job-connect", "kvscopy=no;");
-                } else {
-                    self.refuse(who, thrid, "job-connect", 1);
-                }
-            }
-            Op::Disconnect(job) => {
-                let connected = &mut self.process_mut(who).connected;
-                let before = connected.len();
-                connected.retain(|id| *id != job);
-                match connected.len() < before {
-                    true => self.answer(who, thrid, "job-disconnect", ""),
-                    false => self.refuse(who, thrid, "job-disconnect", 1),
-                }
-            }
+            Op::DraftOnly { command, .. } => self.refuse(who, thrid, DRAFT_ONLY[usize::from(command)], 1),
             Op::Put { key, value } => {
                 let slot = &mut self.groups[group].kvs[usize::from(key)];
                 if fits(key, value) && slot.is_none() {
@@ -319,36 +259,14 @@ impl Model {
                 }
             }
             Op::Get { key, job } => {
-                let Some(of) = self.readable(who, job) else { return self.refuse(who, thrid, "kvs-get", 1) };
-                let value = self.value(who, of, job, usize::from(key));
+                if job.is_some_and(|job| usize::from(job) != group) {
+                    return self.refuse(who, thrid, "kvs-get", 1);
+                }
+                let value = self.groups[group].kvs[usize::from(key)].map(|value| match value {
+                    Value::Put(value) => value_of(value),
+                    Value::Preput => "pre".to_owned(),
+                });
                 self.found(who, thrid, "kvs-get", value);
-            }
-            Op::Getall(job) => {
-                let Some(of) = self.readable(who, Some(job)) else {
-                    return self.refuse(who, thrid, "kvs-getall", 1);
-                };
-                let value = |key| Some((KEYS[key], self.value(who, of, Some(job), key)?));
-                let mut pairs: BTreeMap<_, _> = (0..KEYS.len()).filter_map(value).collect();
-                // It stands there as it does in PMI-1.
-                pairs.insert(ATTRIBUTES[0], self.mapping(of as u32));
-                self.part(who, thrid, "kvs-getall-paircount", &format!("npair={};", pairs.len()));
-                for (key, value) in pairs {
-                    let pair = format!("key={};val={};", doubled(key), doubled(&value));
-                    self.part(who, thrid, "kvs-getall-pair", &pair);
-                }
-                self.answer(who, thrid, "kvs-getall", "");
-            }
-            Op::Putall { job, .. } => {
-                let pairs = op.pairs();
-                // A job needs no help with its own values.
-                let other = self.readable(who, Some(job)).is_some_and(|of| of != group);
-                if !other || !pairs.iter().all(|(key, value)| fits(*key, *value)) {
-                    return self.refuse(who, thrid, "kvs-putall", 1);
-                }
-                for (key, value) in pairs {
-                    self.groups[group].brought[usize::from(job)][usize::from(key)] = Some(value);
-                }
-                self.answer(who, thrid, "kvs-putall", "");
             }
             Op::Fence => {
                 self.process_mut(who).waits.push((thrid, Waits::Fence));

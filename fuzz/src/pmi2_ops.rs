@@ -1,8 +1,8 @@
 //! The reference server of PMI-2 under operations of one to four ranks, and of those that they spawn, against
 //! [`crate::pmi2_model`].
 //!
-//! Input: a byte for the number of ranks and nodes, then four bytes for each step: who and whether it comes in several messages, what,
-//! its arguments, its thread and how it is written.
+//! Input: a byte for the number of ranks and nodes, then four bytes for each step: who, what, its arguments, its thread and where it is
+//! cut.
 
 use arbitrary::Unstructured;
 use pmi_reference::{Action, Config, GroupSpec, Server};
@@ -15,8 +15,6 @@ use crate::{counters, input, planted};
 /// Most process groups that steps are made for.
 const GROUPS: u32 = 3;
 const OPS: u32 = 1 << 29;
-/// The thread that asks for something between two messages of another's command.
-const BETWEEN: u8 = 9;
 
 /// Every action of the server is the one that the model has due, and none is missing.
 pub fn run(data: &[u8]) {
@@ -32,7 +30,7 @@ pub fn run(data: &[u8]) {
     if head & 0x80 == 0 {
         for rank in 0..size {
             for op in [Op::Offer, Op::Fullinit] {
-                send(&mut server, &mut model, (0, rank), op, None, How::default());
+                send(&mut server, &mut model, (0, rank), op, None, 0);
                 compare(&mut server, &mut model);
             }
         }
@@ -41,7 +39,6 @@ pub fn run(data: &[u8]) {
         u.bytes(4).map(|bytes| <&[u8; 4]>::try_from(bytes).expect("so many"))
     {
         let group = u32::from(who >> 4) % model.groups().min(GROUPS);
-        let several = who & 8 == 8;
         let who = (group, u32::from(who & 7) % model.size(group));
         let state = model.state(who);
         match what >> 5 {
@@ -59,8 +56,7 @@ pub fn run(data: &[u8]) {
             _ => {
                 let thrid = (how & 4 == 4).then_some(how & 3);
                 let op = if model.is_new(who) { Op::Offer } else { Op::of(what, detail) };
-                let how = How { several, between: how & 0x80 == 0x80, cut: how >> 3 & 15 };
-                send(&mut server, &mut model, who, op, thrid, how);
+                send(&mut server, &mut model, who, op, thrid, how >> 3 & 15);
             }
         }
         let outcome = match model.due.last() {
@@ -75,54 +71,17 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// How a request is written.
-#[derive(Debug, Clone, Copy, Default)]
-struct How {
-    /// In several messages, where it may come so.
-    several: bool,
-    /// Another thread asks for something behind the first of them.
-    between: bool,
-    /// Where the last of them is cut in two pieces.
-    cut: u8,
-}
-
-/// A process writes a request.
-fn send(server: &mut Server, model: &mut Model, who: Who, op: Op, thrid: Option<u8>, how: How) {
-    let mut messages = op.messages(thrid, how.several);
-    let last = messages.pop().unwrap_or_default();
-    let mut broken = false;
-    if let Some((first, rest)) = messages.split_first() {
-        server.receive(proc(who), first);
-        let is_series = matches!(op, Op::Spawn { .. } | Op::Putall { .. });
-        // What begins a series must be welcome by itself, a piece of a command is looked at when all of it is there.
-        if is_series && !model.is_welcome(who, thrid) {
-            broken = true;
-            model.refused(who);
-        }
-        if how.between && !broken {
-            let ask = Op::JobGetid.messages(Some(BETWEEN), false).remove(0);
-            server.receive(proc(who), &ask);
-            // The messages of a spawn follow each other.
-            if matches!(op, Op::Spawn { .. }) {
-                broken = true;
-                model.refused(who);
-            } else {
-                model.request(who, Op::JobGetid, Some(BETWEEN));
-            }
-        }
-        compare(server, model);
-        rest.iter().for_each(|message| server.receive(proc(who), message));
-    }
-    let (first, second) = last.split_at(usize::from(how.cut).min(last.len()));
+/// A process writes a request, cut in two pieces.
+fn send(server: &mut Server, model: &mut Model, who: Who, op: Op, thrid: Option<u8>, cut: u8) {
+    let message = op.message(thrid);
+    let (first, second) = message.split_at(usize::from(cut).min(message.len()));
     server.receive(proc(who), first);
     // That a line is no frame shows in its first bytes.
     if op != Op::Offer && !second.is_empty() {
         assert_eq!(server.next_action(), None, "half a request");
     }
     server.receive(proc(who), second);
-    if !broken {
-        model.request(who, op, thrid);
-    }
+    model.request(who, op, thrid);
 }
 
 /// Holds what the server does against what is due.

@@ -23,6 +23,8 @@ const JUNK: [&str; 8] = [
     "cmd=fullinit;pmirank=x;",
     "cmd=kvs-get;key=a;key=b;",
 ];
+/// Commands that no known server has.
+pub(crate) const DRAFT_ONLY: [&str; 3] = ["kvs-getall", "job-connect", "job-disconnect"];
 /// Most processes of one spawn.
 pub(crate) const SPAWN_MAX: u64 = 4;
 
@@ -36,8 +38,11 @@ pub(crate) enum Op {
     /// Without a code, or with one.
     Abort(Option<u8>),
     JobGetid,
-    Connect(u8),
-    Disconnect(u8),
+    /// One of [`DRAFT_ONLY`], about the job with this number.
+    DraftOnly {
+        command: u8,
+        job: u8,
+    },
     Put {
         key: u8,
         value: u8,
@@ -68,20 +73,8 @@ pub(crate) enum Op {
         second: Option<u8>,
         key: Option<u8>,
     },
-    /// All pairs of a job.
-    Getall(u8),
-    /// Two pairs of a job, or none.
-    Putall {
-        job: u8,
-        pairs: bool,
-        key: u8,
-        value: u8,
-    },
     Junk(u8),
 }
-
-/// Writes tuples.
-type Written<'a> = dyn Fn(&[(&str, String)]) -> String + 'a;
 
 impl Op {
     /// By two bytes of the input.
@@ -94,8 +87,7 @@ impl Op {
             4 => Self::Finalize,
             5 => Self::Abort((low & 1 == 1).then_some(high)),
             6 => Self::JobGetid,
-            7 => Self::Connect(low & 3),
-            8 => Self::Disconnect(low & 3),
+            7 | 8 | 30 => Self::DraftOnly { command: what % 3, job: low & 3 },
             9..=12 => Self::Put { key, value },
             13..=16 => Self::Get { key, job: (detail >= 128).then_some(high & 3) },
             17..=19 => Self::Fence,
@@ -110,73 +102,26 @@ impl Op {
                 second: (low & 4 == 4).then_some(high & 3),
                 key: (detail >= 128).then_some(high % KEYS.len() as u8),
             },
-            30 if detail & 64 == 0 => Self::Getall(low & 3),
-            30 => {
-                Self::Putall { job: low & 3, pairs: detail >= 128, key: high % KEYS.len() as u8, value: low }
-            }
             _ => Self::Junk(low),
         }
     }
 
-    /// Its messages, written here by hand, so that server and model meet the wire and not each other's code; the offer as the line
+    /// Its message, written here by hand, so that server and model meet the wire and not each other's code; the offer as the line
     /// that it is.
-    pub(crate) fn messages(self, thrid: Option<u8>, several: bool) -> Vec<Vec<u8>> {
-        let tie = thrid.map_or(String::new(), |thrid| format!("thrid={thrid};"));
-        let written = |tuples: &[(&str, String)]| -> String {
-            tuples.iter().map(|(key, value)| format!("{key}={};", value.replace(';', ";;"))).collect()
-        };
+    pub(crate) fn message(self, thrid: Option<u8>) -> Vec<u8> {
         let (cmd, tuples) = match self {
-            Self::Offer => return vec![b"cmd=init pmi_version=2 pmi_subversion=0\n".to_vec()],
-            Self::Junk(body) => return vec![framed(JUNK[usize::from(body)].as_bytes())],
-            Self::Putall { .. } => return self.putall(&tie, &written),
-            Self::Spawn { .. } if several => return self.spawn_in_series(&tie, &written),
+            Self::Offer => {
+                return b"cmd=init pmi_version=2 pmi_subversion=0
+"
+                .to_vec();
+            }
+            Self::Junk(body) => return framed(JUNK[usize::from(body)].as_bytes()),
             _ => self.tuples(),
         };
-        // Between two tuples, the command itself among them.
-        let half = tuples.len() / 2;
-        if !several || tuples.is_empty() {
-            return vec![framed(format!("cmd={cmd};{tie}{}", written(&tuples)).as_bytes())];
-        }
-        let first = format!("cmd={cmd};{tie}{}concat=c;", written(&tuples[..half]));
-        let second = format!("cmd=concat;concatid=c;{tie}{}", written(&tuples[half..]));
-        vec![framed(first.as_bytes()), framed(second.as_bytes())]
-    }
-
-    fn putall(self, tie: &str, written: &Written<'_>) -> Vec<Vec<u8>> {
-        let Self::Putall { job, .. } = self else { return Vec::new() };
-        let pairs = self.pairs();
-        let head = [("jobid", format!("kvs-{job}")), ("npair", pairs.len().to_string())];
-        let mut messages = vec![format!("cmd=kvs-putall;{tie}{}", written(&head))];
-        for (key, value) in pairs {
-            let pair = [("key", KEYS[usize::from(key)].to_owned()), ("val", value_of(value))];
-            messages.push(format!("cmd=kvs-putall-pair;{tie}{}", written(&pair)));
-        }
-        messages.iter().map(|body| framed(body.as_bytes())).collect()
-    }
-
-    /// The pairs that a putall brings.
-    pub(crate) fn pairs(self) -> Vec<(u8, u8)> {
-        match self {
-            Self::Putall { pairs: true, key, value, .. } => {
-                vec![(key, value), ((key + 1) % KEYS.len() as u8, (value + 1) % VALUES.len() as u8)]
-            }
-            _ => Vec::new(),
-        }
-    }
-
-    fn spawn_in_series(self, tie: &str, written: &Written<'_>) -> Vec<Vec<u8>> {
-        let Self::Spawn { first, second, key } = self else { return Vec::new() };
-        let programs: Vec<u8> = [Some(first), second].into_iter().flatten().collect();
-        let mut head = vec![("ncmds", programs.len().to_string())];
-        head.push(("preputcount", u8::from(key.is_some()).to_string()));
-        if let Some(key) = key {
-            head.extend([("ppkey0", KEYS[usize::from(key)].to_owned()), ("ppval0", "pre".to_owned())]);
-        }
-        let mut messages = vec![format!("cmd=spawn;{tie}{}", written(&head))];
-        for processes in programs {
-            messages.push(format!("cmd=spawn-cmd;{tie}maxprocs={processes};argc=2;argv0=x;argv1=y;"));
-        }
-        messages.iter().map(|body| framed(body.as_bytes())).collect()
+        let tie = thrid.map_or(String::new(), |thrid| format!("thrid={thrid};"));
+        let tuples: String =
+            tuples.iter().map(|(key, value)| format!("{key}={};", value.replace(';', ";;"))).collect();
+        framed(format!("cmd={cmd};{tie}{tuples}").as_bytes())
     }
 
     /// Its command and what it says besides.
@@ -184,11 +129,7 @@ impl Op {
         let mut tuples: Vec<(&str, String)> = Vec::new();
         let text = |list: &[&str], at: u8| list[usize::from(at)].to_owned();
         let cmd = match self {
-            Self::Offer | Self::Junk(_) | Self::Putall { .. } => "",
-            Self::Getall(job) => {
-                tuples.push(("jobid", format!("kvs-{job}")));
-                "kvs-getall"
-            }
+            Self::Offer | Self::Junk(_) => "",
             Self::Fullinit => {
                 tuples.push(("pmijobid", "job".into()));
                 "fullinit"
@@ -199,9 +140,9 @@ impl Op {
                 "abort"
             }
             Self::JobGetid => "job-getid",
-            Self::Connect(job) | Self::Disconnect(job) => {
+            Self::DraftOnly { command, job } => {
                 tuples.push(("jobid", format!("kvs-{job}")));
-                if matches!(self, Self::Connect(_)) { "job-connect" } else { "job-disconnect" }
+                DRAFT_ONLY[usize::from(command)]
             }
             Self::Put { key, value: at } | Self::PutNode { key, value: at } => {
                 tuples.extend([("key", text(&KEYS, key)), ("value", value_of(at))]);

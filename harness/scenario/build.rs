@@ -14,7 +14,9 @@ fn main() -> Result<(), Box<dyn error::Error>> {
             continue;
         }
         for line in fs::read_to_string(&path)?.lines() {
-            let Some(id) = line.strip_prefix("id = \"").and_then(|rest| rest.strip_suffix('"')) else { continue };
+            let Some(id) = line.strip_prefix("id = \"").and_then(|rest| rest.strip_suffix('"')) else {
+                continue;
+            };
             let name = id.replace(['.', '-'], "_").to_uppercase();
             writeln!(constants, "/// `{id}`.\npub const {name}: &str = \"{id}\";")?;
         }

@@ -106,7 +106,7 @@ fn a_failure_in_memory() {
 #[test]
 fn a_failure_of_processes() {
     let folder = folder(&[("wrong.pmi", WRONG)]);
-    let ran = conform(folder.path(), &["wrong.pmi", "-q"]);
+    let ran = conform(folder.path(), &["wrong.pmi"]);
     assert_eq!(ran.status, 1);
     // Which rank's events come first differs, and that is true: they run side by side.
     let transcript = ran.out.find("  last events").unwrap();
@@ -119,7 +119,7 @@ fn a_failure_of_processes() {
 #[test]
 fn the_command_that_plays_it_again_does() {
     let folder = folder(&[("right.pmi", RIGHT), ("wrong.pmi", WRONG)]);
-    let ran = conform(folder.path(), &["--memory", "-q", "."]);
+    let ran = conform(folder.path(), &["--memory", "."]);
     let again = ran.out.lines().find_map(|line| line.trim().strip_prefix("play it again: ")).unwrap();
     assert_eq!(again, "pmi-conform . --memory --filter '=wrong'");
     let ran = conform(folder.path(), &[".", "--memory", "--filter", "=wrong"]);
@@ -231,8 +231,7 @@ fn deviations() {
     }
 
     // What is drafted can be taken as it is, and covers what was found; somebody has still to say why.
-    let ran =
-        conform(folder.path(), &["--memory", "-q", "--repeat", "2", "--draft-deviations", "draft.toml", "."]);
+    let ran = conform(folder.path(), &["--memory", "--repeat", "2", "--draft-deviations", "draft.toml", "."]);
     assert_eq!(ran.status, 1);
     assert!(ran.out.contains("red in 2 of 2 attempts"), "{}", ran.out);
     assert_eq!(ran.err, "deviations drafted in draft.toml: 1 entry, whose reason is to be written\n");
@@ -299,7 +298,7 @@ fn what_does_not_start_on_two_nodes_is_judged_on_one() {
     let ran = conform(folder.path(), &args);
     assert_eq!(ran.status, 3, "{}", ran.whole());
     assert!(ran.out.contains("1 passed") && ran.out.contains(" 7 could not judge"), "{}", ran.out);
-    assert!(ran.out.contains("could not judge 1 more scenario (-v lists them): not tried"), "{}", ran.out);
+    assert!(ran.out.contains("COULD NOT JUDGE not tried"), "{}", ran.out);
 }
 
 #[test]
@@ -431,8 +430,18 @@ fn reports() {
         assert_eq!((again.status, again.err.as_str()), (0, ""));
         assert_eq!(again.out, read(&format!("run.{format}")), "{format}");
     }
+    // The index of causes begins what is rendered, and ends what was shown while the run went on.
     let again = conform(folder.path(), &["report", "run.ndjson"]);
-    assert_eq!(again.out, ran.out);
+    let index = |text: &str| {
+        let begin = text.find("causes\n").unwrap();
+        let end = begin + text[begin..].find("\n\n").unwrap() + 2;
+        (begin, text[begin..end].to_owned(), [&text[..begin], &text[end..]].concat())
+    };
+    let ((first, rendered, rest), (last, shown, same)) = (index(&again.out), index(&ran.out));
+    assert_eq!((rendered, rest), (shown, same));
+    assert!(
+        first < again.out.find("  FAIL  wrong").unwrap() && last > ran.out.find("  FAIL  wrong").unwrap()
+    );
 
     // One that goes to standard output has it to itself.
     let ran = conform(folder.path(), &["--memory", "--report", "json", "."]);
@@ -623,14 +632,12 @@ fn serve_runs_a_program() {
     assert_eq!(ran.status, 1);
 }
 
-#[rstest]
-#[case("spawn-starts-nothing", "spawn/kvs-separate")]
-#[case("spawn-no-answer", "spawn/kvs-separate")]
-#[case("names-publish-no-answer", "names/own-name")]
-fn what_is_promised_or_not_answered_is_not_lacking(#[case] fault: &str, #[case] scenario: &str) {
-    let server =
-        format!("{} serve --fault {fault} -n {{ranks}} {{agent}}", env!("CARGO_BIN_EXE_pmi-conform"));
-    let ran = here(&["--server", &server, "--timeout", "1", "-f", &format!("={scenario}")]);
+/// The server acknowledges a spawn and starts nothing.
+#[test]
+fn acknowledged_operation_is_supported() {
+    let conform = env!("CARGO_BIN_EXE_pmi-conform");
+    let server = format!("{conform} serve --fault spawn-starts-nothing -n {{ranks}} {{agent}}");
+    let ran = here(&["--server", &server, "--timeout", "1", "-f", "=spawn/kvs-separate"]);
     assert_eq!(ran.status, 1, "{}", ran.whole());
     assert!(!ran.out.contains("not applicable"), "{}", ran.whole());
 }
@@ -681,6 +688,35 @@ fn what_is_red_has_levels() {
 }
 
 #[test]
+fn figures_are_the_same_in_all_reports() {
+    let deviations = "implementation = \"the reference\"\n[[deviation]]\nrequirement = \"rfc13.get.value\"\n\
+                      scenarios = [\"wrong\"]\nreason = \"for this test\"\n";
+    let folder = folder(&[("right.pmi", RIGHT), ("wrong.pmi", WRONG), ("d.toml", deviations)]);
+    let args =
+        ["--memory", "--deviations", "d.toml", "--report", "ndjson=log", "--report", "json=run.json", "."];
+    let ran = conform(folder.path(), &args);
+    assert!(ran.out.contains("1 passed, 0 failed (MUST), 1 known, 0 could not judge"), "{}", ran.whole());
+    let read = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+    let end = |text: &str| read(text)["end"].clone();
+    let played = end(&fs::read_to_string(folder.path().join("run.json")).unwrap());
+    assert_eq!((&played["counts"], &played["deviations"]), (&serde_json::json!({ "pass": 1 }), &1.into()));
+    // Of a log in which scenarios that were played side by side took longer together than the run.
+    let log = fs::read_to_string(folder.path().join("log")).unwrap();
+    let slow = |line: &str| {
+        let mut line = read(line);
+        if line["type"] == "result" {
+            line["time_us"] = 40_000_000.into();
+        }
+        line.to_string() + "\n"
+    };
+    fs::write(folder.path().join("slow"), log.lines().map(slow).collect::<String>()).unwrap();
+    let judged = conform(folder.path(), &["judge", "slow", "--deviations", "d.toml", "--format", "json"]);
+    for figure in ["counts", "deviations", "time_us"] {
+        assert_eq!(end(&judged.out)[figure], played[figure], "{figure}: {}", judged.whole());
+    }
+}
+
+#[test]
 fn what_is_logged_when_the_job_ends_is_logged() {
     let played = |last: &str| {
         let serve = env!("CARGO_BIN_EXE_pmi-conform");
@@ -701,42 +737,23 @@ fn what_is_refused_is_lacking() {
     assert!(ran.out.contains("it lacks names: asked once, it answered"), "{}", ran.whole());
 }
 
-/// What only the draft of PMI-2 has is asked for once. Who does it is judged, who does not is let off unless it is made a duty.
+/// A server that never answers an operation lacks it, and is red once for the silence itself.
 #[rstest]
-#[case("connect-refused", "=pmi2/connect/values", "job-connect", "\"cmd=job-connect-response;rc=1;\"")]
-#[case("getall-no-end", "=pmi2/connect/getall[one]", "kvs-getall", "")]
-#[case("concat-unknown", "=pmi2/concat/fullinit", "concat", "the end of the connection")]
-#[case("auth-not-asked", "=pmi2/auth/let-in", "auth", "\"cmd=fullinit-response;")]
-fn what_only_the_draft_has_is_judged_where_it_is_offered(
+#[case("names-publish-no-answer", "pmi-1.1", "=names/own-name", "=names/answered-when-not-served")]
+#[case("spawn-no-answer", "pmi-1.1", "=spawn/kvs-separate", "=spawn/answered-when-not-served")]
+#[case("pmi2-spawn-no-answer", "pmi-2", "=pmi2/spawn/one", "=pmi2/spawn/answered-when-not-served")]
+fn unanswered_operation_is_lacking_and_red_once(
     #[case] fault: &str,
-    #[case] scenario: &str,
-    #[case] word: &str,
-    #[case] answered: &str,
+    #[case] dialect: &str,
+    #[case] needs: &str,
+    #[case] needs_nothing: &str,
 ) {
     let server =
-        |more: &str| format!("{} serve -n {{ranks}} {more} -- {{agent}}", env!("CARGO_BIN_EXE_pmi-conform"));
-    let judge = |more: &str, has: &[&str]| {
-        let args =
-            ["--server", &server(more), "--dialect", "pmi-2", "--against", "pmi2-draft", "--has", "spawn"];
-        here(&[&args[..], has, &["--filter", scenario]].concat())
-    };
-    let ran = judge("", &[]);
-    assert!(ran.out.contains("1 passed"), "{}", ran.whole());
-    let ran = judge(&format!("--fault {fault}"), &[]);
-    match answered {
-        // It has begun to do it.
-        "" => assert_eq!(ran.status, 1, "{}", ran.whole()),
-        answered => {
-            let told = format!("it does not offer {word}: asked once, it answered {answered}");
-            assert!(
-                ran.out.contains(&told) && ran.out.contains("1 not applicable"),
-                "{told}\n{}",
-                ran.whole()
-            );
-        }
-    }
-    let ran = judge(&format!("--fault {fault}"), &["--has", word]);
+        format!("{} serve --fault {fault} -n {{ranks}} {{agent}}", env!("CARGO_BIN_EXE_pmi-conform"));
+    let ran = here(&["--server", &server, "--dialect", dialect, "-f", needs, "-f", needs_nothing]);
     assert_eq!(ran.status, 1, "{}", ran.whole());
+    assert!(ran.out.contains("asked once, it did not answer"), "{}", ran.whole());
+    assert!(ran.out.contains(" 1 not applicable"), "{}", ran.whole());
 }
 
 /// One line for each event of a scenario, without what differs from run to run.

@@ -83,7 +83,9 @@ fn a_clean_program_passes_everything() {
 
 #[rstest]
 #[case::bytewise("reads-bytewise,writes-bytewise,prints-its-pid")]
-#[case::other_requests("asks-no-limits,aborts-by-request,speaks-any-version")]
+#[case::other_requests("asks-no-limits,aborts-by-request")]
+#[case::lenient("takes-any-byte")]
+#[case::small("needs-small-limits")]
 #[case::speaks_1_2("groups")]
 fn a_lawful_program_passes_as_well(#[case] variation: &str) {
     let filters = one_of_each();
@@ -91,15 +93,80 @@ fn a_lawful_program_passes_as_well(#[case] variation: &str) {
     passes(&judge(&faulty(variation), "20", &filters), 100);
 }
 
-/// To abort is to end; that it loses the exit status is noted.
-#[test]
-fn a_program_that_calls_abort_is_noted_and_no_more() {
+/// To abort is to end, which loses the exit status. RFC 13 does not say what a client does that is answered a version which it did not
+/// offer.
+#[rstest]
+#[case::aborts("aborts-itself", "closed/at-maxes", "de-facto.client.exits")]
+#[case::any_version("speaks-any-version", "garbage/version-too-high", "rfc13.init.highest-mutual")]
+fn unusual_program_is_noted_and_no_more(
+    #[case] variation: &str,
+    #[case] scenario: &str,
+    #[case] cited: &str,
+) {
     let filters = one_of_each();
     let filters: Vec<&str> = filters.iter().map(String::as_str).collect();
-    let found = judge(&faulty("aborts-itself"), "20", &filters);
+    let found = judge(&faulty(variation), "20", &filters);
     assert_eq!(found.ran.status, 0, "{}", found.ran.whole());
-    let (verdict, cited) = &found.scenarios["client/closed/at-maxes"];
-    assert_eq!((&**verdict, &cited[..]), ("note", &["de-facto.client.exits".to_owned()][..]));
+    let (verdict, all) = &found.scenarios[&format!("client/{scenario}")];
+    assert_eq!((&**verdict, &all[..]), ("note", &[cited.to_owned()][..]));
+}
+
+/// A program that never finalizes and ends well all the same is judged as any other.
+#[test]
+fn plain_flaw_is_reported_once_and_hides_nothing() {
+    const FLAW: &str = "rfc13.abnf.c-finalize";
+    let filters = one_of_each();
+    let filters: Vec<&str> = filters.iter().map(String::as_str).collect();
+    let found = judge(&faulty("leaves-without-finalize,counts-on-the-order"), "20", &filters);
+    for (name, (verdict, cited)) in &found.scenarios {
+        let plain = name.starts_with("client/plain/") && verdict != "pass";
+        assert_eq!(cited.iter().any(|id| id == FLAW), plain, "{name}\n{}", found.ran.whole());
+        // A program that never says it is not judged by the answer to it.
+        if !name.contains("finalize") {
+            let applies = CLEAN.scenarios[name].0 != "not_applicable";
+            assert_eq!(verdict != "not_applicable", applies, "{name}\n{}", found.ran.whole());
+        }
+    }
+    let (_, cited) = &found.scenarios["client/lawful/order-reversed"];
+    assert_eq!(cited[..], ["rfc13.parser.order"]);
+}
+
+/// The finding names the answer after which a program fails.
+#[test]
+fn failed_program_is_reported_with_last_answer() {
+    let args = ["-v", "--filter", "=client/lawful/universe-refused"];
+    let found = judge(&faulty("needs-the-universe"), "20", &args);
+    let seen = "exit status 1, after cmd=get_universe_size was answered by \"cmd=universe_size rc=-1\"";
+    assert!(found.ran.out.contains(seen), "{}", found.ran.whole());
+}
+
+/// Its first thread ends long before the process, whose last thread is still at work.
+const LAST_THREAD: &str = r#"
+import ctypes, os, socket, threading, time
+pmi = socket.socket(fileno=int(os.environ["PMI_FD"])).makefile("rw")
+def ask(request):
+    print(request, file=pmi, flush=True)
+    pmi.readline()
+def work():
+    time.sleep(0.3)
+    ask("cmd=barrier_in")
+    ask("cmd=finalize")
+    os._exit(0)
+ask("cmd=init pmi_version=1 pmi_subversion=1")
+if os.environ["PMI_RANK"] == "0":
+    work()
+threading.Thread(target=work).start()
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
+"#;
+
+#[test]
+fn process_without_its_first_thread_is_not_idle() {
+    let folder = TempDir::new().unwrap();
+    let program = folder.path().join("threads.py");
+    std::fs::write(&program, LAST_THREAD).unwrap();
+    let command = format!("python3 {}", program.display());
+    let found = judge(&command, "20", &["--filter", "=client/plain/ends-well"]);
+    assert_eq!(found.ran.status, 0, "{}", found.ran.whole());
 }
 
 #[rstest]
@@ -113,6 +180,8 @@ fn a_program_that_calls_abort_is_noted_and_no_more() {
 #[case("puts-a-control-character", "plain/ends-well", "rfc13.abnf.string")]
 #[case("uses-another-kvs", "plain/ends-well", "rfc13.kvs.name-used")]
 #[case("leaves-without-finalize", "plain/ends-well", "rfc13.abnf.c-finalize")]
+#[case("leaves-without-the-answer-to-finalize", "plain/ends-well", "rfc13.wire.lock-step")]
+#[case("gets-before-the-barrier", "plain/ends-well", "rfc13.put.visible-after-barrier")]
 #[case("speaks-after-finalize", "plain/ends-well", "rfc13.finalize.last")]
 #[case("ends-badly", "plain/ends-well", "iut.ends-well")]
 #[case("last-goes-alone", "plain/joins", "de-facto.client.joins")]
@@ -120,7 +189,7 @@ fn a_program_that_calls_abort_is_noted_and_no_more() {
 #[case("ignores-limits", "limits/minimal", "rfc13.put.length")]
 #[case("ignores-limits", "limits/keys-of-20", "rfc13.get.key-length")]
 #[case("cuts-the-kvsname", "limits/kvsname-longest", "rfc13.kvs.name-used")]
-#[case("limits-in-sixteen-bits", "limits/huge", "rfc13.abnf.uint")]
+#[case("numbers-in-sixteen-bits", "lawful/appnum-large", "rfc13.abnf.uint")]
 #[case("asserts-small-limits", "limits/roomy", "iut.no-crash")]
 #[case("polls-instead-of-the-barrier", "lawful/get-after-barrier-only", "iut.no-hang")]
 // How it reads what is lawful.
@@ -188,6 +257,7 @@ fn a_program_that_calls_abort_is_noted_and_no_more() {
 #[case("takes-junk-for-success", "replies/appnum-wrong[garbage]", "rfc13.error.abort")]
 #[case("takes-any-answer", "replies/universe-wrong[request-back]", "rfc13.error.abort")]
 #[case("passes-over-other-answers", "replies/get-more[twice]", "rfc13.error.abort")]
+#[case("offers-less-than-it-speaks", "replies/init-values[higher]", "rfc13.init.highest")]
 #[case("groups-odd-form", "plain/ends-well", "mpich-1.2.client.group-form")]
 #[case("groups-without-itself", "plain/three-ranks", "mpich-1.2.client.member")]
 #[case("groups-tag-twice", "plain/ends-well", "mpich-1.2.client.tag-once")]
@@ -379,6 +449,11 @@ name = ask("cmd=get_my_kvsname").split("kvsname=")[1]
 if told.split("kvsname=")[1] != name:
     sys.exit(1)
 ask("cmd=barrier_in")
+if how == "halves":
+    # The system holds the second half back until the first is acknowledged, and that may take 40 ms.
+    stream.sendall(b"cmd=get_my_kv")
+    stream.sendall(b"sname\n")
+    lines.readline()
 ask("cmd=finalize")
 # It ends when there is nothing left to manage.
 lines.close()
@@ -388,6 +463,7 @@ sys.exit(process.wait())
 
 #[rstest]
 #[case::good("good", None)]
+#[case::halves("halves", None)]
 #[case::unclear("unclear", Some("singleton.client.answers"))]
 #[case::short("short", Some("singleton.client.arguments"))]
 #[case::twice("twice", Some("singleton.client.once"))]

@@ -5,7 +5,7 @@ mod common;
 use std::path::Path;
 
 use common::conform;
-use pmi_test_programs::FAULTY_PROGRAM;
+use pmi_test_programs::{CASES, FAULTY_PROGRAM};
 use rstest::rstest;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -38,6 +38,20 @@ fn what_works_and_what_lacks_is_told() {
     assert_eq!((state("two nodes"), state("names")), (Some("lacks"), Some("lacks")));
     let profile = told["profile"].as_str().unwrap();
     assert!(profile.contains("lacks = [\"names\"]") && profile.contains("offers = [\"spawn\"]"), "{profile}");
+}
+
+/// Silence in response to a request for an operation is not an offer of it.
+#[test]
+fn unanswered_operation_is_not_offered() {
+    let server = format!("python3 {CASES}/threads_without_spawn.py -n {{ranks}} {{agent}}");
+    let (status, steps, told) = examined(&["--server", &server, "--timeout", "20"]);
+    assert_eq!(status, 0, "{steps:?}");
+    for what in ["spawn", "names"] {
+        let step = steps.iter().find(|step| step.0 == what).unwrap();
+        assert_eq!((step.1.as_str(), step.2.as_str()), ("lacks", "asked once, it did not answer"));
+    }
+    let profile = told["profile"].as_str().unwrap();
+    assert!(profile.contains("lacks = [\"spawn\", \"names\"]") && !profile.contains("offers"), "{profile}");
 }
 
 /// What is drafted is a profile: the same implementation, as far as it goes.
@@ -118,7 +132,7 @@ fn what_is_written_for_a_repository_is_green_and_never_over_what_is_there() {
     assert_eq!(ran.status, 0, "{}", ran.whole());
     assert!(
         ran.out.contains("1 cause, of which")
-            && ran.out.contains("next: pmi-conform --server @pmi-conform.toml\n"),
+            && ran.out.contains("next: pmi-conform --server @pmi-conform.toml --retries 3\n"),
         "{}",
         ran.out
     );
@@ -135,9 +149,9 @@ fn what_is_written_for_a_repository_is_green_and_never_over_what_is_there() {
         (
             ".github/workflows/pmi-conform.yml",
             "github.yml",
-            &["uses:", "server:", "on:", "persist-credentials:"][..],
+            &["uses:", "server:", "on:", "persist-credentials:", "args:"][..],
         ),
-        (".gitlab/pmi-conform.yml", "gitlab-ci.yml", &["remote:", "extends:", "PMI_SERVER:"]),
+        (".gitlab/pmi-conform.yml", "gitlab-ci.yml", &["remote:", "extends:", "PMI_SERVER:", "PMI_ARGS:"]),
     ] {
         let sample =
             std::fs::read_to_string(root.join(sample)).unwrap().replace("@manager.toml", "@pmi-conform.toml");

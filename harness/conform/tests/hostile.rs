@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use pmi_test_programs::{HOSTILE_MANAGER, side_by_side};
+use pmi_test_programs::{CASES, HOSTILE_MANAGER, side_by_side};
 
 const CONFORM: &str = env!("CARGO_BIN_EXE_pmi-conform");
 
@@ -155,6 +155,63 @@ fn who_sleeps_has_hung_and_so_has_who_only_makes_noise() {
 }
 
 #[test]
+fn names_the_rank_whose_request_was_not_read() {
+    let server = format!("python3 {CASES}/one_rank_after_another.py -n {{ranks}} {{agent}}");
+    let run = run(&["--server", &server, "--filter", "=barrier/two-ranks-either-first", "--timeout", "20"]);
+    assert_eq!((run.only(), run.status), ("hung", 1), "{}", run.log);
+    assert!(run.log.contains("request not read: what rank 1 wrote is still in its socket"), "{}", run.log);
+    assert!(run.log.contains(r#"{"not_read":{"proc":{"group":0,"rank":1}}}"#), "{}", run.log);
+    assert!(!run.log.contains("has read everything"), "{}", run.log);
+}
+
+/// A start timeout that is shorter than the agent's wait for the answer does not hide the broken requirement.
+#[test]
+fn unanswered_initack_breaks_a_requirement() {
+    let server = format!("{CONFORM} serve --pmi-port --fault initack-unanswered -n {{ranks}} {{agent}}");
+    let args = ["--server", &server, "--connection", "port", "--filter", "=kvs/own-key"];
+    let run = run(&[&args[..], &["--start-timeout", "1"]].concat());
+    assert_eq!((run.only(), run.status), ("fail", 1), "{}", run.log);
+    assert!(run.log.contains("pmi-port.answered"), "{}", run.log);
+}
+
+#[test]
+fn manager_that_starts_only_small_jobs_fails() {
+    let server = after("if [ {ranks} -gt 2 ]; then echo pm: out of slots >&2; exit 1; fi;");
+    let filter = ["--filter", "=barrier/five-ranks-last-in-first", "--timeout", "20"];
+    let run = run(&[&["--server", &server], &filter[..]].concat());
+    assert_eq!((run.only(), run.status), ("fail", 1), "{}", run.log);
+    assert!(run.log.contains("iut.starts") && run.log.contains("pm: out of slots"), "{}", run.log);
+}
+
+/// Every job conforms alone. Beside another one, the two count the entries of their barriers together.
+#[test]
+fn retries_do_not_hide_interference() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("count");
+    let server =
+        format!("python3 {CASES}/shared_barrier_count.py {} -n {{ranks}} {{agent}}", state.display());
+    let args = ["--server", &server, "--filter", "=barrier/fifty-in-a-row", "--timeout", "20"];
+    let args = [&args[..], &["--filter", "=barrier/two-hundred-in-a-row"]].concat();
+    let alone = run(&[&args[..], &["-j", "1"]].concat());
+    assert_eq!(alone.status, 0, "{}", alone.log);
+    let beside = run(&[&args[..], &["-j", "2", "--retries", "2"]].concat());
+    assert_eq!(beside.status, 1, "{}", beside.log);
+    let results = beside.log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let findings: Vec<serde_json::Value> = results
+        .filter(|line| line["type"] == "result")
+        .flat_map(|result| result["findings"].as_array().unwrap().clone())
+        .map(|judged| judged["finding"].clone())
+        .collect();
+    assert!(!findings.is_empty(), "{}", beside.log);
+    for finding in findings {
+        assert_eq!(finding["requirement"], "iut.jobs-apart", "{finding}");
+        let seen = finding["seen"].as_str().unwrap();
+        assert!(seen.contains("beside barrier/"), "{seen}");
+    }
+    assert!(beside.log.contains(r#""beside":[{"scenario":"barrier/"#), "{}", beside.log);
+}
+
+#[test]
 fn floods_and_junk_fail_and_are_cut() {
     for (mode, requirement) in [
         ("flood", "rfc13.wire.newline"),
@@ -279,6 +336,33 @@ fn a_job_that_stays_is_told_and_its_launcher_is_asked_first() {
     let end =
         Command::new("sh").args(["-c", "kill $(cat job.pid)"]).current_dir(daemon.folder.path()).status();
     assert!(end.unwrap().success());
+}
+
+#[test]
+fn rebuilt_manager_keeps_its_deviations() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let source = include_str!("../../test-programs/c/crashes-at-a-line.c");
+    let builds = [("one", ""), ("two", "// One line more.\n")].map(|(name, more)| {
+        let file = folder.path().join(name);
+        fs::write(file.with_extension("c"), format!("{more}{source}")).unwrap();
+        let built = Command::new("cc").arg("-g").arg("-o").arg(&file).arg(file.with_extension("c")).status();
+        assert!(built.unwrap().success());
+        file
+    });
+    let server = |file: &Path| format!("{} -n {{ranks}} {{agent}}", file.display());
+    let draft = folder.path().join("draft.toml");
+    let only = ["--filter", "=kvs/get-of-nothing"];
+    let drafted =
+        run(&[&["--server", &server(&builds[0]), "--draft-deviations", draft.to_str().unwrap()][..], &only]
+            .concat());
+    assert_eq!((drafted.only(), drafted.status), ("crashed", 1), "{}", drafted.log);
+    let text = fs::read_to_string(&draft).unwrap();
+    let symptom = text.lines().find_map(|line| line.strip_prefix("symptom = ")).unwrap();
+    assert!(["\"signal 11 (in fn_get)\"", "\"signal 11\""].contains(&symptom), "{text}");
+    let rebuilt =
+        run(&[&["--server", &server(&builds[1]), "--deviations", draft.to_str().unwrap()][..], &only]
+            .concat());
+    assert_eq!((rebuilt.only(), rebuilt.status), ("crashed", 0), "{}", rebuilt.log);
 }
 
 #[test]

@@ -213,9 +213,9 @@ fn a_campaign_speaks_as_the_upstream(#[values("mpich-4.3.2", "mpich-5.0.2")] nam
     let finding = format!("pmi-conform-fuzz/{bucket}");
     let ran = conform(scratch.path(), &["fuzz", "--server", proxy, "--replay", &finding]);
     assert!(ran.out.ends_with(&format!("{bucket}: 5 of 5\n")), "{}", ran.whole());
-    let script = fs::read_to_string(scratch.path().join(&finding).join("replay.sh")).unwrap();
-    assert!(script.contains("only pmi-conform can do that"), "{script}");
-    assert!(!scratch.path().join(&finding).join("replay.py").exists());
+    let why = fs::read_to_string(scratch.path().join(&finding).join("no-reproducer.txt")).unwrap();
+    assert!(why.contains("plays the upstream of the proxy"), "{why}");
+    assert!(!scratch.path().join(&finding).join("reproducer.py").exists());
     // As a scenario of the suite it shows the same.
     conform(scratch.path(), &["fuzz", "--export", "found"]);
     let scenario = format!("found/{bucket}.pmi");

@@ -92,6 +92,7 @@ const FAULTS: &[Fault] = &[
     ("put-never-fails", &["rfc13.api.kvs-put.errors"]),
     ("commit-code", &["rfc13.api.kvs-commit.errors"]),
     ("commit-fails", &["rfc13.api.kvs-commit"]),
+    ("commit-is-a-barrier", &["rfc13.api.kvs-commit.local"]),
     ("get-null", &["rfc13.api.kvs-get.errors"]),
     ("get-short", &["rfc13.api.kvs-get.errors"]),
     ("get-overrun", &["rfc13.api.kvs-get"]),
@@ -341,6 +342,13 @@ fn judge_under(
     run(suite, selected, &target, &mut Deviations::default(), &options, &interrupted, &mut again).1
 }
 
+/// Judges a library under our own process manager.
+fn under_serve(suite: &Suite, scenarios: &[Arc<Scenario>], path: &Path, fault: &str) -> Vec<ScenarioResult> {
+    let binary = env!("CARGO_BIN_EXE_pmi-conform");
+    let server = Implementation::from_argument(&format!("{binary} serve -n {{ranks}} {{agent}}")).unwrap();
+    judge_under(suite, scenarios, path, fault, Some(Box::new(server)))
+}
+
 /// One row of each table: the rows differ in what a library may be told, and not in what it makes of its calls.
 fn one_of_each(scenarios: &[Arc<Scenario>]) -> Vec<Arc<Scenario>> {
     let mut tables = BTreeSet::new();
@@ -442,6 +450,104 @@ fn what_is_alone_is_judged_where_a_library_can_be(
     }
 }
 
+/// RFC 13: a library SHOULD provide all functions. A scenario that calls a missing one does not apply.
+#[rstest]
+#[case(Dialect::Pmi1, LIBRARY_WITH_FEWER_FUNCTIONS, "PMI_Publish_name", &["library/object/all-functions", "library/object/optional-functions"])]
+#[case(Dialect::Pmi2, PMI2_LIBRARY_WITH_FEWER_FUNCTIONS, "PMI2_Job_Disconnect", &["pmi2/library/object/functions"])]
+fn missing_functions_are_reported_once(
+    #[case] dialect: Dialect,
+    #[case] library: &str,
+    #[case] lacks: &str,
+    #[case] report: &[&str],
+) {
+    let suite = pmi_runner::suite::embedded().unwrap();
+    let results = judge(&suite, &one_of_each(&all(&suite, dialect)), library.as_ref(), "");
+    let why = format!("the library has no function {lacks}");
+    assert!(results.iter().any(|r| r.reason.as_ref() == Some(&why)));
+    let found: Vec<&str> =
+        results.iter().filter(|r| !r.findings.is_empty()).map(|r| r.scenario.as_str()).collect();
+    assert_eq!(found, report);
+    let applies = results.iter().filter(|r| r.findings.is_empty() && r.verdict != Verdict::NotApplicable);
+    clean(&applies.cloned().collect::<Vec<_>>());
+}
+
+/// RFC 13: a library SHOULD implement the wire protocol. A library with another protocol cannot be initialized without its manager.
+#[test]
+fn library_without_its_manager_is_not_judged() {
+    let suite = pmi_runner::suite::embedded().unwrap();
+    let all = one_of_each(&all(&suite, Dialect::Pmi1));
+    let results = judge(&suite, &all, FAULTY_LIBRARY.as_ref(), "lawful-foreign");
+    let found: Vec<String> = results.iter().filter(|r| !r.findings.is_empty()).map(red).collect();
+    assert_eq!(found, ["library/init/asks-first Warn: rfc13.api.wire"]);
+    let unjudged: BTreeSet<_> =
+        results.iter().filter(|r| r.verdict == Verdict::Unjudged).map(|r| r.reason.clone()).collect();
+    assert_eq!(unjudged.len(), 1, "{unjudged:?}");
+    let why = unjudged.into_iter().flatten().next().unwrap();
+    assert!(why.contains("PMI_FD") && why.contains("PMI_FAIL") && why.contains("--server"), "{why}");
+    assert!(results.iter().all(|r| r.verdict != Verdict::NotApplicable));
+    assert!(results.iter().any(|r| r.scenario == "library/object/soname" && r.verdict == Verdict::Pass));
+    // Nor under a manager that is not its own.
+    let results = under_serve(&suite, &all, FAULTY_LIBRARY.as_ref(), "lawful-foreign");
+    assert!(results.iter().all(|r| r.findings.is_empty()));
+    let fails = |r: &&ScenarioResult| r.reason.as_ref().is_some_and(|why| why.contains("fails under"));
+    assert!(results.iter().filter(fails).all(|r| r.verdict == Verdict::Unjudged));
+    assert!(results.iter().any(|r| fails(&r)));
+}
+
+/// A scenario, its verdict, and what its findings cite.
+fn red(result: &ScenarioResult) -> String {
+    let cited: Vec<&str> = result.findings.iter().map(|f| f.finding.requirement.as_str()).collect();
+    format!("{} {:?}: {}", result.scenario, result.verdict, cited.join(" "))
+}
+
+#[rstest]
+#[case::without_its_manager("lawful-foreign", None, 1, "fails", Some("there is no manager of mine"))]
+#[case::under_another_manager(
+    "lawful-foreign",
+    Some("serve"),
+    1,
+    "fails",
+    Some("there is no manager of mine")
+)]
+#[case::under_a_manager("", Some("serve"), 0, "works", None)]
+#[case::that_speaks_to_us("", None, 0, "works", None)]
+fn doctor_examines_a_library(
+    #[case] fault: &str,
+    #[case] server: Option<&str>,
+    #[case] status: i32,
+    #[case] state: &str,
+    #[case] printed: Option<&str>,
+) {
+    let binary = env!("CARGO_BIN_EXE_pmi-conform");
+    let mut command = Command::new(binary);
+    command.args(["doctor", "--json", "--library", FAULTY_LIBRARY]);
+    if let Some(server) = server {
+        command.arg("--server").arg(format!("{binary} {server} -n {{ranks}} {{agent}}"));
+    }
+    command.env("LIBRARY_FAULT", fault).env("GOOD_LIBRARY", own(Dialect::Pmi1));
+    let out = command.output().unwrap();
+    let told: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    let step = told["steps"].as_array().unwrap().last().unwrap();
+    assert_eq!((out.status.code(), step["state"].as_str()), (Some(status), Some(state)), "{told}");
+    let seen = step["seen"].as_str().unwrap();
+    assert!(seen.contains(printed.unwrap_or_default()), "{told}");
+}
+
+#[test]
+fn crash_under_a_manager_is_a_crash() {
+    let suite = pmi_runner::suite::embedded().unwrap();
+    let results =
+        under_serve(&suite, &testing(&suite, &["rfc13.api.get-size"]), CRASHING_LIBRARY.as_ref(), "");
+    assert!(
+        results.iter().all(|r| r.verdict == Verdict::Crashed),
+        "{:?}",
+        results.iter().map(red).collect::<Vec<_>>()
+    );
+    let seen: BTreeSet<&str> =
+        results.iter().flat_map(|r| &r.findings).map(|f| f.finding.seen.as_str()).collect();
+    assert_eq!(seen.into_iter().collect::<Vec<_>>(), ["the library, in PMI_Init, died of signal 11"]);
+}
+
 #[test]
 fn who_stays_in_a_barrier_of_his_own_has_hung() {
     let suite = pmi_runner::suite::embedded().unwrap();
@@ -502,27 +608,55 @@ fn a_crash_at_an_odd_environment_is_found() {
 #[test]
 fn a_library_is_judged_under_a_process_manager_of_its_own() {
     let suite = pmi_runner::suite::embedded().unwrap();
-    let under_serve = |scenarios: &[Arc<Scenario>], path: &Path, fault: &str| {
-        let binary = env!("CARGO_BIN_EXE_pmi-conform");
-        let server =
-            Implementation::from_argument(&format!("{binary} serve -n {{ranks}} {{agent}}")).unwrap();
-        judge_under(&suite, scenarios, path, fault, Some(Box::new(server)))
-    };
-    for (dialect, least) in [(Dialect::Pmi1, 50), (Dialect::Pmi2, 10)] {
+    let under_serve =
+        |scenarios: &[Arc<Scenario>], path: &Path, fault: &str| under_serve(&suite, scenarios, path, fault);
+    for (dialect, least) in [(Dialect::Pmi1, 65), (Dialect::Pmi2, 20)] {
         let results = under_serve(&one_of_each(&all(&suite, dialect)), own(dialect), "");
         let passed = results.iter().filter(|r| r.verdict == Verdict::Pass).count();
         let apply = results.iter().filter(|r| r.verdict != Verdict::NotApplicable).count();
         assert!(passed >= least, "{passed}");
         assert_eq!(passed, apply, "{:?}", results.iter().find(|r| !r.findings.is_empty()));
     }
-    // Two that only show between ranks, and one that only shows in what is left of a process.
-    for (fault, id) in [
-        ("barrier-at-once", "rfc13.barrier.all-in-before-any-out"),
-        ("put-second-lost", "rfc13.put.visible-after-barrier"),
-        ("abort-mute", "rfc13.abort.stderr"),
+    // Faults that show between ranks, in what is left of a process, and without any answer being arranged.
+    for (library, fault, id) in [
+        (FAULTY_LIBRARY, "barrier-at-once", "rfc13.barrier.all-in-before-any-out"),
+        (FAULTY_LIBRARY, "put-second-lost", "rfc13.put.visible-after-barrier"),
+        (FAULTY_LIBRARY, "abort-mute", "rfc13.abort.stderr"),
+        (FAULTY_LIBRARY, "commit-is-a-barrier", "rfc13.api.kvs-commit.local"),
+        (FAULTY_LIBRARY, "get-short", "rfc13.api.kvs-get.errors"),
+        (FAULTY_LIBRARY, "get-up-to-equals-sign", "rfc13.get.value"),
+        (FAULTY_LIBRARY, "get-wears-out", "rfc13.api.kvs-get"),
+        (FAULTY_LIBRARY, "my-name-cut", "rfc13.api.kvs-get-my-name.errors"),
+        (FAULTY_LIBRARY, "lookup-up-to-equals-sign", "rfc13.lookup.port"),
+        (FAULTY_PMI2_LIBRARY, "get-length-positive", "pmi2.common.api.kvs-get.length"),
+        (FAULTY_PMI2_LIBRARY, "get-up-to-256", "pmi2.common.api.kvs-get"),
+        (FAULTY_PMI2_LIBRARY, "get-misses-are-empty", "pmi2.common.api.kvs-get.miss"),
+        (FAULTY_PMI2_LIBRARY, "buffers-ignored", "pmi2.common.api.buffers"),
+        (FAULTY_PMI2_LIBRARY, "abort-returns", "pmi2.common.api.abort"),
     ] {
-        let results = under_serve(&testing(&suite, &[id]), FAULTY_LIBRARY.as_ref(), fault);
+        let results = under_serve(&testing(&suite, &[id]), library.as_ref(), fault);
         assert!(results.iter().flat_map(|r| &r.findings).any(|f| f.finding.requirement == id), "{fault}");
+    }
+}
+
+/// A scenario that expects all ranks on one node says nothing where a launcher spreads them.
+#[test]
+fn ranks_on_other_nodes_are_no_clique() {
+    let suite = pmi_runner::suite::embedded().unwrap();
+    let binary = env!("CARGO_BIN_EXE_pmi-conform");
+    let spread = r#"sh -c 'SLURMD_NODENAME=node-$((PMI_RANK / 2)) exec "$0"'"#;
+    let server = format!("{binary} serve -n {{ranks}} {spread} {{agent}}");
+    let names = ["library/clique/one-node", "library/clique/alone", "library/exchange/all-to-all"];
+    let selected: Vec<_> =
+        suite.testing(UnderTest::Library).filter(|s| names.contains(&&*s.name)).cloned().collect();
+    let server = Some(Box::new(Implementation::from_argument(&server).unwrap()));
+    let results = judge_under(&suite, &selected, own(Dialect::Pmi1), "", server);
+    let of = |name: &str| results.iter().find(|r| r.scenario == name).unwrap();
+    assert_eq!(of("library/clique/one-node").verdict, Verdict::NotApplicable);
+    let why = of("library/clique/one-node").reason.as_deref();
+    assert_eq!(why, Some("its process manager has placed 3 processes on 2 nodes (node-0, node-1)"));
+    for name in ["library/clique/alone", "library/exchange/all-to-all"] {
+        assert_eq!(of(name).verdict, Verdict::Pass, "{}", red(of(name)));
     }
 }
 

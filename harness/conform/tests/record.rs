@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use common::{Ran, conform};
-use pmi_test_programs::{CLIENT, PMI2_CLIENT, mpi_program, peers};
+use pmi_test_programs::{CLIENT, PMI2_CLIENT, deaths_are_told, mpi_program, peers};
 use rstest::rstest;
 use tempfile::TempDir;
 
@@ -232,6 +232,21 @@ fn a_faulty_process_manager_is_blamed() {
     assert_eq!(ran.status, 1, "{}", ran.whole());
     assert!(ran.err.contains("the process manager: erred"), "{}", ran.whole());
     assert!(ran.err.contains("the program: nothing found"), "{}", ran.whole());
+}
+
+/// A shell stands for the part of a process manager that serves one node.
+#[test]
+fn crash_of_the_process_manager_is_the_headline() {
+    if !deaths_are_told() {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let dies = ["sh", "-c", "\"$@\"; kill -SEGV $$", "sh", "{tap}", CLIENT];
+    let ran = conform(folder.path(), &[&["record", "--", BIN, "serve", "-n", "2", "--"], &dies[..]].concat());
+    assert_eq!(ran.status, 1, "{}", ran.whole());
+    assert!(ran.err.contains("CRASHED  session"), "{}", ran.whole());
+    let first = ran.err.lines().find(|line| line.starts_with("  FAIL ")).unwrap_or_default();
+    assert_eq!(first, "  FAIL iut.no-crash: sh died of signal 11", "{}", ran.whole());
 }
 
 #[test]
@@ -493,7 +508,8 @@ fn a_job_that_hangs_costs_its_time_and_leaves_nothing() {
 #[case::nowhere(&["my-launcher", "./a.out"], 2, "write {tap} in front of it")]
 #[case::not_started(&["true", "{tap}"], 3, "the launcher did not start {tap}")]
 #[case::no_launcher(&["/nowhere/mpiexec", "{tap}", "a"], 2, "cannot start \"/nowhere/mpiexec\"")]
-#[case::no_program(&["{tap}", "/nowhere/a.out"], 3, "cannot start /nowhere/a.out")]
+#[case::no_program(&["{tap}", "/nowhere/a.out"], 3, "the program never started: cannot start /nowhere/a.out")]
+#[case::no_program_with_connection(&[BIN, "serve", "{tap}", "/nowhere/a.out"], 3, "the program never started: cannot start /nowhere/a.out")]
 #[case::silent(&["{tap}", "true"], 3, "said nothing by PMI: the process manager gave them no PMI_FD")]
 #[case::without_pmi(&[BIN, "serve", "{tap}", "true"], 3, "linked with no library which speaks PMI")]
 #[case::nothing_said(&[BIN, "serve", "{tap}", "true"], 3, "the program: not judged: nothing was said")]

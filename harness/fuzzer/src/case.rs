@@ -165,14 +165,6 @@ impl Case {
 
     /// What a server must offer for it.
     pub(crate) fn needs(&self) -> Vec<Need> {
-        let says = |parts: &[&[u8]]| {
-            let lines = self.scenario.body.iter().filter_map(|stmt| sent(stmt, UnderTest::Server)).flatten();
-            self.scenario.dialect == Dialect::Pmi2
-                && self.tests() == UnderTest::Server
-                && lines
-                    .map(bytes_of)
-                    .any(|text| parts.iter().any(|part| memchr::memmem::find(&text, part).is_some()))
-        };
         let is_of_a_part = |text: Vec<u8>| {
             text.starts_with(b"cmd=barrier_in") && memchr::memmem::find(&text, b" group=").is_some()
         };
@@ -189,10 +181,6 @@ impl Case {
             (Need::Pmi12, names_groups),
             (Need::Spawn, self.needs_spawn()),
             (Need::Upstream, self.needs_upstream()),
-            (Need::Concat, says(&[b"cmd=concat;"])),
-            (Need::JobConnect, says(&[b"cmd=job-connect;", b"cmd=job-disconnect;", b"cmd=kvs-putall;"])),
-            (Need::KvsGetall, says(&[b"cmd=kvs-getall;", b"cmd=kvs-putall;"])),
-            (Need::SpawnCmd, says(&[b"cmd=spawn-cmd;"])),
         ];
         all.into_iter().filter(|(_, is)| *is).map(|(need, _)| need).collect()
     }
@@ -342,7 +330,6 @@ impl Case {
                 said.extend(text);
             }
         }
-        let in_series = self.scenario.needs.iter().any(|need| need.value == Need::SpawnCmd);
         let of_children = |stmt: &&Stmt| matches!(ServerStep::of(stmt), Some(ServerStep::OfChildren { .. }));
         let spawns = |stmt: &Stmt| {
             let lines = sent(stmt, UnderTest::Server).into_iter().flatten();
@@ -350,7 +337,7 @@ impl Case {
         };
         // What was spawned does not spawn.
         !self.scenario.body.iter().filter(of_children).any(spawns)
-            && said.iter().all(|said| spawn_guard::is_bounded(said, in_series))
+            && said.iter().all(|said| spawn_guard::is_bounded(said))
     }
 
     /// The same behind a start in good order, if it has none and a server is under test.

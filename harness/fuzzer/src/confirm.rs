@@ -9,7 +9,7 @@ use pmi_judge::event::{Event, What};
 
 use super::case::Case;
 use super::failure::{After, Failure, FailureKey, Kind};
-use super::lawful::is_lawful;
+use super::reproducer::Symptom;
 use super::schedule::Schedule;
 use super::shrink::{self, leave_out};
 use super::statement::{join, leave};
@@ -34,8 +34,8 @@ const SLOW: Duration = Duration::from_millis(500);
 #[derive(Clone, Copy)]
 struct Wanted<'a> {
     key: &'a FailureKey,
-    /// All that we say in it must be lawful.
-    lawful: bool,
+    /// Only valid input may lead to it.
+    valid: bool,
 }
 
 /// How often a debugger looks at most where a crash does not show each time.
@@ -69,8 +69,8 @@ pub struct Shown {
     again: u32,
     /// How long one of them took.
     one: Duration,
-    /// In one of them, all that we said was lawful.
-    lawful: bool,
+    /// In one of them, only valid input led to it.
+    valid: bool,
     /// That one, or another that shows it.
     run: Run,
 }
@@ -81,9 +81,14 @@ impl Shown {
         &self.key
     }
 
+    /// Returns whether only valid input led to it in one of the runs.
+    pub(crate) fn is_valid(&self) -> bool {
+        self.valid
+    }
+
     /// How serious it is: the less, the more.
     pub(crate) fn seriousness(&self) -> (Kind, bool) {
-        (self.key.kind(), !self.lawful)
+        (self.key.kind(), !self.valid)
     }
 }
 
@@ -96,6 +101,8 @@ pub struct Smallest {
     pub case: Case,
     /// What happened in it.
     pub run: Run,
+    /// What shows it there.
+    pub symptom: Option<Symptom>,
 }
 
 /// What a case cites in which we are a proxy's upstream, where the judge knows no requirement.
@@ -146,8 +153,18 @@ impl Examiner<'_> {
     fn showing(&self, case: &Case, pace: Pace, wanted: Wanted<'_>) -> Option<Run> {
         let run = self.goes_on().then(|| self.target.play(case, pace, tracing(wanted.key)).ok()).flatten()?;
         let shown = run.failure(wanted.key)?;
-        let shows = !wanted.lawful || is_lawful(&run.seen.events, case.tests(), shown.seq);
+        let shows = !wanted.valid || self.is_valid(case, &run, shown);
         shows.then_some(run)
+    }
+
+    /// Returns whether only valid input led to a failure of a case, also in the job before it.
+    fn is_valid(&self, case: &Case, run: &Run, failure: &Failure) -> bool {
+        let is_valid_alone = |earlier: &Case| {
+            let run = self.target.play(earlier, Pace::Fast, Tracing::Off);
+            let whole = Failure { seq: None, ..failure.clone() };
+            run.is_ok_and(|run| run.is_valid(case.tests(), &whole))
+        };
+        run.is_valid(case.tests(), failure) && case.earlier.as_deref().is_none_or(is_valid_alone)
     }
 
     /// How many of some more runs show a failure.
@@ -188,12 +205,12 @@ impl Examiner<'_> {
 
     /// Whether a case shows a failure once more.
     pub fn shows(&self, failure: &Failure, case: &Case) -> bool {
-        self.showing(case, Pace::Thorough, Wanted { key: &failure.key, lawful: false }).is_some()
+        self.showing(case, Pace::Thorough, Wanted { key: &failure.key, valid: false }).is_some()
     }
 
-    /// Whether a case shows a failure once more, and all that we say in it is lawful.
-    pub fn shows_lawfully(&self, failure: &Failure, case: &Case) -> bool {
-        self.showing(case, Pace::Thorough, Wanted { key: &failure.key, lawful: true }).is_some()
+    /// Returns whether a case shows a failure once more, and only valid input leads to it.
+    pub fn shows_by_valid_input(&self, failure: &Failure, case: &Case) -> bool {
+        self.showing(case, Pace::Thorough, Wanted { key: &failure.key, valid: true }).is_some()
     }
 
     /// What a failure comes to without what it does not need but is named by. `None` if it stays what it is.
@@ -258,7 +275,7 @@ impl Examiner<'_> {
     /// Tries a failure of a case again. `None` if it does not show.
     pub fn try_again(&self, failure: &Failure, case: &Case, number: u64) -> Option<Shown> {
         let key = &failure.key;
-        let (mut runs, one) = self.again_in(case, Wanted { key, lawful: false }, 0);
+        let (mut runs, one) = self.again_in(case, Wanted { key, valid: false }, 0);
         let again = runs.len() as u32;
         // Once may be the machine's doing where only the clock tells that nothing comes, or that the job does not end.
         let by_clock = key.is_hang() || matches!(key, FailureKey::JobStays(_));
@@ -266,22 +283,19 @@ impl Examiner<'_> {
         if by_clock && again < 2 || again < TRIES && !self.goes_on() {
             return None;
         }
-        let is_lawful = |run: &Run| {
-            let shown_at = run.failure(key).and_then(|failure| failure.seq);
-            is_lawful(&run.seen.events, case.tests(), shown_at)
-        };
-        let lawful = runs.iter().position(is_lawful);
-        let run = runs.drain(..).nth(lawful.unwrap_or(0))?;
-        let (key, case, lawful) = (key.clone(), case.clone(), lawful.is_some());
-        Some(Shown { key, case, number, again, one, lawful, run })
+        let is_valid = |run: &Run| run.failure(key).is_some_and(|failure| self.is_valid(case, run, failure));
+        let valid = runs.iter().position(is_valid);
+        let run = runs.drain(..).nth(valid.unwrap_or(0))?;
+        let (key, case, valid) = (key.clone(), case.clone(), valid.is_some());
+        Some(Shown { key, case, number, again, one, valid, run })
     }
 
-    /// Makes the case of a failure smaller, while those of so many others wait for that. What anybody may meet stays so. `None` if it shows
+    /// Makes the case of a failure smaller, while those of so many others wait for that. A failure that valid input reaches stays one. `None` if it shows
     /// only now and then, and where it needs an earlier job also without.
     pub fn shrink(&self, shown: Shown, waiting: usize) -> Option<Smallest> {
-        let Shown { ref key, ref case, number, again, one, lawful, .. } = shown;
+        let Shown { ref key, ref case, number, again, one, valid, .. } = shown;
         let time = self.shrinking_time(one, waiting);
-        let wanted = Wanted { key, lawful };
+        let wanted = Wanted { key, valid };
         let mut best = self.smaller(case, wanted, again, 2, time);
         if best.again < again {
             // Something that makes it sure was left out: once more, with more runs for each candidate.
@@ -321,6 +335,9 @@ impl Examiner<'_> {
             }
         };
         let told = run.failure(key)?.clone();
+        // Shrinking may have removed the invalid messages.
+        let valid = valid || self.is_valid(&best.case, &run, &told);
+        let symptom = Symptom::of_failure(&told, &run.seen.events);
         let steps = [case.len(), best.case.len()];
         if key.is_hang() {
             waits::tighten(
@@ -334,7 +351,7 @@ impl Examiner<'_> {
             what: told.what,
             requirement: told.requirement,
             kind: key.kind(),
-            lawful,
+            valid,
             needs_earlier_job: best.case.earlier.is_some(),
             backtrace: told.backtrace.map(|trace| *trace),
             untraced: (key.is_unseen_crash() && self.goes_on())
@@ -354,7 +371,7 @@ impl Examiner<'_> {
             &summary,
             found.requirement.as_deref().or(for_proxies(&best.case, key, &run.seen.events)),
         );
-        Some(Smallest { found, case: best.case, run })
+        Some(Smallest { found, case: best.case, run, symptom })
     }
 
     /// A case after a job in which nothing is done, for servers.

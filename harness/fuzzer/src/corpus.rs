@@ -289,7 +289,6 @@ fn fits(case: &Case, scope: Scope) -> bool {
     };
     case.ranks() <= scope.ranks
         && case.scenario.nodes <= scope.nodes
-        && case.needs().into_iter().all(|need| scope.draft.has(need))
         && scope.spoken.has(case.scenario.dialect)
         && case.is_bounded()
         && case.is_sound()

@@ -8,7 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use pmi_scenario::names::NamePattern;
 
+use pmi_judge::backtrace::Backtrace;
+
 use super::failure::{CrashSite, FailureKey};
+use super::store::Found;
 
 /// A file of known buckets.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -51,7 +54,7 @@ pub struct KnownBucket {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<NamePattern>,
     /// What brings it about is not to be published yet: a campaign tells of it by what is written here, not by what it saw.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sensitive: bool,
     /// Why it is accepted: a link to an issue, for example.
     #[serde(default)]
@@ -88,6 +91,34 @@ impl Known {
             .map_err(|error| KnownError::File { file: file.to_owned(), error })?;
         toml::from_str(&text)
             .map_err(|error| KnownError::Text { file: file.to_owned(), error: Box::new(error) })
+    }
+
+    /// The text of a file with an entry for each place in which something died, and for each other bucket. The reasons are still to be
+    /// written.
+    ///
+    /// # Errors
+    ///
+    /// Never for what a campaign has found.
+    pub fn draft(found: &[Found]) -> Result<String, toml::ser::Error> {
+        let mut drafted = Self::default();
+        for found in found {
+            let place = found.backtrace.as_ref().and_then(Backtrace::place).map(|place| place.to_string());
+            let bucket = place.is_none().then(|| NamePattern::new(&found.bucket));
+            let is_drafted = |entry: &KnownBucket| {
+                entry.place.as_ref().map(NamePattern::text) == place.as_deref()
+                    && entry.bucket.as_ref().map(NamePattern::text) == bucket.as_ref().map(NamePattern::text)
+            };
+            if !drafted.known.iter().any(is_drafted) {
+                drafted.known.push(KnownBucket {
+                    place: place.as_deref().map(NamePattern::new),
+                    bucket,
+                    sensitive: false,
+                    reason: "TODO: say why".to_owned(),
+                    avoid: Vec::new(),
+                });
+            }
+        }
+        toml::to_string(&drafted)
     }
 
     /// The name under which a failure is known, by its key as it is shown and where a process died: that of its bucket, or
@@ -193,6 +224,23 @@ mod tests {
         {
             assert_eq!(name(open), "crash--pm--SIGSEGV--close");
         }
+    }
+
+    #[test]
+    fn a_draft_covers_what_was_found() {
+        let found = |bucket: &str| -> Found {
+            serde_json::from_value(serde_json::json!({
+                "bucket": bucket, "what": "", "requirement": null, "server": "", "seed": 1, "number": 2,
+                "ingredients": [], "again": 5, "again_minimal": 5, "steps": [1, 1], "shrinking": 0
+            }))
+            .unwrap()
+        };
+        let found = [found("hang--x"), found("rule--y"), found("hang--x")];
+        let text = Known::draft(&found).unwrap();
+        let drafted: Known = toml::from_str(&text).unwrap();
+        assert_eq!((drafted.known.len(), text.matches("TODO").count()), (2, 2), "{text}");
+        assert!(["hang--x", "rule--y"].iter().all(|bucket| drafted.name(bucket, None).is_some()));
+        assert!(drafted.name("hang--z", None).is_none());
     }
 
     #[test]

@@ -6,9 +6,9 @@ use pmi_wire::pmi2::Command;
 
 use super::bound::Bound;
 use super::fields::{Field, FieldList, Written, body, field};
-use super::joined::Joined;
 use super::op::Op;
 use super::pieces::{agent, bytes_of};
+use super::request_body::request_command;
 use super::statement::{Answer, ServerStep, rank_of, sent_mut, wait, write_as};
 
 /// A statement to be.
@@ -154,10 +154,7 @@ fn is_as_generated(op: Op, messages: &[FieldList]) -> bool {
 }
 
 fn is_as_generated_in_frames(command: Command, messages: &[FieldList]) -> bool {
-    let mut joined = Joined::default();
-    let mut all = messages.iter().map(|message| joined.push(&bytes_of(&body(message)))).collect::<Vec<_>>();
-    let last = all.pop().flatten();
-    all.iter().all(Option::is_none) && last.is_some_and(|(is, whole)| is == Some(command) && whole)
+    matches!(messages, [message] if request_command(&bytes_of(&body(message))) == (Some(command), true))
 }
 
 fn is_as_generated_in_lines(op: Operation, messages: &[FieldList]) -> bool {

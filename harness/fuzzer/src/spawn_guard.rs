@@ -8,9 +8,8 @@ use super::wire_message::{Reader, WireMessage};
 /// Most programs, processes of each, arguments, pairs and values that are put for them.
 const MOST: usize = 4;
 
-/// Whether the spawns in what a process says ask for few processes, however what stands before them is read. Where a server takes
-/// them `in_series`, a spawn may have a message for each program.
-pub(crate) fn is_bounded(said: &[u8], in_series: bool) -> bool {
+/// Whether the spawns in what a process says ask for few processes, however what stands before them is read.
+pub(crate) fn is_bounded(said: &[u8]) -> bool {
     let count =
         |text: &[u8]| memmem::find_iter(text, b"spawn").count() + memmem::find_iter(text, b"subcmd").count();
     let all = count(said);
@@ -19,36 +18,15 @@ pub(crate) fn is_bounded(said: &[u8], in_series: bool) -> bool {
     }
     let messages = Reader::default().push(said);
     let mut bounded = 0;
-    // Programs that a spawn has announced.
-    let mut due = 0;
     for said in &messages {
-        let WireMessage::Body(body) = said else { continue };
-        if due > 0 {
-            if !is_bounded_program(body) {
-                return false;
-            }
-            due -= 1;
-        } else if let Some(programs) = announced(body).filter(|_| in_series) {
-            due = programs;
-        } else if !is_bounded_request(body) {
-            continue;
+        if let WireMessage::Body(body) = said
+            && is_bounded_request(body)
+        {
+            bounded += count(body);
         }
-        bounded += count(body);
     }
     // What stands behind something that is no frame is not read as we read it.
-    due == 0 && bounded == all
-}
-
-/// How many programs follow the head of a spawn, if it says all its numbers.
-fn announced(body: &[u8]) -> Option<usize> {
-    let (head, programs) = sections(body, b"cmd=spawn;")?;
-    let ncmds = number(&head, "ncmds").filter(|n| *n > 0)?;
-    (programs.is_empty() && lists(&head, "preputcount", &["ppkey", "ppval"])).then_some(ncmds)
-}
-
-/// Whether the body of a frame is a program of a spawn that says all its numbers, and only small ones.
-fn is_bounded_program(body: &[u8]) -> bool {
-    sections(body, b"cmd=spawn-cmd;").is_some_and(|(program, more)| more.is_empty() && is_small(&program))
+    bounded == all
 }
 
 /// The tuples of one program, or of what stands before the first.
@@ -118,7 +96,7 @@ mod tests {
     fn only_a_spawn_whose_numbers_are_small_and_can_be_read_is_asked_for() {
         let program = "subcmd=a;maxprocs=2;argc=1;argv0=x;infokeycount=0;";
         let bounded = |head: &str, programs: &str| {
-            is_bounded(framed(&format!("cmd=spawn;{head}{programs}")).as_bytes(), false)
+            is_bounded(framed(&format!("cmd=spawn;{head}{programs}")).as_bytes())
         };
         let head = "ncmds=1;preputcount=1;ppkey0=k;ppval0=v;";
         assert!(bounded(head, program) && bounded(&format!("thrid=1;{head}"), program));
@@ -146,27 +124,13 @@ mod tests {
             assert!(!bounded(head, &program.replace(from, to)), "{to}");
         }
         let spawn = framed(&format!("cmd=spawn;{head}{program}"));
-        let said = |text: String| is_bounded(text.as_bytes(), false);
+        let said = |text: String| is_bounded(text.as_bytes());
         let other = framed("cmd=job-getid;");
         assert!(said(other.clone()) && said(format!("cmd=init\n{other}{spawn}{other}")));
         // It is not read as it stands.
         assert!(!said(format!("  -1  {spawn}")) && !said(format!("    20cmd=job-getid;{spawn}")));
+        let alone = framed(&program.replace("subcmd=a", "cmd=spawn-cmd"));
+        assert!(!said(alone) && !said(framed(&format!("cmd=spawn;{head}"))));
         assert!(!said(spawn[..spawn.len() - 1].to_owned()) && !said(format!("cmd=x {spawn}\n")));
-    }
-
-    #[test]
-    fn programs_in_messages_of_their_own_follow_the_head_where_a_server_takes_them() {
-        let head = "cmd=spawn;thrid=1;ncmds=2;preputcount=0;";
-        let program = "cmd=spawn-cmd;thrid=1;maxprocs=1;argc=1;argv0=a;infokeycount=0;";
-        let said = |bodies: &[&str], in_series| {
-            let text: String = bodies.iter().map(|body| framed(body)).collect();
-            is_bounded(text.as_bytes(), in_series)
-        };
-        assert!(said(&[head, program, program, "cmd=job-getid;"], true));
-        assert!(!said(&[head, program, program], false));
-        assert!(!said(&[head, program], true) && !said(&[program], true));
-        assert!(!said(&[head, program, "cmd=job-getid;", program], true));
-        assert!(!said(&[head, program, &program.replace("maxprocs=1;", "")], true));
-        assert!(!said(&[&head.replace("ncmds=2;", ""), program, program], true));
     }
 }

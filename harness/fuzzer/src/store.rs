@@ -3,7 +3,6 @@
 use std::fmt;
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use pmi_judge::backtrace::{Backtrace, Place};
@@ -12,9 +11,10 @@ use pmi_scenario::Diagnostic;
 use serde::{Deserialize, Serialize};
 
 use super::case::Case;
-use super::command::{output_of, plain};
+use super::command::output_of;
 use super::failure::{Failure, Kind};
-use super::replay;
+use super::reproducer::{About, NotReproducible, Reproducer, Symptom, reproducer};
+use super::statement::ServerStep;
 
 /// The file that tells what a finding's folder holds.
 pub const FINDING: &str = "finding.json";
@@ -22,8 +22,6 @@ pub const FINDING: &str = "finding.json";
 pub const SCENARIO: &str = "scenario.pmi";
 /// The job before it, if the finding needs one.
 pub const EARLIER: &str = "earlier.pmi";
-/// What the script plays.
-const SESSION: &str = "session.json";
 
 /// Something found, as `finding.json` has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,9 +35,9 @@ pub struct Found {
     /// What kind of failure it is. Folders of earlier versions do not say.
     #[serde(default)]
     pub kind: Kind,
-    /// It was met in a session in which all that we say is lawful, so that sessions of anybody may meet it.
+    /// Only valid input leads to it in the session as it is stored, so that any client may meet it.
     #[serde(default)]
-    pub lawful: bool,
+    pub valid: bool,
     /// It only shows in the job after another, which the folder has as well.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub needs_earlier_job: bool,
@@ -71,7 +69,7 @@ pub struct Found {
 /// the finding alone. The most serious come first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Root {
-    odd: bool,
+    needs_invalid_input: bool,
     kind: Kind,
     what: Common,
 }
@@ -84,9 +82,9 @@ enum Common {
 }
 
 impl Root {
-    /// Only sessions meet it in which we say something that is not lawful.
-    pub fn is_odd(&self) -> bool {
-        self.odd
+    /// Whether no session with only valid input has met it.
+    pub fn needs_invalid_input(&self) -> bool {
+        self.needs_invalid_input
     }
 }
 
@@ -109,7 +107,7 @@ impl Found {
         let place = self.backtrace.as_ref().and_then(Backtrace::place).map(Common::Place);
         let requirement = || self.requirement.clone().map(Common::Requirement);
         let what = place.or_else(requirement).unwrap_or_else(|| Common::Bucket(self.bucket.clone()));
-        Root { odd: !self.lawful, kind: self.kind, what }
+        Root { needs_invalid_input: !self.valid, kind: self.kind, what }
     }
 
     /// Whether a failure is a crash of the same process by the same signal, wherever that was seen.
@@ -151,6 +149,7 @@ pub fn store(
     found: &Found,
     case: &Case,
     events: &[Event],
+    symptom: Option<&Symptom>,
     origin: &Origin<'_>,
 ) -> io::Result<PathBuf> {
     let folder = out.join(&found.bucket);
@@ -162,23 +161,10 @@ pub fn store(
     if let Some(earlier) = &case.earlier {
         write(EARLIER, &earlier.text())?;
     }
-    let script = match replay::session(case, &plain(origin.command), events) {
-        Ok(session) => {
-            write(SESSION, &format!("{session:#}\n"))?;
-            write("replay.py", replay::SCRIPT)?;
-            format!(
-                "# Plays the session without pmi-conform: python3 is all it needs. Another command may be given instead.\n\
-                 folder=$(dirname \"$0\")\nexec python3 \"$folder/replay.py\" \"$folder/{SESSION}\" \"$@\"\n"
-            )
-        }
-        Err(needs) => format!(
-            "# In this session {}, and only pmi-conform can do that: this script needs it.\nexec {}\n",
-            needs.what(),
-            replay.replace(&quoted, "\"$(dirname \"$0\")\"")
-        ),
-    };
-    write("replay.sh", &format!("#!/bin/sh\n# {}\n{script}", found.bucket))?;
-    fs::set_permissions(folder.join("replay.sh"), fs::Permissions::from_mode(0o755))?;
+    match script(found, case, events, symptom) {
+        Ok(program) => write(&format!("reproducer.{}", program.suffix), &program.text)?,
+        Err(why) => write("no-reproducer.txt", &format!("{why}. With pmi-conform: {replay}\n"))?,
+    }
     let mut transcript = io::BufWriter::new(fs::File::create(folder.join("transcript.ndjson"))?);
     for event in events {
         serde_json::to_writer(&mut transcript, event)?;
@@ -192,17 +178,33 @@ pub fn store(
     )?;
     write("command.txt", &format!("{}\n{replay}\n", shell_words::join(origin.command)))?;
     // Last, so that a folder that has it is whole.
-    tell(out, found)?;
+    write(FINDING, &format!("{:#}\n", serde_json::to_value(found)?))?;
     Ok(folder)
 }
 
-/// Writes what is told of a finding into its folder below `out`.
-///
-/// # Errors
-///
-/// Whatever writing files brings.
-pub fn tell(out: &Path, found: &Found) -> io::Result<()> {
-    fs::write(out.join(&found.bucket).join(FINDING), format!("{:#}\n", serde_json::to_value(found)?))
+/// Returns the program that shows a finding again.
+fn script(
+    found: &Found,
+    case: &Case,
+    events: &[Event],
+    symptom: Option<&Symptom>,
+) -> Result<Reproducer, NotReproducible> {
+    if case.earlier.is_some() {
+        return Err(NotReproducible::EarlierJob);
+    }
+    // Events of a case have the number of its statement in the place of a line.
+    let quote = |number: usize| {
+        let stmt = number.checked_sub(1).and_then(|at| case.scenario.body.get(at));
+        match stmt.and_then(ServerStep::of) {
+            Some(ServerStep::Exit { status, .. }) => format!("exit {status}"),
+            Some(ServerStep::Kill { signal, .. }) => format!("kill {signal}"),
+            _ => String::new(),
+        }
+    };
+    let symptom = symptom.ok_or(NotReproducible::Symptom)?;
+    let (expected, seen) = found.what.split_once("; seen: ").unwrap_or(("no such end", &found.what));
+    let about = About { title: &found.bucket, expected, seen };
+    reproducer(about, events, symptom, &quote)
 }
 
 /// Something cannot be written down.

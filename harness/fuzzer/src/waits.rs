@@ -6,9 +6,9 @@ use pmi_scenario::ast::{Dialect, Encoding, Scenario, Template};
 use pmi_wire::pmi2::{self, Semicolons};
 use pmi_wire::{Message, Operation, Request, ValueReading};
 
-use super::joined::Joined;
 use super::op::Op;
 use super::pieces::bytes_said;
+use super::request_body::request_command;
 use super::statement::{Answer, ServerStep, wait};
 use super::wire_message::{Reader, WireMessage};
 
@@ -104,7 +104,6 @@ struct Open {
     spawning: bool,
     /// What is said in PMI-2.
     reader: Reader,
-    joined: Joined,
 }
 
 impl Open {
@@ -145,7 +144,7 @@ impl Open {
     }
 
     fn body(&mut self, body: &[u8]) {
-        let Some((command, is_proper)) = self.joined.push(body) else { return };
+        let (command, is_proper) = request_command(body);
         let waits_for = match pmi2::Request::parse(body, Semicolons::Doubled) {
             Ok(pmi2::Request::InfoGetnodeattr { key, wait: true }) => Some(key.into_owned()),
             Ok(pmi2::Request::InfoPutnodeattr { key, .. }) => {

@@ -66,6 +66,8 @@ fn blank(recorded: &ScenarioResult) -> ScenarioResult {
         exit: None,
         unreached: 0,
         last_events: Vec::new(),
+        left_out: 0,
+        consequences: Vec::new(),
         deviates_as_recorded: false,
         ..recorded.clone()
     }
@@ -83,7 +85,8 @@ fn play(
     events.iter().for_each(|event| judge.observe(event));
     // The lines are those of the scenario that was played, whoever has it.
     let quote = |line| {
-        let same = recorded.findings.iter().find(|old| old.finding.line == line);
+        let mut known = recorded.findings.iter().chain(&recorded.consequences);
+        let same = known.find(|old| old.finding.line == line);
         same.map(|old| old.step.clone()).unwrap_or_default()
     };
     let outcome = judge.finish(events);

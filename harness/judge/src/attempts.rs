@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use crate::cause::shape;
+use crate::result::is_interference;
 use crate::verdict::{Attempts, Repeated, ScenarioResult, Strictness, Verdict};
 
 /// Different findings that are counted; whoever has more has other worries.
@@ -30,12 +31,18 @@ impl Repetitions {
 
     /// Adds an attempt; true if it is the one that counts so far.
     pub fn add(&mut self, result: ScenarioResult) -> bool {
-        self.played += 1;
-        self.red += u32::from(result.is_red(self.strict));
+        let plays = result
+            .attempts
+            .as_ref()
+            .map_or((1, u32::from(result.is_red(self.strict))), |a| (a.played, a.red));
+        self.played += plays.0;
+        self.red += plays.1;
         self.time_us += result.time_us;
         self.count(&result);
-        let badness =
-            |r: &ScenarioResult| (r.is_red(self.strict), r.findings.iter().map(|j| j.severity).max());
+        let badness = |r: &ScenarioResult| {
+            let severity = r.findings.iter().map(|j| j.severity).max();
+            (is_interference(&r.findings), r.is_red(self.strict), severity)
+        };
         let counts = self.worst.as_ref().is_none_or(|worst| badness(&result) > badness(worst));
         if counts {
             self.worst = Some(result);
@@ -74,7 +81,8 @@ impl Repetitions {
         let Self { worst, played, red, time_us, found, .. } = self;
         let mut result = worst?;
         result.time_us = time_us;
-        if retried && red > 0 && red < played {
+        // A failure that depends on another job happens again.
+        if retried && red > 0 && red < played && !is_interference(&result.findings) {
             result.verdict = Verdict::Flaky;
         }
         // What was played once, and not again, needs no counting.
@@ -88,6 +96,7 @@ impl Repetitions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::own::JOBS_APART;
     use crate::verdict::Judged;
     use crate::{Finding, Severity, Side};
 
@@ -97,6 +106,8 @@ mod tests {
             level: None,
             severity: Severity::Fail,
             text: String::new(),
+            help: String::new(),
+            valid_input: false,
             step: String::new(),
             deviation: None,
         };
@@ -104,18 +115,12 @@ mod tests {
             scenario: "get/value".into(),
             summary: String::new(),
             verdict: if seen.is_empty() { Verdict::Pass } else { Verdict::Fail },
-            deviates_as_recorded: false,
             findings: seen.iter().map(judged).collect(),
-            reason: None,
-            unreached: 0,
-            negotiated: Vec::new(),
-            exit: None,
             requires: Vec::new(),
             time_us: 1,
             replay: String::new(),
             path: String::new(),
-            last_events: Vec::new(),
-            attempts: None,
+            ..ScenarioResult::default()
         }
     }
 
@@ -144,6 +149,15 @@ mod tests {
         let (_, flaky) = together(all, true).unwrap();
         assert_eq!(flaky.verdict, Verdict::Flaky);
         assert!(!flaky.is_red(Strictness::DeFacto) && !flaky.findings.is_empty());
+    }
+
+    #[test]
+    fn interference_is_never_flaky() {
+        let mut interference = result(&["beside kvs/own-key it fails"]);
+        interference.findings[0].finding.requirement = JOBS_APART.into();
+        let (index, worst) = together(vec![result(&["silence"]), interference, result(&[])], true).unwrap();
+        assert_eq!((index, worst.verdict), (1, Verdict::Fail));
+        assert!(worst.is_red(Strictness::Must));
     }
 
     #[test]

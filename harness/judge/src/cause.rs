@@ -1,12 +1,75 @@
 //! Findings that come, as a rule, of one mistake: the same requirement, and the same seen but for the numbers in it.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
+use crate::own::CRASH;
 use crate::verdict::{Judged, ScenarioResult};
 use crate::{Finding, Severity};
 
 /// Numbers behind these words tell one mistake from another. Others are of ranks, processes, lines and what was sent.
 const TELLING: [&str; 5] = ["signal ", "rc=", "status ", "version=", "RFC "];
+
+/// Names that the implementation chooses, which differ from job to job.
+const CHOSEN: [&str; 3] = ["kvsname=", "jobid=", "port="];
+
+/// Requirements that are broken by a wrong value, or by an answer that belongs to another process or request.
+const DATA: [&str; 21] = [
+    "rfc13.barrier.all-in-before-any-out",
+    "rfc13.get.value",
+    "rfc13.kvsname.distinct",
+    "rfc13.lookup.port",
+    "rfc13.mapping.true",
+    "rfc13.publish.lookup",
+    "rfc13.put.unique",
+    "rfc13.put.visible-after-barrier",
+    "rfc13.spawn.preput",
+    "rfc13.value.blank",
+    "rfc13.wire.response-matches-request",
+    "pmi2.common.fence",
+    "pmi2.common.fence.visible",
+    "pmi2.common.get.value",
+    "pmi2.common.jobattr.mapping",
+    "pmi2.common.names.lookup",
+    "pmi2.common.one-response",
+    "pmi2.common.response-name",
+    "pmi2.common.spawn.preput",
+    "pmi2.draft.any-byte",
+    "pmi2.draft.thrid-tells-apart",
+];
+
+/// The kind of mistake that a finding shows, the gravest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CauseKind {
+    /// A process of the implementation died.
+    Crash,
+    /// A value is wrong, or an answer reached another process or request.
+    Corruption,
+    /// Anything else.
+    Violation,
+    /// A request was refused.
+    Refusal,
+}
+
+impl CauseKind {
+    /// The kind of a finding.
+    pub fn of(finding: &Finding) -> Self {
+        let is_missing = finding.kind.is_some_and(|kind| kind.is_missing_answer());
+        match finding.requirement.as_str() {
+            CRASH => Self::Crash,
+            _ if is_refusal(&finding.seen) => Self::Refusal,
+            id if DATA.contains(&id) && !is_missing && finding.seen.contains('=') => Self::Corruption,
+            _ => Self::Violation,
+        }
+    }
+}
+
+/// Returns whether the seen text is an answer with an rc other than 0.
+fn is_refusal(seen: &str) -> bool {
+    let tuples = seen.split([' ', ';', '"']);
+    let mut codes = tuples.filter_map(|tuple| tuple.strip_prefix("rc="));
+    codes.any(|code| code.bytes().any(|byte| byte != b'0'))
+}
 
 /// Findings of one mistake, as a rule.
 #[derive(Debug, Clone)]
@@ -17,6 +80,8 @@ pub struct CommonCause<'a> {
     pub severity: Severity,
     /// Whether a deviation covers it.
     pub known: bool,
+    /// True if valid input reaches it in some scenario, which is listed first.
+    pub valid_input: bool,
     /// The findings, one for each scenario, in the order of the results.
     pub findings: Vec<(&'a ScenarioResult, &'a Judged)>,
 }
@@ -33,6 +98,17 @@ pub fn shape(finding: &Finding) -> String {
 }
 
 fn masked(seen: &str) -> String {
+    let mut named = String::with_capacity(seen.len());
+    for part in seen.split_inclusive([' ', ';', '"', '\\']) {
+        match CHOSEN.iter().find_map(|key| Some(part.split_at(part.find(key)? + key.len()))) {
+            Some((key, name)) => {
+                let end = name.strip_suffix([' ', ';', '"', '\\']).map_or("", |inner| &name[inner.len()..]);
+                named.extend([key, "#", end]);
+            }
+            None => named.push_str(part),
+        }
+    }
+    let seen = named.as_str();
     let mut shape = String::with_capacity(seen.len());
     let mut rest = seen;
     while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
@@ -47,7 +123,18 @@ fn masked(seen: &str) -> String {
     shape
 }
 
-/// The causes of what results have found, the worst first, and among equals in the order of the results.
+/// Returns the key that findings of one cause share besides their requirement: the place of a crash, else the seen text.
+pub fn key(finding: &Finding) -> String {
+    if finding.requirement != CRASH {
+        return shape(finding);
+    }
+    // Two assertions in one file are told apart by their lines.
+    let assertion = || finding.seen.split_once(": ").map(|(_, assertion)| assertion.to_owned());
+    finding.place.as_ref().map(ToString::to_string).or_else(assertion).unwrap_or_else(|| shape(finding))
+}
+
+/// The causes of what results have found: those that no deviation covers before the others, the worst first, and those that valid
+/// input reaches before the others.
 pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
     let mut all: Vec<CommonCause<'_>> = Vec::new();
     let mut places = HashMap::new();
@@ -56,18 +143,27 @@ pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
             let (requirement, severity) = (judged.finding.requirement.as_str(), judged.severity);
             let known = judged.deviation.is_some();
             let place =
-                *places.entry((requirement, severity, known, shape(&judged.finding))).or_insert_with(|| {
-                    all.push(CommonCause { requirement, severity, known, findings: Vec::new() });
+                *places.entry((requirement, severity, known, key(&judged.finding))).or_insert_with(|| {
+                    let (valid_input, findings) = (false, Vec::new());
+                    all.push(CommonCause { requirement, severity, known, valid_input, findings });
                     all.len() - 1
                 });
-            let findings = &mut all[place].findings;
+            let cause = &mut all[place];
             // The same once more in a scenario says nothing new.
-            if !findings.last().is_some_and(|(last, _)| std::ptr::eq(*last, result)) {
-                findings.push((result, judged));
+            if cause.findings.last().is_some_and(|(last, _)| std::ptr::eq(*last, result)) {
+                continue;
+            }
+            // A scenario with valid input represents the cause.
+            if judged.valid_input && !std::mem::replace(&mut cause.valid_input, true) {
+                cause.findings.insert(0, (result, judged));
+            } else {
+                cause.findings.push((result, judged));
             }
         }
     }
-    all.sort_by_key(|cause| (cause.known, std::cmp::Reverse(cause.severity)));
+    let kind =
+        |cause: &CommonCause<'_>| cause.findings.first().map(|(_, judged)| CauseKind::of(&judged.finding));
+    all.sort_by_key(|cause| (cause.known, Reverse(cause.severity), !cause.valid_input, kind(cause)));
     all
 }
 
@@ -90,6 +186,7 @@ mod tests {
         for (one, other) in [
             ("rank 0 died of signal 11", "rank 12 died of signal 11"),
             ("\"cmd=get_result rc=-1 value=a1\"", "\"cmd=get_result rc=-1 value=a23\""),
+            ("\"cmd=my_kvsname kvsname=ab_c\"", "\"cmd=my_kvsname kvsname=def\""),
         ] {
             assert_eq!(seen(one), seen(other));
         }
@@ -101,6 +198,49 @@ mod tests {
         ] {
             assert_ne!(seen(one), seen(other));
         }
+    }
+
+    fn result(scenario: &str, finding: Finding, valid_input: bool) -> ScenarioResult {
+        let judged = Judged { valid_input, ..crate::result::judged(&Default::default(), finding) };
+        ScenarioResult { scenario: scenario.into(), findings: vec![judged], ..ScenarioResult::default() }
+    }
+
+    #[test]
+    fn crashes_at_one_place_are_one_cause() {
+        let died = |seen: &str, function: &str| {
+            let place = Some(Place::Function(function.into()));
+            Finding {
+                place,
+                ..Finding::new(CRASH, Side::Server, "", format!("{seen} (in {function} at pm.c:1)"))
+            }
+        };
+        let results = [
+            result("a", died("pm died of signal 11", "PMI_KVS_Fence"), false),
+            result("b", died("the launcher, pm, died of signal 6", "PMI_KVS_Fence"), true),
+            result("c", died("pm died of signal 11", "PMI2_KVS_Fence"), false),
+        ];
+        let causes = causes(&results);
+        let asserts = |line: u32| {
+            key(&Finding::new(CRASH, Side::Server, "", format!("pm died of signal 6: pm.c:{line}: x")))
+        };
+        assert_ne!(asserts(1), asserts(2));
+        let scenarios = |cause: &CommonCause<'_>| {
+            cause.findings.iter().map(|(result, _)| result.scenario.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(causes.iter().map(scenarios).collect::<Vec<_>>(), [vec!["b", "a"], vec!["c"]]);
+    }
+
+    #[test]
+    fn valid_input_and_wrong_data_come_first() {
+        let found = |id: &str, seen: &str| Finding::new(id, Side::Server, "", seen);
+        let results = [
+            result("a", found("rfc13.error.close", "silence"), false),
+            result("b", found("rfc13.get.value", "\"cmd=get_result rc=-1\""), true),
+            result("c", found("rfc13.mapping.format", "\"cmd=get_result rc=0 value=x\""), true),
+            result("d", found("rfc13.get.value", "\"cmd=get_result rc=0 value=x\""), true),
+        ];
+        let order: Vec<&str> = causes(&results).iter().map(|cause| &*cause.findings[0].0.scenario).collect();
+        assert_eq!(order, ["d", "c", "b", "a"]);
     }
 
     #[test]

@@ -9,7 +9,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use pmi_scenario::ast::Dialect;
 use pmi_wire::pmi2::{Body, Semicolons};
-use pmi_wire::{Connection, Direction, Framing, Message, Proc, SpawnAssembler, ValueReading, grammar};
+use pmi_wire::{
+    Connection, Direction, Framing, Message, Operation, Proc, SpawnAssembler, ValueReading, grammar,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -214,6 +216,8 @@ impl Observations {
                 }
                 // Of several it cannot be told which one the server has not liked.
                 None => {
+                    // The client may end because of that, and not because of the answer before it.
+                    self.goes_on(link, None);
                     if let [request] = link.pending.make_contiguous() {
                         self.request(request, false);
                     }
@@ -225,8 +229,12 @@ impl Observations {
 
     fn said(&mut self, link: &mut Link, direction: Direction) {
         let mut messages = Vec::new();
+        let mut unreadable = false;
         while let Some(message) = link.connection.next(direction) {
-            messages.extend(message.ok().map(|message| (message.framing, message.text.to_vec())));
+            match message {
+                Ok(message) => messages.push((message.framing, message.text.to_vec())),
+                Err(_) => unreadable = true,
+            }
         }
         for (framing, text) in messages {
             if direction == Direction::ToServer {
@@ -238,20 +246,29 @@ impl Observations {
                 }
             } else if let Some(read) = read(framing, &text) {
                 self.answer(link, framing, read);
+            } else {
+                unreadable = true;
             }
+        }
+        if unreadable && direction == Direction::FromServer {
+            self.goes_on(link, None);
         }
     }
 
     fn answer(&mut self, link: &mut Link, framing: Framing, read: Read) {
-        let place = match framing {
-            // Answers come in order, and are not always called like their requests.
-            Framing::Lines => (!link.pending.is_empty()).then_some(0),
-            Framing::Frames => link
-                .pending
-                .iter()
-                .position(|asked| read.command.strip_suffix("-response") == Some(asked.command.as_str())),
+        let answers = |asked: &Pending| match framing {
+            Framing::Lines => match Operation::from_response_cmd(read.command.as_bytes()) {
+                Some(operation) => asked.command == operation.request_cmd(),
+                // The name of the answer to a request outside RFC 13 is unknown.
+                None => Operation::from_request_cmd(asked.command.as_bytes()).is_none(),
+            },
+            Framing::Frames => read.command.strip_suffix("-response") == Some(asked.command.as_str()),
         };
-        let Some(asked) = place.and_then(|place| link.pending.remove(place)) else { return };
+        let place = link.pending.iter().position(answers);
+        let Some(asked) = place.and_then(|place| link.pending.remove(place)) else {
+            // A stray answer shows nothing of the format, but the client may not go on because of it.
+            return self.goes_on(link, None);
+        };
         let outcome = match read.rc {
             Some(rc) if rc != 0 => Outcome::Failure,
             _ if !read.found => Outcome::Miss,
@@ -711,6 +728,69 @@ mod tests {
         };
         assert_eq!(misses(&[(LIBPMI2, HYDRA_4_0), (get, echoed), (get, by_rc)]), Some(Fit::Unknown));
         assert_eq!(misses(&[(LIBPMI2, HYDRA_4_0), (get, echoed), (get, by_flag)]), Some(Fit::Fits));
+    }
+
+    /// Observations of PMI-1 sessions: `> ` begins a request, `< ` an answer; `closes` ends the connection, a number is an exit status.
+    fn seen_lines(sessions: &[&[&str]]) -> Observations {
+        let proc = Proc { group: 0, rank: 0 };
+        let mut observations = Observations::default();
+        for session in sessions {
+            let bytes = |text: &str| Bytes(format!("{text}\n").into_bytes());
+            let what = |line: &&str| match (line.strip_prefix("> "), line.strip_prefix("< "), line.parse()) {
+                (Some(text), ..) => What::ToServer { proc, bytes: bytes(text) },
+                (_, Some(text), _) => What::FromServer { proc, bytes: bytes(text) },
+                (.., Ok(status)) => What::Exited { proc, exit: Exit::Code(status) },
+                _ => What::ClosedByServer { proc },
+            };
+            let events: Vec<Event> =
+                session.iter().map(what).zip(0..).map(|(what, seq)| Event::new(seq, what)).collect();
+            observations.read(&events);
+        }
+        observations
+    }
+
+    #[test]
+    fn stray_answer_is_no_format() {
+        // The client gave up after stray answers to a get and to a barrier.
+        let client = seen_lines(&[
+            &[
+                "> cmd=barrier_in",
+                "< cmd=barrier_out rc=0",
+                "> cmd=get kvsname=k key=a",
+                "< cmd=get_result rc=0 value=v",
+                "> cmd=finalize",
+                "< cmd=finalize_ack rc=0",
+                "0",
+            ],
+            &["> cmd=get kvsname=k key=a", "< cmd=maxes kvsname_max=1 keylen_max=1 vallen_max=1", "1"],
+            &["> cmd=barrier_in", "< cmd=appnum appnum=1", "1"],
+        ]);
+        // The server completes the barrier after a later request.
+        let server = seen_lines(&[&[
+            "> cmd=barrier_in",
+            "> cmd=get kvsname=k key=a",
+            "< cmd=get_result rc=0 value=v",
+            "< cmd=barrier_out",
+        ]]);
+        let compatibility = Compatibility::of(&client, &server);
+        assert_eq!(compatibility.count(Fit::Breaks), 0, "{compatibility:?}");
+        assert_eq!(row(&client, &server, "get", Sender::Server).0, Fit::Fits);
+        assert_eq!(row(&client, &server, "barrier_in", Sender::Server).0, Fit::Unknown);
+    }
+
+    #[test]
+    fn answer_before_the_end_of_the_connection_is_no_reason_to_give_up() {
+        let client = seen_lines(&[
+            &["> cmd=barrier_in", "< cmd=barrier_out rc=0", "> cmd=finalize", "< cmd=finalize_ack rc=0", "0"],
+            &["> cmd=barrier_in", "< cmd=barrier_out", "closes", "1"],
+        ]);
+        let server = seen_lines(&[&["> cmd=barrier_in", "< cmd=barrier_out"]]);
+        assert_eq!(row(&client, &server, "barrier_in", Sender::Server).0, Fit::Unknown);
+        let gives_up = seen_lines(&[
+            &["> cmd=barrier_in", "< cmd=barrier_out rc=0", "> cmd=finalize", "< cmd=finalize_ack rc=0", "0"],
+            &["> cmd=barrier_in", "< cmd=barrier_out", "1"],
+        ]);
+        assert_eq!(row(&gives_up, &server, "barrier_in", Sender::Server).0, Fit::Breaks);
     }
 
     #[test]

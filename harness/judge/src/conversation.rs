@@ -29,8 +29,6 @@ pub struct ReceivedMessage {
 #[derive(Debug, Default)]
 pub(crate) struct Link {
     connection: Option<Connection>,
-    /// Commands of PMI-2 that come in several messages.
-    concat: pmi2::Concat,
     pub(crate) lines: VecDeque<ReceivedMessage>,
     pub(crate) started: bool,
     pub(crate) env: HashMap<String, String>,
@@ -81,8 +79,6 @@ pub(crate) struct Conversation {
     sizes: BTreeMap<u32, u32>,
     /// Number of groups that were asked for.
     groups: u32,
-    /// Programs of a spawn request that come in messages of their own, and have not come yet.
-    programs_due: u64,
     spawn: SpawnRequest,
     /// Groups whose spawn was refused, lawfully or where that has been told: steps about them are left out.
     refused: HashSet<u32>,
@@ -119,7 +115,7 @@ impl Conversation {
 
     /// The number of the group that the next lines of a spawn request belong to.
     pub(crate) fn next_group(&self) -> u32 {
-        self.groups + u32::from(!self.spawn.open && self.programs_due == 0)
+        self.groups + u32::from(!self.spawn.open)
     }
 
     /// A step has taken this message: if it refuses a spawn, nothing will come of the group.
@@ -131,8 +127,13 @@ impl Conversation {
                 .is_ok_and(|r| r.command == pmi2::Command::Spawn && !r.is_success()),
         };
         if refuses {
-            self.refused.insert(self.groups);
+            self.refuse_spawn();
         }
+    }
+
+    /// The spawn that was asked for last is refused, so nothing will come of its group.
+    pub(crate) fn refuse_spawn(&mut self) {
+        self.refused.insert(self.groups);
     }
 
     pub(crate) fn observe(&mut self, event: &Event) {
@@ -220,39 +221,19 @@ impl Conversation {
             self.link(p).wants_abort |= message.text.starts_with(b"cmd=abort");
             match message.framing {
                 Framing::Lines => self.spawn_line(message.text),
-                Framing::Frames => {
-                    let pushed = self.link(p).concat.push(message.text, Semicolons::Doubled);
-                    if let Ok(Some(command)) = pushed {
-                        self.spawn_frame(&command);
-                    }
-                }
+                Framing::Frames => self.spawn_frame(message.text),
             }
         }
         self.link(p).connection = Some(connection);
     }
 
-    /// [`Self::spawn_line`] for PMI-2, where a request is one message or has one for each program.
+    /// [`Self::spawn_line`] for PMI-2, where a request is one message.
     fn spawn_frame(&mut self, command: &[u8]) {
-        let processes = |programs: &[pmi2::Program]| {
+        if let Ok(pmi2::Request::Spawn { programs, .. }) = pmi2::Request::parse(command, Semicolons::Doubled)
+        {
+            self.groups += 1;
             let all = programs.iter().fold(0, |n: u64, p| n.saturating_add(p.maxprocs));
-            u32::try_from(all).unwrap_or(u32::MAX)
-        };
-        match pmi2::Request::parse(command, Semicolons::Doubled) {
-            Ok(pmi2::Request::Spawn { programs, .. }) => {
-                self.groups += 1;
-                self.sizes.insert(self.groups, processes(&programs));
-            }
-            Ok(pmi2::Request::SpawnHead { ncmds, .. }) => {
-                self.groups += 1;
-                self.programs_due = ncmds;
-                self.sizes.insert(self.groups, 0);
-            }
-            Ok(pmi2::Request::SpawnCmd(program)) => {
-                self.programs_due = self.programs_due.saturating_sub(1);
-                let size = self.sizes.entry(self.groups).or_default();
-                *size = size.saturating_add(processes(&[program]));
-            }
-            _ => {}
+            self.sizes.insert(self.groups, u32::try_from(all).unwrap_or(u32::MAX));
         }
     }
 

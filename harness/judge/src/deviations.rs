@@ -1,15 +1,15 @@
 //! Findings that are known and accepted for one implementation. They are still looked for, and one that no longer
 //! happens is as red as a new finding.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
 pub use semver::Version;
 
-use crate::cause::shape;
 use crate::verdict::{Judged, ScenarioResult, Strictness, Verdict};
-use crate::{golden, own};
+use crate::{Finding, golden, own, symptom};
 use pmi_scenario::names::NamePattern;
 use pmi_scenario::suite::Suite;
 use pmi_wire::WayIn;
@@ -22,7 +22,7 @@ use pmi_wire::WayIn;
 /// [[deviation]]
 /// requirement = "rfc13.init.version-used"
 /// scenarios = ["init/*", "group/repeated"]  # names, or patterns with *; each must show it
-/// symptom = "pmi_subversion=2"             # part of what is seen; left out: anything
+/// symptom = "pmi_subversion=2"             # part of what is seen, of a crash "signal 11 (in serve)"; left out: anything
 /// versions = ">=5.0, <6"                   # left out: all
 /// connection = "port"                      # how processes come to it: fd, port or singleton; left out: however
 /// reason = "Hydra 5.0 answers 1.2 to a client that offers 1.1"
@@ -46,7 +46,6 @@ struct Entry {
     connection: Option<WayIn>,
     reason: String,
     #[serde(default)]
-    #[expect(dead_code, reason = "for readers of the file")]
     link: Option<String>,
     /// It happens in some runs only; then it cannot be stale.
     #[serde(default)]
@@ -54,6 +53,14 @@ struct Entry {
     /// What brings it about is not to be published yet: reports show the symptom alone.
     #[serde(default)]
     sensitive: bool,
+}
+
+impl Entry {
+    /// Returns whether the entry is about the finding, apart from the scenario.
+    fn covers(&self, finding: &Finding) -> bool {
+        finding.requirement == self.requirement
+            && self.symptom.as_ref().is_none_or(|symptom| symptom::matches(symptom, finding))
+    }
 }
 
 /// The deviations of an implementation.
@@ -67,6 +74,8 @@ pub struct Deviations {
     entries: Vec<Expected>,
     happened: Vec<bool>,
     could_happen: Vec<bool>,
+    /// True for entries whose requirement was broken with another symptom.
+    broken_otherwise: Vec<bool>,
 }
 
 #[derive(Debug, Clone)]
@@ -129,6 +138,7 @@ impl Deviations {
             implementation: Some(file.implementation),
             requirements,
             happened: none.clone(),
+            broken_otherwise: none.clone(),
             could_happen: none,
             entries,
         })
@@ -153,6 +163,7 @@ impl Deviations {
     pub fn note(&mut self, result: &ScenarioResult) {
         let repeated = result.attempts.iter().flat_map(|a| &a.found).map(|r| &r.judged);
         let mut found: Vec<Judged> = result.findings.iter().chain(repeated).cloned().collect();
+        found.extend_from_slice(&result.consequences);
         if result.verdict != Verdict::Unjudged || !found.is_empty() {
             self.apply(&result.scenario, &mut found);
         }
@@ -168,6 +179,24 @@ impl Deviations {
         self.entries.iter().any(|expected| expected.entry.sensitive && expected.scenario.fits(scenario))
     }
 
+    /// Returns the entry that covers a finding of a scenario.
+    fn covering(&self, scenario: &str, finding: &Finding) -> Option<&Entry> {
+        let mut entries = self.entries.iter().filter(|expected| expected.scenario.fits(scenario));
+        entries.find(|expected| expected.entry.covers(finding)).map(|expected| &expected.entry)
+    }
+
+    /// Returns the entries that name this scenario and whose requirement was not broken in a result of it, although it is to break
+    /// each time.
+    pub fn missed_in(&self, result: &ScenarioResult) -> BTreeSet<usize> {
+        let found = || result.findings.iter().chain(&result.consequences);
+        let is_broken = |id: &str| found().any(|judged| judged.finding.requirement == *id);
+        let entries = self.entries.iter().enumerate().filter(|(_, expected)| {
+            let entry = &expected.entry;
+            expected.scenario.text() == result.scenario && !entry.sometimes && !is_broken(&entry.requirement)
+        });
+        entries.map(|(index, _)| index).collect()
+    }
+
     /// Marks the findings that are known.
     pub fn apply(&mut self, scenario: &str, findings: &mut [Judged]) {
         for (i, Expected { scenario: pattern, entry, .. }) in self.entries.iter().enumerate() {
@@ -176,22 +205,29 @@ impl Deviations {
             }
             self.could_happen[i] = true;
             for judged in findings.iter_mut().filter(|j| j.finding.requirement == entry.requirement) {
-                if entry.symptom.as_ref().is_none_or(|s| judged.finding.seen.contains(s.as_str())) {
+                if entry.covers(&judged.finding) {
                     self.happened[i] = true;
                     judged.deviation.get_or_insert_with(|| entry.reason.clone());
+                } else {
+                    self.broken_otherwise[i] = true;
                 }
             }
         }
     }
 
-    /// Deviations that did not happen although their scenarios were played, and such as fit nothing in the suite.
+    /// Deviations that did not happen although their scenarios were played, and such as fit nothing in the suite. Where the
+    /// requirement is broken with another symptom, that is a finding, and the entry is not stale.
     pub fn stale(&self, suite: &Suite) -> Vec<String> {
         let mut stale = Vec::new();
         for (i, Expected { line, scenario, entry }) in self.entries.iter().enumerate() {
             let at = format!("{}:{line}: {} in {}", self.path.display(), entry.requirement, scenario.text());
             if !suite.has(|name| scenario.fits(name)) {
                 stale.push(format!("{at}: there is no such scenario"));
-            } else if self.could_happen[i] && !self.happened[i] && !entry.sometimes {
+            } else if self.could_happen[i]
+                && !self.happened[i]
+                && !self.broken_otherwise[i]
+                && !entry.sometimes
+            {
                 stale.push(format!("{at}: no longer happens; delete the entry"));
             }
         }
@@ -217,27 +253,35 @@ pub fn recorded(requirement: &str) -> Vec<(String, String)> {
     all
 }
 
-/// With this begins a reason that nobody has written yet.
+/// The reason of an entry that is still to be explained.
+pub const UNWRITTEN: &str = "TODO: say why";
+
+/// The beginning of such a reason.
 const TODO: &str = "TODO";
 
-/// Fewer characters of what is seen tell nothing.
-const SYMPTOM: usize = 6;
-
-/// What the entries of a draft have in common.
+/// The common part of the findings that share an entry of a draft.
 #[derive(PartialEq)]
 struct Key<'a> {
     requirement: &'a str,
-    shape: String,
+    symptom: String,
     sometimes: bool,
+    /// The reason and the link of a recorded entry about the same.
+    precedent: Option<(&'a str, Option<&'a str>)>,
 }
 
 /// A file of deviations with what results have found that would make the run red and that no deviation covers: an entry for each cause,
-/// with all of its scenarios. What was not found each time that a scenario was played happens `sometimes`. The reasons are still to
-/// be written.
-pub fn draft(implementation: &str, results: &[ScenarioResult], strict: Strictness) -> String {
+/// with all of its scenarios. A finding that was not made each time that a scenario was played happens `sometimes`, as does one that
+/// a precedent records so. `precedents` are deviations of related implementations, the closest first; other reasons are still to be
+/// written.
+pub fn draft(
+    implementation: &str,
+    results: &[ScenarioResult],
+    strict: Strictness,
+    precedents: &[Deviations],
+) -> String {
     // A broken SHOULD is worth an entry, red or not.
     let strict = strict.max(Strictness::Should);
-    let mut entries: Vec<(Key<'_>, Vec<&str>, Vec<&str>)> = Vec::new();
+    let mut entries: Vec<(Key<'_>, Vec<&str>, Vec<&Finding>)> = Vec::new();
     for result in results {
         let found: Vec<(&Judged, bool)> = match &result.attempts {
             Some(attempts) => attempts.found.iter().map(|f| (&f.judged, f.times < attempts.played)).collect(),
@@ -248,7 +292,13 @@ pub fn draft(implementation: &str, results: &[ScenarioResult], strict: Strictnes
                 continue;
             }
             let finding = &judged.finding;
-            let key = Key { requirement: &finding.requirement, shape: shape(finding), sometimes };
+            let precedent = precedents.iter().find_map(|known| known.covering(&result.scenario, finding));
+            let key = Key {
+                requirement: &finding.requirement,
+                symptom: symptom::of(finding),
+                sometimes: sometimes || precedent.is_some_and(|entry| entry.sometimes),
+                precedent: precedent.map(|entry| (entry.reason.as_str(), entry.link.as_deref())),
+            };
             let place = match entries.iter().position(|(known, ..)| *known == key) {
                 Some(place) => place,
                 None => {
@@ -256,11 +306,11 @@ pub fn draft(implementation: &str, results: &[ScenarioResult], strict: Strictnes
                     entries.len() - 1
                 }
             };
-            let (_, scenarios, seen) = &mut entries[place];
+            let (_, scenarios, findings) = &mut entries[place];
             if !scenarios.contains(&result.scenario.as_str()) {
                 scenarios.push(&result.scenario);
             }
-            seen.push(&finding.seen);
+            findings.push(finding);
         }
     }
     let quoted = |text: &str| toml::Value::from(text).to_string();
@@ -273,44 +323,68 @@ pub fn draft(implementation: &str, results: &[ScenarioResult], strict: Strictnes
         },
         quoted(implementation)
     );
-    for (Key { requirement, shape, sometimes }, scenarios, seen) in entries {
+    for (Key { requirement, sometimes, precedent, .. }, scenarios, findings) in entries {
         let names: Vec<String> = scenarios.iter().map(|name| quoted(name)).collect();
         let names = match names.len() {
             1 => format!("[{}]", names[0]),
             _ => format!("[\n  {},\n]", names.join(",\n  ")),
         };
         text += &format!("\n[[deviation]]\nrequirement = {}\nscenarios = {names}\n", quoted(requirement));
-        if let Some(symptom) = symptom(&shape, &seen) {
-            text += &format!("symptom = {}\n", quoted(symptom));
+        if let Some(symptom) = symptom::common(findings) {
+            text += &format!("symptom = {}\n", quoted(&symptom));
         }
         if sometimes {
             text += "sometimes = true\n";
         }
-        text += &format!("reason = \"{TODO}: say why\"\n");
+        let (reason, link) = precedent.map_or((UNWRITTEN, None), |known| known);
+        text += &format!("reason = {}\n", quoted(reason));
+        if let Some(link) = link {
+            text += &format!("link = {}\n", quoted(link));
+        }
     }
     text
-}
-
-/// What all of these have in common, if that says anything.
-fn symptom<'a>(shape: &'a str, seen: &[&'a str]) -> Option<&'a str> {
-    let first = seen.first()?;
-    if seen.iter().all(|other| other == first) {
-        return Some(first).filter(|seen| !seen.is_empty()).copied();
-    }
-    let parts = shape.split('#').filter(|part| seen.iter().all(|seen| seen.contains(part)));
-    parts.max_by_key(|part| part.len()).filter(|part| part.trim().len() >= SYMPTOM)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backtrace::Place;
+    use crate::{Severity, Side};
+    use pmi_scenario::vocabulary::Behaviours;
 
     #[test]
-    fn a_symptom_is_in_all_that_was_seen() {
-        assert_eq!(symptom("silence", &["silence", "silence"]), Some("silence"));
-        let seen = ["rank 1 died of signal 11", "rank 23 died of signal 11"];
-        assert_eq!(symptom("rank # died of signal 11", &seen), Some(" died of signal 11"));
-        assert_eq!(symptom("a#b#", &["a1b2", "a2b2"]), None);
+    fn entry_is_not_stale_while_its_requirement_breaks() {
+        let text = "implementation = \"x\"\n[[deviation]]\nrequirement = \"iut.no-crash\"\nscenarios = [\"kvs/own-key\"]\n\
+                    symptom = \"signal 11 (in get)\"\nreason = \"r\"\n";
+        let suite = Suite::embedded(Behaviours::default()).unwrap();
+        let stale = |seen: Option<&str>| {
+            let mut deviations = Deviations::parse(Path::new("d"), text, None, WayIn::Fd).unwrap();
+            let mut findings: Vec<Judged> = seen.iter().map(|seen| crash(seen)).collect();
+            deviations.apply("kvs/own-key", &mut findings);
+            (deviations.stale(&suite).len(), findings.iter().filter(|f| f.deviation.is_some()).count())
+        };
+        assert_eq!(stale(Some("pm died of signal 11 (in get at pm.c:9)")), (0, 1));
+        assert_eq!(
+            stale(Some("pm died of signal 6 (in get at pm.c:9)")),
+            (0, 0),
+            "another crash is a new finding"
+        );
+        assert_eq!(stale(None), (1, 0));
+    }
+
+    fn crash(seen: &str) -> Judged {
+        let place = Some(Place::Function("get".to_owned()));
+        let finding = Finding { place, ..Finding::new(own::CRASH, Side::Server, "", seen) };
+        Judged {
+            finding,
+            level: None,
+            severity: Severity::Fail,
+            text: String::new(),
+            step: String::new(),
+            help: String::new(),
+            valid_input: false,
+            deviation: None,
+        }
     }
 
     #[test]

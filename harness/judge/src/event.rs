@@ -40,6 +40,8 @@ pub enum SilenceProof {
     /// The server has read everything, and since then every process of it has waited for some time, several times, and said
     /// nothing. Enough where silence is lawful.
     Polled,
+    /// Every process of the server waits without a time limit, and bytes that were written to it are still unread.
+    Unread,
     /// The step's time was up.
     Timeout,
 }
@@ -106,6 +108,13 @@ pub enum What {
         args: Vec<Bytes>,
         /// What is wrong with the descriptor that PMI_FD names, if anything; or with the connection by PMI_PORT.
         bad_fd: Option<String>,
+    },
+    /// The program of a process of a recorded session could not be started.
+    NotStarted {
+        /// Which.
+        proc: Proc,
+        /// Why, with the name of the program.
+        why: String,
     },
     /// A process that has `PMI_PORT` has made its connection, on which this was said before anything else.
     Greeted {
@@ -180,6 +189,11 @@ pub enum What {
         /// How that is known.
         proof: SilenceProof,
     },
+    /// The server has not read everything that this process wrote. Reported with a wait in which nothing came.
+    NotRead {
+        /// The process that wrote it.
+        proc: Proc,
+    },
     /// A proxy passed something on to its upstream, which we play.
     FromProxy {
         /// Process group that it is about.
@@ -229,6 +243,23 @@ pub enum What {
         stderr: bool,
         /// The line without its newline, cut if long.
         line: Bytes,
+    },
+    /// After the launcher had failed to start the processes, the same command started this smaller number of them.
+    StartsFewer {
+        /// Ranks asked for.
+        ranks: u32,
+    },
+    /// A scenario that had failed beside others was played again.
+    PlayedAgain {
+        /// The other jobs that ran at the same time; none if it was played alone.
+        beside: Vec<OtherJob>,
+        /// Number of plays.
+        played: u32,
+        /// Number of plays that failed.
+        failed: u32,
+        /// The scenario that has shown interference between jobs before in the same run; other jobs were not started again.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        shown_by: Option<String>,
     },
     /// The launcher has ended.
     JobExited {
@@ -328,6 +359,11 @@ pub enum What {
         /// Why.
         reason: String,
     },
+    /// A program's process closed its connection, or ended, before it had read everything that the server wrote.
+    LeftUnread {
+        /// Which.
+        proc: Proc,
+    },
     /// These processes of a program, or of a recorded session whose time is up, do not end, so that they are ended now.
     StillRunning {
         /// All that have not ended.
@@ -399,6 +435,15 @@ impl What {
     }
 }
 
+/// A job that ran at the same time as another one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct OtherJob {
+    /// Name of its scenario.
+    pub scenario: String,
+    /// Its last events.
+    pub events: Vec<Event>,
+}
+
 /// What is done, in this order, to end a job that does not end by itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -422,18 +467,36 @@ pub enum Ending {
     },
 }
 
+/// A requirement that a program breaks also where nothing is unusual.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Flaw {
+    /// The id of the requirement.
+    pub requirement: String,
+    /// The expectation of the finding.
+    pub expected: String,
+}
+
 /// What a program came to where nothing is unusual.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PlainRun {
     /// All of its processes ended with status 0.
     EndedWell,
+    /// All of its processes ended with status 0, with these flaws. The scenarios where nothing is unusual report them, no other does.
+    Flawed(Vec<Flaw>),
     /// A process did not.
     EndedBadly(ProcessEnd),
     /// No process wrote anything to its connection; what became of the first.
     Silent(Option<ProcessEnd>),
     /// It could not be run.
     Failed(String),
+}
+
+impl PlainRun {
+    /// Returns true if other runs can be compared with this one.
+    pub fn is_measure(&self) -> bool {
+        matches!(self, Self::EndedWell | Self::Flawed(_))
+    }
 }
 
 /// What became of a process of a program.

@@ -6,7 +6,7 @@ use std::fmt;
 use pmi_scenario::ast::{ExitPattern, Grade, Kind, Piece, Template};
 use pmi_scenario::scope::{ScenarioError, Scope};
 use pmi_scenario::signature;
-use pmi_wire::pmi2::{Body, Semicolons};
+use pmi_wire::pmi2::{self, Body, Semicolons};
 use pmi_wire::{Framing, MappingForm, Message, Proc, ValueReading, grammar};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -164,6 +164,15 @@ pub struct Choice {
 }
 
 impl Choice {
+    /// Whether it is an answer to a spawn.
+    pub(crate) fn answers_spawn(&self) -> bool {
+        let is_name = |text: &Bytes| matches!(text.0.as_slice(), b"spawn_result" | b"spawn-response");
+        let names = |(key, matcher): &(String, Matcher)| {
+            key == "cmd" && matches!(matcher, Matcher::Text(text) if is_name(text))
+        };
+        matches!(&self.what, Expected::Message(pattern) if pattern.fields.iter().any(names))
+    }
+
     /// Whether it is that nothing comes, and that is no failure.
     pub(crate) fn is_lawful_silence(&self) -> bool {
         self.what == Expected::Silence && self.grade != Grade::Fail
@@ -275,12 +284,34 @@ impl Pattern {
             }
             Framing::Frames => {
                 let body = Body::parse(text, Semicolons::Doubled).map_err(|e| Misfit(e.to_string()))?;
+                // Of an answer that says found=FALSE, nobody reads the value.
+                let missed = pmi2::Response::parse(text, Semicolons::Doubled)
+                    .is_ok_and(|response| response.is_found() == Some(false));
                 for (key, matcher) in &self.fields {
-                    matcher.fits(key, body.value(key).as_deref(), &mut captures)?;
+                    let unread = missed && *matcher == Matcher::Absent;
+                    let value = body.value(key).filter(|_| !unread);
+                    matcher.fits(key, value.as_deref(), &mut captures)?;
                 }
             }
         }
         Ok(captures)
+    }
+
+    /// Whether the bytes of a message can be read as one at all.
+    pub(crate) fn can_read(&self, text: &[u8], framing: Framing) -> bool {
+        match framing {
+            Framing::Lines => Message::parse(text, ValueReading::ToEndOfLine).is_ok(),
+            Framing::Frames => Body::parse(text, Semicolons::Doubled).is_ok(),
+        }
+    }
+
+    /// Whether it leaves open which answer comes, or wants a refusal.
+    pub(crate) fn accepts_any_answer(&self) -> bool {
+        self.fields.iter().any(|(key, matcher)| match matcher {
+            Matcher::Failure => key == "rc",
+            Matcher::Typed(Type::Any) => key == "cmd",
+            _ => false,
+        })
     }
 
     /// What a message captures that does not fit, if it is the answer that was expected, with the outcome that was expected, and
@@ -435,6 +466,19 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+
+    #[rstest]
+    #[case("cmd=kvs-get-response;rc=0;found=FALSE;value=;", true)]
+    #[case("cmd=kvs-get-response;rc=0;flag=false;value=x;", true)]
+    #[case("cmd=kvs-get-response;rc=0;found=FALSE;", true)]
+    #[case("cmd=kvs-get-response;rc=0;found=TRUE;value=;", false)]
+    #[case("cmd=kvs-get-response;rc=0;value=;", false)]
+    fn value_of_a_miss_is_not_read(#[case] body: &str, #[case] fits: bool) {
+        let fields = [("rc", Matcher::Text(Bytes(b"0".to_vec()))), ("value", Matcher::Absent)];
+        let fields = fields.into_iter().map(|(key, matcher)| (key.to_owned(), matcher)).collect();
+        let pattern = Pattern { shown: String::new(), fields };
+        assert_eq!(pattern.fits(body.as_bytes(), Framing::Frames).is_ok(), fits);
+    }
 
     #[rstest]
     // A letter beyond ASCII, a tuple behind the value, a wrong number: what follows can be judged.

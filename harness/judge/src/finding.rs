@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::backtrace::Place;
+use crate::own::{CRASH, HANG};
 use crate::seen::SeenKind;
 use pmi_scenario::requirement::Severity;
 use pmi_wire::Proc;
@@ -68,5 +69,17 @@ impl Finding {
             kind: None,
             place: None,
         }
+    }
+
+    /// Returns whether what was seen depends on timing, so that another run may see something else: a crash, a hang, the absence of an
+    /// answer or the exit status of a job, and not what an answer contains.
+    pub fn depends_on_timing(&self) -> bool {
+        let is_status = self.party == Side::Server && self.seen.starts_with("exit status ");
+        [CRASH, HANG].contains(&self.requirement.as_str()) || self.absence().is_some() || is_status
+    }
+
+    /// Returns what came in place of an answer, without how that is known.
+    pub(crate) fn absence(&self) -> Option<&'static str> {
+        ["silence", "the end of the connection"].into_iter().find(|word| self.seen.starts_with(word))
     }
 }

@@ -2,20 +2,23 @@
 //!
 //! An expectation is an event like any other, so that a stored log can be judged again and comes to the same.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use pmi_scenario::ast::Grade;
 use pmi_scenario::requirement::is_advisory;
-use pmi_wire::Proc;
+use pmi_wire::{Framing, Proc};
 
 use crate::bytes::SHOWN;
 use crate::conversation::{Conversation, ReceivedMessage};
-use crate::event::{Abandoned, Event, Exit, PlainRun, SilenceProof, What};
+use crate::event::{Abandoned, Event, Exit, Flaw, PlainRun, SilenceProof, What};
 use crate::expectation::Standing;
-use crate::expectation::{Captures, Choice, Expectation, Expected, Misfit};
+use crate::expectation::{Captures, Choice, Expectation, Expected, Misfit, Pattern};
+use crate::kvs::with_value_alone;
 use crate::library::{self, LibraryJudge};
 use crate::own::USABLE;
 use crate::program::{ProgramState, misfit};
+use crate::seen::{SeenKind, not_read};
 use crate::unjudged::Unjudged;
 use crate::verdict::Verdict;
 use crate::{Finding, Monitor, Severity, Side, UpstreamMonitor};
@@ -53,7 +56,7 @@ pub struct Outcome {
     pub under_test: Side,
     /// Whether an expected answer never came.
     pub hung: bool,
-    /// Nothing was started, or nothing was ever answered: there is no sign that it speaks PMI at all.
+    /// The implementation started, connected or answered nothing: there is no sign that it speaks PMI at all.
     pub lifeless: bool,
     /// The first process of the implementation that died of a signal, and the signal.
     pub crashed: Option<(String, i32)>,
@@ -88,6 +91,8 @@ pub struct Judge {
     captures: Captures,
     /// Nothing more comes, how that is known, and how long that was waited for.
     nothing: Option<(SilenceProof, Duration)>,
+    /// The processes whose requests the server had not read by then.
+    not_read: BTreeSet<Proc>,
     /// Number of the last event that was more than a word of the scenario's.
     seq: u64,
     line: usize,
@@ -109,16 +114,6 @@ fn shown(line: &[u8]) -> String {
 
 const END: &str = "the end of the connection";
 
-fn silence(proof: SilenceProof, waited: Duration) -> String {
-    match proof {
-        SilenceProof::Idle => "silence: the server has read everything and waits".into(),
-        SilenceProof::Polled => {
-            "silence: the server has read everything and looks around now and then".into()
-        }
-        SilenceProof::Timeout => format!("silence for {waited:?}"),
-    }
-}
-
 impl Judge {
     /// A judge who has seen nothing. `requires` is what the scenario tests.
     pub fn new(party: Side, requires: Vec<String>) -> Self {
@@ -136,6 +131,7 @@ impl Judge {
             standing: Standing::Met,
             captures: Captures::new(),
             nothing: None,
+            not_read: BTreeSet::new(),
             seq: 0,
             line: 0,
             hung: false,
@@ -183,6 +179,10 @@ impl Judge {
                 self.standing = Standing::Open;
                 self.captures.clear();
                 self.nothing = None;
+                self.not_read.clear();
+            }
+            What::NotRead { proc } => {
+                self.not_read.insert(*proc);
             }
             What::Nothing { proof, waited_ms } => {
                 self.nothing = Some((*proof, Duration::from_millis(*waited_ms)));
@@ -263,6 +263,11 @@ impl Judge {
         self.library.take_unscripted()
     }
 
+    /// Returns whether the server has accepted the init of a process.
+    pub fn has_joined(&self, p: Proc) -> bool {
+        self.monitor.has_joined(p)
+    }
+
     /// How the job has ended, if it has.
     pub fn job(&self) -> Option<Exit> {
         self.conversation.job
@@ -341,7 +346,21 @@ impl Judge {
 
     /// What a plain run of a program came to.
     pub fn plain_run(&self) -> PlainRun {
-        self.program.plain_run()
+        let run = self.program.plain_run();
+        if run != PlainRun::EndedWell {
+            return run;
+        }
+        let flaw = |f: Finding| Flaw { requirement: f.requirement, expected: f.expected };
+        let mut flaws: Vec<Flaw> = self.program_findings(0).into_iter().map(flaw).collect();
+        flaws.sort_unstable_by(|a, b| (&a.requirement, &a.expected).cmp(&(&b.requirement, &b.expected)));
+        flaws.dedup();
+        if flaws.is_empty() { run } else { PlainRun::Flawed(flaws) }
+    }
+
+    /// Returns the findings of the monitor and of [`ProgramState::weigh`], whose `seq` is given, against a program.
+    fn program_findings(&self, seq: u64) -> Vec<Finding> {
+        let watched = self.watched.iter().filter(|f| f.party == Side::Client && !self.program.excuses(f));
+        watched.cloned().chain(self.program.weigh(&self.conversation, seq)).collect()
     }
 
     /// What it all came to.
@@ -360,8 +379,8 @@ impl Judge {
             under_test: self.party,
             hung: self.hung || self.library.hung,
             lifeless: self.unstarted
-                || self.library.unjudged.is_some()
-                || (self.hung && self.conversation.received == 0),
+                || matches!(self.library.unjudged, Some(Unjudged::Unloadable(_)))
+                || ((self.hung || self.conversation.unconnected) && self.conversation.received == 0),
             crashed: self.conversation.crashed.or(self.library.crashed),
             left: Vec::new(),
             unjudged: self.unjudged.or(self.library.unjudged),
@@ -371,11 +390,10 @@ impl Judge {
     }
 
     fn finish_program(self, events: Vec<Event>) -> Outcome {
-        let Self { program, conversation, watched, party, .. } = self;
-        let unjudged = self.unjudged.or_else(|| program.unjudged());
+        let unjudged = self.unjudged.clone().or_else(|| self.program.unjudged());
         let (mut findings, mut crashed, mut hung) = (Vec::new(), None, false);
         if unjudged.as_ref().is_none_or(|why| why.verdict() == Verdict::Unjudged) {
-            crashed = program.crashed();
+            crashed = self.program.crashed();
         }
         // Of what says nothing it is not known that it speaks PMI: that it does not end is told with that, and is no finding.
         let judged =
@@ -383,20 +401,20 @@ impl Judge {
         // What a crash was looked into for came after the play.
         let later = |event: &Event| matches!(event.what, What::Backtrace(_) | What::Untraced { .. });
         let end = events.iter().position(later).unwrap_or(events.len()) as u64;
-        findings.extend(program.alone(end));
+        findings.extend(self.program.alone(end));
         if unjudged.as_ref().is_none_or(judged) {
-            findings.extend(watched.into_iter().filter(|f| f.party == party && !program.excuses(f)));
-            findings.extend(program.weigh(&conversation, end));
-            hung = program.is_hung();
+            let found = self.program_findings(end).into_iter();
+            findings.extend(found.filter(|f| !self.program.is_flaw(f)));
+            hung = self.program.is_hung();
         }
         Outcome {
             events,
             findings,
-            under_test: party,
+            under_test: self.party,
             hung,
-            lifeless: program.is_silent(),
+            lifeless: self.program.is_silent(),
             crashed,
-            left: program.left,
+            left: self.program.left,
             unjudged,
             scenario_error: self.mistake,
             unreached: self.unreached,
@@ -416,8 +434,11 @@ impl Judge {
         let cites = expectation.cites.as_str();
         match &expectation.what {
             Expected::Message(pattern) => match self.next(p) {
-                Next::Line(line) => match pattern.fits(&line.text, line.framing) {
-                    Ok(captures) => self.met(captures),
+                Next::Line(line) => match self.fits(p, pattern, &line) {
+                    Ok(captures) => {
+                        self.accept(p, &expectation.what, line.seq);
+                        self.met(captures);
+                    }
                     Err(Misfit(what)) => {
                         self.misfit(p, cites, format!("{} ({what})", pattern.shown), &line);
                         // That nothing comes of a spawn which was refused is no second finding.
@@ -440,9 +461,10 @@ impl Judge {
                 Next::Line(line) => self.misfit(p, cites, END.into(), &line),
                 Next::End => {
                     self.conversation.link(p).over = true;
+                    self.accept(p, &expectation.what, self.seq);
                     self.met(Captures::new());
                 }
-                Next::Nothing(proof, waited) => self.broken(Some(p), cites, END, silence(proof, waited)),
+                Next::Nothing(proof, waited) => self.broken(Some(p), cites, END, self.silence(proof, waited)),
                 Next::Open => {}
             },
             Expected::Silence => {
@@ -451,6 +473,7 @@ impl Judge {
                 } else if self.conversation.link(p).closed {
                     self.broken(Some(p), cites, "no message", END);
                 } else if self.nothing.is_some() {
+                    self.accept(p, &expectation.what, self.seq);
                     self.met(Captures::new());
                 }
             }
@@ -466,7 +489,7 @@ impl Judge {
                         Some(p),
                         cites,
                         "the process manager ends the process",
-                        silence(proof, waited),
+                        self.silence(proof, waited),
                     );
                 }
             }
@@ -505,7 +528,7 @@ impl Judge {
             (Expected::JobExits(_), None) => {
                 if let Some((proof, waited)) = self.nothing {
                     self.hung = true;
-                    self.broken(None, cites, "the job ends", silence(proof, waited));
+                    self.broken(None, cites, "the job ends", self.silence(proof, waited));
                 }
             }
             (_, _) if self.conversation.output => self.met(Captures::new()),
@@ -533,7 +556,7 @@ impl Judge {
         }
         let running = if running.is_empty() { "the job".to_owned() } else { running.join(", ") };
         let seen = match proof {
-            SilenceProof::Idle => {
+            SilenceProof::Idle | SilenceProof::Unread => {
                 format!("still running, and waiting for nothing that could come: {running}")
             }
             SilenceProof::Polled | SilenceProof::Timeout => {
@@ -573,7 +596,7 @@ impl Judge {
         }
         for choice in choices {
             let fitting = match (&choice.what, &next) {
-                (Expected::Message(pattern), Next::Line(line)) => pattern.fits(&line.text, line.framing).ok(),
+                (Expected::Message(pattern), Next::Line(line)) => self.fits(p, pattern, line).ok(),
                 (Expected::Newline, Next::Line(line)) => line.text.is_empty().then(Captures::new),
                 (Expected::Close, Next::End) | (Expected::Silence, Next::Nothing(..)) => {
                     Some(Captures::new())
@@ -602,24 +625,62 @@ impl Judge {
     ) {
         if choice.what == Expected::Close {
             self.conversation.link(p).over = true;
+            // The server has refused the spawn by it.
+            if choices.iter().any(Choice::answers_spawn) {
+                self.conversation.refuse_spawn();
+            }
         }
         let (seq, seen) = match next {
             Next::Line(line) => {
                 self.conversation.accepted(line);
                 (line.seq, shown(&line.text))
             }
-            Next::Nothing(proof, waited) => (self.seq, silence(*proof, *waited)),
+            Next::Nothing(proof, waited) => (self.seq, self.silence(*proof, *waited)),
             Next::End | Next::Open => (self.seq, END.into()),
         };
         let cites = choice.cites.as_deref().unwrap_or(cites);
         let at_most = match choice.grade {
-            Grade::Pass => return self.met(captures),
             Grade::Fail => return self.broken_at(seq, Some(p), cites, lawful(choices), seen),
-            Grade::Warn => Severity::Warn,
-            Grade::Note => Severity::Note,
+            Grade::Pass => None,
+            Grade::Warn => Some(Severity::Warn),
+            Grade::Note => Some(Severity::Note),
         };
-        self.find(seq, Some(p), cites, Some(at_most), lawful(choices), seen);
+        self.accept(p, &choice.what, seq);
+        if at_most.is_some() {
+            self.find(seq, Some(p), cites, at_most, usual(choices, choice), seen);
+        }
         self.met(captures);
+    }
+
+    /// Whether a message is the expected one. A message whose form the monitor has reported is read leniently, because the form
+    /// is no second finding.
+    fn fits(&self, p: Proc, pattern: &Pattern, line: &ReceivedMessage) -> Result<Captures, Misfit> {
+        let fits = pattern.fits(&line.text, line.framing);
+        match fits {
+            Err(_)
+                if self.monitor.has_unreadable_answer(p) && !pattern.can_read(&line.text, line.framing) =>
+            {
+                pattern.reads(&line.text, line.framing).map_or(fits, Ok)
+            }
+            Err(_) if self.monitor.has_tuples_after_values() && line.framing == Framing::Lines => {
+                pattern.fits(with_value_alone(&line.text), line.framing).or(fits)
+            }
+            fits => fits,
+        }
+    }
+
+    /// Drops the monitor's findings against an outcome that the scenario accepts. The scenario was written for this request, so
+    /// its verdict on an end of the connection, on silence and on a refusal takes precedence.
+    fn accept(&mut self, p: Proc, outcome: &Expected, seq: u64) {
+        let party = self.party;
+        let against = |f: &Finding| match outcome {
+            Expected::Message(pattern) => f.seq == seq && pattern.accepts_any_answer() && !is_of_form(f),
+            Expected::Close => f.kind == Some(SeenKind::ConnectionEnd),
+            Expected::Silence => f.seq == seq && f.kind == Some(SeenKind::Silence),
+            _ => false,
+        };
+        self.watched
+            .retain(|f| f.party != party || f.proc != Some(p) || is_advisory(&f.requirement) || !against(f));
     }
 
     /// What there is for a step at a process's connection.
@@ -641,9 +702,25 @@ impl Judge {
             // The monitor has its say first: it knows which request has no answer.
             Next::Nothing(proof, waited) if unanswered => {
                 self.hung = true;
-                self.broken(Some(p), cites, expected, silence(proof, waited));
+                self.broken(Some(p), cites, expected, self.silence(proof, waited));
             }
             Next::Nothing(..) | Next::Open | Next::Line(_) => {}
+        }
+    }
+
+    /// A silence in words, by how it is known, and with the requests that were not read.
+    fn silence(&self, proof: SilenceProof, waited: Duration) -> String {
+        let silence = match proof {
+            SilenceProof::Idle => "silence: the server has read everything and waits".to_owned(),
+            SilenceProof::Polled => {
+                "silence: the server has read everything and looks around now and then".to_owned()
+            }
+            SilenceProof::Unread => "silence: the server waits".to_owned(),
+            SilenceProof::Timeout => format!("silence for {waited:?}"),
+        };
+        match not_read(&self.not_read) {
+            unread if unread.is_empty() => silence,
+            unread => format!("{silence}, {unread}"),
         }
     }
 
@@ -663,10 +740,15 @@ impl Judge {
     }
 
     /// Makes a finding unless the monitor has already said what is wrong with the same event. What is only advice says nothing
-    /// about a duty: a response that lacks a thrid and is a refusal too breaks both.
+    /// about a duty: a response that lacks a thrid and is a refusal too breaks both. A missing answer is one behavior, and the
+    /// monitor knows what was unusual about the request.
     fn broken_at(&mut self, seq: u64, p: Option<Proc>, cites: &str, expected: String, seen: String) {
         self.standing = Standing::Broken;
-        let says = |f: &Finding| is_advisory(cites) || !is_advisory(&f.requirement);
+        let says = |f: &Finding| {
+            is_advisory(cites)
+                || !is_advisory(&f.requirement)
+                || f.kind.is_some_and(SeenKind::is_missing_answer)
+        };
         let known =
             self.watched.iter().any(|f| f.party == self.party && f.seq == seq && f.proc == p && says(f));
         if !known {
@@ -706,13 +788,197 @@ enum Next {
     Open,
 }
 
+/// Whether a finding is about how an answer is written, and not about what is answered.
+fn is_of_form(finding: &Finding) -> bool {
+    let id = &finding.requirement;
+    id == "rfc13.wire.tuples" || id.starts_with("rfc13.abnf.") && !id.starts_with("rfc13.abnf.c-")
+}
+
 /// The outcomes that break nothing, for people.
 fn lawful(choices: &[Choice]) -> String {
+    shown_choices(choices, |choice| choice.grade != Grade::Fail)
+}
+
+/// The outcomes of which one would have been usual where `seen` came, for people: those that pass, or else the other lawful ones.
+fn usual(choices: &[Choice], seen: &Choice) -> String {
+    match choices.iter().any(|choice| choice.grade == Grade::Pass) {
+        true => shown_choices(choices, |choice| choice.grade == Grade::Pass),
+        false => shown_choices(choices, |choice| choice.grade != Grade::Fail && choice != seen),
+    }
+}
+
+fn shown_choices(choices: &[Choice], shown: impl Fn(&Choice) -> bool) -> String {
     let text = |choice: &Choice| match &choice.what {
         Expected::Message(pattern) => pattern.shown.clone(),
         Expected::Newline => "a bare newline".into(),
         Expected::Close => END.into(),
         _ => "silence".into(),
     };
-    choices.iter().filter(|c| c.grade != Grade::Fail).map(text).collect::<Vec<_>>().join("; or ")
+    choices.iter().filter(|choice| shown(choice)).map(text).collect::<Vec<_>>().join("; or ")
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::event::Bytes;
+    use crate::expectation::{Matcher, Type};
+
+    const P: Proc = Proc { group: 0, rank: 0 };
+
+    fn said(server: bool, line: &[u8]) -> What {
+        let bytes = Bytes([line, b"\n"].concat());
+        if server { What::FromServer { proc: P, bytes } } else { What::ToServer { proc: P, bytes } }
+    }
+
+    /// An answer whose fields are these; `rc=fail` stands for any failure, and `<any>` for anything.
+    fn answer(shown: &str) -> Expected {
+        let fields = shown.split(' ').map(|word| {
+            let (key, value) = word.split_once('=').expect("a tuple");
+            let matcher = match value {
+                "fail" => Matcher::Failure,
+                "<any>" => Matcher::Typed(Type::Any),
+                text => Matcher::Text(Bytes(text.into())),
+            };
+            (key.to_owned(), matcher)
+        });
+        Expected::Message(Pattern { shown: shown.to_owned(), fields: fields.collect() })
+    }
+
+    fn expected(choices: &[(Grade, Expected)]) -> What {
+        let choice = |(grade, what): &(Grade, Expected)| {
+            let cites = Some("rfc13.error.close".to_owned());
+            Choice { grade: *grade, cites, what: what.clone() }
+        };
+        let what = match choices {
+            [(Grade::Pass, what)] => what.clone(),
+            _ => Expected::OneOf(choices.iter().map(choice).collect()),
+        };
+        What::Expected(Box::new(Expectation { proc: Some(P), cites: "rfc13.get.value".into(), what }))
+    }
+
+    /// What a server breaks that has answered init, and to which this happens then.
+    fn judged(rest: Vec<What>) -> Vec<Finding> {
+        let begin = [
+            What::Launched { command: Vec::new(), ranks: 1, nodes: 1 },
+            said(false, b"cmd=init pmi_version=1 pmi_subversion=1"),
+            said(true, b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1"),
+            expected(&[(Grade::Pass, answer("cmd=response_to_init"))]),
+        ];
+        let mut judge = Judge::new(Side::Server, Vec::new());
+        for (what, seq) in begin.into_iter().chain(rest).zip(0..) {
+            judge.observe(&Event::new(seq, what));
+        }
+        judge.finish(Vec::new()).findings
+    }
+
+    const LOOKUP: &[u8] = b"cmd=lookup_name service=s";
+
+    #[rstest]
+    #[case::close(&[(Grade::Pass, answer("cmd=lookup_result rc=fail")), (Grade::Pass, Expected::Close)], &[])]
+    #[case::close_only(&[(Grade::Pass, Expected::Close)], &[])]
+    #[case::noted(&[(Grade::Pass, answer("cmd=lookup_result")), (Grade::Note, Expected::Close)], &["rfc13.error.close"])]
+    #[case::not_accepted(&[(Grade::Pass, answer("cmd=lookup_result rc=fail")), (Grade::Pass, Expected::Silence)], &["rfc13.abnf.c-lookup"])]
+    fn scenario_decides_on_a_close(#[case] choices: &[(Grade, Expected)], #[case] broken: &[&str]) {
+        for closed_first in [false, true] {
+            let mut rest = vec![said(false, LOOKUP), expected(choices), What::ClosedByServer { proc: P }];
+            if closed_first {
+                rest.swap(1, 2);
+            }
+            let found = judged(rest);
+            assert_eq!(found.iter().map(|f| f.requirement.as_str()).collect::<Vec<_>>(), broken);
+        }
+    }
+
+    #[test]
+    fn accepted_close_refuses_the_spawn() {
+        let spawn = b"mcmd=spawn\nnprocs=1\nexecname=x\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd";
+        let choices = [(Grade::Pass, answer("cmd=spawn_result rc=fail")), (Grade::Pass, Expected::Close)];
+        let mut judge = Judge::new(Side::Server, Vec::new());
+        let launched = What::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
+        let events = [launched, said(false, spawn), expected(&choices), What::ClosedByServer { proc: P }];
+        for (what, seq) in events.into_iter().zip(0..) {
+            assert!(!judge.is_refused(1));
+            judge.observe(&Event::new(seq, what));
+        }
+        assert!(judge.is_refused(1));
+    }
+
+    #[test]
+    fn scenario_decides_on_a_refusal() {
+        let refused = |choices: &[(Grade, Expected)], line: &[u8]| {
+            let found = judged(vec![said(false, b"cmd=get_my_kvsname"), said(true, line), expected(choices)]);
+            found.into_iter().map(|f| f.requirement).collect::<Vec<_>>()
+        };
+        let may_fail =
+            [(Grade::Pass, answer("cmd=<any> rc=fail")), (Grade::Pass, answer("cmd=my_kvsname kvsname=k"))];
+        assert!(refused(&may_fail, b"cmd=my_kvsname rc=-1").is_empty());
+        assert!(refused(&may_fail, b"cmd=response_to_init rc=-1 pmi_version=2 pmi_subversion=0").is_empty());
+        let must_not = [(Grade::Pass, answer("cmd=my_kvsname kvsname=k")), (Grade::Pass, Expected::Close)];
+        assert_eq!(refused(&must_not, b"cmd=my_kvsname rc=-1"), ["rfc13.abnf.c-kvsname"]);
+        // How the accepted answer is written is another matter.
+        assert_eq!(refused(&may_fail, b"cmd=my_kvsname rc=-1 kvsname=a=b"), ["rfc13.abnf.word"]);
+    }
+
+    #[test]
+    fn note_expects_what_is_usual() {
+        let nothing = What::Nothing { proof: SilenceProof::Idle, waited_ms: 0 };
+        let choices = [
+            (Grade::Pass, Expected::Close),
+            (Grade::Note, Expected::Silence),
+            (Grade::Note, answer("cmd=get_result")),
+            (Grade::Fail, answer("cmd=maxes")),
+        ];
+        let found = judged(vec![said(false, b"junk"), expected(&choices), nothing]);
+        let noted: Vec<_> = found.iter().map(|f| (f.at_most, f.expected.as_str())).collect();
+        assert_eq!(noted, [(Some(Severity::Note), END)]);
+    }
+
+    #[test]
+    fn unreadable_answers_are_reported_once() {
+        let get = |line: &[u8]| {
+            [
+                said(false, b"cmd=get kvsname=k key=a"),
+                said(true, line),
+                expected(&[(Grade::Pass, answer("cmd=get_result rc=fail"))]),
+            ]
+        };
+        let found =
+            judged([get(b"cmd=get_result rc=-1 msg=\xff"), get(b"cmd=get_result rc=-1 msg=\xfe")].concat());
+        assert_eq!(found.iter().map(|f| f.requirement.as_str()).collect::<Vec<_>>(), ["rfc13.abnf.string"]);
+        // Another outcome than the expected one is a finding of its own.
+        let found =
+            judged([get(b"cmd=get_result rc=-1 msg=\xff"), get(b"cmd=get_result rc=0 value=\xfe")].concat());
+        assert_eq!(found.len(), 2, "{found:?}");
+    }
+
+    #[test]
+    fn tuples_after_values_are_one_cause() {
+        let get = |key: &str, value: &str, expects: &str| {
+            let ask = format!("cmd=get kvsname=k key={key}");
+            let told = format!("cmd=get_result rc=0 value={value} found=TRUE");
+            let choices = [(Grade::Pass, answer(expects)), (Grade::Fail, answer("cmd=<any>"))];
+            [said(false, ask.as_bytes()), said(true, told.as_bytes()), expected(&choices)]
+        };
+        let name = [said(false, b"cmd=get_my_kvsname"), said(true, b"cmd=my_kvsname kvsname=k")];
+        let name = [&name[..], &[expected(&[(Grade::Pass, answer("cmd=my_kvsname"))])]].concat();
+        let mapping = "(vector,(0,1,1))";
+        let found = judged(
+            [&name[..], &get("PMI_process_mapping", mapping, "cmd=get_result rc=0 value=(vector,(0,1,1))")]
+                .concat(),
+        );
+        let ids: Vec<_> = found.iter().map(|f| f.requirement.as_str()).collect();
+        assert_eq!(ids, ["rfc13.get.value"]);
+        let put = [said(false, b"cmd=put kvsname=k key=a value=v"), said(true, b"cmd=put_result rc=0")];
+        let put = [&put[..], &[expected(&[(Grade::Pass, answer("cmd=put_result"))])]].concat();
+        // The second get is none of a keyval space that is known, so that only the scenario judges it.
+        let odd = [said(false, b"cmd=get key=a"), said(true, b"cmd=get_result rc=0 value=v found=TRUE")];
+        let choices =
+            [(Grade::Note, answer("cmd=get_result rc=0 value=v")), (Grade::Fail, answer("cmd=<any>"))];
+        let odd = [&odd[..], &[expected(&choices)]].concat();
+        let found = judged([&name[..], &put, &get("a", "v", "cmd=get_result rc=0 value=v"), &odd].concat());
+        let ids: Vec<_> = found.iter().map(|f| (f.requirement.as_str(), f.at_most)).collect();
+        assert_eq!(ids, [("rfc13.get.value", None), ("rfc13.error.close", Some(Severity::Note))]);
+    }
 }

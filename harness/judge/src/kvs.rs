@@ -140,3 +140,24 @@ pub(crate) fn is_ambiguous(value: &[u8]) -> bool {
         || value.last().is_some_and(blank)
         || value.split(|b| blank(b)).skip(1).any(|word| word.contains(&b'='))
 }
+
+/// A response that ends with a value, without what looks like further tuples after it.
+pub(crate) fn with_value_alone(line: &[u8]) -> &[u8] {
+    const VALUE: &[u8] = b" value=";
+    match line.windows(VALUE.len()).position(|part| part == VALUE) {
+        Some(at) => &line[..at + VALUE.len() + without_tuples(&line[at + VALUE.len()..]).len()],
+        None => line,
+    }
+}
+
+/// A value without what looks like further tuples after it.
+pub(crate) fn without_tuples(value: &[u8]) -> &[u8] {
+    let mut rest = value;
+    while let Some(blank) = rest.iter().rposition(|b| *b == b' ') {
+        if !rest[blank..].contains(&b'=') {
+            break;
+        }
+        rest = rest[..blank].trim_ascii_end();
+    }
+    rest
+}

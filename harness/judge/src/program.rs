@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use pmi_scenario::ast::ExitPattern;
-use pmi_wire::{Connection, Direction, Proc, Response, ValueReading};
+use pmi_scenario::requirement::Severity;
+use pmi_wire::pmi2::{self, Semicolons};
+use pmi_wire::{Body, Connection, Direction, Framing, Proc, Request, Response, ValueReading};
 
 use crate::bytes::LINE_LIMIT;
 use crate::conversation::Conversation;
@@ -11,6 +13,7 @@ use crate::crash::Cause;
 use crate::event::{Difference, End, Event, Exit, HangProof, PlainRun, ProcessEnd, What};
 use crate::expectation::{Expectation, Expected};
 use crate::own::HANG;
+use crate::seen::show;
 use crate::unjudged::Unjudged;
 use crate::{Finding, Side};
 
@@ -29,8 +32,42 @@ const OF_WHAT_IT_WAS_TOLD: [&str; 3] = ["rfc13.kvs.name-used", "rfc13.put.length
 /// Broken by whoever takes an answer that nobody has asked for as its own.
 const OUT_OF_STEP: &str = "rfc13.wire.lock-step";
 
+/// State when a process can read the values of others, in PMI-1 and PMI-2.
+const VISIBLE: [&str; 2] = ["rfc13.put.visible-after-barrier", "pmi2.common.fence.visible"];
+
 /// Broken by whoever asks with a name that it was told and that is no word.
 const OF_NO_WORD: [&str; 2] = ["rfc13.abnf.word", "rfc13.wire.tuples"];
+
+/// A key of a process group's keyval space.
+type GroupKey = (u32, Vec<u8>);
+
+/// The first put of a key.
+#[derive(Debug)]
+struct Put {
+    by: Proc,
+    /// The number of the event.
+    seq: u64,
+    /// The number of barriers that the process had entered.
+    entered: usize,
+}
+
+/// A get that is answered.
+#[derive(Debug)]
+struct Get {
+    key: Vec<u8>,
+    found: bool,
+    /// The number of the event with the answer.
+    seq: u64,
+    /// The number of barriers that the process had left.
+    left: usize,
+}
+
+/// The command and key of a request, and its response.
+#[derive(Debug)]
+struct Exchange {
+    request: String,
+    answer: String,
+}
 
 #[derive(Debug, Default)]
 struct Process {
@@ -54,6 +91,22 @@ struct Process {
     told: usize,
     /// It was told something that it had not asked for.
     told_unasked: bool,
+    /// Its last request, and the key of that if it is a get.
+    asked: String,
+    gets: Option<Vec<u8>>,
+    /// The scenario scripts the answer to its last request.
+    scripted: bool,
+    /// The last exchange that the scenario scripted, and the last other one.
+    unusual: Option<Exchange>,
+    last: Option<Exchange>,
+    got: Vec<Get>,
+    /// The number of barriers that it has entered, and the events at which it left one.
+    entered: usize,
+    released: Vec<u64>,
+    /// It closed its connection before the server answered its last request.
+    left_waiting: bool,
+    /// It closed its connection with bytes of the server unread.
+    left_unread: bool,
     /// It was told a name of its keyval space that is none.
     misnamed: bool,
     /// How it was ended, if not by itself.
@@ -75,20 +128,107 @@ impl Process {
         }
     }
 
-    /// Counts its requests, or what it is told.
-    fn hears(&mut self, direction: Direction, bytes: &[u8]) {
-        let connection = self.connection.get_or_insert_with(|| Connection::new(LINE_LIMIT));
+    /// Reads bytes of either direction, from event number `seq`.
+    fn hears(
+        &mut self,
+        p: Proc,
+        direction: Direction,
+        bytes: &[u8],
+        seq: u64,
+        puts: &mut BTreeMap<GroupKey, Put>,
+    ) {
+        let mut connection = self.connection.take().unwrap_or_else(|| Connection::new(LINE_LIMIT));
         connection.push(direction, bytes);
-        while connection.next(Direction::FromServer).is_some() {
+        while let Some(message) = connection.next(Direction::FromServer) {
             self.told += 1;
+            if let Ok(message) = message {
+                self.is_told(message.framing, message.text, seq);
+            }
         }
         while let Some(message) = connection.next(Direction::ToServer) {
             self.waits = true;
             let Ok(message) = message else { continue };
             self.finalized |= message.text.starts_with(b"cmd=finalize");
             self.requests += usize::from(message.text.starts_with(b"cmd=") || message.text == b"endcmd");
+            if let Some(key) = self.asks(message.framing, message.text) {
+                let put = Put { by: p, seq, entered: self.entered };
+                puts.entry((p.group, key)).or_insert(put);
+            }
         }
         self.waits &= direction == Direction::ToServer || !connection.partial(direction).is_empty();
+        self.connection = Some(connection);
+    }
+
+    /// Reads a request. Returns the key of a put.
+    fn asks(&mut self, framing: Framing, text: &[u8]) -> Option<Vec<u8>> {
+        let (get, put, enters) = match framing {
+            Framing::Lines => match Request::parse(text, ValueReading::ToEndOfLine) {
+                Ok(Request::Get { key, .. }) => (Some(key.to_vec()), None, false),
+                Ok(Request::Put { key, .. }) => (None, Some(key.to_vec()), false),
+                request => (None, None, matches!(request, Ok(Request::Barrier { .. }))),
+            },
+            Framing::Frames => match pmi2::Request::parse(text, Semicolons::Doubled) {
+                Ok(pmi2::Request::KvsGet { key, .. }) => (Some(key.to_vec()), None, false),
+                Ok(pmi2::Request::KvsPut { key, .. }) => (None, Some(key.to_vec()), false),
+                request => (None, None, request == Ok(pmi2::Request::KvsFence)),
+            },
+        };
+        self.entered += usize::from(enters);
+        let command = text.split(|b| matches!(b, b' ' | b';')).next().unwrap_or_default();
+        self.asked = command.escape_ascii().to_string();
+        if let Some(key) = get.as_ref().or(put.as_ref()) {
+            self.asked = format!("{} key={}", self.asked, key.escape_ascii());
+        }
+        self.gets = get;
+        put
+    }
+
+    /// Reads a response.
+    fn is_told(&mut self, framing: Framing, text: &[u8], seq: u64) {
+        let (found, released) = match framing {
+            Framing::Lines => match Response::parse(text, ValueReading::ToEndOfLine) {
+                Ok(response) => {
+                    let ok = response.is_success();
+                    (
+                        ok && matches!(response.body, Body::Get(_)),
+                        ok && matches!(response.body, Body::Barrier(_)),
+                    )
+                }
+                Err(_) => (false, false),
+            },
+            Framing::Frames => match pmi2::Response::parse(text, Semicolons::Doubled) {
+                Ok(response) => {
+                    let ok = response.is_success();
+                    (
+                        ok && response.is_found() == Some(true),
+                        ok && response.command == pmi2::Command::KvsFence,
+                    )
+                }
+                Err(_) => (false, false),
+            },
+        };
+        if let Some(key) = self.gets.take() {
+            self.got.push(Get { key, found, seq, left: self.released.len() });
+        }
+        if released {
+            self.released.push(seq);
+        }
+        let exchange = Exchange { request: self.asked.clone(), answer: show(text) };
+        if std::mem::take(&mut self.scripted) {
+            self.unusual = Some(exchange);
+        } else {
+            self.last = Some(exchange);
+        }
+    }
+
+    /// Describes its end and, if it failed, the answer before that.
+    fn told_end(&self, exit: Exit) -> String {
+        match self.unusual.as_ref().or(self.last.as_ref()) {
+            Some(Exchange { request, answer }) if exit != Exit::Code(0) && !self.waits => {
+                format!("{exit}, after {request} was answered by {answer}")
+            }
+            _ => exit.to_string(),
+        }
     }
 
     fn ended_well(&self) -> bool {
@@ -148,6 +288,7 @@ pub(crate) struct ProgramState {
     request: Option<String>,
     /// Some process has written something.
     spoke: bool,
+    puts: BTreeMap<GroupKey, Put>,
     pub(crate) left: Vec<String>,
 }
 
@@ -177,16 +318,25 @@ impl ProgramState {
                 }
             }
             What::ManagerStarted { .. } => self.spoke = true,
-            What::Reached { proc } => self.process(*proc).reached += 1,
+            What::Reached { proc } => {
+                let process = self.process(*proc);
+                process.reached += 1;
+                process.scripted = true;
+            }
+            What::LeftUnread { proc } => self.process(*proc).left_unread = true,
+            What::ClosedByClient { proc } => {
+                let process = self.process(*proc);
+                process.left_waiting = process.waits;
+            }
             What::ToServer { proc, bytes } => {
                 self.spoke = true;
-                let process = self.process(*proc);
+                let process = self.processes.entry(*proc).or_default();
                 process.said = true;
-                process.hears(Direction::ToServer, &bytes.0);
+                process.hears(*proc, Direction::ToServer, &bytes.0, event.seq, &mut self.puts);
             }
             What::FromServer { proc, bytes } => {
-                let process = self.process(*proc);
-                process.hears(Direction::FromServer, &bytes.0);
+                let process = self.processes.entry(*proc).or_default();
+                process.hears(*proc, Direction::FromServer, &bytes.0, event.seq, &mut self.puts);
                 process.told_unasked |= process.told > process.requests;
                 process.misnamed |= is_bad_name(&bytes.0);
             }
@@ -269,6 +419,12 @@ impl ProgramState {
         }
     }
 
+    /// Returns true if the plain run has the same finding, which other scenarios report.
+    pub(crate) fn is_flaw(&self, finding: &Finding) -> bool {
+        let Some(PlainRun::Flawed(flaws)) = &self.plain else { return false };
+        flaws.iter().any(|flaw| flaw.requirement == finding.requirement && flaw.expected == finding.expected)
+    }
+
     /// Whether the monitor's finding is not to be held against the program.
     pub(crate) fn excuses(&self, finding: &Finding) -> bool {
         let process = |p: Proc| self.processes.get(&p);
@@ -324,14 +480,37 @@ impl ProgramState {
     pub(crate) fn weigh(&self, conversation: &Conversation, seq: u64) -> Vec<Finding> {
         let mut findings = Vec::new();
         for (p, process) in &self.processes {
-            let mut find = |requirement: &str, line, expected: String, seen: String| {
+            let mut find = |requirement: &str, line, at_most, expected: String, seen: String| {
                 let broken = Finding::new(requirement, Side::Client, expected, seen);
-                findings.push(Finding { proc: Some(*p), seq, line, ..broken });
+                findings.push(Finding { proc: Some(*p), seq, line, at_most, ..broken });
             };
+            let pmi2 = process.connection.as_ref().is_some_and(|c| c.framing() == Framing::Frames);
+            if self.left_unacknowledged(*p, process, conversation) {
+                let expected = "the answer to finalize is read before the connection is closed".to_owned();
+                let seen = "closed without reading it".to_owned();
+                // No description of PMI-2 requires that a client waits for this answer.
+                let (id, most) = match pmi2 {
+                    true => (FINALIZE[1], Some(Severity::Note)),
+                    false => (OUT_OF_STEP, None),
+                };
+                find(id, 0, most, expected, seen);
+            }
             if let Some(proof) = process.hung {
                 let line = if process.reached > 0 { process.last_place } else { 0 };
-                find(HANG, line, "the process ends".to_owned(), proof.to_string());
+                find(HANG, line, None, "the process ends".to_owned(), proof.to_string());
                 continue;
+            }
+            let (early, missed): (Vec<_>, Vec<_>) =
+                self.early_get(*p, process).into_iter().partition(|(get, _)| get.found);
+            let no_barrier = |(get, writer): &(&Get, Proc)| {
+                let key = get.key.escape_ascii();
+                let expected =
+                    format!("a barrier between the put of {key} by rank {writer} and the get by rank {p}");
+                (expected, format!("rank {writer} puts {key} with no barrier in between"))
+            };
+            let visible = VISIBLE[usize::from(pmi2)];
+            for (expected, seen) in early.iter().map(no_barrier) {
+                find(visible, 0, Some(Severity::Note), expected, seen);
             }
             // What it was to go through never came to it.
             if process.places > 0 && process.reached == 0 {
@@ -343,7 +522,7 @@ impl ProgramState {
                     Expected::Exits(ExitPattern::NonZero) if asked => continue,
                     Expected::Exits(pattern) => match process.end() {
                         End::Itself(exit) => {
-                            misfit(*pattern, exit).map(|expected| (expected, exit.to_string()))
+                            misfit(*pattern, exit).map(|expected| (expected, process.told_end(exit)))
                         }
                         End::Unknown => continue,
                         _ => self.was_aborted(*p, *pattern),
@@ -355,18 +534,43 @@ impl ProgramState {
                 match (broken, process.end()) {
                     // That it crashed says it all.
                     _ if process.gave_up().is_some() => {}
-                    (Some((expected, seen)), _) => find(&duty.cites, *line, expected, seen),
+                    // It fails since it did not wait for what it needs.
+                    (Some((_, end)), End::Itself(Exit::Code(1..))) if !missed.is_empty() => {
+                        for (expected, seen) in missed.iter().map(no_barrier) {
+                            find(visible, *line, None, expected, format!("{end}: {seen}"));
+                        }
+                    }
+                    (Some((expected, seen)), _) => find(&duty.cites, *line, None, expected, seen),
                     // A process that ends is to say so by an exit status.
                     (None, End::Itself(exit @ Exit::Signal(_)))
                         if process.crash().is_none() && duty.what != Expected::SameOutput =>
                     {
-                        find(EXITS, *line, "an exit status".to_owned(), exit.to_string());
+                        find(EXITS, *line, None, "an exit status".to_owned(), exit.to_string());
                     }
                     _ => {}
                 }
             }
         }
         findings
+    }
+
+    /// Returns true if a process ended well with the answer to its finalize unread.
+    fn left_unacknowledged(&self, p: Proc, process: &Process, conversation: &Conversation) -> bool {
+        let closed = conversation.find(p).is_some_and(|link| link.closed);
+        process.ended_well()
+            && process.finalized
+            && (process.left_unread || process.left_waiting)
+            && !(closed || process.told_unasked)
+    }
+
+    /// Finds the last get of a key that another process puts without a barrier between the two, and that process.
+    fn early_get<'a>(&self, p: Proc, process: &'a Process) -> Option<(&'a Get, Proc)> {
+        process.got.iter().rev().find_map(|get| {
+            let put = self.puts.get(&(p.group, get.key.clone()))?;
+            // Barriers of parts of the group let processes count differently.
+            let synchronized = process.released.iter().any(|seq| (put.seq..get.seq).contains(seq));
+            (put.by != p && put.entered == get.left && !synchronized).then_some((get, put.by))
+        })
     }
 
     /// A program that is aborted is told of once, at the process that brought it about.

@@ -1,5 +1,6 @@
 //! From what became of scenarios to verdicts, and from verdicts to the end of a run.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -7,16 +8,18 @@ use pmi_scenario::requirement::Catalogue;
 use pmi_scenario::suite::Suite;
 
 use crate::backtrace::Backtrace;
+use crate::cause::CauseKind;
 use crate::crash::{Cause, Of, is_assertion, of_crash};
 use crate::deviations::Deviations;
 use crate::event::{Event, What};
+use crate::evidence::{self, EXPLAINED};
 use crate::negotiated;
-use crate::own::{self, CRASH, CRASH_TEXT};
-use crate::verdict::{Judged, RunEnd, ScenarioResult, Strictness, Verdict};
-use crate::{Finding, Outcome, Severity, Unjudged};
+use crate::own::{self, CRASH, JOBS_APART, STARTS};
+use crate::verdict::{Attempts, Judged, Repeated, RunEnd, ScenarioResult, Strictness, Verdict};
+use crate::{Finding, Outcome, Severity, Side, Unjudged, is_reached_by_valid_input};
 
 /// Events of a failed scenario that go into its result, besides output.
-pub const LAST_EVENTS: usize = 40;
+const LAST_EVENTS: usize = 40;
 
 /// Lines of output that go into it: so many of the first and so many of the last. They never take the place of an event.
 pub const OUTPUT_LINES: usize = 20;
@@ -33,17 +36,21 @@ const SCENARIO_ERROR: i32 = 2;
 /// Bytes of a message that go into it; all are in the log.
 const LAST_BYTES: usize = 4096;
 
+/// Bytes of a message that explains a finding.
+const EVIDENCE_BYTES: usize = 64 * 1024;
+
 /// Turns what became of a scenario into its result. `result` says which scenario it was, and how long it took; `quote` gives the
 /// text of a line of it, and nothing where there is no such line.
 pub fn of_scenario(
     mut result: ScenarioResult,
-    outcome: Outcome,
+    mut outcome: Outcome,
     catalogue: &Catalogue,
     quote: impl Fn(usize) -> String,
     deviations: &mut Deviations,
     strict: Strictness,
 ) -> ScenarioResult {
     let mut findings: Vec<Judged> = Vec::new();
+    let not_started = cannot_start(&outcome);
     for finding in outcome.findings {
         // The same at another rank, or once more, is the same finding.
         if !findings.iter().any(|j| same(&j.finding, &finding)) {
@@ -55,27 +62,40 @@ pub fn of_scenario(
     if let Some((name, signal)) = &outcome.crashed {
         let of = Of::party(outcome.under_test, name);
         let trace = of_crash(&outcome.events, of, *signal);
-        findings.push(Judged {
-            finding: Finding {
-                seq: outcome.events.len() as u64,
-                place: trace.and_then(Backtrace::place),
-                ..Finding::new(
-                    CRASH,
-                    outcome.under_test,
-                    "its processes end by themselves",
-                    crash(name, *signal, &outcome.events) + &located(trace),
-                )
-            },
-            level: None,
-            severity: Severity::Fail,
-            text: CRASH_TEXT.into(),
-            step: String::new(),
-            deviation: None,
-        });
+        let seen = crash(name, *signal, &outcome.events) + &located(trace);
+        let finding = Finding {
+            seq: evidence::of_crash(&outcome.events).unwrap_or(outcome.events.len() as u64),
+            place: trace.and_then(Backtrace::place),
+            ..Finding::new(CRASH, outcome.under_test, own::LIVES, seen)
+        };
+        findings.push(judged(catalogue, finding));
     }
+    findings.extend(not_started.map(|finding| judged(catalogue, finding)));
+    // A stable sort: what is alike stays in the order of the transcript.
+    findings.sort_by_key(|judged| (Reverse(judged.severity), CauseKind::of(&judged.finding)));
+    mark_valid_input(&mut findings, &outcome.events, outcome.under_test);
     // What was not judged does not show that a deviation no longer happens.
     if outcome.unjudged.is_none() || !findings.is_empty() {
         deviations.apply(&result.scenario, &mut findings);
+    }
+    if let Some(loss) =
+        outcome.crashed.as_ref().and_then(|_| evidence::first_loss(&outcome.events, outcome.under_test))
+    {
+        let follows = |judged: &mut Judged| {
+            let finding = &judged.finding;
+            evidence::follows(finding, evidence::at(&outcome.events, finding.seq), loss)
+        };
+        result.consequences = findings.extract_if(.., follows).collect();
+    }
+    let again = Again::of(&outcome.events);
+    let is_red = |judged: &Judged| strict.counts(judged) && judged.deviation.is_none();
+    let first = findings.iter().find(|judged| is_red(judged));
+    if let Some(finding) = again.as_ref().and_then(|again| again.interference(outcome.under_test, first)) {
+        // The job breaks these requirements only beside others.
+        findings.retain(|judged| !is_red(judged));
+        findings.insert(0, judged(catalogue, finding));
+        deviations.apply(&result.scenario, &mut findings);
+        outcome.hung = false;
     }
     let worst = findings.iter().map(|f| f.severity).max();
     let found = match worst {
@@ -92,15 +112,22 @@ pub fn of_scenario(
         Some(Unjudged::Interrupted) => Verdict::Unjudged,
         // A launcher that dies before it starts anything is no mystery.
         _ if outcome.crashed.is_some() => Verdict::Crashed,
+        // Findings from before the call of a missing function remain valid.
+        Some(Unjudged::NoSuchFunction(_)) if worst.is_some() => found,
+        // A requirement that is broken before all processes have started is the reason why they do not.
+        Some(Unjudged::NotStarted { .. }) if worst == Some(Severity::Fail) => found,
         Some(why) => why.verdict(),
         None => found,
     };
-    result.unreached = outcome.unreached;
+    // Of what does not apply, no step was to be reached.
+    result.unreached = if result.verdict == Verdict::NotApplicable { 0 } else { outcome.unreached };
     result.reason = match outcome.scenario_error {
         Some((line, what)) => Some(format!("{}:{line}: {what}", result.path)),
         None if result.verdict == Verdict::Unjudged && outcome.unjudged.is_none() => {
             Some("it ended early, and nothing tells why: please report this".to_owned())
         }
+        // The finding says why the processes have not started.
+        None if matches!(result.verdict, Verdict::Fail | Verdict::Hung) => None,
         None => outcome.unjudged.map(|why| why.to_string()),
     };
     result.exit = outcome.events.iter().find_map(|e| match e.what {
@@ -109,7 +136,16 @@ pub fn of_scenario(
     });
     result.negotiated = negotiated::versions(&outcome.events);
     if !matches!(result.verdict, Verdict::Pass | Verdict::NotApplicable) {
-        result.last_events = last(outcome.events);
+        let found = findings.iter().map(|judged| &judged.finding);
+        (result.last_events, result.left_out) = excerpt(outcome.events, found);
+    }
+    if let Some(again) = again {
+        if is_interference(&findings) {
+            let others = again.beside.iter().map(|other| format!(" --filter '={other}'"));
+            result.replay.extend(others.chain([" --jobs 2 --repeat 5".to_owned()]));
+        } else {
+            result.attempts = Some(again.attempts(&findings));
+        }
     }
     result.findings = findings;
     if deviations.are_sensitive_in(&result.scenario) {
@@ -122,15 +158,116 @@ pub fn of_scenario(
 fn keep_back_input(result: &mut ScenarioResult) {
     KEPT_BACK.clone_into(&mut result.summary);
     result.last_events.clear();
+    result.left_out = 0;
     result.replay.clear();
-    for judged in &mut result.findings {
+    for judged in result.findings.iter_mut().chain(&mut result.consequences) {
         judged.finding.line = 0;
         judged.step.clear();
     }
 }
 
+/// The finding about a launcher that ends with an error where a smaller number of processes starts.
+fn cannot_start(outcome: &Outcome) -> Option<Finding> {
+    let Some(Unjudged::NotStarted { launcher: Some(exit), .. }) = outcome.unjudged else { return None };
+    let (seq, fewer) = outcome.events.iter().find_map(|event| match event.what {
+        What::StartsFewer { ranks } => Some((event.seq, ranks)),
+        _ => None,
+    })?;
+    let asked = outcome.events.iter().find_map(|event| match event.what {
+        What::Launched { ranks, .. } => Some(ranks),
+        _ => None,
+    })?;
+    let said = launcher_error(&outcome.events)?;
+    let expected = format!("{asked} processes, as asked for: the same command starts {fewer}");
+    let seen = format!("cannot start: {exit}, \"{said}\"");
+    Some(Finding { seq, ..Finding::new(STARTS, outcome.under_test, expected, seen) })
+}
+
+/// Number of failures beside other jobs that distinguishes interference from chance if the scenario never fails alone.
+pub const SHOWS_INTERFERENCE: u32 = 4;
+
+/// Plays of a scenario after it had failed beside others.
+#[derive(Default)]
+struct Again {
+    /// Alone: number of plays, and how many failed.
+    alone: (u32, u32),
+    /// Beside other jobs.
+    together: (u32, u32),
+    /// The scenarios of the other jobs.
+    beside: Vec<String>,
+    /// The scenario that has shown interference before in the same run.
+    shown_by: Option<String>,
+    /// Number of the event that reports it.
+    seq: u64,
+}
+
+impl Again {
+    fn of(events: &[Event]) -> Option<Self> {
+        let mut all: Option<Self> = None;
+        for event in events {
+            let What::PlayedAgain { beside, played, failed, shown_by } = &event.what else { continue };
+            let again = all.get_or_insert_default();
+            let counts = if beside.is_empty() { &mut again.alone } else { &mut again.together };
+            *counts = (counts.0 + played, counts.1 + failed);
+            again.beside.extend(beside.iter().map(|other| other.scenario.clone()));
+            again.shown_by = again.shown_by.take().or_else(|| shown_by.clone());
+            again.seq = event.seq;
+        }
+        all
+    }
+
+    /// The finding that a failure depends on other jobs.
+    fn interference(&self, under_test: Side, first: Option<&Judged>) -> Option<Finding> {
+        let first = &first?.finding;
+        let (names, (played, failed)) = (self.beside.join(", "), self.together);
+        let how = match &self.shown_by {
+            _ if self.alone.1 > 0 => return None,
+            Some(scenario) => format!("it failed beside {names}, as {scenario} does beside others"),
+            None if failed < SHOWS_INTERFERENCE => return None,
+            None => format!("beside {names} it fails ({failed} of {played})"),
+        };
+        let expected = format!("the same as alone, where it passes ({} of {})", self.alone.0, self.alone.0);
+        let seen =
+            format!("interference between jobs: {how}, first with {}: {}", first.requirement, first.seen);
+        Some(Finding { seq: self.seq, ..Finding::new(JOBS_APART, under_test, expected, seen) })
+    }
+
+    /// Counts all plays as attempts, the first of which failed.
+    fn attempts(&self, findings: &[Judged]) -> Attempts {
+        let found = findings.iter().map(|judged| Repeated { times: 1, judged: judged.clone() });
+        Attempts {
+            played: 1 + self.alone.0 + self.together.0,
+            red: 1 + self.alone.1 + self.together.1,
+            found: found.collect(),
+        }
+    }
+}
+
+/// Returns whether one of the findings is interference between jobs.
+pub fn is_interference(findings: &[Judged]) -> bool {
+    findings.iter().any(|judged| judged.finding.requirement == JOBS_APART)
+}
+
+/// Characters of an error message in a finding.
+const ERROR_MESSAGE: usize = 160;
+
+/// The first line that was written to standard error, or else to standard output.
+pub fn launcher_error(events: &[Event]) -> Option<String> {
+    let said = |wanted: bool| {
+        events.iter().find_map(move |event| match &event.what {
+            What::Output { stderr, line, .. } if *stderr == wanted => {
+                let text = String::from_utf8_lossy(&line.0);
+                let text: String = text.trim().chars().take(ERROR_MESSAGE).collect();
+                (!text.is_empty()).then_some(text)
+            }
+            _ => None,
+        })
+    };
+    said(true).or_else(|| said(false))
+}
+
 /// A crash in words by which it is told from others: who died of what, and the last that tells why.
-fn crash(name: &str, signal: i32, events: &[Event]) -> String {
+pub(crate) fn crash(name: &str, signal: i32, events: &[Event]) -> String {
     if Cause::of(signal) == Cause::BrokenPipe {
         // Whose end that was, nobody tells: a launcher writes to its proxies as well.
         return format!("{name} died of signal {signal}, writing to a connection whose other end was closed");
@@ -155,21 +292,41 @@ fn located(trace: Option<&Backtrace>) -> String {
     format!(" (in {place}{line})")
 }
 
-/// What a result shows of what happened.
-fn last(events: Vec<Event>) -> Vec<Event> {
-    let shown = |e: &Event| !matches!(e.what, What::Expected(_) | What::Nothing { .. });
+/// Marks the findings that only valid input has led to.
+fn mark_valid_input(findings: &mut [Judged], events: &[Event], under_test: Side) {
+    let failures = findings.iter_mut().filter(|judged| judged.severity == Severity::Fail);
+    for Judged { finding, valid_input, .. } in failures.take(EXPLAINED) {
+        let shown_at = (finding.requirement != CRASH).then_some(finding.seq);
+        *valid_input = is_reached_by_valid_input(events, under_test, shown_at);
+    }
+}
+
+/// Returns whether a result shows an event.
+pub fn is_shown(event: &Event) -> bool {
+    !matches!(event.what, What::Expected(_) | What::Nothing { .. })
+}
+
+/// The events that a result shows: the last, and those that explain its findings. Also returns how many are left out.
+pub(crate) fn excerpt<'a>(
+    events: impl IntoIterator<Item = Event>,
+    findings: impl Iterator<Item = &'a Finding>,
+) -> (Vec<Event>, usize) {
     let (output, events): (Vec<Event>, Vec<Event>) =
-        events.into_iter().filter(shown).partition(|e| matches!(e.what, What::Output { .. }));
+        events.into_iter().filter(is_shown).partition(|e| matches!(e.what, What::Output { .. }));
     let (first, last) = (OUTPUT_LINES, output.len().saturating_sub(OUTPUT_LINES));
     let edge = |(i, line): (usize, Event)| (i < first || i >= last).then_some(line);
-    let from = events.len().saturating_sub(LAST_EVENTS);
     let mut kept: Vec<Event> = output.into_iter().enumerate().filter_map(edge).collect();
-    kept.extend(events.into_iter().skip(from));
+    let evidence = evidence::evidence(findings, &events);
+    let (all, outputs, from) = (events.len(), kept.len(), events.len().saturating_sub(LAST_EVENTS));
+    let explains = |(i, event): (usize, Event)| (i >= from || evidence.contains(&event.seq)).then_some(event);
+    kept.extend(events.into_iter().enumerate().filter_map(explains));
+    let left_out = all - (kept.len() - outputs);
     kept.sort_by_key(|event| event.seq);
     for event in &mut kept {
-        event.what.bytes_mut().into_iter().for_each(|bytes| bytes.truncate(LAST_BYTES));
+        let most = if evidence.contains(&event.seq) { EVIDENCE_BYTES } else { LAST_BYTES };
+        event.what.bytes_mut().into_iter().for_each(|bytes| bytes.truncate(most));
     }
-    kept
+    (kept, left_out)
 }
 
 /// Whether a finding says no more than another.
@@ -188,6 +345,14 @@ pub fn judged(catalogue: &Catalogue, finding: Finding) -> Judged {
             Some(requirement) => requirement.text.clone(),
             None => own::text(&finding.requirement).unwrap_or_default().to_owned(),
         },
+        help: match requirement {
+            Some(requirement) => {
+                let all = [&requirement.contradiction, &requirement.reading];
+                all.into_iter().flatten().map(String::as_str).collect::<Vec<_>>().join(" ")
+            }
+            None => own::help(&finding.requirement).unwrap_or_default().to_owned(),
+        },
+        valid_input: false,
         finding,
         step: String::new(),
         deviation: None,
@@ -211,16 +376,12 @@ pub struct Ran {
 
 /// What a whole run came to.
 pub fn of_run(suite: &Suite, results: &[ScenarioResult], deviations: &Deviations, ran: Ran) -> RunEnd {
-    let mut counts: BTreeMap<Verdict, usize> = BTreeMap::new();
-    for result in results {
-        *counts.entry(result.verdict).or_default() += 1;
-    }
     let unfinished = ran.selected - results.len();
     // A run that was cut short has not looked everywhere.
     let stale = if unfinished == 0 { deviations.stale(suite) } else { Vec::new() };
     let end = RunEnd {
         deviations: 0,
-        counts,
+        counts: BTreeMap::new(),
         stale,
         unfinished,
         interrupted: ran.interrupted,
@@ -230,8 +391,18 @@ pub fn of_run(suite: &Suite, results: &[ScenarioResult], deviations: &Deviations
     end_at(end, results, ran.strict)
 }
 
+/// Number of scenarios per verdict, without those that deviations cover.
+pub fn counts(results: &[ScenarioResult]) -> BTreeMap<Verdict, usize> {
+    let mut counts = BTreeMap::new();
+    for result in results.iter().filter(|result| !result.is_known()) {
+        *counts.entry(result.verdict).or_default() += 1;
+    }
+    counts
+}
+
 /// The same end by another strictness, by which these results are.
 pub fn end_at(mut end: RunEnd, results: &[ScenarioResult], strict: Strictness) -> RunEnd {
+    end.counts = counts(results);
     let count = |v: Verdict| end.counts.get(&v).copied().unwrap_or(0);
     let broken = results.iter().any(|r| r.verdict != Verdict::Unjudged && r.is_red(strict));
     end.exit_code = if end.interrupted {
@@ -247,7 +418,7 @@ pub fn end_at(mut end: RunEnd, results: &[ScenarioResult], strict: Strictness) -
     } else {
         0
     };
-    end.deviations = results.iter().filter(|r| r.deviates_as_recorded).count();
+    end.deviations = results.iter().filter(|result| result.is_known()).count();
     end
 }
 
@@ -305,15 +476,72 @@ mod tests {
         assert_eq!((located(Some(&trace(Vec::new()))), located(None)), (String::new(), String::new()));
     }
 
+    /// A spawn that is answered, many messages, a wrong value, and then the crash of a proxy, which cuts two barriers off.
+    #[test]
+    fn crash_is_the_headline_and_keeps_its_evidence() {
+        let proc = |rank| Proc { group: 0, rank };
+        let asks = |rank, text: &str| What::ToServer { proc: proc(rank), bytes: Bytes(text.into()) };
+        let answers = |rank, text: &str| What::FromServer { proc: proc(rank), bytes: Bytes(text.into()) };
+        let spawn = format!("mcmd=spawn\nnprocs=1\nexecname={}\nendcmd\n", "x".repeat(LAST_BYTES));
+        let mut events = vec![asks(0, &spawn), answers(0, "cmd=spawn_result rc=0\n")];
+        for _ in 0..LAST_EVENTS {
+            events.extend([asks(0, "cmd=get_appnum\n"), answers(0, "cmd=appnum appnum=0\n")]);
+        }
+        let wrong = events.len() as u64 - 1;
+        events.extend([asks(0, "cmd=barrier_in\n"), asks(1, "cmd=barrier_in\n")]);
+        let closed = events.len() as u64;
+        events.extend([0, 1].map(|rank| What::ClosedByServer { proc: proc(rank) }));
+        events.push(What::Crashed { name: "proxy".into(), signal: 11 });
+        let last = events.len() as u64 - 1;
+        let found = |id: &str, rank, seq| Finding {
+            proc: Some(proc(rank)),
+            seq,
+            ..Finding::new(id, Side::Server, "", "seen")
+        };
+        let outcome = Outcome {
+            events: (0..).zip(events).map(|(seq, what)| Event::new(seq, what)).collect(),
+            findings: vec![
+                found("rfc13.appnum.value", 0, wrong),
+                found("rfc13.abnf.c-barrier", 0, closed),
+                found("rfc13.barrier.released", 1, closed + 1),
+            ],
+            under_test: Side::Server,
+            hung: false,
+            lifeless: false,
+            crashed: Some(("proxy".into(), 11)),
+            left: Vec::new(),
+            unjudged: None,
+            scenario_error: None,
+            unreached: 0,
+        };
+        let (blank, catalogue) = (ScenarioResult::default(), Catalogue::default());
+        let result = of_scenario(
+            blank,
+            outcome,
+            &catalogue,
+            |_| String::new(),
+            &mut Deviations::default(),
+            Strictness::Must,
+        );
+        let ids = |all: &[Judged]| all.iter().map(|j| j.finding.requirement.clone()).collect::<Vec<_>>();
+        assert_eq!(ids(&result.findings), [CRASH, "rfc13.appnum.value"]);
+        assert_eq!(ids(&result.consequences), ["rfc13.abnf.c-barrier", "rfc13.barrier.released"]);
+        assert_eq!(result.findings[0].finding.seq, last, "the event that tells of the crash");
+        let What::ToServer { bytes, .. } = &result.last_events[0].what else { panic!("no spawn request") };
+        assert_eq!(bytes.0, spawn.as_bytes(), "the request is whole");
+        assert_eq!(result.last_events.len() + result.left_out, last as usize + 1);
+    }
+
     #[test]
     fn output_never_takes_the_place_of_what_was_said() {
         let line = || What::Output { proc: None, stderr: true, line: Bytes(b"noise".to_vec()) };
         let said = || What::ClosedByClient { proc: Proc { group: 0, rank: 0 } };
         let all = (0..50).flat_map(|_| std::iter::once(said()).chain((0..300).map(|_| line())));
-        let kept = last((0..).zip(all).map(|(seq, what)| Event::new(seq, what)).collect());
+        let all = (0..).zip(all).map(|(seq, what)| Event::new(seq, what));
+        let (kept, left_out) = excerpt(all, std::iter::empty());
         let is_output = |e: &&Event| matches!(e.what, What::Output { .. });
         assert_eq!(kept.iter().filter(is_output).count(), 2 * OUTPUT_LINES);
-        assert_eq!(kept.len(), LAST_EVENTS + 2 * OUTPUT_LINES);
+        assert_eq!((kept.len(), left_out), (LAST_EVENTS + 2 * OUTPUT_LINES, 50 - LAST_EVENTS));
         assert_eq!((kept[0].seq, kept[kept.len() - 1].seq), (1, 50 * 301 - 1));
     }
 }

@@ -1,8 +1,9 @@
 //! What a finding has seen, in words for people and by kind for programs.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
-use pmi_wire::Operation;
+use pmi_wire::{Operation, Proc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -84,6 +85,16 @@ impl From<String> for Seen {
 impl From<&str> for Seen {
     fn from(text: &str) -> Self {
         text.to_owned().into()
+    }
+}
+
+/// The processes whose requests the server has not read, in words; empty if there are none.
+pub(crate) fn not_read(procs: &BTreeSet<Proc>) -> String {
+    let names = procs.iter().map(Proc::to_string).collect::<Vec<_>>().join(", ");
+    match procs.len() {
+        0 => String::new(),
+        1 => format!("request not read: what rank {names} wrote is still in its socket"),
+        _ => format!("requests not read: what ranks {names} wrote is still in their sockets"),
     }
 }
 

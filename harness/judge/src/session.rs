@@ -3,7 +3,8 @@
 //! What the rules of PMI know nothing of is settled here: whether a connection that ends without finalize is the doing of its program,
 //! of whoever killed the program, or of an answer with which the program could not go on.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, VecDeque};
 
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::requirement::Catalogue;
@@ -13,19 +14,44 @@ use crate::crash::Cause;
 use crate::deviations::Deviations;
 use crate::event::{Abandoned, Event, Exit, What};
 use crate::negotiated::Negotiated;
+use crate::own::{CRASH, LIVES};
 use crate::recent::Recent;
-use crate::result::{LAST_EVENTS, judged, same};
+use crate::result::{crash, excerpt, judged, same};
 use crate::verdict::{Judged, ScenarioResult, Strictness, Verdict};
-use crate::{Finding, Monitor, Severity, Side};
+use crate::{Finding, Monitor, Severity, Side, evidence};
 
 /// Most findings of a session.
 const FINDINGS: usize = 1000;
+
+/// Findings whose events are kept, and events among which the request that led to one is looked for.
+const EXPLAINED: usize = 50;
+const RECENT: usize = 1000;
+
+/// Requests without an answer that are named.
+const UNANSWERED: usize = 5;
 
 /// What a client breaks that leaves without a word.
 const LEAVES: [&str; 2] = ["rfc13.abnf.c-finalize", "pmi2.common.finalize-last"];
 
 /// What else a client breaks that is killed at any place.
 const CUT_OFF: [&str; 3] = ["rfc13.wire.newline", "rfc13.abnf.c-spawn", "pmi2.common.frame"];
+
+/// Variables by which a process manager offers the wire protocol.
+const OFFER: [&str; 5] = ["PMI_FD", "PMI_PORT", "PMI_ID", "PMI_RANK", "PMI_SIZE"];
+
+/// The requirement of a descriptor, which applies where the wire protocol is offered.
+const DESCRIPTOR: &str = "rfc13.env.pmi-fd";
+
+/// Launchers that offer the wire protocol only with an option.
+const OPTIONS: [(&str, &str); 2] = [("srun", "--mpi=pmi2"), ("flux", "-o pmi=simple")];
+
+/// Returns the option with which the launcher in a command offers the wire protocol, if it is known.
+pub fn offering_option(command: &[String]) -> Option<String> {
+    let words = || command.iter().flat_map(|word| word.split_whitespace());
+    let is_named = |name: &str| words().any(|word| word.rsplit('/').next() == Some(name));
+    let (launcher, option) = OPTIONS.iter().find(|(launcher, _)| is_named(launcher))?;
+    Some(format!("{launcher} offers the wire protocol with {option}"))
+}
 
 /// A process of the session.
 #[derive(Default)]
@@ -49,23 +75,49 @@ pub struct SessionJudge {
     negotiated: Negotiated,
     /// Processes without a connection.
     unconnected: usize,
+    /// The environment of some process has a variable of the wire protocol.
+    is_offered: bool,
+    /// The command of the launcher.
+    command: Vec<String>,
+    /// Why a program could not be started.
+    not_started: Option<String>,
     /// Something went wrong, after which the process manager may end everything.
     trouble: bool,
     exit: Option<Exit>,
     /// The time was up.
     hung: bool,
     outlived: Vec<Proc>,
+    /// The first crash of a process of the manager, and the first event that shows it.
+    crash: Option<(Finding, u64)>,
     last: VecDeque<Event>,
+    /// Events that explain findings, by their numbers.
+    kept: BTreeMap<u64, Event>,
+    events: usize,
 }
 
 impl SessionJudge {
     /// Reads the next event, and keeps it among the last.
     pub fn observe(&mut self, event: Event) -> &Event {
+        let known = self.findings.len();
+        let crashed = matches!(event.what, What::Crashed { .. });
         self.judge(&event);
-        if self.last.len() == LAST_EVENTS {
+        if self.last.len() == RECENT {
             self.last.pop_front();
         }
+        self.events += 1;
         self.last.push_back(event);
+        if crashed && let Some((_, loss)) = &mut self.crash {
+            *loss =
+                evidence::first_loss(self.last.make_contiguous(), Side::Server).unwrap_or(*loss).min(*loss);
+        }
+        if crashed || known < self.findings.len().min(EXPLAINED) {
+            let recent = self.last.make_contiguous();
+            let crash = self.crash.iter().map(|(crash, _)| crash).filter(|_| crashed);
+            for seq in evidence::evidence(self.findings[known..].iter().chain(crash), recent) {
+                let event = recent.iter().find(|event| event.seq == seq);
+                self.kept.extend(event.map(|event| (seq, event.clone())));
+            }
+        }
         &self.last[self.last.len() - 1]
     }
 
@@ -79,9 +131,14 @@ impl SessionJudge {
         match &event.what {
             What::ToServer { proc, .. } => self.process(*proc).asked = event.seq,
             What::FromServer { proc, .. } => self.process(*proc).answered = event.seq,
-            What::Started { proc, bad_fd, .. } => {
+            What::Launched { command, .. } => self.command.clone_from(command),
+            What::Started { proc, env, bad_fd, .. } => {
                 *self.process(*proc) = Process::default();
                 self.unconnected += usize::from(bad_fd.is_some());
+                self.is_offered |= bad_fd.is_none() || OFFER.iter().any(|name| env.contains_key(*name));
+            }
+            What::NotStarted { why, .. } => {
+                self.not_started.get_or_insert_with(|| why.clone());
             }
             What::ClosedByClient { proc } | What::ClosedByServer { proc } => {
                 let trouble = self.trouble;
@@ -92,6 +149,11 @@ impl SessionJudge {
             }
             What::Exited { proc, exit } => self.process(*proc).exit = Some(*exit),
             What::JobExited { exit } => self.exit = Some(*exit),
+            What::Crashed { name, signal } => {
+                let finding = Finding::new(CRASH, Side::Server, LIVES, crash(name, *signal, &[]));
+                self.crash.get_or_insert((Finding { seq: event.seq, ..finding }, event.seq));
+                self.trouble = true;
+            }
             What::Abandoned(Abandoned::Interrupted) => self.trouble = true,
             What::StillRunning { .. } => (self.hung, self.trouble) = (true, true),
             What::Outlived { procs } => self.outlived.clone_from(procs),
@@ -135,7 +197,9 @@ impl SessionJudge {
     /// What either side broke, in order. A process that was killed has not left out its finalize, and who gives up on an answer
     /// that breaks the protocol is shown behind it, as no more than a note.
     pub fn findings(&self) -> Vec<Finding> {
-        self.findings.iter().filter(|f| !self.is_of_a_killed(f)).map(|f| self.weighed(f)).collect()
+        let applies = |f: &&Finding| self.is_offered || f.requirement != DESCRIPTOR;
+        let findings = self.findings.iter().filter(applies).filter(|f| !self.is_of_a_killed(f));
+        findings.map(|f| self.weighed(f)).collect()
     }
 
     fn is_of_a_killed(&self, f: &Finding) -> bool {
@@ -178,14 +242,23 @@ impl SessionJudge {
         strict: Strictness,
     ) -> ScenarioResult {
         let mut findings: Vec<Judged> = Vec::new();
-        for finding in self.findings() {
+        for finding in self.crash.iter().map(|(crash, _)| crash.clone()).chain(self.findings()) {
             if !findings.iter().any(|j| j.finding.party == finding.party && same(&j.finding, &finding)) {
                 findings.push(judged(catalogue, finding));
             }
         }
+        findings.sort_by_key(|judged| (Reverse(judged.severity), self.goes_on_after(&judged.finding)));
         deviations.apply(&blank.scenario, &mut findings);
+        let follows = |judged: &mut Judged| {
+            let finding = &judged.finding;
+            let place = self.last.binary_search_by_key(&finding.seq, |event| event.seq);
+            let event = place.ok().map(|place| &self.last[place]).or_else(|| self.kept.get(&finding.seq));
+            self.crash.as_ref().is_some_and(|(_, loss)| evidence::follows(finding, event, *loss))
+        };
+        let consequences = findings.extract_if(.., follows).collect();
         let reason = self.unjudged();
         let verdict = match findings.iter().map(|f| f.severity).max() {
+            _ if self.crash.is_some() => Verdict::Crashed,
             _ if self.hung => Verdict::Hung,
             // Who says nothing breaks no rule.
             _ if self.messages() == 0 => Verdict::Unjudged,
@@ -196,10 +269,11 @@ impl SessionJudge {
             Some(Severity::Note) => Verdict::Note,
             None => Verdict::Pass,
         };
-        let last_events = match verdict {
-            Verdict::Pass => Vec::new(),
-            _ => self.last.iter().cloned().collect(),
+        let (last_events, left_out) = match verdict {
+            Verdict::Pass => (Vec::new(), 0),
+            _ => self.excerpt(&findings),
         };
+        let reason = reason.or_else(|| self.why_failed(&findings));
         let summary = match &self.dialects()[..] {
             [] => "A recorded session.".to_owned(),
             all => {
@@ -212,13 +286,74 @@ impl SessionJudge {
             summary,
             verdict,
             findings,
+            consequences,
             reason,
             negotiated,
             exit: self.exit,
             last_events,
+            left_out,
             ..blank
         }
         .at(strict)
+    }
+
+    /// The last events, and those that explain findings and requests without an answer; and how many others there are.
+    fn excerpt(&self, findings: &[Judged]) -> (Vec<Event>, usize) {
+        let mut known = self.kept.clone();
+        known.extend(self.last.iter().map(|event| (event.seq, event.clone())));
+        let forgotten = self.events - known.len();
+        let asked = self.unanswered().into_iter().map(|(proc, seq)| Finding {
+            proc: Some(proc),
+            seq,
+            ..Finding::new("", Side::Server, "", "")
+        });
+        let asked: Vec<Finding> = asked.collect();
+        let explained = asked.iter().chain(findings.iter().map(|judged| &judged.finding));
+        let (events, left_out) = excerpt(known.into_values(), explained);
+        (events, left_out + forgotten)
+    }
+
+    /// Returns whether the process, or the server on its connection, went on after this finding.
+    fn goes_on_after(&self, finding: &Finding) -> bool {
+        let process = finding.proc.and_then(|p| self.processes.get(p));
+        process.is_some_and(|process| {
+            process.asked.max(process.answered) > finding.seq || process.exit == Some(Exit::Code(0))
+        })
+    }
+
+    /// Processes whose last request has no answer, each with the event of it.
+    fn unanswered(&self) -> Vec<(Proc, u64)> {
+        let waits =
+            |process: &&Process| process.asked > process.answered && process.exit != Some(Exit::Code(0));
+        let all = self.processes.iter().filter(|(_, process)| waits(process));
+        let mut all: Vec<(Proc, u64)> = all.map(|(proc, process)| (proc, process.asked)).collect();
+        all.sort_unstable();
+        all.truncate(UNANSWERED);
+        all
+    }
+
+    /// Explains a failed job: the finding after which its process stopped, and the requests without an answer.
+    fn why_failed(&self, findings: &[Judged]) -> Option<String> {
+        let exit = self.exit.filter(|exit| *exit != Exit::Code(0))?;
+        let counts =
+            |judged: &&Judged| judged.severity > Severity::Note || judged.finding.party == Side::Server;
+        let last = findings.iter().filter(counts).find(|judged| !self.goes_on_after(&judged.finding));
+        let mut why = match last {
+            Some(Judged { finding, .. }) => {
+                format!(
+                    "the job failed ({exit}) after event {}, which breaks {}",
+                    finding.seq, finding.requirement
+                )
+            }
+            None if findings.is_empty() => format!("the job failed ({exit})"),
+            None => format!("the job failed ({exit}); its processes had gone on after each finding below"),
+        };
+        let waiting: Vec<String> =
+            self.unanswered().iter().map(|(proc, seq)| format!("rank {proc} (event {seq})")).collect();
+        if !waiting.is_empty() {
+            why += &format!("; requests without an answer: {}", waiting.join(", "));
+        }
+        Some(why)
     }
 
     /// Why a session says nothing, or not enough.
@@ -232,9 +367,17 @@ impl SessionJudge {
             };
             return Some(format!("no process was recorded: the launcher {how}"));
         }
+        if let Some(why) = self.not_started.as_ref().filter(|_| self.messages() == 0) {
+            return Some(format!("the program never started: {why}"));
+        }
         if self.messages() == 0 {
+            let option = offering_option(&self.command);
+            let lacking = match option {
+                Some(option) => format!("the process manager gave them no PMI_FD; {option}"),
+                None => "the process manager gave them no PMI_FD".to_owned(),
+            };
             let why = if self.unconnected == self.processes.len() {
-                "the process manager gave them no PMI_FD"
+                &lacking
             } else {
                 "they had PMI_FD and did not use it, as a program does that is linked with no library which speaks PMI (one of Open MPI \
                  speaks PMIx), or that ends before its MPI_Init"
@@ -267,7 +410,7 @@ mod tests {
         let line = |text: &str| Bytes(format!("{text}\n").into_bytes());
         let mut events = vec![
             What::Launched { command: Vec::new(), ranks: 1, nodes: 0 },
-            What::Started { proc: P, env: std::collections::BTreeMap::new(), args: Vec::new(), bad_fd: None },
+            What::Started { proc: P, env: BTreeMap::new(), args: Vec::new(), bad_fd: None },
             What::ToServer { proc: P, bytes: line("cmd=init pmi_version=2 pmi_subversion=0") },
             What::FromServer {
                 proc: P,
@@ -282,6 +425,35 @@ mod tests {
             judge.observe(Event::new(seq, what));
         }
         judge
+    }
+
+    #[rstest]
+    #[case::not_offered(&[], false)]
+    #[case::offered(&["PMI_RANK"], true)]
+    fn descriptor_is_required_where_the_protocol_is_offered(
+        #[case] variables: &[&str],
+        #[case] broken: bool,
+    ) {
+        let env = variables.iter().map(|name| ((*name).to_owned(), "0".to_owned())).collect();
+        let command = vec!["srun".to_owned(), "--mpi=none".to_owned()];
+        let bad_fd = Some("PMI_FD is not set".to_owned());
+        let mut judge = SessionJudge::default();
+        judge.observe(Event::new(0, What::Launched { command, ranks: 1, nodes: 0 }));
+        judge.observe(Event::new(1, What::Started { proc: P, env, args: Vec::new(), bad_fd }));
+        let ids: Vec<String> = judge.findings().into_iter().map(|finding| finding.requirement).collect();
+        assert_eq!(ids.contains(&DESCRIPTOR.to_owned()), broken, "{ids:?}");
+        assert!(
+            judge.unjudged().is_some_and(|why| why.contains("srun offers the wire protocol with --mpi=pmi2"))
+        );
+    }
+
+    #[test]
+    fn program_that_never_started_is_the_reason() {
+        let mut judge = SessionJudge::default();
+        let env = [("PMI_FD".to_owned(), "3".to_owned())].into();
+        judge.observe(Event::new(0, What::Started { proc: P, env, args: Vec::new(), bad_fd: None }));
+        judge.observe(Event::new(1, What::NotStarted { proc: P, why: "cannot start ./x".to_owned() }));
+        assert_eq!(judge.unjudged().as_deref(), Some("the program never started: cannot start ./x"));
     }
 
     const SHORT: &str = "cmd=fullinit-response;rc=0;rank=0;size=1;appnum=0;";
@@ -303,6 +475,65 @@ mod tests {
         assert_eq!((&*leaves.requirement, leaves.at_most), ("pmi2.common.finalize-last", at_most));
         assert_eq!(leaves.seen.contains("behind an answer that breaks pmi2.draft"), at_most.is_some());
         assert_eq!((judge.messages(), judge.dialects()), (4, vec![Dialect::Pmi2]));
+    }
+
+    /// A version that is too high in the first answer, many messages, and a request after which the manager ends.
+    #[test]
+    fn failed_job_names_its_last_request_and_keeps_what_was_found() {
+        let asks = |text: &str| What::ToServer { proc: P, bytes: Bytes(text.into()) };
+        let answers = |text: &str| What::FromServer { proc: P, bytes: Bytes(text.into()) };
+        let mut events = vec![
+            What::Launched { command: Vec::new(), ranks: 1, nodes: 0 },
+            What::Started { proc: P, env: BTreeMap::new(), args: Vec::new(), bad_fd: None },
+            asks("cmd=init pmi_version=1 pmi_subversion=1\n"),
+            answers("cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=2\n"),
+        ];
+        for _ in 0..2 * RECENT {
+            events.extend([asks("cmd=get_appnum\n"), answers("cmd=appnum rc=0 appnum=0\n")]);
+        }
+        let spawn = "mcmd=spawn\nnprocs=1\nexecname=a\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n";
+        events.extend([asks(spawn), What::JobExited { exit: Exit::Code(255) }]);
+        let (all, asked) = (events.len(), events.len() - 2);
+        let mut judge = SessionJudge::default();
+        for (what, seq) in events.into_iter().zip(0..) {
+            judge.observe(Event::new(seq, what));
+        }
+        let blank = ScenarioResult::default();
+        let result = judge.result(blank, &Catalogue::default(), &mut Deviations::default(), Strictness::Must);
+        let found: Vec<(&str, u64)> =
+            result.findings.iter().map(|j| (&*j.finding.requirement, j.finding.seq)).collect();
+        assert_eq!(found, [("rfc13.init.version-used", 3)]);
+        let seqs: Vec<u64> = result.last_events.iter().map(|event| event.seq).collect();
+        assert!(seqs.starts_with(&[2, 3]) && seqs.contains(&(asked as u64)), "{seqs:?}");
+        assert_eq!(seqs.len() + result.left_out, all);
+        assert_eq!(
+            result.reason.unwrap(),
+            format!(
+                "the job failed (exit status 255); its processes had gone on after each finding below; requests without an \
+                 answer: rank 0 (event {asked})"
+            )
+        );
+    }
+
+    #[test]
+    fn crash_of_the_manager_is_the_headline() {
+        let crashed = What::Crashed { name: "proxy".into(), signal: 11 };
+        let closed = What::ClosedByServer { proc: P };
+        let asks = What::ToServer { proc: P, bytes: Bytes(format!("{:>6}cmd=kvs-fence;", 14).into()) };
+        let exits = What::Exited { proc: P, exit: Exit::Code(1) };
+        let job = What::JobExited { exit: Exit::Code(255) };
+        let judge = judge(WHOLE, &[asks, closed, exits, crashed, job]);
+        let result = judge.result(
+            ScenarioResult::default(),
+            &Catalogue::default(),
+            &mut Deviations::default(),
+            Strictness::Must,
+        );
+        assert_eq!(result.verdict, Verdict::Crashed);
+        let ids = |all: &[Judged]| all.iter().map(|j| j.finding.requirement.clone()).collect::<Vec<_>>();
+        assert_eq!(ids(&result.findings), [CRASH]);
+        assert_eq!(result.findings[0].finding.seen, "proxy died of signal 11");
+        assert!(!result.consequences.is_empty());
     }
 
     #[test]

@@ -32,13 +32,15 @@ pub enum Unjudged {
     EndsBadly(ProcessEnd),
     /// The program does not make the request that the scenario is about, so that it does not apply.
     NoSuchRequest(String),
+    /// The library lacks a function that the scenario calls, which is reported where its file is judged.
+    NoSuchFunction(String),
 }
 
 impl Unjudged {
     /// What the scenario comes to.
     pub fn verdict(&self) -> Verdict {
         match self {
-            Self::EndsBadly(_) | Self::NoSuchRequest(_) => Verdict::NotApplicable,
+            Self::EndsBadly(_) | Self::NoSuchRequest(_) | Self::NoSuchFunction(_) => Verdict::NotApplicable,
             _ => Verdict::Unjudged,
         }
     }
@@ -99,7 +101,7 @@ impl fmt::Display for Unjudged {
                 write!(f, "rank {rank} did not report, and the launcher's processes wait for something else")
             }
             Self::Unloadable(why) => why.fmt(f),
-            Self::Unplayable(why) => f.write_str(why),
+            Self::Unplayable(why) | Self::NoSuchFunction(why) => f.write_str(why),
             Self::Silent(end) => {
                 let end = end.as_ref().map(ToString::to_string).unwrap_or_default();
                 write!(

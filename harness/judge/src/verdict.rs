@@ -18,10 +18,13 @@ pub const LOG_FORMAT: u32 = 3;
 pub const AS_NEGOTIATED: &str = "as negotiated";
 
 /// What a scenario came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// No finding.
+    #[default]
     Pass,
     /// Findings of no weight: MAY, de facto, a contradiction of the RFC.
     Note,
@@ -118,6 +121,12 @@ pub struct Judged {
     pub severity: Severity,
     /// The requirement in a sentence.
     pub text: String,
+    /// Help: the reading of the requirement.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub help: String,
+    /// True if only valid input led to it. Computed for the first failures of a scenario.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub valid_input: bool,
     /// The line of the scenario at which it was found: whoever has installed the command does not have the file.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub step: String,
@@ -127,7 +136,7 @@ pub struct Judged {
 }
 
 /// A scenario's result.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ScenarioResult {
     /// Name of the scenario.
     pub scenario: String,
@@ -137,8 +146,11 @@ pub struct ScenarioResult {
     pub verdict: Verdict,
     /// Whether deviations cover every finding that would make the run red.
     pub deviates_as_recorded: bool,
-    /// The findings, in order of the transcript.
+    /// The findings: the worst first, a crash before everything else, and else in the order of the transcript.
     pub findings: Vec<Judged>,
+    /// Findings that follow from a crash, which is among the findings.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub consequences: Vec<Judged>,
     /// Why it does not apply or could not be judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -159,9 +171,12 @@ pub struct ScenarioResult {
     pub replay: String,
     /// The scenario's file as shown to the user, for `FILE:LINE`.
     pub path: String,
-    /// Last events of every process, in order; all of them are in the log.
+    /// The events that explain the findings, and the last ones, in order; all of them are in the log.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub last_events: Vec<Event>,
+    /// Number of events that are left out of these.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left_out: usize,
     /// How often it was played, if more than once. The rest of the result is of the first of the worst attempts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempts: Option<Attempts>,
@@ -202,6 +217,11 @@ impl ScenarioResult {
             Verdict::Fail | Verdict::Crashed | Verdict::Hung => !self.deviates_as_recorded,
             Verdict::Unjudged => true,
         }
+    }
+
+    /// Returns whether deviations cover everything that would make the run red.
+    pub fn is_known(&self) -> bool {
+        self.deviates_as_recorded && !matches!(self.verdict, Verdict::NotApplicable | Verdict::Unjudged)
     }
 
     /// The same result by another strictness.
@@ -269,9 +289,9 @@ impl RunHeader {
 /// Last line of a log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunEnd {
-    /// Number of scenarios per verdict.
+    /// Number of scenarios per verdict, without those that deviations cover.
     pub counts: BTreeMap<Verdict, usize>,
-    /// Number of failures that deviations cover.
+    /// Number of scenarios that deviations cover.
     pub deviations: usize,
     /// Deviations that no longer happen or match nothing, with why.
     pub stale: Vec<String>,

@@ -69,8 +69,6 @@ pub(crate) struct FrameReply {
     pub(crate) thrid: Option<Vec<u8>>,
     /// 0 on success.
     pub(crate) rc: i64,
-    /// It is a part of an answer, and has no `rc`.
-    pub(crate) part: bool,
     /// Why it failed.
     pub(crate) errmsg: Option<String>,
     /// The command's own tuples, in the order of the draft.
@@ -80,12 +78,7 @@ pub(crate) struct FrameReply {
 impl FrameReply {
     /// Success without tuples of its own.
     pub(crate) fn ok(command: Command, thrid: Option<Vec<u8>>) -> Self {
-        Self { command, name: None, thrid, rc: 0, part: false, errmsg: None, fields: Vec::new() }
-    }
-
-    /// A part of an answer, which has a name of its own.
-    pub(crate) fn part(command: Command, name: &str, thrid: Option<Vec<u8>>) -> Self {
-        Self { name: Some(name.into()), part: true, ..Self::ok(command, thrid) }
+        Self { command, name: None, thrid, rc: 0, errmsg: None, fields: Vec::new() }
     }
 
     /// Failure, with the reason for people.
@@ -106,9 +99,7 @@ impl FrameReply {
         let mut tuples = vec![(b"cmd".to_vec(), self.name.clone().unwrap_or_else(|| own.to_vec()))];
         tuples.extend(self.thrid.iter().map(|thrid| (b"thrid".to_vec(), thrid.clone())));
         tuples.extend(self.fields.iter().map(|(key, value)| (key.clone().into_bytes(), value.clone())));
-        if !self.part {
-            tuples.push((b"rc".to_vec(), self.rc.to_string().into_bytes()));
-        }
+        tuples.push((b"rc".to_vec(), self.rc.to_string().into_bytes()));
         tuples.extend(self.errmsg.iter().map(|why| (b"errmsg".to_vec(), why.clone().into_bytes())));
         tuples
     }

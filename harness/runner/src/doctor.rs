@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use pmi_judge::event::{Event, Exit, SilenceProof, What};
 use pmi_judge::result::judged;
+use pmi_judge::session::offering_option;
 use pmi_judge::{Outcome, Severity, Unjudged};
 use pmi_scenario::ast::{Dialect, Need};
 use pmi_scenario::suite::Suite;
@@ -12,9 +13,9 @@ use pmi_wire::{Proc, WayIn};
 use serde::Serialize;
 
 use crate::iut::Iut;
-use crate::offers::asked_for;
+use crate::offers::{ELSEWHERE, Support, asked_for, failed_initialization};
 use crate::party::Limits;
-use crate::party::library::{Library, apis, exports};
+use crate::party::library::{apis, exports};
 use crate::party::program::Program;
 use crate::versions::{Reply, asked, exit_of, offer_of, reply, requests};
 
@@ -178,7 +179,7 @@ pub fn of_server(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
             return all;
         }
     };
-    started(&session, iut.way_in(), &mut all.steps);
+    started(&session, implementation.template(), iut.way_in(), &mut all.steps);
     if !all.is_fit() {
         return all;
     }
@@ -219,7 +220,7 @@ pub fn of_server(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
 }
 
 /// What became of the processes, and of their connections.
-fn started(session: &Outcome, way_in: WayIn, steps: &mut Vec<DoctorStep>) {
+fn started(session: &Outcome, command: &[String], way_in: WayIn, steps: &mut Vec<DoctorStep>) {
     let mut number = 0;
     let (mut unconnected, mut ports) = (None, BTreeSet::new());
     for event in &session.events {
@@ -244,9 +245,12 @@ fn started(session: &Outcome, way_in: WayIn, steps: &mut Vec<DoctorStep>) {
         Some(why) if !ports.is_empty() => {
             DoctorStep::new("connection", State::Fails, format!("{why}, but PMI_PORT is there")).with("--connection port")
         }
-        Some(why) => DoctorStep::new("connection", State::Fails, why).with(
-            "some launchers give it only if they are asked to, as srun does by --mpi=pmi2; where PMIx is spoken, nothing can be judged",
-        ),
+        Some(why) => {
+            let remedy = offering_option(command).unwrap_or_else(|| {
+                "some launchers give it only if they are asked to; where PMIx is spoken, nothing can be judged".to_owned()
+            });
+            DoctorStep::new("connection", State::Fails, why).with(remedy)
+        }
     });
 }
 
@@ -312,24 +316,24 @@ fn optional(
 ) -> (DoctorStep, Option<bool>) {
     match asked_for(suite, Dialect::Pmi1, need, iut, limits) {
         None => (DoctorStep::new(what, State::Odd, "it could not be asked for"), None),
-        Some((_, Some(refused))) => {
+        Some((_, Support::Lacking(seen))) => {
             let remedy =
                 format!("--lacks {what}, or lacks = [\"{what}\"] in the profile, spares the question");
-            (
-                DoctorStep::new(what, State::Lacks, format!("asked once, it answered {refused}"))
-                    .with(remedy),
-                Some(false),
-            )
+            (DoctorStep::new(what, State::Lacks, format!("asked once, it {seen}")).with(remedy), Some(false))
         }
-        Some((outcome, None)) => match (trouble(suite, &outcome), &outcome.unjudged) {
-            (None, None) => (DoctorStep::new(what, State::Works, "asked once, it did so"), Some(true)),
-            (Some(what_else), _) => (
-                DoctorStep::new(what, State::Odd, format!("asked once: {what_else}"))
+        Some((outcome, support)) => {
+            let offered = (support == Support::Acknowledged).then_some(true);
+            let step = match (trouble(suite, &outcome), &outcome.unjudged) {
+                (Some(trouble), _) => DoctorStep::new(what, State::Odd, format!("asked once: {trouble}"))
                     .with("it can be judged, and that will be told"),
-                Some(true),
-            ),
-            (None, Some(why)) => (DoctorStep::new(what, State::Odd, why.to_string()), None),
-        },
+                (None, Some(why)) => DoctorStep::new(what, State::Odd, why.to_string()),
+                (None, None) if offered.is_none() => {
+                    DoctorStep::new(what, State::Odd, "it could not be asked for")
+                }
+                (None, None) => DoctorStep::new(what, State::Works, "asked once, it did so"),
+            };
+            (step, offered)
+        }
     }
 }
 
@@ -340,12 +344,16 @@ fn silence(suite: &Suite, iut: &Iut, limits: Limits) -> DoctorStep {
         Ok(outcome) => outcome,
         Err(why) => return DoctorStep::new(what, State::Odd, why.to_string()),
     };
+    if outcome.hung {
+        let trouble = trouble(suite, &outcome).unwrap_or_else(|| "a request was not answered".to_owned());
+        return DoctorStep::new(what, State::Odd, trouble);
+    }
     let proof = outcome.events.iter().find_map(|event| match event.what {
         What::Nothing { proof, .. } => Some(proof),
         _ => None,
     });
     match proof {
-        Some(SilenceProof::Idle) => {
+        Some(SilenceProof::Idle | SilenceProof::Unread) => {
             DoctorStep::new(what, State::Works, "can be proved: its processes are seen to wait")
         }
         Some(proof @ (SilenceProof::Polled | SilenceProof::Timeout)) => {
@@ -433,8 +441,9 @@ pub fn of_program(suite: &Suite, program: &Program, iut: &Iut, limits: Limits, r
 }
 
 /// Looks at a library, whose calls we make.
-pub fn of_library(suite: &Suite, library: &Library, iut: &Iut, limits: Limits) -> Examination {
+pub fn of_library(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
     let mut all = Examination::default();
+    let Iut::Library(library, ..) = iut else { return all };
     let found = apis(&library.path);
     let titles = found.iter().map(|api| api.title()).collect::<Vec<_>>().join(" and ");
     let functions = exports(&library.path).len();
@@ -462,18 +471,40 @@ pub fn of_library(suite: &Suite, library: &Library, iut: &Iut, limits: Limits) -
             continue;
         }
         let version = offer_of(&outcome.events);
+        let printed = printed(&outcome.events);
         let returned = outcome.events.iter().any(|event| matches!(event.what, What::Returned { .. }));
-        all.steps.push(match (version, returned) {
-            (Some(version), true) => {
+        let failed = failed_initialization(&outcome.events);
+        if outcome.crashed.is_some() || outcome.hung || failed.is_none() && !returned {
+            let why = trouble(suite, &outcome).unwrap_or_else(|| "it does not return".to_owned());
+            all.steps.push(DoctorStep::new(what, State::Fails, why + &printed));
+            continue;
+        }
+        all.steps.push(match (version, failed, &library.server) {
+            (_, Some(failed), Some(server)) => DoctorStep::new(
+                what,
+                State::Fails,
+                format!("it fails under {}: {failed}{printed}", server.label),
+            ),
+            (None, Some(failed), None) => {
+                let seen = format!("it fails without a word on PMI_FD: {failed}{printed}");
+                DoctorStep::new(what, State::Fails, seen).with(ELSEWHERE)
+            }
+            (Some(version), Some(failed), None) => DoctorStep::new(
+                what,
+                State::Odd,
+                format!("it offers {version}, and fails: {failed}{printed}"),
+            )
+            .with("it can be judged, and that will be told"),
+            (_, None, Some(server)) => {
+                DoctorStep::new(what, State::Works, format!("it succeeds under {}", server.label))
+            }
+            (Some(version), None, None) => {
                 DoctorStep::new(what, State::Works, format!("it offers {version}, and returns"))
             }
-            (None, true) => DoctorStep::new(what, State::Odd, "it returns without a word on PMI_FD").with(
-                "its calls are judged; where it talks to a process manager of its own, name that by --server",
-            ),
-            (_, false) => {
-                let crash = trouble(suite, &outcome).unwrap_or_else(|| "it does not return".to_owned());
-                DoctorStep::new(what, State::Fails, crash)
-            }
+            (None, None, None) => DoctorStep::new(what, State::Odd, "it returns without a word on PMI_FD")
+                .with(
+                    "its calls are judged; if it speaks to another process manager, name that with --server",
+                ),
         });
     }
     all

@@ -13,8 +13,10 @@ use crate::party::library::Library;
 use crate::party::program::Program;
 use crate::party::server::{Environment, Implementation, ServerParty};
 use crate::party::{Limits, MemoryParty};
+use pmi_judge::event::{Event, Exit, What};
+use pmi_judge::result::launcher_error;
 use pmi_judge::verdict::Verdict;
-use pmi_judge::{Outcome, Side};
+use pmi_judge::{Outcome, Side, Unjudged};
 use pmi_scenario::ast::{Action, Dialect, Need, ProcessAction, Scenario, Source, Step};
 use pmi_scenario::suite::Suite;
 use pmi_wire::WayIn;
@@ -131,19 +133,42 @@ impl Iut {
                     return Err((Verdict::NotApplicable, why));
                 }
                 let (ranks, nodes, start) = (scenario.ranks, scenario.nodes, limits.start());
-                // The process waits for its manager itself, and tells us what came of it.
-                let told = if implementation.way_in == WayIn::Singleton { TELLING } else { Duration::ZERO };
+                // The process waits for its manager itself, and reports the result.
+                let told = if implementation.way_in == WayIn::Fd { Duration::ZERO } else { TELLING };
                 let limits = Limits { start: Some(start + told), ..limits };
                 match ServerParty::launch(implementation, ranks, nodes, start, environment) {
-                    Ok((mut party, command)) => play(scenario, &fragment, command, &mut party, limits, sink),
+                    Ok((mut party, command)) => {
+                        let mut outcome = play(scenario, &fragment, command, &mut party, limits, sink);
+                        drop(party);
+                        if self.starts_fewer(suite, scenario, limits, &outcome) {
+                            outcome.lifeless = false;
+                            append(&mut outcome, What::StartsFewer { ranks: scenario.nodes }, sink);
+                        }
+                        outcome
+                    }
                     Err(error) => return Err((Verdict::Unjudged, error.to_string())),
                 }
             }
             Self::Library(library, _, interrupted) => {
                 play_library(scenario, &fragment, library, limits, interrupted, sink)
+                    .map_err(|why| (Verdict::NotApplicable, why))?
             }
         };
         Ok((outcome, start.elapsed()))
+    }
+
+    /// Returns whether the launcher has reported that it cannot start the processes, and a job of one process per node starts.
+    fn starts_fewer(&self, suite: &Suite, scenario: &Scenario, limits: Limits, outcome: &Outcome) -> bool {
+        let fails =
+            matches!(outcome.unjudged, Some(Unjudged::NotStarted { launcher: Some(Exit::Code(1..)), .. }));
+        let nodes = scenario.nodes.max(1);
+        if !fails || scenario.ranks <= nodes || launcher_error(&outcome.events).is_none() {
+            return false;
+        }
+        let probe = format!(
+            "# Does it start fewer processes?\nrequires rfc13.init.version-used\nranks {nodes}\nnodes {nodes}\n\n*  P: starts\n"
+        );
+        matches!(self.probe(suite, &probe, limits), Some(Ok((fewer, _))) if fewer.unjudged.is_none())
     }
 
     /// Plays a scenario of our own, of which nothing is reported; `None` if it is none.
@@ -152,6 +177,14 @@ impl Iut {
         let scenario = pmi_scenario::parse(source, "probe").ok()?;
         Some(self.play(suite, &scenario, limits, &AtomicBool::new(false), &mut ()))
     }
+}
+
+/// Adds what was found out about a play after it had ended.
+pub(crate) fn append(outcome: &mut Outcome, what: What, sink: &mut dyn EventSink) {
+    let time_us = outcome.events.last().map_or(0, |event| event.time_us);
+    let event = Event { time_us, ..Event::new(outcome.events.len() as u64, what) };
+    sink.event(&event);
+    outcome.events.push(event);
 }
 
 /// Whether a scenario for programs cannot be played with one that is started without a process manager.

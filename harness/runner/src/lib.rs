@@ -2,6 +2,7 @@
 
 pub mod agent;
 pub mod doctor;
+mod interference;
 pub mod interpret;
 pub mod iut;
 pub mod kill_matrix;

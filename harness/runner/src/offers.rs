@@ -7,10 +7,13 @@ use pmi_reference::Config;
 
 use crate::iut::Iut;
 use crate::party::Limits;
-use crate::party::library::apis;
 use pmi_judge::event::{Event, What};
+use pmi_judge::verdict::Verdict;
 use pmi_judge::{LINE_LIMIT, Outcome};
-use pmi_scenario::ast::{Action, Dialect, Kind, Need, Piece, ProcessAction, Role, Scenario, Step, Template};
+use pmi_scenario::ast::{
+    Action, Dialect, Kind, Need, Piece, ProcessAction, Role, Scenario, Spanned, Step, Stmt, Template,
+};
+use pmi_scenario::scope::FIRST_ARGUMENT;
 use pmi_scenario::signature;
 use pmi_scenario::suite::Suite;
 use pmi_wire::pmi2::{self, Semicolons};
@@ -27,29 +30,61 @@ pub(crate) struct Offers {
     /// Why what is said in a dialect does not apply.
     unspoken: BTreeMap<Dialect, String>,
     /// Why a library cannot be judged by what we say to it: it does not speak the wire protocol.
-    wireless: Option<String>,
+    wireless: BTreeMap<Dialect, String>,
+    /// The server takes the arguments of a spawn only if they are numbered from one.
+    arguments_from_one: bool,
+    /// Why a library cannot be judged once it has to be initialized: it says nothing on PMI_FD, and its initialization fails.
+    uninitialized: BTreeMap<Dialect, String>,
 }
 
 impl Offers {
-    /// Why a scenario does not apply to what is under test, if it does not.
-    pub(crate) fn excuse(&self, suite: &Suite, scenario: &Scenario, iut: &Iut) -> Option<String> {
-        if let Some(why) = self.unspoken.get(&scenario.dialect) {
-            return Some(why.clone());
+    /// Returns the verdict and the reason of a scenario that is not played against this implementation.
+    pub(crate) fn excuse(&self, suite: &Suite, scenario: &Scenario, iut: &Iut) -> Option<(Verdict, String)> {
+        if let Some(why) = self.uninitialized.get(&scenario.dialect)
+            && needs_initialization(suite, scenario)
+        {
+            return Some((Verdict::Unjudged, why.clone()));
         }
-        for need in &scenario.needs {
-            if let Some((false, why)) = self.needs.get(&(scenario.dialect, need.value)) {
-                return Some(why.clone());
-            }
-        }
-        match (&self.wireless, iut) {
-            (Some(why), Iut::Library(library, ..))
-                if wants_wire(suite, scenario, library.server.is_some()) =>
-            {
-                Some(why.clone())
+        let unneeded = |need: &Spanned<Need>| match self.needs.get(&(scenario.dialect, need.value)) {
+            Some((false, why)) => Some(why),
+            _ => None,
+        };
+        let unspoken = self.unspoken.get(&scenario.dialect);
+        let why = unspoken.or_else(|| scenario.needs.iter().find_map(unneeded)).or_else(|| match iut {
+            Iut::Library(library, ..) if wants_wire(suite, scenario, library.server.is_some()) => {
+                self.wireless.get(&scenario.dialect)
             }
             _ => None,
-        }
+        });
+        why.map(|why| (Verdict::NotApplicable, why.clone()))
     }
+}
+
+impl Offers {
+    /// The scenario with the names bound that depend on the server.
+    pub(crate) fn bind(&self, scenario: &Arc<Scenario>) -> Arc<Scenario> {
+        if !self.arguments_from_one || !names_first_argument(scenario) {
+            return Arc::clone(scenario);
+        }
+        let mut bound = Scenario::clone(scenario);
+        let first = Stmt::Let { name: FIRST_ARGUMENT.to_owned().into(), value: Template::value(b"1") };
+        bound.body.insert(0, first);
+        Arc::new(bound)
+    }
+}
+
+fn names_first_argument(scenario: &Scenario) -> bool {
+    scenario.source.text.contains(FIRST_ARGUMENT)
+}
+
+/// Whether a server starts a program with its arguments if they are numbered from one, and not if they are numbered from zero.
+fn takes_arguments_from_one_only(suite: &Suite, iut: &Iut, limits: Limits) -> bool {
+    let takes = |text: &str| {
+        let comes = |event: &Event| matches!(&event.what, What::Started { args, .. } if args.iter().any(|arg| arg.0 == b"first"));
+        matches!(iut.probe(suite, text, limits), Some(Ok((outcome, _))) if outcome.events.iter().any(comes))
+    };
+    let from_zero = include_str!("probes/spawn-arguments.pmi");
+    !takes(from_zero) && takes(&from_zero.replace("arg0=", "arg1="))
 }
 
 /// Finds out which optional operations there are: by what is claimed, else by asking for one.
@@ -81,19 +116,32 @@ pub(crate) fn offers(suite: &Suite, selected: &[Arc<Scenario>], iut: &Iut, limit
         Iut::Processes(implementation, _) => &implementation.claims,
         Iut::Library(_, claims, _) => claims,
     };
-    if let Iut::Library(library, ..) = iut
-        && let Some(server) = &library.server
-    {
-        let why = format!("what the process manager says is not ours to arrange: it is {}", server.label);
-        offers.wireless = Some(why);
-    } else if let Iut::Library(library, ..) = iut
-        && is_wireless(suite, apis(&library.path).first().copied().unwrap_or_default(), iut, limits)
-    {
-        offers.wireless = Some(
-            "it does not speak the wire protocol: it initializes itself, enters a barrier and says nothing on PMI_FD; so \
-             there is no process manager for it here"
-                .to_owned(),
-        );
+    if let Iut::Library(library, ..) = iut {
+        for api in dialects(selected) {
+            let initialized = without_wire(suite, api, iut, limits);
+            let failed = initialized.as_ref().and_then(Option::as_ref);
+            let (wireless, uninitialized) = match &library.server {
+                Some(server) => (
+                    Some(format!(
+                        "what the process manager says is not ours to arrange: it is {}; without --server, it is",
+                        server.label
+                    )),
+                    failed.map(|failed| {
+                        format!("its initialization fails under {} ({failed}): {OTHERS}", server.label)
+                    }),
+                ),
+                None => (
+                    matches!(initialized, Some(None)).then(|| WIRELESS.to_owned()),
+                    failed.map(|failed| {
+                        format!(
+                            "it says nothing on PMI_FD, and its initialization fails ({failed}): {ELSEWHERE}"
+                        )
+                    }),
+                ),
+            };
+            offers.wireless.extend(wireless.map(|why| (api, why)));
+            offers.uninitialized.extend(uninitialized.map(|why| (api, why)));
+        }
     }
     let both = dialects(selected).len() > 1;
     if both
@@ -101,7 +149,7 @@ pub(crate) fn offers(suite: &Suite, selected: &[Arc<Scenario>], iut: &Iut, limit
         && let Some(seen) = speaks_no_pmi2(suite, iut, limits)
     {
         let why = format!(
-            "it does not speak PMI-2: offered version 2.0, it answered {seen}; --dialect pmi-2 makes it a duty"
+            "it does not speak PMI-2: offered version 2.0, it {seen}; --dialect pmi-2 makes it a duty"
         );
         offers.unspoken.insert(Dialect::Pmi2, why);
     }
@@ -120,65 +168,75 @@ pub(crate) fn offers(suite: &Suite, selected: &[Arc<Scenario>], iut: &Iut, limit
             Some(true) => (true, String::new()),
             Some(false) => (false, format!("it is said to lack {word}")),
             None if upstream && need.is_extra() => (false, PASSED_ON.to_owned()),
-            None if need == Need::SpawnCmd => (false, UNASKED.to_owned()),
             None => match lacking(suite, dialect, need, iut, limits) {
                 None => (true, String::new()),
-                Some(seen) if need.is_extra() => (
-                    false,
-                    format!(
-                        "it does not offer {word}: asked once, it answered {seen}; --has {word} makes it a duty"
-                    ),
-                ),
-                Some(seen) => (
-                    false,
-                    format!("it lacks {word}: asked once, it answered {seen}; --has {word} makes it a duty"),
-                ),
+                Some(seen) => {
+                    let lacks = if need.is_extra() { "does not offer" } else { "lacks" };
+                    (false, format!("it {lacks} {word}: asked once, it {seen}; --has {word} makes it a duty"))
+                }
             },
         };
         offers.needs.insert((dialect, need), offer);
     }
+    let spawns = matches!(offers.needs.get(&(Dialect::Pmi1, Need::Spawn)), Some((true, _)));
+    offers.arguments_from_one = spawns
+        && selected.iter().any(|scenario| names_first_argument(scenario))
+        && takes_arguments_from_one_only(suite, iut, limits);
     offers
 }
 
-/// Spawns, names and what only the draft of PMI-2 has, as far as a server offers them in a protocol: what it claims, else what it does
+/// Spawns, names and PMI-1.2, as far as a server offers them in a protocol: what it claims, else what it does
 /// where it is asked once.
 pub fn offered_operations(suite: &Suite, dialect: Dialect, iut: &Iut, limits: Limits) -> BTreeSet<Need> {
     let Iut::Processes(implementation, _) = iut else { return BTreeSet::new() };
     let offers = |need: &Need| match implementation.claims.get(need) {
         _ if *need == Need::Spawn && loses_spawned(suite, dialect, iut, limits) => false,
         Some(offered) => *offered,
-        None if implementation.has_upstream() || *need == Need::SpawnCmd => false,
-        None => asked_for(suite, dialect, *need, iut, limits).is_some_and(|(outcome, refused)| {
-            // What comes to no answer is as good as refused: every session that asks for it would be about that.
+        None if implementation.has_upstream() => false,
+        None => asked_for(suite, dialect, *need, iut, limits).is_some_and(|(outcome, support)| {
+            // Every session that asks for an operation which fails like this would be about that failure.
             let went_wrong = outcome.hung || outcome.unreached > 0 || outcome.crashed.is_some();
-            refused.is_none() && !went_wrong && outcome.unjudged.is_none()
+            support == Support::Acknowledged && !went_wrong && outcome.unjudged.is_none()
         }),
     };
     let wanted = |need: &Need| match need {
         Need::Spawn | Need::Names => true,
-        Need::KeyvalSpaces => false,
         Need::Pmi12 => dialect == Dialect::Pmi1,
-        need => dialect == Dialect::Pmi2 && need.is_extra(),
+        _ => false,
     };
     Need::NAMES.into_iter().map(|(_, need)| need).filter(wanted).filter(offers).collect()
 }
 
-/// Asks for an optional operation; how it was refused, if it was.
-fn lacking(suite: &Suite, dialect: Dialect, need: Need, iut: &Iut, limits: Limits) -> Option<String> {
-    asked_for(suite, dialect, need, iut, limits)?.1
+/// The response to a single request for an optional operation.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Support {
+    /// The request was acknowledged. Only this shows that the operation is supported.
+    Acknowledged,
+    /// The request was refused or not answered. The text completes a sentence that begins with "it".
+    Lacking(String),
+    /// The implementation crashed, or never got as far as the request.
+    Unknown,
 }
 
-/// Asks for an optional operation: what became of that, and how it was refused, if it was. `None` where it cannot be asked for.
+/// Asks for an optional operation; returns the evidence that the implementation lacks it, if it does.
+fn lacking(suite: &Suite, dialect: Dialect, need: Need, iut: &Iut, limits: Limits) -> Option<String> {
+    match asked_for(suite, dialect, need, iut, limits)?.1 {
+        Support::Lacking(seen) => Some(seen),
+        Support::Acknowledged | Support::Unknown => None,
+    }
+}
+
+/// Asks for an optional operation. `None` where it cannot be asked for.
 pub(crate) fn asked_for(
     suite: &Suite,
     dialect: Dialect,
     need: Need,
     iut: &Iut,
     limits: Limits,
-) -> Option<(Outcome, Option<String>)> {
+) -> Option<(Outcome, Support)> {
     let (text, request): (_, &[u8]) = match (iut, need, dialect) {
         // Known without asking.
-        (_, Need::Upstream | Need::Fd | Need::Port | Need::Singleton | Need::SpawnCmd, _) => return None,
+        (_, Need::Upstream | Need::Fd | Need::Port | Need::Singleton, _) => return None,
         // What a library under a process manager of its own spawns is judged in no scenario.
         (Iut::Library(library, ..), Need::Spawn | Need::Alone, _) if library.server.is_some() => {
             return None;
@@ -210,31 +268,25 @@ pub(crate) fn asked_for(
         (Iut::Library(..), Need::Pmi12 | Need::KeyvalSpaces, _) => return None,
         (_, Need::Pmi12, _) => (include_str!("probes/pmi12.pmi"), b"cmd=init"),
         (_, Need::KeyvalSpaces, _) => (include_str!("probes/keyval-spaces.pmi"), b"cmd=create_kvs"),
-        (_, Need::Concat, _) => (include_str!("probes/pmi2-concat.pmi"), b"cmd=concat"),
-        (_, Need::Auth, _) => (include_str!("probes/pmi2-auth.pmi"), b"cmd=fullinit"),
-        (_, Need::JobConnect, _) => (include_str!("probes/pmi2-job-connect.pmi"), b"cmd=job-connect"),
-        (_, Need::KvsGetall, _) => (include_str!("probes/pmi2-kvs-getall.pmi"), b"cmd=kvs-getall"),
     };
     // What cannot be asked is told by the scenarios themselves. But a process that was not started in time, or a launcher that dies now
     // and then, must not make a duty of what nobody has to have: it is asked once more, and that counts.
     let ask = || Some(iut.probe(suite, text, limits)?.ok()?.0);
-    let came_to_something = |outcome: &Outcome| outcome.crashed.is_none() && outcome.unjudged.is_none();
+    let came_to_something =
+        |outcome: &Outcome| outcome.crashed.is_none() && outcome.unjudged.is_none() && !outcome.hung;
     let outcome = ask().filter(came_to_something).or_else(ask)?;
-    let refused = match iut {
-        // Who asks the process manager has it. One that asks nothing has no say in how that is done.
-        Iut::Library(..) => failed_call(&outcome).filter(|_| !asks(&outcome, request)),
-        _ => refusal(&outcome, need, request),
+    let support = match iut {
+        // A library that asks the process manager supports the operation.
+        Iut::Library(..) if asks(&outcome, request) => Support::Acknowledged,
+        Iut::Library(..) => failed_call(&outcome).map_or(Support::Acknowledged, Support::Lacking),
+        _ => support(&outcome, need, request),
     };
-    Some((outcome, refused))
+    Some((outcome, support))
 }
 
-/// Why a bare proxy is not asked for what only the draft has.
+/// Why a bare proxy is not asked for what no specification has.
 const PASSED_ON: &str =
     "a proxy passes on what it does not know, and the upstream that would answer is played by us";
-
-/// Why nobody is asked for a spawn whose programs come in messages of their own.
-const UNASKED: &str = "it is not asked whether it offers spawn-cmd: Hydra starts processes without end where a spawn does not say how many; \
-     --has spawn-cmd makes it a duty";
 
 /// Why spawns are not judged where processes relay their connections and none that is spawned finds its way to us.
 const LOST: &str = "not judged here: asked once, the server takes a spawn, and no spawned process comes to the address that is told to it by its \
@@ -243,16 +295,19 @@ const LOST: &str = "not judged here: asked once, the server takes a spawn, and n
 /// Whether a server that relays takes a request to spawn, and no process comes of it: whether it started one cannot be seen.
 fn loses_spawned(suite: &Suite, dialect: Dialect, iut: &Iut, limits: Limits) -> bool {
     iut.is_relayed()
-        && asked_for(suite, dialect, Need::Spawn, iut, limits).is_some_and(|(outcome, refused)| {
+        && asked_for(suite, dialect, Need::Spawn, iut, limits).is_some_and(|(outcome, support)| {
             let comes = |e: &Event| matches!(e.what, What::Started { proc, .. } if proc.group > 0);
-            refused.is_none() && outcome.crashed.is_none() && !outcome.events.iter().any(comes)
+            support == Support::Acknowledged && !outcome.events.iter().any(comes)
         })
 }
 
-/// How a server answered an offer of PMI-2, if not by taking it.
+/// The evidence that a server does not accept an offer of PMI-2, if it does not.
 fn speaks_no_pmi2(suite: &Suite, iut: &Iut, limits: Limits) -> Option<String> {
     let (outcome, _) = iut.probe(suite, include_str!("probes/pmi2.pmi"), limits)?.ok()?;
-    refusal(&outcome, Need::Spawn, b"cmd=init")
+    match support(&outcome, Need::Spawn, b"cmd=init") {
+        Support::Lacking(seen) => Some(seen),
+        Support::Acknowledged | Support::Unknown => None,
+    }
 }
 
 /// Whether a request that begins like this was sent.
@@ -264,9 +319,9 @@ fn asks(outcome: &Outcome, request: &[u8]) -> bool {
     outcome.events.iter().any(is_asked)
 }
 
-/// How a server refused the request that begins like this: by an answer that is no success, or by ending the connection.
-/// Silence, a crash, and a promise that is not kept are no refusals; but of what nobody has to have, silence is one.
-fn refusal(outcome: &Outcome, need: Need, request: &[u8]) -> Option<String> {
+/// The response of a server to the request that begins like this. A successful answer counts, even if the promise in it is not kept. A
+/// request that is never answered shows no support; `answered-when-not-served` reports the silence itself.
+fn support(outcome: &Outcome, need: Need, request: &[u8]) -> Support {
     let mut connections: BTreeMap<Proc, Connection> = BTreeMap::new();
     let mut asked = None;
     for event in &outcome.events {
@@ -276,10 +331,10 @@ fn refusal(outcome: &Outcome, need: Need, request: &[u8]) -> Option<String> {
             What::ClosedByServer { proc } | What::Ended { proc, ours: false }
                 if asked == Some(*proc) && outcome.crashed.is_none() =>
             {
-                return Some("the end of the connection".to_owned());
+                return Support::Lacking("closed the connection".to_owned());
             }
-            What::NoAnswer { proc, .. } if asked == Some(*proc) && need.is_extra() => {
-                return Some("nothing".to_owned());
+            What::NoAnswer { proc, .. } if asked == Some(*proc) => {
+                return Support::Lacking("did not answer".to_owned());
             }
             _ => continue,
         };
@@ -297,22 +352,20 @@ fn refusal(outcome: &Outcome, need: Need, request: &[u8]) -> Option<String> {
                         }
                         Framing::Lines => Response::parse(text, ValueReading::ToEndOfLine)
                             .is_ok_and(|r| r.is_success() && takes_offer(need, request, &r)),
-                        Framing::Frames if need == Need::Auth => {
-                            pmi2::Part::parse(text, Semicolons::Plain).is_some()
-                        }
                         Framing::Frames => {
-                            pmi2::Part::parse(text, Semicolons::Plain).is_some()
-                                || pmi2::Response::parse(text, Semicolons::Plain)
-                                    .is_ok_and(|r| r.is_success())
+                            pmi2::Response::parse(text, Semicolons::Plain).is_ok_and(|r| r.is_success())
                         }
                     };
-                    return (!granted).then(|| format!("\"{}\"", text.escape_ascii()));
+                    return match granted {
+                        true => Support::Acknowledged,
+                        false => Support::Lacking(format!("answered \"{}\"", text.escape_ascii())),
+                    };
                 }
                 _ => {}
             }
         }
     }
-    None
+    Support::Unknown
 }
 
 /// Whether an answer to init takes the version that was offered; answers to other requests offer nothing.
@@ -330,23 +383,47 @@ fn failed_call(outcome: &Outcome) -> Option<String> {
         What::Returned { function, returned, .. } => Some((function, returned.result)),
         _ => None,
     });
-    let (function, result) = returned.filter(|(_, result)| *result != 0)?;
-    let code = signature::function(function).map_or_else(|| result.to_string(), |f| f.result_name(result));
-    Some(format!("{code} from {function}"))
+    returned.and_then(|(function, result)| failure(function, result)).map(|error| format!("answered {error}"))
 }
 
-/// Whether a library does its work without a word on its PMI_FD. One that crashes, hangs or fails is no such library.
-fn is_wireless(suite: &Suite, api: Dialect, iut: &Iut, limits: Limits) -> bool {
+/// The error that a call returned, if it did.
+fn failure(function: &str, result: i32) -> Option<String> {
+    let code = || signature::function(function).map_or_else(|| result.to_string(), |f| f.result_name(result));
+    (result != 0).then(|| format!("{} from {function}", code()))
+}
+
+/// Asks a library to initialize itself. Returns nothing if it writes to our end of its PMI_FD, crashes or hangs; else, how its
+/// initialization failed, if it did.
+fn without_wire(suite: &Suite, api: Dialect, iut: &Iut, limits: Limits) -> Option<Option<String>> {
     let probe = match api {
         Dialect::Pmi1 => include_str!("probes/library-wire.pmi"),
         Dialect::Pmi2 => include_str!("probes/library-pmi2-wire.pmi"),
     };
-    let done = iut.probe(suite, probe, limits);
-    matches!(done, Some(Ok((outcome, _))) if outcome.crashed.is_none()
-        && outcome.unjudged.is_none()
-        && outcome.findings.is_empty()
-        && !outcome.events.iter().any(|e| matches!(e.what, What::ToServer { .. })))
+    let (outcome, _) = iut.probe(suite, probe, limits)?.ok()?;
+    let is_silent = !outcome.events.iter().any(|e| matches!(e.what, What::ToServer { .. }));
+    let is_judged = outcome.unjudged.is_none_or(|why| why.verdict() != Verdict::Unjudged);
+    (is_silent && is_judged && outcome.crashed.is_none() && !outcome.hung)
+        .then(|| failed_initialization(&outcome.events))
 }
+
+/// Returns the failure of a library's first call, if it failed.
+pub(crate) fn failed_initialization(events: &[Event]) -> Option<String> {
+    events.iter().find_map(|event| match &event.what {
+        What::Returned { function, returned, .. } => Some(failure(function, returned.result)),
+        What::Exited { exit, .. } => Some(Some(format!("the process ended, {exit}"))),
+        _ => None,
+    })?
+}
+
+/// Why a library cannot be judged by what we say to it.
+const WIRELESS: &str = "it does not speak the wire protocol: it initializes itself, enters a barrier and says nothing on PMI_FD; so \
+     there is no process manager for it here";
+
+/// The remedy for a library that cannot be initialized under a process manager.
+pub(crate) const OTHERS: &str = "doctor --library with --server shows what its process prints";
+
+/// The remedy for a library that cannot be initialized.
+pub(crate) const ELSEWHERE: &str = "if it speaks to another process manager, name that with --server; else it does not find the one that PMI_FD leads to";
 
 /// What the scenarios test that are about whether a library speaks the wire protocol.
 const WIRE: [&str; 2] = ["rfc13.api.wire", "pmi2.common.api.wire"];
@@ -361,8 +438,28 @@ fn wants_wire(suite: &Suite, scenario: &Scenario, served: bool) -> bool {
         matches!(step.role, Role::Client | Role::Server)
             || matches!(&step.action, Action::Process(ProcessAction::Env(_, value)) if !removed(value))
     };
-    let tested = !served && scenario.requires.iter().any(|r| WIRE.contains(&r.value.as_str()));
+    let tested = !served && tests_wire(scenario);
     !tested && (!served && scenario.ranks > 1 || suite.steps(&scenario.body).any(arranged))
+}
+
+/// Returns true if a scenario tests that a library supports the wire protocol.
+fn tests_wire(scenario: &Scenario) -> bool {
+    scenario.requires.iter().any(|r| WIRE.contains(&r.value.as_str()))
+}
+
+/// Returns true if a scenario needs an initialized library. Scenarios about the wire protocol itself report its absence instead.
+fn needs_initialization(suite: &Suite, scenario: &Scenario) -> bool {
+    let initializes = |step: &Step| match &step.action {
+        Action::Call(call) => {
+            let begins = call.function.as_ref().is_some_and(|function| function.value.ends_with("_Init"));
+            begins && call.result.as_ref().is_none_or(|result| result.value != "any")
+        }
+        _ => false,
+    };
+    let alone = scenario.needs.iter().any(|need| need.value == Need::Alone);
+    !alone
+        && !tests_wire(scenario)
+        && (wants_wire(suite, scenario, false) || suite.steps(&scenario.body).any(initializes))
 }
 
 /// Whether the reference server, as it is set up, lacks an optional operation.

@@ -6,17 +6,18 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use crate::interference::Neighbours;
 use crate::interpret::EventSink;
-use crate::iut::{Iut, Played};
+use crate::iut::{Iut, Played, append};
 use crate::offers::{dialects, offers};
 use crate::party::Limits;
 use crate::process::trace;
 use pmi_judge::attempts::Repetitions;
 use pmi_judge::crash::{Of, of_crash};
 use pmi_judge::deviations::Deviations;
-use pmi_judge::event::{Event, What};
+use pmi_judge::event::{Event, OtherJob, What};
 use pmi_judge::result::{self, Ran};
-use pmi_judge::verdict::{LOG_FORMAT, RunEnd, RunHeader, ScenarioResult, Strictness, Verdict};
+use pmi_judge::verdict::{Judged, LOG_FORMAT, RunEnd, RunHeader, ScenarioResult, Strictness, Verdict};
 use pmi_judge::{Outcome, Unjudged};
 use pmi_scenario::ast::{Dialect, Scenario, Source};
 use pmi_scenario::suite::Suite;
@@ -32,7 +33,8 @@ pub enum Tries {
     Once,
     /// So many times; the worst attempt counts.
     Repeat(u32),
-    /// Again up to so many times while it is red; what is not red in the end is flaky.
+    /// Up to this many retries while the scenario is red or a recorded deviation is missing; a scenario that is not red in the end is
+    /// flaky.
     Retry(u32),
 }
 
@@ -193,12 +195,14 @@ pub fn run(
     let kind = |index: usize| usize::from(selected[index].nodes > 1);
     let dead = [AtomicBool::new(false), AtomicBool::new(false)];
     let next = AtomicUsize::new(0);
+    // A retry would hide a failure that was never tried alone.
+    let neighbours = Neighbours::new(!matches!(options.tries, Tries::Retry(_)));
     let (sender, receiver) = mpsc::channel();
     std::thread::scope(|scope| {
         for _ in 0..iut.plays_at_once(options.jobs).clamp(1, selected.len().max(1)) {
             let sender = sender.clone();
-            let (stop, dead, next, offers) = (&stop, &dead, &next, &offers);
-            let mut known = deviations.clone();
+            let (stop, dead, next, offers, neighbours) = (&stop, &dead, &next, &offers, &neighbours);
+            let (mut known, failures) = (deviations.clone(), deviations.clone());
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) && !interrupted.load(Ordering::Relaxed) {
                     let index = next.fetch_add(1, Ordering::Relaxed);
@@ -206,15 +210,53 @@ pub fn run(
                     let mut sink = Channel { index, sender: &sender, events: Vec::new(), bytes: 0 };
                     let play = |sink: &mut dyn EventSink| {
                         if let Some(why) = offers.excuse(suite, scenario, iut) {
-                            return Err((Verdict::NotApplicable, why));
+                            return Err(why);
                         }
-                        let once = |sink: &mut dyn EventSink| {
+                        let scenario = &offers.bind(scenario);
+                        let once = |scenario: &Scenario, sink: &mut dyn EventSink| {
                             iut.play(suite, scenario, options.limits, interrupted, sink)
                         };
-                        let (mut outcome, time) = once(sink)?;
-                        if let Some(tracer) = options.tracer.as_deref().filter(|_| outcome.crashed.is_some())
-                        {
-                            look_into(&mut outcome, tracer, || drop(once(&mut ())), sink);
+                        let (played, beside) = neighbours.beside_others(index, || {
+                            let (mut outcome, time) = once(scenario, sink)?;
+                            if let Some(tracer) = options.tracer.as_deref()
+                                && outcome.crashed.is_some()
+                            {
+                                look_into(&mut outcome, tracer, || drop(once(scenario, &mut ())), sink);
+                            }
+                            Ok((outcome, time))
+                        });
+                        let (mut outcome, time) = played?;
+                        let found = failure(suite, scenario, &outcome, options.strict, &failures);
+                        if !found.is_empty() && matches!(iut, Iut::Processes(..)) {
+                            let fails = || match once(scenario, &mut ()) {
+                                // The run ends: nothing is left to examine.
+                                _ if stop.load(Ordering::Relaxed) => true,
+                                Ok((again, _)) => {
+                                    let trouble = again.unjudged.is_some() || again.crashed.is_some();
+                                    trouble
+                                        || !failure(suite, scenario, &again, options.strict, &failures)
+                                            .is_empty()
+                                }
+                                Err(_) => true,
+                            };
+                            let play_other = |other: usize| {
+                                let scenario = &offers.bind(&selected[other]);
+                                let events = once(scenario, &mut ()).map(|(outcome, _)| outcome.events);
+                                OtherJob {
+                                    scenario: scenario.name.clone(),
+                                    events: events.unwrap_or_default(),
+                                }
+                            };
+                            for fact in neighbours.examine(
+                                &scenario.name,
+                                &found,
+                                &beside,
+                                fails,
+                                |other| selected[other].name.clone(),
+                                play_other,
+                            ) {
+                                append(&mut outcome, fact, sink);
+                            }
                         }
                         Ok((outcome, time))
                     };
@@ -290,8 +332,9 @@ pub fn run(
                         result
                     }
                     WorkerReport::Skipped(index, skipped) => {
-                        // What could not be launched counts, what does not apply says nothing.
-                        lifeless[kind(index)] += usize::from(skipped.0 == Verdict::Unjudged);
+                        // A launch that failed counts, a scenario that was excused does not.
+                        let excused = offers.excuse(suite, &selected[index], iut).is_some();
+                        lifeless[kind(index)] += usize::from(skipped.0 == Verdict::Unjudged && !excused);
                         skip(&selected[index], skipped.0, skipped.1, options)
                     }
                 };
@@ -344,6 +387,24 @@ fn judged(
     result::of_scenario(blank, outcome, &suite.catalogue, quote, deviations, options.strict)
 }
 
+/// The findings that make an outcome red, with the deviations that are `known`. A crash, and a play that cannot be judged, have none.
+fn failure(
+    suite: &Suite,
+    scenario: &Scenario,
+    outcome: &Outcome,
+    strict: Strictness,
+    known: &Deviations,
+) -> Vec<Judged> {
+    if outcome.unjudged.is_some() || outcome.crashed.is_some() || outcome.findings.is_empty() {
+        return Vec::new();
+    }
+    let findings = outcome.findings.iter();
+    let mut findings: Vec<Judged> = findings.map(|f| result::judged(&suite.catalogue, f.clone())).collect();
+    known.clone().apply(&scenario.name, &mut findings);
+    findings.retain(|judged| strict.counts(judged) && judged.deviation.is_none());
+    findings
+}
+
 /// Looks where the crash of an outcome happens, by playing its scenario once more. What else comes of that does not count.
 fn look_into(outcome: &mut Outcome, tracer: &Path, again: impl FnOnce(), sink: &mut dyn EventSink) {
     let Some((name, signal)) = &outcome.crashed else { return };
@@ -358,11 +419,7 @@ fn look_into(outcome: &mut Outcome, tracer: &Path, again: impl FnOnce(), sink: &
         what => matches!(what, What::Untraced { .. }),
     };
     let Some(index) = events.iter().position(is_wanted) else { return };
-    let time_us = outcome.events.last().map_or(0, |event| event.time_us);
-    let seq = outcome.events.len() as u64;
-    let event = Event { seq, time_us, ..events[index].clone() };
-    sink.event(&event);
-    outcome.events.push(event);
+    append(outcome, events[index].what.clone(), sink);
 }
 
 /// Plays a scenario as often as the options say. The events of the attempt that counts are told in the end: a log has one play of
@@ -378,6 +435,8 @@ fn try_often(
     let mut attempts = Repetitions::new(options.strict);
     let mut events = Vec::new();
     let (mut lifeless, mut mistake, mut interrupted) = (false, false, false);
+    // Deviations that have not happened in any attempt: a scenario that misses one by chance does not make it stale.
+    let mut missed: Option<BTreeSet<usize>> = None;
     for _ in 0..options.tries.most() {
         let (outcome, time) = match play() {
             Ok(played) => played,
@@ -394,10 +453,14 @@ fn try_often(
         let of_this_one = outcome.events.clone();
         let result = judged(suite, scenario, outcome, time, options, deviations);
         let red = result.is_red(options.strict);
+        let in_this_one = deviations.missed_in(&result);
+        missed = Some(missed.map_or(in_this_one.clone(), |missed| &missed & &in_this_one));
+        let complete = missed.as_ref().is_none_or(BTreeSet::is_empty);
+        let interference = result::is_interference(&result.findings);
         if attempts.add(result) {
             events = of_this_one;
         }
-        if (retry && !red) || mistake || interrupted {
+        if (retry && !red && complete) || interference || mistake || interrupted {
             break;
         }
     }
@@ -459,17 +522,9 @@ fn blank(scenario: &Scenario, options: &RunOptions) -> ScenarioResult {
         scenario: scenario.name.clone(),
         summary: scenario.summary(),
         verdict: Verdict::Pass,
-        deviates_as_recorded: false,
-        findings: Vec::new(),
-        reason: None,
-        negotiated: Vec::new(),
-        exit: None,
         requires: scenario.requires.iter().map(|r| r.value.clone()).collect(),
-        time_us: 0,
         replay: format!("{} --filter '={}'", options.replay, scenario.name),
         path: scenario.source.path.clone(),
-        unreached: 0,
-        last_events: Vec::new(),
-        attempts: None,
+        ..ScenarioResult::default()
     }
 }

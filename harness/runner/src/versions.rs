@@ -102,6 +102,12 @@ const V2_0: &str = "cmd=init pmi_version=2 pmi_subversion=0";
 const V3_0: &str = "cmd=init pmi_version=3 pmi_subversion=0";
 const HUGE: &str = "cmd=init pmi_version=99999999999999999999 pmi_subversion=0";
 
+/// In the place of an answer to a request that would do harm.
+const UNASKED: &str = "not asked";
+
+/// The offer of two versions in one message, which kills slurmstepd.
+const TWO_IN_ONE: &str = "1.1 and 2.0 in one";
+
 /// What a server is offered.
 const OFFERS: &[Offer] = &[
     Offer { name: "none", lines: &[] },
@@ -121,7 +127,7 @@ const OFFERS: &[Offer] = &[
     Offer { name: "no subversion", lines: &[(0, "cmd=init pmi_version=1")] },
     Offer { name: "neither", lines: &[(0, "cmd=init")] },
     Offer {
-        name: "1.1 and 2.0 in one",
+        name: TWO_IN_ONE,
         lines: &[(0, "cmd=init pmi_version=1 pmi_version=2 pmi_subversion=1 pmi_subversion=0")],
     },
     Offer { name: "1.1, and 1.1 again", lines: &[(0, V1_1), (0, V1_1)] },
@@ -134,16 +140,37 @@ const OFFERS: &[Offer] = &[
     Offer { name: "rank 1 first: 2.0, then 1.1", lines: &[(1, V2_0), (0, V1_1)] },
 ];
 
+/// Is called after each row of a table, with its name and the number of rows.
+pub type Step<'a> = &'a mut dyn FnMut(&str, usize);
+
 /// The table of a server. `None` if a launch did not come about.
-pub fn of_server(suite: &Suite, iut: &Iut, limits: Limits) -> Option<Vec<Row>> {
+fn of_server(suite: &Suite, iut: &Iut, limits: Limits, step: Step<'_>) -> Option<Vec<Row>> {
     OFFERS
         .iter()
         .map(|offer| {
-            let lines: Vec<(u32, &str)> = offer.lines.to_vec();
+            let mut lines: Vec<(u32, &str)> = offer.lines.to_vec();
+            // A request after a refused init kills slurmstepd, and the job step stays until the allocation ends.
+            let spares = matches!(iut, Iut::Processes(implementation, _) if implementation.starts_steps());
+            if spares && lines.len() > 1 && lines[0].0 == lines[1].0 {
+                let first = asked(suite, iut, limits, &lines[..1], false)?;
+                lines.truncate(if first.iter().all(|reply| reply.version().is_none()) {
+                    1
+                } else {
+                    lines.len()
+                });
+            }
+            if spares && offer.name == TWO_IN_ONE {
+                lines.clear();
+            }
             let answers = asked(suite, iut, limits, &lines, false)?;
-            let told: Vec<String> = answers.iter().map(Reply::told).collect();
+            let mut told: Vec<String> = answers.iter().map(Reply::told).collect();
+            told.resize(offer.lines.len(), UNASKED.to_owned());
             let answered = if told.is_empty() { "-".to_owned() } else { told.join(", ") };
             let then = match (lines.last(), answers.last()) {
+                (None, _) if offer.name == TWO_IN_ONE => Some(UNASKED.to_owned()),
+                (_, Some(last @ Reply::Message(..))) if spares && last.version().is_none() => {
+                    Some(UNASKED.to_owned())
+                }
                 // What comes of a request without an offer.
                 (None, _) => {
                     let answers = asked(suite, iut, limits, &[(0, "cmd=get_maxes")], false)?;
@@ -164,6 +191,7 @@ pub fn of_server(suite: &Suite, iut: &Iut, limits: Limits) -> Option<Vec<Row>> {
                 (Some(_), _) => Some("-".to_owned()),
             };
             let then = then.unwrap_or_else(|| "-".to_owned());
+            step(offer.name, OFFERS.len());
             Some(Row { offered: offer.name.to_owned(), answered, then })
         })
         .collect()
@@ -281,7 +309,7 @@ fn answers(offered: Version) -> Vec<(String, String)> {
 }
 
 /// The table of a program, which is started under our server. `None` if it offers nothing that can be read.
-pub fn of_program(suite: &Suite, iut: &Iut, limits: Limits) -> Option<Vec<Row>> {
+fn of_program(suite: &Suite, iut: &Iut, limits: Limits, step: Step<'_>) -> Option<Vec<Row>> {
     let Iut::Client(program) = iut else { return None };
     let interrupted = std::sync::atomic::AtomicBool::new(false);
     let dialect = offered(program, limits, &interrupted);
@@ -299,15 +327,18 @@ pub fn of_program(suite: &Suite, iut: &Iut, limits: Limits) -> Option<Vec<Row>> 
     };
     let (outcome, _) = iut.probe(suite, &head(""), limits)?.ok()?;
     let offer = offer_of(&outcome.events)?;
-    let rows = answers(offer).into_iter().map(|(name, line)| {
+    let answers = answers(offer);
+    let all = answers.len();
+    let rows = answers.into_iter().map(|(name, line)| {
         let (outcome, _) = iut.probe(suite, &head(&line), limits)?.ok()?;
+        step(&name, all);
         Some(Row { offered: offer.to_string(), answered: name, then: after_answer(&outcome.events) })
     });
     rows.collect()
 }
 
 /// The table of a library, whose calls we make. `None` if it offers nothing that can be read.
-pub fn of_library(suite: &Suite, iut: &Iut, limits: Limits) -> Option<Vec<Row>> {
+fn of_library(suite: &Suite, iut: &Iut, limits: Limits, step: Step<'_>) -> Option<Vec<Row>> {
     let Iut::Library(library, ..) = iut else { return None };
     let api = apis(&library.path).first().copied().unwrap_or_default();
     let call = match api {
@@ -322,9 +353,12 @@ pub fn of_library(suite: &Suite, iut: &Iut, limits: Limits) -> Option<Vec<Row>> 
     };
     let (outcome, _) = iut.probe(suite, &head(""), limits)?.ok()?;
     let offer = offer_of(&outcome.events)?;
-    let rows = answers(offer).into_iter().map(|(name, line)| {
+    let answers = answers(offer);
+    let all = answers.len();
+    let rows = answers.into_iter().map(|(name, line)| {
         let text = head(&format!("0  C: cmd=init\n0  S: {line}\n"));
         let (outcome, _) = iut.probe(suite, &text, limits)?.ok()?;
+        step(&name, all);
         let returned = outcome.events.iter().find_map(|event| match &event.what {
             What::Returned { function, returned, .. } => {
                 let name = signature::function(function)
@@ -432,11 +466,11 @@ fn after_answer(events: &[Event]) -> String {
     }
 }
 
-/// The table of whatever is under test.
-pub fn table(suite: &Suite, iut: &Iut, limits: Limits) -> Option<Vec<Row>> {
+/// The table of whatever is under test. `step` is called after each row, with its name and the number of rows.
+pub fn table(suite: &Suite, iut: &Iut, limits: Limits, step: Step<'_>) -> Option<Vec<Row>> {
     match iut {
-        Iut::Memory(_) | Iut::Processes(..) => of_server(suite, iut, limits),
-        Iut::Client(_) => of_program(suite, iut, limits),
-        Iut::Library(..) => of_library(suite, iut, limits),
+        Iut::Memory(_) | Iut::Processes(..) => of_server(suite, iut, limits, step),
+        Iut::Client(_) => of_program(suite, iut, limits, step),
+        Iut::Library(..) => of_library(suite, iut, limits, step),
     }
 }

@@ -295,23 +295,13 @@ pub enum Need {
     Port,
     /// `singleton`: its process has asked for a process manager itself.
     Singleton,
-    /// `concat`: a command in several messages.
-    Concat,
-    /// `auth`: the handshake challenge-sha256.
-    Auth,
-    /// `job-connect`: the values of another job.
-    JobConnect,
-    /// `kvs-getall`: all pairs of a job, and those of a job that another server serves.
-    KvsGetall,
-    /// `spawn-cmd`: a spawn with a message for each program.
-    SpawnCmd,
     /// `alone`: a library initializes itself without a process manager.
     Alone,
 }
 
 impl Need {
     /// All, as they are written.
-    pub const NAMES: [(&'static str, Self); 14] = [
+    pub const NAMES: [(&'static str, Self); 9] = [
         ("spawn", Self::Spawn),
         ("names", Self::Names),
         ("upstream", Self::Upstream),
@@ -320,21 +310,18 @@ impl Need {
         ("fd", Self::Fd),
         ("port", Self::Port),
         ("singleton", Self::Singleton),
-        ("concat", Self::Concat),
-        ("auth", Self::Auth),
-        ("job-connect", Self::JobConnect),
-        ("kvs-getall", Self::KvsGetall),
-        ("spawn-cmd", Self::SpawnCmd),
         ("alone", Self::Alone),
     ];
+
+    /// Names that scenarios and profiles had for operations that only the draft of PMI-2 describes.
+    pub const REMOVED: [&'static str; 5] = ["concat", "auth", "job-connect", "kvs-getall", "spawn-cmd"];
 
     /// How it is written.
     pub fn word(self) -> &'static str {
         Self::NAMES.iter().find(|(_, need)| *need == self).map_or("", |(word, _)| word)
     }
 
-    /// Whether an implementation need not even know it, so that it may say nothing when it is asked for it: what only the draft of PMI-2
-    /// has, and what no specification has.
+    /// Whether an implementation need not even know it, so that it may say nothing when it is asked for it: what no specification has.
     pub fn is_extra(self) -> bool {
         let others = [Self::Spawn, Self::Names, Self::Pmi12, Self::Alone];
         !others.contains(&self) && !self.is_way_in()
@@ -704,8 +691,6 @@ pub enum Piece {
     Fill(Expr),
     /// `<junk EXPR>`: that many bytes of a fixed pseudo-random sequence over all 256 values but LF.
     Junk(Expr),
-    /// `<answer $name>`: what answers the challenge that the name stands for, by PMI-2's handshake challenge-sha256.
-    Answer(String),
     /// `<|>`: a write ends here.
     Cut,
     /// `<uint>`, `<word>` ...: in an expectation, anything of this type.

@@ -8,7 +8,9 @@ use pmi_wire::{Proc, protocol};
 use super::{
     ast::*,
     diag::{Diagnostic, Sink, closest, likely},
-    expr, layout, signature,
+    expr, layout,
+    scope::FIRST_ARGUMENT,
+    signature,
     template::{self, Located},
     vocabulary::{self, Behaviours},
 };
@@ -40,7 +42,7 @@ const MAX_STATEMENTS: u32 = 100_000;
 /// Stands for a number that is known only when the scenario runs.
 const UNKNOWN: u32 = 1_000;
 
-const PREDEFINED: &[&str] = &["rank", "size", "agent"];
+const PREDEFINED: &[&str] = &["rank", "size", "agent", FIRST_ARGUMENT];
 
 /// Against a client, `$kvs` is the name of the keyval space that its server gives it.
 fn bound_from_the_start(scenario: &Scenario) -> Vec<String> {
@@ -105,6 +107,23 @@ enum UseSite {
     Step,
     /// Where there is no rank: `let`, `repeat`, `J:`.
     NoRank,
+}
+
+/// Whether any message passes, and silence and the end of the connection as well.
+fn accepts_every_outcome(alternatives: &[Alternative]) -> bool {
+    let any = |action: &Action| match action {
+        Action::Message { lines, .. } => matches!(
+            lines.as_slice(),
+            [Template { pieces, .. }]
+                if matches!(&pieces[..], [Piece::Literal { bytes, .. }, Piece::Typed(Kind::Any)] if bytes == b"cmd=")
+        ),
+        _ => false,
+    };
+    let passes =
+        |is: &dyn Fn(&Action) -> bool| alternatives.iter().any(|a| a.grade == Grade::Pass && is(&a.action));
+    passes(&any)
+        && passes(&|action| matches!(action, Action::Close))
+        && passes(&|action| matches!(action, Action::Silence))
 }
 
 impl Checker<'_> {
@@ -442,7 +461,7 @@ impl Checker<'_> {
 
     fn names(&mut self, piece: &Piece, span: Span, place: UseSite) {
         match piece {
-            Piece::Var(name) | Piece::Answer(name) => self.used(name, span, place),
+            Piece::Var(name) => self.used(name, span, place),
             Piece::Capture(name, _) => self.bind(name, span),
             Piece::Calc(n) => self.expr(n, place),
             Piece::Fill(n) | Piece::Junk(n) => {
@@ -668,6 +687,7 @@ impl Checker<'_> {
         let before = self.bound.clone();
         let mut after: Option<Vec<String>> = None;
         let positive = self.positive;
+        let negative_before = self.negative;
         for alternative in alternatives {
             if let Some(id) = &alternative.cites {
                 self.requirement(id);
@@ -694,8 +714,11 @@ impl Checker<'_> {
                 });
             }
         }
-        // An outcome that may also be another one is no control.
+        // An outcome that may also be another one is no control, and where every outcome passes, none is a refusal.
         self.positive = positive;
+        if accepts_every_outcome(alternatives) {
+            self.negative = negative_before;
+        }
         self.bound = after.unwrap_or(before);
     }
 

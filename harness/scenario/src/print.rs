@@ -462,7 +462,6 @@ fn piece(piece: &Piece, place: QuotingContext) -> String {
         Piece::Calc(n) => format!("<calc {}>", number(n)),
         Piece::Fill(n) => format!("<fill {}>", number(n)),
         Piece::Junk(n) => format!("<junk {}>", number(n)),
-        Piece::Answer(name) => format!("<answer ${name}>"),
         Piece::Cut => "<|>".into(),
         Piece::Typed(kind @ (Kind::RcOk | Kind::RcFail)) => self::kind(kind),
         Piece::Typed(kind) => format!("<{}>", self::kind(kind)),

@@ -3,9 +3,11 @@
 use std::collections::{HashMap, HashSet};
 
 use pmi_wire::frame_header;
-use pmi_wire::pmi2::{SECRET, challenge_answer};
 
 use crate::ast::{BinOp, Dialect, Encoding, Expr, Kind, Piece, Scenario, Template, WriteMode};
+
+/// The name for the number of the first argument of a spawn: 0, as RFC 13 has it, unless the server takes only 1.
+pub const FIRST_ARGUMENT: &str = "first_argument";
 
 /// Longest text that a template may stand for.
 const TEXT_LIMIT: i64 = 64 << 20;
@@ -145,6 +147,7 @@ impl Scope {
             _ => match self.names.get(name) {
                 Some(Value::Text(text)) => Ok(text.clone()),
                 Some(Value::Agent) => self.agent(),
+                None if name == FIRST_ARGUMENT => Ok(b"0".to_vec()),
                 None => Err(ScenarioError::Mistake(format!("${name} has no value here"))),
             },
         }
@@ -226,7 +229,6 @@ impl Scope {
                 Piece::Calc(expr) => last.extend(self.number(expr)?.to_string().into_bytes()),
                 Piece::Fill(expr) => fill(self.length(expr)?, last),
                 Piece::Junk(expr) => junk(self.length(expr)?, last),
-                Piece::Answer(name) => last.extend(challenge_answer(SECRET, &self.var(name)?).into_bytes()),
                 Piece::Cut => writes.push(Vec::new()),
                 Piece::Typed(Kind::Empty) => {}
                 Piece::Typed(Kind::RcOk) => last.push(b'0'),

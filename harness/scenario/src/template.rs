@@ -223,8 +223,8 @@ pub(super) fn scan_message(text: &str, span: Span, sink: &mut Sink) -> Vec<Locat
 /// The types that may stand in `<...>` and after `$name:`.
 const KINDS: &[&str] = &["uint", "int", "intlist", "word", "string", "mapping", "any"];
 const FORMS: &[&str] = &[
-    "sp", "tab", "|", "calc", "fill", "junk", "answer", "uint", "int", "intlist", "word", "string",
-    "mapping", "empty", "any", "absent",
+    "sp", "tab", "|", "calc", "fill", "junk", "uint", "int", "intlist", "word", "string", "mapping", "empty",
+    "any", "absent",
 ];
 
 fn kind(name: &str) -> Option<Kind> {
@@ -409,18 +409,6 @@ impl Scanner<'_> {
                     _ => Piece::Junk(number),
                 },
             );
-            return;
-        }
-        if word == "answer" {
-            let is_name =
-                |name: &&str| name.starts_with(expr::is_name_start) && name.chars().all(expr::is_name_char);
-            match argument.strip_prefix('$').filter(is_name) {
-                Some(name) => self.push(start, Piece::Answer(name.to_owned())),
-                None => {
-                    let span = self.span(start, self.at);
-                    self.sink.error(span, "an answer to what?").help("write `<answer $name>`");
-                }
-            }
             return;
         }
         let piece = match word {

@@ -71,7 +71,11 @@ int PMI_Init(int *spawned)
     if (is("init-null") && !spawned)
         return PMI_SUCCESS;
     if (is("fd-fixed"))
-        setenv("PMI_FD", "7", 1);
+        setenv("PMI_FD", "50", 1);
+    if (is("lawful-foreign")) {
+        fprintf(stderr, "libpmi: there is no manager of mine\n");
+        return PMI_FAIL;
+    }
     if (is("request-before-init"))
         blurt("cmd=get_maxes\n");
     if (is_to_be_alone() && spawned) {
@@ -305,6 +309,8 @@ int PMI_KVS_Commit(const char kvsname[])
         return PMI_ERR_NOMEM;
     if (is("commit-fails"))
         return PMI_FAIL;
+    if (is("commit-is-a-barrier"))
+        GOOD(PMI_Barrier)();
     while (waiting_count > 0) {
         waiting_count--;
         int result = GOOD(PMI_KVS_Put)(kvsname, waiting[waiting_count].key, waiting[waiting_count].value);
@@ -475,6 +481,7 @@ int PMI_Barrier(void)
     return is("barrier-never-fails") ? PMI_SUCCESS : result;
 }
 
+#ifndef FEWER_FUNCTIONS
 int PMI_Spawn_multiple(int count, const char *cmds[], const char **argvs[], const int maxprocs[],
                        const int info_keyval_sizesp[], const PMI_keyval_t *info_keyval_vectors[],
                        int preput_keyval_size, const PMI_keyval_t preput_keyval_vector[], int errors[])
@@ -566,6 +573,7 @@ int PMI_Lookup_name(const char service_name[], char port[])
     }
     return result;
 }
+#endif
 
 #ifdef MORE_FUNCTIONS
 int PMI_Get_weather(void)

@@ -166,12 +166,15 @@ impl Pmi {
 
     /// The next response, whatever its rc.
     fn response(&mut self, cmd: &str) -> Tuples {
-        let line = self.line();
+        let mut line = self.line();
+        if is("takes-any-byte") {
+            line.pop_if(|byte| *byte == b'\r');
+        }
         if line.is_empty() && is("takes-an-empty-line") {
             return Tuples::new();
         }
         let good = |b: &u8| matches!(b, b'\t' | 32..=126);
-        if !line.iter().all(good) {
+        if !line.iter().all(good) && !is("takes-any-byte") {
             fail("a byte that has no place in a message");
         }
         let line = String::from_utf8_lossy(&line).into_owned();
@@ -331,7 +334,6 @@ pub(super) fn number(answer: &Tuples, key: &str) -> usize {
     };
     let parsed = match text.strip_prefix('0').filter(|rest| !rest.is_empty()) {
         Some(_) if is("rejects-leading-zeros") => None,
-        _ if is("limits-in-sixteen-bits") => text.parse::<u16>().ok().map(usize::from),
         _ => text.parse().ok().filter(|_| text.bytes().all(|b| b.is_ascii_digit())),
     };
     parsed.unwrap_or_else(|| fail(&format!("{key} is no number")))
@@ -390,6 +392,9 @@ pub(crate) fn main() {
             crash(Signal::SEGV);
         }
         (pmi.keylen_max, pmi.vallen_max) = (number(&maxes, "keylen_max"), number(&maxes, "vallen_max"));
+        if is("needs-small-limits") && pmi.vallen_max > 20_000 {
+            fail("no room for values of such a length");
+        }
         if is("asserts-small-limits") && pmi.vallen_max > 4096 {
             std::process::abort();
         }
@@ -412,7 +417,10 @@ pub(crate) fn main() {
     if is("needs-the-universe") && !succeeded(&universe) {
         fail("no universe size");
     }
-    pmi.ask("cmd=get_appnum", "appnum");
+    let appnum = pmi.ask("cmd=get_appnum", "appnum");
+    if is("numbers-in-sixteen-bits") && appnum.get("appnum").is_some_and(|n| n.parse::<u16>().is_err()) {
+        fail("appnum is no number");
+    }
     let mapping = pmi.get("PMI_process_mapping");
     if is("needs-a-mapping") && mapping.as_ref().is_none_or(String::is_empty) {
         fail("no mapping");
@@ -433,6 +441,13 @@ pub(crate) fn main() {
     let put = |pmi: &mut Pmi| {
         pmi.ask(&format!("cmd=put kvsname={} key={key} value={value}", pmi.kvsname), "put_result")
     };
+    if is("gets-before-the-barrier") {
+        match rank {
+            0 if pmi.get("k1").is_none() => fail("a value is missing"),
+            0 => {}
+            _ => std::thread::sleep(std::time::Duration::from_millis(200)),
+        }
+    }
     let answer = put(&mut pmi);
     let goes_on = is("ignores-failures") || is("same-key-for-all") || is("ignores-limits");
     if !succeeded(&answer) && !goes_on {
@@ -461,8 +476,9 @@ pub(crate) fn main() {
         }
         fail("the barrier has failed");
     }
+    let speaks_groups = offered == 2 || is("offers-less-than-it-speaks");
     let groups =
-        offered == 2 && version.get("pmi_subversion").is_some_and(|n| n.parse().is_ok_and(|n: u32| n >= 2));
+        speaks_groups && version.get("pmi_subversion").is_some_and(|n| n.parse().is_ok_and(|n: u32| n >= 2));
     if groups || is("groups-after-1-1") {
         barriers_of_groups(&mut pmi, rank, size);
     }
@@ -486,6 +502,10 @@ pub(crate) fn main() {
         println!("{}", std::process::id());
     }
     if is("leaves-without-finalize") {
+        exit(0);
+    }
+    if is("leaves-without-the-answer-to-finalize") {
+        pmi.send("cmd=finalize");
         exit(0);
     }
     let last = pmi.ask("cmd=finalize", "finalize_ack");

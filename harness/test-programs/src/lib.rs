@@ -83,6 +83,9 @@ pub const SMALL_MANAGER_WITH_EDGES: &str = built!("small-manager-with-edges");
 /// The source of both.
 pub const SMALL_MANAGER_SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/c/small-manager.c");
 
+/// The folder of small process managers in Python, one for each behavior.
+pub const CASES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/cases");
+
 /// Runs a command in which ptrace is refused, as in many containers: `without-ptrace PROGRAM ARGS...`.
 pub const WITHOUT_PTRACE: &str = built!("without-ptrace");
 
@@ -130,4 +133,11 @@ pub fn peers() -> PathBuf {
     std::env::var_os("PMI_CONFORM_PEERS")
         .expect("PMI_CONFORM_PEERS names a folder made by ci/install-peers")
         .into()
+}
+
+/// Returns whether the kernel reports how other processes' children end (Linux 6.15 and later).
+pub fn deaths_are_told() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
+    (numbers.next(), numbers.next()) >= (Some(6), Some(15))
 }

@@ -3,19 +3,8 @@
 use thiserror::Error;
 
 use crate::frame::{FrameError, Framer, HEADER, Overlong, frame_length};
-use crate::{Message, ValueReading};
-
-/// How messages are told from each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
-#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
-pub enum Framing {
-    /// A newline ends a message: PMI-1, and the first exchange of PMI-2.
-    #[default]
-    Lines,
-    /// A length comes before each message: PMI-2.
-    Frames,
-}
+use crate::message::{Message, ValueReading};
+use crate::protocol::Framing;
 
 /// Who speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

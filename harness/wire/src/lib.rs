@@ -21,7 +21,7 @@ pub mod singleton;
 mod spawn;
 
 pub use barrier::{GroupBarrier, GroupError, Members, RankList};
-pub use connection::{Connection, Direction, Framed, Framing, FramingError};
+pub use connection::{Connection, Direction, Framed, FramingError};
 pub use frame::{FrameError, Framer, HEADER, Overlong, frame_header, frame_length};
 pub use keyval_space::{KeyvalSpaceRequest, is_extra_command};
 pub use mapping::{Block, MappingError, MappingForm, ProcessMapping, TooFew};
@@ -29,7 +29,8 @@ pub use message::{Message, MessageError, Tuple, ValueReading};
 pub use op::Operation;
 pub use placement::place;
 pub use process::{Proc, WayIn};
-pub use request::{Request, RequestError, Version};
+pub use protocol::{Framing, Version};
+pub use request::{Request, RequestError};
 pub use response::{Body, Maxes, Response, ResponseError};
 pub use spawn::{
     SpawnAssembler, SpawnCollector, SpawnError, SpawnFault, SpawnLimits, SpawnProgram, SpawnRequest,

@@ -2,9 +2,8 @@
 
 use std::iter;
 
-use crate::Framing;
 use crate::grammar::{first_bad_byte, is_blank};
-use crate::protocol::{self, Field};
+use crate::protocol::{self, Field, Framing};
 use memchr::{memchr2, memchr2_iter};
 use thiserror::Error;
 

@@ -3,8 +3,50 @@
 //! Everything that needs a word of the protocol derives it from here: the parsers and printers, the vocabulary of the scenario
 //! language, the axes of the input space, the words of the fuzzer, the dictionaries and `pmi-conform explain OPERATION`.
 
+use std::fmt;
+
 use crate::grammar::Rule;
-use crate::{Framing, Version};
+
+/// How messages are told from each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+pub enum Framing {
+    /// A newline ends a message: PMI-1, and the first exchange of PMI-2.
+    #[default]
+    Lines,
+    /// A length comes before each message: PMI-2.
+    Frames,
+}
+
+/// A PMI version, as negotiated by init. Ordered by version, then subversion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version {
+    /// `pmi_version`.
+    pub version: u64,
+    /// `pmi_subversion`.
+    pub subversion: u64,
+}
+
+impl Version {
+    /// The version before that of RFC 13, which clients of today offer still (NVSHMEM); its messages are the same.
+    pub const V1_0: Self = Self { version: 1, subversion: 0 };
+    /// The version that RFC 13 documents.
+    pub const V1_1: Self = Self { version: 1, subversion: 1 };
+    /// MPICH's 1.1 with barriers of parts of a process group.
+    pub const V1_2: Self = Self { version: 1, subversion: 2 };
+
+    /// Whether `group` and `tag` of the barrier mean something on a connection of this version.
+    pub fn has_group_barriers(self) -> bool {
+        self.version == Self::V1_2.version && self >= Self::V1_2
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.version, self.subversion)
+    }
+}
 
 /// A request and its response, as one framing spells them.
 #[derive(Debug, PartialEq, Eq)]

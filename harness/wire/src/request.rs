@@ -1,39 +1,9 @@
 //! Requests: what the client (the process) may send.
 
 use crate::grammar::{Rule, parse_int, parse_uint};
-use crate::protocol::without_extensions;
+use crate::protocol::{Version, without_extensions};
 use crate::{Message, MessageError, Operation, ValueReading};
-use std::fmt;
 use thiserror::Error;
-
-/// A PMI version, as negotiated by init. Ordered by version, then subversion.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Version {
-    /// `pmi_version`.
-    pub version: u64,
-    /// `pmi_subversion`.
-    pub subversion: u64,
-}
-
-impl Version {
-    /// The version before that of RFC 13, which clients of today offer still (NVSHMEM); its messages are the same.
-    pub const V1_0: Self = Self { version: 1, subversion: 0 };
-    /// The version that RFC 13 documents.
-    pub const V1_1: Self = Self { version: 1, subversion: 1 };
-    /// MPICH's 1.1 with barriers of parts of a process group.
-    pub const V1_2: Self = Self { version: 1, subversion: 2 };
-
-    /// Whether `group` and `tag` of the barrier mean something on a connection of this version.
-    pub fn has_group_barriers(self) -> bool {
-        self.version == Self::V1_2.version && self >= Self::V1_2
-    }
-}
-
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.version, self.subversion)
-    }
-}
 
 /// A request on one line: the `C:` rules of RFC 13's "Protocol Definition", except spawn.
 ///

@@ -9,13 +9,14 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use pmi_judge::verdict::Strictness;
 use pmi_runner::measure::Phase;
-use pmi_scenario::ast::Dialect;
+use pmi_scenario::ast::{Dialect, Need};
 use pmi_scenario::requirement::ADVISORY_SETS;
 use pmi_wire::hydra::Family;
 
-/// What an implementation may lack, as `--has` and `--lacks` say it.
-const OPTIONAL: [&str; 8] =
-    ["spawn", "names", "concat", "auth", "job-connect", "kvs-getall", "spawn-cmd", "alone"];
+/// The operations that an implementation may lack, for `--has` and `--lacks`.
+fn optional() -> PossibleValuesParser {
+    Need::NAMES.into_iter().filter(|(_, need)| !need.is_way_in()).map(|(word, _)| word).into()
+}
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -68,7 +69,8 @@ Exit codes:
 const BISECT_HELP: &str = "\
 Neighbouring versions are compared as `compare` does: what a scenario finds in one and not in the one before it, that version has brought, and
 what it finds no more, that version has mended. What one of the two could not be asked, or did not play, is no change. Deviations do
-not count.
+not count. Scenarios in which versions differ are played --repeat times on each, so that no version is blamed for an intermittent failure: its
+frequency is listed.
 
 Exit codes:
   0    no version has brought anything that is bad
@@ -236,10 +238,10 @@ pub(super) struct Play {
     )]
     pub(super) library: Option<PathBuf>,
     /// Optional operations that it offers, so that lacking them is a failure
-    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = OPTIONAL, help_heading = "What is tested")]
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = optional(), help_heading = "What is tested")]
     pub(super) has: Vec<String>,
     /// Optional operations that it lacks: their scenarios do not apply
-    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = OPTIONAL, help_heading = "What is tested")]
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = optional(), help_heading = "What is tested")]
     pub(super) lacks: Vec<String>,
     /// The program under test: it is started under the reference process manager, which plays every lawful and unlawful
     /// part that the scenarios give it
@@ -306,7 +308,8 @@ pub(super) struct Play {
     /// Play each scenario so many times; the worst counts, and it is told how often it was red
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = "How it runs")]
     pub(super) repeat: Option<u32>,
-    /// Play what is red again, up to so many times. What is not red then is flaky, which is told and makes nothing red
+    /// Play a scenario that is red or misses a recorded deviation again, up to N times. One that is not red in the end is flaky, which is
+    /// reported and makes nothing red, unless the failure depends on other jobs that run at the same time
     #[arg(long, value_name = "N", conflicts_with = "repeat", value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = "How it runs")]
     pub(super) retries: Option<u32>,
 
@@ -333,13 +336,14 @@ pub(super) struct Play {
     pub(super) draft_deviations: Option<PathBuf>,
 
     /// Also report as html (a page), ndjson (the log), json, junit, tap, markdown, github (annotations), codequality (GitLab's), sarif,
-    /// terminal or sequence (charts of who said what), to standard output or `FORMAT=FILE`
+    /// terminal or sequence (charts of who said what), to standard output or `FORMAT=FILE`; python=DIR is a folder with a standalone
+    /// program for each red finding
     #[arg(long, value_name = "FORMAT[=FILE]", help_heading = "Output")]
     pub(super) report: Vec<ReportSpec>,
     /// Show every scenario, and every finding in full
     #[arg(long, short, help_heading = "Output")]
     pub(super) verbose: bool,
-    /// Show only what is red, and what was found by requirement
+    /// Show only the index of causes and the summary
     #[arg(long, short, conflicts_with = "verbose", help_heading = "Output")]
     pub(super) quiet: bool,
     /// Colours
@@ -365,8 +369,8 @@ pub(super) struct Doctor {
     /// A program that speaks PMI
     #[arg(long, value_name = "CMD", conflicts_with = "server")]
     pub(super) client: Option<String>,
-    /// A PMI library
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["server", "client"])]
+    /// A PMI library, under the process manager that --server names, if it does
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["server_nodes", "family", "client"])]
     pub(super) library: Option<PathBuf>,
     /// Number of processes of a program
     #[arg(long, short = 'n', value_name = "N", default_value_t = 2, requires = "client", value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -398,7 +402,7 @@ pub(super) struct Init {
     #[arg(long, value_name = "CI", default_value = "github", value_parser = ["github", "gitlab", "both", "none"])]
     pub(super) ci: String,
     /// How often each scenario is played, to tell what happens only sometimes
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) repeat: u32,
     /// Play only these scenarios, as for judging
     #[arg(long, short, value_name = "PATTERN")]
@@ -592,8 +596,8 @@ pub(super) struct Fuzz {
     /// this command]
     #[arg(long, value_name = "FILE", requires = "listen", help_heading = "What is tested")]
     pub(super) agent: Option<PathBuf>,
-    /// Optional operations that it offers: spawn, names, pmi-1.2, and in PMI-2 concat, job-connect, kvs-getall, spawn-cmd. What is said neither
-    /// here nor of a known launcher is asked for once, all but spawn-cmd, and used in sessions if that succeeds
+    /// Optional operations that it offers: spawn, names, pmi-1.2. What is said neither here nor of a known launcher is asked for once,
+    /// and used in sessions if that succeeds
     #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = OF_SESSIONS, help_heading = "What is tested")]
     pub(super) has: Vec<String>,
     /// Optional operations that are not asked for
@@ -618,7 +622,7 @@ pub(super) struct Fuzz {
     /// Most ranks of a session
     #[arg(long, short = 'n', value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4), help_heading = "Campaign")]
     pub(super) ranks: u32,
-    /// Make no mistakes: sessions are as RFC 13 or the draft of PMI-2 has them, if unusual
+    /// Make no mistakes: sessions are as RFC 13 or the draft of PMI-2 has them, if unusual, and only what valid input leads to counts
     #[arg(long, help_heading = "Campaign")]
     pub(super) valid: bool,
     /// Longest wait for an answer, in seconds
@@ -650,14 +654,17 @@ pub(super) struct Fuzz {
     /// Write the findings in DIR (--out) as scenarios into this folder
     #[arg(long, value_name = "DIR", help_heading = "Findings")]
     pub(super) export: Option<PathBuf>,
+    /// Write a file for --known with what the campaign found, an entry for each place in which something died and for each other bucket.
+    /// The reasons are left to you
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["replay", "export", "minimize_corpus"], help_heading = "Findings")]
+    pub(super) draft_known: Option<PathBuf>,
     /// Write a report: json, sarif, junit or html (a page, with what was found and reached over time)
     #[arg(long, value_name = "FORMAT=FILE", value_parser = fuzz_report, help_heading = "Findings")]
     pub(super) report: Vec<(CampaignFormat, PathBuf)>,
 }
 
 /// Optional operations that sessions of campaigns may use.
-const OF_SESSIONS: [&str; 7] =
-    ["spawn", "names", "pmi-1.2", "concat", "job-connect", "kvs-getall", "spawn-cmd"];
+const OF_SESSIONS: [&str; 3] = ["spawn", "names", "pmi-1.2"];
 
 fn fuzz_report(text: &str) -> Result<(CampaignFormat, PathBuf), UnknownFormat> {
     let (name, file) = text.split_once('=').filter(|(_, file)| !file.is_empty()).ok_or(UnknownFormat)?;
@@ -691,7 +698,7 @@ pub(super) struct Report {
     /// A log that `--report ndjson=FILE` or `record -o` wrote
     pub(super) log: PathBuf,
     /// html (a page), sequence (charts of who said what), ndjson, json, junit, tap, markdown, github (annotations), codequality (GitLab's),
-    /// sarif or terminal
+    /// sarif, terminal, or python (with -o, a folder of standalone programs)
     #[arg(long, value_name = "FORMAT", default_value = "terminal")]
     pub(super) format: Format,
     /// Which broken requirements are red: must, should (without a level) or de-facto [default: as in the run]
@@ -737,6 +744,9 @@ pub(super) struct Bisect {
     /// Play only scenarios that test this requirement
     #[arg(long, value_name = "ID", conflicts_with = "logs")]
     pub(super) requirement: Vec<String>,
+    /// Play a scenario in which versions differ N times on each version, to separate chance from change
+    #[arg(long, value_name = "N", default_value_t = 25, conflicts_with = "logs", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(super) repeat: u32,
     /// The protocol that is spoken: pmi-1.1, pmi-2 or all
     #[arg(long, value_name = "DIALECT", value_parser = dialects(), conflicts_with = "logs")]
     pub(super) dialect: Option<String>,

@@ -2,28 +2,18 @@
 
 use std::io::Write;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Parser;
-use pmi_judge::event::Event;
-use pmi_judge::verdict::{RunHeader, ScenarioResult, Verdict};
-use pmi_runner::run::Observer;
+use pmi_judge::verdict::{ScenarioResult, Verdict};
 
 use super::args::{Bisect, Cli};
 use super::exit::{INTERRUPTED, UNJUDGED};
 use super::play::{choose, ends_on_signals};
+use super::progress::Progress;
 use super::read::named_run;
 use super::tell::say;
-use crate::report::{Entry, History};
-
-/// What is told of a run is told when all are over.
-struct Unheard;
-
-impl Observer for Unheard {
-    fn begin(&mut self, _: &RunHeader) {}
-    fn event(&mut self, _: &str, _: &Event) {}
-    fn result(&mut self, _: &ScenarioResult) {}
-}
+use crate::report::{Entry, History, Run};
 
 pub(super) fn bisect(args: &Bisect) -> anyhow::Result<u8> {
     let versions = args.logs.len().max(args.server.len());
@@ -58,28 +48,15 @@ pub(super) fn bisect(args: &Bisect) -> anyhow::Result<u8> {
     Ok(u8::from(history.got_worse()))
 }
 
-/// Plays the suite on each; `None` if that was interrupted.
+/// Plays the suite on each version, and what differs between versions as often as `--repeat` says on each; `None` if that was interrupted.
 fn played(args: &Bisect) -> anyhow::Result<Option<Vec<Entry>>> {
     let interrupted = ends_on_signals()?;
+    let mut words: Vec<String> = args.filter.iter().map(|pattern| format!("--filter={pattern}")).collect();
+    words.extend(args.requirement.iter().map(|id| format!("--requirement={id}")));
     let mut entries = Vec::new();
-    for server in &args.server {
-        let timeout = args.timeout.as_secs_f64().to_string();
-        let mut words =
-            vec!["pmi-conform".to_owned(), format!("--server={server}"), format!("--timeout={timeout}")];
-        words.extend(args.filter.iter().map(|pattern| format!("--filter={pattern}")));
-        words.extend(args.requirement.iter().map(|id| format!("--requirement={id}")));
-        words.extend(args.dialect.iter().map(|dialect| format!("--dialect={dialect}")));
-        words.extend(args.jobs.iter().map(|jobs| format!("--jobs={jobs}")));
-        let play = Cli::try_parse_from(words)?.play;
-        writeln!(anstream::stderr(), "playing {server} ({} of {})", entries.len() + 1, args.server.len())?;
-        let Some(prepared) = choose(&play)?.prepare(&play, &Arc::clone(&interrupted))? else {
-            return Ok(None);
-        };
-        let (run, torn_down) = prepared.play(&mut Unheard)?;
-        torn_down?;
-        if interrupted.load(Ordering::Relaxed) {
-            return Ok(None);
-        }
+    for (server, number) in args.server.iter().zip(1..) {
+        let what = format!("playing {server} ({number} of {})", args.server.len());
+        let Some(run) = play(args, server, &words, &what, &interrupted)? else { return Ok(None) };
         let label = &run.header.server;
         let name = match &run.header.implementation_version {
             Some(version) if !label.contains(version.as_str()) => format!("{label}, version {version}"),
@@ -87,5 +64,44 @@ fn played(args: &Bisect) -> anyhow::Result<Option<Vec<Entry>>> {
         };
         entries.push(Entry { name, run });
     }
+    let differing = History::differing(&entries);
+    if differing.is_empty() || args.repeat == 1 {
+        return Ok(Some(entries));
+    }
+    let mut words: Vec<String> = differing.iter().map(|name| format!("--filter=={name}")).collect();
+    words.push(format!("--repeat={}", args.repeat));
+    for ((server, entry), number) in args.server.iter().zip(&mut entries).zip(1..) {
+        let what = format!(
+            "playing what differs {} times on {server} ({number} of {})",
+            args.repeat,
+            args.server.len()
+        );
+        let Some(run) = play(args, server, &words, &what, &interrupted)? else { return Ok(None) };
+        for again in run.results {
+            let of_this = entry.run.results.iter_mut().find(|result| result.scenario == again.scenario);
+            of_this.into_iter().for_each(|result| *result = again.clone());
+        }
+    }
     Ok(Some(entries))
+}
+
+/// Plays what the words select on one version; `None` if that was interrupted.
+fn play(
+    args: &Bisect,
+    server: &str,
+    selection: &[String],
+    what: &str,
+    interrupted: &Arc<AtomicBool>,
+) -> anyhow::Result<Option<Run>> {
+    let timeout = args.timeout.as_secs_f64().to_string();
+    let mut words =
+        vec!["pmi-conform".to_owned(), format!("--server={server}"), format!("--timeout={timeout}")];
+    words.extend_from_slice(selection);
+    words.extend(args.dialect.iter().map(|dialect| format!("--dialect={dialect}")));
+    words.extend(args.jobs.iter().map(|jobs| format!("--jobs={jobs}")));
+    let play = Cli::try_parse_from(words)?.play;
+    let Some(prepared) = choose(&play)?.prepare(&play, interrupted)? else { return Ok(None) };
+    let (run, torn_down) = prepared.play(&mut Progress::new(what, "scenarios"))?;
+    torn_down?;
+    Ok(Some(run).filter(|_| !interrupted.load(Ordering::Relaxed)))
 }

@@ -8,6 +8,7 @@ use anyhow::Context;
 use pmi_runner::doctor::{Examination, of_library, of_program, of_server};
 use pmi_runner::iut::Iut;
 use pmi_runner::party::Limits;
+use pmi_runner::party::library::Library;
 use pmi_runner::party::program::Program;
 use pmi_runner::party::server::{Environment, Implementation, profile};
 use serde_json::json;
@@ -59,16 +60,18 @@ pub(super) fn examined(args: &Doctor) -> anyhow::Result<Patient> {
         return Ok(Patient { label, examination, profile: None, next });
     }
     if let Some(path) = &args.library {
-        let library = library_at(path, environment.binary.clone())?;
-        let iut = Iut::Library(
-            Box::new(library_at(path, environment.binary.clone())?),
-            BTreeMap::new(),
-            environment.interrupted,
-        );
-        let examination = of_library(&suite, &library, &iut, limits);
-        let label = format!("the library {}", library.path.display());
-        let next = shell_words::join(["pmi-conform", "--library", &path.display().to_string()]);
-        return Ok(Patient { label, examination, profile: None, next });
+        let server =
+            args.server.as_deref().map(Implementation::from_argument).transpose().context("--server")?;
+        server.as_ref().map_or(Ok(()), Implementation::can_start).context("--server")?;
+        let start = limits.start.or(server.as_ref().and_then(|server| server.start_timeout));
+        let limits = Limits { start, ..limits };
+        let library = Library { server: server.map(Box::new), ..library_at(path, environment.binary)? };
+        let iut = Iut::Library(Box::new(library), BTreeMap::new(), environment.interrupted);
+        let examination = of_library(&suite, &iut, limits);
+        let mut next = vec!["pmi-conform".to_owned()];
+        next.extend(args.server.iter().flat_map(|server| ["--server".to_owned(), server.clone()]));
+        next.extend(["--library".to_owned(), path.display().to_string()]);
+        return Ok(Patient { label: iut.label(), examination, profile: None, next: shell_words::join(next) });
     }
     let mut server = match &args.server {
         Some(server) => Implementation::from_argument(server).context("--server")?,

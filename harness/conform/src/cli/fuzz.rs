@@ -16,7 +16,7 @@ use pmi_fuzzer::failure::Failure;
 use pmi_fuzzer::generate::Generator;
 use pmi_fuzzer::generate::library_api::Libraries;
 use pmi_fuzzer::generate::program::Programs;
-use pmi_fuzzer::generate::scope::{DraftOnly, Scope, Spoken};
+use pmi_fuzzer::generate::scope::{Scope, Spoken};
 use pmi_fuzzer::known::Known;
 use pmi_fuzzer::state::State;
 use pmi_fuzzer::store::{self, Found, TRIES};
@@ -145,6 +145,7 @@ fn campaign(
         sessions,
         time,
         workers: side_by_side(args.workers),
+        valid: args.valid,
         out: args.out.clone(),
         known: known.unwrap_or_default(),
         replay: command_line(args),
@@ -161,6 +162,15 @@ fn campaign(
     for (format, file) in &args.report {
         let text = format.report(target, &options, &campaign)?;
         std::fs::write(file, text).with_context(|| file.display().to_string())?;
+    }
+    if let Some(file) = &args.draft_known {
+        let entries = Known::draft(&campaign.found)?;
+        let head = format!(
+            "# Drafted from the campaign in {} with seed {}. Say of each entry why it is accepted, and where it is reported.\n",
+            args.out.display(),
+            options.seed
+        );
+        std::fs::write(file, format!("{head}\n{entries}")).with_context(|| file.display().to_string())?;
     }
     say(&campaign_text(&campaign, &args.out))?;
     Ok(status)
@@ -227,7 +237,6 @@ fn target(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<(Box<dyn
                 names: common.names && scope.names,
                 pmi12: common.pmi12 && scope.pmi12,
                 nodes: common.nodes.min(scope.nodes),
-                draft: common.draft.and(scope.draft),
                 ..common
             },
         });
@@ -279,9 +288,6 @@ fn server(
         .filter(|_| args.replay.is_none())
         .map(|dialect| (dialect, offered_operations(&suite, dialect, &iut, limits)))
         .collect();
-    let draft = DraftOnly::of(|need| {
-        offered.iter().any(|(dialect, needs)| *dialect == Dialect::Pmi2 && needs.contains(&need))
-    });
     let offers = |need| offered.iter().all(|(_, needs)| needs.contains(&need));
     let Iut::Processes(implementation, environment) = iut else {
         anyhow::bail!("a server of processes");
@@ -294,7 +300,6 @@ fn server(
         } else {
             1
         },
-        draft,
         spawn: offers(Need::Spawn),
         names: offers(Need::Names),
         pmi12: offered.iter().any(|(_, needs)| needs.contains(&Need::Pmi12)),

@@ -6,15 +6,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Parser;
-use pmi_judge::deviations::draft;
-use pmi_judge::event::Event;
-use pmi_judge::verdict::{RunHeader, ScenarioResult};
-use pmi_runner::run::Observer;
+use pmi_judge::deviations::{UNWRITTEN, draft};
 
 use super::args::{Cli, Command, Init};
 use super::doctor::examined;
 use super::exit::{INTERRUPTED, UNFIT};
 use super::play::{choose, ends_on_signals};
+use super::progress::Progress;
 use super::tell::say;
 use crate::report::{counts_text, doctor_text};
 
@@ -23,17 +21,8 @@ const DEVIATIONS: &str = "pmi-conform-deviations.toml";
 const GITHUB: (&str, &str) = (".github/workflows/pmi-conform.yml", include_str!("init/github.yml"));
 const GITLAB: (&str, &str) = (".gitlab/pmi-conform.yml", include_str!("init/gitlab.yml"));
 
-/// The run is told in a line.
-struct Unheard;
-
-impl Observer for Unheard {
-    fn begin(&mut self, header: &RunHeader) {
-        // Where stderr is gone, nobody is left to tell.
-        let _ = writeln!(anstream::stderr(), "playing {} scenarios", header.selected);
-    }
-    fn event(&mut self, _: &str, _: &Event) {}
-    fn result(&mut self, _: &ScenarioResult) {}
-}
+/// Retries of the gate. Its deviations list the intermittent failures that the draft's runs showed; a retry excuses the others.
+const RETRIES: u32 = 3;
 
 pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
     let ci: &[(&str, &str)] = match &args.ci[..] {
@@ -80,21 +69,24 @@ pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
     let play = Cli::try_parse_from(words)?.play;
     let interrupted = ends_on_signals()?;
     let Some(prepared) = choose(&play)?.prepare(&play, &interrupted)? else { return Ok(INTERRUPTED) };
-    let (run, _) = prepared.play(&mut Unheard)?;
+    let precedents = prepared.precedents();
+    let (run, _) =
+        prepared.play(&mut Progress::new(format!("playing {} times", args.repeat), "scenarios"))?;
     let end = run.end.as_ref().context("the run has no end")?;
     if end.interrupted {
         return Ok(INTERRUPTED);
     }
     let name = profile.lines().find_map(|line| line.strip_prefix("name = ")).unwrap_or_default();
     let name = name.trim_matches('"').to_owned();
-    let known = draft(&name, &run.results, run.header.strict);
-    let entries = known.matches("[[deviation]]").count();
+    let known = draft(&name, &run.results, run.header.strict, &precedents);
+    let (entries, unwritten) = (known.matches("[[deviation]]").count(), known.matches(UNWRITTEN).count());
     profile += &format!("deviations = \"{DEVIATIONS}\"\n");
     let mut written = vec![write_new(PROFILE, &profile)?, write_new(DEVIATIONS, &known)?];
     for (file, template) in ci {
         let text = template
             .replace("{version}", env!("CARGO_PKG_VERSION"))
             .replace("{profile}", PROFILE)
+            .replace("{retries}", &RETRIES.to_string())
             .replace("{file}", file);
         written.push(write_new(file, &text)?);
     }
@@ -102,19 +94,22 @@ pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
     for file in &written {
         let what = match file.to_str() {
             Some(PROFILE) => "how it is started: mend its name, and what it does not know".to_owned(),
-            Some(DEVIATIONS) => match entries {
-                0 => "what it is known to do differently: nothing".to_owned(),
-                1 => "what it is known to do differently: 1 cause, of which the reason is to be written"
+            Some(DEVIATIONS) => match (entries, unwritten) {
+                (0, _) => "what it is known to do differently: nothing".to_owned(),
+                (1, 1) => "what it is known to do differently: 1 cause, of which the reason is to be written"
                     .to_owned(),
-                n => format!(
+                (n, to_write) if n == to_write => format!(
                     "what it is known to do differently: {n} causes, of which the reasons are to be written"
+                ),
+                (n, to_write) => format!(
+                    "what it is known to do differently: causes: {n}, with a reason to be written: {to_write}"
                 ),
             },
             _ => "judges it at each push: see what is to be added to it".to_owned(),
         };
         text += &format!("  {:34} {what}\n", file.display());
     }
-    text += &format!("\nnext: pmi-conform --server @{PROFILE}\n");
+    text += &format!("\nnext: pmi-conform --server @{PROFILE} --retries {RETRIES}\n");
     say(&text)?;
     Ok(0)
 }

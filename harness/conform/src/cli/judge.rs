@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use crate::report::{LogPart, Run, read_parts, render};
+use crate::report::{LogPart, Run, read_parts};
 use pmi_judge::again;
 use pmi_judge::deviations::Deviations;
 use pmi_judge::result::{self, Ran};
 
 use super::args::Again;
 use super::read::{open_log, read_deviations, suite_against};
-use super::tell::say;
+use super::tell::write_report;
 
 /// Judges a log again. Deviations count as they are named here, not as they were when the log was written.
 pub(super) fn judge(args: &Again) -> anyhow::Result<u8> {
@@ -46,13 +46,12 @@ pub(super) fn judge(args: &Again) -> anyhow::Result<u8> {
         interrupted: false,
         scenario_errors: false,
         strict: header.strict,
-        time: Duration::from_micros(run.results.iter().map(|r| r.time_us).sum()),
+        // Scenarios are played side by side, so that the sum of their times is not the run's.
+        time: Duration::from_micros(run.end.as_ref().map_or(0, |end| end.time_us)),
     };
     let end = result::of_run(&suite, &judged, &deviations, ran);
     let status = end.exit_code as u8;
     let run = Run { header, results: judged, end: Some(end), ..run };
-    let mut text = Vec::new();
-    render(&run, args.format, &mut text)?;
-    say(&String::from_utf8_lossy(&text))?;
+    write_report(&run, args.format, None)?;
     Ok(status)
 }

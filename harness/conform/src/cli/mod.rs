@@ -7,11 +7,14 @@ mod doctor;
 mod exit;
 mod files;
 mod fuzz;
+#[cfg(test)]
+mod hints;
 mod init;
 mod judge;
 mod measure;
 mod mutants;
 mod play;
+mod progress;
 mod read;
 mod record;
 mod select;
@@ -22,7 +25,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::report::{Comparison, Extra, Format, Keep, render, write_compatibility, write_matrix};
+use crate::report::{Comparison, Extra, Format, Keep, write_compatibility, write_matrix};
 use anyhow::Context;
 use clap::{CommandFactory, Parser};
 use pmi_judge::compatibility::{self, Fit, Observations};
@@ -33,7 +36,7 @@ use pmi_runner::serve::{self, Caller, Remote, ServeOptions, WayIn};
 use args::{Cli, Command, Compare, Compatibility, HydraUpstream, Matrix, Report, Serve};
 use exit::{UNJUDGED, USAGE};
 use read::{named_run, read_run};
-use tell::{Diagnosed, say};
+use tell::{Diagnosed, say, write_report};
 
 pub(crate) fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -109,7 +112,6 @@ fn run_serve(serve: Serve) -> anyhow::Result<u8> {
         kvs_prefix,
         pmi2: true,
         pmi12: true,
-        seed: serve::unforeseeable(),
         ..pmi_reference::Config::default()
     };
     match serve::run(ServeOptions { ranks, config, command, caller, remote, verbose }) {
@@ -216,7 +218,7 @@ fn run_report(report: &Report) -> anyhow::Result<u8> {
     let keep = match report.format {
         Format::Ndjson => Keep::All,
         Format::Sequence => Keep::Edges,
-        Format::Html => Keep::EdgesOfFindings,
+        format if format.needs_events() => Keep::EdgesOfFindings,
         _ => Keep::Nothing,
     };
     let mut run = read_run(&report.log, keep)?;
@@ -228,11 +230,6 @@ fn run_report(report: &Report) -> anyhow::Result<u8> {
     if let Some(strict) = report.strict {
         run.set_strict(strict);
     }
-    let mut text = Vec::new();
-    render(&run, report.format, &mut text)?;
-    match &report.output {
-        Some(path) => std::fs::write(path, text).map_err(|e| anyhow::anyhow!("{}: {e}", path.display()))?,
-        None => say(&String::from_utf8_lossy(&text))?,
-    }
+    write_report(&run, report.format, report.output.as_deref())?;
     Ok(0)
 }

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::report::{Format, LogWriter, Look, ReportSpec, Run, Terminal, Verbosity, render};
+use crate::report::{Format, LogWriter, Look, ReportSpec, Run, Terminal, Verbosity, first_sentence};
 use anyhow::Context;
-use pmi_judge::deviations::{Deviations, draft};
+use pmi_judge::deviations::{Deviations, UNWRITTEN, draft};
 use pmi_judge::event::Event;
 use pmi_judge::verdict::{LogLine, RunHeader, ScenarioResult, Strictness};
 use pmi_runner::agent::door::Listen;
@@ -20,7 +20,7 @@ use pmi_runner::party::library::{Library, apis};
 use pmi_runner::party::program::Program;
 
 use pmi_runner::iut::Iut;
-use pmi_runner::party::server::{Environment, Implementation, Recorded, need};
+use pmi_runner::party::server::{Environment, Implementation, Recorded, need, profile};
 use pmi_runner::run::{Observer, RunOptions, Tries, run};
 use pmi_runner::serve::WayIn;
 use pmi_scenario::ast::{Dialect, Need, Scenario};
@@ -30,7 +30,7 @@ use super::args::{Play, side_by_side};
 use super::exit::{INTERRUPTED, NOTHING_RAN};
 use super::read::read_deviations;
 use super::select::{are_scenario_files, select, suite_for};
-use super::tell::say;
+use super::tell::{say, write_report};
 
 pub(super) fn play(args: &Play) -> anyhow::Result<u8> {
     if let Some(folder) = &args.export {
@@ -64,17 +64,19 @@ pub(super) fn play(args: &Play) -> anyhow::Result<u8> {
     }
     let Some(prepared) = chosen.prepare(args, &ends_on_signals()?)? else { return Ok(INTERRUPTED) };
     let mut observer = Reports::open(args)?;
+    let precedents = if args.draft_deviations.is_some() { prepared.precedents() } else { Vec::new() };
     let (run, torn_down) = prepared.play(&mut observer)?;
     let mut drafted = None;
     if let Some(path) = &args.draft_deviations {
         let name = run.header.implementation.as_deref().unwrap_or(&run.header.server);
-        let text = draft(name, &run.results, run.header.strict);
-        let entries = text.matches("[[deviation]]").count();
+        let text = draft(name, &run.results, run.header.strict, &precedents);
+        let (entries, unwritten) = (text.matches("[[deviation]]").count(), text.matches(UNWRITTEN).count());
         std::fs::write(path, text).with_context(|| path.display().to_string())?;
-        let told = match entries {
-            0 => "nothing to record, and a file without entries".to_owned(),
-            1 => "1 entry, whose reason is to be written".to_owned(),
-            n => format!("{n} entries, whose reasons are to be written"),
+        let told = match (entries, unwritten) {
+            (0, _) => "nothing to record, and a file without entries".to_owned(),
+            (1, 1) => "1 entry, whose reason is to be written".to_owned(),
+            (n, to_write) if n == to_write => format!("{n} entries, whose reasons are to be written"),
+            (n, to_write) => format!("entries: {n}, with a reason to be written: {to_write}"),
         };
         drafted = Some(format!("deviations drafted in {}: {told}\n", path.display()));
     }
@@ -239,6 +241,14 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
+    /// Returns what is recorded about related implementations.
+    pub(super) fn precedents(&self) -> Vec<Deviations> {
+        match &self.iut {
+            Iut::Processes(implementation, _) => profile::precedents(implementation),
+            _ => Vec::new(),
+        }
+    }
+
     /// Plays it; and how the profile's teardown went.
     ///
     /// # Errors
@@ -314,10 +324,6 @@ pub(super) fn library_at(path: &Path, binary: PathBuf) -> anyhow::Result<Library
     // Without a slash, the loader would look elsewhere.
     let path = std::path::absolute(path)?;
     Ok(Library { path, binary, env: BTreeMap::new(), server: None })
-}
-
-fn first_sentence(text: &str) -> &str {
-    text.find(". ").map_or(text, |end| &text[..=end])
 }
 
 /// The dialects whose scenarios are played. What somebody brings, and what our own server is judged by, is played as it is; a
@@ -406,6 +412,8 @@ struct Reports {
     log_name: String,
     /// The first error of writing, and of what; the run goes on without.
     error: Option<(String, io::Error)>,
+    /// The events of scenarios in which something was found, and of those that are played; `None` if no report needs them.
+    events: Option<BTreeMap<String, Vec<Event>>>,
 }
 
 impl Reports {
@@ -440,8 +448,8 @@ impl Reports {
             }
         };
         // Found out before anything is played, and not when all is done.
-        let others =
-            args.report.iter().filter(|r| r.format != Format::Ndjson).filter_map(|r| r.file.as_ref());
+        let is_file = |r: &&ReportSpec| !matches!(r.format, Format::Ndjson | Format::Python);
+        let others = args.report.iter().filter(is_file).filter_map(|r| r.file.as_ref());
         for path in others.chain(&args.draft_deviations) {
             File::options()
                 .append(true)
@@ -452,7 +460,8 @@ impl Reports {
         let log_file = args.report.iter().find(|r| r.format == Format::Ndjson).and_then(|r| r.file.as_ref());
         let log_name =
             log_file.map_or_else(|| "standard output".to_owned(), |file| file.display().to_string());
-        Ok(Self { terminal: Terminal::new(out, look), log, log_name, error: None })
+        let events = args.report.iter().any(|r| r.format.needs_events()).then(BTreeMap::new);
+        Ok(Self { terminal: Terminal::new(out, look), log, log_name, error: None, events })
     }
 
     fn keep(&mut self, what: &str, done: io::Result<()>) {
@@ -473,19 +482,15 @@ impl Reports {
         }
     }
 
-    fn finish(mut self, run: Run, args: &Play) -> anyhow::Result<()> {
+    fn finish(mut self, mut run: Run, args: &Play) -> anyhow::Result<()> {
+        run.events = self.events.take().unwrap_or_default();
         if let Some(end) = &run.end {
             self.log(|log| log.write(&LogLine::End(end.clone())));
         }
         let done = self.terminal.finish(&run);
         self.keep(TERMINAL, done);
         for spec in args.report.iter().filter(|r| r.format != Format::Ndjson) {
-            let mut text = Vec::new();
-            render(&run, spec.format, &mut text)?;
-            match &spec.file {
-                Some(path) => std::fs::write(path, text).with_context(|| path.display().to_string())?,
-                None => say(&String::from_utf8_lossy(&text))?,
-            }
+            write_report(&run, spec.format, spec.file.as_deref())?;
         }
         match self.error {
             Some((what, error)) => Err(error).with_context(|| format!("{what} was not written to its end")),
@@ -503,10 +508,24 @@ impl Observer for Reports {
 
     fn event(&mut self, scenario: &str, event: &Event) {
         self.log(|log| log.event(scenario, event));
+        if let Some(events) = &mut self.events {
+            let events = events.entry(scenario.to_owned()).or_default();
+            // It is played once more.
+            if event.seq == 0 {
+                events.clear();
+            }
+            events.push(event.clone());
+        }
     }
 
     fn result(&mut self, result: &ScenarioResult) {
         self.log(|log| log.write(&LogLine::Result(result.clone())));
+        if let Some(events) = self.events.as_mut()
+            && (result.findings.is_empty() || result.replay.is_empty())
+        {
+            // A result whose input is sensitive has no command that plays it again.
+            events.remove(&result.scenario);
+        }
         let done = self.terminal.scenario_done(result);
         self.keep(TERMINAL, done);
     }

@@ -1,9 +1,13 @@
 //! What the user is told.
 
 use std::io::{self, Write};
+use std::path::Path;
 
+use anyhow::Context;
 use pmi_runner::suite::FilesError;
 use pmi_scenario::suite::SuiteError;
+
+use crate::report::{Format, Run, render, write_reproducers};
 
 /// Ends a sentence that says that there is no such word: with the one that looks most like it, if any does, and what else helps.
 pub(super) fn hint<'a>(word: &str, words: impl Iterator<Item = &'a str>, help: &str) -> String {
@@ -25,6 +29,19 @@ pub(super) fn say(text: &str) -> anyhow::Result<()> {
     match anstream::stdout().write_all(text.as_bytes()) {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(e.into()),
         _ => Ok(()),
+    }
+}
+
+/// Writes a run as a report to a file or folder, or to standard output.
+pub(super) fn write_report(run: &Run, format: Format, path: Option<&Path>) -> anyhow::Result<()> {
+    if let (Format::Python, Some(folder)) = (format, path) {
+        return write_reproducers(run, folder).with_context(|| folder.display().to_string());
+    }
+    let mut text = Vec::new();
+    render(run, format, &mut text)?;
+    match path {
+        Some(path) => std::fs::write(path, text).with_context(|| path.display().to_string()),
+        None => say(&String::from_utf8_lossy(&text)),
     }
 }
 

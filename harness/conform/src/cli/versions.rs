@@ -15,6 +15,7 @@ use serde_json::json;
 use super::args::Versions;
 use super::exit::UNJUDGED;
 use super::play::library_at;
+use super::progress::Progress;
 use super::read::suite_against;
 use super::tell::say;
 use crate::report::versions_text;
@@ -45,7 +46,16 @@ pub(super) fn versions(args: &Versions) -> anyhow::Result<u8> {
             (server.label.clone(), Iut::Processes(Box::new(server), environment))
         }
     };
-    let Some(rows) = table(&suite, &iut, limits) else {
+    let mut progress: Option<Progress> = None;
+    let mut step = |name: &str, steps: usize| {
+        let begin = || {
+            let mut progress = Progress::new("asking", "rows");
+            progress.start(steps);
+            progress
+        };
+        progress.get_or_insert_with(begin).step(name);
+    };
+    let Some(rows) = table(&suite, &iut, limits, &mut step) else {
         anstream::eprintln!("error: nothing was offered or answered that can be read");
         return Ok(UNJUDGED);
     };

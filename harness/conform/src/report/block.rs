@@ -9,14 +9,18 @@ use similar::{ChangeTag, TextDiffConfig};
 use super::told::{BYTES, EventInWords, told};
 use super::{tally, text};
 use pmi_judge::event::{Event, What};
+use pmi_judge::evidence::evidence;
+use pmi_judge::own::CRASH;
 use pmi_judge::verdict::{Judged, ScenarioResult, Verdict};
 use pmi_judge::{Severity, Side};
 use pmi_wire::Proc;
 
 /// An implementation can break the same rule without end; the log has the rest.
 pub(super) const FINDINGS: usize = 10;
-/// Of a transcript.
+/// Of a transcript, besides those that explain findings.
 const EVENTS: usize = 60;
+/// Bytes of a message that explains no finding.
+const MESSAGE: usize = 2 * BYTES;
 /// Of what the implementation printed.
 const OUTPUT: usize = 20;
 /// Characters of an expected or seen text.
@@ -40,7 +44,7 @@ impl Palette {
 
     pub(super) fn result(self, result: &ScenarioResult) -> Style {
         match result.verdict {
-            _ if tally::is_known(result) => self.of(AnsiColor::Magenta.on_default()),
+            _ if result.is_known() => self.of(AnsiColor::Magenta.on_default()),
             Verdict::Pass => self.of(AnsiColor::Green.on_default()),
             Verdict::NotApplicable => self.dim(),
             Verdict::Note => self.severity(Severity::Note),
@@ -77,6 +81,10 @@ pub(super) struct Block<'a> {
 impl Display for Block<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Self { result, palette } = self;
+        let (summary, dim) = (text::clean(text::first_sentence(&result.summary)), palette.dim());
+        if !summary.is_empty() {
+            writeln!(f, "  {dim}{summary}{dim:#}")?;
+        }
         if let Some(reason) = &result.reason {
             writeln!(f, "  {}", text::clean(reason))?;
         }
@@ -85,6 +93,9 @@ impl Display for Block<'_> {
         }
         if let Some(more @ 1..) = result.findings.len().checked_sub(FINDINGS) {
             writeln!(f, "  and {} in the log", text::count(more, "more finding"))?;
+        }
+        for line in consequences(result) {
+            writeln!(f, "  as a consequence  {line}")?;
         }
         if result.unreached > 0 {
             writeln!(f, "  not reached, and so not judged: {}", text::count(result.unreached, "later step"))?;
@@ -101,9 +112,20 @@ impl Display for Block<'_> {
     }
 }
 
-/// `rfc13.put.unique (MUST): its text`. The level is left out where the finding counts for less.
+/// The consequences of a crash, one line each: `rfc13.barrier.released: the end of the connection (the server, to rank 1)`.
+pub(super) fn consequences(result: &ScenarioResult) -> impl Iterator<Item = String> {
+    result.consequences.iter().take(FINDINGS).map(|judged| {
+        let (id, seen) = (text::clean(&judged.finding.requirement), text::clean(&judged.finding.seen));
+        text::clip(&format!("{id}: {seen} ({})", who(judged)), TEXT)
+    })
+}
+
+/// `rfc13.put.unique (MUST): its text`, and of a crash what died where. The level is left out where the finding counts for less.
 pub(super) fn headline(judged: &Judged) -> String {
     let id = text::clean(&judged.finding.requirement);
+    if id == CRASH {
+        return format!("{id}: {}", text::clean(&judged.finding.seen));
+    }
     let level = judged.level.filter(|_| judged.finding.at_most.is_none_or(|most| most > judged.severity));
     let level = level.map(|level| format!(" ({level})")).unwrap_or_default();
     let text = text::clean(&judged.text);
@@ -141,6 +163,12 @@ fn finding(f: &mut Formatter<'_>, palette: Palette, result: &ScenarioResult, jud
         writeln!(f, "    step      {}", text::clean(&judged.step))?;
     }
     writeln!(f, "    by        {}", who(judged))?;
+    if judged.valid_input {
+        writeln!(f, "    input     valid: every message sent before it is allowed")?;
+    }
+    if !judged.help.is_empty() {
+        writeln!(f, "    help      {}", text::clean(&judged.help))?;
+    }
     if let Some(reason) = &judged.deviation {
         writeln!(f, "    known     {}", text::clean(reason))?;
     }
@@ -211,15 +239,51 @@ fn tokens(text: &str) -> Vec<&str> {
 
 impl Block<'_> {
     fn transcript(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let shown: Vec<_> =
-            self.result.last_events.iter().filter_map(|e| Some((e, told(e, BYTES)?))).collect();
+        let events = &self.result.last_events;
+        let evidence = evidence(self.result.findings.iter().map(|judged| &judged.finding), events);
+        let limit = |e: &Event| if evidence.contains(&e.seq) { usize::MAX } else { MESSAGE };
+        let mut shown: Vec<_> = events.iter().filter_map(|e| Some((e, told(e, limit(e))?))).collect();
         if shown.is_empty() {
             return Ok(());
         }
         let seqs: Vec<_> = self.result.findings.iter().map(|j| j.finding.seq).collect();
-        let shown = &shown[shown.len().saturating_sub(EVENTS)..];
+        let (all, mut index) = (shown.len(), 0);
+        shown.retain(|(event, _)| {
+            index += 1;
+            index + EVENTS > all || evidence.contains(&event.seq)
+        });
         let (bold, dim) = (self.palette.bold(), self.palette.dim());
         writeln!(f, "  {bold}last events{bold:#} (-> to the server, <- from it, > what was found)")?;
+        let left_out = self.result.left_out + all - shown.len();
+        if left_out > 0 {
+            let others = text::count(left_out, "other event");
+            writeln!(f, "    {dim}{others} left out, which the log has (--report ndjson=FILE){dim:#}")?;
+        }
+        self.events(f, &shown, &seqs)?;
+        for event in &self.result.last_events {
+            let What::PlayedAgain { beside, .. } = &event.what else { continue };
+            for other in beside.iter().filter(|other| !other.events.is_empty()) {
+                let events = other.events.iter().filter_map(|e| Some((e, told(e, MESSAGE)?)));
+                let events: Vec<_> = events.collect();
+                let events = &events[events.len().saturating_sub(EVENTS)..];
+                writeln!(
+                    f,
+                    "  {bold}last events of the other job{bold:#}, {}",
+                    text::clean(&other.scenario)
+                )?;
+                self.events(f, events, &[])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn events(
+        &self,
+        f: &mut Formatter<'_>,
+        shown: &[(&Event, EventInWords<'_>)],
+        seqs: &[u64],
+    ) -> fmt::Result {
+        let dim = self.palette.dim();
         let width = |get: fn(&(&Event, EventInWords)) -> usize| shown.iter().map(get).max().unwrap_or(0);
         let seq_width = width(|(e, _)| e.seq.to_string().len());
         let rank_width = width(|(_, told)| told.rank().len());

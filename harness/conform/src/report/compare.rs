@@ -21,6 +21,8 @@ pub(crate) struct Comparison {
     pub(crate) changed: Vec<Change>,
     /// Scenarios that differ only in what an implementation does not do every time, by what the runs have counted.
     pub(crate) varies: Vec<String>,
+    /// Differences in crashes, hangs and missing answers for which there were too few attempts to exclude chance.
+    pub(crate) uncertain: Vec<Uncertain>,
     /// Scenarios without a result in the second run.
     pub(crate) only_before: Vec<String>,
     /// Scenarios without a result in the first run.
@@ -57,8 +59,24 @@ pub(crate) struct Change {
     pub(crate) worse: bool,
 }
 
+/// A difference that may have come about by chance.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Uncertain {
+    /// The scenario.
+    pub(crate) scenario: String,
+    /// The requirement that is broken in one run only.
+    pub(crate) requirement: String,
+    /// In how many attempts of the first run, and how many there were.
+    pub(crate) before: (u32, u32),
+    /// The same of the second run.
+    pub(crate) after: (u32, u32),
+}
+
 /// What is less likely than this has not come about by chance.
 const CHANCE: f64 = 0.001;
+
+/// Number of attempts in each run that separates change from chance.
+const ENOUGH_ATTEMPTS: u32 = 25;
 
 /// How bad a verdict is.
 fn badness(verdict: Verdict) -> u8 {
@@ -78,6 +96,8 @@ struct Found<'a> {
     times: BTreeMap<&'a str, u32>,
     /// Those that are no mere notes.
     bad: BTreeSet<&'a str>,
+    /// All findings, if one of them depends on timing, so that another run may not show them.
+    timed: BTreeSet<&'a str>,
 }
 
 impl<'a> Found<'a> {
@@ -86,7 +106,11 @@ impl<'a> Found<'a> {
             Some(all) => (all.played, all.found.iter().map(|found| (&found.judged, found.times)).collect()),
             None => (1, result.findings.iter().map(|judged| (judged, 1)).collect()),
         };
-        let mut this = Self { played, times: BTreeMap::new(), bad: BTreeSet::new() };
+        let mut this = Self { played, times: BTreeMap::new(), bad: BTreeSet::new(), timed: BTreeSet::new() };
+        // An early or a late crash changes the other findings of the scenario.
+        if found.iter().any(|(judged, _)| judged.finding.depends_on_timing()) {
+            this.timed.extend(found.iter().map(|(judged, _)| judged.finding.requirement.as_str()));
+        }
         for (judged, times) in found {
             let id = judged.finding.requirement.as_str();
             // Each of several places may have been in the same attempts: in so many it was for sure.
@@ -110,16 +134,42 @@ impl<'a> Found<'a> {
         (1.0 - rate).powf(f64::from(other.played)) >= CHANCE
     }
 
+    /// Returns whether a finding that depends on timing may be as frequent in `other`, by Fisher's exact test: the probability that all attempts
+    /// that show it are of this run.
+    fn may_be_chance(&self, id: &str, other: &Self) -> bool {
+        let of_this =
+            |attempt: u32| f64::from(self.played - attempt) / f64::from(self.played + other.played - attempt);
+        let is_timed = self.timed.contains(id) || !other.timed.is_empty();
+        is_timed && (0..self.times[id]).map(of_this).product::<f64>() >= CHANCE
+    }
+
     /// Whether what was found in both is a mere note in both, or in neither.
     fn weighs_as(&self, other: &Self) -> bool {
         let mut both = self.times.keys().filter(|id| other.times.contains_key(*id));
         both.all(|id| self.bad.contains(id) == other.bad.contains(id))
     }
 
+    /// In how many attempts it was found, and how many there were.
+    fn frequency(&self, id: &str) -> (u32, u32) {
+        (self.times.get(id).copied().unwrap_or(0), self.played)
+    }
+
     /// Whether everything was found in each attempt.
     fn is_steady(&self) -> bool {
         self.times.values().all(|times| *times == self.played)
     }
+}
+
+/// Returns whether the numbers of scenarios that break a requirement in one run only differ by more than chance, by the sign test.
+fn is_one_sided(before: u32, after: u32) -> bool {
+    let all = before + after;
+    let mut term = 0.5_f64.powf(f64::from(all));
+    let mut tail = 0.0;
+    for n in 0..=before.min(after) {
+        tail += term;
+        term *= f64::from(all - n) / f64::from(n + 1);
+    }
+    2.0 * tail < CHANCE
 }
 
 impl ComparedRun {
@@ -144,31 +194,71 @@ impl Comparison {
             after: ComparedRun::of(after),
             changed: Vec::new(),
             varies: Vec::new(),
+            uncertain: Vec::new(),
             only_before: missing(&first, &second),
             only_after: missing(&second, &first),
             same: 0,
         };
-        for (scenario, old) in &first {
-            let Some(new) = second.get(scenario) else { continue };
-            let (was, is) = (Found::of(old), Found::of(new));
-            let (mut broken, mut mended) = (is.without(&was), was.without(&is));
+        let judged = first.iter().filter_map(|(scenario, old)| {
+            let new = second.get(scenario)?;
+            Some((scenario, old, new, Found::of(old), Found::of(new)))
+        });
+        let judged: Vec<_> = judged.collect();
+        let unjudged = |verdict| matches!(verdict, Verdict::Unjudged | Verdict::NotApplicable);
+        // By requirement: in how many scenarios only one of the runs shows it, without proof.
+        let mut one_sided: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
+        for (_, old, new, was, is) in &judged {
+            if unjudged(old.verdict) || unjudged(new.verdict) {
+                continue;
+            }
+            for id in is.without(was).into_iter().filter(|id| is.may_be_chance(id, was)) {
+                one_sided.entry(id).or_default().1 += 1;
+            }
+            for id in was.without(is).into_iter().filter(|id| was.may_be_chance(id, is)) {
+                one_sided.entry(id).or_default().0 += 1;
+            }
+        }
+        let is_uncertain =
+            |id: &str| one_sided.get(id).is_some_and(|(before, after)| !is_one_sided(*before, *after));
+        for (scenario, old, new, was, is) in &judged {
+            let (mut broken, mut mended) = (is.without(was), was.without(is));
             if old.verdict == new.verdict && broken.is_empty() && mended.is_empty() {
                 this.same += 1;
                 continue;
             }
-            broken.retain(|id| !is.may_be_missed(id, &was));
-            mended.retain(|id| !was.may_be_missed(id, &is));
-            let unjudged = |verdict| matches!(verdict, Verdict::Unjudged | Verdict::NotApplicable);
             let both_judged = !unjudged(old.verdict) && !unjudged(new.verdict);
+            let mut uncertain = Vec::new();
+            if both_judged {
+                for (ids, here, there) in [(&mut broken, is, was), (&mut mended, was, is)] {
+                    ids.retain(|id| {
+                        let chance = here.may_be_chance(id, there) && is_uncertain(id);
+                        uncertain.extend(chance.then_some(*id));
+                        !chance
+                    });
+                }
+            }
+            broken.retain(|id| !is.may_be_missed(id, was));
+            mended.retain(|id| !was.may_be_missed(id, is));
             let unsteady = !(was.is_steady() && is.is_steady());
-            if broken.is_empty() && mended.is_empty() && both_judged && unsteady && was.weighs_as(&is) {
-                this.varies.push(scenario.clone());
-                continue;
+            if broken.is_empty() && mended.is_empty() && both_judged && was.weighs_as(is) {
+                if unsteady {
+                    this.varies.push((*scenario).clone());
+                    continue;
+                }
+                if !uncertain.is_empty() {
+                    this.uncertain.extend(uncertain.into_iter().map(|id| Uncertain {
+                        scenario: (*scenario).clone(),
+                        requirement: id.to_owned(),
+                        before: was.frequency(id),
+                        after: is.frequency(id),
+                    }));
+                    continue;
+                }
             }
             let owned = |ids: &BTreeSet<&str>| ids.iter().map(|id| (*id).to_owned()).collect();
             this.changed.push(Change {
                 worse: badness(new.verdict) > badness(old.verdict) || !broken.is_disjoint(&is.bad),
-                scenario: scenario.clone(),
+                scenario: (*scenario).clone(),
                 before: old.verdict,
                 after: new.verdict,
                 broken: owned(&broken),
@@ -176,6 +266,14 @@ impl Comparison {
             });
         }
         this
+    }
+
+    /// Returns the scenarios that both runs have judged and that did not come to the same, be it by chance.
+    pub(crate) fn differing(self) -> impl Iterator<Item = String> {
+        let silent = |verdict| matches!(verdict, Verdict::Unjudged | Verdict::NotApplicable);
+        let changed = self.changed.into_iter().filter(move |c| !silent(c.before) && !silent(c.after));
+        let changed = changed.map(|change| change.scenario);
+        changed.chain(self.varies).chain(self.uncertain.into_iter().map(|uncertain| uncertain.scenario))
     }
 
     /// Whether the runs came to the same, in what both have played.
@@ -230,6 +328,17 @@ impl Comparison {
             let names = text::clean(&self.varies.join(" "));
             writeln!(out, "\nnot the same in each attempt, so that two runs may differ: {names}")?;
         }
+        if !self.uncertain.is_empty() {
+            writeln!(
+                out,
+                "\nmay be chance, by the number of attempts (--repeat {ENOUGH_ATTEMPTS} in both runs tells it from change):"
+            )?;
+        }
+        for Uncertain { scenario, requirement, before, after } in &self.uncertain {
+            let (scenario, requirement) = (text::clean(scenario), text::clean(requirement));
+            let of = |(times, played): &(u32, u32)| format!("{times} of {played}");
+            writeln!(out, "  {scenario:44} {requirement}: {} before, {} after", of(before), of(after))?;
+        }
         for (when, names) in [("before", &self.only_before), ("after", &self.only_after)] {
             if all && !names.is_empty() {
                 writeln!(out, "\nplayed only {when}: {}", text::clean(&names.join(" ")))?;
@@ -242,7 +351,8 @@ impl Comparison {
             }
         }
         let worse = self.changed.iter().filter(|change| change.worse).count();
-        let (same, apart) = (self.same + self.varies.len(), self.changed.len());
+        let uncertain: BTreeSet<&str> = self.uncertain.iter().map(|u| u.scenario.as_str()).collect();
+        let (same, apart) = (self.same + self.varies.len() + uncertain.len(), self.changed.len());
         writeln!(out, "\n{same} the same, {apart} not, {worse} worse (+ newly broken, - no longer broken)")
     }
 }
@@ -271,18 +381,68 @@ mod tests {
         assert!(same.is_same() && same.same == 2, "{same:?}");
     }
 
+    /// The same in each of many attempts.
+    fn steady(scenario: &str, verdict: Verdict, ids: &[&str]) -> ScenarioResult {
+        let result = with(scenario, verdict, ids);
+        let found = result.findings.iter().map(|j| Repeated { times: 25, judged: j.clone() }).collect();
+        ScenarioResult { attempts: Some(Attempts { played: 25, red: 0, found }), ..result }
+    }
+
+    #[test]
+    fn crash_in_one_run_may_be_chance() {
+        let crashed = |scenario: &str| with(scenario, Verdict::Crashed, &["iut.no-crash"]);
+        let passed = |scenario: &str| with(scenario, Verdict::Pass, &[]);
+        let sometimes = |times| {
+            let crash = crashed("a");
+            let found = vec![Repeated { times, judged: crash.findings[0].clone() }];
+            ScenarioResult { attempts: Some(Attempts { played: 25, red: times, found }), ..crash }
+        };
+        for (before, after, same) in [
+            (passed("a"), crashed("a"), true),
+            (crashed("a"), passed("a"), true),
+            // The attempts of `--retries`.
+            (passed("a"), sometimes(25), true),
+            (steady("a", Verdict::Pass, &[]), sometimes(6), true),
+            (steady("a", Verdict::Pass, &[]), sometimes(25), false),
+            (steady("a", Verdict::Pass, &[]), sometimes(12), false),
+            // A crash changes other findings.
+            (crashed("a"), with("a", Verdict::Fail, &["x"]), true),
+            (with("a", Verdict::Crashed, &["iut.no-crash", "x"]), crashed("a"), true),
+            // The contents of an answer do not depend on timing.
+            (passed("a"), with("a", Verdict::Fail, &["x"]), false),
+        ] {
+            let comparison = Comparison::of(&run(vec![before]), &run(vec![after]));
+            assert_eq!(comparison.is_same(), same, "{comparison:?}");
+            let explained = comparison.varies.len() + comparison.uncertain.len();
+            assert_eq!(explained > 0, same, "{comparison:?}");
+        }
+        // Many crashes in one run, and none in the other, are a change.
+        let names: Vec<String> = (0..20).map(|n| n.to_string()).collect();
+        let all = |of: &dyn Fn(&str) -> ScenarioResult| run(names.iter().map(|name| of(name)).collect());
+        assert!(Comparison::of(&all(&passed), &all(&crashed)).is_worse());
+    }
+
+    #[test]
+    fn sign_test_needs_more_than_chance() {
+        for (before, after, one_sided) in
+            [(0, 1, false), (0, 10, false), (0, 11, true), (5, 11, false), (3, 40, true)]
+        {
+            assert_eq!(is_one_sided(before, after), one_sided, "{before} {after}");
+        }
+    }
+
     #[test]
     fn verdicts_requirements_and_absent_scenarios_differ() {
         let before = run(vec![
             with("kept", Verdict::Pass, &[]),
-            with("worse", Verdict::Pass, &[]),
+            steady("worse", Verdict::Pass, &[]),
             with("other", Verdict::Fail, &["x", "y"]),
             with("gone", Verdict::Pass, &[]),
             with("lacks", Verdict::NotApplicable, &[]),
         ]);
         let after = run(vec![
             with("kept", Verdict::Pass, &[]),
-            with("worse", Verdict::Crashed, &["iut.no-crash"]),
+            steady("worse", Verdict::Crashed, &["iut.no-crash"]),
             with("other", Verdict::Fail, &["y", "z"]),
             with("come", Verdict::Pass, &[]),
             with("lacks", Verdict::Pass, &[]),

@@ -1,6 +1,5 @@
 //! Workflow commands of GitHub Actions, which show as annotations of the run and its pull request.
 
-use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use super::block::headline;
@@ -25,27 +24,31 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
             1 => String::new(),
             n => format!(", and in {}", text::count(n - 1, "other scenario")),
         };
-        let what = group.crash.as_deref().unwrap_or(&judged.finding.seen);
-        let (expected, seen) = text::window(&judged.finding.expected, what, PART);
+        let (expected, seen) = text::window(&judged.finding.expected, &judged.finding.seen, PART);
         let message = [
             headline(judged),
             format!("expected: {expected}"),
             format!("seen: {seen}"),
             format!("in {}{others}", text::clean(&result.scenario)),
+            format!("help: {}", text::clean(&judged.help)),
             format!("play it again: {}", text::clean(&result.replay)),
         ];
-        let message = message.map(|line| text::clip(&line, LINE)).join("\n");
-        let title = format!("{} {}", tally::severity(judged.severity), group.requirement);
+        let lines: Vec<String> =
+            message.iter().filter(|line| *line != "help: ").map(|line| text::clip(line, LINE)).collect();
+        let message = lines.join("\n");
+        let title = text::clip(&format!("{} {}", tally::severity(judged.severity), group.name()), PART);
         (if red { &mut errors } else { &mut warnings }).push((title, message));
     }
-    // One reason is told once.
-    let bare = run.results.iter().filter(|result| tally::is_bare(result, run.header.strict));
-    let reasons: BTreeSet<(&str, String)> = bare
-        .map(|result| {
-            (result.verdict.label(), text::clean(result.reason.as_deref().unwrap_or(&result.scenario)))
-        })
-        .collect();
-    errors.extend(reasons.into_iter().map(|(label, why)| (label.to_owned(), why)));
+    for ((verdict, reason), results) in tally::bare(&run.results, run.header.strict) {
+        let (scenario, others) = (text::clean(&results[0].scenario), results.len() - 1);
+        let others = if others > 0 {
+            format!(", and in {}", text::count(others, "other scenario"))
+        } else {
+            String::new()
+        };
+        let message = format!("{}\nin {scenario}{others}", text::clean(reason));
+        errors.push((verdict.label().to_owned(), message.trim_start().to_owned()));
+    }
     errors.extend(run.complaints().into_iter().map(|complaint| (complaint.name, complaint.text)));
 
     for (kind, all) in [("error", &errors), ("warning", &warnings)] {

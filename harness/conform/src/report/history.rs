@@ -23,8 +23,20 @@ pub(crate) struct History {
     versions: Vec<Version>,
     /// What became otherwise, version by version.
     turns: Vec<Turn>,
+    /// Findings that some version shows in some attempts only, and that no version brought or mended.
+    intermittent: Vec<Intermittent>,
     /// Requirements that every version breaks.
     always: Vec<String>,
+}
+
+/// A finding that a version does not show in each attempt.
+#[derive(Debug, Serialize)]
+struct Intermittent {
+    requirement: String,
+    scenario: String,
+    seen: String,
+    /// Version by version: in how many attempts, and how many there were; `None` where the scenario was not judged.
+    frequency: Vec<Option<(u32, u32)>>,
 }
 
 /// One of the versions.
@@ -78,12 +90,55 @@ struct Turn {
     /// In which scenarios, and what was seen in the first.
     scenarios: Vec<String>,
     seen: String,
+    /// In how many attempts it was seen there, and how many there were.
+    frequency: (u32, u32),
 }
 
-/// What a result says of a requirement.
-fn found<'a>(result: &'a ScenarioResult, id: &str) -> Option<&'a Judged> {
-    let all = result.findings.iter().filter(|judged| judged.finding.requirement == id);
-    all.max_by_key(|judged| judged.severity)
+/// Returns the number of attempts of a result, and its findings with the number of attempts that show each.
+fn attempts(result: &ScenarioResult) -> (u32, Vec<(&Judged, u32)>) {
+    match &result.attempts {
+        Some(all) => (all.played, all.found.iter().map(|found| (&found.judged, found.times)).collect()),
+        None => (1, result.findings.iter().map(|judged| (judged, 1)).collect()),
+    }
+}
+
+/// Returns the worst finding about a requirement, with the number of attempts that show it and of all attempts.
+fn found<'a>(result: &'a ScenarioResult, id: &str) -> Option<(&'a Judged, (u32, u32))> {
+    let (played, all) = attempts(result);
+    let these = || all.iter().filter(|(judged, _)| judged.finding.requirement == id);
+    let times = these().map(|(_, times)| *times).max()?;
+    these().max_by_key(|(judged, _)| judged.severity).map(|(judged, _)| (*judged, (times, played)))
+}
+
+/// Returns the findings that some version shows in some attempts only, or that too few attempts attribute to a version.
+fn intermittent(entries: &[Entry]) -> Vec<Intermittent> {
+    let pairs = entries.windows(2).map(|pair| Comparison::of(&pair[0].run, &pair[1].run));
+    let uncertain: BTreeSet<(String, String)> =
+        pairs.flat_map(|pair| pair.uncertain).map(|u| (u.requirement, u.scenario)).collect();
+    let mut keys: BTreeMap<(&str, &str), &Judged> = BTreeMap::new();
+    for result in entries.iter().flat_map(|entry| &entry.run.results) {
+        let (played, all) = attempts(result);
+        for (judged, times) in all.into_iter().filter(|(judged, _)| judged.severity > Severity::Note) {
+            let id = judged.finding.requirement.as_str();
+            if times < played || uncertain.contains(&(id.to_owned(), result.scenario.clone())) {
+                keys.entry((id, &result.scenario)).or_insert(judged);
+            }
+        }
+    }
+    let of = |((id, scenario), judged): ((&str, &str), &Judged)| {
+        let in_version = |entry: &Entry| {
+            let result = entry.run.results.iter().find(|result| result.scenario == scenario)?;
+            let played = result.attempts.as_ref().map_or(1, |attempts| attempts.played);
+            (!is_silent(result)).then(|| found(result, id).map_or((0, played), |(_, frequency)| frequency))
+        };
+        Intermittent {
+            requirement: text::clean(id),
+            scenario: text::clean(scenario),
+            seen: text::clip(&text::clean(&judged.finding.seen), SEEN),
+            frequency: entries.iter().map(in_version).collect(),
+        }
+    };
+    keys.into_iter().map(of).collect()
 }
 
 /// Whether nothing can be said of what a scenario would have found later.
@@ -117,6 +172,13 @@ impl History {
         for (at, pair) in entries.windows(2).enumerate() {
             turns.extend(turns_of(at + 1, &pair[0].run, &pair[1].run));
         }
+        let mut intermittent = intermittent(entries);
+        // One that a version has brought or mended is among the turns.
+        intermittent.retain(|this| {
+            let is_this =
+                |turn: &Turn| turn.requirement == this.requirement && turn.scenarios.contains(&this.scenario);
+            !turns.iter().any(is_this)
+        });
         let mut always = entries.first().map(|entry| broken(&entry.run)).unwrap_or_default();
         for entry in entries {
             let these = broken(&entry.run);
@@ -125,8 +187,15 @@ impl History {
         Self {
             versions: entries.iter().map(version).collect(),
             turns,
+            intermittent,
             always: always.into_iter().map(text::clean).collect(),
         }
+    }
+
+    /// Returns the scenarios in which neighbouring versions differ, be it by chance.
+    pub(crate) fn differing(entries: &[Entry]) -> BTreeSet<String> {
+        let pairs = entries.windows(2).map(|pair| Comparison::of(&pair[0].run, &pair[1].run));
+        pairs.flat_map(Comparison::differing).collect()
     }
 
     /// Whether a version has brought what binds.
@@ -167,8 +236,24 @@ impl History {
                     names += &format!(" and {} more", turn.scenarios.len() - named);
                 }
                 writeln!(out, "       in {of}: {names}")?;
-                writeln!(out, "       seen: {}", turn.seen)?;
+                let often = match turn.frequency {
+                    (times, played) if times < played => format!(" (in {times} of {played} runs)"),
+                    _ => String::new(),
+                };
+                writeln!(out, "       seen: {}{often}", turn.seen)?;
             }
+        }
+        if !self.intermittent.is_empty() {
+            writeln!(out, "\nintermittent, or in too few runs to name a version")?;
+        }
+        for Intermittent { requirement, scenario, seen, frequency } in &self.intermittent {
+            let of = |frequency: &Option<(u32, u32)>| match frequency {
+                Some((times, played)) => format!("{times} of {played}"),
+                None => "not judged".to_owned(),
+            };
+            let often = frequency.iter().map(of).collect::<Vec<_>>().join(", ");
+            writeln!(out, "  {requirement} in {scenario}: {seen}")?;
+            writeln!(out, "       runs that show it, version by version: {often}")?;
         }
         writeln!(out)?;
         if !noted.is_empty() {
@@ -205,7 +290,7 @@ fn turns_of(version: usize, before: &Run, after: &Run) -> Vec<Turn> {
         let mended = if ends_early(new) { Becomes::LostSight } else { Becomes::Mended };
         for (ids, becomes, shows) in [(&change.broken, brought, new), (&change.mended, mended, old)] {
             for id in ids {
-                let Some(judged) = found(shows, id) else { continue };
+                let Some((judged, frequency)) = found(shows, id) else { continue };
                 let same =
                     turns.iter_mut().find(|t| t.becomes == becomes && t.requirement == text::clean(id));
                 match same {
@@ -221,6 +306,7 @@ fn turns_of(version: usize, before: &Run, after: &Run) -> Vec<Turn> {
                         text: text::clean(&judged.text),
                         scenarios: vec![text::clean(&change.scenario)],
                         seen: text::clip(&text::clean(&judged.finding.seen), SEEN),
+                        frequency,
                     }),
                 }
             }
@@ -234,6 +320,7 @@ fn turns_of(version: usize, before: &Run, after: &Run) -> Vec<Turn> {
 mod tests {
     use super::super::tests;
     use super::*;
+    use pmi_judge::verdict::{Attempts, Repeated};
 
     fn with(scenario: &str, verdict: Verdict, ids: &[&str]) -> ScenarioResult {
         let findings = ids.iter().map(|id| tests::judged(id, Severity::Fail, "this", "that")).collect();
@@ -244,6 +331,30 @@ mod tests {
         let mut run = tests::run();
         run.header.selected = results.len();
         Entry { name: name.to_owned(), run: Run { results, ..run } }
+    }
+
+    #[test]
+    fn intermittent_failure_has_its_frequency_and_no_version() {
+        let crashes = |times: u32| {
+            let crash = with("a", Verdict::Crashed, &["iut.no-crash"]);
+            let found = vec![Repeated { times, judged: crash.findings[0].clone() }];
+            match times {
+                0 => with("a", Verdict::Pass, &[]),
+                _ => ScenarioResult { attempts: Some(Attempts { played: 25, red: times, found }), ..crash },
+            }
+        };
+        // One run of each version.
+        let crash = with("a", Verdict::Crashed, &["iut.no-crash"]);
+        let once = [entry("1", vec![crash]), entry("2", vec![with("a", Verdict::Pass, &[])])];
+        let history = History::of(&once);
+        assert!(history.turns.is_empty() && history.intermittent.len() == 1, "{history:?}");
+        let entries = [("1", 9), ("2", 0), ("3", 6)].map(|(name, times)| entry(name, vec![crashes(times)]));
+        let history = History::of(&entries);
+        assert!(history.turns.is_empty() && !history.got_worse(), "{history:?}");
+        let mut text = Vec::new();
+        history.write_to(&mut text, false).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.contains("version by version: 9 of 25, 0 of 1, 6 of 25"), "{text}");
     }
 
     #[test]

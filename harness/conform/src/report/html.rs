@@ -5,11 +5,11 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::block::{self, Piece, differences, place, who};
+use super::block::{self, Piece, consequences, differences, place, who};
 use super::chart::{Chart, Drawing};
 use super::run::{RELAYED, Run, protocol};
 use super::standing::{Standing, in_order, standings};
-use super::{page, tally, text};
+use super::{page, python, tally, text};
 use pmi_judge::Severity;
 use pmi_judge::cause::{CommonCause, causes};
 use pmi_judge::deviations::recorded;
@@ -27,6 +27,8 @@ const TEXT: usize = 600;
 const WORDS: usize = 300;
 /// Lines of what was printed.
 const OUTPUT: usize = 40;
+/// Causes in the index, so that it fits on a screen.
+const INDEXED: usize = 20;
 /// Scenarios that are named as showing the same.
 const ALSO: usize = 50;
 /// Rows of a table.
@@ -52,6 +54,8 @@ struct Page<'a> {
     complaints: Vec<Named>,
     facts: Vec<Fact>,
     kinds: &'a [Kind],
+    index: Vec<Indexed>,
+    index_left_out: String,
     groups: Vec<Group>,
     causes_left_out: String,
     requirements: Vec<Row>,
@@ -111,6 +115,16 @@ const KINDS: [Kind; 7] = [
     Kind { kind: "na", what: "what was not played" },
 ];
 
+/// A line of the index of causes.
+#[derive(Serialize)]
+struct Indexed {
+    anchor: String,
+    kind: &'static str,
+    label: &'static str,
+    name: String,
+    scenarios: String,
+}
+
 /// What was found of one requirement.
 #[derive(Serialize)]
 struct Group {
@@ -142,6 +156,8 @@ struct Shown {
     step: String,
     who: String,
     known: String,
+    valid_input: bool,
+    consequences: Vec<String>,
     exit: String,
     replay: String,
     more: usize,
@@ -151,6 +167,8 @@ struct Shown {
     /// The same from the first event on, where the log is there and has more.
     whole: Option<Drawing>,
     output: Vec<String>,
+    /// The program that shows it without pmi-conform.
+    reproducer: String,
 }
 
 #[derive(Serialize)]
@@ -197,6 +215,17 @@ fn of_run<'a>(run: &Run, catalogue: &Catalogue) -> Page<'a> {
     let scenario_anchors: HashMap<&str, String> =
         run.results.iter().map(|r| (r.scenario.as_str(), anchors.add("scenario", &r.scenario))).collect();
     let (groups, left_out, cause_anchors) = groups(run, catalogue, &mut anchors, &scenario_anchors);
+    let causes = tally::groups(&run.results);
+    let indexed = |group: tally::Group<'_>| {
+        let place = (group.first.0.scenario.as_str(), group.requirement);
+        Indexed {
+            anchor: cause_anchors.get(&place).cloned().unwrap_or_default(),
+            kind: kind_of_severity(group.severity),
+            label: tally::severity(group.severity),
+            name: text::clip(&group.name(), WORDS),
+            scenarios: text::count(group.scenarios.len(), "scenario"),
+        }
+    };
     let standings = standings(&run.results);
     let group_anchors: HashMap<&str, &str> =
         groups.iter().map(|group| (group.id.as_str(), group.anchor.as_str())).collect();
@@ -258,6 +287,11 @@ fn of_run<'a>(run: &Run, catalogue: &Catalogue) -> Page<'a> {
             .collect(),
         facts: facts(run),
         kinds: &KINDS,
+        index_left_out: match causes.len().checked_sub(INDEXED) {
+            Some(more @ 1..) => format!("and {} below", text::count(more, "more cause")),
+            _ => String::new(),
+        },
+        index: causes.into_iter().take(INDEXED).map(indexed).collect(),
         groups,
         causes_left_out: match left_out {
             0 => String::new(),
@@ -350,7 +384,7 @@ fn facts(run: &Run) -> Vec<Fact> {
 
 fn kind_of_result(result: &ScenarioResult) -> &'static str {
     match result.verdict {
-        _ if tally::is_known(result) => "known",
+        _ if result.is_known() => "known",
         Verdict::Pass => "pass",
         Verdict::Note => "note",
         Verdict::Warn | Verdict::Flaky => "warn",
@@ -373,11 +407,18 @@ fn kind_of_standing(standing: Standing) -> &'static str {
 }
 
 fn kind_of_cause(cause: &CommonCause<'_>) -> (&'static str, &'static str) {
-    match cause.severity {
-        _ if cause.known => ("known", "known"),
-        Severity::Fail => ("fail", tally::severity(Severity::Fail)),
-        Severity::Warn => ("warn", tally::severity(Severity::Warn)),
-        Severity::Note => ("note", tally::severity(Severity::Note)),
+    if cause.known {
+        ("known", "known")
+    } else {
+        (kind_of_severity(cause.severity), tally::severity(cause.severity))
+    }
+}
+
+fn kind_of_severity(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Fail => "fail",
+        Severity::Warn => "warn",
+        Severity::Note => "note",
     }
 }
 
@@ -452,6 +493,13 @@ fn groups<'a>(
                 shown.whole = whole(run, result, &chart, &mut room);
             }
         }
+        if shown.kind == "fail"
+            && let Ok(program) = python::script(run, result, judged)
+            && program.text.len() < room / 4
+        {
+            room -= program.text.len();
+            shown.reproducer = program.text;
+        }
         for (other, _) in &cause.findings {
             places.insert((&other.scenario, cause.requirement), shown.anchor.clone());
         }
@@ -488,8 +536,6 @@ fn group(
     let (kind, label) = kind_of_cause(cause);
     let named = |(name, text): (String, String)| Named { name, text: text::clip(&text, WORDS) };
     let faults = faults().filter(|fault| fault.breaks.contains(&id));
-    let readings = requirement.map(|r| [&r.contradiction, &r.reading]);
-    let reading: Vec<&str> = readings.iter().flatten().filter_map(|text| text.as_deref()).collect();
     Group {
         anchor: anchors.add("requirement", id),
         id: words(id),
@@ -499,7 +545,7 @@ fn group(
         section: requirement.map_or_else(|| "it is asked of every implementation".to_owned(), source),
         link: requirement.map(link).unwrap_or_default(),
         text: words(&judged.text),
-        reading: reading.join(" "),
+        reading: judged.help.clone(),
         others: recorded(id).into_iter().map(named).collect(),
         faults: faults.map(|f| Named { name: f.name.to_owned(), text: f.about.to_owned() }).collect(),
         causes: Vec::new(),
@@ -561,6 +607,12 @@ fn shown(
         step: words(&judged.step),
         who: who(judged),
         known: words(judged.deviation.as_deref().unwrap_or_default()),
+        valid_input: cause.valid_input,
+        consequences: if cause.requirement == own::CRASH {
+            consequences(result).collect()
+        } else {
+            Vec::new()
+        },
         exit: result.exit.map(|exit| exit.to_string()).unwrap_or_default(),
         replay: words(&result.replay),
         more: cause.findings.len() - 1,
@@ -569,5 +621,6 @@ fn shown(
         chart_left_out: "",
         whole: None,
         output: output[output.len().saturating_sub(OUTPUT)..].to_vec(),
+        reproducer: String::new(),
     }
 }

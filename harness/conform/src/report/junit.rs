@@ -8,7 +8,7 @@ use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, Te
 
 use super::block::{Block, Palette, headline};
 use super::run::Run;
-use super::{tally, text};
+use super::text;
 use pmi_judge::verdict::{ScenarioResult, Strictness, Verdict};
 
 /// The suite of what concerns no scenario alone, and of scenarios in no folder.
@@ -69,7 +69,7 @@ fn case(result: &ScenarioResult, name: &str, strict: Strictness) -> TestCase {
             status
         }
         _ if !result.is_red(strict) => {
-            if tally::is_known(result) {
+            if result.is_known() {
                 output = Some(format!("deviates as recorded ({})\n{full}", result.verdict.label()));
             } else if !result.findings.is_empty() {
                 output = Some(full);

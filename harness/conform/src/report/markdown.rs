@@ -6,6 +6,7 @@ use super::block::place;
 use super::run::Run;
 use super::{tally, text};
 use pmi_judge::Severity;
+use pmi_judge::cause::causes;
 use pmi_judge::verdict::{Judged, ScenarioResult};
 
 /// CI services cut or refuse long summaries; the log has the rest.
@@ -23,19 +24,17 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     let strict = run.header.strict;
     writeln!(out, "\n{}{}", tally::meaning(run), tally::by_strictness(strict))?;
 
-    let results = &run.results;
-    let all = || results.iter().flat_map(|result| result.findings.iter().map(move |judged| (result, judged)));
-    let row = |(result, judged)| Row { result, judged: Some(judged) };
-    let is_red = |judged: &Judged| strict.counts(judged);
-    let fresh = |(_, judged): &(_, &Judged)| judged.deviation.is_none();
-
-    let mut failures: Vec<_> = all().filter(fresh).filter(|(_, judged)| is_red(judged)).map(row).collect();
-    failures.extend(
-        results
-            .iter()
-            .filter(|result| tally::is_bare(result, strict))
-            .map(|result| Row { result, judged: None }),
-    );
+    let rows = |known: bool, red: bool| {
+        let causes = causes(&run.results).into_iter().filter(move |cause| cause.known == known);
+        causes.filter_map(move |cause| {
+            let (result, judged) = *cause.findings.first()?;
+            let row = Row { result, judged: Some(judged), scenarios: cause.findings.len() };
+            (known || strict.counts(judged) == red).then_some(row)
+        })
+    };
+    let mut failures: Vec<_> = rows(false, true).collect();
+    let bare = tally::bare(&run.results, strict);
+    failures.extend(bare.values().map(|all| Row { result: all[0], judged: None, scenarios: all.len() }));
     section(out, "Failures", &failures)?;
     let complaints = run.complaints();
     if !complaints.is_empty() {
@@ -45,14 +44,16 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "- {}: {}", cell(&complaint.name), cell(&complaint.text))?;
     }
     more(out, complaints.len())?;
-    section(out, "Deviations as recorded", &all().filter(|pair| !fresh(pair)).map(row).collect::<Vec<_>>())?;
-    let notes = all().filter(fresh).filter(|(_, judged)| !is_red(judged));
-    section(out, "Notes and warnings", &notes.map(row).collect::<Vec<_>>())
+    section(out, "Deviations as recorded", &rows(true, false).collect::<Vec<_>>())?;
+    section(out, "Notes and warnings", &rows(false, false).collect::<Vec<_>>())
 }
 
+/// A cause, by the scenario that shows it first.
 struct Row<'a> {
     result: &'a ScenarioResult,
     judged: Option<&'a Judged>,
+    /// Number of scenarios that show it.
+    scenarios: usize,
 }
 
 fn section(out: &mut dyn Write, title: &str, rows: &[Row<'_>]) -> io::Result<()> {
@@ -63,7 +64,7 @@ fn section(out: &mut dyn Write, title: &str, rows: &[Row<'_>]) -> io::Result<()>
     let last = if known { " Reason |" } else { "" };
     writeln!(out, "\n### {title}\n\n| Verdict | Scenario | Requirement | Expected | Seen |{last}")?;
     writeln!(out, "|---|---|---|---|---|{}", if known { "---|" } else { "" })?;
-    for Row { result, judged } in rows.iter().take(ROWS) {
+    for Row { result, judged, scenarios } in rows.iter().take(ROWS) {
         let whole = result.verdict.label();
         let (label, requirement, (expected, seen), at) = match judged {
             None => {
@@ -74,12 +75,17 @@ fn section(out: &mut dyn Write, title: &str, rows: &[Row<'_>]) -> io::Result<()>
                 let label =
                     if judged.severity < Severity::Fail { tally::severity(judged.severity) } else { whole };
                 let level = judged.level.map(|level| format!(" ({level})")).unwrap_or_default();
-                let requirement = format!("{}{level}", cell(&judged.finding.requirement));
+                let input = if judged.valid_input { ", valid input" } else { "" };
+                let requirement = format!("{}{level}{input}", cell(&judged.finding.requirement));
                 let texts = text::window(&judged.finding.expected, &judged.finding.seen, CELL);
                 (label, requirement, texts, place(result, judged))
             }
         };
-        let name = format!("{}<br>{}", cell(&result.scenario), cell(&at));
+        let others = match scenarios {
+            1 => String::new(),
+            n => format!("<br>and {}", text::count(n - 1, "other scenario")),
+        };
+        let name = format!("{}<br>{}{others}", cell(&result.scenario), cell(&at));
         let (expected, seen) = (escape(&expected), escape(&seen));
         write!(out, "| {label} | {name} | {requirement} | {expected} | {seen} |")?;
         match judged.and_then(|j| j.deviation.as_deref()) {

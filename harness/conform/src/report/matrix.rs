@@ -118,7 +118,9 @@ struct Row {
 struct Cell {
     standing: Standing,
     label: &'static str,
+    /// Scenarios that are about it, and how many of them show this standing.
     scenarios: usize,
+    shown_by: usize,
     reason: String,
     /// Where the findings are told, if there are any.
     link: String,
@@ -298,6 +300,7 @@ fn tables(entries: &[Entry], names: &[String], catalogue: &Catalogue, history: b
                     standing: one.standing,
                     label: one.standing.label(),
                     scenarios: one.scenarios.len(),
+                    shown_by: one.shown_by,
                     reason: text::clip(&text::clean(reason(id, one)), 300),
                     link: if found {
                         format!("{RUNS}/{file}.html#{}", requirement_place(id))
@@ -342,13 +345,14 @@ fn in_markdown(matrix: &MatrixPages) -> String {
     for table in &matrix.tables {
         let heads = Standing::ALL.map(Standing::label).join(" | ");
         let rule = "---:|".repeat(Standing::ALL.len());
-        let _ = writeln!(out, "\n## {}\n\n| | {heads} |\n|---|{rule}", markdown::cell(&table.title));
+        let title = markdown::cell(&table.title);
+        let _ = writeln!(out, "\n## {title}\n\n| | {heads} | scenarios |\n|---|{rule}---|");
         for run in &table.runs {
             let _ = write!(out, "| {} |", markdown::cell(&run.name));
             for standing in Standing::ALL {
                 let _ = write!(out, " {} |", run.requirements.get(&standing).copied().unwrap_or(0));
             }
-            out.push('\n');
+            let _ = writeln!(out, " {} |", tally::counted(&run.scenarios));
         }
         let must = Level::Must.to_string();
         let broken: Vec<(&Row, Vec<String>)> = table
@@ -435,7 +439,7 @@ impl Badge {
 mod tests {
     use super::super::tests;
     use super::*;
-    use pmi_judge::verdict::ScenarioResult;
+    use pmi_judge::verdict::{Attempts, Repeated, ScenarioResult};
 
     fn result(scenario: &str, verdict: Verdict, requires: &str) -> ScenarioResult {
         ScenarioResult { requires: vec![requires.to_owned()], ..tests::result(scenario, verdict) }
@@ -460,7 +464,7 @@ mod tests {
         early.findings = vec![tests::judged("iut.no-crash", Severity::Fail, "lives", "died of signal 11")];
         let passed = |name, id| result(name, Verdict::Pass, id);
         vec![
-            entry("One | <b>1.0", vec![broken, lacks, early]),
+            entry("One | <b>1.0", vec![broken, passed("get/again", "rfc13.get.value"), lacks, early]),
             entry(
                 "One | <b>1.0",
                 vec![known, passed("spawn/one", "rfc13.spawn.command"), passed("kvs/a", "rfc13.put.unique")],
@@ -482,7 +486,13 @@ mod tests {
             ],
         });
         let interop = vec![serde_json::from_value(met).unwrap()];
-        write_matrix(&entries(), &Extra { interop, history: true }, folder.path()).unwrap();
+        let mut entries = entries();
+        // One attempt on each version would not exclude chance.
+        for result in entries.iter_mut().flat_map(|entry| &mut entry.run.results) {
+            let found = result.findings.iter().map(|j| Repeated { times: 25, judged: j.clone() }).collect();
+            result.attempts = Some(Attempts { played: 25, red: 0, found });
+        }
+        write_matrix(&entries, &Extra { interop, history: true }, folder.path()).unwrap();
         let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
         let (index, json) = (read(INDEX), read(JSON));
         for words in [
@@ -541,6 +551,11 @@ mod tests {
         let rows = json["tables"][0]["requirements"].as_array().unwrap();
         let row = |id: &str| rows.iter().find(|row| row["id"] == id).unwrap()["cells"].clone();
         assert_eq!(row("rfc13.get.value")[0]["standing"], "fails");
+        assert_eq!(
+            (&row("rfc13.get.value")[0]["shown_by"], &row("rfc13.get.value")[0]["scenarios"]),
+            (&1.into(), &2.into())
+        );
+        assert!(index.contains("in 1 of 2 scenarios"));
         assert_eq!(row("rfc13.get.value")[1]["standing"], "deviates");
         // Why something stands as it does is never left out, and runs of one name can be told apart.
         assert_eq!(row("rfc13.get.value")[0]["reason"], "that");

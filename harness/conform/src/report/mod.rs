@@ -21,6 +21,7 @@ mod matrix;
 mod measure;
 mod page;
 mod plot;
+mod python;
 mod run;
 mod sarif;
 mod sequence;
@@ -50,9 +51,11 @@ pub(crate) use history::History;
 pub(crate) use log::{Keep, LogPart, LogWriter, read_log, read_parts};
 pub(crate) use matrix::{Extra, write_matrix};
 pub(crate) use measure::{measure_page, measure_text};
+pub(crate) use python::write_reproducers;
 pub(crate) use run::{Entry, RELAYED, Run};
 pub(crate) use tally::counts_text;
 pub(crate) use terminal::{Look, Terminal, Verbosity};
+pub(crate) use text::first_sentence;
 pub(crate) use versions::versions_text;
 
 /// A form of report.
@@ -80,11 +83,13 @@ pub(crate) enum Format {
     CodeQuality,
     /// SARIF, for code scanning.
     Sarif,
+    /// A folder with a standalone program for each red finding.
+    Python,
 }
 
 impl Format {
     /// All, with the names that users give.
-    const NAMES: [(&'static str, Self); 11] = [
+    const NAMES: [(&'static str, Self); 12] = [
         ("ndjson", Self::Ndjson),
         ("json", Self::Json),
         ("junit", Self::Junit),
@@ -96,7 +101,18 @@ impl Format {
         ("github", Self::Github),
         ("codequality", Self::CodeQuality),
         ("sarif", Self::Sarif),
+        ("python", Self::Python),
     ];
+
+    /// The same, where nothing is named to write it to.
+    fn to_standard_output(self) -> Result<Self, SpecError> {
+        if self == Self::Python { Err(SpecError::Folder) } else { Ok(self) }
+    }
+
+    /// Returns whether the report needs the events of the scenarios in which something was found.
+    pub(crate) fn needs_events(self) -> bool {
+        matches!(self, Self::Html | Self::Python)
+    }
 }
 
 /// Why the value of an option names no report.
@@ -104,12 +120,15 @@ impl Format {
 pub(crate) enum SpecError {
     /// There is no such format.
     #[error(
-        "unknown format `{0}`: use ndjson, json, junit, tap, markdown, terminal, html, sequence, github, codequality or sarif"
+        "unknown format `{0}`: use ndjson, json, junit, tap, markdown, terminal, html, sequence, github, codequality, sarif or python"
     )]
     Format(String),
     /// `FORMAT=` without a file.
     #[error("no file after `{0}=`: name one, or leave out the `=` to write to standard output")]
     File(String),
+    /// A report that is a folder, and none is named.
+    #[error("`python` writes a folder of programs: name it, as in python=DIR")]
+    Folder,
 }
 
 impl FromStr for Format {
@@ -135,7 +154,7 @@ impl FromStr for ReportSpec {
 
     fn from_str(spec: &str) -> Result<Self, SpecError> {
         match spec.split_once('=') {
-            None => Ok(Self { format: spec.parse()?, file: None }),
+            None => Ok(Self { format: spec.parse::<Format>()?.to_standard_output()?, file: None }),
             Some((name, "")) => Err(SpecError::File(text::clean(name))),
             Some((name, file)) => Ok(Self { format: name.parse()?, file: Some(file.into()) }),
         }
@@ -158,6 +177,7 @@ pub(crate) fn render(run: &Run, format: Format, out: &mut dyn Write) -> io::Resu
         Format::Github => github::write(run, out),
         Format::CodeQuality => code_quality::write(run, out),
         Format::Sarif => sarif::write(run, out),
+        Format::Python => Err(io::Error::other(SpecError::Folder)),
         Format::Sequence => sequence::write(run, Palette::PLAIN, out),
         Format::Terminal => {
             let look = Look { color: false, progress: false, verbosity: Verbosity::Normal };

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::run::Run;
 use super::{tally, text};
 use pmi_judge::Severity;
-use pmi_judge::cause::{CommonCause, causes, shape};
+use pmi_judge::cause::{CommonCause, causes, key};
 use pmi_judge::verdict::Verdict;
 
 /// GitHub shows so many results of a run, and is told of no more.
@@ -33,18 +33,14 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
         let Some((_, judged)) = cause.findings.first() else { continue };
         let id = rule_id(cause.requirement);
         let text = if judged.text.is_empty() { cause.requirement } else { &judged.text };
-        let help = judged.level.map(|level| format!(" ({level})")).unwrap_or_default();
-        rules.entry(id.clone()).or_insert_with(|| rule(&id, &format!("{text}{help}")));
+        let level = judged.level.map(|level| format!(" ({level})")).unwrap_or_default();
+        rules.entry(id.clone()).or_insert_with(|| rule(&id, &format!("{text}{level}"), &judged.help));
         results.push(result(run, &cause, &id));
     }
-    let mut bare: BTreeMap<String, (usize, &str)> = BTreeMap::new();
-    for result in run.results.iter().filter(|result| tally::is_bare(result, run.header.strict)) {
-        let reason = text::clean(result.reason.as_deref().unwrap_or("it could not be judged"));
-        bare.entry(reason).or_insert((0, &result.path)).0 += 1;
-    }
-    for (reason, (times, path)) in &bare {
-        let message = format!("{} could not be judged: {reason}", text::count(*times, "scenario"));
-        results.push(other(UNJUDGED, &message, path, reason));
+    for ((verdict, reason), bare) in tally::bare(&run.results, run.header.strict) {
+        let (label, reason) = (verdict.label(), text::clean(reason));
+        let message = format!("{label} in {}: {reason}", text::count(bare.len(), "scenario"));
+        results.push(other(UNJUDGED, &message, &bare[0].path, &reason));
     }
     for complaint in run.complaints() {
         let message = format!("{}: {}", complaint.name, complaint.text);
@@ -55,7 +51,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
         (RUN, "What is wrong with the run as a whole."),
     ] {
         if results.iter().any(|result| result["ruleId"] == id) {
-            rules.insert(id.to_owned(), rule(id, text));
+            rules.insert(id.to_owned(), rule(id, text, ""));
         }
     }
     // What is red comes first, and is not what is left out.
@@ -107,10 +103,16 @@ fn rule_id(requirement: &str) -> String {
     text::clean(requirement).chars().take(NAME).collect()
 }
 
-fn rule(id: &str, says: &str) -> Value {
-    let says: String = text::clean(says).chars().take(DESCRIPTION).collect();
-    let told = json!({ "text": says });
-    json!({ "id": id, "shortDescription": told, "fullDescription": told })
+fn rule(id: &str, says: &str, help: &str) -> Value {
+    let part = |text: &str| -> Value {
+        let text: String = text::clean(text).chars().take(DESCRIPTION).collect();
+        json!({ "text": text })
+    };
+    let mut rule = json!({ "id": id, "shortDescription": part(says), "fullDescription": part(says) });
+    if !help.is_empty() {
+        rule["help"] = part(help);
+    }
+    rule
 }
 
 fn result(run: &Run, cause: &CommonCause<'_>, id: &str) -> Value {
@@ -126,7 +128,8 @@ fn result(run: &Run, cause: &CommonCause<'_>, id: &str) -> Value {
         n => format!(", and in {}", text::count(n - 1, "other scenario")),
     };
     let scenario = text::clip(&text::clean(&first.scenario), PART);
-    let mut message = format!("Expected {expected}, seen {seen}, in {scenario}{others}.");
+    let input = if cause.valid_input { " Valid input reaches it." } else { "" };
+    let mut message = format!("Expected {expected}, seen {seen}, in {scenario}{others}.{input}");
     if !first.replay.is_empty() {
         message += &format!(" Play it again: {}", text::clip(&text::clean(&first.replay), 2 * PART));
     }
@@ -136,7 +139,7 @@ fn result(run: &Run, cause: &CommonCause<'_>, id: &str) -> Value {
         "message": { "text": message },
         "locations": [place(&first.path, judged.finding.line)],
         // The same in another run, whatever ranks and names there are.
-        "partialFingerprints": { "cause/v1": text::clip(&text::clean(&format!("{id}/{}", shape(&judged.finding))), NAME) },
+        "partialFingerprints": { "cause/v1": text::clip(&text::clean(&format!("{id}/{}", key(&judged.finding))), NAME) },
     });
     let related: Vec<Value> = cause
         .findings

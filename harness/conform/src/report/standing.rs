@@ -100,6 +100,8 @@ pub(super) struct Stands<'a> {
     pub(super) standing: Standing,
     /// Scenarios that test it, or have found it broken.
     pub(super) scenarios: Vec<&'a ScenarioResult>,
+    /// Number of scenarios that show this standing.
+    pub(super) shown_by: usize,
     /// Why it is not offered, not judged, or which deviation covers it.
     pub(super) reason: Option<&'a str>,
 }
@@ -108,11 +110,15 @@ pub(super) struct Stands<'a> {
 pub(super) fn standings<'a>(results: &'a [ScenarioResult]) -> BTreeMap<&'a str, Stands<'a>> {
     let mut all: BTreeMap<&str, Stands<'a>> = BTreeMap::new();
     let mut add = |id, standing: Standing, result: &'a ScenarioResult, reason| {
-        let stands = all.entry(id).or_insert(Stands { standing, scenarios: Vec::new(), reason });
+        let empty = Stands { standing, scenarios: Vec::new(), shown_by: 0, reason };
+        let stands = all.entry(id).or_insert(empty);
+        let is_new = !stands.scenarios.last().is_some_and(|last| std::ptr::eq(*last, result));
         if standing < stands.standing {
-            (stands.standing, stands.reason) = (standing, reason);
+            (stands.standing, stands.reason, stands.shown_by) = (standing, reason, 1);
+        } else if standing == stands.standing && is_new {
+            stands.shown_by += 1;
         }
-        if !stands.scenarios.last().is_some_and(|last| std::ptr::eq(*last, result)) {
+        if is_new {
             stands.scenarios.push(result);
         }
     };

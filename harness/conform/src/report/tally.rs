@@ -5,23 +5,32 @@ use std::collections::BTreeMap;
 use super::run::Run;
 use super::text;
 use pmi_judge::Severity;
-use pmi_judge::cause::{CommonCause, causes, shape};
+use pmi_judge::cause::{causes, key};
 use pmi_judge::own::CRASH;
+use pmi_judge::result;
 use pmi_judge::verdict::{Judged, ScenarioResult, Strictness, Verdict};
-
-/// Whether a result is bad and only as the deviations say.
-pub(super) fn is_known(result: &ScenarioResult) -> bool {
-    result.deviates_as_recorded && !matches!(result.verdict, Verdict::NotApplicable | Verdict::Unjudged)
-}
 
 /// Whether a result is red and has no finding to show for it: it has a reason, at best.
 pub(super) fn is_bare(result: &ScenarioResult, strict: Strictness) -> bool {
     result.is_red(strict) && (result.findings.is_empty() || result.verdict == Verdict::Unjudged)
 }
 
+/// Red results that have no finding to show, by verdict and reason: the scenarios of each.
+pub(super) fn bare(
+    results: &[ScenarioResult],
+    strict: Strictness,
+) -> BTreeMap<(Verdict, &str), Vec<&ScenarioResult>> {
+    let mut bare: BTreeMap<(Verdict, &str), Vec<&ScenarioResult>> = BTreeMap::new();
+    for result in results.iter().filter(|result| is_bare(result, strict)) {
+        let reason = result.reason.as_deref().unwrap_or_default();
+        bare.entry((result.verdict, reason)).or_default().push(result);
+    }
+    bare
+}
+
 /// What a report calls a result.
 pub(super) fn label(result: &ScenarioResult) -> &'static str {
-    if is_known(result) { "known" } else { result.verdict.label() }
+    if result.is_known() { "known" } else { result.verdict.label() }
 }
 
 /// For people: what a finding counts as.
@@ -44,13 +53,18 @@ pub(super) fn by_strictness(strict: Strictness) -> &'static str {
 
 /// How many scenarios came to what.
 pub(crate) fn counts_text(run: &Run) -> String {
-    let counts = counts(&run.results);
+    counted(&counts(&run.results))
+}
+
+/// Counts in a line.
+pub(super) fn counted(counts: &[(usize, &str)]) -> String {
     counts.iter().map(|(n, what)| format!("{n} {what}")).collect::<Vec<_>>().join(", ")
 }
 
 /// Counts as the summary words them, in its order. What is rare is left out when it did not happen.
 pub(super) fn counts(results: &[ScenarioResult]) -> Vec<(usize, &'static str)> {
-    let of = |verdict| results.iter().filter(|r| r.verdict == verdict && !is_known(r)).count();
+    let all = result::counts(results);
+    let of = |verdict| all.get(&verdict).copied().unwrap_or(0);
     let mut counts = vec![
         (of(Verdict::Pass), "passed"),
         (of(Verdict::Fail), "failed (MUST)"),
@@ -59,7 +73,7 @@ pub(super) fn counts(results: &[ScenarioResult]) -> Vec<(usize, &'static str)> {
         (of(Verdict::Flaky), "flaky"),
         (of(Verdict::Warn), "warned (SHOULD)"),
         (of(Verdict::Note), "noted"),
-        (results.iter().filter(|r| is_known(r)).count(), "known"),
+        (results.iter().filter(|result| result.is_known()).count(), "known"),
         (of(Verdict::NotApplicable), "not applicable"),
         (of(Verdict::Unjudged), "could not judge"),
     ];
@@ -117,7 +131,9 @@ pub(super) fn meaning(run: &Run) -> String {
 pub(super) struct Group<'a> {
     pub(super) requirement: &'a str,
     pub(super) severity: Severity,
-    /// Of crashes, which: they have one requirement and many causes.
+    /// True if valid input reaches it.
+    pub(super) valid_input: bool,
+    /// The place of a crash, or how the process died where the place is unknown: crashes have one requirement and many causes.
     pub(super) crash: Option<String>,
     /// The finding of the first of them.
     pub(super) first: (&'a ScenarioResult, &'a Judged),
@@ -126,15 +142,21 @@ pub(super) struct Group<'a> {
     pub(super) repeated: Vec<(&'a str, Vec<&'a str>)>,
 }
 
-/// What was found that no deviation covers, by severity and requirement, the worst first: what is only noted is not listed
-/// among what fails.
+impl Group<'_> {
+    /// The cause in a line: what died where, else the requirement; and whether valid input reaches it.
+    pub(super) fn name(&self) -> String {
+        let what = self.crash.as_ref().map(|_| format!(": {}", text::clean(&self.first.1.finding.seen)));
+        let input = if self.valid_input { " (valid input)" } else { "" };
+        format!("{}{input}{}", text::clean(self.requirement), what.unwrap_or_default())
+    }
+}
+
+/// The causes that no deviation covers, by severity and requirement, in the order of [`causes`].
 pub(super) fn groups(results: &[ScenarioResult]) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
-    let mut all: Vec<CommonCause<'_>> = causes(results).into_iter().filter(|cause| !cause.known).collect();
-    all.sort_by_key(|cause| (std::cmp::Reverse(cause.severity), cause.requirement));
-    for cause in all {
+    for cause in causes(results).into_iter().filter(|cause| !cause.known) {
         let Some(&first) = cause.findings.first() else { continue };
-        let crash = (cause.requirement == CRASH).then(|| shape(&first.1.finding));
+        let crash = (cause.requirement == CRASH).then(|| key(&first.1.finding));
         let scenarios: Vec<&str> =
             cause.findings.iter().map(|(result, _)| result.scenario.as_str()).collect();
         let is_same = |group: &&mut Group<'_>| {
@@ -142,7 +164,7 @@ pub(super) fn groups(results: &[ScenarioResult]) -> Vec<Group<'_>> {
         };
         let repeated = (scenarios.len() > 1 && crash.is_none())
             .then(|| (first.1.finding.seen.as_str(), scenarios.clone()));
-        match groups.last_mut().filter(is_same) {
+        match groups.iter_mut().find(is_same) {
             Some(group) => {
                 let more = scenarios.iter().filter(|name| !group.scenarios.contains(name));
                 group.scenarios.extend(more.copied().collect::<Vec<_>>());
@@ -151,6 +173,7 @@ pub(super) fn groups(results: &[ScenarioResult]) -> Vec<Group<'_>> {
             None => groups.push(Group {
                 requirement: cause.requirement,
                 severity: cause.severity,
+                valid_input: cause.valid_input,
                 crash,
                 first,
                 scenarios,

@@ -25,7 +25,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
 }
 
 fn point(result: &ScenarioResult, number: usize, strict: Strictness, out: &mut dyn Write) -> io::Result<()> {
-    let known = tally::is_known(result);
+    let known = result.is_known();
     let ok = if known || result.is_red(strict) { "not ok" } else { "ok" };
     let reason = result.reason.as_deref().unwrap_or_default();
     let directive = match result.verdict {
@@ -63,6 +63,8 @@ fn point(result: &ScenarioResult, number: usize, strict: Strictness, out: &mut d
             ("by", Some(&who(judged))),
             ("expected", Some(judged.finding.expected.as_str())),
             ("seen", Some(judged.finding.seen.as_str())),
+            ("input", judged.valid_input.then_some("valid")),
+            ("help", Some(judged.help.as_str()).filter(|help| !help.is_empty())),
             ("known", judged.deviation.as_deref()),
         ];
         for (key, value) in fields {

@@ -1,6 +1,6 @@
 //! What people see while scenarios run, and when all is done.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
@@ -9,19 +9,24 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::block::{Block, Palette};
 use super::run::{RELAYED, Run, protocol};
 use super::{tally, text};
-use pmi_judge::cause::shape;
+use pmi_judge::cause::key;
 use pmi_judge::own::CRASH;
 use pmi_judge::verdict::{Judged, RunHeader, ScenarioResult, Strictness, Verdict};
 use pmi_judge::{Finding, Severity};
 
-/// Scenarios named for a requirement that many break.
-const NAMED: usize = 5;
+/// Causes in the index, so that it fits on a screen, and requirements in its line of notes.
+const CAUSES: usize = 15;
+const NOTES: usize = 8;
 
-/// Characters of what was seen that the summary shows.
+/// Scenarios named for a cause that many show.
+const NAMED: usize = 2;
+
+/// Maximum length of a cause's name and of its seen text.
+const CAUSE: usize = 160;
 const SEEN: usize = 100;
 
 /// Reasons why scenarios were not played.
-const REASONS: usize = 12;
+const REASONS: usize = 8;
 
 /// Characters of such a reason.
 const REASON: usize = 160;
@@ -36,7 +41,7 @@ fn named(scenarios: &[&str]) -> String {
 /// How much to show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verbosity {
-    /// Only what makes the run red, and what was found by requirement.
+    /// Only the index of causes and the summary.
     Quiet,
     /// What fails or warns, each cause once, and why scenarios were not played.
     Normal,
@@ -67,8 +72,10 @@ pub(crate) struct Terminal<W> {
     shown: HashSet<(String, String)>,
     /// Red scenarios that have shown nothing else.
     again: usize,
-    /// For each reason for which nothing was judged, how often it was met again.
-    unjudged: BTreeMap<String, usize>,
+    /// Reasons for which nothing was judged that were shown.
+    unjudged: HashSet<String>,
+    /// True once the index was printed.
+    indexed: bool,
     /// Whether the last line is empty.
     spaced: bool,
 }
@@ -89,7 +96,8 @@ impl<W: Write> Terminal<W> {
             strict: Strictness::Must,
             shown: HashSet::new(),
             again: 0,
-            unjudged: BTreeMap::new(),
+            unjudged: HashSet::new(),
+            indexed: false,
             spaced: true,
         }
     }
@@ -129,7 +137,7 @@ impl<W: Write> Terminal<W> {
         }
         let verbose = self.verbosity == Verbosity::Verbose;
         let block = match self.verbosity {
-            Verbosity::Quiet => result.is_red(self.strict),
+            Verbosity::Quiet => false,
             Verbosity::Normal => bad,
             Verbosity::Verbose => bad || !result.findings.is_empty(),
         };
@@ -174,21 +182,16 @@ impl<W: Write> Terminal<W> {
         self.bar.finish_and_clear();
         let palette = self.palette;
         let mut shown = String::from(if self.spaced { "" } else { "\n" });
+        if !self.indexed {
+            self.index(run, &mut shown);
+        }
+        if self.again > 0 {
+            let dim = palette.dim();
+            let (of, have) =
+                (text::count(self.again, "more scenario"), if self.again == 1 { "shows" } else { "show" });
+            let _ = writeln!(shown, "{dim}{of} {have} the same causes (-v prints each){dim:#}\n");
+        }
         self.not_played(run, &mut shown);
-        self.by_requirement(run, &mut shown);
-        let again: Vec<_> = self.unjudged.iter().filter(|(_, times)| **times > 0).collect();
-        for (reason, times) in &again {
-            let style = palette.severity(Severity::Fail);
-            let of = text::count(**times, "more scenario");
-            let _ = writeln!(
-                shown,
-                "{style}could not judge{style:#} {of} (-v lists them): {}",
-                text::clean(reason)
-            );
-        }
-        if !again.is_empty() {
-            shown.push('\n');
-        }
         let complaints = run.complaints();
         for complaint in &complaints {
             let style = palette.severity(Severity::Fail);
@@ -197,11 +200,10 @@ impl<W: Write> Terminal<W> {
         if !complaints.is_empty() {
             shown.push('\n');
         }
-        let counts = tally::counts(&run.results);
-        let counts: Vec<_> = counts.iter().map(|(n, what)| format!("{n} {what}")).collect();
-        let time = run.end.as_ref().map(|end| format!(" in {}", text::time(end.time_us))).unwrap_or_default();
+        let time = run.end.as_ref().map_or(0, |end| end.time_us);
+        let time = if time > 0 { format!(" in {}", text::time(time)) } else { String::new() };
         let bold = palette.bold();
-        let _ = writeln!(shown, "{bold}{}{bold:#}{time}", counts.join(", "));
+        let _ = writeln!(shown, "{bold}{}{bold:#}{time}", tally::counts_text(run));
         let early = run.results.iter().filter(|r| r.unreached > 0).count();
         if early > 0 {
             let steps = run.results.iter().map(|r| r.unreached).sum();
@@ -230,62 +232,64 @@ impl<W: Write> Terminal<W> {
         shown.push('\n');
     }
 
-    /// What was found, by requirement: what is only noted is counted, unless everything is to be told.
-    fn by_requirement(&self, run: &Run, shown: &mut String) {
+    /// The causes, a line for each: what is only noted is counted, unless everything is to be shown.
+    fn index(&self, run: &Run, shown: &mut String) {
         let palette = self.palette;
-        let (told, noted): (Vec<_>, Vec<_>) = tally::groups(&run.results)
+        let verbose = self.verbosity == Verbosity::Verbose;
+        let (causes, noted): (Vec<_>, Vec<_>) = tally::groups(&run.results)
             .into_iter()
-            .partition(|group| self.verbosity == Verbosity::Verbose || group.severity > Severity::Note);
+            .partition(|group| verbose || group.severity > Severity::Note);
         let noted = if self.verbosity == Verbosity::Quiet { Vec::new() } else { noted };
-        if told.is_empty() && noted.is_empty() {
+        let bare = tally::bare(&run.results, self.strict);
+        if causes.is_empty() && noted.is_empty() && bare.is_empty() {
             return;
         }
-        shown.push_str("findings by requirement\n");
-        for group in &told {
+        shown.push_str("causes\n");
+        let most = if verbose { usize::MAX } else { CAUSES };
+        for group in causes.iter().take(most) {
             let (style, label) = (palette.severity(group.severity), tally::severity(group.severity));
-            let (id, of) = (text::clean(group.requirement), text::count(group.scenarios.len(), "scenario"));
-            let crash = group.crash.as_ref().map(|crash| text::clean(crash) + ": ").unwrap_or_default();
-            let names = named(&group.scenarios);
-            let _ = writeln!(shown, "  {style}{label}{style:#} {id}: {crash}{of}: {names}");
-            let told = |s: &[&str]| s.len() < group.scenarios.len() && group.severity > Severity::Note;
-            for (seen, scenarios) in group.repeated.iter().filter(|(_, s)| told(s)) {
+            let (name, of) =
+                (text::clip(&group.name(), CAUSE), text::count(group.scenarios.len(), "scenario"));
+            let _ = writeln!(shown, "  {style}{label}{style:#} {name}: {of}: {}", named(&group.scenarios));
+            let part =
+                |s: &[&str]| verbose && s.len() < group.scenarios.len() && group.severity > Severity::Note;
+            for (seen, scenarios) in group.repeated.iter().filter(|(_, s)| part(s)) {
                 let (seen, of) =
                     (text::clip(&text::clean(seen), SEEN), text::count(scenarios.len(), "scenario"));
                 let _ = writeln!(shown, "      in {of}: {seen}: {}", named(scenarios));
             }
         }
+        if let Some(more @ 1..) = causes.len().checked_sub(most) {
+            let _ = writeln!(shown, "       and {} (-v lists them)", text::count(more, "more cause"));
+        }
+        for ((verdict, reason), results) in bare {
+            let label = verdict.label();
+            let style = palette.severity(Severity::Fail);
+            let (reason, of) =
+                (text::clip(&text::clean(reason), CAUSE), text::count(results.len(), "scenario"));
+            let names: Vec<&str> = results.iter().map(|result| result.scenario.as_str()).collect();
+            let reason = if reason.is_empty() { reason } else { reason + ": " };
+            let _ = writeln!(shown, "  {style}{label}{style:#} {reason}{of}: {}", named(&names));
+        }
         if !noted.is_empty() {
             let (style, label) = (palette.severity(Severity::Note), tally::severity(Severity::Note));
             let each =
                 |g: &tally::Group<'_>| format!("{} ({})", text::clean(g.requirement), g.scenarios.len());
-            let ids: Vec<String> = noted.iter().map(each).collect();
-            let _ = writeln!(shown, "  {style}{label}{style:#} {} (-v shows them)", ids.join(", "));
-        }
-        if self.again > 0 {
-            let dim = palette.dim();
-            let (of, have) =
-                (text::count(self.again, "scenario"), if self.again == 1 { "shows" } else { "show" });
-            let _ = writeln!(shown, "  {dim}{of} more {have} what is told above (-v tells all){dim:#}");
+            let ids: Vec<String> = noted.iter().take(NOTES).map(each).collect();
+            let more = noted.len().saturating_sub(NOTES);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let _ = writeln!(shown, "  {style}{label}{style:#} {}{more} (-v shows them)", ids.join(", "));
         }
         shown.push('\n');
     }
 
-    /// Whether nothing was judged, for a reason that was told before: it is counted then, and told in the end.
+    /// Returns whether nothing was judged for a reason that was printed before; the index counts these.
     fn unjudged_before(&mut self, result: &ScenarioResult) -> bool {
         let bare = result.verdict == Verdict::Unjudged
             && result.findings.is_empty()
             && self.verbosity < Verbosity::Verbose;
         let Some(reason) = result.reason.as_ref().filter(|_| bare) else { return false };
-        match self.unjudged.get_mut(reason) {
-            Some(times) => {
-                *times += 1;
-                true
-            }
-            None => {
-                self.unjudged.insert(reason.clone(), 0);
-                false
-            }
-        }
+        !self.unjudged.insert(reason.clone())
     }
 
     /// Whether all that a result has found was shown before: it is one cause, as a rule, and not worth a transcript each time.
@@ -295,8 +299,8 @@ impl<W: Write> Terminal<W> {
             // Of a crash of which nothing else is known, what led to it is in the transcript only.
             let bare =
                 requirement == CRASH && place.is_none() && seen.ends_with(|c: char| c.is_ascii_digit());
-            let shape = if bare { result.scenario.clone() } else { shape(&judged.finding) };
-            (requirement.clone(), shape)
+            let key = if bare { result.scenario.clone() } else { key(&judged.finding) };
+            (requirement.clone(), key)
         };
         // What is only noted is no reason to show it, unless there is nothing else.
         let worst = result.findings.iter().map(|judged| judged.severity).max();
@@ -307,7 +311,7 @@ impl<W: Write> Terminal<W> {
         told.retain(|what| !self.shown.contains(what));
         let again = told.is_empty() && !bare;
         self.shown.extend(told);
-        again && !matches!(result.verdict, Verdict::Hung | Verdict::Unjudged)
+        again && result.verdict != Verdict::Unjudged
     }
 
     /// Shows a run that is over.
@@ -317,6 +321,10 @@ impl<W: Write> Terminal<W> {
     /// Those of writing.
     pub(crate) fn whole(&mut self, run: &Run) -> io::Result<()> {
         self.start(&run.header)?;
+        let mut index = String::new();
+        self.index(run, &mut index);
+        self.indexed = true;
+        self.show(&index)?;
         run.results.iter().try_for_each(|result| self.scenario_done(result))?;
         self.finish(run)
     }

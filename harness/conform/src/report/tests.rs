@@ -27,18 +27,11 @@ pub(super) fn result(scenario: &str, verdict: Verdict) -> ScenarioResult {
         scenario: scenario.to_owned(),
         summary: "What must hold.".to_owned(),
         verdict,
-        deviates_as_recorded: false,
-        findings: Vec::new(),
-        reason: None,
-        negotiated: Vec::new(),
-        exit: None,
         requires: Vec::new(),
         time_us: 1500,
         replay: format!("pmi-conform {scenario}"),
         path: format!("scenarios/{scenario}.pmi"),
-        unreached: 0,
-        last_events: Vec::new(),
-        attempts: None,
+        ..ScenarioResult::default()
     }
 }
 
@@ -58,6 +51,8 @@ pub(super) fn judged(requirement: &str, severity: Severity, expected: &str, seen
         level: Some(level),
         severity,
         text: "What the requirement says.".to_owned(),
+        help: "How it is read.".to_owned(),
+        valid_input: severity == Severity::Fail,
         step: "0  S: cmd=get_result rc=ok value=1".to_owned(),
         deviation: None,
     }
@@ -150,10 +145,7 @@ pub(super) fn run() -> Run {
         lacking,
         unjudged,
     ];
-    let mut counts = BTreeMap::new();
-    for result in &results {
-        *counts.entry(result.verdict).or_default() += 1;
-    }
+    let counts = pmi_judge::result::counts(&results);
     let header = RunHeader {
         format: LOG_FORMAT,
         version: "0.1.0".to_owned(),
@@ -352,7 +344,8 @@ fn a_flood_is_cut() {
     run.results.truncate(3);
     let findings = &mut run.results[2].findings;
     *findings = vec![findings[0].clone(); 1000];
-    run.results[2].last_events = (0..100).flat_map(|_| events()).collect();
+    let many = (0..100).flat_map(|_| events());
+    run.results[2].last_events = (0..).zip(many).map(|(seq, event)| Event { seq, ..event }).collect();
     for (format, limit) in
         [(Format::Terminal, 200), (Format::Junit, 200), (Format::Tap, 200), (Format::Markdown, 80)]
     {
@@ -544,22 +537,68 @@ fn one_cause_is_told_once() {
     let shown = "seen      \"cmd=get_result rc=1 msg=none\"";
     assert_eq!(text.matches(shown).count(), 1, "{text}");
     assert!(
-        !text.contains("get/again  1.5ms") && text.contains("  1 scenario more shows what is told above"),
+        !text.contains("get/again  1.5ms")
+            && text.contains("\n1 more scenario shows the same causes (-v prints each)\n"),
         "{text}"
     );
-    assert!(
-        text.contains("in 2 scenarios: \"cmd=get_result rc=1 msg=none\": get/value, get/again\n"),
-        "{text}"
+    // The index comes first. Crashes are told apart by what is known of them, and by no rank.
+    let (first, second) = (
+        "causes\n  FAIL iut.no-crash (valid input): rank 0 died of signal 11: 2 scenarios: abort/a, abort/b\n",
+        "  FAIL iut.no-crash (valid input): rank 1 died of signal 6: Assertion `x' failed: 1 scenario: abort/c\n",
     );
-    // Crashes are told apart by what is known of them, and by no rank.
-    let crashes = "iut.no-crash: rank # died of signal";
-    assert!(text.contains(&format!("{crashes} 11: 2 scenarios: abort/a, abort/b\n")), "{text}");
-    assert!(text.contains(&format!("{crashes} 6: Assertion `x' failed: 1 scenario: abort/c\n")), "{text}");
+    let third = "  FAIL rfc13.get.value (valid input): 3 scenarios: get/other, get/value and 1 more\n";
+    let index = [first, second, third].concat();
+    assert!(text.find(&index).is_some_and(|at| at < text.find(shown).unwrap()), "{text}");
+    let page = rendered(&run, Format::Html);
+    let index = page.find("id=\"causes-title\"").unwrap();
+    assert!(index < page.find("id=\"findings-title\"").unwrap());
+    assert!(page[index..].contains("rank 0 died of signal 11</a>: 2 scenarios"), "{page}");
+    // GitHub has an annotation for each.
+    let github = rendered(&run, Format::Github);
+    let errors = github.lines().filter(|line| line.starts_with("::error title=FAIL"));
+    assert_eq!(errors.count(), 3, "{github}");
     // With -v, all of it.
     let mut out = Vec::new();
     let look = Look { color: false, progress: false, verbosity: Verbosity::Verbose };
     Terminal::new(&mut out, look).whole(&run).unwrap();
-    assert_eq!(String::from_utf8(out).unwrap().matches(shown).count(), 2);
+    let verbose = String::from_utf8(out).unwrap();
+    assert_eq!(verbose.matches(shown).count(), 2);
+    assert!(
+        verbose.contains("in 2 scenarios: \"cmd=get_result rc=1 msg=none\": get/value, get/again\n"),
+        "{verbose}"
+    );
+}
+
+#[test]
+fn hangs_of_one_cause_are_shown_once() {
+    let mut run = run();
+    let hung = |name: String| {
+        let finding = judged("rfc13.barrier.released", Severity::Fail, "cmd=barrier_out", "silence");
+        ScenarioResult { findings: vec![finding], ..result(&name, Verdict::Hung) }
+    };
+    run.results = (0..126).map(|number| hung(format!("barrier/{number}"))).collect();
+    let text = rendered(&run, Format::Terminal);
+    assert_eq!(text.matches("seen      silence").count(), 1, "{text}");
+    let line =
+        "FAIL rfc13.barrier.released (valid input): 126 scenarios: barrier/0, barrier/1 and 124 more\n";
+    assert!(text.contains(line), "{text}");
+}
+
+#[test]
+fn long_requests_that_explain_a_finding_are_whole() {
+    let mut run = run();
+    let mut long = run.results.iter().find(|r| r.scenario == "get/value").unwrap().clone();
+    let request = format!("cmd=get kvsname=k key={} last=1\n", "a".repeat(3000));
+    long.last_events[3].what = What::ToServer { proc: proc(0, 1), bytes: bytes(&request) };
+    long.left_out = 90;
+    run.results = vec![long];
+    for format in [Format::Terminal, Format::Junit] {
+        let text = rendered(&run, format);
+        assert!(text.contains(request.trim_end()), "{format:?}: {text}");
+        assert!(text.contains("90 other events left out"), "{format:?}: {text}");
+        // Another message is cut.
+        assert!(text.contains("... (400 bytes)"), "{format:?}: {text}");
+    }
 }
 
 #[test]
@@ -578,9 +617,10 @@ fn why_nothing_was_judged_is_told_once() {
     ];
     let text = rendered(&run, Format::Terminal);
     for (name, shown) in [("get/one", true), ("get/two", false), ("get/three", true), ("get/four", false)] {
-        assert_eq!(text.contains(name), shown, "{text}");
+        assert_eq!(text.contains(&format!("{name}  1.5ms")), shown, "{text}");
     }
-    assert!(text.contains("could not judge 2 more scenarios (-v lists them): not tried\n"), "{text}");
+    let line = "  COULD NOT JUDGE not tried: 3 scenarios: get/one, get/two and 1 more\n";
+    assert!(text.contains(line), "{text}");
 }
 
 #[test]
@@ -592,6 +632,7 @@ fn specs_of_reports() {
         assert_eq!(name.parse(), Ok(format));
         assert!(SpecError::Format(String::new()).to_string().contains(name));
     }
+    assert_eq!("python".parse::<ReportSpec>(), Err(SpecError::Folder));
     assert_eq!("tap=".parse::<ReportSpec>(), Err(SpecError::File("tap".to_owned())));
     assert_eq!("xml=a".parse::<ReportSpec>(), Err(SpecError::Format("xml".to_owned())));
 }

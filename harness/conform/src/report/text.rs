@@ -70,6 +70,11 @@ fn part(text: &str, from: usize, limit: usize) -> String {
     format!("{before}{part}{after} ({all} characters)")
 }
 
+/// The first sentence of a text.
+pub(crate) fn first_sentence(text: &str) -> &str {
+    text.find(". ").map_or(text, |end| &text[..=end])
+}
+
 /// Bytes escaped, at most `limit` of them.
 pub(super) fn bytes(bytes: &[u8], limit: usize) -> String {
     match bytes.get(..limit) {

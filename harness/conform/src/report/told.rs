@@ -121,9 +121,13 @@ pub(super) fn told<'a>(event: &'a Event, limit: usize) -> Option<EventInWords<'a
             let proof = match proof {
                 SilenceProof::Idle => "(nothing: the server has read all and waits)",
                 SilenceProof::Polled => "(nothing: the server has read all and looks around now and then)",
+                SilenceProof::Unread => "(nothing: the server waits, and has not read all)",
                 SilenceProof::Timeout => "(nothing: the time was up)",
             };
             told(Some(proc), Way::FromServer, proof.to_owned())
+        }
+        What::NotRead { proc } => {
+            told(Some(proc), Way::Stays, "(not read: what it wrote is still in its socket)".to_owned())
         }
         What::FromProxy { proxy, text, held, .. } => {
             let held = if *held { "  (the scenario answers)" } else { "" };
@@ -148,6 +152,9 @@ pub(super) fn told<'a>(event: &'a Event, limit: usize) -> Option<EventInWords<'a
         | What::OutputCompared { .. } => None,
         What::Reached { proc } => {
             told(Some(proc), Way::Stays, format!("(line {} of the scenario)", event.line))
+        }
+        What::LeftUnread { proc } => {
+            told(Some(proc), Way::Stays, "closes its connection without reading all".to_owned())
         }
         What::Aborted { by, reason } => {
             told(Some(by), Way::Stays, format!("makes the server end its group: {}", text::clean(reason)))
@@ -191,12 +198,26 @@ pub(super) fn told<'a>(event: &'a Event, limit: usize) -> Option<EventInWords<'a
             let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
             told(Some(proc), Way::Call, text::clean(&format!("{function}({})", arguments.join(", "))))
         }
+        What::NotStarted { proc, why } => told(Some(proc), Way::Stays, text::clean(why)),
         What::NotCalled { proc, why } => told(Some(proc), Way::Call, text::clean(why)),
         What::Returned { proc, function, returned } => {
             told(Some(proc), Way::Call, text::clean(&format!("{function} = {}", returned.shown(function))))
         }
         What::Loaded { proc, error: Some(why) } => {
             told(Some(proc), Way::Stays, text::clean(&format!("cannot load the library: {why}")))
+        }
+        What::PlayedAgain { shown_by: Some(scenario), .. } => {
+            told(None, Way::Stays, format!("interference was shown by {}", text::clean(scenario)))
+        }
+        What::PlayedAgain { beside, played, failed, .. } => {
+            let names = beside.iter().map(|other| other.scenario.as_str()).collect::<Vec<_>>().join(", ");
+            let beside =
+                if names.is_empty() { "alone".to_owned() } else { format!("beside {}", text::clean(&names)) };
+            told(None, Way::Stays, format!("played again {beside}: failed in {failed} of {played}"))
+        }
+        What::StartsFewer { ranks } => {
+            let ranks = text::count(*ranks as usize, "rank");
+            told(None, Way::Stays, format!("the same command started {ranks}"))
         }
         What::JobExited { exit } => told(None, Way::Stays, format!("launcher: {exit}")),
         What::Crashed { name, signal } => {

@@ -11,7 +11,7 @@ use super::{Campaign, Shared};
 use crate::case::Case;
 use crate::confirm::Smallest;
 use crate::failure::{Failure, FailureKey};
-use crate::store::{self, Origin, WriteError, store};
+use crate::store::{Origin, WriteError, store};
 
 /// A failure that did not show again so often is not tried again.
 const UNCONFIRMED: u32 = 3;
@@ -46,20 +46,6 @@ impl Campaign<'_> {
         }
     }
 
-    /// What was found where we said what is not lawful was met without that, which its folder is to say as well.
-    pub(super) fn meets_lawfully(&self, bucket: &str) {
-        let found = {
-            let mut shared = self.lock();
-            let Some(found) = shared.found.iter_mut().find(|found| found.bucket == bucket) else { return };
-            found.lawful = true;
-            found.clone()
-        };
-        if let Err(error) = store::tell(&self.options.out, &found) {
-            let file = self.options.out.join(bucket);
-            self.reporter.trouble(&WriteError { file, error }.into());
-        }
-    }
-
     /// Tries a failure again that is new. What does not show again may need what the job before it has left behind.
     pub(super) fn examine(&self, met: &Met) {
         self.lock().examining += 1;
@@ -88,7 +74,7 @@ impl Campaign<'_> {
             let mut shared = self.lock();
             shared.state.aliases.remove(&bucket);
             // What stood for another is looked at again now and then, and may have shown as itself before.
-            let is_confirmed = shared.shown.contains(&bucket);
+            let is_confirmed = shared.shown.contains(&bucket) && !shared.needs_invalid_input(&bucket);
             drop(shared);
             return is_confirmed || self.confirms(met, failure, case);
         };
@@ -98,15 +84,15 @@ impl Campaign<'_> {
         let known = self.options.known.name(&of, place.as_deref()).is_some();
         let alias = shared.state.aliases.entry(bucket).or_default();
         (alias.of, alias.place) = (of.clone(), place);
-        let is_odd = shared.found.iter().any(|found| found.bucket == of && !found.lawful);
+        let needs_invalid_input = shared.needs_invalid_input(&of);
         let fresh = shared.taken.insert(of.clone());
         drop(shared);
         if fresh && !known {
             if !self.confirms(met, &root, &smaller) {
                 self.unconfirmed(&root.key);
             }
-        } else if is_odd && self.examiner.shows_lawfully(&root, &smaller) {
-            self.meets_lawfully(&of);
+        } else if needs_invalid_input && self.examiner.shows_by_valid_input(&root, &smaller) {
+            self.confirms(met, &root, &smaller);
         }
         true
     }
@@ -114,6 +100,9 @@ impl Campaign<'_> {
     /// Tries a failure again; whether it shows. If so, its case is made smaller, now or when there is time for that.
     fn confirms(&self, met: &Met, failure: &Failure, case: &Case) -> bool {
         let Some(shown) = self.examiner.try_again(failure, case, met.number) else { return false };
+        if self.options.valid && !shown.is_valid() {
+            return true;
+        }
         let confirmed = Confirmed { shown, time: met.time };
         let mut shared = self.lock();
         shared.shown.insert(failure.key.to_string());
@@ -132,6 +121,10 @@ impl Campaign<'_> {
     fn unconfirmed(&self, key: &FailureKey) {
         let name = self.options.known.name_of_unseen(key);
         let mut shared = self.lock();
+        // It has shown before, with invalid input.
+        if shared.found.iter().any(|found| found.bucket == key.to_string()) {
+            return;
+        }
         if self.interrupted.load(Ordering::Relaxed) {
             shared.progress.unexamined.insert(name);
             return;
@@ -161,13 +154,30 @@ impl Campaign<'_> {
         self.lock().examining -= 1;
     }
 
-    fn store(&self, Smallest { found, case, run }: &Smallest, time: Duration) {
+    fn store(&self, Smallest { found, case, run, symptom }: &Smallest, time: Duration) {
         let version = self.target.version();
         let command = self.target.command();
         let origin = Origin { command, version: &version, replay: &self.options.replay };
-        if let Err(error) = store(&self.options.out, found, case, &run.seen.events, &origin) {
+        let replaced = {
+            let mut shared = self.lock();
+            let earlier = shared.found.iter_mut().find(|earlier| earlier.bucket == found.bucket);
+            match earlier {
+                // It is stored with a session that has only valid input, or this one has not either.
+                Some(earlier) if earlier.valid || !found.valid => return,
+                Some(earlier) => {
+                    *earlier = found.clone();
+                    true
+                }
+                None => false,
+            }
+        };
+        if let Err(error) = store(&self.options.out, found, case, &run.seen.events, symptom.as_ref(), &origin)
+        {
             let file = self.options.out.join(&found.bucket);
             self.reporter.trouble(&WriteError { file, error }.into());
+        }
+        if replaced {
+            return;
         }
         let mut shared = self.lock();
         *shared.state.buckets.entry(found.bucket.clone()).or_default() += 1;

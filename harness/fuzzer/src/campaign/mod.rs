@@ -16,7 +16,6 @@ use crate::confirm::Examiner;
 use crate::edges::{Edges, News};
 use crate::generate::{Generator, numbered};
 use crate::known::{Known, Steering};
-use crate::lawful::is_lawful;
 use crate::schedule::Schedule;
 use crate::shrink::leave_out;
 use crate::state::{State, StateError};
@@ -50,6 +49,8 @@ pub struct CampaignOptions {
     pub time: Option<Duration>,
     /// Cases side by side.
     pub workers: usize,
+    /// Only failures count to which only valid input leads.
+    pub valid: bool,
     /// Where findings go.
     pub out: PathBuf,
     /// What is known already.
@@ -187,6 +188,8 @@ struct Shared {
     taken: BTreeSet<String>,
     /// Those of which a failure has shown again.
     shown: BTreeSet<String>,
+    /// Buckets that were found with invalid input and met with valid input later, for which they are examined again.
+    valid: BTreeSet<String>,
     found: Vec<Found>,
     met: BTreeMap<String, Duration>,
     silences: Vec<Duration>,
@@ -200,6 +203,13 @@ struct Shared {
     playing: usize,
     /// How often cases were played to leave out of them what does not lead to a new edge.
     trimmed: u64,
+}
+
+impl Shared {
+    /// Returns whether a bucket was found, and only with invalid input.
+    fn needs_invalid_input(&self, bucket: &str) -> bool {
+        self.found.iter().any(|found| found.bucket == bucket && !found.valid)
+    }
 }
 
 struct Campaign<'a> {
@@ -254,6 +264,7 @@ pub fn run(
             state,
             taken,
             shown: BTreeSet::new(),
+            valid: BTreeSet::new(),
             found: Vec::new(),
             met: BTreeMap::new(),
             silences: Vec::new(),
@@ -393,7 +404,6 @@ impl Campaign<'_> {
         let mut fresh = Vec::new();
         let mut trouble = None;
         let mut not_instrumented = false;
-        let mut lawful = Vec::new();
         {
             let mut shared = self.lock();
             let shared = &mut *shared;
@@ -415,7 +425,10 @@ impl Campaign<'_> {
                 shared.silences.extend(&run.seen.silences);
             }
             let mut ended_as_known = false;
-            for failure in &run.failures {
+            let counts = |failure: &&crate::failure::Failure| {
+                !self.options.valid || run.is_valid(case.tests(), failure)
+            };
+            for failure in run.failures.iter().filter(counts) {
                 let mut bucket = failure.key.to_string();
                 let mut place = failure.key.place().map(ToString::to_string);
                 if let Some(alias) = shared.state.aliases.get_mut(&bucket) {
@@ -426,11 +439,13 @@ impl Campaign<'_> {
                     place.clone_from(&alias.place);
                 }
                 // Where a crash is another's alias, only a debugger can say that it is the same.
-                let is_it = |found: &Found| found.bucket == bucket && failure.key.to_string() == bucket;
-                if shared.found.iter().any(|found| is_it(found) && !found.lawful)
-                    && is_lawful(&run.seen.events, case.tests(), failure.seq)
+                if failure.key.to_string() == bucket
+                    && shared.needs_invalid_input(&bucket)
+                    && !shared.valid.contains(&bucket)
+                    && run.is_valid(case.tests(), failure)
                 {
-                    lawful.push(bucket.clone());
+                    shared.valid.insert(bucket.clone());
+                    fresh.push(failure.clone());
                 }
                 let told = self.options.known.name(&bucket, place.as_deref());
                 let known = told.is_some() || shared.state.buckets.contains_key(&bucket);
@@ -453,7 +468,6 @@ impl Campaign<'_> {
         if let Some(error) = trouble {
             self.reporter.trouble(&error.into());
         }
-        lawful.iter().for_each(|bucket| self.meets_lawfully(bucket));
         for failure in fresh {
             let (case, before) = (case.clone(), before.cloned());
             let met = Met { failure, case, before, number, time: self.schedule.elapsed() };
@@ -511,7 +525,9 @@ mod tests {
     use std::path::Path;
 
     use pmi_judge::backtrace::Place;
+    use pmi_judge::event::{Bytes, Event, What};
     use pmi_scenario::UnderTest;
+    use pmi_wire::Proc;
 
     use super::*;
     use crate::corpus::{Corpus, Evolving};
@@ -562,6 +578,7 @@ mod tests {
             sessions,
             time: None,
             workers: 1,
+            valid: false,
             out: out.to_owned(),
             known: Known::default(),
             replay: String::new(),
@@ -655,6 +672,50 @@ mod tests {
         assert_eq!(told, [(1, true)]);
         let (_, case) = store::read(&folder.path().join("out").join(&found[0].bucket)).unwrap();
         assert!(case.earlier.unwrap().text().contains("cmd=abort"));
+    }
+
+    /// The findings of a campaign in which every session that says something fails, and each says one of these lines.
+    fn judged_by_input(lines: &[&str], valid: bool) -> (Vec<Found>, tempfile::TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut files = Vec::new();
+        for (number, line) in lines.iter().enumerate() {
+            files.push(folder.path().join(format!("{number}.pmi")));
+            let said = vec![write(0, vec![text(*line)], false)];
+            std::fs::write(&files[number], Case::new(UnderTest::Server, 1, said).text()).unwrap();
+        }
+        let generator = Stored::read(&files, UnderTest::Server).unwrap();
+        let options =
+            CampaignOptions { valid, ..options(&folder.path().join("out"), Some(lines.len() as u64)) };
+        let target = Plays(|case: &Case, _| {
+            let text = case.text();
+            let said = text.lines().filter_map(|line| line.split_once("C: cmd=").map(|(_, said)| said));
+            let proc = Proc { group: 0, rank: 0 };
+            let asks = said.map(|said| What::ToServer { proc, bytes: Bytes(format!("cmd={said}\n").into()) });
+            let events: Vec<Event> = asks.zip(0..).map(|(what, seq)| Event::new(seq, what)).collect();
+            let fails = !events.is_empty();
+            let seen = Observation { events, ..Observation::default() };
+            Run { seen, failures: fails.then(failure).into_iter().collect() }
+        });
+        let summary = run(&target, &generator, &options, State::default(), &AtomicBool::new(false), &());
+        (summary.found, folder)
+    }
+
+    const INIT: &str = "cmd=init pmi_version=1 pmi_subversion=1";
+
+    #[test]
+    fn a_valid_campaign_finds_nothing_by_invalid_input() {
+        let valid = |found: Vec<Found>| found.iter().map(|found| found.valid).collect::<Vec<_>>();
+        assert_eq!(valid(judged_by_input(&["cmd=frob"], false).0), [false]);
+        assert_eq!(valid(judged_by_input(&["cmd=frob"], true).0), [false; 0]);
+        assert_eq!(valid(judged_by_input(&["cmd=frob", INIT], true).0), [true]);
+    }
+
+    #[test]
+    fn a_finding_is_stored_with_the_valid_session_that_meets_it() {
+        let (found, folder) = judged_by_input(&["cmd=frob", INIT], false);
+        assert_eq!(found.iter().map(|found| found.valid).collect::<Vec<_>>(), [true]);
+        let (told, case) = store::read(&folder.path().join("out").join(&found[0].bucket)).unwrap();
+        assert!(told.valid && case.text().contains(INIT) && !case.text().contains("frob"), "{}", case.text());
     }
 
     #[test]

@@ -109,7 +109,7 @@ impl Model<'_, '_> {
         let rank = self.any_rank()?;
         let spawn = match self.dialect {
             Dialect::Pmi1 => self.pmi1_spawn(rank)?,
-            Dialect::Pmi2 => self.pmi2_spawn(rank, false)?,
+            Dialect::Pmi2 => self.pmi2_spawn(rank)?,
         };
         self.plan.extend(spawn);
         let group = self.groups;

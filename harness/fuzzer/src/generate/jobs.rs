@@ -193,11 +193,12 @@ impl Model<'_, '_> {
 mod tests {
     use pmi_scenario::ast::UnderTest;
 
+    use pmi_judge::{Side, is_reached_by_valid_input};
+
     use super::super::scope::Spoken;
     use super::*;
     use crate::decisions::draw;
     use crate::generate::numbered;
-    use crate::lawful::is_lawful;
     use crate::target::server::{Access, Server};
     use crate::target::{Pace, Target, Tracing};
     use crate::testing::read_again;
@@ -252,7 +253,7 @@ mod tests {
             let run = server.play(earlier, Pace::Fast, Tracing::Off).unwrap();
             // Whoever ends early does not say finalize, and an ordinary job may write in pieces.
             let is_plain = text.contains("=old-k0-0-") && !text.contains("abort") && !text.contains("exit 3");
-            assert!(!is_plain || is_lawful(&run.seen.events, UnderTest::Server, None), "{text}");
+            assert!(!is_plain || is_reached_by_valid_input(&run.seen.events, Side::Server, None), "{text}");
             again += u32::from(text.contains("=old-k0-0-"));
             let run = server.play(&case, Pace::Fast, Tracing::Off).unwrap();
             assert!(run.failures.is_empty(), "{:?}", run.failures);

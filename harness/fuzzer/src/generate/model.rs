@@ -302,8 +302,6 @@ pub(super) struct Threads {
     pub(super) several: Vec<bool>,
     /// Number of the last request that has a `thrid`.
     pub(super) last: u32,
-    /// Number of the last command in several messages.
-    pub(super) concat: u32,
     /// The id of the job has been asked for.
     pub(super) jobid: bool,
     /// Attributes that processes have put.
@@ -313,12 +311,6 @@ pub(super) struct Threads {
 impl Threads {
     /// Of so many ranks.
     pub(super) fn of(ranks: u32) -> Self {
-        Self {
-            several: vec![false; ranks as usize],
-            last: 0,
-            concat: 0,
-            jobid: false,
-            attributes: Vec::new(),
-        }
+        Self { several: vec![false; ranks as usize], last: 0, jobid: false, attributes: Vec::new() }
     }
 }

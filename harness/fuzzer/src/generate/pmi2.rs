@@ -6,7 +6,6 @@ use pmi_wire::Operation;
 use pmi_wire::pmi2::Command;
 
 use super::model::{Key, Model};
-use super::scope::DraftOnly;
 use crate::decisions::{percent, pick, shuffle};
 use crate::fields::{Field, FieldList, body, field, text};
 use crate::op::Op;
@@ -16,8 +15,6 @@ use crate::statement::children;
 
 /// The limit that the draft has for values, in bytes.
 const VALUE_MAX: i64 = 1024;
-/// Most pairs that are waited for one by one.
-const MOST_PAIRS: usize = 30;
 
 impl Model<'_, '_> {
     /// The start as single requests, which mutations can strike.
@@ -109,9 +106,6 @@ impl Model<'_, '_> {
     }
 
     fn pmi2_request(&mut self, rank: u32) -> Result<Vec<Planned>> {
-        if self.scope.draft != DraftOnly::default() && self.u.ratio(1, 6)? {
-            return self.of_draft(rank);
-        }
         let puts = self.swarm.puts * 48 / 100;
         Ok(match percent(self.u)? {
             _ if self.swarm.names && self.scope.names && self.u.ratio(1, 2)? => self.pmi2_name(rank)?,
@@ -132,71 +126,9 @@ impl Model<'_, '_> {
                 ask(rank, Command::InfoGetjobattr, fields)
             }
             80..92 if self.scope.names => self.pmi2_name(rank)?,
-            92.. if self.scope.spawn => self.pmi2_spawn(rank, false)?,
+            92.. if self.scope.spawn => self.pmi2_spawn(rank)?,
             _ => self.pmi2_get(rank)?,
         })
-    }
-
-    /// What only the draft has.
-    fn of_draft(&mut self, rank: u32) -> Result<Vec<Planned>> {
-        let DraftOnly { concat, job_connect, kvs_getall, spawn_cmd } = self.scope.draft;
-        let of_job = |command: Command| vec![field("cmd", command.name()), field("jobid", jobid())];
-        Ok(match self.u.int_in_range(0..=9)? {
-            0 | 1 if kvs_getall && self.threads.jobid => {
-                let pairs = self.visible.len() + self.fresh.len();
-                let mut all = vec![request(rank, Command::KvsGetall, of_job(Command::KvsGetall))];
-                // The number of pairs, each of them, of which the server may have some of its own, and the end.
-                all.extend((0..pairs.min(MOST_PAIRS) + 4).map(|_| may_answer(rank)));
-                all
-            }
-            2 if job_connect && self.threads.jobid => {
-                let command = pick(self.u, &[Command::JobConnect, Command::JobDisconnect])?;
-                ask(rank, command, of_job(command))
-            }
-            3 if job_connect && kvs_getall && self.threads.jobid => {
-                let pairs = self.u.int_in_range(0..=3)?;
-                let mut head = of_job(Command::KvsPutall);
-                head.push(field("npair", pairs.to_string()));
-                let mut messages = vec![head];
-                for i in 0..pairs {
-                    let cmd = field("cmd", Command::KvsPutallPair.name());
-                    messages.push(vec![cmd, field("key", format!("all-{i}")), self.value("val")?]);
-                }
-                let op = Command::KvsPutall.into();
-                vec![Planned::Request { rank, op, messages }, may_answer(rank)]
-            }
-            4 | 5 if spawn_cmd && self.scope.spawn => self.pmi2_spawn(rank, true)?,
-            _ if concat => {
-                let whole = match self.u.int_in_range(0..=3)? {
-                    0 => self.pmi2_get(rank)?,
-                    1 => self.put_attribute(rank)?,
-                    _ => self.pmi2_put(rank)?,
-                };
-                whole.into_iter().map(|planned| self.in_pieces(planned)).collect::<Result<_>>()?
-            }
-            _ => self.pmi2_get(rank)?,
-        })
-    }
-
-    /// The same command in two messages or three.
-    fn in_pieces(&mut self, planned: Planned) -> Result<Planned> {
-        let Planned::Request { rank, op, messages } = planned else { return Ok(planned) };
-        self.threads.concat += 1;
-        let id = self.threads.concat.to_string();
-        let mut rest: FieldList = messages.into_iter().flatten().collect();
-        let mut pieces = Vec::new();
-        for _ in 0..self.u.int_in_range(1..=2)? {
-            if rest.len() < 2 {
-                break;
-            }
-            let mut next = rest.split_off(self.u.int_in_range(1..=rest.len() - 1)?);
-            rest.push(field("concat", id.as_str()));
-            pieces.push(std::mem::take(&mut rest));
-            next.splice(0..0, [field("cmd", Command::Concat.name()), field("concatid", id.as_str())]);
-            rest = next;
-        }
-        pieces.push(rest);
-        Ok(Planned::Request { rank, op, messages: pieces })
     }
 
     pub(super) fn pmi2_put(&mut self, rank: u32) -> Result<Vec<Planned>> {
@@ -356,8 +288,8 @@ impl Model<'_, '_> {
         ask(rank, command, fields)
     }
 
-    /// A spawn as one message, or with a message for each program.
-    pub(super) fn pmi2_spawn(&mut self, rank: u32, in_series: bool) -> Result<Vec<Planned>> {
+    /// A spawn as one message.
+    pub(super) fn pmi2_spawn(&mut self, rank: u32) -> Result<Vec<Planned>> {
         self.groups += 1;
         let of_group = format!("tag#{}$port#4242$", self.groups);
         let u = &mut *self.u;
@@ -372,35 +304,19 @@ impl Model<'_, '_> {
             fields.push(field(&format!("ppkey{i}"), format!("parent{i}")));
             fields.push(field(&format!("ppval{i}"), format!("{of_group}{i}")));
         }
-        let mut messages = vec![fields];
         for _ in 0..programs {
             let processes = field("maxprocs", u.int_in_range(1..=2)?.to_string());
             let arguments = u.int_in_range(0..=2)?;
-            let mut program = match in_series {
-                // Here the program is the first of its arguments.
-                true => vec![
-                    field("cmd", Command::SpawnCmd.name()),
-                    processes,
-                    field("argc", (arguments + 1).to_string()),
-                    field("argv0", agent()),
-                ],
-                false => vec![field("subcmd", agent()), processes, field("argc", arguments.to_string())],
-            };
-            let first = usize::from(in_series);
-            program.extend((0..arguments).map(|i| field(&format!("argv{}", i + first), "-x")));
+            fields.extend([field("subcmd", agent()), processes, field("argc", arguments.to_string())]);
+            fields.extend((0..arguments).map(|i| field(&format!("argv{i}"), "-x")));
             let pairs = u.int_in_range(0..=1)?;
-            program.push(field("infokeycount", pairs.to_string()));
+            fields.push(field("infokeycount", pairs.to_string()));
             for i in 0..pairs {
-                program.push(field(&format!("infokey{i}"), "wdir"));
-                program.push(field(&format!("infoval{i}"), "/"));
-            }
-            match messages.last_mut() {
-                Some(whole) if !in_series => whole.extend(program),
-                _ => messages.push(program),
+                fields.push(field(&format!("infokey{i}"), "wdir"));
+                fields.push(field(&format!("infoval{i}"), "/"));
             }
         }
-        let op = Command::Spawn.into();
-        Ok(vec![Planned::Request { rank, op, messages }, must_answer(rank, op)])
+        Ok(ask(rank, Command::Spawn, fields))
     }
 
     /// What those who were spawned ask for: what was put for them, what their parents have as well, and what they have put.

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use arbitrary::{Result, Unstructured};
-use pmi_scenario::ast::{Dialect, Need, UnderTest};
+use pmi_scenario::ast::{Dialect, UnderTest};
 
 use super::model::Model;
 use super::scope::Scope;
@@ -13,7 +13,6 @@ use super::{Generator, upstream};
 use crate::case::Case;
 use crate::decisions::percent;
 use crate::mutate::mutate_requests;
-use crate::pieces::unplaced;
 use crate::plan::settle;
 
 impl Generator for Scope {
@@ -61,8 +60,6 @@ impl Generator for Scope {
             let statements = settle(plan, dialect, pristine);
             let mut case = Case::speaking(dialect, UnderTest::Server, ranks, statements);
             case.scenario.nodes = nodes;
-            let in_series = case.needs().contains(&Need::SpawnCmd);
-            case.scenario.needs.extend(in_series.then_some(unplaced(Need::SpawnCmd)));
             case
         };
         for _ in 0..others {
@@ -84,20 +81,20 @@ impl Generator for Scope {
 mod tests {
     use std::collections::BTreeMap;
 
+    use pmi_scenario::ast::Need;
     use pmi_wire::pmi2::Command;
 
-    use super::super::scope::{DraftOnly, Spoken};
+    use super::super::scope::Spoken;
     use super::*;
     use crate::generate::{decided, numbered};
     use crate::mutate::Mutation;
     use crate::testing::{mutations, read_again};
 
     const PMI2: Spoken = Spoken::One(Dialect::Pmi2);
-    const DRAFT: DraftOnly = DraftOnly { concat: true, job_connect: true, kvs_getall: true, spawn_cmd: true };
 
     #[test]
     fn cases_of_pmi2_are_as_sound_as_others_and_every_mutation_strikes() {
-        let scope = Scope { spoken: PMI2, draft: DRAFT, nodes: 2, ..Scope::default() };
+        let scope = Scope { spoken: PMI2, nodes: 2, ..Scope::default() };
         let mut struck = BTreeSet::new();
         let mut texts = String::new();
         for number in 0..1500 {
@@ -111,19 +108,27 @@ mod tests {
         let all: BTreeSet<String> = Mutation::OF_PMI2_REQUESTS.iter().map(|m| m.name().to_owned()).collect();
         assert_eq!(struck, all);
         use Command as C;
-        // A handshake is made by no start of a case, and no server of ours has a ring.
-        let had = |command: &C| !matches!(command, C::AuthResponse | C::AuthResponseComplete | C::Ring);
-        for command in C::ALL.into_iter().filter(had) {
+        // No known server has these.
+        let lacked = |command: &C| {
+            matches!(
+                command,
+                C::AuthResponse
+                    | C::AuthResponseComplete
+                    | C::JobDisconnect
+                    | C::KvsGetall
+                    | C::KvsPutall
+                    | C::KvsPutallPair
+                    | C::SpawnCmd
+            )
+        };
+        for command in C::ALL.into_iter().filter(|command| !lacked(command)) {
             assert!(texts.contains(&format!("cmd={};", command.name())), "{}", command.name());
         }
         for part in [
             "wait=TRUE",
             "thrid=",
             "$jobid",
-            "concat=",
-            "npair=2;",
             "nodes 2",
-            "needs spawn-cmd",
             "child:*",
             "<fill 1024>",
             "isworld=TRUE",

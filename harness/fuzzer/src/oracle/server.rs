@@ -68,7 +68,7 @@ pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure
     let stopped = seen.grows_dangerously();
     if let Some(proof) = seen.job_stays.filter(|_| all.is_empty() && !stopped) {
         let how = match proof {
-            SilenceProof::Idle => "its processes wait for ever",
+            SilenceProof::Idle | SilenceProof::Unread => "its processes wait for ever",
             SilenceProof::Polled | SilenceProof::Timeout => "its processes are at work or wait for a time",
         };
         let what = format!("the job does not end after all of its processes have: {how}; last came {last}");

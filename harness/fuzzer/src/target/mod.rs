@@ -9,7 +9,9 @@ use std::io;
 use std::path::Path;
 
 use pmi_judge::event::{Event, What};
+use pmi_judge::{Side, is_reached_by_valid_input};
 use pmi_runner::process::trace;
+use pmi_scenario::UnderTest;
 
 use crate::case::Case;
 use crate::failure::{Failure, FailureKey};
@@ -95,5 +97,11 @@ impl Run {
     /// The failure of this key, if it has shown.
     pub fn failure(&self, key: &FailureKey) -> Option<&Failure> {
         self.failures.iter().find(|failure| failure.key == *key)
+    }
+
+    /// Whether only valid input led to a failure, where `tests` is under test.
+    pub(crate) fn is_valid(&self, tests: UnderTest, failure: &Failure) -> bool {
+        let under_test = if tests == UnderTest::Server { Side::Server } else { Side::Client };
+        is_reached_by_valid_input(&self.seen.events, under_test, failure.seq)
     }
 }

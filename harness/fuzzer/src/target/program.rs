@@ -159,6 +159,7 @@ impl Client {
             }
             Subject::Library(library) => {
                 play_library(&case.scenario, &fragment, library, limits, interrupted, &mut ())
+                    .map_err(Unplayed::NotApplicable)?
             }
         };
         match (outcome.scenario_error, &outcome.unjudged) {

@@ -78,6 +78,8 @@ struct Process {
     hung_up: bool,
     stderr: Vec<u8>,
     exit: Option<Exit>,
+    /// Its exit status or signal is unknown, and `exit` is a placeholder.
+    end_unseen: bool,
     /// It has been told to exit.
     exiting: bool,
     /// Its end has been judged, or was ours.
@@ -94,6 +96,13 @@ impl Process {
     /// The function that it is in.
     fn function(&self) -> Option<&'static Function> {
         self.call.as_ref().map(|call| call.function)
+    }
+
+    /// Returns its exit status or signal in words, if it has ended.
+    fn end(&self) -> Option<String> {
+        let seen =
+            |exit: Exit| if self.end_unseen { "exit status unknown".to_owned() } else { exit.to_string() };
+        self.exit.map(seen)
     }
 
     /// Takes note of an answer of ours that is none to what was asked.
@@ -250,6 +259,7 @@ impl LibraryJudge {
                 process.over |= *ours;
                 // How a process ends that somebody else has started is not known.
                 if !process.started {
+                    process.end_unseen = process.exit.is_none();
                     self.exited(*proc, Exit::Code(0), false);
                 }
             }

@@ -5,7 +5,7 @@ use pmi_wire::{
     Body, Connection, Direction, Framed, Framing, Operation, Response, ValueReading, frame_header,
 };
 
-use crate::bytes::{LINE_LIMIT, SHOWN};
+use crate::bytes::LINE_LIMIT;
 use crate::expectation::{Captures, Misfit, Pattern};
 
 /// Most lines of one spawn request.
@@ -56,7 +56,7 @@ impl Request {
 
     pub(super) fn shown(&self) -> String {
         let text = self.lines.iter().map(|l| l.escape_ascii().to_string()).collect::<Vec<_>>().join("; ");
-        format!("\"{}\"", &text[..text.floor_char_boundary(SHOWN)])
+        format!("\"{text}\"")
     }
 
     /// Whether it has this form, and what it captures: the lines of a spawn request in order, others of it between them.

@@ -18,7 +18,9 @@ type Nothing = Option<(SilenceProof, Duration)>;
 fn silence((proof, waited): (SilenceProof, Duration)) -> String {
     match proof {
         SilenceProof::Idle => "nothing: the process waits, and nothing is due to it".into(),
-        SilenceProof::Polled | SilenceProof::Timeout => format!("nothing for {waited:?}"),
+        SilenceProof::Polled | SilenceProof::Unread | SilenceProof::Timeout => {
+            format!("nothing for {waited:?}")
+        }
     }
 }
 
@@ -40,6 +42,11 @@ impl LibraryJudge {
         nothing: Nothing,
         captures: &mut Captures,
     ) -> Standing {
+        if let Some(why) = &self.process(p).missing {
+            // RFC 13: all functions should be there. The scenarios about the library's file report those that are missing.
+            self.unjudged = Some(Unjudged::NoSuchFunction(why.clone()));
+            return Standing::Broken;
+        }
         let cites = expectation.cites.as_str();
         match &expectation.what {
             Expected::Started => self.weigh_start(p, cites, nothing),
@@ -103,11 +110,11 @@ impl LibraryJudge {
         let process = self.process(p);
         let Some(function) = process.function() else { return "there is no call".to_owned() };
         let name = function.name;
-        match (&process.returned, process.exit) {
+        match (&process.returned, process.end()) {
             (Some(returned), _) => {
                 format!("{name} returned {} without it", function.result_name(returned.result))
             }
-            (None, Some(exit)) => format!("the process ended in {name}, {exit}"),
+            (None, Some(end)) => format!("the process ended in {name}, {end}"),
             (None, None) => format!("{name} asks for nothing and waits"),
         }
     }
@@ -211,14 +218,6 @@ impl LibraryJudge {
         let process = self.process(p);
         let Some(function) = process.function() else { return Standing::Met };
         let name = function.name;
-        if let Some(why) = process.missing.take() {
-            process.call = None;
-            return match code {
-                // RFC 13: not even those that it calls optional should be missing, which its own scenario says.
-                ReturnCode::Any | ReturnCode::Failure => Standing::Met,
-                _ => self.broken(p, cites, format!("{name} is called"), why),
-            };
-        }
         let Some(returned) = process.returned.take() else {
             return match (process.exit, nothing) {
                 (Some(_), _) => self.ended(p, cites),
@@ -266,7 +265,7 @@ impl LibraryJudge {
     /// The process has ended, which leaves nothing to go on with. What it did to it is found once.
     fn ended(&mut self, p: Proc, cites: &str) -> Standing {
         let process = self.process(p);
-        let Some(exit) = process.exit else { return Standing::Open };
+        let (Some(exit), Some(end)) = (process.exit, process.end()) else { return Standing::Open };
         process.over = true;
         let function = process.call.take().map(|call| call.function);
         if std::mem::replace(&mut process.done, true)
@@ -275,11 +274,7 @@ impl LibraryJudge {
         {
             return Standing::Met;
         }
-        if let Exit::Signal(_) = exit {
-            // The crash has been noted.
-            return Standing::Broken;
-        }
-        let seen = format!("the process ended in {}, {exit}", function.map_or("between calls", |f| f.name));
+        let seen = format!("the process ended in {}, {end}", function.map_or("between calls", |f| f.name));
         self.broken(p, cites, "the call returns", seen)
     }
 
@@ -295,7 +290,11 @@ impl LibraryJudge {
         expected: impl Into<String>,
         seen: impl Into<String>,
     ) -> Standing {
-        self.find(Some(p), cites, None, expected, seen);
+        // The consequences of a crash are part of its finding.
+        let crashes = matches!(self.process(p).exit, Some(Exit::Signal(_))) && self.crashed.is_some();
+        if !crashes {
+            self.find(Some(p), cites, None, expected, seen);
+        }
         Standing::Broken
     }
 }

@@ -6,7 +6,9 @@ use pmi_wire::{
     frame_length, is_extra_command,
 };
 
-use super::state::{LONG_REQUEST, Monitor, Pending, RESERVED, request_rule};
+use super::pmi2::{KEY_MAX, VALUE_MAX};
+use super::state::{LONG_REQUEST, MOST_PROCESSES, Monitor, Pending, RESERVED, request_rule};
+use crate::Severity;
 use crate::finding::Side;
 use crate::kvs::is_ambiguous;
 use crate::seen::{Seen, SeenKind, show};
@@ -18,6 +20,25 @@ fn is_canonical(request: &Request<'_>, line: &[u8]) -> bool {
     let mut canonical = Vec::with_capacity(line.len() + 1);
     request.write_to(&mut canonical);
     canonical.strip_suffix(b"\n") == Some(line)
+}
+
+/// Whether every known server has limits that this pair is within.
+fn is_short(key: &[u8], value: &[u8]) -> bool {
+    key.len() < KEY_MAX && value.len() < VALUE_MAX
+}
+
+/// Whether a spawn request asks for processes and has no field that RFC 13 lets servers read in several ways.
+fn is_ordinary(request: &SpawnRequest) -> bool {
+    let plain = |value: &[u8]| !value.is_empty() && !is_ambiguous(value);
+    request.programs.iter().all(|program| {
+        (1..=MOST_PROCESSES).contains(&program.nprocs)
+            && program.args.iter().all(|(_, arg)| plain(arg) && arg != b"endcmd")
+            && program.info.iter().all(|(key, value)| plain(key) && plain(value))
+            && program
+                .preput
+                .iter()
+                .all(|(key, value)| plain(value) && is_short(key, value) && !key.starts_with(RESERVED))
+    })
 }
 
 /// The number that a line ends with; zero if it ends with none.
@@ -41,7 +62,9 @@ impl Monitor {
         // No server need wait for its end, nor for as much as its header tells.
         let told = partial.first_chunk().filter(|_| connection.framing() == Framing::Frames);
         let length = told.and_then(|header| frame_length(*header)).unwrap_or(0).max(partial.len());
-        self.group(p.group).may_abort |= length > LONG_REQUEST;
+        if length > LONG_REQUEST {
+            self.irregular_sent(p);
+        }
         // A frame whose length is none, before anything was negotiated: a server may take it for what it seems to be.
         if connection.framing() == Framing::Lines
             && partial.get(HEADER..).is_some_and(|b| b.starts_with(b"cmd="))
@@ -73,7 +96,7 @@ impl Monitor {
 
     fn request_line(&mut self, p: Proc, line: &[u8]) {
         if line.len() > LONG_REQUEST {
-            self.group(p.group).may_abort = true;
+            self.irregular_sent(p);
         }
         if line.trim_ascii().starts_with(b"nprocs") {
             self.processes_requested =
@@ -85,8 +108,12 @@ impl Monitor {
         self.after_error(p, line);
         match Request::parse(line, ValueReading::ToEndOfLine) {
             Ok(Request::Barrier { group: Some(group) }) if self.speaks_groups(p) => {
+                if let Some((offered, _)) = self.rank(p).unoffered.take() {
+                    let expected = format!("an offer of 1.2 by a client that names groups, not of {offered}");
+                    self.client_misuse(p, "rfc13.init.highest", expected, Seen::message(line));
+                }
                 if !is_canonical(&Request::Barrier { group: Some(group) }, line) {
-                    self.group(p.group).may_abort = true;
+                    self.irregular_sent(p);
                 }
                 if GroupBarrier::parse(group) == Ok(GroupBarrier::PLAIN) {
                     self.request(p, Request::Barrier { group: Some(group) }, line);
@@ -103,7 +130,8 @@ impl Monitor {
                 if !is_canonical(&request, line) {
                     // What a parser makes of other orders, blanks and keys is a SHOULD, so nothing that follows from
                     // it is the breach of a MUST.
-                    self.group(p.group).may_abort = true;
+                    self.group(p.group).irregular_ranks.insert(p.rank);
+                    self.irregular = true;
                 }
                 self.request(p, request, line);
             }
@@ -160,10 +188,10 @@ impl Monitor {
     }
 
     /// RFC 13, Error Handling: a client that receives bytes that are no message closes the connection and aborts. Any further
-    /// request other than an abort shows that it does neither.
+    /// request other than an abort shows that it does neither. A client whose lenient parser takes them detects no error.
     fn after_error(&mut self, p: Proc, line: &[u8]) {
         let rank = self.rank(p);
-        if rank.unreadable
+        if rank.no_message
             && !line.starts_with(b"cmd=abort")
             && !std::mem::replace(&mut rank.continued_after_error, true)
         {
@@ -180,6 +208,18 @@ impl Monitor {
     fn order(&mut self, p: Proc, op: Operation, line: &[u8]) {
         let rank = self.rank(p);
         let joined = rank.joined;
+        let goes_on = !matches!(op, Operation::Init | Operation::Abort | Operation::Finalize);
+        if let Some((offered, _)) =
+            rank.unoffered.take_if(|(offered, used)| goes_on && used.version != offered.version)
+        {
+            // RFC 13 does not say what a client does then.
+            let expected = format!(
+                "finalize or abort in a version above {offered}, the highest that the client offered"
+            );
+            let id = "rfc13.init.highest-mutual";
+            self.find(Side::Client, p, id, Some(Severity::Note), expected, Seen::message(line));
+        }
+        let rank = self.rank(p);
         // A client that cannot finalize may abort.
         let finalized =
             rank.finalized && !(op == Operation::Abort && (rank.finalize_refused || rank.unreadable));
@@ -200,7 +240,7 @@ impl Monitor {
             self.client_error(p, id, "init first", Seen::message(line));
         } else if op == Operation::Init && joined {
             self.client_error(p, "rfc13.init.first", "init once", Seen::message(line));
-        } else if waits {
+        } else if waits && !self.rank(p).got_unasked {
             self.client_error(
                 p,
                 "rfc13.wire.lock-step",
@@ -211,7 +251,7 @@ impl Monitor {
     }
 
     /// An abort without an exit code is one of something that failed. The operating system keeps the low eight bits of a code.
-    fn abort_asked(&mut self, p: Proc, exitcode: Option<i64>) {
+    pub(super) fn abort_asked(&mut self, p: Proc, exitcode: Option<i64>) {
         let rank = self.rank(p);
         if p.group != 0 || rank.finalized || rank.closed {
             return;
@@ -251,7 +291,15 @@ impl Monitor {
         }
         self.note_contest(p, &request);
         let pending = match request {
-            Request::Init(offered) => Pending::Init(offered),
+            Request::Init(offered) => {
+                // RFC 13 sets no bound, and numbers that do not fit the int of the API are not used to judge.
+                if [offered.version, offered.subversion].iter().any(|number| i32::try_from(*number).is_err())
+                {
+                    self.group(p.group).irregular_ranks.insert(p.rank);
+                    self.irregular = true;
+                }
+                Pending::Init(offered)
+            }
             Request::Put { kvsname, key, value } => {
                 let lawful = self.put_sent(p, kvsname, key, value);
                 Pending::Put { key: key.to_vec(), value: value.to_vec(), lawful }
@@ -290,6 +338,7 @@ impl Monitor {
     fn put_sent(&mut self, p: Proc, kvsname: &[u8], key: &[u8], value: &[u8]) -> bool {
         let (known, maxes) = (self.group(p.group).kvsname.clone(), self.rank(p).maxes);
         let Some(known) = known else {
+            self.irregular = true;
             self.group(p.group).unjudged_keys.insert(key.to_vec());
             return false;
         };
@@ -322,15 +371,19 @@ impl Monitor {
             // RFC 13 does not say whether the pair is cut, kept or dropped.
             self.group(p.group).unjudged_keys.insert(key.to_vec());
         }
-        fits && !repeated
+        let ordinary = !repeated
             && !unjudged_keys
             && !key.starts_with(RESERVED)
             && !value.is_empty()
-            && !is_ambiguous(value)
+            && !is_ambiguous(value);
+        // A process that was not told the limits cannot know that a long pair is within them.
+        self.irregular |= !ordinary || !fits && (maxes.is_some() || !is_short(key, value));
+        fits && ordinary
     }
 
     fn get_sent(&mut self, p: Proc, kvsname: &[u8], key: &[u8]) {
         let maxes = self.rank(p).maxes;
+        self.irregular |= self.group(p.group).kvsname.is_none() || maxes.is_none() && !is_short(key, &[]);
         if self.group(p.group).kvsname.as_ref().is_some_and(|known| known != kvsname) {
             let expected = "the kvsname that get_my_kvsname returned";
             self.client_misuse(p, "rfc13.kvs.name-used", expected, show(kvsname));
@@ -349,6 +402,9 @@ impl Monitor {
             self.after_error(p, line);
             self.order(p, Operation::Spawn, line);
         }
+        let lines = &mut self.rank(p).spawn_lines;
+        lines.extend_from_slice(line);
+        lines.push(b'\n');
         match self
             .rank(p)
             .spawn
@@ -367,6 +423,7 @@ impl Monitor {
             }
             Err(error) => {
                 self.rank(p).spawn = None;
+                self.rank(p).spawn_lines.clear();
                 self.unknown_sent(p);
                 self.spawns_unknown = true;
                 let id = Self::spawn_rule(&error.fault);
@@ -378,6 +435,10 @@ impl Monitor {
     fn spawn_sent(&mut self, p: Proc, request: SpawnRequest) {
         self.spawned += 1;
         let id = self.spawned;
+        let mut canonical = Vec::new();
+        request.programs.iter().for_each(|program| program.write_to(&mut canonical));
+        let as_written = std::mem::take(&mut self.rank(p).spawn_lines);
+        self.irregular |= canonical != as_written || !is_ordinary(&request);
         let nodes = self.group(p.group).nodes;
         let group = self.group(id);
         group.nodes = nodes;
@@ -396,20 +457,28 @@ impl Monitor {
         rank.pending.push_back(Pending::Spawn(request));
     }
 
-    pub(super) fn client_gone(&mut self, p: Proc) {
+    /// Judges the end of a client's connection. A killed process may end in the middle of a message, and TCP loses the rest of a
+    /// message if the client closes its connection with unread bytes.
+    pub(super) fn client_gone(&mut self, p: Proc, by_itself: bool) {
         let rank = self.rank(p);
         let (joined, finalized, gone) =
             (rank.joined, rank.finalized, std::mem::replace(&mut rank.gone, true));
         let partial = rank.connection.partial(Direction::ToServer).to_vec();
         let framing = rank.connection.framing();
-        if !gone && !rank.closed && !partial.is_empty() {
+        let breaks_off = by_itself && !gone && !rank.closed && !rank.left_unread;
+        if breaks_off && !partial.is_empty() {
             let seen = format!("{} and then {}", show(&partial), SeenKind::ConnectionEnd);
             let (id, expected) = match framing {
                 Framing::Lines => ("rfc13.wire.newline", "a message that ends with a newline"),
                 Framing::Frames => ("pmi2.common.frame", "so many bytes as the frame's length says"),
             };
             self.client_misuse(p, id, expected, seen);
-        } else if !gone && !rank.closed && rank.spawn.is_some() {
+            match Request::parse(&partial, ValueReading::ToEndOfLine) {
+                Ok(Request::Put { key, .. }) => drop(self.group(p.group).unended_puts.insert(key.to_vec())),
+                Ok(Request::Barrier { .. }) => self.rank(p).unended_barrier = true,
+                _ => {}
+            }
+        } else if breaks_off && rank.spawn.is_some() {
             let (expected, seen) = ("a spawn request that ends with endcmd", "closed within it");
             self.client_misuse(p, "rfc13.abnf.c-spawn", expected, seen);
         }
@@ -431,8 +500,37 @@ impl Monitor {
 #[cfg(test)]
 mod tests {
     use crate::Monitor;
-    use crate::event::{Bytes, Event, What};
+    use crate::event::{Bytes, Event, HangProof, What};
     use pmi_wire::Proc;
+    use rstest::rstest;
+
+    const P: Proc = Proc { group: 0, rank: 0 };
+
+    /// A partial message proves something only if the process closes its connection by itself and TCP does not lose the rest.
+    #[rstest]
+    #[case::by_itself(&[What::ClosedByClient { proc: P }], true)]
+    #[case::killed(&[What::Ended { proc: P, ours: true }], false)]
+    #[case::does_not_end(&[What::StillRunning { procs: vec![P], proof: HangProof::Idle }, What::ClosedByClient { proc: P }], false)]
+    #[case::reset(&[What::LeftUnread { proc: P }, What::ClosedByClient { proc: P }], false)]
+    fn partial_message_is_held_against_client(#[case] end: &[What], #[case] broken: bool) {
+        for (partial, requirement) in
+            [("cmd=get_ma", "rfc13.wire.newline"), ("mcmd=spawn\nnprocs=1\n", "rfc13.abnf.c-spawn")]
+        {
+            let init = b"cmd=init pmi_version=1 pmi_subversion=1\n".to_vec();
+            let joined = b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n".to_vec();
+            let said = [
+                What::ToServer { proc: P, bytes: Bytes(init) },
+                What::FromServer { proc: P, bytes: Bytes(joined) },
+                What::ToServer { proc: P, bytes: Bytes(partial.into()) },
+            ];
+            let mut monitor = Monitor::new();
+            for what in said.iter().chain(end) {
+                monitor.observe(&Event::new(0, what.clone()));
+            }
+            let found = monitor.take_findings().iter().any(|f| f.requirement == requirement);
+            assert_eq!(found, broken, "{partial}");
+        }
+    }
 
     #[test]
     fn what_was_put_before_the_name_was_known_is_not_held_against_the_server() {

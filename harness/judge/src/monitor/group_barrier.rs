@@ -169,7 +169,7 @@ impl Monitor {
         if let Some(op) = other.filter(|op| *op != Operation::Barrier) {
             let expected = format!("an answer to {}", op.request_cmd());
             let id = "mpich-1.2.barrier.requests-meanwhile";
-            self.find(Side::Server, p, id, None, expected, how.into());
+            self.find(Side::Server, p, id, None, expected, self.missing(how));
             return true;
         }
         let closed = how == SeenKind::ConnectionEnd;
@@ -181,7 +181,7 @@ impl Monitor {
         });
         if let Some(name) = stuck {
             let expected = format!("barrier_out with the tag {}", name.tag);
-            self.find(Side::Server, p, self.stuck_rule(p, &name), None, expected, how.into());
+            self.find(Side::Server, p, self.stuck_rule(p, &name), None, expected, self.missing(how));
         }
         false
     }
@@ -248,10 +248,9 @@ impl Monitor {
 
     /// A group is named where PMI-1.2 was not negotiated.
     pub(super) fn group_not_negotiated(&mut self, p: Proc, used: Version, line: &[u8]) {
-        // To a server of 1.1 it is a key that RFC 13 does not have.
-        self.group(p.group).may_abort = true;
+        // To a server of 1.1 it is a key that RFC 13 does not have, and the barrier is one of all.
         let expected = format!("no group in version {used}");
-        self.client_misuse(p, "mpich-1.2.client.fallback", expected, Seen::message(line));
+        self.client_error(p, "mpich-1.2.client.fallback", expected, Seen::message(line));
     }
 
     /// Reports a value that a process must know, as it left a barrier of a group with who put it.

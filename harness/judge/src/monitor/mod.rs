@@ -34,6 +34,7 @@ impl Monitor {
                 if proc.group == Proc::STRAYS =>
             {
                 self.strayed = true;
+                self.irregular |= matches!(event.what, What::ToServer { .. });
             }
             What::Launched { ranks, nodes, .. } => {
                 self.groups.insert(0, Group { size: *ranks, nodes: *nodes, ..Group::default() });
@@ -50,19 +51,30 @@ impl Monitor {
             What::Singinit { proc, asked, said, told } => self.singinit(*proc, &asked.0, &said.0, &told.0),
             What::ToServer { proc, bytes } => self.client_wrote(*proc, &bytes.0),
             What::FromServer { proc, bytes } => self.server_wrote(*proc, &bytes.0),
-            What::ClosedByClient { proc } => self.client_gone(*proc),
+            What::ClosedByClient { proc } => self.client_gone(*proc, true),
             What::ClosedByServer { proc } => self.closed_by_server(*proc),
-            What::Ended { proc, ours: true } => self.client_gone(*proc),
+            What::Ended { proc, ours: true } => self.client_gone(*proc, false),
             // Its connection goes with it, whichever of the two is noticed first.
             What::Ended { proc, ours: false } => self.closed_by_server(*proc),
             What::NoAnswer { proc, .. } if proc.group == Proc::PROXIES => {}
-            What::NoAnswer { proc, .. } => self.no_answer(*proc),
+            What::NoAnswer { proc, .. } => {
+                self.no_answer(*proc);
+                self.not_read.clear();
+            }
+            What::NotRead { proc } => {
+                self.not_read.insert(*proc);
+            }
+            What::Expected(_) => self.not_read.clear(),
             What::JobExited { exit } => self.job_exited(*exit),
+            What::LeftUnread { proc } => self.rank(*proc).left_unread = true,
+            // They are ended now, which is not their doing.
+            What::StillRunning { procs, .. } => procs.iter().for_each(|p| self.rank(*p).closed = true),
             // What reaches the clients may be the scenario's doing from now on, which alone says what must hold.
             What::ToProxy { scripted, .. } => self.scripted |= scripted,
             What::ClosedByUpstream { .. } => self.scripted = true,
             What::FromProxy { .. }
             | What::ProxyEnded { .. }
+            | What::NotStarted { .. }
             | What::Output { .. }
             | What::LibraryFile { .. }
             | What::Loaded { .. }
@@ -72,8 +84,9 @@ impl Monitor {
             | What::Exited { .. }
             | What::Backtrace(_)
             | What::Untraced { .. }
-            | What::Expected(_)
             | What::Nothing { .. }
+            | What::StartsFewer { .. }
+            | What::PlayedAgain { .. }
             | What::Flooded { .. }
             | What::Abandoned(_)
             | What::NotReached { .. }
@@ -81,7 +94,6 @@ impl Monitor {
             | What::PlainRun(_)
             | What::Reached { .. }
             | What::Aborted { .. }
-            | What::StillRunning { .. }
             | What::Outlived { .. }
             | What::BrokenMemory { .. }
             | What::OutputCompared { .. }
@@ -94,6 +106,8 @@ impl Monitor {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::state::{EXCESS_PROCESSES, LONG_REQUEST};
     use super::*;
     use crate::Severity;
@@ -141,6 +155,177 @@ mod tests {
         assert_eq!(found(&[barrier, get, number, out, get, out]), [mismatch]);
         // What goes to another process unasked has no excuse.
         assert_eq!(found(&[barrier, barrier, (1, true, "cmd=barrier_out")]), ["rfc13.wire.lock-step"]);
+    }
+
+    #[test]
+    fn odd_forms_excuse_only_their_own_answers() {
+        let found = |rest: &[(u32, bool, &'static str)]| findings(&[&JOINED, rest].concat());
+        let odd = (0, false, "cmd=get_maxes  extra=1");
+        let (limits, refused) = (
+            (0, true, "cmd=maxes rc=0 kvsname_max=64 keylen_max=64 vallen_max=64"),
+            (0, true, "cmd=maxes rc=-1"),
+        );
+        let (name, none) = ((0, false, "cmd=get_my_kvsname"), (0, true, "cmd=my_kvsname rc=-1"));
+        assert_eq!(found(&[odd, refused, name, none]), Vec::<String>::new());
+        assert_eq!(found(&[odd, limits, name, none]), ["rfc13.abnf.c-kvsname"]);
+        // What a server makes of an odd put or lookup is a SHOULD, and a wrong value is not.
+        let put = [(0, false, "cmd=put key=a kvsname=k value=v"), (0, true, "cmd=put_result rc=0")];
+        let barrier = [0, 1].map(|rank| (rank, false, "cmd=barrier_in"));
+        let out = [0, 1].map(|rank| (rank, true, "cmd=barrier_out"));
+        let get = (0, false, "cmd=get kvsname=k key=a");
+        let got = |answer| found(&[&put[..], &barrier, &out, &[get, (0, true, answer)]].concat());
+        assert_eq!(got("cmd=get_result rc=-1"), Vec::<String>::new());
+        assert_eq!(got("cmd=get_result rc=0 value=w"), ["rfc13.get.value"]);
+        let lookup = [(0, false, "cmd=lookup_name  service=s"), (0, true, "cmd=lookup_result info=fail")];
+        assert_eq!(found(&lookup), Vec::<String>::new());
+    }
+
+    #[test]
+    fn lost_half_request_is_the_cause() {
+        let proc = Proc { group: 0, rank: 0 };
+        let lines = JOINED.map(|(_, server, line)| {
+            let bytes = Bytes(format!("{line}\n").into_bytes());
+            if server { What::FromServer { proc, bytes } } else { What::ToServer { proc, bytes } }
+        });
+        let said = |text: &str| What::ToServer { proc, bytes: Bytes(text.into()) };
+        let answer = Bytes(b"cmd=maxes rc=0 kvsname_max=64 keylen_max=64 vallen_max=64\n".to_vec());
+        let silence = What::NoAnswer { proc, proof: SilenceProof::Idle };
+        let rest = [
+            said("cmd=get_maxes  extra=1\n"),
+            What::FromServer { proc, bytes: answer },
+            said("cmd=get_my_"),
+            said("kvsname\n"),
+            silence,
+        ];
+        let found = judged(lines.into_iter().chain(rest));
+        assert_eq!(found.into_iter().map(|f| f.requirement).collect::<Vec<_>>(), ["rfc13.wire.newline"]);
+    }
+
+    #[test]
+    fn unended_messages_take_no_effect() {
+        let proc = |rank| Proc { group: 0, rank };
+        let said = |rank, text: &str| What::ToServer { proc: proc(rank), bytes: Bytes(text.into()) };
+        let told = |rank, text: &str| What::FromServer { proc: proc(rank), bytes: Bytes(text.into()) };
+        let found = |unended: &str, rest: [What; 2]| {
+            let launched = What::Launched { command: Vec::new(), ranks: 2, nodes: 1 };
+            let joined = [0, 1].into_iter().flat_map(|rank| {
+                [
+                    said(rank, "cmd=init pmi_version=1 pmi_subversion=1\n"),
+                    told(rank, "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n"),
+                    said(rank, "cmd=get_my_kvsname\n"),
+                    told(rank, "cmd=my_kvsname rc=0 kvsname=k\n"),
+                ]
+            });
+            let end = [said(0, unended), What::ClosedByClient { proc: proc(0) }];
+            let found = judged([launched].into_iter().chain(joined).chain(end).chain(rest));
+            let found = found.into_iter().filter(|f| f.party == Side::Server);
+            found.map(|f| f.requirement).collect::<Vec<_>>()
+        };
+        let barrier = || [said(1, "cmd=barrier_in\n"), told(1, "cmd=barrier_out rc=0\n")];
+        assert_eq!(found("cmd=barrier_in", barrier()), ["rfc13.wire.newline"]);
+        assert_eq!(found("cmd=barrier", barrier()), ["rfc13.barrier.all-in-before-any-out"]);
+        let get = || [said(1, "cmd=get kvsname=k key=a\n"), told(1, "cmd=get_result rc=0 value=v\n")];
+        assert_eq!(found("cmd=put kvsname=k key=a value=v", get()), ["rfc13.wire.newline"]);
+        assert_eq!(found("cmd=put kvsname=k key=b value=v", get()), ["rfc13.error.rc-nonzero"]);
+    }
+
+    #[test]
+    fn taking_an_unasked_answer_is_no_breach_of_lock_step() {
+        let found = |lines: &[(bool, &str)]| {
+            let proc = Proc { group: 0, rank: 0 };
+            let launched = What::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
+            let events = lines.iter().map(|(server, line)| {
+                let bytes = Bytes(format!("{line}\n").into_bytes());
+                if *server { What::FromServer { proc, bytes } } else { What::ToServer { proc, bytes } }
+            });
+            let found = judged([launched].into_iter().chain(events)).into_iter();
+            found.map(|f| (f.party, f.requirement)).collect::<Vec<_>>()
+        };
+        let (init, taken) = (JOINED[0].2, JOINED[1].2);
+        let (ask, limits) = ("cmd=get_maxes", "cmd=maxes rc=0 kvsname_max=64 keylen_max=32 vallen_max=128");
+        let lock_step = "rfc13.wire.lock-step".to_owned();
+        let said = [(false, init), (true, taken), (true, limits), (false, ask), (false, "cmd=get_appnum")];
+        assert_eq!(found(&said), [(Side::Server, lock_step.clone())]);
+        let ahead = [(false, init), (true, taken), (false, ask), (false, "cmd=get_appnum")];
+        assert_eq!(found(&ahead), [(Side::Client, lock_step)]);
+    }
+
+    #[test]
+    fn missing_answers_to_an_offer_cite_its_version() {
+        let found = |subversion: &str, closes: bool| {
+            let proc = Proc { group: 0, rank: 0 };
+            let line = format!("cmd=init pmi_version=1 pmi_subversion={subversion}\n");
+            let end = match closes {
+                true => What::ClosedByServer { proc },
+                false => What::NoAnswer { proc, proof: SilenceProof::Idle },
+            };
+            let launched = What::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
+            let found = judged([launched, What::ToServer { proc, bytes: Bytes(line.into()) }, end]);
+            found.into_iter().map(|f| f.requirement).collect::<Vec<_>>()
+        };
+        for closes in [false, true] {
+            assert_eq!(found("1", closes), ["rfc13.abnf.c-init"]);
+            assert_eq!(found("3", closes), ["rfc13.init.highest-mutual"]);
+            // Beyond the int of the API.
+            assert_eq!(found("2147483648", closes), Vec::<String>::new());
+            assert_eq!(found("0", true), Vec::<String>::new());
+        }
+    }
+
+    #[test]
+    fn server_need_not_take_arguments_from_one() {
+        let spawn = |first: u32| {
+            format!(
+                "mcmd=spawn\nnprocs=1\nexecname=x\ntotspawns=1\nspawnssofar=1\narg{first}=a\nargcnt=1\n\
+                 preput_num=0\ninfo_num=0\nendcmd\n"
+            )
+        };
+        let found = |numbers: &[u32]| {
+            let proc = Proc { group: 0, rank: 0 };
+            let launched = What::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
+            let said = |text: &str| What::ToServer { proc, bytes: Bytes(text.into()) };
+            let told = |text: &str| What::FromServer { proc, bytes: Bytes(text.into()) };
+            let mut events = vec![
+                launched,
+                said("cmd=init pmi_version=1 pmi_subversion=1\n"),
+                told("cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n"),
+            ];
+            for (number, place) in numbers.iter().zip(1..) {
+                events.push(said(&spawn(*number)));
+                let taken = place < numbers.len();
+                events.push(if taken {
+                    told("cmd=spawn_result rc=0\n")
+                } else {
+                    What::ClosedByServer { proc }
+                });
+            }
+            let found = judged(events).into_iter().filter(|f| f.party == Side::Server);
+            found.map(|f| f.requirement).collect::<Vec<_>>()
+        };
+        assert_eq!(found(&[1]), Vec::<String>::new());
+        assert_eq!(found(&[0]), ["rfc13.spawn.arg-indices"]);
+        // It has taken them before.
+        assert_eq!(found(&[1, 1]), ["rfc13.spawn.arg-indices"]);
+    }
+
+    #[test]
+    fn a_request_out_of_order_excuses_the_barrier() {
+        let enters = |rank| (rank, false, "cmd=barrier_in");
+        let leaves = |rank| (rank, true, "cmd=barrier_out");
+        let init = |rank| {
+            let answer = "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1";
+            [(rank, false, "cmd=init pmi_version=1 pmi_subversion=1"), (rank, true, answer)]
+        };
+        let found = |joined: &[u32], rest: &[(u32, bool, &'static str)]| {
+            findings(&[&joined.iter().copied().flat_map(init).collect::<Vec<_>>()[..], rest].concat())
+        };
+        let early = [enters(0), leaves(0), enters(1)];
+        assert_eq!(found(&[0, 1], &early), ["rfc13.barrier.all-in-before-any-out"]);
+        // Rank 0 skipped init: whether its barrier counts is not known.
+        assert_eq!(found(&[1], &early), Vec::<String>::new());
+        // Rank 0 has finalized before.
+        let finalizes = [(0, false, "cmd=finalize"), (0, true, "cmd=finalize_ack")];
+        assert_eq!(found(&[0, 1], &[&finalizes[..], &early].concat()), Vec::<String>::new());
     }
 
     #[test]
@@ -256,6 +441,32 @@ mod tests {
         assert_eq!(found(&[(0, false, &*well), answer]), Vec::<String>::new());
         let unended = ends("info=");
         assert_eq!(found(&[(0, false, &*unended), answer]), ["rfc13.wire.lock-step"]);
+    }
+
+    /// RFC 13 has the side that detects a protocol error close the connection and abort.
+    #[rstest]
+    #[case::no_tuples(&["complete nonsense"], true)]
+    #[case::blanks_only(&["  "], true)]
+    #[case::bytes_without_command(&["\u{e4}=1"], true)]
+    #[case::control_byte_in_value(&["cmd=get_result rc=0 value=a\u{7}b"], false)]
+    #[case::other_letters_in_value(&["cmd=get_result rc=0 value=n\u{e4}me"], false)]
+    #[case::other_letters_in_message(&["cmd=get_result rc=-1 msg=n\u{e4}"], false)]
+    #[case::carriage_return(&["cmd=get_result rc=0 value=v\r"], false)]
+    #[case::carriage_return_after_number(&["cmd=get_result rc=0\r"], false)]
+    #[case::nonsense_after_control_byte(&["cmd=get_result rc=0 value=a\u{7}b", "nonsense"], true)]
+    fn lenient_client_detects_no_protocol_error(#[case] answers: &[&str], #[case] detects: bool) {
+        let proc = Proc { group: 0, rank: 0 };
+        let line = |(_, server, line): &(u32, bool, &str)| {
+            let bytes = Bytes(format!("{line}\n").into_bytes());
+            if *server { What::FromServer { proc, bytes } } else { What::ToServer { proc, bytes } }
+        };
+        let get = (0, false, "cmd=get kvsname=k key=a");
+        let asked = answers.iter().flat_map(|answer| [get, (0, true, *answer)]);
+        let said: Vec<_> = JOINED.into_iter().chain(asked).chain([(0, false, "cmd=get_appnum")]).collect();
+        let found = judged(said.iter().map(line)).into_iter().filter(|f| f.party == Side::Client);
+        let found: Vec<String> = found.map(|f| f.requirement).collect();
+        let both: &[&str] = if detects { &["rfc13.error.close", "rfc13.error.abort"] } else { &[] };
+        assert_eq!(found, both);
     }
 
     #[test]

@@ -1,30 +1,33 @@
 //! What is said behind the init line where PMI-2 was negotiated. What only the draft demands, and not all known servers keep, is
 //! cited by `pmi2.draft.*`; what all of them keep by `pmi2.common.*`.
 
-use std::collections::HashMap;
-
 use pmi_wire::grammar::parse_uint;
 use pmi_wire::pmi2::{
-    Body, BodyError, CHALLENGE_SHA256, Command, ConcatError, Part, Program, Request, RequestError, Response,
-    ResponseError, SECRET, Semicolons, Series, Whole, challenge_answer, is_key,
+    Body, BodyError, Command, Program, Request, RequestError, Response, ResponseError, Semicolons, is_key,
 };
+use pmi_wire::protocol::PARTS;
 use pmi_wire::{Direction, FrameError, FramingError, Proc, place};
 
-use super::pmi2_state::{Asked, Detail, PREPUT, Pending, Put};
-use super::state::{LONG_REQUEST, Monitor, RESERVED, Rank};
+use super::pmi2_state::{Detail, PREPUT, Pending, Put};
+use super::state::{LONG_REQUEST, MOST_PROCESSES, Monitor, RESERVED, Rank};
 use crate::finding::Side;
 use crate::seen::{Seen, SeenKind, show};
 
 /// The limits that the draft has for keys and values, in bytes.
-const KEY_MAX: usize = 64;
-const VALUE_MAX: usize = 1024;
+pub(super) const KEY_MAX: usize = 64;
+pub(super) const VALUE_MAX: usize = 1024;
 
 const COMMON_VALUE: &str = "pmi2.common.get.value";
 const NODE: &str = "pmi2.common.nodeattr";
 
+/// The draft does not say whether a value may be empty, and not all servers take one.
+const EMPTY: &str = "pmi2.draft.empty-value";
+
 /// What is broken if this pair is lost or comes back changed: the draft allows more than all implementations do.
 fn pair_rule(key: &[u8], value: &[u8], common: &'static str) -> &'static str {
-    if value.contains(&b';') {
+    if value.is_empty() {
+        EMPTY
+    } else if value.contains(&b';') {
         "pmi2.draft.semicolons"
     } else if key.len() >= KEY_MAX || value.len() >= VALUE_MAX {
         "pmi2.draft.lengths-served"
@@ -61,6 +64,23 @@ fn is_within_limits(key: &[u8], value: &[u8]) -> bool {
         && key.len() < KEY_MAX
         && !value.contains(&b';')
         && !key.starts_with(RESERVED)
+}
+
+/// Whether a request has no keys but its own. In a spawn, numbered keys have to agree with their counts as well.
+fn has_known_keys(request: &Request<'_>, body: &Body<'_>) -> bool {
+    let mut canonical = Vec::new();
+    request.write_to(body.raw("thrid"), &mut canonical);
+    let keys = |body: &Body<'_>| {
+        let mut keys: Vec<_> = body.tuples().map(|tuple| tuple.key.to_vec()).collect();
+        keys.sort_unstable();
+        keys
+    };
+    let is_canonical =
+        Body::parse(&canonical, Semicolons::Doubled).is_ok_and(|canonical| keys(&canonical) == keys(body));
+    let known = || request.command().request_keys().chain(["cmd", "thrid"]);
+    let is_known = |key: &[u8]| known().any(|known| known.as_bytes() == key);
+    let is_spawn = matches!(request.command(), Command::Spawn | Command::SpawnCmd);
+    is_canonical || !is_spawn && body.tuples().all(|tuple| is_known(tuple.key))
 }
 
 impl Monitor {
@@ -100,27 +120,10 @@ impl Monitor {
 
     /// A frame of a client.
     pub(super) fn pmi2_request(&mut self, p: Proc, body: &[u8]) {
-        match self.pmi2(p).concat.push(body, Semicolons::Doubled) {
-            Ok(Some(whole)) => self.pmi2_command(p, &whole),
-            // No known server puts pieces together; one that takes them for nonsense may end the job.
-            Ok(None) => self.group(p.group).may_abort = true,
-            // How much is too much, each side decides for itself.
-            Err(ConcatError::TooLong) => {
-                self.group(p.group).may_abort = true;
-                self.lose_correlation(p);
-            }
-            Err(error) => {
-                let expected = format!("a message that belongs to a command ({error})");
-                self.client_error(p, "pmi2.draft.concat", expected, shown(body));
-                self.lose_correlation(p);
-            }
-        }
-    }
-
-    /// A command of a client, in however many messages it came.
-    fn pmi2_command(&mut self, p: Proc, body: &[u8]) {
         // No server need read so much.
-        self.group(p.group).may_abort |= body.len() > LONG_REQUEST;
+        if body.len() > LONG_REQUEST {
+            self.irregular_sent(p);
+        }
         let request = match Request::parse(body, Semicolons::Doubled) {
             Ok(request) => request,
             Err(error) => return self.bad_pmi2_request(p, &error, body),
@@ -133,27 +136,37 @@ impl Monitor {
                 let expected = "letters, digits, hyphens and underscores";
                 self.client_misuse(p, "pmi2.draft.key", expected, show(tuple.key));
                 // A server may take it for no message at all.
-                self.group(p.group).may_abort = true;
+                self.irregular_sent(p);
             }
             in_capitals = tuples.raw("wait").is_some_and(|wait| wait == b"TRUE");
             // Servers that read info may end a job where it cannot be read.
             let count = tuples.raw("infokeycount");
-            self.group(p.group).may_abort |= count.is_some_and(|count| parse_uint(count).is_none());
+            if count.is_some_and(|count| parse_uint(count).is_none()) {
+                self.irregular_sent(p);
+            }
+            self.irregular |= !has_known_keys(&request, &tuples);
         }
         let needs = if contains(body, b";;") {
             Some("pmi2.draft.semicolons")
+        } else if body.iter().any(|b| !(b' '..=b'~').contains(b)) {
+            Some("pmi2.draft.any-byte")
         } else {
-            body.iter().any(|b| !(b' '..=b'~').contains(b)).then_some("pmi2.draft.any-byte")
+            contains(body, b"=;").then_some(EMPTY)
         };
-        let ordinary = needs.is_none() && !contains(body, b"=;");
-        let asked = Asked { command, thrid, needs, ordinary };
-        if self.in_series(p, &asked, &request, body) {
-            return;
+        let is_draft_only = matches!(
+            request,
+            Request::JobConnect { .. } | Request::JobDisconnect { .. } | Request::DraftOnly(_)
+        );
+        // No known server has these; one that takes them for nonsense may end the job.
+        if is_draft_only || command == Command::Ring {
+            self.irregular_sent(p);
         }
-        if let Request::Auth { authinfo, .. } = request {
-            return self.pmi2_proof(p, &authinfo, body);
+        self.spawns_unknown |= is_draft_only;
+        if is_draft_only && command.response_name().is_none() {
+            // A part of a longer exchange, which is not followed.
+            return self.lose_correlation(p);
         }
-        self.pmi2_order(p, command, asked.thrid.as_deref(), body);
+        self.pmi2_order(p, command, thrid.as_deref(), body);
         if let Request::KvsPut { key, .. }
         | Request::KvsGet { key, .. }
         | Request::InfoPutnodeattr { key, .. }
@@ -164,6 +177,7 @@ impl Monitor {
             && key.iter().any(|b| *b == b';' || *b == 0)
         {
             // Who does not undo the doubling, or reads a text of C, has read another key.
+            self.irregular = true;
             self.group(p.group).state_unknown = true;
         }
         if let Request::KvsPut { key, .. }
@@ -174,35 +188,26 @@ impl Monitor {
             && !is_key(key)
         {
             // The draft has no such keys, and does not say what becomes of them.
-            self.group(p.group).may_abort = true;
-        }
-        // No known server has these; one that takes them for nonsense may end the job.
-        if !self.served_draft
-            && matches!(
-                command,
-                Command::JobConnect
-                    | Command::JobDisconnect
-                    | Command::KvsGetall
-                    | Command::KvsPutall
-                    | Command::Ring
-            )
-        {
-            self.group(p.group).may_abort = true;
+            self.irregular_sent(p);
         }
         let what = match &request {
             Request::Fullinit { pmijobid, pmirank, threaded, authtype, .. } => {
                 self.pmi2(p).asked_in = true;
-                self.pmi2(p).authtype = authtype.is_some();
                 let bare = pmijobid.is_none() || pmirank.is_none() || threaded.is_none();
                 // A server may believe it, or turn away who says it.
                 let misled = pmirank.is_some_and(|rank| rank != u64::from(p.rank));
-                // The two agree upon a type of authentication; a server need not have one that the draft does not describe.
-                let unagreed = authtype.as_deref().is_some_and(|name| name != CHALLENGE_SHA256);
-                self.group(p.group).may_abort |= misled || unagreed;
-                Detail::Fullinit { bare, misled, proof: None }
+                // Client and server agree on a type of authentication; no known server has one.
+                if misled || authtype.is_some() {
+                    self.irregular_sent(p);
+                }
+                Detail::Fullinit { bare, misled }
             }
-            Request::Abort { .. } => {
+            Request::Abort { isworld, .. } => {
                 self.group(p.group).may_abort = true;
+                // The draft does not say what isworld=FALSE ends.
+                if *isworld != Some(false) {
+                    self.abort_asked(p, None);
+                }
                 return;
             }
             Request::Finalize => {
@@ -216,16 +221,15 @@ impl Monitor {
                 // Libraries write one that they were not given as an empty one.
                 let none = jobid.as_deref().is_none_or(<[u8]>::is_empty);
                 let own = none || jobid.as_deref() == ours.as_deref();
-                let fences = self.pmi2(p).left;
-                if !own && let Some(jobid) = jobid {
-                    Detail::GetOther { jobid: jobid.to_vec(), key: key.to_vec() }
-                } else {
-                    let rule = match jobid {
-                        None => None,
-                        Some(_) if none => Some("pmi2.common.get.no-jobid"),
-                        Some(_) => Some("pmi2.draft.get.jobid"),
-                    };
-                    Detail::Get { key: key.to_vec(), fences, rule, srcid: *srcid }
+                let rule = match jobid {
+                    None => None,
+                    Some(_) if none => Some("pmi2.common.get.no-jobid"),
+                    Some(_) => Some("pmi2.draft.get.jobid"),
+                };
+                match own {
+                    true => Detail::Get { key: key.to_vec(), fences: self.pmi2(p).left, rule, srcid: *srcid },
+                    // No known server shows the values of another job.
+                    false => Detail::Plain,
                 }
             }
             Request::KvsFence => {
@@ -236,12 +240,12 @@ impl Monitor {
             }
             Request::InfoPutnodeattr { key, value } => {
                 self.pmi2_lengths(p, key, value);
-                self.group(p.group).may_abort |= value.len() > VALUE_MAX;
                 let node = (self.node_of(p), key.to_vec());
                 let values = self.group(p.group).pmi2.node.entry(node).or_default();
                 // The draft does not say whether an attribute can be put again.
                 let lawful = values.is_empty() && is_within_limits(key, value);
                 values.insert(value.to_vec());
+                self.irregular |= !lawful;
                 Detail::PutNode { key: key.to_vec(), lawful }
             }
             Request::InfoGetnodeattr { key, wait } => {
@@ -264,44 +268,14 @@ impl Monitor {
                 Detail::Unpublish { name: name.to_vec() }
             }
             Request::Spawn { preput, programs } => self.pmi2_spawns(p, preput, programs),
-            Request::JobConnect { jobid } => Detail::Connect { jobid: jobid.to_vec() },
-            Request::JobDisconnect { jobid } => Detail::Disconnect { jobid: jobid.to_vec() },
-            Request::KvsGetall { jobid } => {
-                Detail::Getall { jobid: jobid.to_vec(), count: None, told: HashMap::new() }
-            }
-            // Dealt with as a series, or above.
-            Request::SpawnHead { .. }
-            | Request::SpawnCmd(_)
-            | Request::KvsPutall { .. }
-            | Request::KvsPutallPair { .. }
-            | Request::Auth { .. }
-            | Request::Concat { .. }
+            Request::JobConnect { .. }
+            | Request::JobDisconnect { .. }
+            | Request::DraftOnly(_)
             | Request::JobGetid
             | Request::InfoGetjobattr { .. }
             | Request::Ring { .. } => Detail::Plain,
         };
-        self.await_answer(p, asked, what);
-    }
-
-    /// What a client says to prove who it is. With the secret that is shared with us, fullinit is to be answered; whether it is by
-    /// another secret, nobody can tell.
-    fn pmi2_proof(&mut self, p: Proc, authinfo: &[u8], body: &[u8]) {
-        let rank = self.pmi2(p);
-        let Some(challenge) = rank.challenge.take() else {
-            let expected = "no answer where nothing was asked";
-            return self.client_error(p, "pmi2.draft.auth-challenge", expected, shown(body));
-        };
-        let right = authinfo == challenge_answer(SECRET, &challenge).as_bytes();
-        for pending in &mut rank.pending {
-            if let Detail::Fullinit { proof, .. } = &mut pending.what {
-                *proof = Some(right);
-            }
-        }
-    }
-
-    fn await_answer(&mut self, p: Proc, asked: Asked, what: Detail) {
-        let Asked { command, thrid, needs, ordinary } = asked;
-        self.pmi2(p).pending.push(Pending { command, thrid, needs, ordinary, what });
+        self.pmi2(p).pending.push(Pending { command, thrid, needs, what });
     }
 
     /// Notes what a spawn asks for.
@@ -311,7 +285,11 @@ impl Monitor {
         let nodes = self.group(p.group).nodes;
         let size = programs.iter().fold(0u64, |n, p| n.saturating_add(p.maxprocs));
         self.processes_requested = self.processes_requested.saturating_add(size);
-        self.group(p.group).may_abort |= preput.iter().any(|(key, _)| !is_key(key));
+        if preput.iter().any(|(key, _)| !is_key(key)) {
+            self.irregular_sent(p);
+        }
+        self.irregular |= !(1..=MOST_PROCESSES).contains(&size)
+            || preput.iter().any(|(key, value)| !is_within_limits(key, value));
         let group = self.group(id);
         group.nodes = nodes;
         group.ask_for(size);
@@ -320,78 +298,6 @@ impl Monitor {
             group.pmi2.puts.entry(key.clone()).or_default().push(put);
         }
         Detail::Plain
-    }
-
-    /// Whether a request is a part of one that comes in several messages. What the first of them asks for is due once the last is there.
-    fn in_series(&mut self, p: Proc, asked: &Asked, request: &Request<'_>, body: &[u8]) -> bool {
-        let open = &mut self.pmi2(p).series;
-        let place = open.iter().position(|(thrid, _)| *thrid == asked.thrid);
-        let series = match place.map(|place| open.swap_remove(place).1) {
-            Some(mut series) => match series.push(request) {
-                Ok(()) => series,
-                Err(error) => {
-                    let of_spawn = series.is_spawn() || *request == Request::SpawnCmd(Program::default());
-                    return self.out_of_series(p, of_spawn, &error.to_string(), body);
-                }
-            },
-            None if open.iter().any(|(_, series)| series.is_spawn()) => {
-                return self.out_of_series(
-                    p,
-                    true,
-                    "no other request before the last message of a spawn",
-                    body,
-                );
-            }
-            None => match Series::begun_by(request) {
-                Some(Ok(series)) => {
-                    self.pmi2_order(p, asked.command, asked.thrid.as_deref(), body);
-                    self.group(p.group).may_abort |= !self.served_draft;
-                    series
-                }
-                Some(Err(_)) => {
-                    self.group(p.group).may_abort = true;
-                    self.lose_correlation(p);
-                    return true;
-                }
-                None if matches!(request, Request::SpawnCmd(_) | Request::KvsPutallPair { .. }) => {
-                    let of_spawn = asked.command == Command::SpawnCmd;
-                    return self.out_of_series(
-                        p,
-                        of_spawn,
-                        "a message behind that which begins the series",
-                        body,
-                    );
-                }
-                None => return false,
-            },
-        };
-        let (command, what) = match series.finish() {
-            Err(series) => {
-                self.pmi2(p).series.push((asked.thrid.clone(), series));
-                return true;
-            }
-            Ok(Whole::Spawn { preput, programs }) => {
-                (Command::Spawn, self.pmi2_spawns(p, &preput, &programs))
-            }
-            Ok(Whole::Putall { jobid, pairs }) => {
-                let known = self.job_of(&jobid).is_some_and(|group| group != p.group);
-                (Command::KvsPutall, Detail::Putall { jobid, pairs, known })
-            }
-        };
-        self.await_answer(p, Asked { command, ..asked.clone() }, what);
-        true
-    }
-
-    fn out_of_series(&mut self, p: Proc, of_spawn: bool, expected: &str, body: &[u8]) -> bool {
-        let requirement = if of_spawn { "pmi2.draft.spawn.cmds" } else { "pmi2.draft.kvs-putall" };
-        self.client_error(p, requirement, expected.to_owned(), shown(body));
-        self.lose_correlation(p);
-        true
-    }
-
-    /// The group that has this jobid, as far as anybody was told.
-    fn job_of(&self, jobid: &[u8]) -> Option<u32> {
-        self.groups.iter().find(|(_, group)| group.pmi2.jobid.as_deref() == Some(jobid)).map(|(id, _)| *id)
     }
 
     fn bad_pmi2_request(&mut self, p: Proc, error: &RequestError, body: &[u8]) {
@@ -425,9 +331,11 @@ impl Monitor {
         } else if command != Command::Fullinit && command != Command::Abort && !joined {
             self.client_error(p, "pmi2.common.fullinit-first", "fullinit first", shown(body));
         } else if waits {
-            let expected =
-                "no request before the last one is answered, unless both have a thrid of their own";
-            self.client_error(p, "pmi2.draft.thrid-tells-apart", expected, shown(body));
+            if !self.rank(p).got_unasked {
+                let expected =
+                    "no request before the last one is answered, unless both have a thrid of their own";
+                self.client_error(p, "pmi2.draft.thrid-tells-apart", expected, shown(body));
+            }
             self.lose_correlation(p);
         }
     }
@@ -449,15 +357,15 @@ impl Monitor {
     /// makes of a second fence, or of a process that leaves in the middle of one, nobody says.
     fn goes_on_in_fence(&mut self, p: Proc) {
         if self.pmi2(p).pending.iter().any(|pending| matches!(pending.what, Detail::Fence(_))) {
-            let group = self.group(p.group);
-            (group.may_abort, group.state_unknown) = (true, true);
+            self.irregular_sent(p);
+            self.group(p.group).state_unknown = true;
         }
     }
 
     /// Holds a pair to the limits of the draft.
     fn pmi2_lengths(&mut self, p: Proc, key: &[u8], value: &[u8]) {
         if key.len() > KEY_MAX || value.len() > VALUE_MAX {
-            self.group(p.group).may_abort = true;
+            self.irregular_sent(p);
             let seen = format!("a key of {} and a value of {} bytes", key.len(), value.len());
             let expected = format!("a key of {KEY_MAX} and a value of {VALUE_MAX} bytes at most");
             self.client_misuse(p, "pmi2.draft.lengths", expected, seen);
@@ -477,6 +385,7 @@ impl Monitor {
         let puts = group.puts.entry(key.to_vec()).or_default();
         puts.push(Put { value: value.to_vec(), by: p.rank, fences, acknowledged: false });
         let lawful = puts.len() == 1 && is_within_limits(key, value);
+        self.irregular |= !lawful;
         if let Some(rank) = early
             && lawful
             && !self.state_unknown(p)
@@ -501,10 +410,8 @@ impl Monitor {
 
     /// A frame of the server.
     pub(super) fn pmi2_response(&mut self, p: Proc, body: &[u8]) {
-        match Part::parse(body, Semicolons::Doubled) {
-            Some(Ok(part)) => return self.pmi2_part(p, part, body),
-            Some(Err(error)) => return self.bad_pmi2_response(p, error, body),
-            None => {}
+        if self.is_expected_part(p, body) {
+            return;
         }
         let response = match Response::parse(body, Semicolons::Doubled) {
             Ok(response) => response,
@@ -524,18 +431,8 @@ impl Monitor {
         }
         let Some(place) = place else {
             let asked = pending.first().map(|pending| pending.command);
-            let rank = self.pmi2(p);
-            let spawns = rank.series.iter().any(|(_, series)| series.is_spawn());
+            self.rank(p).got_unasked |= asked.is_none();
             let (requirement, expected) = match asked {
-                None if !rank.concat.is_empty() => {
-                    ("pmi2.draft.concat", "no message before the command is complete".to_owned())
-                }
-                None if spawns => {
-                    ("pmi2.draft.spawn.cmds", "no message before all programs are there".to_owned())
-                }
-                None if !rank.series.is_empty() => {
-                    ("pmi2.draft.kvs-putall", "no message before all pairs are there".to_owned())
-                }
                 None => ("pmi2.common.one-response", "no message, since nothing was asked".to_owned()),
                 Some(asked) => ("pmi2.common.response-name", format!("the answer to {}", asked.name())),
             };
@@ -575,9 +472,6 @@ impl Monitor {
             ResponseError::UnknownCommand => "pmi2.common.response-name",
             ResponseError::NoCode | ResponseError::BadCode => "pmi2.common.rc",
             ResponseError::RepeatedKey(_) => "pmi2.common.tuples",
-            // Parts of an answer, of which kvs-getall alone has some with keys that it needs.
-            ResponseError::MissingKey("authinfo") => "pmi2.draft.auth-challenge",
-            ResponseError::MissingKey(_) | ResponseError::BadNumber(_) => "pmi2.draft.kvs-getall",
         };
         self.server_error(p, requirement, format!("a response of PMI-2 ({error})"), shown(body));
     }
@@ -601,45 +495,6 @@ impl Monitor {
                 self.pmi2_got(p, &key, fences, srcid, response, body);
             }
             Detail::Get { .. } => {}
-            Detail::GetOther { jobid, key } if !unknown => {
-                self.got_of_other_job(p, &jobid, &key, response, body)
-            }
-            Detail::GetOther { .. } => {}
-            Detail::Connect { jobid } => {
-                self.served_draft |= ok;
-                let copy = response.get("kvscopy");
-                if ok && !copy.as_deref().is_some_and(|copy| matches!(copy, b"yes" | b"no")) {
-                    let expected = "kvscopy, yes or no";
-                    self.server_error(p, "pmi2.draft.job-connect", expected, shown(body));
-                }
-                if ok {
-                    self.pmi2(p).disconnected.remove(&jobid);
-                    self.pmi2(p).connected.insert(jobid, copy.as_deref() == Some(b"yes"));
-                }
-            }
-            Detail::Disconnect { jobid } => {
-                if ok && self.pmi2(p).connected.remove(&jobid).is_some() {
-                    self.pmi2(p).disconnected.insert(jobid);
-                }
-            }
-            Detail::Getall { jobid, count, told } => {
-                self.served_draft |= ok;
-                if ok && !unknown {
-                    self.got_all(p, &jobid, count, &told, body);
-                }
-            }
-            Detail::Putall { jobid, pairs, known } => {
-                self.served_draft |= ok;
-                let asked_for = self.pmi2(p).connected.get(&jobid) == Some(&true);
-                let lawful = pairs.iter().all(|(key, value)| is_within_limits(key, value));
-                if ok && known {
-                    let brought = self.group(p.group).pmi2.brought.entry(jobid).or_default();
-                    brought.extend(pairs);
-                } else if !ok && asked_for && lawful && !excused {
-                    let expected = "success, since the server has asked for these pairs by kvscopy=yes";
-                    self.server_error(p, "pmi2.draft.kvs-putall", expected, shown(body));
-                }
-            }
             Detail::Unclear => {}
             Detail::Fence(number) => {
                 self.pmi2(p).left = number;
@@ -680,12 +535,7 @@ impl Monitor {
                 }
             }
             Detail::Lookup { name } => self.pmi2_lookup(p, &name, response, body),
-            Detail::Fullinit { proof: Some(false), .. } if !ok => {}
-            Detail::Fullinit { proof: Some(true), .. } if !ok && !excused => {
-                let expected = "success, since the answer to the challenge is right";
-                self.server_error(p, "pmi2.draft.auth-challenge", expected, shown(body));
-            }
-            Detail::Fullinit { bare, misled, .. } => {
+            Detail::Fullinit { bare, misled } => {
                 let optional = bare.then_some("pmi2.draft.fullinit.optional-keys");
                 let id = pending.needs.or(optional).unwrap_or("pmi2.common.fullinit");
                 self.pmi2_joined(p, id, misled, response, body);
@@ -694,140 +544,16 @@ impl Monitor {
         }
     }
 
-    /// A part of an answer.
-    fn pmi2_part(&mut self, p: Proc, part: Part<'_>, body: &[u8]) {
-        let thrid = Request::thrid(body, Semicolons::Doubled).map(std::borrow::Cow::into_owned);
-        let unknown = self.state_unknown(p);
-        let rank = self.pmi2(p);
-        let wanted = match part {
-            Part::Challenge { .. } => Command::Fullinit,
-            Part::PairCount(_) | Part::Pair { .. } => Command::KvsGetall,
+    /// Whether a message is one that the draft has before the answer to a pending request: a challenge before that to fullinit, and
+    /// the pairs before that to kvs-getall.
+    fn is_expected_part(&mut self, p: Proc, body: &[u8]) -> bool {
+        let Ok(message) = Body::parse(body, Semicolons::Doubled) else { return false };
+        let Some((name, _)) = PARTS.into_iter().find(|(name, _)| message.cmd() == Some(name.as_bytes()))
+        else {
+            return false;
         };
-        let place =
-            rank.pending.iter().position(|pending| pending.command == wanted && pending.thrid == thrid);
-        let place = place.or_else(|| rank.pending.iter().position(|pending| pending.command == wanted));
-        let Some(place) = place.filter(|_| wanted != Command::Fullinit || rank.authtype) else {
-            if !unknown {
-                let expected = "no part of an answer to what was not asked";
-                self.server_error(p, "pmi2.common.one-response", expected, shown(body));
-            }
-            return;
-        };
-        let late = match (&mut rank.pending[place].what, part) {
-            (_, Part::Challenge { authinfo }) => {
-                rank.challenge = Some(authinfo.to_vec());
-                let digits = authinfo.strip_prefix(b"-").unwrap_or(&authinfo);
-                let lawful =
-                    pmi_wire::grammar::is_uint(digits) && self.challenges.insert(authinfo.into_owned());
-                if !unknown && !lawful {
-                    let expected = "a random integer, another one each time";
-                    self.server_error(p, "pmi2.draft.auth.random", expected, shown(body));
-                }
-                return;
-            }
-            (Detail::Getall { count: count @ None, told, .. }, Part::PairCount(number))
-                if told.is_empty() =>
-            {
-                *count = Some(number);
-                None
-            }
-            (Detail::Getall { .. }, Part::PairCount(_)) => {
-                Some("the number of pairs once, and before the pairs")
-            }
-            (Detail::Getall { told, .. }, Part::Pair { key, value }) => {
-                let again = told.insert(key.into_owned(), value.into_owned()).is_some();
-                again.then_some("each pair once")
-            }
-            _ => None,
-        };
-        if let Some(expected) = late.filter(|_| !unknown) {
-            self.server_error(p, "pmi2.draft.kvs-getall", expected, shown(body));
-        }
-    }
-
-    /// Fences that all processes of a group have left: what was put before them is there for everybody.
-    fn fences_behind(&self, group: u32) -> u64 {
-        let Some(group) = self.groups.get(&group) else { return 0 };
-        let left = |rank| group.ranks.get(rank).map_or(0, |rank| rank.pmi2.left);
-        (0..group.size).map(left).min().unwrap_or(0)
-    }
-
-    /// What kvs-getall has told: as many pairs as were announced, all that a get would find, and nothing else.
-    fn got_all(
-        &mut self,
-        p: Proc,
-        jobid: &[u8],
-        count: Option<u64>,
-        told: &HashMap<Vec<u8>, Vec<u8>>,
-        body: &[u8],
-    ) {
-        let job = self.job_of(jobid);
-        let copied = self.pmi2(p).connected.get(jobid) == Some(&true);
-        let fences = job.map_or(0, |job| self.fences_behind(job));
-        let brought = self.group(p.group).pmi2.brought.get(jobid).cloned().unwrap_or_default();
-        let expected = match (count, job) {
-            (None, _) => Some("the number of pairs before they end".to_owned()),
-            (Some(count), _) if count != told.len() as u64 => {
-                Some(format!("{count} pairs, as announced, and not {}", told.len()))
-            }
-            (Some(_), None) => None,
-            (Some(_), Some(job)) => {
-                let puts = &self.group(job).pmi2.puts;
-                let due =
-                    |put: &Put| !copied && put.acknowledged && (put.by == PREPUT || put.fences < fences);
-                let lost = puts.iter().find(|(key, puts)| puts.iter().any(due) && !told.contains_key(*key));
-                let known = |key: &[u8], value: &[u8]| {
-                    puts.get(key).is_some_and(|puts| puts.iter().any(|put| put.value == value))
-                        || brought.get(key).is_some_and(|brought| brought == value)
-                };
-                let other = told.iter().find(|(key, value)| !key.starts_with(RESERVED) && !known(key, value));
-                lost.map(|(key, _)| {
-                    format!("{} among the pairs, since it was put before the fence", show(key))
-                })
-                .or(other.map(|(key, _)| format!("no {} that nobody has put there", show(key))))
-            }
-        };
-        if let Some(expected) = expected {
-            self.server_error(p, "pmi2.draft.kvs-getall", expected, shown(body));
-        }
-    }
-
-    /// A value of another job, which is to be one that was put there or brought here.
-    fn got_of_other_job(&mut self, p: Proc, jobid: &[u8], key: &[u8], response: &Response<'_>, body: &[u8]) {
-        let Some(other) = self.job_of(jobid) else { return };
-        let value = response.get("value").filter(|_| response.is_found() == Some(true));
-        let Some(&copied) = self.pmi2(p).connected.get(jobid) else {
-            if value.is_some() {
-                let id = match self.pmi2(p).disconnected.contains(jobid) {
-                    true => "pmi2.draft.job-disconnect",
-                    false => "pmi2.draft.job-connect",
-                };
-                let expected = "no value, since this process is not connected with that job";
-                self.server_error(p, id, expected, shown(body));
-            }
-            return;
-        };
-        let fences = self.fences_behind(other);
-        let brought = self.group(p.group).pmi2.brought.get(jobid).and_then(|pairs| pairs.get(key)).cloned();
-        let puts = self.group(other).pmi2.puts.get(key).map(Vec::as_slice).unwrap_or_default();
-        let known =
-            |value: &[u8]| puts.iter().any(|put| put.value == value) || brought.as_deref() == Some(value);
-        let due = |put: &Put| put.acknowledged && (put.by == PREPUT || put.fences < fences);
-        match value {
-            Some(value) if !known(&value) && !key.starts_with(RESERVED) => {
-                let expected = format!("the value of {} in that job, if there is one", show(key));
-                self.server_error(p, "pmi2.draft.job-connect", expected, shown(body));
-            }
-            None if brought.is_some() => {
-                let expected = format!("the value of {}, which was brought by kvs-putall", show(key));
-                self.server_error(p, "pmi2.draft.kvs-putall", expected, shown(body));
-            }
-            None if !copied && puts.iter().any(due) => {
-                let expected = format!("the value of {} in that job", show(key));
-                self.server_error(p, "pmi2.draft.job-connect", expected, shown(body));
-            }
-            _ => {}
-        }
+        let answers = if name.starts_with("auth") { Command::Fullinit } else { Command::KvsGetall };
+        self.pmi2(p).pending.iter().any(|pending| pending.command == answers)
     }
 
     fn pmi2_plain(&mut self, p: Proc, command: Command, response: &Response<'_>, body: &[u8]) {
@@ -1050,7 +776,6 @@ impl Monitor {
         };
         let entered = |number: u64| group.all(|rank| rank.pmi2.entered >= number);
         match &pending.what {
-            Detail::Fullinit { proof: Some(false), .. } => true,
             Detail::Fence(number) => !entered(*number),
             Detail::Get { fences, .. } => !entered(*fences),
             Detail::Unclear => true,
@@ -1074,15 +799,18 @@ impl Monitor {
         let split = self.rank(p).split_write || self.rank(p).joined_write;
         let refused = self.pmi2(p).refused;
         let pending = &self.pmi2(p).pending[late];
-        let requirement = pending.needs.unwrap_or(match (&pending.what, pending.command) {
-            // How a message is cut into writes means nothing. What is special about an empty value is that.
-            _ if split && pending.ordinary => "pmi2.common.any-fragmentation",
-            _ if refused && pending.ordinary => "pmi2.common.usable-after-error",
+        let needs = match pending.what {
+            // An empty jobid has a rule of its own.
+            Detail::Get { rule: Some(_), .. } => pending.needs.filter(|needs| *needs != EMPTY),
+            _ => pending.needs,
+        };
+        let requirement = needs.unwrap_or(match (&pending.what, pending.command) {
+            _ if split => "pmi2.common.any-fragmentation",
+            _ if refused => "pmi2.common.usable-after-error",
             _ if count > 1 && pending.thrid.is_some() => "pmi2.draft.thrid-tells-apart",
             (Detail::Fence(1), _) => "pmi2.common.fence",
             (Detail::Fence(_), _) => "pmi2.common.fence.again",
             (Detail::GetNode { wait: Some(rule), .. }, _) => rule,
-            (Detail::Fullinit { proof: Some(true), .. }, _) => "pmi2.draft.auth-challenge",
             (Detail::Fullinit { bare: true, .. }, _) => "pmi2.draft.fullinit.optional-keys",
             (Detail::Get { rule: Some(rule), .. }, _) => rule,
             (_, Command::Finalize) => "pmi2.common.finalize",
@@ -1090,7 +818,8 @@ impl Monitor {
             _ => "pmi2.common.answered",
         });
         let expected = format!("an answer to {}", pending.command.name());
-        self.find(Side::Server, p, requirement, None, expected, how.into());
+        let seen = self.missing(how);
+        self.find(Side::Server, p, requirement, None, expected, seen);
     }
 }
 
@@ -1183,6 +912,27 @@ mod tests {
     #[case(&[(0, false, "cmd=name-lookup;name=n;"), (0, true, "cmd=name-lookup-response;rc=0;port=p;")], &["pmi2.common.names.miss"])]
     fn each_answer_is_held_to_its_request(#[case] said: &[(u32, bool, &str)], #[case] broken: &[&str]) {
         assert_eq!(found(2, said), broken);
+    }
+
+    const GETALL: (u32, bool, &str) = (0, false, "cmd=kvs-getall;jobid=j;");
+    const REFUSED: (u32, bool, &str) = (0, true, "cmd=kvs-getall-response;rc=1;");
+
+    #[rstest]
+    #[case(&[GETALL, REFUSED], &[])]
+    #[case(&[GETALL, (0, true, "silence")], &[])]
+    #[case(&[GETALL, (0, true, "cmd=kvs-getall-paircount-response;npair=0;"), REFUSED], &[])]
+    #[case(&[GETALL, REFUSED, REFUSED], &["pmi2.common.one-response"])]
+    #[case(&[GETALL, (0, true, "cmd=kvs-getall-response;")], &["pmi2.common.rc"])]
+    #[case(&[GETALL, (0, true, "cmd=kvs-fence-response;rc=0;")], &["pmi2.common.response-name"])]
+    #[case(&[(0, true, "cmd=auth-response;authinfo=1;")], &["pmi2.common.one-response"])]
+    // The parts of a longer exchange are not followed.
+    #[case(&[(0, false, "cmd=kvs-put;key=k;concat=1;"), (0, false, "cmd=concat;concatid=1;value=v;"), PUT[1]], &[])]
+    #[case(&[(0, false, "cmd=spawn;ncmds=1;preputcount=0;"), (0, false, "cmd=spawn-cmd;maxprocs=1;"), (0, true, "close")], &[])]
+    fn requests_of_the_draft_alone_have_one_response_at_most(
+        #[case] said: &[(u32, bool, &str)],
+        #[case] broken: &[&str],
+    ) {
+        assert_eq!(found(1, said), broken);
     }
 
     #[test]

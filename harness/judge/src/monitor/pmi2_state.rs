@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use pmi_wire::pmi2::{Command, Concat, Series};
+use pmi_wire::pmi2::Command;
 
 /// In the place of a rank: whoever spawned the group.
 pub(super) const PREPUT: u32 = u32::MAX;
@@ -12,22 +12,9 @@ pub(super) const PREPUT: u32 = u32::MAX;
 pub(super) struct Pending {
     pub(super) command: Command,
     pub(super) thrid: Option<Vec<u8>>,
-    /// What of the draft a value of it needs that not all known servers keep: semicolons, or bytes of any kind.
+    /// What of the draft a value of it needs that not all known servers keep: semicolons, bytes of any kind, or an empty value.
     pub(super) needs: Option<&'static str>,
-    /// It has no such value, and no empty one, which many a server takes for the end.
-    pub(super) ordinary: bool,
     pub(super) what: Detail,
-}
-
-/// What every request has.
-#[derive(Debug, Clone)]
-pub(super) struct Asked {
-    pub(super) command: Command,
-    pub(super) thrid: Option<Vec<u8>>,
-    /// See [`Pending::needs`].
-    pub(super) needs: Option<&'static str>,
-    /// See [`Pending::ordinary`].
-    pub(super) ordinary: bool,
 }
 
 /// What of a request matters for its answer.
@@ -45,29 +32,6 @@ pub(super) enum Detail {
         /// By which a get with a jobid is answered.
         rule: Option<&'static str>,
         srcid: Option<i64>,
-    },
-    /// A get from another job.
-    GetOther {
-        jobid: Vec<u8>,
-        key: Vec<u8>,
-    },
-    Connect {
-        jobid: Vec<u8>,
-    },
-    Disconnect {
-        jobid: Vec<u8>,
-    },
-    /// With the number of pairs and the pairs that it was told so far.
-    Getall {
-        jobid: Vec<u8>,
-        count: Option<u64>,
-        told: HashMap<Vec<u8>, Vec<u8>>,
-    },
-    /// `known` if another job of this id is known.
-    Putall {
-        jobid: Vec<u8>,
-        pairs: Vec<(Vec<u8>, Vec<u8>)>,
-        known: bool,
     },
     PutNode {
         key: Vec<u8>,
@@ -92,11 +56,10 @@ pub(super) enum Detail {
     Fence(u64),
     /// `bare` if one of the keys is not there that some servers want.
     ///
-    /// `misled` if it tells of another rank. `proof` is whether what proves who it is is right, as far as we know.
+    /// `misled` if it tells of another rank.
     Fullinit {
         bare: bool,
         misled: bool,
-        proof: Option<bool>,
     },
     Plain,
     /// It may have been answered already: an answer came that fits several.
@@ -116,17 +79,6 @@ pub(super) struct Rank {
     /// Fences that it has entered, and that it has left.
     pub(super) entered: u64,
     pub(super) left: u64,
-    /// Commands and series of messages that are not complete.
-    pub(super) concat: Concat,
-    pub(super) series: Vec<(Option<Vec<u8>>, Series)>,
-    /// Its fullinit asks to be authenticated.
-    pub(super) authtype: bool,
-    /// What it was asked to prove who it is, and has not answered.
-    pub(super) challenge: Option<Vec<u8>>,
-    /// Jobs that it has connected with, and whether the server needs help with their values.
-    pub(super) connected: HashMap<Vec<u8>, bool>,
-    /// Jobs that it was connected with.
-    pub(super) disconnected: HashSet<Vec<u8>>,
 }
 
 impl Rank {
@@ -153,8 +105,6 @@ pub(super) struct Group {
     pub(super) jobid: Option<Vec<u8>>,
     /// A fence that all have entered, as far as anybody has asked.
     pub(super) entered_by_all: u64,
-    /// Pairs of other jobs that were brought here, by jobid.
-    pub(super) brought: HashMap<Vec<u8>, HashMap<Vec<u8>, Vec<u8>>>,
     pub(super) puts: HashMap<Vec<u8>, Vec<Put>>,
     /// Ranks that were told that there is no such key, with the number of fences that they had left.
     pub(super) misses: HashMap<Vec<u8>, HashMap<u32, u64>>,

@@ -2,7 +2,7 @@
 
 use pmi_wire::{
     Body, Connection, Direction, Framing, FramingError, MappingForm, MessageError, Operation, Response,
-    ResponseError, ValueReading, Version,
+    ResponseError, SpawnRequest, ValueReading, Version,
 };
 
 use super::state::{COMPLETE, Monitor, Pending, RESERVED, Rank, Singinit, request_rule};
@@ -10,8 +10,8 @@ use crate::Severity;
 use crate::bytes::LINE_LIMIT;
 use crate::event::Exit;
 use crate::finding::Side;
-use crate::kvs::{ExpectedValue, is_ambiguous};
-use crate::seen::{Seen, SeenKind, show};
+use crate::kvs::{ExpectedValue, is_ambiguous, without_tuples};
+use crate::seen::{Seen, SeenKind, not_read, show};
 use pmi_wire::Proc;
 use pmi_wire::grammar::Rule;
 
@@ -47,6 +47,14 @@ fn key_at(line: &[u8], at: usize) -> Option<&[u8]> {
     let start = before.iter().rposition(|b| *b == b' ').map_or(0, |blank| blank + 1);
     let end = before[start..].iter().position(|b| *b == b'=')?;
     Some(&before[start..start + end])
+}
+
+/// Returns true if the line is a response to a parser that ignores a CR before the newline and accepts all bytes.
+fn is_readable_leniently(line: &[u8]) -> bool {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let visible = |byte: &u8| if matches!(byte, b'\t' | b' '..=b'~') { *byte } else { b'?' };
+    let line: Vec<u8> = line.iter().map(visible).collect();
+    Response::parse(&line, ValueReading::ToEndOfLine).is_ok()
 }
 
 /// Whether a key is a word that messages of the protocol have in front of their values.
@@ -96,21 +104,32 @@ fn unanswered_duty(pending: &Pending) -> Option<&'static str> {
         Pending::Spawn(request) if request.programs.iter().any(|p| !p.args.is_empty()) => {
             "rfc13.spawn.arg-indices"
         }
+        Pending::Init(offered) => init_rule(*offered),
         pending => duty(pending.op()?),
     })
+}
+
+/// The requirement that is broken when this offer is not taken, although version 1.1 is within it.
+fn init_rule(offered: Version) -> &'static str {
+    if offered > Version::V1_1 { "rfc13.init.highest-mutual" } else { "rfc13.abnf.c-init" }
+}
+
+/// Whether the arguments of a spawn request are numbered from one, by which its sender breaks the protocol.
+fn counts_from_one(request: &SpawnRequest) -> bool {
+    request.programs.iter().any(|program| program.args_base().is_some_and(|base| base != 0))
 }
 
 /// The requirement that is broken when a request that must succeed is refused.
 fn duty(op: Operation) -> &'static str {
     match op {
-        Operation::Init => "rfc13.init.version-used",
-        Operation::Maxes => "rfc13.maxes.limits",
+        Operation::Init => "rfc13.abnf.c-init",
+        Operation::Maxes => "rfc13.abnf.c-maxes",
         Operation::Abort => "rfc13.abort.group",
         Operation::Finalize => "rfc13.finalize.ack",
         Operation::Universe => "rfc13.abnf.c-universe",
         Operation::Appnum => "rfc13.abnf.c-appnum",
         Operation::Put => "rfc13.abnf.c-put",
-        Operation::Kvsname => "rfc13.kvsname.common",
+        Operation::Kvsname => "rfc13.abnf.c-kvsname",
         Operation::Barrier => "rfc13.barrier.released",
         Operation::Get => "rfc13.abnf.c-get",
         Operation::Publish => "rfc13.abnf.c-publish",
@@ -133,6 +152,7 @@ impl Monitor {
                 },
                 Err(FramingError::Line(_)) => {
                     let seen = format!("more than {LINE_LIMIT} bytes without a newline");
+                    self.rank(p).no_message = true;
                     self.unreadable(p, "rfc13.wire.newline", "messages end with a newline", seen);
                 }
                 Err(error) => self.framing_error(p, Side::Server, error),
@@ -154,16 +174,26 @@ impl Monitor {
     fn response_line(&mut self, p: Proc, line: &[u8]) {
         let response = match Response::parse(line, ValueReading::ToEndOfLine) {
             Ok(response) => response,
-            Err(error) => return self.bad_response(p, &error, line),
+            Err(error) => {
+                self.irregular_answered(p, false);
+                return self.bad_response(p, &error, line);
+            }
         };
-        let op = response.operation();
         if self.group_barrier_answered(p, &response, line) {
             return;
         }
+        self.correlated_answer(p, &response, line);
+        self.irregular_answered(p, response.is_success());
+    }
+
+    /// Takes a response for the answer to the oldest request.
+    fn correlated_answer(&mut self, p: Proc, response: &Response<'_>, line: &[u8]) {
+        let op = response.operation();
         self.put_first(p, op);
         let asked = self.rank(p).pending.front().map(Pending::op);
+        self.rank(p).got_unasked |= asked.is_none();
         if self.rank(p).uncorrelated {
-            return self.uncorrelated_answer(p, &response, line);
+            return self.uncorrelated_answer(p, response, line);
         }
         match asked {
             None if op == Operation::Spawn && self.rank(p).spawns => {
@@ -180,7 +210,7 @@ impl Monitor {
             Some(None) => drop(self.rank(p).pending.pop_front()),
             Some(Some(asked)) if asked == op => {
                 if let Some(pending) = self.rank(p).pending.pop_front() {
-                    self.answer(p, pending, &response, line);
+                    self.answer(p, pending, response, line);
                 }
             }
             Some(Some(asked)) => {
@@ -220,6 +250,7 @@ impl Monitor {
         let cmd = message.as_ref().ok().and_then(|m| m.cmd());
         let asked = self.rank(p).pending.front().map(Pending::op);
         let unasked = asked.is_none();
+        self.rank(p).got_unasked |= unasked;
         let (id, expected) = match error {
             // The value of a get runs to the end of the line, so what is wrong there is wrong with the value.
             ResponseError::Message(MessageError::BadByte { .. }) if line.starts_with(b"cmd=get_result ") => {
@@ -266,6 +297,7 @@ impl Monitor {
                 self.rank(p).pending.pop_front();
                 return;
             }
+            self.rank(p).no_message |= !is_readable_leniently(line);
             return self.unreadable(p, &id, &expected, Seen::message(line));
         }
         let rank = self.rank(p);
@@ -278,6 +310,11 @@ impl Monitor {
     fn answer(&mut self, p: Proc, pending: Pending, response: &Response<'_>, line: &[u8]) {
         let ok = response.is_success();
         match (pending, &response.body) {
+            // How such a request is understood is a SHOULD, which only the scenario can judge.
+            (Pending::Publish { service, .. } | Pending::Unpublish(service), _) if self.is_irregular(p) => {
+                self.contested_names.insert(service);
+            }
+            (Pending::Lookup(_), _) if self.is_irregular(p) => {}
             (Pending::Init(offered), Body::Init(used)) => self.init_answered(p, offered, ok, *used, line),
             (Pending::Put { key, value, lawful }, _) => {
                 let round = self.rank(p).entered;
@@ -288,7 +325,10 @@ impl Monitor {
                         self.group(p.group).puts_full = true;
                         self.group(p.group).full_keys.insert(key.clone());
                     }
-                    self.group(p.group).kvs.acknowledged(&key, &value, p.rank, round);
+                    // An irregular put may have been understood in another way, so that the pair need not be there.
+                    if !self.is_irregular(p) {
+                        self.group(p.group).kvs.acknowledged(&key, &value, p.rank, round);
+                    }
                 } else {
                     self.group(p.group).kvs.refused(&key, &value);
                     if lawful && !self.may_abort(p) {
@@ -321,7 +361,9 @@ impl Monitor {
                     self.find(Side::Server, p, id, note, expected, Seen::message(line));
                 }
             }
-            (Pending::Spawn(request), Body::Spawn(Some(codes))) => {
+            (Pending::Spawn(request), Body::Spawn(codes)) => {
+                self.takes_arguments_from_one |= ok && counts_from_one(&request);
+                let Some(codes) = codes else { return };
                 let asked = request.programs.iter().fold(0u64, |n, p| n.saturating_add(p.nprocs));
                 // Who was asked for a spawn in a way that may be read otherwise may answer another one than it seems.
                 if codes.len() as u64 != asked && ok && !self.spawns_unknown {
@@ -347,6 +389,7 @@ impl Monitor {
                 let expected = format!("a version up to {offered}, the highest that the client offered");
                 let known = *self.first_version.get_or_insert(used) == used;
                 self.rank(p).granted = used;
+                self.rank(p).unoffered = Some((offered, used));
                 if !known || self.focus.as_ref().is_none_or(|f| f.iter().any(|r| r == id)) {
                     self.server_error(p, id, expected, Seen::message(line));
                 }
@@ -367,9 +410,7 @@ impl Monitor {
             }
             _ if self.others_speak_pmi2(p) => {}
             _ if offered >= Version::V1_1 && !self.may_abort(p) => {
-                let id =
-                    if offered == Version::V1_1 { "rfc13.abnf.c-init" } else { "rfc13.init.highest-mutual" };
-                let id = self.in_pieces_or(p, id);
+                let id = self.in_pieces_or(p, init_rule(offered));
                 self.server_error(
                     p,
                     id,
@@ -398,7 +439,9 @@ impl Monitor {
         match what {
             ExpectedValue::Missing if ok && !key.starts_with(RESERVED) => {
                 let expected = format!("an error, since nobody has put the key {}", show(key));
-                self.server_error(p, "rfc13.error.rc-nonzero", expected, Seen::message(line));
+                let unended = self.group(p.group).unended_puts.contains(key);
+                let id = if unended { IN_PIECES } else { "rfc13.error.rc-nonzero" };
+                self.server_error(p, id, expected, Seen::message(line));
             }
             ExpectedValue::Missing => {}
             ExpectedValue::OneOf { must: false, .. }
@@ -425,6 +468,9 @@ impl Monitor {
             }
             ExpectedValue::OneOf { fits, ambiguous, .. } => {
                 if !fits {
+                    let alone = value.map(without_tuples);
+                    let otherwise = self.group(p.group).kvs.expected(key, left, alone);
+                    self.adds_tuples |= matches!(otherwise, ExpectedValue::OneOf { fits: true, .. });
                     let id = if ambiguous { "rfc13.value.blank" } else { "rfc13.get.value" };
                     let expected = values(self);
                     self.server_error(p, id, expected, Seen::message(line));
@@ -489,6 +535,12 @@ impl Monitor {
                 );
             }
             MappingForm::NotAMapping(error) => {
+                let alone = without_tuples(value);
+                if alone.len() < value.len() && matches!(MappingForm::classify(alone), MappingForm::Rfc(_)) {
+                    self.adds_tuples = true;
+                    let expected = format!("the value {} and nothing after it", show(alone));
+                    return self.server_error(p, "rfc13.get.value", expected, Seen::message(line));
+                }
                 let expected = format!("\"(vector,(node,nodes,ppn),...)\" ({error})");
                 return self.server_error(p, mapping_rule(value, error.at), expected, show(value));
             }
@@ -618,7 +670,10 @@ impl Monitor {
         {
             let expected = format!("nobody leaves barrier {round} before all have entered it");
             let seen = Seen::message(line).and(format!("while rank {ranks} has not entered"));
-            self.server_error(p, "rfc13.barrier.all-in-before-any-out", expected, seen);
+            let counted = |rank: &Rank| rank.entered + u64::from(rank.unended_barrier) >= round;
+            let unended = self.group(p.group).all(counted);
+            let id = if unended { IN_PIECES } else { "rfc13.barrier.all-in-before-any-out" };
+            self.server_error(p, id, expected, seen);
         }
         let left_for_good = |r: &Rank| r.finalized || r.gone;
         if !ok && !self.group(p.group).ranks.values().any(left_for_good) && !self.may_abort(p) {
@@ -658,6 +713,12 @@ impl Monitor {
             return self.server_error(p, "rfc13.wire.newline", "a message that ends with a newline", seen);
         }
         let (Some(op), Some(duty)) = (op, duty) else { return };
+        // RFC 13 has clients number arguments from zero, so a server need not take any others.
+        if !self.takes_arguments_from_one
+            && matches!(self.rank(p).pending.front(), Some(Pending::Spawn(request)) if counts_from_one(request))
+        {
+            return;
+        }
         // A client that knows no version of the server's may be turned away.
         let turned_away = self.others_speak_pmi2(p);
         let may_be = |v: &Version| *v < Version::V1_1 || turned_away;
@@ -667,12 +728,15 @@ impl Monitor {
         if op == Operation::Barrier && !self.all_in(p) {
             return;
         }
-        let id = if self.rank(p).split_write {
+        let full =
+            matches!(op, Operation::Put | Operation::Get | Operation::Barrier) && self.is_about_full(p);
+        // Silence shows that the pieces were not put together. A connection that ends was ended by something else if there is more.
+        let id = if self.rank(p).split_write && !(closed && full) {
             IN_PIECES.to_owned()
         } else if op == Operation::Barrier && self.group(p.group).puts_protocol_words {
             // Such keys are what is special about the barrier: it is by then that a manager passes them on.
             "rfc13.abnf.word".to_owned()
-        } else if matches!(op, Operation::Put | Operation::Barrier) && self.puts_full(p) {
+        } else if full {
             FULL.to_owned()
         } else if closed && duty == self::duty(op) {
             // The server did not take it for a request.
@@ -686,19 +750,24 @@ impl Monitor {
         // RFC 13 makes the server answer, but not before it has heard the other processes out.
         let at_most = (how == SeenKind::SilenceBehindPartialRequest).then_some(Severity::Note);
         let expected = format!("an answer to {}", op.request_cmd());
-        self.find(Side::Server, p, &id, at_most, expected, how.into());
+        let seen = self.missing(how);
+        self.find(Side::Server, p, &id, at_most, expected, seen);
     }
 
-    /// Whether the put that a process waits for is as long as the limits allow, or, where it waits for a barrier, one of its group
-    /// since the last: a server that has not read it whole takes the rest for the beginning of the next request.
-    fn puts_full(&mut self, p: Proc) -> bool {
-        let asked = match self.rank(p).pending.front() {
-            Some(Pending::Put { key, value, .. }) => Some((key.clone(), value.clone())),
-            _ => None,
-        };
-        match asked {
-            Some((key, value)) => self.is_full(p, &key, &value),
-            None => self.group(p.group).puts_full,
+    /// Whether the put or the get that a process waits for is of a pair as long as the limits allow, or, where it waits for a
+    /// barrier, a put of its group since the last: a server that has not read it whole takes the rest for the beginning of the
+    /// next request.
+    fn is_about_full(&mut self, p: Proc) -> bool {
+        match self.rank(p).pending.front() {
+            Some(Pending::Put { key, value, .. }) => {
+                let (key, value) = (key.clone(), value.clone());
+                self.is_full(p, &key, &value)
+            }
+            Some(Pending::Get { key, .. }) => {
+                let key = key.clone();
+                self.group(p.group).full_keys.contains(&key)
+            }
+            _ => self.group(p.group).puts_full,
         }
     }
 
@@ -720,6 +789,15 @@ impl Monitor {
         let written = self.rank(p).world_written.clone();
         // Nobody says that WORLD is what a barrier without a group is.
         self.group(p.group).all(|rank| rank.entered >= round && rank.world_written == written)
+    }
+
+    /// Describes a missing answer. A request that was not read is the reason for the silence.
+    pub(super) fn missing(&self, how: SeenKind) -> Seen {
+        let mut seen = Seen::from(how);
+        if how != SeenKind::ConnectionEnd && !self.not_read.is_empty() {
+            seen.text = format!("{}, {}", seen.text, not_read(&self.not_read));
+        }
+        seen
     }
 
     pub(super) fn no_answer(&mut self, p: Proc) {

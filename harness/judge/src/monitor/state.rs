@@ -1,6 +1,6 @@
 //! What the monitor knows: connections, process groups and names, as far as the wire shows them.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use pmi_wire::{
     Connection, Direction, Framing, Maxes, Operation, Proc, SpawnCollector, SpawnRequest, Version,
@@ -89,6 +89,8 @@ pub(super) struct Rank {
     pub(super) pmi2: pmi2_state::Rank,
     /// The spawn request that it is in the middle of.
     pub(super) spawn: Option<SpawnCollector>,
+    /// The lines of that request.
+    pub(super) spawn_lines: Vec<u8>,
     /// The requests that have no answer yet, the oldest first.
     pub(super) pending: VecDeque<Pending>,
     /// It has started a process manager.
@@ -107,6 +109,10 @@ pub(super) struct Rank {
     pub(super) closed: bool,
     /// The process has closed the connection, or has ended.
     pub(super) gone: bool,
+    /// It did so after a barrier_in without its newline.
+    pub(super) unended_barrier: bool,
+    /// It has not read all before that.
+    pub(super) left_unread: bool,
     /// The number of barriers that it has entered.
     pub(super) entered: u64,
     /// The number of barriers that it has left.
@@ -115,6 +121,8 @@ pub(super) struct Rank {
     pub(super) granted: Version,
     /// The version that is spoken. Where more was answered than offered, that is 1.1 until the client makes use of it.
     pub(super) version: Version,
+    /// The version that it offered and the higher one that the server answered.
+    pub(super) unoffered: Option<(Version, Version)>,
     /// How it has written the barrier of the whole group that it entered last, in PMI-1.2, where WORLD may name it.
     pub(super) world_written: Option<Vec<u8>>,
     /// The barriers of parts of its group that it is in.
@@ -124,6 +132,10 @@ pub(super) struct Rank {
     pub(super) maxes: Option<Maxes>,
     /// The server has sent something on this connection that could not be read. It is reported once.
     pub(super) unreadable: bool,
+    /// The server has sent it a message that it had not asked for, which it may take for the answer to a later request.
+    pub(super) got_unasked: bool,
+    /// The server has sent something on this connection that not even a lenient parser takes for a message.
+    pub(super) no_message: bool,
     /// The last request came in several writes.
     pub(super) split_write: bool,
     /// The last request came with others in one write.
@@ -145,6 +157,7 @@ impl Default for Rank {
             connection: Connection::new(LINE_LIMIT),
             pmi2: pmi2_state::Rank::default(),
             spawn: None,
+            spawn_lines: Vec::new(),
             pending: VecDeque::new(),
             has_manager: false,
             singinit: None,
@@ -154,15 +167,20 @@ impl Default for Rank {
             finalize_refused: false,
             closed: false,
             gone: false,
+            unended_barrier: false,
+            left_unread: false,
             entered: 0,
             left: 0,
             granted: Version::V1_1,
             version: Version::V1_1,
+            unoffered: None,
             world_written: None,
             open: Vec::new(),
             knows: Known::default(),
             maxes: None,
             unreadable: false,
+            got_unasked: false,
+            no_message: false,
             split_write: false,
             joined_write: false,
             spawns: false,
@@ -201,13 +219,18 @@ pub(super) struct Group {
     pub(super) full_keys: HashSet<Vec<u8>>,
     /// A client of the group broke the protocol, asked for an abort or died: the server may abort the program now.
     pub(super) may_abort: bool,
-    /// A client sent something that is no request, or a request before the last one was answered. RFC 13 does not say what
-    /// a server makes of that: it may count for a barrier, or have put a value.
+    /// Ranks whose pending request is written in a form that parsers should accept and need not. Until it is answered with
+    /// success, the server may abort the program.
+    pub(super) irregular_ranks: HashSet<u32>,
+    /// Keys of puts that lacked their newline when their connection ended.
+    pub(super) unended_puts: HashSet<Vec<u8>>,
+    /// A client sent something that is no request, or a request out of order: before init, after finalize, or before the last
+    /// one was answered. RFC 13 does not say what a server makes of that: it may count for a barrier, or have put a value.
     pub(super) state_unknown: bool,
 }
 
 /// More processes than any group has. What asks for more is no group that is waited for.
-const MOST_PROCESSES: u64 = 1 << 20;
+pub(super) const MOST_PROCESSES: u64 = 1 << 20;
 
 /// How many ranks a finding names.
 const NAMED: usize = 16;
@@ -259,6 +282,10 @@ impl Group {
 pub struct Monitor {
     /// Something was done on a connection that is no process's.
     pub(super) strayed: bool,
+    /// The server writes tuples after values that run to the end of the line. That has been reported.
+    pub(super) adds_tuples: bool,
+    /// The server has taken arguments of a spawn that are numbered from one.
+    pub(super) takes_arguments_from_one: bool,
     /// The requirements that the scenario tests, if there is one.
     pub(super) focus: Option<Vec<String>>,
     /// The first version that was too high.
@@ -270,10 +297,6 @@ pub struct Monitor {
     pub(super) unpublished: HashSet<Vec<u8>>,
     /// Names about which two ranks had a request pending at the same time, so that the order of the two is unknown.
     pub(super) contested_names: HashSet<Vec<u8>>,
-    /// The server has done what only the draft of PMI-2 has, so that it cannot take it for nonsense.
-    pub(super) served_draft: bool,
-    /// What clients were asked to prove who they are.
-    pub(super) challenges: HashSet<Vec<u8>>,
     /// The number of complete spawn requests.
     pub(super) spawned: u32,
     /// The number of processes that the lines of spawn requests asked for, whatever else was wrong with the requests.
@@ -293,6 +316,11 @@ pub struct Monitor {
     pub(super) messages: usize,
     /// A process has sent an abort.
     pub(super) abort_sent: bool,
+    /// A client has sent something that the grammar or the state rules out, or that servers may read in several ways, whether
+    /// or not a finding reports it.
+    pub(super) irregular: bool,
+    /// The processes whose requests the server had not read when the current expectation was last checked.
+    pub(super) not_read: BTreeSet<Proc>,
     pub(super) seq: u64,
     pub(super) findings: Vec<Finding>,
 }
@@ -339,10 +367,40 @@ impl Monitor {
         self.abort_sent
     }
 
+    /// Whether a client has sent something that a client which follows the grammar and knows the state never sends.
+    pub(crate) fn has_irregular_requests(&self) -> bool {
+        self.irregular
+    }
+
+    /// Whether a message of this direction has begun on some connection and has no end yet.
+    pub(crate) fn is_mid_message(&self, direction: Direction) -> bool {
+        let open = |rank: &Rank| match direction {
+            Direction::ToServer => rank.spawn.is_some(),
+            Direction::FromServer => false,
+        };
+        let mut ranks = self.groups.values().flat_map(|group| group.ranks.values());
+        ranks.any(|rank| !rank.connection.partial(direction).is_empty() || open(rank))
+    }
+
     /// Whether the server has answered the init of a process so that messages are framed like this from then on.
     pub fn has_negotiated(&self, framing: Framing) -> bool {
         let mut ranks = self.groups.values().flat_map(|group| group.ranks.values());
         ranks.any(|rank| rank.connection.negotiated() == Some(framing))
+    }
+
+    /// Whether the server has sent this process something that could not be read. That has been reported.
+    pub(crate) fn has_unreadable_answer(&self, p: Proc) -> bool {
+        self.groups.get(&p.group).and_then(|g| g.ranks.get(p.rank)).is_some_and(|r| r.unreadable)
+    }
+
+    /// Whether the server writes tuples after values that run to the end of the line. That has been reported.
+    pub(crate) fn has_tuples_after_values(&self) -> bool {
+        self.adds_tuples
+    }
+
+    /// Returns whether the server has accepted the init of a process.
+    pub fn has_joined(&self, p: Proc) -> bool {
+        self.groups.get(&p.group).and_then(|g| g.ranks.get(p.rank)).is_some_and(|r| r.joined)
     }
 
     /// Whether a process has sent finalize.
@@ -360,15 +418,34 @@ impl Monitor {
 
     /// Whether the server may abort the program of this process, so that a missing answer or a failure proves nothing.
     pub(super) fn may_abort(&self, p: Proc) -> bool {
-        self.groups.get(&p.group).is_some_and(|g| g.may_abort)
+        self.groups.get(&p.group).is_some_and(|g| g.may_abort || !g.irregular_ranks.is_empty())
+    }
+
+    /// Whether the pending request of this process is written in a form that parsers should accept and need not.
+    pub(super) fn is_irregular(&mut self, p: Proc) -> bool {
+        self.group(p.group).irregular_ranks.contains(&p.rank)
+    }
+
+    /// Notes that such a request has been answered. One that is refused, or understood in another way, leaves the server in an
+    /// unknown state.
+    pub(super) fn irregular_answered(&mut self, p: Proc, taken: bool) {
+        let group = self.group(p.group);
+        group.may_abort |= group.irregular_ranks.remove(&p.rank) && !taken;
     }
 
     /// From here on, a server may take what this process has sent in more than one way.
     pub(super) fn lose_correlation(&mut self, p: Proc) {
+        self.irregular = true;
         self.rank(p).uncorrelated = true;
         let group = self.group(p.group);
         group.may_abort = true;
         group.state_unknown = true;
+    }
+
+    /// Notes a request that servers may read in several ways, and after which they may end the program.
+    pub(super) fn irregular_sent(&mut self, p: Proc) {
+        self.irregular = true;
+        self.group(p.group).may_abort = true;
     }
 
     /// Notes that a process has sent something that is no request. Any answer to it, or none, is lawful.
@@ -402,7 +479,8 @@ impl Monitor {
         self.find(Side::Server, p, requirement, None, expected.into(), seen.into());
     }
 
-    /// Reports a breach of the client's, after which the server may abort.
+    /// Reports a breach of the client's, after which the server may abort. RFC 13 does not say what the server makes of such a
+    /// request: it may ignore it, or count it for a barrier. No finding against the server depends on it.
     pub(super) fn client_error(
         &mut self,
         p: Proc,
@@ -410,7 +488,8 @@ impl Monitor {
         expected: impl Into<String>,
         seen: impl Into<Seen>,
     ) {
-        self.group(p.group).may_abort = true;
+        let group = self.group(p.group);
+        (group.may_abort, group.state_unknown) = (true, true);
         self.client_misuse(p, requirement, expected, seen);
     }
 

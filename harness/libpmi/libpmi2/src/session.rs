@@ -32,7 +32,7 @@ fn refused(misuse: Misuse) -> Code {
         Misuse::BadKey => Code::InvalidKey,
         Misuse::TooLong => Code::InvalidVal,
         Misuse::Order => Code::ErrInit,
-        Misuse::Pending | Misuse::NoChallenge | Misuse::Over => Code::Fail,
+        Misuse::Pending | Misuse::Over => Code::Fail,
     }
 }
 

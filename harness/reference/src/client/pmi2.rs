@@ -3,9 +3,7 @@
 //! No sockets, as in [`super`]: [`Client::offer`] and [`Client::ask`] return the bytes to send, what arrives goes into
 //! [`Client::receive`], and [`Client::next_answer`] tells what it was. Requests that have a `thrid` of their own may be pending together.
 
-use pmi_wire::pmi2::{
-    Command, Part, Request, Response, ResponseError, Semicolons, Whole, challenge_answer, in_pieces, is_key,
-};
+use pmi_wire::pmi2::{Command, Request, Response, ResponseError, Semicolons, is_key};
 use pmi_wire::{Connection, Direction, Framing, FramingError, Message, ValueReading, frame_header};
 use thiserror::Error;
 
@@ -23,9 +21,6 @@ pub enum Misuse {
     /// The answer to the request before is still to come, and no `thrid` tells the two apart.
     #[error("an answer is still to come")]
     Pending,
-    /// The server has asked for no proof of who this is.
-    #[error("there is no challenge")]
-    NoChallenge,
     /// Nothing comes after finalize or abort, or after an error of the server's.
     #[error("the connection is over")]
     Over,
@@ -72,17 +67,6 @@ impl Reply {
 pub enum Answer {
     /// It takes the offer: frames follow.
     Accepted,
-    /// It wants to know who this is before it answers fullinit: [`Client::authenticate`] tells.
-    Challenge,
-    /// So many pairs of a job follow, for which kvs-getall has asked.
-    PairCount(u64),
-    /// One of them.
-    Pair {
-        /// The key.
-        key: Vec<u8>,
-        /// The value.
-        value: Vec<u8>,
-    },
     /// A request is answered.
     Reply(Reply),
 }
@@ -106,33 +90,18 @@ pub struct Client {
     connection: Connection,
     phase: Phase,
     pending: Vec<(Command, Option<Vec<u8>>)>,
-    /// What the server has asked to be answered.
-    challenge: Option<Vec<u8>>,
-    /// Commands that are longer go in several messages.
-    longest: Option<usize>,
-    /// The commands that did.
-    divided: u64,
 }
 
 impl Default for Client {
     fn default() -> Self {
-        Self {
-            connection: Connection::new(MESSAGE_MAX),
-            phase: Phase::New,
-            pending: Vec::new(),
-            challenge: None,
-            longest: None,
-            divided: 0,
-        }
+        Self { connection: Connection::new(MESSAGE_MAX), phase: Phase::New, pending: Vec::new() }
     }
 }
 
 /// The keys and values of a request that the limits are about.
 fn pair<'a>(request: &'a Request<'_>) -> (Option<&'a [u8]>, Option<&'a [u8]>) {
     match request {
-        Request::KvsPut { key, value }
-        | Request::KvsPutallPair { key, value }
-        | Request::InfoPutnodeattr { key, value } => (Some(key), Some(value)),
+        Request::KvsPut { key, value } | Request::InfoPutnodeattr { key, value } => (Some(key), Some(value)),
         Request::KvsGet { key, .. }
         | Request::InfoGetnodeattr { key, .. }
         | Request::InfoGetjobattr { key } => (Some(key), None),
@@ -164,62 +133,6 @@ impl Client {
     ///
     /// See [`Misuse`].
     pub fn ask(&mut self, request: &Request<'_>, thrid: Option<&[u8]>) -> Result<Vec<u8>, Misuse> {
-        if request.is_one_of_several() {
-            return Err(Misuse::Order);
-        }
-        self.say(std::slice::from_ref(request), thrid)
-    }
-
-    /// Makes a request that has several messages, with the rules of [`Client::ask`].
-    ///
-    /// # Errors
-    ///
-    /// See [`Misuse`].
-    pub fn ask_in_series(&mut self, whole: &Whole, thrid: Option<&[u8]>) -> Result<Vec<u8>, Misuse> {
-        self.say(&whole.messages(), thrid)
-    }
-
-    /// Answers the server's challenge.
-    ///
-    /// # Errors
-    ///
-    /// [`Misuse::NoChallenge`] if there is none.
-    pub fn authenticate(&mut self, secret: &[u8]) -> Result<Vec<u8>, Misuse> {
-        let challenge = self.challenge.take().ok_or(Misuse::NoChallenge)?;
-        let authinfo = challenge_answer(secret, &challenge).into_bytes().into();
-        let mut body = Vec::new();
-        Request::Auth { authinfo, complete: true }.write_to(None, &mut body);
-        self.framed(&body, None)
-    }
-
-    /// From now on commands longer than this are sent in several messages, none of which is longer unless a single value is. Few
-    /// servers can put them together.
-    pub fn divide_longer_than(&mut self, longest: usize) {
-        self.longest = Some(longest);
-    }
-
-    /// The frames of a command.
-    fn framed(&mut self, body: &[u8], thrid: Option<&[u8]>) -> Result<Vec<u8>, Misuse> {
-        let bodies = match self.longest {
-            Some(longest) if body.len() > longest => {
-                self.divided += 1;
-                // One command of a thread is under way at a time.
-                let id = [thrid.unwrap_or_default(), b"/", self.divided.to_string().as_bytes()].concat();
-                in_pieces(body, longest, &id)
-            }
-            _ => vec![body.to_vec()],
-        };
-        let mut frames = Vec::new();
-        for body in bodies {
-            frames.extend(frame_header(body.len()).ok_or(Misuse::TooLong)?);
-            frames.extend(body);
-        }
-        Ok(frames)
-    }
-
-    /// Sends the messages of a request, of which the first tells what it is.
-    fn say(&mut self, messages: &[Request<'_>], thrid: Option<&[u8]>) -> Result<Vec<u8>, Misuse> {
-        let Some(request) = messages.first() else { return Err(Misuse::Order) };
         let command = request.command();
         match (self.phase, command) {
             (Phase::Over, _) => return Err(Misuse::Over),
@@ -232,19 +145,17 @@ impl Client {
         if command != Command::Abort && self.pending.iter().any(|(_, other)| clash(other)) {
             return Err(Misuse::Pending);
         }
-        let mut frames = Vec::new();
-        for message in messages {
-            let (key, value) = pair(message);
-            if key.is_some_and(|key| !is_key(key)) {
-                return Err(Misuse::BadKey);
-            }
-            if value.is_some_and(|value| value.len() > VALUE_MAX) {
-                return Err(Misuse::TooLong);
-            }
-            let mut body = Vec::new();
-            message.write_to(thrid, &mut body);
-            frames.extend(self.framed(&body, thrid)?);
+        let (key, value) = pair(request);
+        if key.is_some_and(|key| !is_key(key)) {
+            return Err(Misuse::BadKey);
         }
+        if value.is_some_and(|value| value.len() > VALUE_MAX) {
+            return Err(Misuse::TooLong);
+        }
+        let mut body = Vec::new();
+        request.write_to(thrid, &mut body);
+        let mut frame = frame_header(body.len()).ok_or(Misuse::TooLong)?.to_vec();
+        frame.extend(body);
         match command {
             Command::Abort => self.phase = Phase::Over,
             Command::Fullinit => self.phase = Phase::Joining,
@@ -253,7 +164,7 @@ impl Client {
         if command != Command::Abort {
             self.pending.push((command, thrid.map(<[u8]>::to_vec)));
         }
-        Ok(frames)
+        Ok(frame)
     }
 
     /// Takes in what the server has sent.
@@ -289,33 +200,7 @@ impl Client {
         })
     }
 
-    /// What the server says before it answers.
-    fn told_part(&mut self, part: Part<'_>, thrid: Option<&[u8]>) -> Result<Answer, ServerError> {
-        let getall = |(command, own): &(Command, Option<Vec<u8>>)| {
-            *command == Command::KvsGetall && (own.as_deref() == thrid || thrid.is_none())
-        };
-        match part {
-            Part::Challenge { authinfo } if self.phase == Phase::Joining && self.challenge.is_none() => {
-                self.challenge = Some(authinfo.into_owned());
-                Ok(Answer::Challenge)
-            }
-            Part::PairCount(count) if self.pending.iter().any(getall) => Ok(Answer::PairCount(count)),
-            Part::Pair { key, value } if self.pending.iter().any(getall) => {
-                Ok(Answer::Pair { key: key.into_owned(), value: value.into_owned() })
-            }
-            _ => self.erred(ServerError::Unsolicited),
-        }
-    }
-
     fn replied(&mut self, body: Vec<u8>) -> Result<Answer, ServerError> {
-        match Part::parse(&body, Semicolons::Doubled) {
-            Some(Ok(part)) => {
-                let thrid = Request::thrid(&body, Semicolons::Doubled);
-                return self.told_part(part, thrid.as_deref());
-            }
-            Some(Err(error)) => return self.erred(error.into()),
-            None => {}
-        }
         let reply = Reply { body };
         let response = match Response::parse(&reply.body, Semicolons::Doubled) {
             Ok(response) => response,
@@ -422,52 +307,6 @@ mod tests {
         client.receive(&frame(body));
         assert!(matches!(client.next_answer(), Some(Err(_))));
         assert_eq!(client.ask(&Request::Finalize, None), Err(Misuse::Over));
-    }
-
-    /// Joins a client to a server of ours.
-    fn between(client: &mut Client, bytes: &[u8], server: &mut crate::Server) {
-        server.receive(pmi_wire::Proc { group: 0, rank: 0 }, bytes);
-        while let Some(crate::Action::Send { bytes, .. }) = server.next_action() {
-            client.receive(&bytes);
-        }
-    }
-
-    #[test]
-    fn a_client_that_shares_the_secret_is_let_in_and_can_read_all_pairs() {
-        let mut server = crate::Server::new(crate::Config { pmi2: true, ..crate::Config::default() });
-        server.add_group(crate::GroupSpec { programs: vec![1], ..crate::GroupSpec::default() });
-        let mut client = Client::default();
-        let offer = client.offer().unwrap();
-        between(&mut client, &offer, &mut server);
-        client.next_answer().unwrap().unwrap();
-        assert_eq!(client.authenticate(b"pmi-conform"), Err(Misuse::NoChallenge));
-        let authtype = Some(pmi_wire::pmi2::CHALLENGE_SHA256.into());
-        let fullinit =
-            Request::Fullinit { pmijobid: None, pmirank: None, threaded: None, authtype, authinfo: None };
-        let asked = client.ask(&fullinit, None).unwrap();
-        between(&mut client, &asked, &mut server);
-        assert_eq!(client.next_answer(), Some(Ok(Answer::Challenge)));
-        let proof = client.authenticate(b"pmi-conform").unwrap();
-        between(&mut client, &proof, &mut server);
-        assert!(matches!(client.next_answer(), Some(Ok(Answer::Reply(_)))));
-        // In pieces of 20 bytes.
-        client.divide_longer_than(20);
-        let asked = client.ask(&put(b"v"), Some(b"1")).unwrap();
-        assert!(asked.windows(11).any(|part| part == b"cmd=concat;"));
-        between(&mut client, &asked, &mut server);
-        assert!(matches!(client.next_answer(), Some(Ok(Answer::Reply(_)))));
-        let asked = client.ask(&Request::KvsGetall { jobid: b"kvs-0".into() }, None).unwrap();
-        between(&mut client, &asked, &mut server);
-        let told: Vec<_> = std::iter::from_fn(|| client.next_answer()).map(Result::unwrap).collect();
-        assert!(told.contains(&Answer::Pair { key: b"k".to_vec(), value: b"v".to_vec() }), "{told:?}");
-        assert!(matches!((&told[0], &told[3]), (Answer::PairCount(2), Answer::Reply(_))), "{told:?}");
-        let program = pmi_wire::pmi2::Program { command: b"a".to_vec(), maxprocs: 1, ..Default::default() };
-        let spawn = Whole::Spawn { preput: Vec::new(), programs: vec![program; 2] };
-        let asked = client.ask_in_series(&spawn, None).unwrap();
-        server.receive(pmi_wire::Proc { group: 0, rank: 0 }, &asked);
-        assert!(
-            matches!(server.next_action(), Some(crate::Action::Spawn { programs, .. }) if programs.len() == 2)
-        );
     }
 
     #[test]

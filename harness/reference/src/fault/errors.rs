@@ -50,13 +50,6 @@ pub(super) const FAULTS: &[Fault] = &[
         When::Always,
     ),
     fault(
-        "error-empty-line-ignored",
-        &[CLOSE],
-        "empty lines are passed over",
-        Effect::Error(<[u8]>::is_empty, ErrorEffect::Ignored),
-        When::Always,
-    ),
-    fault(
         "error-no-equals-ignored",
         &[CLOSE],
         "lines without a tuple are passed over",

@@ -38,15 +38,6 @@ const LOOKUP: &str = "pmi2.common.names.lookup";
 const GONE: &str = "pmi2.common.names.miss";
 const SPAWN: &str = "pmi2.common.spawn.starts";
 const ABORT: &str = "pmi2.common.abort";
-const CONCAT: &str = "pmi2.draft.concat";
-const AUTH: &str = "pmi2.draft.auth-challenge";
-const AUTH_RANDOM: &str = "pmi2.draft.auth.random";
-const AUTH_REFUSED: &str = "pmi2.draft.auth.refused";
-const CONNECT: &str = "pmi2.draft.job-connect";
-const DISCONNECT: &str = "pmi2.draft.job-disconnect";
-const GETALL: &str = "pmi2.draft.kvs-getall";
-const PUTALL: &str = "pmi2.draft.kvs-putall";
-const CMDS: &str = "pmi2.draft.spawn.cmds";
 const THRID: &str = "pmi2.draft.thrid-echoed";
 
 pub(super) const FAULTS: &[Fault] = &[
@@ -655,6 +646,13 @@ pub(super) const FAULTS: &[Fault] = &[
         When::Always,
     ),
     fault(
+        "empty-value-closes",
+        &["pmi2.draft.empty-value"],
+        "an attribute with an empty value ends the job",
+        Effect::Reject(|body| body.starts_with(b"cmd=info-putnodeattr;") && body.ends_with(b"value=;")),
+        When::Always,
+    ),
+    fault(
         "kvs-get-not-with-empty-jobid",
         &["pmi2.common.get.no-jobid"],
         "refuses a get with an empty jobid",
@@ -923,343 +921,6 @@ pub(super) const FAULTS: &[Fault] = &[
         }),
         When::Always,
     ),
-    // commands in several messages
-    fault(
-        "concat-unknown",
-        &[CONCAT],
-        "takes each message for a command",
-        does(Pmi2Effect::ConcatFirstPiece),
-        When::Always,
-    ),
-    fault(
-        "concat-not-before-fullinit",
-        &[CONCAT],
-        "takes a fullinit in two messages for two commands",
-        does(Pmi2Effect::ConcatNotBeforeFullinit),
-        When::Always,
-    ),
-    fault(
-        "concat-one-buffer",
-        &[CONCAT],
-        "keeps one command that is not complete, whatever its id",
-        does(Pmi2Effect::ConcatOneStream),
-        When::Always,
-    ),
-    fault(
-        "concat-middle-lost",
-        &[CONCAT],
-        "loses what is neither in the first nor in the last message of a command",
-        does(Pmi2Effect::ConcatDropsMiddle),
-        When::Always,
-    ),
-    fault(
-        "concat-answers-pieces",
-        &[CONCAT],
-        "answers a command that is not complete",
-        does(Pmi2Effect::ConcatAnswersPieces),
-        When::Always,
-    ),
-    fault(
-        "concat-short",
-        &[CONCAT],
-        "takes a command of more than 4096 bytes for an error",
-        does(Pmi2Effect::ConcatShort),
-        When::Always,
-    ),
-    // authentication
-    fault(
-        "auth-not-asked",
-        &[AUTH],
-        "lets in who offers to prove who it is, without a question",
-        does(Pmi2Effect::AuthNotAsked),
-        When::Always,
-    ),
-    fault(
-        "auth-not-asked-second",
-        &[AUTH],
-        "asks the first process only",
-        does(Pmi2Effect::AuthNotAsked),
-        When::From(2),
-    ),
-    fault(
-        "auth-number-first",
-        &[AUTH],
-        "hashes the number with the secret behind it",
-        does(Pmi2Effect::AuthNumberFirst),
-        When::Always,
-    ),
-    fault(
-        "auth-no-answer",
-        &[AUTH],
-        "does not answer the fullinit of who has proved who it is",
-        does(Pmi2Effect::AuthNoAnswer),
-        When::Always,
-    ),
-    fault(
-        "auth-any-answer",
-        &[AUTH_REFUSED],
-        "believes every answer",
-        does(Pmi2Effect::AuthAnyAnswer),
-        When::Always,
-    ),
-    fault(
-        "auth-empty-answer",
-        &[AUTH_REFUSED],
-        "believes an empty answer",
-        does(Pmi2Effect::AuthEmptyAnswer),
-        When::Always,
-    ),
-    fault(
-        "auth-others-answer",
-        &[AUTH_REFUSED],
-        "believes the answer to what another process was asked",
-        does(Pmi2Effect::AuthOthersAnswer),
-        When::Always,
-    ),
-    fault(
-        "auth-refused-by-code",
-        &[AUTH_REFUSED],
-        "answers a wrong proof with a code and leaves the connection open",
-        does(Pmi2Effect::AuthRefusesByCode),
-        When::Always,
-    ),
-    fault(
-        "auth-same-number",
-        &[AUTH_RANDOM],
-        "asks everybody for the same number",
-        does(Pmi2Effect::AuthSameNumber),
-        When::Always,
-    ),
-    fault(
-        "auth-no-integer",
-        &[AUTH_RANDOM],
-        "asks for what is no integer",
-        does(Pmi2Effect::AuthNoInteger),
-        When::Always,
-    ),
-    // other jobs
-    fault(
-        "connect-refused",
-        &[CONNECT],
-        "refuses job-connect",
-        ok(C::JobConnect, ReplyDraft::refuse),
-        When::Always,
-    ),
-    fault(
-        "connect-refused-later",
-        &[CONNECT],
-        "refuses the second job-connect",
-        ok(C::JobConnect, ReplyDraft::refuse),
-        When::From(2),
-    ),
-    fault(
-        "connect-no-kvscopy",
-        &[CONNECT],
-        "leaves kvscopy out",
-        ok(C::JobConnect, |d| d.remove("kvscopy")),
-        When::Always,
-    ),
-    fault(
-        "connect-kvscopy-a-boolean",
-        &[CONNECT],
-        "has kvscopy=FALSE",
-        ok(C::JobConnect, |d| d.set("kvscopy", "FALSE")),
-        When::Always,
-    ),
-    fault(
-        "connect-unknown",
-        &[CONNECT],
-        "connects with a job that there is not",
-        does(Pmi2Effect::ConnectUnknown),
-        When::Always,
-    ),
-    fault(
-        "connect-needless",
-        &[CONNECT],
-        "shows the values of jobs that nobody has connected with",
-        does(Pmi2Effect::ConnectNeedless),
-        When::Always,
-    ),
-    fault(
-        "connect-reads-own",
-        &[CONNECT],
-        "reads the own job whatever the jobid",
-        does(Pmi2Effect::ConnectReadsOwn),
-        When::Always,
-    ),
-    fault(
-        "connect-one",
-        &[CONNECT],
-        "forgets a job when another is connected with",
-        does(Pmi2Effect::ConnectOne),
-        When::Always,
-    ),
-    fault(
-        "disconnect-keeps",
-        &[DISCONNECT],
-        "shows the values of a job after job-disconnect",
-        does(Pmi2Effect::DisconnectKeeps),
-        When::Always,
-    ),
-    fault(
-        "disconnect-all",
-        &[CONNECT, DISCONNECT],
-        "disconnects from all jobs at once",
-        does(Pmi2Effect::DisconnectAll),
-        When::Always,
-    ),
-    fault(
-        "disconnect-refused",
-        &[DISCONNECT],
-        "refuses job-disconnect",
-        ok(C::JobDisconnect, ReplyDraft::refuse),
-        When::Always,
-    ),
-    fault(
-        "getall-refused",
-        &[GETALL],
-        "refuses kvs-getall behind the pairs",
-        ok(C::KvsGetall, |d| {
-            if d.get("rc").is_some() {
-                d.refuse();
-            }
-        }),
-        When::Always,
-    ),
-    fault(
-        "getall-count-one-more",
-        &[GETALL],
-        "announces one pair more than there are",
-        ok(C::KvsGetall, |d| d.edit("npair", |v| bump(v, 1))),
-        When::Always,
-    ),
-    fault(
-        "getall-pair-lost",
-        &[GETALL],
-        "leaves out the last pair that it has announced",
-        does(Pmi2Effect::GetallPairLost),
-        When::Always,
-    ),
-    fault(
-        "getall-thirty-two",
-        &[GETALL],
-        "tells thirty-two pairs and no more",
-        does(Pmi2Effect::GetallSome),
-        When::Always,
-    ),
-    fault(
-        "getall-count-last",
-        &[GETALL],
-        "tells the number of pairs behind them",
-        does(Pmi2Effect::GetallCountLast),
-        When::Always,
-    ),
-    fault(
-        "getall-no-end",
-        &[GETALL, ANSWERED],
-        "does not say that this is all",
-        ok(C::KvsGetall, |d| {
-            if d.get("rc").is_some() {
-                d.silence();
-            }
-        }),
-        When::Always,
-    ),
-    fault(
-        "getall-value-cut",
-        &[GETALL],
-        "cuts values at a blank",
-        ok(C::KvsGetall, |d| {
-            d.edit("val", |v| v.truncate(v.iter().position(|b| *b == b' ').unwrap_or(v.len())));
-        }),
-        When::Always,
-    ),
-    fault(
-        "getall-reads-own",
-        &[GETALL],
-        "tells the pairs of the own job whatever the jobid",
-        does(Pmi2Effect::GetallReadsOwn),
-        When::Always,
-    ),
-    fault(
-        "putall-lost",
-        &[PUTALL],
-        "loses all pairs that are brought",
-        does(Pmi2Effect::PutallLost),
-        When::Always,
-    ),
-    fault(
-        "putall-last-lost",
-        &[PUTALL],
-        "loses the last pair that is brought",
-        does(Pmi2Effect::PutallLastLost),
-        When::Always,
-    ),
-    fault(
-        "putall-replaces",
-        &[PUTALL],
-        "forgets at the second kvs-putall what the first has brought",
-        does(Pmi2Effect::PutallReplaces),
-        When::Always,
-    ),
-    fault(
-        "putall-into-own",
-        &[PUTALL, MISS],
-        "puts pairs of another job into the own one",
-        does(Pmi2Effect::PutallIntoOwn),
-        When::Always,
-    ),
-    fault("putall-early", &[PUTALL], "answers each pair", does(Pmi2Effect::PutallEarly), When::Always),
-    fault(
-        "putall-no-answer",
-        &[PUTALL, ANSWERED],
-        "does not answer kvs-putall",
-        ok(C::KvsPutall, ReplyDraft::silence),
-        When::Always,
-    ),
-    // programs in messages of their own
-    fault(
-        "spawn-cmd-unknown",
-        &[CMDS],
-        "does not know spawn-cmd",
-        Effect::Reject(|body| body.starts_with(b"cmd=spawn-cmd;")),
-        When::Always,
-    ),
-    fault(
-        "spawn-cmd-first-only",
-        &[CMDS, SPAWN],
-        "starts the first of the programs only",
-        does(Pmi2Effect::SpawnCmdFirst),
-        When::Always,
-    ),
-    fault(
-        "spawn-cmd-answered-each",
-        &[CMDS, ONE],
-        "answers each program",
-        does(Pmi2Effect::SpawnCmdEarly),
-        When::Always,
-    ),
-    fault(
-        "spawn-cmd-name-is-argument",
-        &[CMDS, SPAWN],
-        "gives a program its own name as an argument",
-        does(Pmi2Effect::SpawnCmdNameIsArgument),
-        When::Always,
-    ),
-    fault(
-        "spawn-cmd-no-preput",
-        &[CMDS, "pmi2.common.spawn.preput"],
-        "drops what was to be put where programs come by themselves",
-        does(Pmi2Effect::SpawnCmdNoPreput),
-        When::Always,
-    ),
-    fault(
-        "spawn-cmd-same-count",
-        &[CMDS, SPAWN],
-        "starts as many processes of each program as of the first",
-        does(Pmi2Effect::SpawnCmdSameCount),
-        When::Always,
-    ),
     // the end
     fault(
         "pmi2-finalize-refused",
@@ -1378,6 +1039,15 @@ pub(super) const VARIATIONS: &[Variation] = &[
         }),
     ),
     vary(
+        "miss-with-empty-value",
+        "answers a miss with found=FALSE and an empty value",
+        every(|d| {
+            if d.get("found").is_some_and(|found| found == b"FALSE") && d.get("value").is_none() {
+                d.add("value", "");
+            }
+        }),
+    ),
+    vary(
         "port-for-value",
         "answers a lookup with port, as Hydra",
         ok(C::NameLookup, |d| d.rename("value", "port")),
@@ -1407,18 +1077,6 @@ pub(super) const VARIATIONS: &[Variation] = &[
         "fence-holds-gets",
         "lets processes out of a fence at once and holds back their gets, as Hydra",
         does(Pmi2Effect::FenceAtOnceAndGetsWait),
-    ),
-    vary("auth-negative-number", "asks for a negative number in a challenge", does(Pmi2Effect::AuthNegative)),
-    vary(
-        "connect-needs-copy",
-        "cannot reach the server of another job, and wants its pairs by kvs-putall",
-        does(Pmi2Effect::ConnectNeedsCopy),
-    ),
-    vary("getall-backwards", "tells all pairs in another order", does(Pmi2Effect::GetallBackwards)),
-    vary(
-        "putall-needless",
-        "refuses kvs-putall, since it needs no help with other jobs",
-        does(Pmi2Effect::PutallRefused),
     ),
     vary(
         "second-put-replaces",

@@ -257,7 +257,7 @@ pub(super) const FAULTS: &[Fault] = &[
     ),
     fault(
         "maxes-silent-while-others-wait",
-        &["rfc13.maxes.limits"],
+        &["rfc13.abnf.c-maxes"],
         "get_maxes is not answered while others wait",
         Effect::Reply(any(Op::Maxes), ReplyDraft::silence),
         When::Waiting,
@@ -271,7 +271,7 @@ pub(super) const FAULTS: &[Fault] = &[
     ),
     fault(
         "init-silent-while-others-wait",
-        &["rfc13.init.version-used"],
+        &["rfc13.abnf.c-init"],
         "init is not answered while others wait",
         Effect::Reply(any(Op::Init), ReplyDraft::silence),
         When::Waiting,

@@ -358,4 +358,18 @@ pub(super) const VARIATIONS: &[Variation] = &[
     ),
     vary("spawn-refused", "spawn is refused", Effect::Spawn(SpawnEffect::Refused)),
     vary("names-refused", "the name service is refused", Effect::Names(NamesEffect::Refused)),
+    vary(
+        "empty-lines-ignored",
+        "empty lines are passed over",
+        Effect::Error(<[u8]>::is_empty, ErrorEffect::Ignored),
+    ),
+    vary(
+        "closes-what-it-lacks",
+        "a request to spawn or about a name ends the connection",
+        Effect::Reject(|line| {
+            let lacked: [&[u8]; 4] =
+                [b"mcmd=spawn", b"cmd=publish_name", b"cmd=lookup_name", b"cmd=unpublish_name"];
+            lacked.iter().any(|request| line.starts_with(request))
+        }),
+    ),
 ];

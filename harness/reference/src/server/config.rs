@@ -31,10 +31,6 @@ pub struct Config {
     pub pmi12: bool,
     /// Whether it serves further keyval spaces, and tells pairs by their number: what RFC 13 does not have.
     pub keyval_spaces: bool,
-    /// The secret that clients share who ask to be authenticated, by the handshake challenge-sha256 of PMI-2.
-    pub secret: Vec<u8>,
-    /// Where the numbers of challenges come from. Where they are to keep somebody out, it is to be random.
-    pub seed: u64,
     /// First part of every kvsname; the group number is appended.
     pub kvs_prefix: String,
     /// In which ways it differs from the reference; in none by default.
@@ -56,15 +52,13 @@ impl Default for Config {
         Self {
             maxes: Maxes { kvsname_max: 256, keylen_max: 64, vallen_max: 1024 },
             way_in: WayIn::Fd,
-            line_max: 64 * 1024,
+            line_max: 256 * 1024,
             universe_size: None,
             nodes: 1,
             spawn_max: 4096,
             pmi2: false,
             pmi12: false,
             keyval_spaces: false,
-            secret: pmi_wire::pmi2::SECRET.to_vec(),
-            seed: 0,
             kvs_prefix: "kvs".into(),
             behaviour: Behaviour::default(),
         }

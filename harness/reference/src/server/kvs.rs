@@ -122,7 +122,8 @@ impl Server {
                 self.effect_state().deferred.push((from.group, key.to_vec(), value.to_vec()));
                 return ok;
             }
-            Some(PutEffect::Replaces | PutEffect::AcceptsOverlong) => {}
+            // The server's own keys stay as they are.
+            Some(PutEffect::Replaces | PutEffect::AcceptsOverlong) if !key.starts_with(b"PMI_") => {}
             _ if there => return None,
             _ => {}
         }

@@ -70,8 +70,6 @@ pub(super) struct Group {
     pub(super) spawner: Option<Vec<u8>>,
     /// Attributes of nodes, by node and key.
     pub(super) node: HashMap<(u32, Vec<u8>), Vec<u8>>,
-    /// Pairs of other jobs that its processes have brought, by the id of the job.
-    pub(super) brought: HashMap<Vec<u8>, HashMap<Vec<u8>, Vec<u8>>>,
 }
 
 impl Group {
@@ -108,8 +106,6 @@ pub struct Server {
     /// Which process waits for which group to be spawned.
     pub(super) spawns: Vec<(GroupId, Proc)>,
     pub(super) actions: VecDeque<Action>,
-    /// The number of challenges so far.
-    pub(super) challenges: u64,
     /// `None` in a server without faults and variations.
     pub(super) effects: Option<Box<EffectState>>,
 }
@@ -128,7 +124,6 @@ impl Server {
             created: 0,
             spawns: Vec::new(),
             actions: VecDeque::new(),
-            challenges: 0,
         }
     }
 
@@ -167,7 +162,6 @@ impl Server {
             spawned: spec.spawned,
             spawner: None,
             node: HashMap::new(),
-            brought: HashMap::new(),
         });
         id
     }

@@ -58,6 +58,9 @@ pub(crate) fn stderr_name(pid: u32) -> String {
 /// Variables by which process managers tell ranks, the protocol's first.
 const RANKS: [&str; 5] = ["PMI_RANK", "PMI_ID", "PMIX_RANK", "SLURM_PROCID", "FLUX_TASK_RANK"];
 
+/// Variables that identify the node where several nodes share a host.
+const NODES: [&str; 2] = ["SLURMD_NODENAME", "FLUX_URI"];
+
 /// Whether a launcher has started the program to load a library.
 pub fn is_agent(argv0: &OsString) -> bool {
     super::is_called(argv0, NAME)
@@ -86,7 +89,9 @@ fn connect(argv0: &OsString) -> io::Result<(Channel, PathBuf)> {
     let stderr =
         File::options().create(true).append(true).open(scratch.join(stderr_name(std::process::id())))?;
     rustix::stdio::dup2_stderr(stderr)?;
-    runner.send_whole(&Hello::Library { rank, pid: std::process::id() as i32 })?;
+    let host = || std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned();
+    let node = NODES.iter().find_map(|name| std::env::var(name).ok()).unwrap_or_else(host);
+    runner.send_whole(&Hello::Library { rank, pid: std::process::id() as i32, node })?;
     Ok((runner, scratch.join(LIBRARY)))
 }
 

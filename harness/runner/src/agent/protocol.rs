@@ -30,6 +30,8 @@ pub(crate) enum Hello {
         rank: Option<u32>,
         /// Its process id.
         pid: i32,
+        /// The node that its launcher has placed it on.
+        node: String,
     },
     /// Of what a process has started for its process manager. The connection to that process comes with it, if there is one.
     Manager {

@@ -180,7 +180,11 @@ impl<'a> Interpreter<'a> {
     pub(super) fn release(&mut self) {
         for p in self.recorder.judge.started() {
             if self.dismissed.insert(p) {
-                self.close(p);
+                // A process that never joined only exits. After a refused init, slurmstepd 22.05 dies when the connection ends before the
+                // process does, and its job step stays.
+                if self.recorder.judge.has_joined(p) {
+                    self.close(p);
+                }
                 self.party.exit(p, 0);
             }
         }
@@ -230,6 +234,7 @@ impl<'a> Interpreter<'a> {
         };
         let deadline = Instant::now() + wait;
         while let Some(proof) = self.listen(deadline, silence, &|judge| judge.standing() != Standing::Open)? {
+            self.record_unread();
             self.recorder.record(What::Nothing { proof, waited_ms: wait.as_millis() as u64 });
             if let (Standing::Open, Some(proc)) = (self.recorder.judge.standing(), proc) {
                 self.recorder.record(What::NoAnswer { proc, proof });
@@ -240,6 +245,13 @@ impl<'a> Interpreter<'a> {
         match self.recorder.judge.standing() {
             Standing::Broken => Err(Stop),
             Standing::Met | Standing::Open => Ok(()),
+        }
+    }
+
+    /// Records which requests have not been read, where nothing comes.
+    pub(super) fn record_unread(&mut self) {
+        for proc in self.party.unread() {
+            self.recorder.record(What::NotRead { proc });
         }
     }
 
@@ -394,7 +406,8 @@ impl<'a> Interpreter<'a> {
 
     /// Tells the reference server that a process has ended of its own.
     pub(super) fn report_exit(&mut self, p: Proc, exit: Exit) -> Result<(), ScenarioError> {
-        if self.manager.is_none() || self.dismissed.contains(&p) {
+        // Another process manager has seen by itself how a process ended that it has started.
+        if self.manager.as_ref().is_none_or(|manager| manager.launched) || self.dismissed.contains(&p) {
             return Ok(());
         }
         let status = match exit {

@@ -15,7 +15,7 @@ use pmi_judge::library::api::Argument;
 use pmi_judge::{Judge, Outcome, Side};
 use pmi_scenario::ast::{Action, Arg, Call, Kind, Piece, ProcessAction, Role, Scenario, Step, Stmt, Who};
 use pmi_scenario::scope::ScenarioError;
-use pmi_scenario::signature;
+use pmi_scenario::{signature, visit};
 use pmi_wire::Proc;
 
 use super::interpreter::{Ended, Interpreter, Stop};
@@ -27,6 +27,10 @@ use crate::party::library::{Library, LibraryParty};
 use crate::party::{Limits, Party, Silence};
 
 /// Plays one scenario against a library.
+///
+/// # Errors
+///
+/// Fails if the scenario is about the placement of the processes, and a process manager has used other nodes.
 pub fn play(
     scenario: &Scenario,
     fragments: Fragments<'_>,
@@ -34,20 +38,41 @@ pub fn play(
     limits: Limits,
     interrupted: &AtomicBool,
     sink: &mut dyn EventSink,
-) -> Outcome {
+) -> Result<Outcome, String> {
     let requires = scenario.requires.iter().map(|r| r.value.clone()).collect();
-    let mut party = LibraryParty::launch(library, scenario.ranks, interrupted);
+    let mut party = LibraryParty::launch(library, scenario.ranks, limits.start(), interrupted);
+    let (command, placed) = (party.command(), party.nodes());
+    if placed.len() as u32 > scenario.nodes && asks_for_nodes(scenario) {
+        let placed = Vec::from_iter(placed);
+        return Err(format!(
+            "its process manager has placed {} processes on {} nodes ({})",
+            scenario.ranks,
+            placed.len(),
+            placed.join(", ")
+        ));
+    }
+    let nodes = scenario.nodes.max(placed.len() as u32);
     let recorder = Recorder::new(sink, Judge::new(Side::Library, requires));
     let mut interpreter = Interpreter::new(scenario, &mut party, limits, recorder);
     let mut manager = Manager::new(scenario, library.server.is_some());
     interpreter.scope.set_agent(manager.server.agent(1));
     interpreter.manager = Some(manager);
-    let command = vec![library.path.display().to_string()];
-    interpreter.recorder.record(What::Launched { command, ranks: scenario.ranks, nodes: scenario.nodes });
+    interpreter.recorder.record(What::Launched { command, ranks: scenario.ranks, nodes });
     // The judge knows why it ended early, if it did.
     let _ = interpreter.run_calls(fragments);
     let Recorder { events, judge, .. } = interpreter.recorder;
-    judge.finish(events)
+    Ok(judge.finish(events))
+}
+
+/// Returns true if a scenario calls a function whose result depends on the placement of the processes.
+fn asks_for_nodes(scenario: &Scenario) -> bool {
+    let asks = |name: &str| {
+        name.starts_with("PMI_Get_clique") || name.contains("NodeAttr") || name == "PMI2_Info_GetSize"
+    };
+    visit::steps(&scenario.body).any(|step| match &step.action {
+        Action::Call(call) => call.function.as_ref().is_some_and(|function| asks(&function.value)),
+        _ => false,
+    })
 }
 
 fn mistake(what: &str) -> Ended {

@@ -48,14 +48,14 @@ pub fn play(
 
 impl Interpreter<'_> {
     fn run(&mut self, fragments: Fragments<'_>) -> Result<(), Stop> {
-        for rank in 0..self.scenario.ranks {
-            self.expect(Some(Proc { group: 0, rank }), Expected::Started)?;
-        }
-        if self.recorder.judge.lacks_connection() {
-            // There is nothing to talk over.
-            return Err(Stop);
-        }
         let scenario = self.scenario;
+        let mut ranks = 0..scenario.ranks;
+        let started =
+            ranks.try_for_each(|rank| self.expect(Some(Proc { group: 0, rank }), Expected::Started));
+        if started.is_err() || self.recorder.judge.lacks_connection() {
+            self.left_out = scenario.body.len();
+            return Err(self.abandon(Ended::Stopped));
+        }
         walk(self, scenario, fragments).map_err(|ended| self.abandon(ended))
     }
 

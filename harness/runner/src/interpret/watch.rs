@@ -140,6 +140,7 @@ impl Interpreter<'_> {
         }
         if let Some(proof) = nothing {
             if self.recorder.sink.watcher().is_some_and(|watcher| watcher.heard_nothing(proof, waited)) {
+                self.record_unread();
                 self.recorder.record(What::NoAnswer { proc: p, proof });
             }
             return if due.is_some() { Err(Ended::Stopped) } else { Ok(()) };

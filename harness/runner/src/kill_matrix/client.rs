@@ -16,8 +16,7 @@ use pmi_judge::event::{Bytes, SilenceProof, What};
 use pmi_judge::{Finding, Judge, Side};
 use pmi_scenario::requirement::{Binds, Requirement};
 use pmi_scenario::suite::Suite;
-use pmi_wire::pmi2::{Part, SECRET, Semicolons, challenge_answer};
-use pmi_wire::{HEADER, Proc, frame_header};
+use pmi_wire::{Proc, frame_header};
 
 /// What became of a client's fault.
 #[derive(Debug, Clone, Serialize)]
@@ -102,8 +101,6 @@ struct Playing<'a> {
     procs: BTreeMap<Proc, State>,
     /// The names of the keyval spaces that groups have been told.
     names: BTreeMap<u32, String>,
-    /// What answers the last challenge of each process.
-    answers: BTreeMap<Proc, String>,
 }
 
 impl Playing<'_> {
@@ -122,10 +119,6 @@ impl Playing<'_> {
                     {
                         let name = name.split([' ', '\n']).next().unwrap_or_default();
                         self.names.insert(proc.group, name.to_owned());
-                    }
-                    let body = bytes.0.get(HEADER..).and_then(|body| Part::parse(body, Semicolons::Doubled));
-                    if let Some(Ok(Part::Challenge { authinfo })) = body {
-                        self.answers.insert(*proc, challenge_answer(SECRET, &authinfo));
                     }
                     if let Some(state) = self.procs.get_mut(proc) {
                         state.waits = false;
@@ -151,14 +144,8 @@ impl Playing<'_> {
 
     fn fill(&self, proc: Proc, bytes: &[u8]) -> Vec<u8> {
         let Proc { group, .. } = proc;
-        let answer = self.answers.get(&proc).map_or("", String::as_str);
         let name = |group: u32| self.names.get(&group).map_or("unknown", String::as_str);
-        let values = [
-            ("{kvs}", name(group)),
-            ("{child}", name(1)),
-            ("{agent}", "/memory/agent-1"),
-            ("{answer}", answer),
-        ];
+        let values = [("{kvs}", name(group)), ("{child}", name(1)), ("{agent}", "/memory/agent-1")];
         let mut bytes = bytes.to_vec();
         for (mark, value) in values {
             while let Some(at) = bytes.windows(mark.len()).position(|part| part == mark.as_bytes()) {
@@ -179,7 +166,6 @@ fn judged(session: &Session) -> Vec<Finding> {
         recorder: Recorder::new(&mut sink, Judge::watching(Side::Client)),
         procs: BTreeMap::new(),
         names: BTreeMap::new(),
-        answers: BTreeMap::new(),
     };
     play.recorder.record(What::Launched { command: Vec::new(), ranks: session.ranks, nodes: 1 });
     play.drain();

@@ -108,6 +108,12 @@ impl MeasuredJob {
             Incoming::Nothing(SilenceProof::Idle) => {
                 Err(self.wrong("no answer, and its processes wait".to_owned()))
             }
+            Incoming::Nothing(SilenceProof::Unread) => {
+                let ranks = self.party.unread().iter().map(Proc::to_string).collect::<Vec<_>>().join(", ");
+                Err(self.wrong(format!(
+                    "no answer: its processes wait, and have not read the request of rank {ranks}"
+                )))
+            }
             Incoming::Nothing(SilenceProof::Polled | SilenceProof::Timeout) => {
                 Err(self.wrong(format!("no answer within {} s", self.plan.longest.as_secs_f64())))
             }

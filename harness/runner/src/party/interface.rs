@@ -58,6 +58,10 @@ pub trait Party {
     fn hold(&mut self, _requests: Vec<String>) {}
     /// Tells the upstream of a proxy what to do.
     fn upstream(&mut self, _command: UpstreamCommand) {}
+    /// The processes that have written something which the implementation has not read.
+    fn unread(&self) -> Vec<Proc> {
+        Vec::new()
+    }
     /// The memory of the launcher and of the processes that have made the connections of ours; none where that cannot be
     /// known.
     fn memory(&self) -> Vec<Memory> {

@@ -24,7 +24,8 @@ pub(crate) struct Child {
     exit: Option<Exit>,
 }
 
-fn exit_of(status: ExitStatus) -> Exit {
+/// The end that a status of wait stands for.
+pub(crate) fn exit_of(status: ExitStatus) -> Exit {
     match status.signal() {
         Some(signal) => Exit::Signal(signal),
         None => Exit::Code(status.code().unwrap_or(255)),

@@ -1,5 +1,6 @@
 //! A connection, and what could not be written to it yet.
 
+use std::cell::Cell;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -71,6 +72,8 @@ pub(crate) struct NonBlockingStream {
     blocked: bool,
     /// The other side has closed its end and reads nothing any more.
     unread: bool,
+    /// The other side has closed its end without reading all we wrote.
+    reset: Cell<bool>,
     /// Of a TCP connection; a local one has none.
     ends: Option<Ends>,
     /// `None` if what is received is taken at once.
@@ -81,7 +84,17 @@ impl NonBlockingStream {
     /// Over a socket.
     pub(crate) fn new(socket: OwnedFd) -> Self {
         let ends = tcp::ends(&socket);
-        Self { fd: socket, out: Vec::new(), written: 0, blocked: false, unread: false, ends, left: None }
+        let reset = Cell::new(false);
+        Self {
+            fd: socket,
+            out: Vec::new(),
+            written: 0,
+            blocked: false,
+            unread: false,
+            reset,
+            ends,
+            left: None,
+        }
     }
 
     /// Over a descriptor that others have made, and which need not be a socket.
@@ -132,6 +145,11 @@ impl NonBlockingStream {
     /// Whether it has turned out that the other side reads nothing any more.
     pub(crate) fn is_unread(&self) -> bool {
         self.unread
+    }
+
+    /// Returns true if the other side closed its end with bytes of ours unread, as far as the system has reported it.
+    pub(crate) fn left_unread(&self) -> bool {
+        self.unread || self.reset.get()
     }
 
     /// Gives up what waits to be written.
@@ -289,6 +307,7 @@ impl NonBlockingStream {
                 Err(Errno::NOTSOCK) => rustix::io::read(&self.fd, &mut *buffer).map(|n| (n, n)),
                 Err(error) => Err(error),
             };
+            self.reset.set(self.reset.get() || received == Err(Errno::CONNRESET));
             if let Some(received) = Received::of(received) {
                 return received;
             }

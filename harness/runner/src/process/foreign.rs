@@ -1,15 +1,18 @@
 //! How processes ended that are not our children: the kernel remembers it for who holds a pidfd (Linux 6.15 and later).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags};
 
+use super::child::exit_of;
 use super::procfs::{self, Stat};
 use pmi_judge::crash::Cause;
+use pmi_judge::event::Exit;
 
 /// A process that is not our child and whose end is of interest.
 pub(crate) struct Foreign {
@@ -45,6 +48,14 @@ impl Foreign {
 
     /// Its name and the signal that it died of.
     pub(crate) fn killed_by(&self) -> Option<(String, i32)> {
+        match self.exit()? {
+            Exit::Signal(signal) => Some((self.name.clone(), signal)),
+            Exit::Code(_) => None,
+        }
+    }
+
+    /// How it ended.
+    pub(crate) fn exit(&self) -> Option<Exit> {
         // Asked whenever nothing comes, mostly of the living.
         if !self.has_ended() {
             return None;
@@ -52,7 +63,7 @@ impl Foreign {
         // It may be reaped while we look.
         let status =
             wait_status(&self.pidfd).or_else(|| self.unreaped()).or_else(|| wait_status(&self.pidfd))?;
-        libc::WIFSIGNALED(status).then(|| (self.name.clone(), libc::WTERMSIG(status)))
+        Some(exit_of(ExitStatus::from_raw(status)))
     }
 
     /// How it ended, as wait will tell its parent, which has not asked yet.

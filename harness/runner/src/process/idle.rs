@@ -10,6 +10,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 
@@ -43,6 +44,8 @@ pub(crate) struct Friends {
 pub(crate) struct IdleCheck {
     /// As they were listed last.
     pids: Vec<i32>,
+    /// When they were first seen as they wait now, and how often each of their threads had gone to sleep by then.
+    since: Option<(Instant, Sleeps)>,
 }
 
 impl IdleCheck {
@@ -55,28 +58,51 @@ impl IdleCheck {
         friends: &Friends,
         alarms: bool,
     ) -> bool {
+        let waits = self.look_twice(list, friends, alarms);
+        match waits {
+            None => self.since = None,
+            Some(sleeps) if self.since.as_ref().is_some_and(|(_, before)| *before == sleeps) => {}
+            Some(sleeps) => self.since = Some((Instant::now(), sleeps)),
+        }
+        self.since.is_some()
+    }
+
+    /// Time since the first of the looks that show all threads in the same waits; `None` if the last look showed one at work. On a loaded
+    /// machine, something may be under way to a process that waits, which no look at the process shows.
+    pub(crate) fn waited(&self) -> Option<Duration> {
+        self.since.as_ref().map(|(since, _)| since.elapsed())
+    }
+
+    /// Looks twice without a pause. Returns how often each thread has gone to sleep if all of them wait.
+    fn look_twice(
+        &mut self,
+        list: impl Fn() -> Option<Vec<i32>>,
+        friends: &Friends,
+        alarms: bool,
+    ) -> Option<Sleeps> {
         let list = || list().unwrap_or_default();
         if self.pids.is_empty() {
             self.pids = list();
         }
         if self.pids.is_empty() {
-            return false;
+            return None;
         }
         let before = match look(&self.pids) {
             Look::Waiting(sleeps) => sleeps,
-            Look::Busy => return false,
+            Look::Busy => return None,
             Look::Ended => {
                 self.pids.clear();
-                return false;
+                return None;
             }
         };
         let now = list();
         if now != self.pids {
             self.pids = now;
-            return false;
+            return None;
         }
-        only_we_can_wake(&self.pids, friends, alarms)
-            && matches!(look(&self.pids), Look::Waiting(after) if after == before)
+        let stays = only_we_can_wake(&self.pids, friends, alarms)
+            && matches!(look(&self.pids), Look::Waiting(after) if after == before);
+        stays.then_some(before)
     }
 }
 
@@ -196,7 +222,8 @@ fn look_at(pid: i32, tid: i32) -> (Thread, Option<u32>) {
 }
 
 /// Whether nothing but these processes, friends and time without limit stands behind what they wait for: no timerfd,
-/// POSIX timer or alarm, of which only the handler can be seen, and no connection to a daemon or another host.
+/// POSIX timer or alarm, of which only the handler can be seen, no connection to a daemon or another host, and no bytes that are
+/// under way by TCP, which the kernel delivers later.
 fn only_we_can_wake(pids: &[i32], friends: &Friends, alarms: bool) -> bool {
     let mut internet: HashMap<u64, Ends> = HashMap::new();
     for pid in pids {
@@ -243,7 +270,9 @@ fn only_we_can_wake(pids: &[i32], friends: &Friends, alarms: bool) -> bool {
     let among: HashSet<&Ends> = internet.values().collect();
     internet.values().all(|(here, there)| {
         let other = (*there, *here);
-        among.contains(&other) || friends.connections.contains(&other)
+        let known = among.contains(&other) || friends.connections.contains(&other);
+        // Each end is asked for from the other, so that both directions are looked at.
+        known && [(*here, *there), other].into_iter().filter_map(tcp::other_end).all(|end| end.under_way == 0)
     })
 }
 

@@ -129,9 +129,11 @@ impl Stat {
         self.behind_name().next_back()?.parse().ok()
     }
 
-    /// It has ended and nobody has waited for it.
+    /// Returns true if the process has ended and its parent has not waited for it. The state is that of the first thread, which
+    /// may end long before the others, and often does while a process exits.
     pub(crate) fn is_dead(&self) -> bool {
-        matches!(self.field(3), Some("Z" | "X"))
+        let others = self.number::<u32>(20).is_some_and(|threads| threads > 1);
+        matches!(self.field(3), Some("Z" | "X")) && !others
     }
 }
 

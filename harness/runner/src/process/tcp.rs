@@ -24,6 +24,9 @@ const TCP: u8 = 6;
 pub(crate) struct OtherEnd {
     /// Bytes that have arrived there and are not read.
     pub(crate) unread: usize,
+    /// Bytes that were written there and have not arrived at this end: a sender may hold them back (Nagle's algorithm), and a busy
+    /// kernel delivers late.
+    pub(crate) under_way: usize,
     /// The number of its socket, by which its process is found.
     pub(crate) inode: u64,
 }
@@ -92,8 +95,8 @@ fn read_answer(answer: &[u8]) -> Option<OtherEnd> {
     if kind == ERROR {
         return None;
     }
-    let (queued, inode) = (word(HEADER + 56)?, word(HEADER + 68)?);
-    Some(OtherEnd { unread: queued as usize, inode: inode.into() })
+    let (received, sent, inode) = (word(HEADER + 56)?, word(HEADER + 60)?, word(HEADER + 68)?);
+    Some(OtherEnd { unread: received as usize, under_way: sent as usize, inode: inode.into() })
 }
 
 /// Which of these processes has a socket open.
@@ -138,6 +141,17 @@ mod tests {
         let me = procfs::own_pid();
         assert_eq!(owner(end.inode, &[1, me]), Some(me));
         assert_eq!(owner(end.inode, &[]), None);
+    }
+
+    #[test]
+    fn bytes_that_have_not_arrived_are_seen() {
+        let (ours, mut other) = pair(&TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+        rustix::net::sockopt::set_socket_recv_buffer_size(&ours, 4096).unwrap();
+        assert_eq!(other_end(ends(&ours).unwrap()).map(|end| end.under_way), Some(0));
+        other.set_nonblocking(true).unwrap();
+        // More than this end has room for, so that the rest stays with its sender.
+        while other.write(&[0; 4096]).is_ok() {}
+        assert!(other_end(ends(&ours).unwrap()).unwrap().under_way > 0);
     }
 
     #[test]

@@ -196,7 +196,7 @@ fn is_between_programs(pid: i32) -> bool {
 }
 
 /// Field `PPid` of a process, and whether it is a zombie.
-fn parent(pid: i32) -> Option<(i32, bool)> {
+pub(crate) fn parent(pid: i32) -> Option<(i32, bool)> {
     let stat = Stat::of(pid)?;
     Some((stat.number(4)?, stat.is_dead()))
 }
@@ -376,6 +376,26 @@ mod tests {
         let is_ours = left_to_us().contains(&pid);
         end_orphans(HashSet::from([pid]));
         assert!(is_ours && !left_to_us().contains(&pid));
+    }
+
+    #[test]
+    fn process_lives_on_without_its_first_thread() {
+        // The call exit() ends the first thread alone; the second ends the process once it has read something.
+        let script = "import ctypes, os, sys, threading\n\
+                      threading.Thread(target=lambda: (print(flush=True), sys.stdin.read(), os._exit(0))).start()\n\
+                      ctypes.CDLL(None).syscall(int(sys.argv[1]), 0)";
+        let mut command = std::process::Command::new("python3");
+        let exit = libc::SYS_exit.to_string();
+        let mut child =
+            command.args(["-c", script, &exit]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
+        let pid = child.id() as i32;
+        while Stat::of(pid).unwrap().field(3) != Some("Z") {
+            std::thread::yield_now();
+        }
+        assert_eq!(descendants(pid), [pid]);
+        drop(child.stdin.take());
+        assert!(child.wait().unwrap().success());
     }
 
     #[test]

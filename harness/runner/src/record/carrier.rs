@@ -42,6 +42,8 @@ pub(super) struct ProcessFact<B = Vec<u8>> {
 pub(super) enum Fact<B = Vec<u8>> {
     /// It is about to start.
     Started(Start),
+    /// Its program could not be started.
+    NotStarted(String),
     /// A block of its spawn request goes on with the tap in this folder as its program.
     Spawns(String),
     /// These bytes are about to be passed on.
@@ -67,6 +69,12 @@ impl Batch {
         self.facts.len()
     }
 
+    /// The processes that have started.
+    pub(super) fn started(&self) -> impl Iterator<Item = i32> {
+        let started = self.facts.iter().filter(|told| matches!(told.fact, Fact::Started(_)));
+        started.map(|told| told.pid)
+    }
+
     /// What has happened, one by one.
     pub(super) fn facts(self) -> impl Iterator<Item = ProcessFact> {
         let Self { facts, bytes } = self;
@@ -79,6 +87,7 @@ impl Batch {
                     Fact::Carried(direction, said)
                 }
                 Fact::Started(start) => Fact::Started(start),
+                Fact::NotStarted(why) => Fact::NotStarted(why),
                 Fact::Spawns(folder) => Fact::Spawns(folder),
                 Fact::ClosedByClient => Fact::ClosedByClient,
                 Fact::ClosedByServer => Fact::ClosedByServer,
@@ -328,6 +337,11 @@ impl Carrier {
                 Notice::Started(start) => {
                     tap.ear.pid = Some(start.pid);
                     self.book.tell(start.pid, Fact::Started(start));
+                }
+                Notice::NotStarted(why) => {
+                    if let Some(pid) = tap.ear.pid {
+                        self.book.tell(pid, Fact::NotStarted(why));
+                    }
                 }
                 Notice::Connected if tap.take_over(id, &mut self.reactor) => {}
                 Notice::Connected => {

@@ -11,6 +11,8 @@ use pmi_judge::event::{Bytes, Exit};
 pub(super) enum Notice {
     /// The program is about to start.
     Started(Start),
+    /// The program could not be started.
+    NotStarted(String),
     /// It has a connection, of which the two ends come along that are to be carried between: that to the program, and that to the
     /// process manager.
     Connected,

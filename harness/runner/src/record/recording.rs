@@ -130,6 +130,11 @@ impl Recording {
         }
     }
 
+    /// A process of the manager has died of a signal.
+    pub(super) fn crashed(&mut self, at: Duration, name: String, signal: i32, sink: &mut dyn FnMut(&Event)) {
+        self.event(What::Crashed { name, signal }, &mut Book { at, sink });
+    }
+
     /// The user wants the session to end.
     pub(super) fn interrupted(&mut self, at: Duration, sink: &mut dyn FnMut(&Event)) {
         self.event(What::Abandoned(Abandoned::Interrupted), &mut Book { at, sink });
@@ -167,6 +172,7 @@ impl Recording {
         let Some(proc) = self.procs.get(&pid).copied() else { return };
         match fact {
             Fact::Started(_) => {}
+            Fact::NotStarted(why) => self.event(What::NotStarted { proc, why }, book),
             Fact::Spawns(folder) => self.folders.entry(proc).or_default().push(folder),
             Fact::Carried(Direction::ToServer, bytes) => {
                 let before = self.judge.spawned();

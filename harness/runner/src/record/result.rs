@@ -42,18 +42,11 @@ pub fn result(
         scenario: NAME.into(),
         summary: String::new(),
         verdict: Verdict::Unjudged,
-        deviates_as_recorded: false,
-        findings: Vec::new(),
-        reason: None,
-        negotiated: Vec::new(),
-        exit: None,
         requires: Vec::new(),
         time_us: session.time.as_micros() as u64,
         replay,
         path,
-        unreached: 0,
-        last_events: Vec::new(),
-        attempts: None,
+        ..ScenarioResult::default()
     };
     let judge = session.recording.judge();
     let result = judge.result(blank, catalogue, &mut Deviations::default(), Strictness::Must);

@@ -16,10 +16,11 @@ use super::tap::{self, FIRST};
 use crate::process::child::Child;
 use crate::process::context;
 use crate::process::descriptors::Room;
+use crate::process::foreign::Foreign;
 use crate::process::procfs::{self, Stat};
 use crate::process::scratch::scratch_folder;
 use crate::process::stop::StopSignals;
-use crate::process::tree::{become_subreaper, end_descendants};
+use crate::process::tree::{become_subreaper, end_descendants, parent};
 use pmi_judge::event::{Event, Exit};
 
 /// So many facts are judged together: whoever judges is not woken for each.
@@ -87,6 +88,7 @@ pub fn run(
     let _room = Room::most()?;
     carrier.watch(launcher.pidfd())?;
     carrier.watch(&*signals)?;
+    let name = format!("the launcher, {},", command[0].rsplit('/').next().unwrap_or_default());
     let mut recording = Recording::new(command);
     // To judge takes longer than to carry, and nobody has to wait for it.
     let (ended, recording) = std::thread::scope(|scope| {
@@ -95,13 +97,19 @@ pub fn run(
             heard.into_iter().for_each(|news: News| news.book(&mut recording, sink));
             recording
         });
-        let mut running = Running { carrier, launcher, news, start, exit: None };
+        let mut running = Running { carrier, launcher, news, start, exit: None, managers: Vec::new() };
         let interrupted = running.until_over(mode, signals, pid);
         let left = running.carrier.left();
         if matches!(mode, Mode::Bounded(_)) {
             end_descendants(pid.as_raw_nonzero().get());
         }
         let exit = running.exit.unwrap_or(Exit::Signal(Signal::KILL.as_raw()));
+        running.tell_crashes();
+        if let Exit::Signal(signal) = exit
+            && Foreign::is_crash(signal)
+        {
+            running.tell(News::Crashed { at: start.elapsed(), name, signal });
+        }
         running.tell(News::Over { at: start.elapsed(), exit, left });
         let lost = running.carrier.lost();
         drop(running);
@@ -119,6 +127,12 @@ enum News {
     Interrupted(Duration),
     /// The time is up.
     Hung(Duration),
+    /// A process of the manager has died of a signal.
+    Crashed {
+        at: Duration,
+        name: String,
+        signal: i32,
+    },
     /// The launcher has ended, and these have not.
     Over {
         at: Duration,
@@ -133,6 +147,7 @@ impl News {
             Self::Told(told) => told.facts().for_each(|told| recording.take(told, sink)),
             Self::Interrupted(at) => recording.interrupted(at, sink),
             Self::Hung(at) => recording.hung(at, sink),
+            Self::Crashed { at, name, signal } => recording.crashed(at, name, signal, sink),
             Self::Over { at, exit, left } => recording.job_exited(at, exit, &left, sink),
         }
     }
@@ -144,9 +159,34 @@ struct Running {
     news: SyncSender<News>,
     start: Instant,
     exit: Option<Exit>,
+    /// The processes between the launcher and the taps.
+    managers: Vec<Foreign>,
 }
 
 impl Running {
+    /// Watches the ancestors of a process up to the launcher.
+    fn watch_managers(&mut self, pid: i32) {
+        let (launcher, mut child) = (self.launcher.pid().as_raw_nonzero().get(), pid);
+        while let Some((parent, _)) = parent(child) {
+            let known = self.managers.iter().any(|manager| manager.is(parent));
+            if known || parent <= 1 || parent == launcher || parent == procfs::own_pid() {
+                break;
+            }
+            self.managers.extend(Foreign::new(parent));
+            child = parent;
+        }
+    }
+
+    /// Reports processes of the manager that have crashed since the last call.
+    fn tell_crashes(&mut self) {
+        let died = self.managers.iter_mut().filter_map(Foreign::unreported_death);
+        let crashed: Vec<(String, i32)> = died.filter(|(_, signal)| Foreign::is_crash(*signal)).collect();
+        let at = self.start.elapsed();
+        for (name, signal) in crashed {
+            self.tell(News::Crashed { at, name, signal });
+        }
+    }
+
     /// Has this judged, behind what was carried before.
     fn tell(&mut self, news: News) {
         self.tell_carried();
@@ -156,6 +196,7 @@ impl Running {
 
     fn tell_carried(&mut self) {
         let told = self.carrier.take_told();
+        told.started().for_each(|pid| self.watch_managers(pid));
         if told.len() > 0 {
             let _ = self.news.send(News::Told(told));
         }
@@ -179,6 +220,7 @@ impl Running {
             looked = Instant::now();
             self.carrier.take_old();
             self.tell_carried();
+            self.tell_crashes();
             for signal in signals.take().into_iter().filter_map(Signal::from_named_raw) {
                 interrupts += 1;
                 let at = self.start.elapsed();

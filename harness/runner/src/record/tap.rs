@@ -85,9 +85,13 @@ fn own_path(argv0: &OsString) -> Option<PathBuf> {
 pub fn main(argv: Vec<OsString>) -> u8 {
     run(argv).unwrap_or_else(|error| {
         eprintln!("{NAME}: {error}");
-        // As shells have it.
-        if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
+        status_of(&error)
     })
+}
+
+/// Returns the exit status of a program that cannot be started, as shells have it.
+fn status_of(error: &io::Error) -> u8 {
+    if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
 }
 
 /// Makes the tap of a folder; returns its path.
@@ -155,7 +159,16 @@ fn run(mut argv: Vec<OsString>) -> io::Result<u8> {
         }
         (Err(_), Err(_)) => {}
     }
-    let program = Child::start(command).map_err(cannot)?;
+    let program = match Child::start(command).map_err(cannot) {
+        Ok(program) => program,
+        Err(error) => {
+            drop(inherited);
+            between.tell(&Notice::NotStarted(error.to_string()));
+            let status = status_of(&error);
+            between.finish(Exit::Code(status.into()), &mut Alone { program: rustix::process::getpid() })?;
+            return Err(error);
+        }
+    };
     drop(inherited);
     between.tell(&Notice::Runs(program.pid().as_raw_nonzero().get()));
     stand_in(between, program, &signals)

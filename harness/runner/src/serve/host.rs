@@ -61,6 +61,8 @@ pub(crate) trait Host {
     }
     /// The process was started.
     fn started(&mut self, _p: Proc) {}
+    /// The process closed its connection, or ended, with bytes of ours unread. [`closed`](Self::closed) follows.
+    fn left_unread(&mut self, _p: Proc) {}
     /// The process has ended. [`closed`](Self::closed) follows.
     fn ended(&mut self, _p: Proc, _exit: Exit) {}
     /// It wrote to a captured stream.

@@ -554,8 +554,17 @@ impl<H: Host> Job<H> {
         Ok(())
     }
 
+    /// Reports a process that closed its connection with bytes of ours unread.
+    fn report_unread(&mut self, index: usize) {
+        let process = &self.processes[index];
+        if process.connection.as_ref().is_some_and(|(connection, _)| connection.left_unread()) {
+            self.host.left_unread(process.id);
+        }
+    }
+
     /// A rank's connection is at its end.
     fn hung_up(&mut self, index: usize) -> io::Result<()> {
+        self.report_unread(index);
         self.processes[index].hang_up(&mut self.reactor);
         self.end_managers();
         let process = &self.processes[index];
@@ -599,6 +608,8 @@ impl<H: Host> Job<H> {
         if process.child.is_reaped() {
             return Ok(());
         }
+        self.report_unread(index);
+        let process = &mut self.processes[index];
         process.hang_up(&mut self.reactor);
         self.end_managers();
         let process = &mut self.processes[index];

@@ -74,12 +74,6 @@ pub fn run(options: ServeOptions) -> io::Result<i32> {
     }
 }
 
-/// A number that nobody can foresee, for the challenges of a server: the hasher of the standard library has random keys.
-pub fn unforeseeable() -> u64 {
-    use std::hash::{BuildHasher, Hasher};
-    std::collections::hash_map::RandomState::new().build_hasher().finish()
-}
-
 /// First part of the kvsnames of a job. MPI libraries derive the names of shared memory from the kvsname, so no other
 /// job on this machine may have it; it is short, since a server may announce a small `kvsname_max`.
 pub fn unique_prefix() -> String {

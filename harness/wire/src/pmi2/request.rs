@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use super::body::{Body, BodyError, Semicolons, write_tuple};
 use super::command::Command;
-use crate::grammar::{parse_bool, parse_int, parse_uint};
+use crate::grammar::{Rule, parse_bool, parse_int, parse_uint};
 
 /// Most programs, arguments and pairs of one spawn request, all together.
 const SPAWN_LIMIT: u64 = 100_000;
@@ -30,13 +30,6 @@ pub enum Request<'a> {
         /// What it has to say for that at once.
         authinfo: Option<Value<'a>>,
     },
-    /// `cmd=auth-response` or, if `complete`, `cmd=auth-response-complete`: what the client has to say to the server's own.
-    Auth {
-        /// What.
-        authinfo: Value<'a>,
-        /// That is all that it has to say.
-        complete: bool,
-    },
     /// `cmd=finalize`.
     Finalize,
     /// `cmd=abort`.
@@ -59,25 +52,6 @@ pub enum Request<'a> {
     JobDisconnect {
         /// Which job.
         jobid: Value<'a>,
-    },
-    /// `cmd=kvs-getall`.
-    KvsGetall {
-        /// Of which job.
-        jobid: Value<'a>,
-    },
-    /// `cmd=kvs-putall`, behind which the pairs come, see [`Series`](super::Series).
-    KvsPutall {
-        /// Of which job they are.
-        jobid: Value<'a>,
-        /// How many.
-        npair: u64,
-    },
-    /// `cmd=kvs-putall-pair`.
-    KvsPutallPair {
-        /// The key.
-        key: Value<'a>,
-        /// The value, `val` on the wire.
-        value: Value<'a>,
     },
     /// `cmd=kvs-put`.
     KvsPut {
@@ -133,27 +107,15 @@ pub enum Request<'a> {
         /// The name.
         name: Value<'a>,
     },
-    /// `cmd=spawn`, in one message with a `subcmd` for each program, as everybody sends it.
+    /// `cmd=spawn`, in one message with a `subcmd` for each program.
     Spawn {
         /// What is put into the keyval space of the new processes.
         preput: Vec<(Vec<u8>, Vec<u8>)>,
         /// What is started.
         programs: Vec<Program>,
     },
-    /// `cmd=spawn` as the draft has it: the programs come behind it, see [`Series`](super::Series).
-    SpawnHead {
-        /// How many.
-        ncmds: u64,
-        /// What is put into the keyval space of the new processes.
-        preput: Vec<(Vec<u8>, Vec<u8>)>,
-    },
-    /// `cmd=spawn-cmd`. Its `argv0` is the program, which has no key of its own.
-    SpawnCmd(Program),
-    /// `cmd=concat`, see [`Concat`](super::Concat).
-    Concat {
-        /// Which command it goes on with.
-        id: Value<'a>,
-    },
+    /// A request, or a part of one, that only the draft describes. It is checked by its row of the protocol table.
+    DraftOnly(Command),
     /// `cmd=ring`.
     Ring {
         /// Value for the left neighbour's right.
@@ -231,6 +193,10 @@ impl<'a> Request<'a> {
         let body = Body::parse(bytes, semicolons)?;
         let cmd = body.cmd().ok_or(RequestError::NoCommand)?;
         let command = Command::from_name(cmd).ok_or(RequestError::UnknownCommand)?;
+        if body.tuples().last().is_some_and(|tuple| tuple.key == b"concat") {
+            // The rest of the command comes in further messages.
+            return Ok(Self::DraftOnly(Command::Concat));
+        }
         // A spawn has a section for each program.
         let single = command.request_keys().chain(["thrid", "cmd"]);
         let mut single = single.filter(|key| command != Command::Spawn || *key == "thrid");
@@ -245,10 +211,6 @@ impl<'a> Request<'a> {
                 authtype: body.value("authtype"),
                 authinfo: body.value("authinfo"),
             },
-            Command::AuthResponse | Command::AuthResponseComplete => Self::Auth {
-                authinfo: need(&body, "authinfo")?,
-                complete: command == Command::AuthResponseComplete,
-            },
             Command::Finalize => Self::Finalize,
             Command::Abort => Self::Abort {
                 isworld: optional(&body, "isworld", "true or false", parse_bool)?,
@@ -258,15 +220,6 @@ impl<'a> Request<'a> {
             Command::JobGetid => Self::JobGetid,
             Command::JobConnect => Self::JobConnect { jobid: need(&body, "jobid")? },
             Command::JobDisconnect => Self::JobDisconnect { jobid: need(&body, "jobid")? },
-            Command::KvsGetall => Self::KvsGetall { jobid: need(&body, "jobid")? },
-            Command::KvsPutall => Self::KvsPutall {
-                jobid: need(&body, "jobid")?,
-                npair: optional(&body, "npair", "an unsigned integer", parse_uint)?
-                    .ok_or_else(|| RequestError::MissingKey("npair".to_owned()))?,
-            },
-            Command::KvsPutallPair => {
-                Self::KvsPutallPair { key: need(&body, "key")?, value: need(&body, "val")? }
-            }
             Command::KvsPut => Self::KvsPut { key: need(&body, "key")?, value: need(&body, "value")? },
             Command::KvsGet => Self::KvsGet {
                 jobid: body.value("jobid"),
@@ -288,8 +241,13 @@ impl<'a> Request<'a> {
             Command::NameLookup => Self::NameLookup { name: need(&body, "name")? },
             Command::NameUnpublish => Self::NameUnpublish { name: need(&body, "name")? },
             Command::Spawn => spawn(&body)?,
-            Command::SpawnCmd => spawn_cmd(&body)?,
-            Command::Concat => Self::Concat { id: need(&body, "concatid")? },
+            Command::AuthResponse
+            | Command::AuthResponseComplete
+            | Command::KvsGetall
+            | Command::KvsPutall
+            | Command::KvsPutallPair
+            | Command::SpawnCmd
+            | Command::Concat => draft_only(command, &body)?,
             Command::Ring => Self::Ring {
                 left: body.value("left").unwrap_or_default(),
                 right: body.value("right").unwrap_or_default(),
@@ -320,32 +278,13 @@ impl<'a> Request<'a> {
             Self::NamePublish { .. } => Command::NamePublish,
             Self::NameLookup { .. } => Command::NameLookup,
             Self::NameUnpublish { .. } => Command::NameUnpublish,
-            Self::KvsGetall { .. } => Command::KvsGetall,
-            Self::KvsPutall { .. } => Command::KvsPutall,
-            Self::KvsPutallPair { .. } => Command::KvsPutallPair,
-            Self::Auth { complete: false, .. } => Command::AuthResponse,
-            Self::Auth { complete: true, .. } => Command::AuthResponseComplete,
-            Self::Spawn { .. } | Self::SpawnHead { .. } => Command::Spawn,
-            Self::SpawnCmd(_) => Command::SpawnCmd,
-            Self::Concat { .. } => Command::Concat,
+            Self::Spawn { .. } => Command::Spawn,
+            Self::DraftOnly(command) => *command,
             Self::Ring { .. } => Command::Ring,
         }
     }
 
-    /// Whether it is one of several messages that are answered together.
-    pub fn is_one_of_several(&self) -> bool {
-        matches!(
-            self,
-            Self::Auth { .. }
-                | Self::SpawnHead { .. }
-                | Self::SpawnCmd(_)
-                | Self::KvsPutall { .. }
-                | Self::KvsPutallPair { .. }
-                | Self::Concat { .. }
-        )
-    }
-
-    /// The body in the order of the draft.
+    /// The body in the order of the draft. A request that only the draft describes has only its command.
     pub fn write_to(&self, thrid: Option<&[u8]>, out: &mut Vec<u8>) {
         write_tuple(out, "cmd", self.command().name().as_bytes());
         if let Some(thrid) = thrid {
@@ -365,25 +304,13 @@ impl<'a> Request<'a> {
                 text("authtype", authtype.as_deref());
                 text("authinfo", authinfo.as_deref());
             }
-            Self::Auth { authinfo, .. } => text("authinfo", Some(authinfo)),
             Self::Abort { isworld, exitcode, message } => {
                 text("isworld", isworld.map(shown));
                 text("exitcode", exitcode.map(|n| n.to_string()).as_deref().map(str::as_bytes));
                 text("msg", message.as_deref());
             }
-            Self::Finalize | Self::JobGetid | Self::KvsFence => {}
-            Self::JobConnect { jobid } | Self::JobDisconnect { jobid } | Self::KvsGetall { jobid } => {
-                text("jobid", Some(jobid));
-            }
-            Self::KvsPutall { jobid, npair } => {
-                text("jobid", Some(jobid));
-                text("npair", Some(npair.to_string().as_bytes()));
-            }
-            Self::KvsPutallPair { key, value } => {
-                text("key", Some(key));
-                text("val", Some(value));
-            }
-            Self::Concat { id } => text("concatid", Some(id)),
+            Self::Finalize | Self::JobGetid | Self::KvsFence | Self::DraftOnly(_) => {}
+            Self::JobConnect { jobid } | Self::JobDisconnect { jobid } => text("jobid", Some(jobid)),
             Self::KvsPut { key, value } | Self::InfoPutnodeattr { key, value } => {
                 text("key", Some(key));
                 text("value", Some(value));
@@ -409,15 +336,13 @@ impl<'a> Request<'a> {
                 text("right", Some(right));
             }
             Self::Spawn { preput, programs } => {
-                write_preput(out, programs.len() as u64, preput);
-                for program in programs {
-                    write_tuple(out, "subcmd", &program.command);
-                    program.write_to(program.argv.iter(), out);
+                write_number(out, "ncmds", programs.len() as u64);
+                write_number(out, "preputcount", preput.len() as u64);
+                for (i, (key, value)) in preput.iter().enumerate() {
+                    write_tuple(out, &format!("ppkey{i}"), key);
+                    write_tuple(out, &format!("ppval{i}"), value);
                 }
-            }
-            Self::SpawnHead { ncmds, preput } => write_preput(out, *ncmds, preput),
-            Self::SpawnCmd(program) => {
-                program.write_to(std::iter::once(&program.command).chain(&program.argv), out);
+                programs.iter().for_each(|program| program.write_to(out));
             }
         }
     }
@@ -428,21 +353,12 @@ fn write_number(out: &mut Vec<u8>, key: &str, number: u64) {
     write_tuple(out, key, number.to_string().as_bytes());
 }
 
-fn write_preput(out: &mut Vec<u8>, ncmds: u64, preput: &[(Vec<u8>, Vec<u8>)]) {
-    write_number(out, "ncmds", ncmds);
-    write_number(out, "preputcount", preput.len() as u64);
-    for (i, (key, value)) in preput.iter().enumerate() {
-        write_tuple(out, &format!("ppkey{i}"), key);
-        write_tuple(out, &format!("ppval{i}"), value);
-    }
-}
-
 impl Program {
-    /// What both forms of a spawn request have of it, with these as its `argv`.
-    fn write_to<'b>(&'b self, argv: impl Iterator<Item = &'b Vec<u8>> + Clone, out: &mut Vec<u8>) {
+    fn write_to(&self, out: &mut Vec<u8>) {
+        write_tuple(out, "subcmd", &self.command);
         write_number(out, "maxprocs", self.maxprocs);
-        write_number(out, "argc", argv.clone().count() as u64);
-        for (i, arg) in argv.enumerate() {
+        write_number(out, "argc", self.argv.len() as u64);
+        for (i, arg) in self.argv.iter().enumerate() {
             write_tuple(out, &format!("argv{i}"), arg);
         }
         write_number(out, "infokeycount", self.info.len() as u64);
@@ -471,7 +387,8 @@ fn sections(body: &Body<'_>) -> Vec<Section> {
     sections
 }
 
-/// Reads a spawn request. What belongs to a program stands behind its `subcmd`, or in a message of its own.
+/// Reads a spawn request. Each program's keys come after its `subcmd`. By the draft, which has a message for
+/// each program, a request may have none.
 fn spawn<'a>(body: &Body<'_>) -> Result<Request<'a>, RequestError> {
     let sections = sections(body);
     let head = &sections[0];
@@ -479,7 +396,7 @@ fn spawn<'a>(body: &Body<'_>) -> Result<Request<'a>, RequestError> {
     let count = head.number("preputcount", Some(0))?;
     let preput = head.list("ppkey", count)?.into_iter().zip(head.list("ppval", count)?).collect();
     if sections.len() == 1 && head.get("maxprocs").is_none() && ncmds > 0 {
-        return Ok(Request::SpawnHead { ncmds, preput });
+        return Ok(Request::DraftOnly(Command::Spawn));
     }
     let programs = sections[1..].iter().map(Section::program).collect::<Result<Vec<_>, RequestError>>()?;
     if programs.len() as u64 != ncmds || programs.is_empty() {
@@ -488,14 +405,18 @@ fn spawn<'a>(body: &Body<'_>) -> Result<Request<'a>, RequestError> {
     Ok(Request::Spawn { preput, programs })
 }
 
-/// Reads a program of a spawn request that has a message of its own.
-fn spawn_cmd<'a>(body: &Body<'_>) -> Result<Request<'a>, RequestError> {
-    let mut program = sections(body)[0].program()?;
-    if program.argv.is_empty() {
-        return Err(RequestError::MissingKey("argv0".to_owned()));
+/// Checks the fields of a request that only the draft describes.
+fn draft_only<'a>(command: Command, body: &Body<'_>) -> Result<Request<'a>, RequestError> {
+    for field in command.exchange().arguments.iter().filter(|field| !field.numbered) {
+        match body.value(field.key) {
+            Some(value) if field.rule == Rule::Uint && !field.rule.accepts(&value) => {
+                return Err(bad(field.key, "an unsigned integer"));
+            }
+            None if !field.optional => return Err(RequestError::MissingKey(field.key.to_owned())),
+            _ => {}
+        }
     }
-    program.command = program.argv.remove(0);
-    Ok(Request::SpawnCmd(program))
+    Ok(Request::DraftOnly(command))
 }
 
 /// The tuples of a spawn request that belong together.
@@ -558,13 +479,10 @@ mod tests {
     #[case(b"cmd=fullinit;authtype=challenge-sha256;authinfo=x;", Request::Fullinit {
         pmijobid: None, pmirank: None, threaded: None, authtype: Some(b"challenge-sha256".into()),
         authinfo: Some(b"x".into()) })]
-    #[case(b"cmd=auth-response-complete;authinfo=ab12;", Request::Auth { authinfo: b"ab12".into(), complete: true })]
-    #[case(b"cmd=kvs-putall;thrid=1;jobid=j;npair=2;", Request::KvsPutall { jobid: b"j".into(), npair: 2 })]
-    #[case(b"cmd=kvs-putall-pair;thrid=1;key=k;val=v;", Request::KvsPutallPair { key: b"k".into(), value: b"v".into() })]
-    #[case(b"cmd=spawn;thrid=1;ncmds=2;preputcount=1;ppkey0=k;ppval0=v;", Request::SpawnHead {
-        ncmds: 2, preput: vec![(b"k".to_vec(), b"v".to_vec())] })]
-    #[case(b"cmd=spawn-cmd;thrid=1;maxprocs=3;argc=2;argv0=a.out;argv1=x;infokeycount=0;", Request::SpawnCmd(Program {
-        command: b"a.out".to_vec(), maxprocs: 3, argv: vec![b"x".to_vec()], info: Vec::new() }))]
+    #[case(b"cmd=auth-response-complete;authinfo=ab12;", Request::DraftOnly(Command::AuthResponseComplete))]
+    #[case(b"cmd=kvs-putall;thrid=1;jobid=j;npair=2;", Request::DraftOnly(Command::KvsPutall))]
+    #[case(b"cmd=spawn;thrid=1;ncmds=2;preputcount=1;ppkey0=k;ppval0=v;", Request::DraftOnly(Command::Spawn))]
+    #[case(b"cmd=kvs-put;key=k;concat=1;", Request::DraftOnly(Command::Concat))]
     fn requests_as_they_are_in_use(#[case] body: &[u8], #[case] request: Request<'_>) {
         assert_eq!(Request::parse(body, Plain).unwrap(), request);
     }
@@ -581,7 +499,7 @@ mod tests {
     #[case(b"cmd=spawn;ncmds=1;subcmd=a;", "the key \"maxprocs\" is missing")]
     #[case(b"cmd=spawn;ncmds=1;maxprocs=1;", "the value of \"ncmds\" is not the number of programs")]
     #[case(b"cmd=spawn;ncmds=0;", "the value of \"ncmds\" is not the number of programs")]
-    #[case(b"cmd=spawn-cmd;maxprocs=1;argc=0;", "the key \"argv0\" is missing")]
+    #[case(b"cmd=spawn-cmd;argc=0;", "the key \"maxprocs\" is missing")]
     #[case(b"cmd=kvs-putall;jobid=j;", "the key \"npair\" is missing")]
     #[case(b"cmd=kvs-putall;jobid=j;npair=-1;", "the value of \"npair\" is not an unsigned integer")]
     #[case(b"cmd=concat;", "the key \"concatid\" is missing")]
@@ -605,13 +523,6 @@ mod tests {
                 Request::KvsPut { key: text().into(), value: text().into() },
                 Request::NamePublish { name: text().into(), port: text().into() },
                 Request::Ring { left: text().into(), right: text().into() },
-                Request::KvsGetall { jobid: text().into() },
-                Request::KvsPutall { jobid: text().into(), npair: 7 },
-                Request::KvsPutallPair { key: text().into(), value: text().into() },
-                Request::Auth { authinfo: text().into(), complete: false },
-                Request::Concat { id: text().into() },
-                Request::SpawnHead { ncmds: 2, preput: vec![(text(), text())] },
-                Request::SpawnCmd(program.clone()),
                 Request::Spawn { preput: vec![(text(), text())], programs: vec![program.clone(), program] },
             ];
             for request in requests {

@@ -36,12 +36,6 @@ pub enum ResponseError {
     /// `rc` is no integer.
     #[error("the value of \"rc\" is not an integer")]
     BadCode,
-    /// A key that a part of an answer needs is missing.
-    #[error("the key \"{0}\" is missing")]
-    MissingKey(&'static str),
-    /// The value of a key is no unsigned integer.
-    #[error("the value of \"{0}\" is no unsigned integer")]
-    BadNumber(&'static str),
     /// A key appears more than once.
     #[error("the key \"{0}\" appears more than once")]
     RepeatedKey(&'static str),

@@ -261,8 +261,8 @@ fn group(root: &Root, all: &[&Found], options: &CampaignOptions, campaign: &Summ
     };
     Group {
         name: words(&root.to_string()),
-        kind: if root.is_odd() { "warn" } else { "fail" },
-        label: if root.is_odd() { "what we say is not lawful" } else { "all that we say is lawful" },
+        kind: if root.needs_invalid_input() { "warn" } else { "fail" },
+        label: if root.needs_invalid_input() { "needs invalid input" } else { "valid input is enough" },
         found: all.iter().map(found).collect(),
     }
 }

@@ -34,7 +34,7 @@ pub(super) fn write(options: &CampaignOptions, campaign: &Summary) -> String {
                 "message": {"text": format!("{} ({})", f.what, f.label())},
                 "locations": [{"physicalLocation": {"artifactLocation": {"uri": uri.to_string_lossy()}}}],
                 "partialFingerprints": {"bucket/v1": f.bucket, "root/v1": f.root().to_string()},
-                "properties": {"lawful": f.lawful, "kind": f.kind},
+                "properties": {"valid": f.valid, "kind": f.kind},
             });
             if let Some(trace) = &f.backtrace {
                 let frames: Vec<_> = trace.frames.iter().map(frame_of).collect();

@@ -7,9 +7,9 @@ use pmi_fuzzer::campaign::{Progress, Summary};
 use super::roots::by_root;
 use super::unreported::{Unreported, unreported};
 
-/// Above findings that any session may meet, and above those that come of what we say that is not lawful.
-const LAWFUL: &str = "Where all that we say is lawful:\n";
-const ODD: &str = "Where we say what is not lawful:\n";
+/// The headings of findings that a session with only valid input meets, and of the others.
+const VALID: &str = "Reached by valid input:\n";
+const INVALID: &str = "Reached by invalid input only:\n";
 
 /// How far a campaign is, in one line.
 pub(crate) fn progress_line(progress: &Progress) -> String {
@@ -39,10 +39,11 @@ pub(crate) fn progress_line(progress: &Progress) -> String {
 pub(crate) fn campaign_text(campaign: &Summary, out: &Path) -> String {
     let progress = &campaign.progress;
     let mut text = format!("{}\n", progress_line(progress));
-    let mut odd = None;
+    let mut invalid = None;
     for (root, all) in by_root(&campaign.found) {
-        if odd.replace(root.is_odd()) != Some(root.is_odd()) {
-            text += if root.is_odd() { ODD } else { LAWFUL };
+        let needs_invalid = root.needs_invalid_input();
+        if invalid.replace(needs_invalid) != Some(needs_invalid) {
+            text += if needs_invalid { INVALID } else { VALID };
         }
         text += &format!("  {root}\n");
         for found in all {

@@ -6,7 +6,7 @@ use super::super::block::FINDINGS;
 use super::super::text;
 use super::super::told::{BYTES, EventInWords, Way, told};
 use pmi_judge::event::{Event, What};
-use pmi_judge::result::LAST_EVENTS;
+use pmi_judge::evidence::evidence;
 use pmi_judge::verdict::{Judged, ScenarioResult};
 use pmi_wire::Proc;
 
@@ -96,10 +96,10 @@ pub(in super::super) struct Chart<'a> {
 impl<'a> Chart<'a> {
     /// Of what a result has kept.
     pub(in super::super) fn of_result(result: &'a ScenarioResult) -> Self {
-        let events: Vec<&Event> = result.last_events.iter().collect();
-        let told = events.iter().filter(|e| !matches!(e.what, What::Output { .. })).count();
-        let before = (told >= LAST_EVENTS).then(|| "what came before is in the log".to_owned());
-        Self::of(&events, 0, result, before)
+        let left_out = Some(result.left_out).filter(|number| *number > 0);
+        let before =
+            left_out.map(|number| format!("{} left out, which the log has", text::count(number, "event")));
+        Self::of(&result.last_events, 0, result, before)
     }
 
     /// Of the events of a scenario, of which so many are left out behind the first.
@@ -108,7 +108,7 @@ impl<'a> Chart<'a> {
         left_out: usize,
         result: &'a ScenarioResult,
     ) -> Self {
-        Self::of(&events.iter().collect::<Vec<_>>(), left_out, result, None)
+        Self::of(events, left_out, result, None)
     }
 
     /// Whether there is nothing to see.
@@ -123,12 +123,17 @@ impl<'a> Chart<'a> {
 
     /// How many bytes it takes in a page, about, where a row takes so many besides its words.
     pub(in super::super) fn size(&self, row: usize) -> usize {
-        self.rows.iter().map(|r| row + r.what.len() + r.bytes.map_or(0, <[u8]>::len).min(2 * BYTES)).sum()
+        self.rows
+            .iter()
+            .map(|r| row + r.what.len().min(2 * BYTES) + r.bytes.map_or(0, <[u8]>::len).min(4096))
+            .sum()
     }
 
-    fn of(events: &[&'a Event], left_out: usize, result: &'a ScenarioResult, before: Option<String>) -> Self {
+    fn of(events: &'a [Event], left_out: usize, result: &'a ScenarioResult, before: Option<String>) -> Self {
+        let evidence = evidence(result.findings.iter().map(|judged| &judged.finding), events);
+        let limit = |event: &Event| if evidence.contains(&event.seq) { usize::MAX } else { BYTES };
         let mut shown: Vec<(&Event, EventInWords<'a>)> =
-            events.iter().filter_map(|event| Some((*event, told(event, BYTES)?))).collect();
+            events.iter().filter_map(|event| Some((event, told(event, limit(event))?))).collect();
         let more = shown.len().saturating_sub(ROWS);
         shown.drain(FIRST.min(shown.len())..(FIRST + more).min(shown.len()));
         let gap = Some(more + left_out).filter(|more| *more > 0);

@@ -19,7 +19,7 @@ const LANES: usize = 400;
 /// Of a character of the words beside the lanes, about.
 const CHARACTER: usize = 7;
 /// Bytes of a message that can be unfolded.
-const BYTES: usize = 1000;
+const BYTES: usize = 4096;
 /// Bytes of a line of a dump.
 const DUMPED: usize = 16;
 /// Bytes of a message that breaks a requirement of which there is a dump.
@@ -105,7 +105,7 @@ impl Drawing {
                 y: y(index),
                 seq: row.seq.map(|seq| seq.to_string()).unwrap_or_default(),
                 x: words,
-                what: row.what.clone(),
+                what: text::clip(&row.what, 4 * told::BYTES),
                 arrow: match row.shape {
                     Shape::Arrow { from, to } => Some(arrow(from, to, false)),
                     Shape::Missing { from, to } => Some(arrow(from, to, true)),

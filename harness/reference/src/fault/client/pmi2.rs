@@ -13,17 +13,13 @@ const KEY: &[&str] = &["pmi2.draft.key"];
 const LENGTHS: &[&str] = &["pmi2.draft.lengths"];
 const THREADS: &[&str] = &["pmi2.draft.thrid-tells-apart"];
 const COMMAND: &[&str] = &["pmi2.draft.command"];
-const CONCAT: &[&str] = &["pmi2.draft.concat"];
-const AUTH: &[&str] = &["pmi2.draft.auth-challenge"];
-const CMDS: &[&str] = &["pmi2.draft.spawn.cmds"];
-const PUTALL: &[&str] = &["pmi2.draft.kvs-putall"];
 
 const FRAMES: Rows = Rows(Session::of_frames);
 
 const OFFER: &str = "cmd=init pmi_version=2 pmi_subversion=0\n";
 
 /// What each process says, in order: group, rank, body.
-const LIST: [(u32, u32, &str); 27] = [
+const LIST: [(u32, u32, &str); 24] = [
     (0, 0, "cmd=fullinit;pmijobid=job;pmirank=0;threaded=TRUE;"),
     (0, 1, "cmd=fullinit;pmijobid=job;pmirank=1;threaded=TRUE;"),
     (0, 0, "cmd=job-getid;"),
@@ -45,13 +41,10 @@ const LIST: [(u32, u32, &str); 27] = [
         "cmd=spawn;thrid=1;ncmds=1;preputcount=1;ppkey0=pre;ppval0=a;subcmd=/memory/agent-1;maxprocs=1;argc=1;argv0=-x;\
          infokeycount=0;",
     ),
-    (1, 0, "cmd=fullinit;pmijobid=job;pmirank=0;threaded=FALSE;authtype=challenge-sha256;"),
-    (1, 0, "cmd=auth-response-complete;authinfo={answer};"),
+    (1, 0, "cmd=fullinit;pmijobid=job;pmirank=0;threaded=FALSE;"),
     (1, 0, "cmd=kvs-get;key=pre;"),
     (1, 0, "cmd=kvs-fence;"),
     (0, 0, "cmd=job-connect;jobid=kvs-1;"),
-    (0, 0, "cmd=kvs-getall;thrid=2;jobid=kvs-1;"),
-    (0, 0, "cmd=kvs-get;jobid=kvs-1;key=pre;"),
     (0, 0, "cmd=job-disconnect;jobid=kvs-1;"),
     (1, 0, "cmd=finalize;"),
     (0, 0, "cmd=finalize;"),
@@ -271,64 +264,6 @@ pub(super) const FAULTS: &[ClientFault] = &[
     FRAMES.fault("client-finalize-in-fence", THREADS, "finalizes while it is in a fence", |s| {
         s.said_after("kvs-fence", true, "cmd=finalize;");
     }),
-    // ----- what only the draft has
-    FRAMES.fault("client-concat-of-nothing", CONCAT, "goes on with a command that has not begun", |s| {
-        s.said_before("job-getid", "cmd=concat;concatid=1;key=k;");
-    }),
-    FRAMES.fault("client-concat-other-id", CONCAT, "goes on with a command under another id", |s| {
-        s.bodies_for("kvs-put", &["cmd=kvs-put;key=card-0;concat=1;", "cmd=concat;concatid=2;value=x;"]);
-    }),
-    FRAMES.fault("client-concat-no-id", CONCAT, "goes on with a command without its id", |s| {
-        s.bodies_for("kvs-put", &["cmd=kvs-put;key=card-0;concat=1;", "cmd=concat;value=x;"]);
-    }),
-    FRAMES.fault("client-concat-id-used-twice", CONCAT, "begins two commands under one id", |s| {
-        s.bodies_for(
-            "kvs-put",
-            &["cmd=kvs-put;thrid=1;key=card-0;concat=1;", "cmd=kvs-put;thrid=2;key=more;concat=1;"],
-        );
-    }),
-    FRAMES.fault("client-proof-unasked", AUTH, "proves who it is although nobody has asked", |s| {
-        s.said_before("job-getid", "cmd=auth-response-complete;authinfo=00;");
-    }),
-    FRAMES.fault("client-proof-twice", AUTH, "proves who it is a second time", |s| {
-        s.said_after("auth-response-complete", false, "cmd=auth-response-complete;authinfo={answer};");
-    }),
-    FRAMES.fault("client-spawn-cmd-alone", CMDS, "says spawn-cmd without a spawn before it", |s| {
-        s.bodies_for(
-            "spawn",
-            &["cmd=spawn-cmd;thrid=1;maxprocs=1;argc=1;argv0=/memory/agent-1;infokeycount=0;"],
-        );
-    }),
-    FRAMES.fault(
-        "client-spawn-interrupted",
-        CMDS,
-        "asks for something else before the last program of a spawn",
-        |s| {
-            let program = "cmd=spawn-cmd;thrid=1;maxprocs=1;argc=1;argv0=/memory/agent-1;infokeycount=0;";
-            s.bodies_for(
-                "spawn",
-                &["cmd=spawn;thrid=1;ncmds=1;preputcount=0;", "cmd=job-getid;thrid=2;", program],
-            );
-        },
-    ),
-    FRAMES.fault(
-        "client-spawn-cmd-other-thread",
-        CMDS,
-        "has another thrid in spawn-cmd than in spawn",
-        |s| {
-            let program = "cmd=spawn-cmd;thrid=2;maxprocs=1;argc=1;argv0=/memory/agent-1;infokeycount=0;";
-            s.bodies_for("spawn", &["cmd=spawn;thrid=1;ncmds=1;preputcount=0;", program]);
-        },
-    ),
-    FRAMES.fault("client-pair-alone", PUTALL, "brings a pair without kvs-putall before it", |s| {
-        s.said_after("job-connect", false, "cmd=kvs-putall-pair;key=k;val=v;");
-    }),
-    FRAMES.fault("client-pair-more", PUTALL, "brings one pair more than announced", |s| {
-        let pair = "cmd=kvs-putall-pair;key=k;val=v;";
-        s.said_after("job-connect", false, "");
-        let at = s.said("job-connect") + 1;
-        s.steps[at].act = frames(&["cmd=kvs-putall;jobid=kvs-1;npair=1;", pair, pair]);
-    }),
 ];
 
 /// What programs that speak PMI-2 may do, though few of them do.
@@ -347,22 +282,6 @@ pub(super) const VARIATIONS: &[ClientVariation] = &[
     FRAMES.vary("client-get-in-fence", "gets a value of another thread while one is in the fence", |s| {
         s.other("kvs-fence", "kvs-fence;", "kvs-fence;thrid=1;");
         s.said_after("kvs-fence", true, "cmd=kvs-get;thrid=2;key=card-0;");
-    }),
-    FRAMES.vary("client-put-in-two-messages", "puts in two messages", |s| {
-        s.bodies_for(
-            "kvs-put",
-            &["cmd=kvs-put;key=card-0;concat=x/1;", "cmd=concat;concatid=x/1;value=tcp://10.0.0.1:4711;"],
-        );
-    }),
-    FRAMES.vary("client-spawn-in-messages", "spawns with a message for the program", |s| {
-        let program = "cmd=spawn-cmd;thrid=1;maxprocs=1;argc=1;argv0=/memory/agent-1;infokeycount=0;";
-        s.bodies_for("spawn", &["cmd=spawn;thrid=1;ncmds=1;preputcount=1;ppkey0=pre;ppval0=a;", program]);
-    }),
-    FRAMES.vary("client-brings-pairs", "brings pairs of the job that it has connected with", |s| {
-        s.said_after("job-connect", false, "");
-        let at = s.said("job-connect") + 1;
-        let pair = ["cmd=kvs-putall-pair;key=k;val=v;", "cmd=kvs-putall-pair;key=l;val=;"];
-        s.steps[at].act = frames(&["cmd=kvs-putall;jobid=kvs-1;npair=2;", pair[0], pair[1]]);
     }),
     FRAMES.vary("client-fullinit-bare", "says fullinit and nothing more", |s| {
         s.bodies_for("fullinit", &["cmd=fullinit;"]);

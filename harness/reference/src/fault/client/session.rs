@@ -12,8 +12,7 @@ pub enum Act {
     /// Writes these bytes. `{kvs}` stands for the name of the keyval space that the process's group has been told,
     /// `{child}` for that of the spawned group, `{agent}` for a program that can be spawned.
     Write(Vec<u8>),
-    /// Writes these bodies of PMI-2 in one write, each with its length before it. `{answer}` stands for what answers the last challenge
-    /// that the process was given.
+    /// Writes these bodies of PMI-2 in one write, each with its length before it.
     Frames(Vec<Vec<u8>>),
     /// Closes the connection and ends.
     Close,

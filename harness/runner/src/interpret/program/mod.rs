@@ -78,7 +78,7 @@ impl Run<'_> {
                 true => What::Abandoned(Abandoned::Interrupted),
                 false => What::PlainRun(plain.run.clone()),
             });
-            if plain.run != PlainRun::EndedWell {
+            if !plain.run.is_measure() {
                 return;
             }
         }
@@ -112,9 +112,8 @@ impl Run<'_> {
     /// What plain runs come to; two are made, since output that changes from run to run is no measure.
     fn plain(&self) -> Plain {
         let (run, output) = self.plain_once();
-        let well = |run: &PlainRun| *run == PlainRun::EndedWell;
-        let same =
-            well(&run) && matches!(self.plain_once(), (again, other) if well(&again) && other == output);
+        let same = run.is_measure()
+            && matches!(self.plain_once(), (again, other) if again.is_measure() && other == output);
         Plain { run, output: output.filter(|_| same) }
     }
 

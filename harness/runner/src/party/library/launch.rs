@@ -1,6 +1,6 @@
 //! Starts the processes that load a library, one for each rank, and listens to them.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
@@ -17,14 +17,15 @@ use crate::agent;
 use crate::agent::channel::Channel;
 use crate::agent::protocol::{Hello, Order, Report};
 use crate::agent::reception::Reception;
-use crate::party::server::Implementation;
+use crate::party::server::{Implementation, with_pids};
 use crate::party::{Incoming, Party, Silence};
 use crate::process::child::{Launch, cancel, without_protocol_variables};
 use crate::process::connection::{CHUNK, NonBlockingStream, Received, pair};
+use crate::process::foreign::Foreign;
 use crate::process::idle::{Friends, IdleCheck};
 use crate::process::output::{LINE_MAX, LINES_MAX, Output};
 use crate::process::reactor::{Key, Reactor, Wanted};
-use crate::process::{self, procfs};
+use crate::process::{self, procfs, tree};
 use pmi_judge::event::{Abandoned, Bytes, Exit, SilenceProof, What};
 use pmi_judge::library::api::Argument;
 use pmi_wire::Proc;
@@ -33,6 +34,8 @@ use pmi_wire::Proc;
 pub(crate) const COMMAND: &str = "library-agent";
 /// Most bytes that are read of a file of standard error.
 const STDERR_MAX: u64 = 1 << 20;
+/// Longest time between the end of a process's connection and its own.
+const ENDING: Duration = Duration::from_secs(1);
 /// Most bytes that wait to be written to one connection.
 const UNWRITTEN_MAX: usize = 8 << 20;
 
@@ -73,6 +76,8 @@ struct Process {
     output: Output,
     /// Where a launcher has started it: the file that is its standard error, read when it is gone.
     stderr: Option<File>,
+    /// The same process, to detect its exit status or signal.
+    foreign: Option<Foreign>,
     /// The function that was called last.
     function: String,
     /// It was told to end.
@@ -100,6 +105,8 @@ struct Job {
     reception: Reception,
     output: Output,
     pids: HashSet<i32>,
+    nodes: BTreeSet<String>,
+    command: Vec<String>,
 }
 
 /// A mark that no other process of any run has.
@@ -118,20 +125,48 @@ fn ready(reactor: &mut Option<Reactor<Source>>) -> io::Result<&mut Reactor<Sourc
 }
 
 impl<'a> LibraryParty<'a> {
-    /// Looks at the library's file, and lets its process manager, if it has one, start the processes of all ranks.
-    pub(crate) fn launch(library: &'a Library, ranks: u32, interrupted: &'a AtomicBool) -> Self {
+    /// Looks at the library's file, and lets its process manager, if it has one, start the processes of all ranks. They have
+    /// come when this returns, or did not come within the time.
+    pub(crate) fn launch(
+        library: &'a Library,
+        ranks: u32,
+        start: Duration,
+        interrupted: &'a AtomicBool,
+    ) -> Self {
         let (list, queue) = (BTreeMap::new(), VecDeque::new());
         let mut party = Self { library, reactor: None, list, queue, interrupted, job: None };
         match object::read(&library.path) {
             Ok(file) => party.queue.push_back(file),
             Err(error) => party.give_up(error.to_string()),
         }
-        if let Some(server) = &library.server
-            && let Err(error) = party.start_all(ranks, server)
-        {
-            party.give_up(error.to_string());
+        if let Some(server) = &library.server {
+            match party.start_all(ranks, server) {
+                Ok(()) => party.await_all(ranks, Instant::now() + start),
+                Err(error) => party.give_up(error.to_string()),
+            }
         }
         party
+    }
+
+    /// Waits for the processes of all ranks.
+    fn await_all(&mut self, ranks: u32, deadline: Instant) {
+        let is_open = |party: &Self| (party.list.len() as u32) < ranks && Instant::now() < deadline;
+        while is_open(self) && !self.interrupted.load(Ordering::Relaxed) {
+            self.poll(Duration::from_millis(20));
+        }
+    }
+
+    /// The command that has started the processes: that of the launcher, if there is one.
+    pub(crate) fn command(&self) -> Vec<String> {
+        match &self.job {
+            Some(job) => job.command.clone(),
+            None => vec![self.library.path.display().to_string()],
+        }
+    }
+
+    /// The nodes that a launcher has placed the processes on, as far as they have come.
+    pub(crate) fn nodes(&self) -> BTreeSet<&str> {
+        self.job.iter().flat_map(|job| &job.nodes).map(String::as_str).collect()
     }
 
     fn give_up(&mut self, why: String) {
@@ -191,7 +226,8 @@ impl<'a> LibraryParty<'a> {
             .map_err(|e| io::Error::new(e.kind(), format!("cannot start \"{}\": {e}", words[0])))?;
         reactor.add(launcher.child.pidfd(), Source::Launcher, Wanted::Read)?;
         let cancel = server.cancel(&name);
-        self.job = Some(Job { launcher, cancel, ranks, reception, output, pids: HashSet::new() });
+        let (pids, nodes) = (HashSet::new(), BTreeSet::new());
+        self.job = Some(Job { launcher, cancel, ranks, reception, output, pids, nodes, command: words });
         Ok(())
     }
 
@@ -399,7 +435,7 @@ impl Process {
     fn ended(&mut self) -> Option<Option<Exit>> {
         match &mut self.launch {
             Some(launch) => launch.child.try_wait().map(Some),
-            None => self.control.is_none().then_some(None),
+            None => self.control.is_none().then(|| self.foreign.as_ref().and_then(exit_of_its_own)),
         }
     }
 
@@ -458,8 +494,11 @@ impl Process {
 impl Job {
     /// A process has said who it is, and gets its place.
     fn greet(&mut self, id: u64, list: &mut BTreeMap<u32, Process>, reactor: &mut Reactor<Source>) {
-        let Some((Hello::Library { rank, pid }, control)) = self.reception.greet(id, reactor) else { return };
+        let Some((Hello::Library { rank, pid, node }, control)) = self.reception.greet(id, reactor) else {
+            return;
+        };
         self.pids.insert(pid);
+        self.nodes.insert(node);
         let free = |rank: &u32| *rank < self.ranks && !list.contains_key(rank);
         let Some(rank) = rank.filter(free).or_else(|| (0..self.ranks).find(free)) else { return };
         // Without it, nothing will be seen of standard error.
@@ -468,7 +507,7 @@ impl Job {
             // What it has said since is still to be taken in.
             reactor.again(key);
             let control = Some((control, key));
-            list.insert(rank, Process { control, stderr, ..Process::default() });
+            list.insert(rank, Process { control, stderr, foreign: Foreign::new(pid), ..Process::default() });
         }
     }
 
@@ -492,6 +531,16 @@ impl Job {
     }
 }
 
+/// Returns the exit of a process that a launcher has started, unless the launcher may have ended it.
+fn exit_of_its_own(process: &Foreign) -> Option<Exit> {
+    // The kernel closes its connection to us before its exit is known.
+    process.ends_within(ENDING);
+    process.exit().filter(|exit| match exit {
+        Exit::Code(_) => true,
+        Exit::Signal(signal) => Foreign::is_crash(*signal),
+    })
+}
+
 fn stderr_path(scratch: &Path, pid: i32) -> PathBuf {
     scratch.join(agent::library::stderr_name(pid as u32))
 }
@@ -508,10 +557,12 @@ impl Drop for LibraryParty<'_> {
         }
         if let (Some(job), Some(reactor)) = (&mut self.job, &mut self.reactor) {
             if !job.ends_within(Duration::from_millis(500), reactor) {
+                let mut pids = tree::of_launch(job.launcher.pid(), &job.pids);
+                pids.push(job.launcher.pid());
                 job.launcher.child.signal(Signal::TERM);
                 job.ends_within(Duration::from_secs(2), reactor);
                 if let Some(command) = job.cancel.take() {
-                    cancel(&command, format!("{}-cancel", job.reception.mark()));
+                    cancel(&with_pids(&command, &pids), format!("{}-cancel", job.reception.mark()));
                 }
             }
             job.launcher.end(&job.pids);

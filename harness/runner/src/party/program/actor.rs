@@ -3,6 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
+use pmi_judge::event::Exit;
+use pmi_judge::expectation::Expected;
+use pmi_scenario::ast::ExitPattern;
 use pmi_wire::{Connection, Direction, Framing, FramingError, SpawnCollector};
 
 use super::serving::{ProcessScript, ServerAct, ServerRule};
@@ -66,6 +69,8 @@ pub(super) struct Actor {
     pub(super) ended: Option<Why>,
     /// It has ended, by itself or not.
     pub(super) exited: bool,
+    /// How.
+    pub(super) exit: Option<Exit>,
     /// Standard output, as far as it is kept, and whether that is all.
     pub(super) output: Vec<u8>,
     pub(super) output_cut: bool,
@@ -93,6 +98,7 @@ impl Actor {
             wants_abort: false,
             ended: None,
             exited: false,
+            exit: None,
             output: Vec::new(),
             output_cut: false,
             lines: Default::default(),
@@ -114,6 +120,12 @@ impl Actor {
     /// Whether it must end by itself, also when its program is aborted.
     pub(super) fn must_end(&self) -> bool {
         self.part.expectations.iter().any(|(_, e)| e.what.is_an_end_by_itself())
+    }
+
+    /// Returns true if the scenario expects exit status 0.
+    pub(super) fn must_end_well(&self) -> bool {
+        let well = Expected::Exits(ExitPattern::Code(0));
+        self.part.expectations.iter().any(|(_, e)| e.what == well)
     }
 
     /// The rule whose turn it is; those for every request have none.

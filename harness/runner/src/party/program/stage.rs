@@ -63,7 +63,8 @@ pub(super) struct Stage<'a> {
     mark: String,
     actions: VecDeque<Action>,
     pub(super) actors: BTreeMap<Proc, Actor>,
-    /// Processes whose leaving the server is not told yet, since it would end others that have something before them.
+    /// Processes whose end the server does not know yet, since it would end others that still have steps of the scenario before
+    /// them, or that can go on.
     departed: Vec<Proc>,
     /// Bytes from all processes.
     received: u64,
@@ -338,6 +339,18 @@ impl<'a> Stage<'a> {
         self.actors.iter().any(|(p, actor)| p.group == group && actor.is_due())
     }
 
+    /// Returns true if the other processes go on, until they are idle, after this process has left without finalize. A program whose
+    /// processes never finalize and all end well is judged like any other. If a process fails that must end well, the next requests
+    /// of the others may show the cause.
+    fn is_dispensable(&self, p: Proc) -> bool {
+        let actor = self.actors.get(&p).filter(|actor| actor.ended.is_none() && !actor.wants_abort);
+        actor.is_some_and(|actor| match actor.exit {
+            None | Some(Exit::Code(0)) => true,
+            Some(Exit::Code(_)) => actor.must_end_well(),
+            Some(Exit::Signal(_)) => false,
+        })
+    }
+
     fn tell_departed(&mut self) {
         for p in std::mem::take(&mut self.departed) {
             self.server.closed(p);
@@ -361,7 +374,11 @@ impl<'a> Stage<'a> {
     fn is_idle(&self, job: &dyn View) -> bool {
         let pids: Vec<i32> = job.alive().iter().map(|(_, pid)| *pid).collect();
         let list = || {
+            // One that is missing has just ended.
             let mut all: Vec<i32> = pids.iter().flat_map(|pid| tree::descendants(*pid)).collect();
+            if !pids.iter().all(|pid| all.contains(pid)) {
+                return None;
+            }
             all.extend(tree::orphans(&self.mark));
             all.sort_unstable();
             all.dedup();
@@ -457,6 +474,12 @@ impl Host for Stage<'_> {
         self.read(from, bytes);
     }
 
+    fn left_unread(&mut self, p: Proc) {
+        if self.actors.get(&p).is_some_and(|actor| !actor.is_closed()) {
+            self.record(What::LeftUnread { proc: p });
+        }
+    }
+
     fn closed(&mut self, from: Proc) {
         self.happened();
         let Some(actor) = self.actors.get_mut(&from) else { return };
@@ -470,7 +493,9 @@ impl Host for Stage<'_> {
             // The server of the scenario goes on as if it had noticed nothing.
             Some(Why::Script) => {}
             _ if self.departed.contains(&from) => {}
-            _ if self.server.is_joined(from) && self.somebody_is_due(from.group) => {
+            _ if self.server.is_joined(from)
+                && (self.somebody_is_due(from.group) || self.is_dispensable(from)) =>
+            {
                 self.departed.push(from);
             }
             _ => {
@@ -528,6 +553,7 @@ impl Host for Stage<'_> {
         }
         if let Some(actor) = self.actors.get_mut(&p) {
             actor.exited = true;
+            actor.exit = Some(exit);
         }
     }
 
@@ -567,7 +593,8 @@ impl Host for Stage<'_> {
         if let Some(next) = next {
             return Pace::Again(next);
         }
-        if !self.departed.is_empty() && !self.departed.iter().any(|p| self.somebody_is_due(p.group)) {
+        let waits = |p: &Proc| self.somebody_is_due(p.group) || self.is_dispensable(*p);
+        if !self.departed.is_empty() && !self.departed.iter().any(waits) {
             self.tell_departed();
         }
         let flood = self.received > self.limits.bytes || self.events > EVENTS;

@@ -475,8 +475,9 @@ impl Upstream {
             b"fullinit" | b"finalize" => {
                 self.end(ILLEGIBLE, format!("it passes on {}", text.escape_ascii()));
             }
-            // Nobody's proxy passes on what only the draft has in several messages: this is one that was cut.
-            _ if pmi2::Request::parse(text, Semicolons::Doubled).is_ok_and(|r| r.is_one_of_several()) => {
+            // No known proxy passes on what only the draft has: this is a request that was cut.
+            _ if matches!(pmi2::Request::parse(text, Semicolons::Doubled), Ok(pmi2::Request::DraftOnly(command)) if command != pmi2::Command::KvsGetall) =>
+            {
                 self.aborted(1, format!("protocol error: half a request: {}", text.escape_ascii()));
             }
             b"kvs-fence" => {

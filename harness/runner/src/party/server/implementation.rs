@@ -72,7 +72,7 @@ pub struct Implementation {
     pub dialect: Option<Dialect>,
     /// What is red, if it says so.
     pub strict: Option<Strictness>,
-    /// Shell command that ends a job, with `{job}`.
+    /// Shell command that ends a job, with `{job}` or `{pids}`.
     pub(super) cancel: Option<String>,
     /// Shell commands run before the first and after the last scenario.
     pub setup: Option<String>,
@@ -91,14 +91,62 @@ const SERVE_OPTION: &str = "--pmi-args";
 /// Stands for a name that no other launch has.
 pub(super) const JOB: &str = "{job}";
 
+/// Stands for the ids of the launcher's processes on this machine, with spaces between them.
+pub(super) const PIDS: &str = "{pids}";
+
+/// Cancels the steps that an `srun` of the launcher has started: some survive it, and then hold what the allocation lends to steps.
+const CANCEL_STEPS: &str = r#"scontrol --oneliner show steps |
+sed -n "s/^StepId=\(${SLURM_JOB_ID:-[0-9]*}[.][0-9]*\) .*SrunHost:Pid=$(hostname -s):\([0-9]*\).*/\1 \2/p" |
+while read -r step pid; do
+    case ' {pids} ' in *" $pid "*) scancel "$step" ;; esac
+done"#;
+
 /// Reads the word for something that an implementation may lack.
 pub fn need(word: &str) -> Result<Need, ImplementationError> {
     let optional = Need::NAMES.into_iter().filter(|(_, need)| !need.is_way_in());
     let found = optional.clone().find(|(name, _)| *name == word);
     found.map(|(_, need)| need).ok_or_else(|| {
+        if Need::REMOVED.contains(&word) {
+            return ImplementationError(format!(
+                "\"{word}\" was removed: what only the draft of PMI-2 describes is no longer tested. Delete it"
+            ));
+        }
         let words: Vec<&str> = optional.map(|(name, _)| name).collect();
         ImplementationError(format!("\"{word}\" is no optional operation; there are {}", words.join(", ")))
     })
+}
+
+/// Programs that run the program named after them.
+const WRAPPERS: [&str; 8] = ["env", "exec", "nice", "nohup", "setsid", "stdbuf", "taskset", "timeout"];
+
+/// Programs that run a script, by the beginning of their names.
+const INTERPRETERS: [&str; 7] = ["python", "perl", "ruby", "node", "sh", "bash", "dash"];
+
+/// Returns the name of the program that a command is about: not that of an interpreter or a wrapper.
+pub(super) fn named_in(words: &[String]) -> Option<String> {
+    let (first, rest) = words.split_first()?;
+    let file = Path::new(first).file_name()?.to_str()?;
+    let is_option = |word: &String| word.starts_with('-');
+    let is_argument =
+        |word: &&String| is_option(word) || word.contains('=') || word.bytes().all(|b| b.is_ascii_digit());
+    if WRAPPERS.contains(&file) {
+        let own = rest.iter().take_while(is_argument).count();
+        return named_in(&rest[own..]);
+    }
+    let is_version = |rest: &str| rest.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    if !INTERPRETERS.iter().any(|name| file.strip_prefix(*name).is_some_and(is_version)) {
+        return Some(file.to_owned());
+    }
+    match rest.iter().position(|word| matches!(word.as_str(), "-c" | "-m")) {
+        Some(at) if rest[..at].iter().all(is_option) => match rest[at].as_str() {
+            "-m" => rest.get(at + 1).cloned(),
+            _ => named_in(&shell_words::split(rest.get(at + 1)?).ok()?),
+        },
+        _ => {
+            let script = Path::new(rest.iter().find(|word| !is_option(word))?);
+            script.file_stem()?.to_str().map(str::to_owned)
+        }
+    }
 }
 
 fn split(command: &str) -> Result<Vec<String>, ImplementationError> {
@@ -191,6 +239,9 @@ impl Implementation {
     pub(super) fn from_command(argument: &str) -> Result<Self, ImplementationError> {
         let words = template(argument)?;
         let mut this = Self::new(argument, words.clone());
+        if named_in(&words).is_some_and(|name| name == "srun") {
+            this.cancel = Some(CANCEL_STEPS.to_owned());
+        }
         if has(&words, "{port}") {
             this.is_hydra(&words[0]);
             this.singleton = Some(words);
@@ -266,7 +317,16 @@ impl Implementation {
                     self.claims = BTreeMap::from([(Need::Spawn, true), (Need::Names, true)]);
                 }
             }
-            "srun" => self.command = with(&["--mpi=pmi2", "-n", "{ranks}", "{agent}"]),
+            "srun" => {
+                self.command = with(&tail);
+                let is_chosen = words.iter().any(|word| word.starts_with("--mpi"))
+                    || std::env::var_os("SLURM_MPI_TYPE").is_some();
+                self.notice = (!is_chosen).then(|| {
+                    "srun has no --mpi option: it offers the wire protocol only if MpiDefault in slurm.conf is pmi2; else write \
+                     --server 'srun --mpi=pmi2'"
+                        .to_owned()
+                });
+            }
             "flux" => self.command = with(&["run", "-n", "{ranks}", "{agent}"]),
             _ => {
                 let counted = ["{ranks}", "{hosts}"].into_iter().any(|given| has(&words, given));
@@ -373,6 +433,11 @@ impl Implementation {
     /// Whether what it passes on can be seen and answered, since we play its upstream.
     pub fn has_upstream(&self) -> bool {
         self.proxy.is_some()
+    }
+
+    /// Returns whether its launches are job steps of Slurm, which may outlive their `srun`.
+    pub fn starts_steps(&self) -> bool {
+        self.cancel.as_deref() == Some(CANCEL_STEPS)
     }
 
     /// The command for one node, with its placeholders.
@@ -497,7 +562,7 @@ impl Implementation {
         Some(format!("it needs {nodes} nodes, and a job is to have {most} at most (--max-nodes)"))
     }
 
-    /// The shell command that ends the job of this name, if there is one.
+    /// The shell command that ends the job of this name, if there is one; see [`with_pids`].
     pub fn cancel(&self, job: &str) -> Option<String> {
         self.cancel.as_ref().map(|command| command.replace(JOB, job))
     }
@@ -527,6 +592,12 @@ impl Implementation {
             })
             .collect()
     }
+}
+
+/// Fills in the processes of the launcher.
+pub(crate) fn with_pids(cancel: &str, pids: &[i32]) -> String {
+    let pids: Vec<String> = pids.iter().map(ToString::to_string).collect();
+    cancel.replace(PIDS, &pids.join(" "))
 }
 
 /// Fills in where the process listens that a process manager is to serve, and which it is.
@@ -617,6 +688,8 @@ fn hydra_version(program: &str) -> Option<Option<semver::Version>> {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
     #[test]
@@ -628,9 +701,47 @@ mod tests {
         );
         assert!(server.lacks_room(2, 2).is_some_and(|why| why.contains("--server-nodes")));
         let srun = Implementation::from_argument("srun -N1").unwrap();
-        assert_eq!(srun.command(2, 1, &["a".to_owned()], "j"), ["srun", "-N1", "--mpi=pmi2", "-n", "2", "a"]);
+        assert_eq!(srun.command(2, 1, &["a".to_owned()], "j"), ["srun", "-N1", "-n", "2", "a"]);
+        assert!(srun.notice.is_some_and(|notice| notice.contains("--mpi=pmi2")));
+        assert_eq!(Implementation::from_argument("srun --mpi=pmi2").unwrap().notice, None);
         let hosts = Implementation::from_argument("pm {hosts} {ranks} {agent}").unwrap();
         assert_eq!(hosts.command(3, 2, &["a".to_owned()], "j"), ["pm", "127.0.0.1:2,127.0.0.2:1", "3", "a"]);
+    }
+
+    #[rstest]
+    #[case::in_allocation(Some("7"), "7.1\n")]
+    #[case::without_allocation(None, "7.1\n8.1\n")]
+    fn cancels_only_the_steps_of_the_launcher(#[case] job: Option<&str>, #[case] cancelled: &str) {
+        let folder = tempfile::tempdir().unwrap();
+        let program = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+            std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        };
+        let step = |id: &str, srun: &str| {
+            format!("StepId={id} UserId=0 State=RUNNING Name=agent Dist=Cyclic SrunHost:Pid={srun}")
+        };
+        let steps =
+            [step("7.0", "here:11"), step("7.1", "here:12"), step("7.2", "there:12"), step("8.1", "here:12")];
+        program("hostname", "echo here");
+        program("scontrol", &format!("cat <<END\n{}\nEND", steps.join("\n")));
+        program("scancel", &format!("echo $1 >>{}/cancelled", folder.path().display()));
+        let srun = Implementation::from_argument("sh -c 'exec srun -n {ranks} {agent}'").unwrap();
+        let command = with_pids(&srun.cancel("job").unwrap(), &[12, 112]);
+        let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", &command]).env("PATH", path).env_remove("SLURM_JOB_ID");
+        shell.envs(job.map(|job| ("SLURM_JOB_ID", job)));
+        assert!(shell.status().unwrap().success());
+        assert_eq!(std::fs::read_to_string(folder.path().join("cancelled")).unwrap(), cancelled);
+        assert_eq!(Implementation::from_argument("pm {ranks} {agent}").unwrap().cancel("job"), None);
+    }
+
+    #[test]
+    fn removed_operations_are_named_as_such() {
+        let error = |word| need(word).unwrap_err().to_string();
+        assert!(error("concat").contains("\"concat\" was removed"), "{}", error("concat"));
+        assert!(error("nonsense").contains("there are spawn, names, "), "{}", error("nonsense"));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::implementation::{Implementation, for_singleton};
+use super::implementation::{Implementation, PIDS, for_singleton, with_pids};
 use super::singleton::Singleton;
 use crate::agent;
 use crate::agent::channel::Channel;
@@ -43,6 +43,9 @@ const PATIENCE: Duration = Duration::from_millis(150);
 /// The same where the server leaves bytes of ours unread: it waits for something else, such as the rest of another
 /// rank's message.
 const STARVED: Duration = Duration::from_millis(400);
+/// Time between the looks that show no process of the server running, where an answer is due. On a loaded machine, a process may be woken
+/// shortly after a single look.
+const LOOKS_APART: Duration = Duration::from_millis(20);
 /// How often a server that looks around now and then must have done so without a word. It may have been about to when we wrote.
 const ROUNDS: u64 = 3;
 /// So many times its slowest answer must have passed, too.
@@ -736,8 +739,13 @@ impl ServerParty {
         if let Some(Rank { relayed: Some(relayed), .. }) = self.ranks.get(&proc) {
             return relayed.open && relayed.taken < relayed.ordered;
         }
-        let pmi = self.ranks.get(&proc).and_then(|rank| rank.pmi.as_ref()).filter(|pmi| pmi.key.is_some());
-        pmi.is_some_and(|pmi| pmi.connection.unread_bytes().is_some_and(|n| n > 0))
+        let pmi = match proc.group {
+            Proc::STRAYS => self.strays.get(&proc),
+            _ => self.ranks.get(&proc).and_then(|rank| rank.pmi.as_ref()),
+        };
+        pmi.filter(|pmi| pmi.key.is_some()).is_some_and(|pmi| {
+            pmi.connection.unwritten() > 0 || pmi.connection.unread_bytes().is_some_and(|n| n > 0)
+        })
     }
 
     /// Whether the server's processes show that nothing will come. It may wait for a process to end that was told to.
@@ -935,17 +943,23 @@ impl Party for ServerParty {
             // Who has been quiet for longer than `waits` makes room whatever it does.
             let makes_room = self.slot.works() && (MAKES_ROOM..waits).contains(&quiet);
             let idle = !left.is_zero() && (quiet >= proves || makes_room) && self.is_idle(patient);
+            let apart = if silence == Silence::Wrong && !self.stuck {
+                LOOKS_APART.min(proves)
+            } else {
+                Duration::ZERO
+            };
+            let lasts = self.idle.waited().is_some_and(|waited| waited >= apart);
             let proof = if left.is_zero() {
                 SilenceProof::Timeout
-            } else if idle && quiet >= proves {
-                SilenceProof::Idle
+            } else if idle && quiet >= proves && lasts {
+                if self.is_read(false) { SilenceProof::Idle } else { SilenceProof::Unread }
             } else if believes_polls && quiet >= waits && self.has_polled() {
                 SilenceProof::Polled
             } else {
                 if idle || quiet >= waits {
                     self.slot.wait();
                 }
-                if quiet >= waits {
+                if quiet >= waits && !idle {
                     // One that ended may have left its number to a process that is none of the server's.
                     self.idle = IdleCheck::default();
                 }
@@ -954,7 +968,7 @@ impl Party for ServerParty {
             };
             // The dead are silent too.
             if !self.tell_deaths() {
-                self.stuck = proof == SilenceProof::Idle && !self.is_read(false);
+                self.stuck = proof == SilenceProof::Unread;
                 return Incoming::Nothing(proof);
             }
         }
@@ -973,6 +987,13 @@ impl Party for ServerParty {
                 listen(&mut self.reactor, *key, Wanted::ReadWrite);
             }
         }
+    }
+
+    fn unread(&self) -> Vec<Proc> {
+        let mut procs: Vec<Proc> = self.ranks.keys().chain(self.strays.keys()).copied().collect();
+        procs.retain(|proc| self.has_unread(*proc));
+        procs.sort_unstable();
+        procs
     }
 
     fn memory(&self) -> Vec<Memory> {
@@ -994,6 +1015,12 @@ impl Party for ServerParty {
         if std::mem::replace(&mut self.ended, true) {
             return Vec::new();
         }
+        let mut done = Vec::new();
+        // A command that identifies the job by its launcher needs a live launcher. Connections stay open meanwhile: a daemon may die of
+        // their end and leave the job running.
+        if self.exit.is_none() && self.cancel.as_ref().is_some_and(|command| command.contains(PIDS)) {
+            done.extend(self.run_cancel());
+        }
         for proc in self.ranks.keys().copied().collect::<Vec<_>>() {
             self.order(proc, &Order::Close);
         }
@@ -1003,7 +1030,6 @@ impl Party for ServerParty {
         for stray in self.strays.keys().copied().collect::<Vec<_>>() {
             self.leave(stray);
         }
-        let mut done = Vec::new();
         // Its job may run elsewhere, or on behalf of a daemon, where nobody but the launcher reaches it.
         let stays = self.exit.is_none();
         if stays {
@@ -1011,10 +1037,8 @@ impl Party for ServerParty {
             self.await_exit();
             done.push(Ending::Asked { exit: self.exit });
         }
-        if let Some(command) = self.cancel.take().filter(|_| stays || !self.is_over()) {
-            let exit = cancel(&command, format!("{}-cancel", self.reception.mark()));
-            done.push(Ending::Cancelled { command, exit });
-            self.await_exit();
+        if stays || !self.is_over() {
+            done.extend(self.run_cancel());
         }
         let names = if stays { self.running() } else { Vec::new() };
         if !names.is_empty() {
@@ -1034,6 +1058,17 @@ impl Party for ServerParty {
 }
 
 impl ServerParty {
+    /// Runs the command that ends the job, once, and waits for the launcher to end.
+    fn run_cancel(&mut self) -> Option<Ending> {
+        let command = self.cancel.take()?;
+        let mut pids = self.servers();
+        pids.push(self.launcher.pid());
+        let command = with_pids(&command, &pids);
+        let exit = cancel(&command, format!("{}-cancel", self.reception.mark()));
+        self.await_exit();
+        Some(Ending::Cancelled { command, exit })
+    }
+
     fn dismiss(&mut self, proc: Proc, order: &Order) {
         // Its end may be met before the last that it wrote, too.
         self.await_turn(None);

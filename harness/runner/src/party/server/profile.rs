@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::implementation::{self, Implementation, ImplementationError, JOB, Recorded, has, template};
+use super::implementation::{
+    self, Implementation, ImplementationError, JOB, PIDS, Recorded, has, named_in, template,
+};
+use pmi_judge::deviations::Deviations;
 use pmi_judge::golden;
 use pmi_judge::verdict::Strictness;
 use pmi_scenario::ast::{Dialect, Need};
@@ -65,7 +68,7 @@ struct Profile {
     /// In seconds.
     #[serde(default, deserialize_with = "seconds")]
     start_timeout: Option<Duration>,
-    /// Shell command that ends the job called `{job}`.
+    /// Shell command that ends the job called `{job}`, or the one whose launcher has one of the process ids `{pids}`.
     cancel: Option<String>,
     /// Shell command run before the first scenario.
     setup: Option<String>,
@@ -210,9 +213,10 @@ fn read(
         }
     }
     if let Some(cancel) = profile.cancel {
-        let commands = std::iter::once(&this.command).chain(&this.command_nodes);
-        if !cancel.contains(JOB) || commands.into_iter().any(|words| !has(words, JOB)) {
-            let what = "cancel ends one job of several: it needs {job}, the name that the commands give to the job by {job}";
+        let mut commands = std::iter::once(&this.command).chain(&this.command_nodes);
+        if !cancel.contains(PIDS) && (!cancel.contains(JOB) || commands.any(|words| !has(words, JOB))) {
+            let what = "cancel ends one job of several: it needs {job}, the name that the commands give to the job by {job}, or {pids}, the \
+                        processes of the launcher";
             return Err(at(&what));
         }
         this.cancel = Some(cancel);
@@ -249,6 +253,56 @@ fn printed_version(command: &str) -> Option<semver::Version> {
     })
 }
 
+/// Returns the name of the process manager that a command starts: not that of an interpreter or a wrapper.
+fn manager(implementation: &Implementation) -> String {
+    let program = implementation.program();
+    if implementation.has_upstream() {
+        return program;
+    }
+    named_in(implementation.template()).unwrap_or(program)
+}
+
+/// Returns the deviations that are recorded for the same program, those of the closest version first.
+pub fn precedents(implementation: &Implementation) -> Vec<Deviations> {
+    let name = match manager(implementation) {
+        name if ["mpiexec", "mpirun"].contains(&name.as_str()) => "mpiexec.hydra".to_owned(),
+        name => name,
+    };
+    let distance = |version: &Option<semver::Version>| match (&implementation.version, version) {
+        (Some(this), Some(other)) => {
+            let apart = |part: fn(&semver::Version) -> u64| part(this).abs_diff(part(other));
+            (apart(|v| v.major), apart(|v| v.minor), apart(|v| v.patch))
+        }
+        _ => (0, 0, 0),
+    };
+    let mut all = Vec::new();
+    for folder in golden::folders() {
+        let (command, version, dialect) = match golden::file(&Path::new(folder).join(FILE)) {
+            Some(text) => match toml::from_str::<Profile>(text) {
+                Ok(profile) => (profile.command, profile.version, profile.dialect),
+                Err(_) => continue,
+            },
+            // A bare proxy has no profile: its command is its path.
+            None => match folder.strip_prefix("hydra-proxy-") {
+                Some(version) => ("hydra_pmi_proxy".to_owned(), parse_version(version), None),
+                None => continue,
+            },
+        };
+        let words = shell_words::split(&command).unwrap_or_default();
+        // Intel's Hydra has the same name as MPICH's, and prints no version.
+        let is_related = named_in(&words).is_some_and(|other| other == name)
+            && dialect.unwrap_or_default() == implementation.dialect.unwrap_or_default()
+            && (implementation.alarms || implementation.version.is_some());
+        let path = Path::new(folder).join("deviations.toml");
+        let text = golden::file(&path).filter(|_| is_related);
+        let read = text
+            .and_then(|text| Deviations::parse(&path, text, version.as_ref(), implementation.way_in).ok());
+        all.extend(read.map(|deviations| (distance(&version), deviations)));
+    }
+    all.sort_by_key(|(distance, _)| *distance);
+    all.into_iter().map(|(_, deviations)| deviations).collect()
+}
+
 /// The profile of an implementation that has none, as far as is known what it needs: a name to be mended, its commands, and which
 /// optional operations it has.
 pub fn written(implementation: &Implementation, offers: &BTreeMap<Need, bool>) -> String {
@@ -257,9 +311,9 @@ pub fn written(implementation: &Implementation, offers: &BTreeMap<Need, bool>) -
     let plain = |word: &str| word.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./={}:,@%+".contains(&b));
     let word = |word: &String| if plain(word) { word.clone() } else { shell_words::quote(word).into_owned() };
     let joined = |words: &[String]| quoted(&words.iter().map(word).collect::<Vec<_>>().join(" "));
-    let program = implementation.program();
+    let manager = manager(implementation);
     let version = implementation.version.as_ref().map(ToString::to_string);
-    let name = version.as_ref().map_or_else(|| program.clone(), |version| format!("{program} {version}"));
+    let name = version.as_ref().map_or_else(|| manager.clone(), |version| format!("{manager} {version}"));
     let mut text = format!("# Made by pmi-conform.\nname = {}\n", quoted(&name));
     if implementation.has_upstream() {
         // We complete the command of a bare proxy.
@@ -284,7 +338,7 @@ pub fn written(implementation: &Implementation, offers: &BTreeMap<Need, bool>) -
 
 #[cfg(test)]
 mod tests {
-    use pmi_judge::deviations::Deviations;
+    use rstest::rstest;
 
     use super::*;
 
@@ -296,6 +350,32 @@ mod tests {
         };
         assert_eq!(version("22.05.8"), Ok(Some(semver::Version::new(22, 5, 8))));
         assert!(version("new").unwrap_err().message().contains("\"new\" is no version"));
+    }
+
+    #[rstest]
+    #[case("python3 /x/threads.py -n {ranks} {agent}", "threads")]
+    #[case("python3 -m my.manager {ranks} {agent}", "my.manager")]
+    #[case("env A=1 timeout 5 ./pm {ranks} {agent}", "pm")]
+    #[case("sh -c 'exec srun -n {ranks} {agent}'", "srun")]
+    #[case("/a/shepherd {ranks} {agent}", "shepherd")]
+    fn profile_is_named_after_manager(#[case] command: &str, #[case] name: &str) {
+        let text = written(&Implementation::from_argument(command).unwrap(), &BTreeMap::new());
+        assert!(text.contains(&format!("\nname = \"{name}\"\n")), "{text}");
+    }
+
+    #[test]
+    fn precedents_begin_with_the_closest_version() {
+        let mut hydra = Implementation::from_argument("mpiexec.hydra -n {ranks} {agent}").unwrap();
+        (hydra.version, hydra.alarms) = (Some(semver::Version::new(5, 0, 1)), false);
+        let names = |of: &Implementation| -> Vec<String> {
+            precedents(of).iter().filter_map(|known| known.implementation().map(str::to_owned)).collect()
+        };
+        assert_eq!(names(&hydra).first().map(String::as_str), Some("MPICH Hydra 5.0.2"));
+        // Intel's is another program of that name.
+        hydra.version = None;
+        assert_eq!(names(&hydra), [""; 0]);
+        let other = Implementation::from_argument("pm {ranks} {agent}").unwrap();
+        assert_eq!(names(&other), [""; 0]);
     }
 
     #[test]

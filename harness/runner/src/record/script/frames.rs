@@ -1,9 +1,6 @@
 //! What is said in frames, which is PMI-2.
 
-use pmi_scenario::ast::Need;
-use pmi_wire::pmi2::{
-    Body, Command, Part, Request, Response, SECRET, Semicolons, Series, Whole, challenge_answer, is_key,
-};
+use pmi_wire::pmi2::{Body, Command, Request, Response, Semicolons, is_key};
 use pmi_wire::{Proc, Tuple};
 
 use super::fold::Order;
@@ -93,48 +90,13 @@ impl Writer {
             Err(_) => Order::Fixed,
         };
         self.step_in(p, order, 'C', "", text);
-        let pushed = self.rank(p).concat.push(body, Semicolons::Doubled);
-        let whole = match pushed {
-            Ok(Some(whole)) => whole,
-            Ok(None) => {
-                self.draft.insert(Need::Concat);
-                return;
-            }
-            Err(_) => return,
-        };
-        let Ok(request) = Request::parse(&whole, Semicolons::Doubled) else { return };
-        let thrid = Request::thrid(&whole, Semicolons::Doubled).map(std::borrow::Cow::into_owned);
-        let (command, what) = match self.in_series(p, thrid.as_deref(), &request) {
-            Some(None) => return,
-            Some(Some(Whole::Spawn { preput, programs })) => {
-                (Command::Spawn, self.asked_in_frame(p, Request::Spawn { preput, programs }))
-            }
-            Some(Some(Whole::Putall { .. })) => (Command::KvsPutall, Detail::Plain),
-            None if request.is_one_of_several() => return,
-            None => (request.command(), self.asked_in_frame(p, request)),
-        };
-        self.rank(p).pending.push(Pending { command, thrid, what });
-    }
-
-    /// Whether a request is a part of one of several messages; what that is if this was the last of them.
-    fn in_series(&mut self, p: Proc, thrid: Option<&[u8]>, request: &Request<'_>) -> Option<Option<Whole>> {
-        let open = &mut self.rank(p).series;
-        let series = match open.iter().position(|(own, _)| own.as_deref() == thrid) {
-            Some(place) => {
-                let mut series = open.swap_remove(place).1;
-                series.push(request).ok()?;
-                series
-            }
-            None => Series::begun_by(request)?.ok()?,
-        };
-        self.draft.insert(if series.is_spawn() { Need::SpawnCmd } else { Need::KvsGetall });
-        Some(match series.finish() {
-            Ok(whole) => Some(whole),
-            Err(series) => {
-                self.rank(p).series.push((thrid.map(<[u8]>::to_vec), series));
-                None
-            }
-        })
+        let Ok(request) = Request::parse(body, Semicolons::Doubled) else { return };
+        let thrid = Request::thrid(body, Semicolons::Doubled).map(std::borrow::Cow::into_owned);
+        let command = request.command();
+        if command.response_name().is_some() || command == Command::Abort {
+            let what = self.asked_in_frame(p, request);
+            self.rank(p).pending.push(Pending { command, thrid, what });
+        }
     }
 
     fn asked_in_frame(&mut self, p: Proc, request: Request<'_>) -> Detail {
@@ -180,14 +142,6 @@ impl Writer {
             Request::Fullinit { pmijobid, pmirank, threaded, .. } => {
                 Detail::Fullinit { bare: pmijobid.is_none() || pmirank.is_none() || threaded.is_none() }
             }
-            Request::JobConnect { .. } | Request::JobDisconnect { .. } => {
-                self.draft.insert(Need::JobConnect);
-                Detail::Plain
-            }
-            Request::KvsGetall { .. } => {
-                self.draft.insert(Need::KvsGetall);
-                Detail::Plain
-            }
             Request::Finalize => {
                 self.rank(p).finalized = true;
                 Detail::Plain
@@ -205,16 +159,8 @@ impl Writer {
     fn sent_in_frame(&mut self, p: Proc, body: &[u8]) -> String {
         let jobid = self.group(p.group).jobid.clone();
         let rank = p.rank.to_string();
-        let by_itself = body.starts_with(b"cmd=spawn-cmd;");
-        let challenge = self.rank(p).challenge.take();
-        let proof = challenge.as_ref().map(|(number, name)| (challenge_answer(SECRET, number), name));
         let named = |key: &[u8], value: &[u8]| match key {
             b"subcmd" => Some("$agent".to_owned()),
-            b"argv0" if by_itself => Some("$agent".to_owned()),
-            b"authinfo" => match &proof {
-                Some((proof, name)) if proof.as_bytes() == value => Some(format!("<answer ${name}>")),
-                _ => None,
-            },
             b"jobid" if jobid.as_deref() == Some(value) => Some(format!("${}", job(p.group))),
             b"pmirank" if value == rank.as_bytes() => Some("$rank".to_owned()),
             _ => None,
@@ -240,9 +186,6 @@ impl Writer {
     // ----- what the server has to answer ---------------------------------------------------------------------------
 
     pub(super) fn frame_response(&mut self, p: Proc, body: &[u8]) {
-        if let Some(Ok(part)) = Part::parse(body, Semicolons::Doubled) {
-            return self.part_in_frame(p, part);
-        }
         let Ok(response) = Response::parse(body, Semicolons::Doubled) else { return };
         let thrid = response.get("thrid");
         let pending = &mut self.rank(p).pending;
@@ -263,27 +206,6 @@ impl Writer {
             true => self.step_in(p, order, 'S', cites, text),
             false => self.step_in(p, order, 'S', self.any(), "cmd=<any>".to_owned()),
         }
-    }
-
-    /// A part of an answer.
-    fn part_in_frame(&mut self, p: Proc, part: Part<'_>) {
-        let (cites, text) = match part {
-            Part::Challenge { authinfo } => {
-                self.draft.insert(Need::Auth);
-                self.challenges += 1;
-                let name = format!("challenge{}", self.challenges);
-                let text = format!("cmd=auth-response authinfo=${name}:any");
-                self.rank(p).challenge = Some((authinfo.into_owned(), name));
-                ("pmi2.draft.auth-challenge", text)
-            }
-            Part::PairCount(_) => {
-                ("pmi2.draft.kvs-getall", "cmd=kvs-getall-paircount-response npair=<uint>".to_owned())
-            }
-            Part::Pair { .. } => {
-                ("pmi2.draft.kvs-getall", "cmd=kvs-getall-pair-response key=<any> val=<any>".to_owned())
-            }
-        };
-        self.step(p, 'S', cites, text);
     }
 
     /// What is cited, and what is expected.

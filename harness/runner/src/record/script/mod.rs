@@ -257,7 +257,7 @@ impl Writer {
         }
         let needs = [(self.spawns, Need::Spawn), (self.names, Need::Names)];
         let needs = needs.into_iter().filter(|(used, _)| *used).map(|(_, need)| need);
-        let needs: Vec<&str> = needs.chain(self.draft.iter().copied()).map(Need::word).collect();
+        let needs: Vec<&str> = needs.map(Need::word).collect();
         if !needs.is_empty() {
             let _ = writeln!(text, "needs {}", needs.join(" "));
         }

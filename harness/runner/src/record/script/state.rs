@@ -1,11 +1,11 @@
 //! What has been seen of a session so far, and the steps that have come of it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fmt::Write;
 
 use pmi_judge::event::Exit;
-use pmi_scenario::ast::{Dialect, Need};
-use pmi_wire::pmi2::{Command, Concat, Series};
+use pmi_scenario::ast::Dialect;
+use pmi_wire::pmi2::Command;
 use pmi_wire::{Connection, Framing, Maxes, Operation, Proc, SpawnAssembler};
 
 use super::fold::{Order, StepText, Steps};
@@ -79,11 +79,6 @@ pub(super) struct Rank {
     pub(super) spoke: bool,
     pub(super) asked: VecDeque<Asked>,
     pub(super) pending: Vec<Pending>,
-    /// Commands and series of messages in frames that are not complete.
-    pub(super) concat: Concat,
-    pub(super) series: Vec<(Option<Vec<u8>>, Series)>,
-    /// What it was asked to prove who it is, and the name that this gets.
-    pub(super) challenge: Option<(Vec<u8>, String)>,
     /// What happens behind a fence that not all have entered: Hydra does not keep anybody in it, others do.
     pub(super) behind_fence: VecDeque<Happening>,
     /// The lines of a spawn block so far.
@@ -103,9 +98,6 @@ impl Default for Rank {
             spoke: false,
             asked: VecDeque::new(),
             pending: Vec::new(),
-            concat: Concat::default(),
-            series: Vec::new(),
-            challenge: None,
             behind_fence: VecDeque::new(),
             block: None,
             maxes: None,
@@ -145,10 +137,6 @@ pub(super) struct Writer {
     pub(super) steps: Steps,
     pub(super) spawns: bool,
     pub(super) names: bool,
-    /// What only the draft of PMI-2 has.
-    pub(super) draft: BTreeSet<Need>,
-    /// The number of challenges so far.
-    pub(super) challenges: u32,
     /// Something went wrong, after which anything may end at any time.
     pub(super) trouble: bool,
     /// Which it was, where that was an abort.
@@ -172,8 +160,6 @@ impl Writer {
             steps: Steps::default(),
             spawns: false,
             names: false,
-            draft: BTreeSet::new(),
-            challenges: 0,
             trouble: false,
             aborted: None,
             exit: None,

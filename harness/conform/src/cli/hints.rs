@@ -1,0 +1,106 @@
+//! Test of the hints in messages: each option that a message names exists and accepts the value named with it.
+
+use std::fs;
+use std::path::Path;
+
+use clap::error::ErrorKind;
+use clap::{Command, CommandFactory};
+use pmi_scenario::ast::{Dialect, Need};
+
+use super::args::Cli;
+
+/// Options of other programs, which messages name with the program.
+const FOREIGN: [&str; 1] = ["mpi"];
+
+/// An option in a message, with the word after it.
+struct Hint {
+    option: String,
+    value: String,
+    place: String,
+}
+
+/// Adds the options that the messages of these sources name. A literal that begins with an option is an argument and no message.
+fn collect(folder: &Path, hints: &mut Vec<Hint>) {
+    for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if entry.is_dir() {
+            collect(&entry, hints);
+            continue;
+        }
+        if entry.extension().is_none_or(|ending| ending != "rs") || entry.ends_with("hints.rs") {
+            continue;
+        }
+        let text = fs::read_to_string(&entry).unwrap();
+        let text = text.split("#[cfg(test)]").next().unwrap();
+        for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
+            for (at, _) in line.match_indices("--") {
+                let option: String =
+                    line[at + 2..].chars().take_while(|c| c.is_ascii_lowercase() || *c == '-').collect();
+                if option.len() < 2 || !line[..at].ends_with([' ', '(', '`', '\'']) {
+                    continue;
+                }
+                let rest = &line[at + 2 + option.len()..];
+                let value = rest.strip_prefix([' ', '=']).unwrap_or_default().trim_start_matches(['"', '\'']);
+                let plain = |c: &char| c.is_ascii_alphanumeric() || "{}@.=/*_-".contains(*c);
+                let value: String = value.chars().take_while(plain).collect();
+                hints.push(Hint { option, value, place: format!("{}: {line}", entry.display()) });
+            }
+        }
+    }
+}
+
+/// All values that a message may name at this place.
+fn values(hint: &Hint) -> Vec<String> {
+    if !hint.value.starts_with('{') {
+        return vec![hint.value.trim_end_matches(['.', '-']).to_owned()];
+    }
+    let words: Vec<&str> = match hint.option.as_str() {
+        "has" | "lacks" => {
+            Need::NAMES.into_iter().filter(|(_, need)| !need.is_way_in()).map(|(word, _)| word).collect()
+        }
+        "connection" => vec!["fd", "port", "singleton"],
+        "dialect" => Dialect::NAMES.map(|(word, _)| word).to_vec(),
+        _ => vec!["1"],
+    };
+    words.into_iter().map(str::to_owned).collect()
+}
+
+fn commands(command: &Command) -> Vec<Command> {
+    let below = command.get_subcommands().flat_map(commands);
+    below.chain([command.clone()]).collect()
+}
+
+/// Returns whether this command accepts the option with this value.
+fn takes(command: &Command, option: &str, value: &str) -> bool {
+    let Some(arg) = command.get_arguments().find(|arg| arg.get_long() == Some(option)) else { return false };
+    // The word after a flag, or after an option whose value may be left out, is a word of the message.
+    let has_value = arg.get_action().takes_values() && !arg.is_require_equals_set() && !value.is_empty();
+    let mut words = vec!["pmi-conform".to_owned(), format!("--{option}")];
+    words.extend(has_value.then(|| value.to_owned()));
+    let wrong = [ErrorKind::UnknownArgument, ErrorKind::InvalidValue, ErrorKind::ValueValidation];
+    match command.clone().subcommand_required(false).try_get_matches_from(words) {
+        Err(error) => !wrong.contains(&error.kind()) || (value.is_empty() && arg.get_action().takes_values()),
+        Ok(_) => true,
+    }
+}
+
+#[test]
+fn hints_can_be_typed() {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut hints = Vec::new();
+    for name in ["conform", "fuzzer", "runner", "judge", "scenario"] {
+        collect(&sources.join(name).join("src"), &mut hints);
+    }
+    assert!(hints.len() > 20, "{}", hints.len());
+    let mut root = Cli::command();
+    root.build();
+    let commands = commands(&root);
+    for hint in hints.iter().filter(|hint| !FOREIGN.contains(&hint.option.as_str())) {
+        for value in values(hint) {
+            // The command without a subcommand prints most of them, and so has to take what it knows.
+            let of_root = root.get_arguments().any(|arg| arg.get_long() == Some(&*hint.option));
+            let asked = if of_root { std::slice::from_ref(&root) } else { &commands[..] };
+            let taken = asked.iter().any(|command| takes(command, &hint.option, &value));
+            assert!(taken, "--{} {value} cannot be typed: {}", hint.option, hint.place);
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Progress on standard error, for commands that report only when everything is done.
+
+use std::io::{self, IsTerminal, Write};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use pmi_judge::event::Event;
+use pmi_judge::verdict::{RunHeader, ScenarioResult};
+use pmi_runner::run::Observer;
+
+/// Number of lines that a run prints where standard error is not a terminal.
+const LINES: u64 = 10;
+
+/// Progress of one run: a bar on a terminal, else a line for each tenth.
+pub(super) struct Progress {
+    bar: ProgressBar,
+    noun: &'static str,
+    what: String,
+}
+
+impl Progress {
+    /// For steps that are counted by this noun; `what` is done with them.
+    pub(super) fn new(what: impl Into<String>, noun: &'static str) -> Self {
+        Self { bar: ProgressBar::hidden(), noun, what: what.into() }
+    }
+
+    /// Begins with the number of steps.
+    pub(super) fn start(&mut self, steps: usize) {
+        self.write(&format!("{}: {steps} {}", self.what, self.noun));
+        self.bar = if io::stderr().is_terminal() { ProgressBar::new(0) } else { ProgressBar::hidden() };
+        self.bar.set_length(steps as u64);
+        if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {wide_msg}") {
+            self.bar.set_style(style);
+        }
+    }
+
+    /// One more step is done.
+    pub(super) fn step(&mut self, name: &str) {
+        self.bar.set_message(name.escape_default().to_string());
+        self.bar.inc(1);
+        let (done, all) = (self.bar.position(), self.bar.length().unwrap_or_default());
+        let is_tenth = done * LINES / all.max(1) > (done - 1) * LINES / all.max(1);
+        if self.bar.is_hidden() && all >= LINES && is_tenth && done < all {
+            self.write(&format!("  {done} of {all}"));
+        }
+        if done >= all {
+            self.bar.finish_and_clear();
+        }
+    }
+
+    fn write(&self, text: &str) {
+        // A closed standard error has no reader.
+        let _ = writeln!(anstream::stderr(), "{text}");
+    }
+}
+
+impl Observer for Progress {
+    fn begin(&mut self, header: &RunHeader) {
+        self.start(header.selected);
+    }
+    fn event(&mut self, _: &str, _: &Event) {}
+    fn result(&mut self, result: &ScenarioResult) {
+        self.step(&result.scenario);
+    }
+}

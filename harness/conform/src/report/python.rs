@@ -1,0 +1,85 @@
+//! A folder with a reproducer of each red finding, and an index of them.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use pmi_fuzzer::reproducer::{About, NotReproducible, Reproducer, Symptom, reproducer};
+use pmi_judge::verdict::{Judged, ScenarioResult};
+use pmi_scenario::suite::embedded_files;
+
+use super::run::Run;
+use super::{block, text};
+
+/// The file that lists the findings with their reproducers.
+const INDEX: &str = "index.txt";
+
+/// The findings that make a run red.
+fn red(run: &Run) -> impl Iterator<Item = (&ScenarioResult, &Judged)> {
+    let strict = run.header.strict;
+    let red = move |judged: &&Judged| judged.deviation.is_none() && strict.counts(judged);
+    let results = run.results.iter().filter(move |result| result.is_red(strict));
+    results.flat_map(move |result| result.findings.iter().filter(red).map(move |judged| (result, judged)))
+}
+
+/// The text of a scenario's file, of the suite or of the user; empty if it is gone.
+fn source(path: &str) -> String {
+    let of_suite = embedded_files().iter().find(|(file, _)| Path::new(path).ends_with(file));
+    match of_suite {
+        Some((_, text)) => String::from_utf8_lossy(text).into_owned(),
+        None => fs::read_to_string(path).unwrap_or_default(),
+    }
+}
+
+/// Returns the script that shows a finding of a run again.
+///
+/// # Errors
+///
+/// See [`NotReproducible`].
+pub(super) fn script(
+    run: &Run,
+    result: &ScenarioResult,
+    judged: &Judged,
+) -> Result<Reproducer, NotReproducible> {
+    let events = run.events.get(&result.scenario).ok_or(NotReproducible::NotLaunched)?;
+    if run.left_out.contains_key(&result.scenario) {
+        return Err(NotReproducible::Symptom);
+    }
+    let symptom = Symptom::of(&judged.finding, events).ok_or(NotReproducible::Symptom)?;
+    let title = format!("{}, {}", result.scenario, block::headline(judged));
+    let about = About { title: &title, expected: &judged.finding.expected, seen: &judged.finding.seen };
+    let source = source(&result.path);
+    let quote = |line: usize| {
+        line.checked_sub(1).and_then(|line| source.lines().nth(line)).unwrap_or_default().to_owned()
+    };
+    reproducer(about, events, &symptom, &quote)
+}
+
+/// Writes a script for each red finding of the run into a folder.
+///
+/// # Errors
+///
+/// Those of writing.
+pub(crate) fn write_reproducers(run: &Run, folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    let mut index = String::new();
+    let mut names: Vec<String> = Vec::new();
+    for (result, judged) in red(run) {
+        let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-') { c } else { '-' };
+        let stem: String =
+            format!("{}--{}", result.scenario, judged.finding.requirement).chars().map(plain).collect();
+        let earlier = names.iter().filter(|name| **name == stem).count();
+        let name = if earlier == 0 { stem.clone() } else { format!("{stem}--{}", earlier + 1) };
+        names.push(stem);
+        let what = format!("{}: {}", text::clean(&result.scenario), text::clean(&judged.finding.requirement));
+        match script(run, result, judged) {
+            Ok(program) => {
+                let name = format!("{name}.{}", program.suffix);
+                fs::write(folder.join(&name), program.text)?;
+                index += &format!("{name}  {what}\n");
+            }
+            Err(why) => index += &format!("none: {why}  {what}\n"),
+        }
+    }
+    fs::write(folder.join(INDEX), index)
+}

@@ -1,0 +1,91 @@
+//! `--report python=DIR` writes programs that show what was found, and nothing where the fault is gone.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use pmi_test_programs::{FAULTY_MANAGER, FAULTY_PROGRAM};
+use rstest::rstest;
+
+const CONFORM: &str = env!("CARGO_BIN_EXE_pmi-conform");
+
+/// The exit status of a script, and what it printed.
+fn run(script: &Path, command: &[String]) -> (Option<i32>, String) {
+    let output = Command::new("python3").arg(script).args(command).stdin(Stdio::null()).output().unwrap();
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    (output.status.code(), text)
+}
+
+/// Writes the reproducers of a scenario; the text of their index.
+fn write(folder: &Path, scenario: &str, of: [&str; 2]) -> String {
+    let mut conform = Command::new(CONFORM);
+    conform.args(of).args(["-q", "--filter", &format!("={scenario}"), "--report", "python=scripts"]);
+    let output = conform.current_dir(folder).stdin(Stdio::null()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stdout));
+    fs::read_to_string(folder.join("scripts/index.txt")).unwrap()
+}
+
+fn serve(fault: &str) -> String {
+    format!("{CONFORM} serve {fault} --nodes {{nodes}} -n {{ranks}} -- {{agent}}")
+}
+
+/// A command that starts the given number of ranks, as words.
+fn words(command: &str, ranks: &str, nodes: &str) -> Vec<String> {
+    let command = command.replace("{ranks}", ranks).replace("{nodes}", nodes);
+    shell_words::split(&command).unwrap()
+}
+
+#[rstest]
+#[case::wrong_answer("get-missing-rc-zero", "kvs/missing-key-before-any-put", "1", "1")]
+#[case::wrong_value("value-backslash-eaten", "kvs/value-backslash", "2", "1")]
+#[case::two_nodes("mapping-missing", "mapping/two-nodes", "4", "2")]
+fn shows_a_fault_of_a_server(
+    #[case] fault: &str,
+    #[case] scenario: &str,
+    #[case] ranks: &str,
+    #[case] nodes: &str,
+) {
+    let folder = tempfile::tempdir().unwrap();
+    let server = serve(&format!("--fault {fault}"));
+    let index = write(folder.path(), scenario, ["--server", &server]);
+    let names: Vec<&str> = index.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(!names.is_empty() && names.iter().all(|name| name.ends_with(".py")), "{index}");
+    for name in names {
+        let script = folder.path().join("scripts").join(name);
+        assert!(fs::read_to_string(&script).unwrap().lines().count() <= 60);
+        let (status, text) = run(&script, &[]);
+        assert!(status == Some(1) && text.contains("the symptom shows"), "{text}");
+        let (status, text) = run(&script, &words(&serve(""), ranks, nodes));
+        assert!(status == Some(0) && text.contains("the symptom does not show"), "{text}");
+    }
+}
+
+#[test]
+fn shows_a_crash_of_a_launcher() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = format!("{FAULTY_MANAGER} crash-in-places {{ranks}} {{agent}}");
+    let index = write(folder.path(), "kvs/own-key", ["--server", &server]);
+    let name = index.lines().find(|line| line.contains("iut.no-crash")).unwrap();
+    let script = folder.path().join("scripts").join(name.split_whitespace().next().unwrap());
+    let (status, text) = run(&script, &[]);
+    assert!(status == Some(1) && text.contains("saw: -6"), "{text}");
+    let healthy = words(&format!("{FAULTY_MANAGER} none {{ranks}} {{agent}}"), "1", "1");
+    let (status, text) = run(&script, &healthy);
+    assert_eq!(status, Some(0), "{text}");
+}
+
+#[rstest]
+#[case::exit_status("rejects-leading-zeros", "lawful/leading-zeros")]
+#[case::hang("polls-instead-of-the-barrier", "lawful/get-after-barrier-only")]
+fn shows_a_fault_of_a_program(#[case] fault: &str, #[case] scenario: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let client = format!("{FAULTY_PROGRAM} {fault}");
+    let index = write(folder.path(), &format!("client/{scenario}"), ["--client", &client]);
+    for name in index.lines().filter_map(|line| line.split_whitespace().next()) {
+        let script = folder.path().join("scripts").join(name);
+        let (status, text) = run(&script, &[]);
+        assert!(status == Some(1) && text.contains("the symptom shows"), "{text}");
+        let (status, text) = run(&script, &[FAULTY_PROGRAM.to_owned()]);
+        assert_eq!(status, Some(0), "{text}");
+    }
+}

@@ -1,0 +1,32 @@
+import os, re, socket, subprocess, sys, time
+COMMAND = @COMMAND@  # or the words after the name of this script
+ranks, kept = {}, {}
+def start(who, env):  # starts the program as this rank, with its end of the connection at PMI_FD
+    ours, theirs = socket.socketpair()
+    env = {**{k: v for k, v in os.environ.items() if k[:3] != "PMI"}, "PMI_FD": str(theirs.fileno()), **env}
+    ranks[who] = ours, subprocess.Popen(sys.argv[1:] or COMMAND, env=env, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+    theirs.close()
+def each(who):  # "0.0-3": ranks 0 to 3
+    for group, first, last in re.findall(r"(\d+)\.(\d+)-?(\d*)", who):
+        yield from ((f"{group}.{n}", *ranks[f"{group}.{n}"]) for n in range(int(first), int(last or first) + 1))
+def ended(who):  # its exit status, or minus its signal; None if it goes on
+    try: return ranks[who][1].wait(10)
+    except subprocess.TimeoutExpired: return None
+def send(who, text, framed=False):
+    for name, pmi, *_ in each(who):
+        print(name, "<-", text, flush=True), pmi.settimeout(3)
+        try: pmi.sendall((b"%6d" % len(text) if framed else b"") + text)
+        except OSError as error: print(name, error)
+def recv(who, text, framed=False):  # what comes, and whether it is this; b"" is the end of the connection, None is silence
+    for name, pmi, *_ in each(who):
+        said, _ = kept.pop(name, b""), pmi.settimeout(5)
+        try:
+            while not (end := (len(said) > 5 and len(said) >= (size := 6 + int(said[:6])) and size) if framed else said.find(b"\n") + 1):
+                if not (more := pmi.recv(65536)): break
+                said += more
+            else: said, kept[name] = said[:end], said[end:]
+        except (OSError, ValueError) as error: said = said or (None if isinstance(error, socket.timeout) else b"")
+        print(name, "->", said, flush=True)
+        if said is None and text: sys.exit([process.kill() for _, process in ranks.values()] and print("the symptom does not show: silence"))
+    plain = [data and re.sub(rb"\d{4,}", b"#", data) for data in (said and said[6 * framed:], text)]
+    return said, plain[0] == plain[1]

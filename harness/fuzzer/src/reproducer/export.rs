@@ -1,0 +1,123 @@
+//! Makes the program that shows a finding again.
+
+use pmi_judge::event::Event;
+
+use super::about::{About, Reproducer};
+use super::library;
+use super::python::Script;
+use super::steps::Session;
+use super::symptom::{NotReproducible, Symptom};
+
+/// Returns the program that shows a symptom again. `events` is the session that showed it, and `quote` returns the text of a line of its
+/// scenario, which tells how a process of ours ended.
+///
+/// # Errors
+///
+/// See [`NotReproducible`].
+pub fn reproducer(
+    about: About<'_>,
+    events: &[Event],
+    symptom: &Symptom,
+    quote: &dyn Fn(usize) -> String,
+) -> Result<Reproducer, NotReproducible> {
+    if library::is_of_library(events) {
+        return Ok(Reproducer { text: library::program(about, events, symptom)?, suffix: "c" });
+    }
+    let session = Session::read(events, symptom, quote)?;
+    Ok(Reproducer { text: Script { about, session: &session }.text(), suffix: "py" })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use pmi_judge::event::{Bytes, Event, What};
+    use pmi_judge::{Finding, Side};
+    use pmi_wire::Proc;
+
+    use super::super::about::LINES;
+    use super::*;
+
+    const AGENT: &str = "/dev/shm/pmi-conform-x/g0/pmi-conform-agent";
+
+    fn proc(rank: u32) -> Proc {
+        Proc { group: 0, rank }
+    }
+
+    fn events(whats: Vec<What>) -> Vec<Event> {
+        let command = ["mpiexec", "-n", "2", AGENT].map(str::to_owned).to_vec();
+        let launched = What::Launched { command, ranks: 2, nodes: 1 };
+        let all = std::iter::once(launched).chain(whats);
+        all.zip(0..).map(|(what, seq)| Event::new(seq, what)).collect()
+    }
+
+    fn asks(rank: u32, text: &str) -> What {
+        What::ToServer { proc: proc(rank), bytes: Bytes(text.into()) }
+    }
+
+    fn says(rank: u32, text: &str) -> What {
+        What::FromServer { proc: proc(rank), bytes: Bytes(text.into()) }
+    }
+
+    /// The script for a finding of the server at this event.
+    fn script(whats: Vec<What>, seq: u64, seen: &str) -> Result<String, NotReproducible> {
+        let events = events(whats);
+        let finding = Finding { seq, ..Finding::new("rfc13.get.value", Side::Server, "expected", seen) };
+        let symptom = Symptom::of(&finding, &events).unwrap();
+        let about = About { title: "get\nvalue", expected: "the \"value\"", seen };
+        reproducer(about, &events, &symptom, &|_| String::new()).map(|program| program.text)
+    }
+
+    /// Whether Python can read it.
+    fn is_python(script: &str) -> bool {
+        let check = "import ast, sys; ast.parse(sys.stdin.read())";
+        let mut python = Command::new("python3").args(["-c", check]).stdin(Stdio::piped()).spawn().unwrap();
+        std::io::Write::write_all(&mut python.stdin.take().unwrap(), script.as_bytes()).unwrap();
+        python.wait().unwrap().success()
+    }
+
+    #[test]
+    fn a_script_has_names_of_its_own_run() {
+        let session = vec![
+            asks(0, "cmd=get_my_kvsname\n"),
+            says(0, "cmd=my_kvsname kvsname=kvs_4711\n"),
+            asks(1, "cmd=get_my_kvsname\n"),
+            says(1, "cmd=my_kvsname kvsname=kvs_4711\n"),
+            asks(0, "cmd=get kvsname=kvs_4711 key=a\n"),
+            says(0, "cmd=get_result rc=0 value='\"\\\x01\n"),
+        ];
+        let script = script(session, 6, "\"cmd=get_result rc=0 value=\\'\\\"\\\\\\x01\"").unwrap();
+        assert!(script.contains(r#"send("0.0", b"cmd=get kvsname={kvsname0} key=a\n")"#), "{script}");
+        assert!(
+            script.contains(r#"said, shown = recv("0.0", b"cmd=get_result rc=0 value=\'\"\\\x01\n")"#),
+            "{script}"
+        );
+        assert!(script.contains(r#"COMMAND = ["mpiexec", "-n", "2", "{agent}"]"#), "{script}");
+        assert!(is_python(&script), "{script}");
+    }
+
+    #[test]
+    fn a_script_has_at_most_sixty_lines_and_says_long_values_short() {
+        let long = format!("cmd=put key=a value={}\n", "x".repeat(1000));
+        let many =
+            (0..200).flat_map(|n| [asks(n % 2, &long), says(n % 2, &format!("cmd=put_result rc={n}\n"))]);
+        let script = script(many.collect(), 400, "\"cmd=put_result rc=199\"").unwrap();
+        assert!(script.lines().count() <= LINES && script.contains("b\"x\" * 1000"), "{script}");
+        assert!(is_python(&script), "{script}");
+    }
+
+    #[test]
+    fn a_missing_answer_is_silence_in_the_script() {
+        let silence = What::NoAnswer { proc: proc(1), proof: pmi_judge::event::SilenceProof::Idle };
+        let script = script(vec![asks(1, "cmd=get_maxes\n"), silence], 1, "silence").unwrap();
+        assert!(script.contains("said, shown = recv(\"0.1\", None)"), "{script}");
+    }
+
+    #[test]
+    fn what_a_script_cannot_do_is_named() {
+        let text = Bytes(Vec::new());
+        let passed_on = What::FromProxy { group: 0, proxy: 0, id: 1, text, held: false };
+        let session = vec![passed_on, says(0, "cmd=x\n")];
+        assert_eq!(script(session, 2, "cmd=x").unwrap_err(), NotReproducible::Upstream);
+    }
+}

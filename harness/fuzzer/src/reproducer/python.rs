@@ -1,0 +1,290 @@
+//! The script of a reproducer.
+
+use std::collections::BTreeMap;
+
+use pmi_judge::event::Exit;
+use pmi_wire::{Framing, Proc};
+
+use super::about::{About, LINES};
+use super::steps::{Look, Session, Step};
+
+/// The part of every script before its steps.
+const START: &str = include_str!("server.py");
+/// The same for a program under test.
+const START_OF_PROGRAM: &str = include_str!("client.py");
+
+/// Lets Hydra start its proxy through a script that notes the exit status of the proxy, which the launcher does not report.
+const PROXY: &str = "\
+real = os.path.realpath(shutil.which(command[0]))  # Hydra looks for its proxy beside itself, here one that notes how it ended
+command[0] = here + \"/mpiexec.hydra\"; os.symlink(real, command[0])
+script(\"hydra_pmi_proxy\", f'\"{os.path.dirname(real)}/hydra_pmi_proxy\" \"$@\"\\ns=$?\\necho $s >> {here}/ended\\nexit $s\\n')";
+
+/// The end of every script.
+const END: &str = "\
+[control.close() for _, control, *_ in ranks.values()]
+try: job.wait(3)
+except subprocess.TimeoutExpired: os.killpg(job.pid, 9)
+print(\"expected:\", @EXPECTED@), print(\"saw:\", said), print(\"the symptom\", \"shows\" if shown else \"does not show\")
+sys.exit(shutil.rmtree(here) or int(shown))
+";
+
+/// The end of every script for a program under test.
+const END_OF_PROGRAM: &str = "\
+for _, process in ranks.values(): process.kill()
+print(\"expected:\", @EXPECTED@), print(\"saw:\", said), print(\"the symptom\", \"shows\" if shown else \"does not show\")
+sys.exit(int(shown))
+";
+
+/// The letters of long keys and values.
+const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+const LETTERS_DEFINED: &str = "\
+def letters(n): return (b\"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789\" * (n // 62 + 1))[:n]";
+
+/// Runs that are at least so long are written as a product.
+const RUN: usize = 40;
+/// Columns that a line of steps has at least, if there are that many.
+const COLUMNS: usize = 120;
+
+/// See [`super::reproducer`].
+pub(super) struct Script<'a> {
+    pub(super) about: About<'a>,
+    pub(super) session: &'a Session,
+}
+
+/// A step of several processes.
+struct Call<'a> {
+    who: Vec<Proc>,
+    step: &'a Step,
+}
+
+impl Script<'_> {
+    pub(super) fn text(&self) -> String {
+        let Session { command, of_program, groups, look, .. } = self.session;
+        let words: Vec<String> = command.iter().map(|word| string(word)).collect();
+        let dies_elsewhere = matches!(look, Look::Death { launcher: false, .. });
+        let (start, end) = if *of_program { (START_OF_PROGRAM, END_OF_PROGRAM) } else { (START, END) };
+        let start = start
+            .replace("@COMMAND@", &format!("[{}]", words.join(", ")))
+            .replace("@GROUPS@", &groups.to_string())
+            .replace("@PROXY@\n", &if dies_elsewhere { format!("{PROXY}\n") } else { String::new() });
+        let calls = self.calls();
+        let calls: Vec<String> = match (look, calls.split_last()) {
+            (Look::LastStep, Some((last, before))) => {
+                let last = format!("said, shown = {}", last.text(*of_program));
+                before.iter().map(|call| call.text(*of_program)).chain([last]).collect()
+            }
+            _ => calls.iter().map(|call| call.text(*of_program)).collect(),
+        };
+        let head = format!(
+            "#!/usr/bin/env python3\n# {}\n# seen: {}\n",
+            comment(self.about.title),
+            comment(self.about.seen)
+        );
+        let defined = if calls.iter().any(|call| call.contains("letters(")) {
+            format!("{LETTERS_DEFINED}\n")
+        } else {
+            String::new()
+        };
+        let end = self.look() + &end.replace("@EXPECTED@", &string(&comment(self.about.expected)));
+        let others = [&head, &start, &defined, &end].map(|part| part.lines().count()).iter().sum::<usize>();
+        let steps = packed(&calls, LINES.saturating_sub(others).max(1));
+        format!("{head}{start}{defined}{steps}{end}")
+    }
+
+    /// The steps; the same step of several processes in a row is one call.
+    fn calls(&self) -> Vec<Call<'_>> {
+        let mut calls: Vec<Call<'_>> = Vec::new();
+        for (proc, step) in &self.session.steps {
+            match calls.last_mut() {
+                Some(last) if last.step == step && !last.who.contains(proc) => last.who.push(*proc),
+                _ => calls.push(Call { who: vec![*proc], step }),
+            }
+        }
+        calls
+    }
+
+    /// Returns the lines that look for the symptom, if the last step does not.
+    fn look(&self) -> String {
+        match &self.session.look {
+            Look::LastStep => String::new(),
+            Look::Arguments(proc, args) => {
+                let args: Vec<String> =
+                    args.iter().map(|arg| format!("os.fsdecode({})", bytes(&arg.0))).collect();
+                let args = args.join(", ");
+                format!("said = next(each({}))[5]\nshown = said == [{args}]\n", ranks(&[*proc]))
+            }
+            Look::Environment(proc, env) => {
+                let same = env.iter().filter(|(name, _)| !matches!(name.as_str(), "PMI_FD" | "PMI_PORT"));
+                let env = same.map(|(name, value)| (name.clone(), value.clone())).collect();
+                format!(
+                    "said = {{k: v for k, v in next(each({}))[4].items() if k not in (\"PMI_FD\", \"PMI_PORT\")}}\n\
+                     shown = said == {}\n",
+                    ranks(&[*proc]),
+                    dictionary(&env)
+                )
+            }
+            // A launcher may die when its processes end, and before or in the place of a proxy.
+            Look::Death { launcher, signal } => {
+                let of_launcher = format!("job.poll() == {}", -signal);
+                let ended = "os.path.exists(here + \"/ended\")";
+                let (over, said, shown) = match launcher {
+                    true => ("(job.poll() is not None)", "job.poll()".to_owned(), of_launcher),
+                    false => (
+                        ended,
+                        format!("open(here + \"/ended\").read().split() if {ended} else []"),
+                        format!("\"{}\" in said or {of_launcher}", 128 + signal),
+                    ),
+                };
+                let release = if *launcher { 0 } else { 20 };
+                format!(
+                    "for n in range(60):\n    \
+                     if n == {release}: [control.close() for _, control, *_ in ranks.values()]  # it may die when the ranks end\n    \
+                     if not {over}: time.sleep(0.1)\n\
+                     said = {said}\nshown = {shown}  # signal {signal}\n"
+                )
+            }
+            Look::Ends(proc, exit) => {
+                let status = exit.map_or("None".to_owned(), |exit| status(exit).to_string());
+                format!("said = ended({})\nshown = said == {status}\n", ranks(&[*proc]))
+            }
+            Look::Dies(signal) => {
+                format!(
+                    "said = [ended(who) for who in ranks]\nshown = {} in said  # minus the signal\n",
+                    -signal
+                )
+            }
+            Look::JobExits(exit) => {
+                let status = status(*exit);
+                format!(
+                    "for _, control, *_ in ranks.values(): control.close()\n\
+                     try: said = job.wait(10)\nexcept subprocess.TimeoutExpired: said = \"it goes on\"\n\
+                     shown = said == {status}\n"
+                )
+            }
+            Look::JobStays => "for _, control, *_ in ranks.values(): control.close()\n\
+                 try: said = job.wait(10)\nexcept subprocess.TimeoutExpired: said = \"it goes on\"\n\
+                 shown = said == \"it goes on\"\n"
+                .to_owned(),
+        }
+    }
+}
+
+impl Call<'_> {
+    fn text(&self, of_program: bool) -> String {
+        let who = ranks(&self.who);
+        let framed = |framing: &Framing| if *framing == Framing::Frames { ", True" } else { "" };
+        match self.step {
+            Step::Send(text, framing) => format!("send({who}, {}{})", bytes(text), framed(framing)),
+            Step::Receive(text, framing) => {
+                let text = text.as_deref().map_or("None".to_owned(), bytes);
+                format!("recv({who}, {text}{})", framed(framing))
+            }
+            Step::Start(env) => format!("start({who}, {})", dictionary(env)),
+            Step::Kill(_) if of_program => format!("[process.kill() for _, _, process in each({who})]"),
+            Step::Close => format!("[(pmi.shutdown(2), pmi.close()) for _, pmi, *_ in each({who})]"),
+            Step::Exit(status) => {
+                format!("[(control.send(b\"{status}\"), pmi.close()) for _, pmi, control, *_ in each({who})]")
+            }
+            Step::Kill(signal) => {
+                format!("[(os.kill(pid, {signal}), pmi.close()) for _, pmi, _, pid, *_ in each({who})]")
+            }
+        }
+    }
+}
+
+/// An exit status as Python has it: minus the signal.
+fn status(exit: Exit) -> i32 {
+    match exit {
+        Exit::Code(code) => code,
+        Exit::Signal(signal) => -signal,
+    }
+}
+
+/// `"0.0-3 1.0"`.
+fn ranks(who: &[Proc]) -> String {
+    let mut ranges: Vec<(Proc, u32)> = Vec::new();
+    for proc in who {
+        match ranges.last_mut() {
+            Some((first, last)) if first.group == proc.group && *last + 1 == proc.rank => *last = proc.rank,
+            _ => ranges.push((*proc, proc.rank)),
+        }
+    }
+    let range = |(first, last): &(Proc, u32)| match first.rank == *last {
+        true => format!("{}.{}", first.group, first.rank),
+        false => format!("{}.{}-{last}", first.group, first.rank),
+    };
+    format!("\"{}\"", ranges.iter().map(range).collect::<Vec<_>>().join(" "))
+}
+
+/// Statements on at most this number of lines, several on a line if necessary.
+fn packed(statements: &[String], most: usize) -> String {
+    let mut columns = COLUMNS;
+    loop {
+        let mut lines: Vec<String> = Vec::new();
+        for statement in statements {
+            match lines.last_mut() {
+                Some(line) if line.len() + 2 + statement.len() <= columns => {
+                    line.push_str("; ");
+                    line.push_str(statement);
+                }
+                _ => lines.push(statement.clone()),
+            }
+        }
+        if lines.len() <= most {
+            return lines.iter().map(|line| format!("{line}\n")).collect();
+        }
+        columns += COLUMNS / 4;
+    }
+}
+
+/// One line of text, for a comment.
+fn comment(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// A dictionary of Python.
+fn dictionary(all: &BTreeMap<String, String>) -> String {
+    let pairs: Vec<String> =
+        all.iter().map(|(name, value)| format!("{}: {}", string(name), string(value))).collect();
+    format!("{{{}}}", pairs.join(", "))
+}
+
+/// A string of Python.
+fn string(text: &str) -> String {
+    // JSON's escapes are those of Python.
+    serde_json::Value::from(text).to_string()
+}
+
+/// Bytes of Python, long runs of letters as a product.
+fn bytes(text: &[u8]) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    let mut plain: Vec<u8> = Vec::new();
+    let mut rest = text;
+    while let Some((first, after)) = rest.split_first() {
+        let same = rest.iter().take_while(|b| *b == first).count();
+        let letters = rest.iter().zip(LETTERS.iter().cycle()).take_while(|(a, b)| a == b).count();
+        let (length, part) = if letters >= RUN {
+            (letters, format!("letters({letters})"))
+        } else if same >= RUN {
+            (same, format!("{} * {same}", literal(&[*first])))
+        } else {
+            plain.push(*first);
+            rest = after;
+            continue;
+        };
+        if !plain.is_empty() {
+            parts.push(literal(&std::mem::take(&mut plain)));
+        }
+        parts.push(part);
+        rest = &rest[length..];
+    }
+    if !plain.is_empty() || parts.is_empty() {
+        parts.push(literal(&plain));
+    }
+    parts.join(" + ")
+}
+
+fn literal(text: &[u8]) -> String {
+    // Rust escapes a single quote as well, which Python takes.
+    format!("b\"{}\"", text.escape_ascii())
+}

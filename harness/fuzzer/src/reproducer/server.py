@@ -1,0 +1,44 @@
+import fcntl, os, pathlib, re, shutil, socket, struct, subprocess, sys, tempfile, termios, time
+COMMAND = @COMMAND@  # or the words after the name of this script
+if sys.argv[1:2] == ["--rank"]:  # what the command starts: it hands its connection over, and ends when it is told to
+    control, env = socket.socket(socket.AF_UNIX), {k: v for k, v in os.environ.items() if k[:3] == "PMI"}
+    control.connect(sys.argv[2])
+    told = repr((f"{sys.argv[3]}.{env['PMI_RANK']}", os.getpid(), env, sys.argv[4:])).encode()
+    socket.send_fds(control, [told], [int(env["PMI_FD"])]), os.close(int(env["PMI_FD"]))
+    sys.exit(int(control.recv(9) or 0))
+here, ranks, kept, names, listener = tempfile.mkdtemp(), {}, {}, {}, socket.socket(socket.AF_UNIX)
+def script(name, text): (file := pathlib.Path(here, name)).write_text("#!/bin/sh\n" + text), file.chmod(0o755)
+for g in range(@GROUPS@): script(f"g{g}", f'exec {sys.executable} {os.path.abspath(__file__)} --rank {here}/s {g} "$@"\n')
+listener.bind(here + "/s"), listener.listen(256), listener.settimeout(10), names.update({b"{here}": here.encode()})
+command = [word.replace("{agent}", here + "/g0") for word in sys.argv[1:] or COMMAND]
+@PROXY@
+job = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+def each(who):  # "0.0-3 1.0": ranks 0 to 3 of the first group, and rank 0 of the group that was spawned first
+    for group, first, last in re.findall(r"(\d+)\.(\d+)-?(\d*)", who):
+        for name in (f"{group}.{n}" for n in range(int(first), int(last or first) + 1)):
+            while name not in ranks:
+                told, fds, *_ = socket.recv_fds(control := listener.accept()[0], 65536, 1)
+                ranks[eval(told)[0]] = socket.socket(fileno=fds[0]), control, *eval(told)[1:]
+            yield name, *ranks[name]
+def send(who, text, framed=False):  # names that differ from run to run stand in braces
+    for name, pmi, *_ in each(who):
+        for old, new in names.items(): text = text.replace(old, new)
+        print(name, "->", text), pmi.settimeout(3)
+        try: pmi.sendall((b"%6d" % len(text) if framed else b"") + text)
+        except OSError as error: print(name, error)
+        for _ in range(200):  # what is sent next is read after this
+            if struct.unpack("i", fcntl.ioctl(pmi, termios.TIOCOUTQ, bytes(4)))[0]: time.sleep(0.001)
+def recv(who, text, framed=False):  # what comes, and whether it is this; b"" is the end of the connection, None is silence
+    for name, pmi, *_ in each(who):
+        said, _ = kept.pop(name, b""), pmi.settimeout(3)
+        try:
+            while not (end := (len(said) > 5 and len(said) >= (size := 6 + int(said[:6])) and size) if framed else said.find(b"\n") + 1):
+                if not (more := pmi.recv(65536)): break
+                said += more
+            else: said, kept[name] = said[:end], said[end:]
+        except (OSError, ValueError) as error: said = said or (None if isinstance(error, socket.timeout) else b"")
+        print(name, "<-", said)
+        for key, value in re.findall(rb"(kvsname|jobid)=([^\s;]+)", said or b""): names.setdefault(b"{%s%s}" % (key, name.split(".")[0].encode()), value)
+    for old, new in names.items(): text = text and text.replace(old, new)
+    plain = [data and re.sub(rb"\d{4,}", b"#", data) for data in (said and said[6 * framed:], text)]
+    return said, plain[0] == plain[1]

@@ -1,0 +1,362 @@
+//! The session of a reproducer: the messages that each process sends and receives, in one order over all processes.
+
+use std::collections::BTreeMap;
+
+use pmi_judge::LINE_LIMIT;
+use pmi_judge::event::{Bytes, Event, Exit, What};
+use pmi_wire::{Connection, Direction, Framing, HEADER, Proc, frame_length};
+
+use super::symptom::{NotReproducible, Symptom};
+
+/// One step of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Step {
+    Send(Vec<u8>, Framing),
+    /// `None` is silence, and nothing at all the end of the connection.
+    Receive(Option<Vec<u8>>, Framing),
+    /// A program under test is started as this rank.
+    Start(BTreeMap<String, String>),
+    Close,
+    Exit(i32),
+    Kill(i32),
+}
+
+/// The check after all steps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Look {
+    /// The last step receives the recorded message.
+    LastStep,
+    /// A process is started with these arguments.
+    Arguments(Proc, Vec<Bytes>),
+    /// A process is started with these variables.
+    Environment(Proc, BTreeMap<String, String>),
+    /// A process, or the launcher, dies of a signal.
+    Death { launcher: bool, signal: i32 },
+    /// A process of the program under test ends so; `None` if it goes on.
+    Ends(Proc, Option<Exit>),
+    /// One of its processes dies of this signal.
+    Dies(i32),
+    /// The launcher ends so.
+    JobExits(Exit),
+    /// The job does not end.
+    JobStays,
+}
+
+/// The session.
+#[derive(Debug)]
+pub(super) struct Session {
+    /// The launcher, with `{agent}` for our program, or the program under test.
+    pub(super) command: Vec<String>,
+    /// A program is under test, and what is sent is what its server answers.
+    pub(super) of_program: bool,
+    /// Process groups, with those that are spawned.
+    pub(super) groups: u32,
+    pub(super) steps: Vec<(Proc, Step)>,
+    pub(super) look: Look,
+}
+
+/// The end of the path of an agent in a command line or a spawn request: `DIR/gN/pmi-conform-agent`.
+const AGENT: &[u8] = b"/pmi-conform-agent";
+
+/// Texts that differ from run to run.
+#[derive(Default)]
+struct Names {
+    /// The folder of our programs.
+    folder: Vec<u8>,
+    /// Names that the server has told, with what stands in their place.
+    told: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Names {
+    fn replace(&self, text: &[u8]) -> Vec<u8> {
+        let mut text = text.to_vec();
+        if !self.folder.is_empty() {
+            text = replaced(&text, &self.folder, b"{here}");
+            // The folder of a group is a script there.
+            text = replaced(&text, AGENT, b"");
+        }
+        self.told.iter().fold(text, |text, (name, token)| replaced(&text, name, token))
+    }
+
+    /// Learns the name of a keyval space or job from a message to a process of this group.
+    fn learn(&mut self, message: &[u8], group: u32) {
+        for key in ["kvsname", "jobid"] {
+            let start = format!("{key}=");
+            let Some(at) = memchr::memmem::find(message, start.as_bytes()) else { continue };
+            let rest = &message[at + start.len()..];
+            let end = rest.iter().position(|b| b.is_ascii_whitespace() || *b == b';').unwrap_or(rest.len());
+            let token = format!("{{{key}{group}}}").into_bytes();
+            if end > 3 && !self.told.iter().any(|(_, known)| *known == token) {
+                self.told.push((rest[..end].to_vec(), token));
+            }
+        }
+    }
+}
+
+fn replaced(text: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = memchr::memmem::find(rest, old) {
+        out.extend_from_slice(&rest[..at]);
+        out.extend_from_slice(new);
+        rest = &rest[at + old.len()..];
+    }
+    out.extend_from_slice(rest);
+    out
+}
+
+/// The number of groups, the first included, that are known once a request names the program of the last.
+fn asked_groups(text: &[u8]) -> u32 {
+    let program = b"{here}/g";
+    let groups = memchr::memmem::find_iter(text, program).map(|at| {
+        let digits = text[at + program.len()..].iter().take_while(|b| b.is_ascii_digit());
+        digits.fold(0u32, |n, digit| n.saturating_mul(10).saturating_add(u32::from(digit - b'0')))
+    });
+    groups.max().map_or(1, |last| last.saturating_add(1))
+}
+
+/// The number in the line of a step such as `0 P: exit 3`, after this word.
+fn number_after(line: &str, word: &str) -> Option<i32> {
+    let (_, rest) = line.split_once(word)?;
+    let digits: String = rest.trim_start().chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok()
+}
+
+impl Session {
+    pub(super) fn read(
+        events: &[Event],
+        symptom: &Symptom,
+        quote: &dyn Fn(usize) -> String,
+    ) -> Result<Self, NotReproducible> {
+        let launched = events.iter().find_map(|event| match &event.what {
+            What::Launched { command, .. } if !command.is_empty() => Some(command),
+            _ => None,
+        });
+        let launched = launched.ok_or(NotReproducible::NotLaunched)?;
+        if events.iter().any(|event| matches!(event.what, What::FromProxy { .. } | What::ToProxy { .. })) {
+            return Err(NotReproducible::Upstream);
+        }
+        if events.iter().any(|event| matches!(event.what, What::Greeted { .. } | What::Singinit { .. })) {
+            return Err(NotReproducible::NoDescriptor);
+        }
+        let agent = launched.iter().find_map(|word| {
+            let at = memchr::memmem::find(word.as_bytes(), b"/g0/pmi-conform-agent")?;
+            let start = word[..at].rfind(|c: char| c.is_whitespace() || matches!(c, '\'' | '"' | '='));
+            Some(word[start.map_or(0, |start| start + 1)..at].to_owned())
+        });
+        let is_spawned = |event: &Event| matches!(event.what, What::Started { proc, .. } if proc.group != 0);
+        let of_program = agent.is_none();
+        if of_program && events.iter().any(is_spawned) {
+            return Err(NotReproducible::Spawned);
+        }
+        let folder = agent.unwrap_or_default();
+        let program = format!("{folder}/g0/pmi-conform-agent");
+        let command = launched.iter().map(|word| word.replace(&program, "{agent}")).collect();
+        let mut reader = Reader {
+            names: Names { folder: folder.into_bytes(), told: Vec::new() },
+            symptom,
+            quote,
+            of_program,
+            connections: BTreeMap::new(),
+            steps: Vec::new(),
+            look: None,
+            expected: None,
+        };
+        for event in &events[..reader.last_step(events)] {
+            reader.take(event);
+            if reader.look.is_some() {
+                break;
+            }
+        }
+        let look = match (reader.look.take(), symptom) {
+            (Some(look), _) => look,
+            (None, Symptom::Death { signal, .. }) if of_program => Look::Dies(*signal),
+            (None, Symptom::Death { name, signal }) => {
+                Look::Death { launcher: name.starts_with("the launcher"), signal: *signal }
+            }
+            (None, Symptom::JobStays) => Look::JobStays,
+            (None, Symptom::Event { .. }) => return Err(NotReproducible::Symptom),
+        };
+        let started = events.iter().filter_map(|event| match event.what {
+            What::Started { proc, .. } if proc.group < Proc::STRAYS => Some(proc.group + 1),
+            _ => None,
+        });
+        let asked = reader.steps.iter().filter_map(|(_, step)| match step {
+            Step::Send(text, _) => Some(asked_groups(text)),
+            _ => None,
+        });
+        let groups = started.chain(asked).max().unwrap_or(1);
+        Ok(Self { command, of_program, groups, steps: reader.steps, look })
+    }
+}
+
+struct Reader<'a> {
+    names: Names,
+    symptom: &'a Symptom,
+    quote: &'a dyn Fn(usize) -> String,
+    of_program: bool,
+    connections: BTreeMap<Proc, Connection>,
+    steps: Vec<(Proc, Step)>,
+    look: Option<Look>,
+    /// The process of which something was expected last; `None` for the job.
+    expected: Option<Proc>,
+}
+
+impl Reader<'_> {
+    /// The number of events that count. After a death, everything is let go.
+    fn last_step(&self, events: &[Event]) -> usize {
+        let dies = |event: &Event| matches!(event.what, What::Crashed { .. } | What::JobExited { .. });
+        match self.symptom {
+            Symptom::Death { .. } => events.iter().position(dies).unwrap_or(events.len()),
+            Symptom::Event { .. } | Symptom::JobStays => events.len(),
+        }
+    }
+
+    fn take(&mut self, event: &Event) {
+        let seen = match self.symptom {
+            Symptom::Event { seq, seen } if *seq == event.seq => Some(seen.as_str()),
+            _ => None,
+        };
+        let of_program = self.of_program;
+        match &event.what {
+            What::ToServer { proc, bytes } if proc.group < Proc::STRAYS => {
+                self.carried(*proc, Direction::ToServer, &bytes.0, seen);
+            }
+            What::FromServer { proc, bytes } if proc.group < Proc::STRAYS => {
+                self.carried(*proc, Direction::FromServer, &bytes.0, seen);
+            }
+            What::Started { proc, env, args, .. } => {
+                if of_program {
+                    // The scenario is about an invalid descriptor.
+                    let told =
+                        env.iter().filter(|(name, fd)| *name != "PMI_FD" || fd.parse::<u32>().is_err());
+                    let told = told.map(|(name, value)| (name.clone(), value.clone())).collect();
+                    self.step(*proc, Step::Start(told));
+                } else if let Some(seen) = seen {
+                    self.look = Some(match seen.contains("PMI_") {
+                        true => Look::Environment(*proc, env.clone()),
+                        false => Look::Arguments(*proc, args.clone()),
+                    });
+                }
+            }
+            What::ClosedByServer { proc } if of_program => self.step(*proc, Step::Close),
+            What::Ended { proc, ours: true } if of_program => self.step(*proc, Step::Kill(9)),
+            What::ClosedByClient { proc } if of_program => self.over(*proc, seen),
+            What::Exited { proc, exit } if seen.is_some() => self.look = Some(Look::Ends(*proc, Some(*exit))),
+            What::StillRunning { procs, .. } if seen.is_some() => {
+                self.look = procs.first().map(|proc| Look::Ends(*proc, None));
+            }
+            What::ClosedByServer { proc } | What::Ended { proc, ours: false }
+                if proc.group < Proc::STRAYS =>
+            {
+                self.over(*proc, seen);
+            }
+            What::NoAnswer { proc, .. } if proc.group < Proc::STRAYS => self.silent(*proc, seen),
+            What::Expected(expected) => self.expected = expected.proc,
+            What::Nothing { .. } => match self.expected {
+                Some(proc) => self.silent(proc, seen),
+                None => self.look = seen.map(|_| Look::JobStays),
+            },
+            What::ClosedByClient { proc } => self.step(*proc, Step::Close),
+            What::Ended { proc, ours: true } => {
+                let line = (self.quote)(event.line);
+                let step = match number_after(&line, "kill ") {
+                    Some(signal) => Step::Kill(signal),
+                    None => Step::Exit(number_after(&line, "exit ").unwrap_or(0)),
+                };
+                self.step(*proc, step);
+            }
+            What::JobExited { exit } if seen.is_some() => self.look = Some(Look::JobExits(*exit)),
+            _ => {}
+        }
+    }
+
+    /// The direction in which the script receives.
+    fn received(&self) -> Direction {
+        if self.of_program { Direction::ToServer } else { Direction::FromServer }
+    }
+
+    fn over(&mut self, proc: Proc, seen: Option<&str>) {
+        let partial = self.partial(proc).unwrap_or_default();
+        self.step(proc, Step::Receive(Some(partial), Framing::Lines));
+        self.look = seen.map(|_| Look::LastStep);
+    }
+
+    fn step(&mut self, proc: Proc, step: Step) {
+        let leaves = |step: &Step| matches!(step, Step::Close | Step::Exit(_) | Step::Kill(_));
+        if !self.steps.iter().any(|(of, earlier)| *of == proc && leaves(earlier)) {
+            self.steps.push((proc, step));
+        }
+    }
+
+    fn connection(&mut self, proc: Proc) -> &mut Connection {
+        self.connections.entry(proc).or_insert_with(|| Connection::new(LINE_LIMIT))
+    }
+
+    fn partial(&mut self, proc: Proc) -> Option<Vec<u8>> {
+        let received = self.received();
+        let partial = self.connection(proc).partial(received).to_vec();
+        (!partial.is_empty()).then(|| self.names.replace(&partial))
+    }
+
+    fn silent(&mut self, proc: Proc, seen: Option<&str>) {
+        let partial = self.partial(proc);
+        self.step(proc, Step::Receive(partial, Framing::Lines));
+        self.look = seen.map(|_| Look::LastStep);
+    }
+
+    fn carried(&mut self, proc: Proc, direction: Direction, bytes: &[u8], seen: Option<&str>) {
+        let connection = self.connection(proc);
+        connection.push(direction, bytes);
+        let mut messages = Vec::new();
+        // A response may determine how requests are framed.
+        for of in [Direction::FromServer, Direction::ToServer] {
+            while let Some(message) = connection.next(of) {
+                let Ok(message) = message else { break };
+                if of == direction {
+                    messages.push((message.text.to_vec(), message.framing));
+                }
+            }
+        }
+        if direction == self.received() {
+            self.receives(proc, messages, seen)
+        } else {
+            self.sends(proc, bytes)
+        }
+    }
+
+    fn sends(&mut self, proc: Proc, bytes: &[u8]) {
+        // A frame gets its length when it is sent, since names may be longer then.
+        let frame = bytes.first_chunk::<HEADER>().and_then(|header| frame_length(*header));
+        let step = match frame {
+            Some(length) if bytes.len() == HEADER + length => {
+                Step::Send(self.names.replace(&bytes[HEADER..]), Framing::Frames)
+            }
+            _ => Step::Send(self.names.replace(bytes), Framing::Lines),
+        };
+        self.step(proc, step);
+    }
+
+    /// Adds a step for each message, up to the one that the finding shows.
+    fn receives(&mut self, proc: Proc, messages: Vec<(Vec<u8>, Framing)>, seen: Option<&str>) {
+        let is_seen = |(text, _): &(Vec<u8>, Framing)| {
+            let text = text.escape_ascii().to_string();
+            seen.is_some_and(|seen| !text.is_empty() && seen.contains(&text))
+        };
+        let last = messages.iter().position(is_seen);
+        for (number, (mut text, framing)) in messages.into_iter().enumerate() {
+            if framing == Framing::Lines {
+                text.push(b'\n');
+            }
+            let step = Step::Receive(Some(self.names.replace(&text)), framing);
+            if !self.of_program {
+                self.names.learn(&text, proc.group);
+            }
+            self.step(proc, step);
+            if last == Some(number) {
+                break;
+            }
+        }
+        self.look = seen.map(|_| Look::LastStep);
+    }
+}

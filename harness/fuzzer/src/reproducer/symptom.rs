@@ -1,0 +1,119 @@
+//! The symptom that a reproducer looks for.
+
+use pmi_judge::event::{Event, Exit, What};
+use pmi_judge::{Finding, Side, own};
+use pmi_wire::Proc;
+
+use crate::failure::{CrashCause, Failure, FailureKey};
+
+/// The sign by which a finding is recognized.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Symptom {
+    /// The event of this number, by which a finding is shown: a message, the end of a connection, silence, or how a process starts. Of
+    /// several messages in it, the one that `seen` contains.
+    Event {
+        /// Its number.
+        seq: u64,
+        /// The finding's text of what was seen.
+        seen: String,
+    },
+    /// A process dies of this signal.
+    Death {
+        /// Its name.
+        name: String,
+        /// The signal.
+        signal: i32,
+    },
+    /// The job does not end although its processes have.
+    JobStays,
+}
+
+/// The reason why a finding has no reproducer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotReproducible {
+    /// The upstream of a proxy is played.
+    #[error("pmi-conform plays the upstream of the proxy")]
+    Upstream,
+    /// An earlier job leaves something behind that the finding needs.
+    #[error("the finding needs an earlier job")]
+    EarlierJob,
+    /// No launcher was started.
+    #[error("nothing was launched")]
+    NotLaunched,
+    /// Functions of a library are called with arrays.
+    #[error("functions of the library are called with arrays")]
+    Calls,
+    /// Processes of the program under test are spawned.
+    #[error("the program under test spawns processes")]
+    Spawned,
+    /// Processes make their connections themselves.
+    #[error("the processes have no PMI_FD")]
+    NoDescriptor,
+    /// The finding is about more than can be seen at one place of the session.
+    #[error("the symptom is not a message, the end of a connection or of a process, or silence")]
+    Symptom,
+}
+
+/// Returns the event that shows a finding of this number. The judge finds a missing answer of a server at the event before the one
+/// that proves it, and the exit status of a program at the end of all events: that of `proc`, or of any process.
+fn shown_by(events: &[Event], seq: u64, proc: Option<Proc>, of_server: bool) -> Option<&Event> {
+    let shows = |event: &&Event| match &event.what {
+        What::Expected(_) | What::Output { .. } | What::OutputCompared { .. } => false,
+        What::ToServer { .. } => !of_server,
+        _ => true,
+    };
+    let ends = |event: &&Event| match &event.what {
+        What::StillRunning { procs, .. } => proc.is_none_or(|proc| procs.contains(&proc)),
+        What::Exited { proc: of, .. } => proc.is_none_or(|proc| *of == proc),
+        _ => false,
+    };
+    let at = events.iter().skip_while(|event| event.seq < seq).find(shows);
+    at.or_else(|| events.iter().find(ends))
+}
+
+impl Symptom {
+    /// Returns the symptom of a failure of a case.
+    pub(crate) fn of_failure(failure: &Failure, events: &[Event]) -> Option<Self> {
+        let died = |of: i32| {
+            events.iter().find_map(|event| match &event.what {
+                What::Crashed { name, signal } if *signal == of => Some(name.clone()),
+                _ => None,
+            })
+        };
+        match &failure.key {
+            FailureKey::Crash { who, cause: CrashCause::Signal(signal), .. } => {
+                Some(Self::Death { name: died(*signal).unwrap_or_else(|| who.clone()), signal: *signal })
+            }
+            FailureKey::JobStays(_) => Some(Self::JobStays),
+            key => {
+                let of_server =
+                    matches!(key, FailureKey::Rule { who: None, .. } | FailureKey::Hang { who: None, .. });
+                let event =
+                    shown_by(events, failure.seq?, None, of_server || *key == FailureKey::HangBehindHalf)?;
+                Some(Self::Event { seq: event.seq, seen: failure.what.clone() })
+            }
+        }
+    }
+
+    /// Returns the symptom of a finding of the judge.
+    pub fn of(finding: &Finding, events: &[Event]) -> Option<Self> {
+        let of_server = finding.party == Side::Server;
+        let dies = |event: &Event| match &event.what {
+            What::Crashed { name, signal } if finding.seen.starts_with(name.trim_end_matches(',')) => {
+                Some(Self::Death { name: name.clone(), signal: *signal })
+            }
+            What::Exited { exit: Exit::Signal(signal), .. } if !of_server => {
+                Some(Self::Death { name: "the program".to_owned(), signal: *signal })
+            }
+            _ => None,
+        };
+        if finding.requirement == own::CRASH {
+            return events.iter().find_map(dies);
+        }
+        let event = shown_by(events, finding.seq, finding.proc, of_server)?;
+        match event.what {
+            What::JobStays { .. } => Some(Self::JobStays),
+            _ => Some(Self::Event { seq: event.seq, seen: finding.seen.clone() }),
+        }
+    }
+}

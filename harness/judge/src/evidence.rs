@@ -1,0 +1,246 @@
+//! The events that explain a finding: the requests that led to it, and the first sign of a crash.
+
+use std::collections::BTreeSet;
+
+use pmi_wire::Proc;
+
+use crate::crash::Cause;
+use crate::event::{Event, Exit, What};
+use crate::own::CRASH;
+use crate::{Finding, Side};
+
+/// Findings of a result that are explained.
+pub(crate) const EXPLAINED: usize = 10;
+
+/// Events of one message, and processes whose last request may have led to a crash.
+const PIECES: usize = 20;
+
+/// Beginnings of requests that start processes. Such a request takes effect late and elsewhere, so it counts even if it was answered.
+const SPAWNS: [&[u8]; 2] = [b"mcmd=spawn", b"cmd=spawn"];
+
+/// The side that wrote to a connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Writer {
+    Client,
+    Server,
+}
+
+/// The message or call of an event.
+fn message(event: &Event) -> Option<(Proc, Writer)> {
+    match &event.what {
+        What::ToServer { proc, .. } | What::Called { proc, .. } => Some((*proc, Writer::Client)),
+        What::FromServer { proc, .. } => Some((*proc, Writer::Server)),
+        _ => None,
+    }
+}
+
+/// Returns whether this event is a message from the party under test.
+fn is_said(under_test: Side, event: &Event) -> bool {
+    match under_test {
+        Side::Server => matches!(event.what, What::FromServer { .. } | What::FromProxy { .. }),
+        Side::Client => matches!(event.what, What::ToServer { .. }),
+        Side::Library => matches!(event.what, What::ToServer { .. } | What::Returned { .. }),
+    }
+}
+
+/// The event of this number.
+pub(crate) fn at(events: &[Event], seq: u64) -> Option<&Event> {
+    events.binary_search_by_key(&seq, |event| event.seq).ok().map(|index| &events[index])
+}
+
+/// The first sign that a crashed process of the implementation is gone.
+pub(crate) fn first_loss(events: &[Event], under_test: Side) -> Option<u64> {
+    let of_server = || {
+        let mut over: BTreeSet<Proc> = BTreeSet::new();
+        events.iter().find(|event| match &event.what {
+            What::ToServer { proc, bytes } if bytes.0.starts_with(b"cmd=finalize") => {
+                over.insert(*proc);
+                false
+            }
+            What::ClosedByClient { proc } | What::Ended { proc, ours: true } => {
+                over.insert(*proc);
+                false
+            }
+            What::ClosedByServer { proc } | What::Ended { proc, ours: false } => !over.contains(proc),
+            What::NoAnswer { .. }
+            | What::ProxyEnded { .. }
+            | What::Crashed { .. }
+            | What::JobExited { .. }
+            | What::JobStays { .. } => true,
+            _ => false,
+        })
+    };
+    let of_process = || {
+        let died = events.iter().find_map(|event| match &event.what {
+            What::Exited { proc, exit: Exit::Signal(signal) } if !Cause::of(*signal).is_from_outside() => {
+                Some(*proc)
+            }
+            _ => None,
+        });
+        events.iter().find(|event| match &event.what {
+            What::ClosedByClient { proc } | What::Exited { proc, .. } => Some(*proc) == died,
+            What::Crashed { .. } => true,
+            _ => false,
+        })
+    };
+    let loss = if under_test == Side::Server { of_server() } else { of_process() };
+    loss.map(|event| event.seq)
+}
+
+/// The event that reports a crash.
+pub(crate) fn of_crash(events: &[Event]) -> Option<u64> {
+    let tells = |event: &&Event| match &event.what {
+        What::Crashed { .. } => true,
+        What::Exited { exit: Exit::Signal(signal), .. } => !Cause::of(*signal).is_from_outside(),
+        _ => false,
+    };
+    events.iter().find(tells).map(|event| event.seq)
+}
+
+/// Returns whether a finding follows from a crash whose first sign is the event `loss`. A finding about a message of the
+/// implementation (`event`) does not.
+pub(crate) fn follows(finding: &Finding, event: Option<&Event>, loss: u64) -> bool {
+    finding.requirement != CRASH
+        && finding.seq >= loss
+        && !event.is_some_and(|event| is_said(finding.party, event))
+}
+
+/// The events without which the first of these findings cannot be understood: what shows each, and the requests before it.
+pub fn evidence<'a>(findings: impl Iterator<Item = &'a Finding>, events: &[Event]) -> BTreeSet<u64> {
+    let mut kept = BTreeSet::new();
+    for finding in findings.take(EXPLAINED) {
+        kept.insert(finding.seq);
+        if finding.requirement == CRASH {
+            let loss = first_loss(events, finding.party).unwrap_or(u64::MAX);
+            kept.extend(before_crash(events, loss));
+        } else if let Some(proc) = finding.proc {
+            kept.extend(exchange(events, proc, finding.seq));
+        }
+    }
+    kept
+}
+
+/// The last message of a process up to this event, and the one before it in the other direction.
+fn exchange(events: &[Event], proc: Proc, seq: u64) -> Vec<u64> {
+    let messages = events.iter().rev().filter(|event| event.seq <= seq);
+    let of_process =
+        messages.filter_map(|event| Some((event.seq, message(event).filter(|m| m.0 == proc)?.1)));
+    let (mut last, mut turns) = (None, 0);
+    let within = of_process.take_while(|(_, writer)| {
+        turns += usize::from(last.is_some_and(|last| last != *writer));
+        last = Some(*writer);
+        turns < 2
+    });
+    within.take(PIECES).map(|(seq, _)| seq).collect()
+}
+
+/// The requests that had no answer, the last request, and each request that starts processes.
+fn before_crash(events: &[Event], loss: u64) -> BTreeSet<u64> {
+    let events = &events[..events.partition_point(|event| event.seq < loss)];
+    let requests = || {
+        events.iter().rev().filter_map(|event| match message(event)? {
+            (proc, Writer::Client) => Some((proc, event)),
+            _ => None,
+        })
+    };
+    let mut seen = BTreeSet::new();
+    let messages = events.iter().rev().filter_map(|event| Some((message(event)?, event)));
+    let last_of_each = messages.filter(|((proc, _), _)| seen.insert(*proc));
+    let unanswered = last_of_each
+        .filter_map(|((proc, writer), event)| (writer == Writer::Client).then_some((proc, event)));
+    let last = unanswered.take(PIECES).chain(requests().next());
+    let mut kept: BTreeSet<u64> = last.flat_map(|(proc, event)| request(events, proc, event.seq)).collect();
+    for (proc, event) in requests() {
+        let starts = match &event.what {
+            What::ToServer { bytes, .. } => {
+                SPAWNS.iter().any(|begin| bytes.0.trim_ascii_start().starts_with(begin))
+            }
+            _ => false,
+        };
+        if starts {
+            kept.extend(request(events, proc, event.seq));
+        }
+    }
+    kept
+}
+
+/// The events of the request that this one is a part of.
+fn request(events: &[Event], proc: Proc, seq: u64) -> Vec<u64> {
+    let is_of = |event: &&Event| message(event).is_some_and(|(of, _)| of == proc);
+    let writes = |event: &&Event| message(event).is_some_and(|(_, writer)| writer == Writer::Client);
+    let split = events.partition_point(|event| event.seq <= seq);
+    let before = events[..split].iter().rev().filter(is_of).take_while(writes).take(PIECES);
+    let after = events[split..].iter().filter(is_of).take_while(writes).take(PIECES);
+    before.chain(after).map(|event| event.seq).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Bytes;
+
+    const P: Proc = Proc { group: 0, rank: 0 };
+    const Q: Proc = Proc { group: 0, rank: 1 };
+
+    fn asks(proc: Proc, text: &str) -> What {
+        What::ToServer { proc, bytes: Bytes(text.into()) }
+    }
+
+    fn answers(proc: Proc, text: &str) -> What {
+        What::FromServer { proc, bytes: Bytes(text.into()) }
+    }
+
+    fn numbered(whats: Vec<What>) -> Vec<Event> {
+        whats.into_iter().zip(0..).map(|(what, seq)| Event::new(seq, what)).collect()
+    }
+
+    fn crash() -> Finding {
+        Finding::new(CRASH, Side::Server, "", "")
+    }
+
+    #[test]
+    fn crash_keeps_last_requests_and_spawns() {
+        let events = numbered(vec![
+            asks(P, "mcmd=spawn\nnprocs=1\n"),
+            asks(P, "endcmd\n"),
+            answers(P, "cmd=spawn_result rc=0\n"),
+            asks(P, "cmd=get_appnum\n"),
+            answers(P, "cmd=appnum rc=0 appnum=0\n"),
+            asks(P, "cmd=barrier_in\n"),
+            asks(Q, "cmd=barrier_in\n"),
+            answers(Q, "cmd=barrier_out rc=-1\n"),
+            What::ClosedByServer { proc: Q },
+            asks(P, "cmd=finalize\n"),
+        ]);
+        assert_eq!(first_loss(&events, Side::Server), Some(8));
+        let seqs = evidence([&crash()].into_iter(), &events);
+        assert_eq!(seqs.into_iter().collect::<Vec<_>>(), [0, 1, 5, 6]);
+    }
+
+    #[test]
+    fn close_after_finalize_is_no_loss() {
+        let events = numbered(vec![
+            asks(P, "cmd=finalize\n"),
+            answers(P, "cmd=finalize_ack\n"),
+            What::ClosedByServer { proc: P },
+            asks(Q, "cmd=get_appnum\n"),
+            What::Crashed { name: "pm".into(), signal: 11 },
+        ]);
+        assert_eq!(first_loss(&events, Side::Server), Some(4));
+    }
+
+    #[test]
+    fn finding_keeps_its_request() {
+        let events = numbered(vec![
+            asks(P, "cmd=get_appnum\n"),
+            answers(P, "cmd=appnum appnum=0\n"),
+            asks(P, "cmd=get kvsname=k "),
+            asks(P, "key=a\n"),
+            asks(Q, "cmd=get_appnum\n"),
+            answers(P, "cmd=get_result rc=0 value=b\n"),
+        ]);
+        let finding =
+            Finding { proc: Some(P), seq: 5, ..Finding::new("rfc13.get.value", Side::Server, "", "") };
+        assert_eq!(evidence([&finding].into_iter(), &events).into_iter().collect::<Vec<_>>(), [2, 3, 5]);
+    }
+}

@@ -1,0 +1,160 @@
+//! Interference between jobs: finds out whether a failure depends on another job that runs at the same time.
+//!
+//! A scenario that has failed beside others is played again alone. If it passes, it is played beside scenarios that it ran with, in turn
+//! with plays alone. The facts are recorded as events; the judge distinguishes interference from chance.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::thread;
+
+use pmi_judge::cause::shape;
+use pmi_judge::event::{OtherJob, What};
+use pmi_judge::result::{SHOWS_INTERFERENCE, is_shown};
+use pmi_judge::verdict::Judged;
+
+/// Most scenarios beside which a failed one is played again.
+const MAX_NEIGHBOURS: usize = 3;
+/// Plays beside them in which the failure must show at least once.
+const FIRST_ROUNDS: u32 = 4;
+/// Most plays beside them. As many plays alone must pass, so that a failure by chance is taken for interference in about one of
+/// fifty cases at most, whatever its probability.
+const MAX_ROUNDS: u32 = 16;
+/// Plays alone that must pass where interference has been shown in the run before.
+const PLAYS_ONCE_SHOWN: u32 = 3;
+/// Events of another job that are kept as evidence.
+const EVENTS_OF_OTHER_JOB: usize = 40;
+
+/// The scenarios of a run that are played at the same time.
+#[derive(Default)]
+pub(crate) struct Neighbours {
+    /// Held for writing by a play that needs to be alone.
+    gate: RwLock<()>,
+    /// The scenarios in play, each with those that have been in play at the same time.
+    playing: Mutex<BTreeMap<usize, BTreeSet<usize>>>,
+    /// A failure that has been seen alone in one scenario is not examined in another.
+    examines_once: bool,
+    /// Requirements and symptoms of failures that have been seen without any other job.
+    seen_alone: Mutex<HashSet<(String, String)>>,
+    /// The first scenario that has shown interference in this run.
+    shown_by: Mutex<Option<String>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Neighbours {
+    /// Nothing is in play. With `examines_once`, a failure that has been seen alone in one scenario is not examined in another.
+    pub(crate) fn new(examines_once: bool) -> Self {
+        Self { examines_once, ..Self::default() }
+    }
+
+    /// Plays a scenario, and returns which others were in play at the same time.
+    pub(crate) fn beside_others<T>(&self, index: usize, play: impl FnOnce() -> T) -> (T, BTreeSet<usize>) {
+        let _open = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+        let mut playing = lock(&self.playing);
+        let others: BTreeSet<usize> = playing.keys().copied().collect();
+        for beside in playing.values_mut() {
+            beside.insert(index);
+        }
+        playing.insert(index, others);
+        drop(playing);
+        let played = play();
+        (played, lock(&self.playing).remove(&index).unwrap_or_default())
+    }
+
+    /// Examines a failure of the scenario `name` that was seen beside these others. `fails` plays the failed scenario, `play` any of the
+    /// run, and `names` names it. Returns the facts as events, none if the scenario fails alone as well.
+    pub(crate) fn examine(
+        &self,
+        name: &str,
+        failure: &[Judged],
+        beside: &BTreeSet<usize>,
+        fails: impl Fn() -> bool,
+        names: impl Fn(usize) -> String,
+        play: impl Fn(usize) -> OtherJob + Sync,
+    ) -> Vec<What> {
+        let keys = || failure.iter().map(|j| (j.finding.requirement.clone(), shape(&j.finding)));
+        let known = || self.examines_once && keys().all(|key| lock(&self.seen_alone).contains(&key));
+        if beside.is_empty() || known() {
+            return Vec::new();
+        }
+        let _alone = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        if fails() {
+            lock(&self.seen_alone).extend(keys());
+            return Vec::new();
+        }
+        let mut alone = Plays { played: 1, failed: 0 };
+        let others: Vec<usize> = beside.iter().copied().take(MAX_NEIGHBOURS).collect();
+        let shown_by = lock(&self.shown_by).clone();
+        if shown_by.is_some() {
+            while alone.played < PLAYS_ONCE_SHOWN && alone.failed == 0 {
+                alone.count(fails());
+            }
+            let unplayed = |other: &usize| OtherJob { scenario: names(*other), events: Vec::new() };
+            let unplayed = others.iter().map(unplayed).collect();
+            return vec![alone.told(Vec::new(), None), Plays::default().told(unplayed, shown_by)];
+        }
+        let (mut together, mut evidence) = (Plays::default(), Vec::new());
+        while together.played < if together.failed == 0 { FIRST_ROUNDS } else { MAX_ROUNDS }
+            && together.failed < SHOWS_INTERFERENCE
+            && alone.failed == 0
+        {
+            let (failed, jobs) = fails_beside(&fails, &others, &play);
+            together.count(failed);
+            if failed || evidence.is_empty() {
+                evidence = jobs;
+            }
+            alone.count(fails());
+        }
+        if together.failed >= SHOWS_INTERFERENCE && alone.failed == 0 {
+            *lock(&self.shown_by) = Some(name.to_owned());
+        }
+        vec![alone.told(Vec::new(), None), together.told(evidence, None)]
+    }
+}
+
+/// Number of plays of a scenario, and of failures among them.
+#[derive(Default, Clone, Copy)]
+struct Plays {
+    played: u32,
+    failed: u32,
+}
+
+impl Plays {
+    fn count(&mut self, failed: bool) {
+        self.played += 1;
+        self.failed += u32::from(failed);
+    }
+
+    fn told(self, beside: Vec<OtherJob>, shown_by: Option<String>) -> What {
+        What::PlayedAgain { beside, played: self.played, failed: self.failed, shown_by }
+    }
+}
+
+/// Plays the failed scenario while others are played over and over. Returns whether it failed, and the last play of each other.
+fn fails_beside(
+    fails: impl FnOnce() -> bool,
+    others: &[usize],
+    play: &(impl Fn(usize) -> OtherJob + Sync),
+) -> (bool, Vec<OtherJob>) {
+    let over = AtomicBool::new(false);
+    let play_on = |other: usize| loop {
+        let mut job = play(other);
+        if over.load(Ordering::Relaxed) {
+            job.events.retain(is_shown);
+            job.events.drain(..job.events.len().saturating_sub(EVENTS_OF_OTHER_JOB));
+            return job;
+        }
+    };
+    thread::scope(|scope| {
+        let play_on = &play_on;
+        let threads: Vec<_> = others.iter().map(|other| scope.spawn(move || play_on(*other))).collect();
+        let failed = fails();
+        over.store(true, Ordering::Relaxed);
+        let jobs =
+            threads.into_iter().map(|t| t.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        (failed, jobs.collect())
+    })
+}

@@ -1,5 +1,6 @@
 //! A case of a campaign: a scenario, and what went into it.
 
+use pmi_scenario::ids;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,11 +20,11 @@ use super::statement::{
 use super::{spawn_guard, waits};
 
 /// Cited where the judge knows no requirement: what a server has to do about what is no message.
-const SERVER_CITES: &str = "rfc13.error.close";
+const SERVER_CITES: &str = ids::RFC13_ERROR_CLOSE;
 /// The same for servers of PMI-2. It is only told: what is red, the judge knows.
-const PMI2_SERVER_CITES: &str = "pmi2.draft.unknown-command";
+const PMI2_SERVER_CITES: &str = ids::PMI2_DRAFT_UNKNOWN_COMMAND;
 /// The same for programs and libraries.
-const CLIENT_CITES: &str = "rfc13.error.abort";
+const CLIENT_CITES: &str = ids::RFC13_ERROR_ABORT;
 
 /// A scenario with what a campaign knows of it.
 #[derive(Debug, Clone)]

@@ -1,5 +1,6 @@
 //! Looks into a failure that is new: tries it again, and makes its case smaller.
 
+use pmi_scenario::ids;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -110,9 +111,9 @@ fn for_proxies(case: &Case, key: &FailureKey, events: &[Event]) -> Option<&'stat
     let said = || events.iter().any(|event| matches!(event.what, What::ToProxy { scripted: true, .. }));
     let closed = || events.iter().any(|event| matches!(event.what, What::ClosedByUpstream { .. }));
     case.needs_upstream().then(|| match key.after() {
-        Some(After::UpstreamClose) => "hydra.upstream.lost",
-        None if closed() && !said() => "hydra.upstream.lost",
-        _ => "hydra.upstream.bad-text",
+        Some(After::UpstreamClose) => ids::HYDRA_UPSTREAM_LOST,
+        None if closed() && !said() => ids::HYDRA_UPSTREAM_LOST,
+        _ => ids::HYDRA_UPSTREAM_BAD_TEXT,
     })
 }
 

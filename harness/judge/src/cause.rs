@@ -1,5 +1,6 @@
 //! Findings that come, as a rule, of one mistake: the same requirement, and the same seen but for the numbers in it.
 
+use pmi_scenario::ids;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
@@ -15,27 +16,27 @@ const CHOSEN: [&str; 3] = ["kvsname=", "jobid=", "port="];
 
 /// Requirements that are broken by a wrong value, or by an answer that belongs to another process or request.
 const DATA: [&str; 21] = [
-    "rfc13.barrier.all-in-before-any-out",
-    "rfc13.get.value",
-    "rfc13.kvsname.distinct",
-    "rfc13.lookup.port",
-    "rfc13.mapping.true",
-    "rfc13.publish.lookup",
-    "rfc13.put.unique",
-    "rfc13.put.visible-after-barrier",
-    "rfc13.spawn.preput",
-    "rfc13.value.blank",
-    "rfc13.wire.response-matches-request",
-    "pmi2.common.fence",
-    "pmi2.common.fence.visible",
-    "pmi2.common.get.value",
-    "pmi2.common.jobattr.mapping",
-    "pmi2.common.names.lookup",
-    "pmi2.common.one-response",
-    "pmi2.common.response-name",
-    "pmi2.common.spawn.preput",
-    "pmi2.draft.any-byte",
-    "pmi2.draft.thrid-tells-apart",
+    ids::RFC13_BARRIER_ALL_IN_BEFORE_ANY_OUT,
+    ids::RFC13_GET_VALUE,
+    ids::RFC13_KVSNAME_DISTINCT,
+    ids::RFC13_LOOKUP_PORT,
+    ids::RFC13_MAPPING_TRUE,
+    ids::RFC13_PUBLISH_LOOKUP,
+    ids::RFC13_PUT_UNIQUE,
+    ids::RFC13_PUT_VISIBLE_AFTER_BARRIER,
+    ids::RFC13_SPAWN_PREPUT,
+    ids::RFC13_VALUE_BLANK,
+    ids::RFC13_WIRE_RESPONSE_MATCHES_REQUEST,
+    ids::PMI2_COMMON_FENCE,
+    ids::PMI2_COMMON_FENCE_VISIBLE,
+    ids::PMI2_COMMON_GET_VALUE,
+    ids::PMI2_COMMON_JOBATTR_MAPPING,
+    ids::PMI2_COMMON_NAMES_LOOKUP,
+    ids::PMI2_COMMON_ONE_RESPONSE,
+    ids::PMI2_COMMON_RESPONSE_NAME,
+    ids::PMI2_COMMON_SPAWN_PREPUT,
+    ids::PMI2_DRAFT_ANY_BYTE,
+    ids::PMI2_DRAFT_THRID_TELLS_APART,
 ];
 
 /// The kind of mistake that a finding shows, the gravest first.

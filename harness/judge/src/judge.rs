@@ -2,6 +2,7 @@
 //!
 //! An expectation is an event like any other, so that a stored log can be judged again and comes to the same.
 
+use pmi_scenario::ids;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ const FINDINGS: usize = 1000;
 const ENOUGH: usize = 200;
 
 /// The requirement that a job breaks which goes on without its processes.
-const JOB_ENDS: &str = "de-facto.job.ends";
+const JOB_ENDS: &str = ids::DE_FACTO_JOB_ENDS;
 
 /// What waiting is for, by the last expectation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -194,7 +195,7 @@ impl Judge {
                     Side::Library => "one request after the other",
                     _ => "one answer to each request",
                 };
-                self.broken(self.library.last_writer, "rfc13.wire.lock-step", expected, seen);
+                self.broken(self.library.last_writer, ids::RFC13_WIRE_LOCK_STEP, expected, seen);
             }
             What::Abandoned(why) => {
                 self.standing = Standing::Broken;
@@ -791,7 +792,7 @@ enum Next {
 /// Whether a finding is about how an answer is written, and not about what is answered.
 fn is_of_form(finding: &Finding) -> bool {
     let id = &finding.requirement;
-    id == "rfc13.wire.tuples" || id.starts_with("rfc13.abnf.") && !id.starts_with("rfc13.abnf.c-")
+    id == ids::RFC13_WIRE_TUPLES || id.starts_with("rfc13.abnf.") && !id.starts_with("rfc13.abnf.c-")
 }
 
 /// The outcomes that break nothing, for people.

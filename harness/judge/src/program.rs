@@ -1,5 +1,6 @@
 //! What the processes of a program under test come to, weighed when all are over.
 
+use pmi_scenario::ids;
 use std::collections::BTreeMap;
 
 use pmi_scenario::ast::ExitPattern;
@@ -18,25 +19,26 @@ use crate::unjudged::Unjudged;
 use crate::{Finding, Side};
 
 /// Cited where a process that could not go on died of a signal that it sent itself or that a closed connection sent.
-pub(crate) const EXITS: &str = "de-facto.client.exits";
+pub(crate) const EXITS: &str = ids::DE_FACTO_CLIENT_EXITS;
 
 /// Broken by a process that was given a connection, says nothing on it, and ends as if all were well: it was a program of its own.
-const JOINS: &str = "de-facto.client.joins";
+const JOINS: &str = ids::DE_FACTO_CLIENT_JOINS;
 
 /// Broken by a process that leaves without a word.
-const FINALIZE: [&str; 2] = ["rfc13.abnf.c-finalize", "pmi2.common.finalize-last"];
+const FINALIZE: [&str; 2] = [ids::RFC13_ABNF_C_FINALIZE, ids::PMI2_COMMON_FINALIZE_LAST];
 
 /// Broken by whoever makes no sense of the names and limits that it was told.
-const OF_WHAT_IT_WAS_TOLD: [&str; 3] = ["rfc13.kvs.name-used", "rfc13.put.length", "rfc13.get.key-length"];
+const OF_WHAT_IT_WAS_TOLD: [&str; 3] =
+    [ids::RFC13_KVS_NAME_USED, ids::RFC13_PUT_LENGTH, ids::RFC13_GET_KEY_LENGTH];
 
 /// Broken by whoever takes an answer that nobody has asked for as its own.
-const OUT_OF_STEP: &str = "rfc13.wire.lock-step";
+const OUT_OF_STEP: &str = ids::RFC13_WIRE_LOCK_STEP;
 
 /// State when a process can read the values of others, in PMI-1 and PMI-2.
-const VISIBLE: [&str; 2] = ["rfc13.put.visible-after-barrier", "pmi2.common.fence.visible"];
+const VISIBLE: [&str; 2] = [ids::RFC13_PUT_VISIBLE_AFTER_BARRIER, ids::PMI2_COMMON_FENCE_VISIBLE];
 
 /// Broken by whoever asks with a name that it was told and that is no word.
-const OF_NO_WORD: [&str; 2] = ["rfc13.abnf.word", "rfc13.wire.tuples"];
+const OF_NO_WORD: [&str; 2] = [ids::RFC13_ABNF_WORD, ids::RFC13_WIRE_TUPLES];
 
 /// A key of a process group's keyval space.
 type GroupKey = (u32, Vec<u8>);

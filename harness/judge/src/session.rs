@@ -3,6 +3,7 @@
 //! What the rules of PMI know nothing of is settled here: whether a connection that ends without finalize is the doing of its program,
 //! of whoever killed the program, or of an answer with which the program could not go on.
 
+use pmi_scenario::ids;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -31,16 +32,16 @@ const RECENT: usize = 1000;
 const UNANSWERED: usize = 5;
 
 /// What a client breaks that leaves without a word.
-const LEAVES: [&str; 2] = ["rfc13.abnf.c-finalize", "pmi2.common.finalize-last"];
+const LEAVES: [&str; 2] = [ids::RFC13_ABNF_C_FINALIZE, ids::PMI2_COMMON_FINALIZE_LAST];
 
 /// What else a client breaks that is killed at any place.
-const CUT_OFF: [&str; 3] = ["rfc13.wire.newline", "rfc13.abnf.c-spawn", "pmi2.common.frame"];
+const CUT_OFF: [&str; 3] = [ids::RFC13_WIRE_NEWLINE, ids::RFC13_ABNF_C_SPAWN, ids::PMI2_COMMON_FRAME];
 
 /// Variables by which a process manager offers the wire protocol.
 const OFFER: [&str; 5] = ["PMI_FD", "PMI_PORT", "PMI_ID", "PMI_RANK", "PMI_SIZE"];
 
 /// The requirement of a descriptor, which applies where the wire protocol is offered.
-const DESCRIPTOR: &str = "rfc13.env.pmi-fd";
+const DESCRIPTOR: &str = ids::RFC13_ENV_PMI_FD;
 
 /// Launchers that offer the wire protocol only with an option.
 const OPTIONS: [(&str, &str); 2] = [("srun", "--mpi=pmi2"), ("flux", "-o pmi=simple")];

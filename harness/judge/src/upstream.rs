@@ -5,6 +5,7 @@
 //! are in it. What an upstream says by a scenario's order may be wrong on purpose; a proxy is held to it all the same, as
 //! far as it says one thing.
 
+use pmi_scenario::ids;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -277,7 +278,7 @@ impl UpstreamMonitor {
                     "the answer to its own request, which the upstream has not given; {} is the answer to rank {by}",
                     show(line)
                 );
-                self.find(proc, "hydra.upstream.replies-routed", expected, Seen::message(line));
+                self.find(proc, ids::HYDRA_UPSTREAM_REPLIES_ROUTED, expected, Seen::message(line));
             }
             return;
         };
@@ -287,8 +288,8 @@ impl UpstreamMonitor {
         }
         let theirs = self.passed.values().find(|p| p.by != proc && p.reply.as_deref().is_some_and(fits));
         let id = match theirs {
-            Some(_) => "hydra.upstream.replies-routed",
-            None => "hydra.upstream.replies-kept",
+            Some(_) => ids::HYDRA_UPSTREAM_REPLIES_ROUTED,
+            None => ids::HYDRA_UPSTREAM_REPLIES_KEPT,
         };
         self.find(proc, id, format!("what the upstream answered, {}", show(&given)), Seen::message(line));
     }
@@ -346,7 +347,7 @@ impl UpstreamMonitor {
         state.flushed.extend(keys);
         state.changed += changed;
         for (expected, seen) in wrong {
-            self.find(Proc::proxy(proxy), "hydra.upstream.puts-kept", expected, seen);
+            self.find(Proc::proxy(proxy), ids::HYDRA_UPSTREAM_PUTS_KEPT, expected, seen);
         }
     }
 
@@ -369,7 +370,7 @@ impl UpstreamMonitor {
             let expected = format!("all of its {} processes have entered barrier {round}", served.len());
             let entered = self.clients.get(outside).map_or(0, |c| c.entered);
             let seen = format!("{}, when rank {outside} had entered {entered}", show(text));
-            self.find(Proc::proxy(proxy), "hydra.upstream.barrier-once", expected, seen);
+            self.find(Proc::proxy(proxy), ids::HYDRA_UPSTREAM_BARRIER_ONCE, expected, seen);
         }
         let mut missed = Vec::new();
         for proc in served {
@@ -386,7 +387,7 @@ impl UpstreamMonitor {
         }
         for (proc, key) in missed.into_iter().skip(changed) {
             let expected = format!("first the key {}, which rank {proc} has put", show(&key));
-            self.find(Proc::proxy(proxy), "hydra.upstream.puts-flushed", expected, show(text));
+            self.find(Proc::proxy(proxy), ids::HYDRA_UPSTREAM_PUTS_FLUSHED, expected, show(text));
         }
     }
 
@@ -436,7 +437,7 @@ impl UpstreamMonitor {
         if known && asking.iter().any(|(_, asked)| is_broken(asked)) {
             return;
         }
-        let id = if known { "hydra.upstream.requests-kept" } else { "hydra.upstream.unknown-kept" };
+        let id = if known { ids::HYDRA_UPSTREAM_REQUESTS_KEPT } else { ids::HYDRA_UPSTREAM_UNKNOWN_KEPT };
         self.find(Proc::proxy(proxy), id, expected, show(text));
     }
 }
@@ -559,7 +560,7 @@ impl UpstreamMonitor {
                 Some((proc, asked)) => format!("the request of rank {proc}, {asked}"),
                 None => "only what one of its processes has asked".to_owned(),
             };
-            return self.find(Proc::proxy(proxy), "hydra.upstream.requests-kept", expected, show(text));
+            return self.find(Proc::proxy(proxy), ids::HYDRA_UPSTREAM_REQUESTS_KEPT, expected, show(text));
         };
         // Of those that have asked for the same, it cannot be told whose request it is.
         let one = asking.len() == 1;
@@ -581,15 +582,15 @@ impl UpstreamMonitor {
         let theirs = self.passed.values().find(|p| p.by != proc && p.reply.as_deref().is_some_and(told));
         let (id, expected) = match (theirs.map(|p| p.by), given) {
             (Some(_), Some(given)) => {
-                ("hydra.upstream.replies-routed", format!("what the upstream answered, {}", show(&given)))
+                (ids::HYDRA_UPSTREAM_REPLIES_ROUTED, format!("what the upstream answered, {}", show(&given)))
             }
             (None, Some(given)) => {
-                ("hydra.upstream.replies-kept", format!("what the upstream answered, {}", show(&given)))
+                (ids::HYDRA_UPSTREAM_REPLIES_KEPT, format!("what the upstream answered, {}", show(&given)))
             }
             (Some(by), None) => {
                 let what = "the answer to its own request, which the upstream has not given";
                 (
-                    "hydra.upstream.replies-routed",
+                    ids::HYDRA_UPSTREAM_REPLIES_ROUTED,
                     format!("{what}; {} is the answer to rank {by}", show(body)),
                 )
             }

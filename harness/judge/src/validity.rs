@@ -1,5 +1,6 @@
 //! Validity: whether everything that our side of a conversation sent follows the grammar and fits the state.
 
+use pmi_scenario::ids;
 use std::collections::HashSet;
 
 use pmi_wire::{Direction, Proc};
@@ -9,7 +10,7 @@ use crate::{Monitor, Side};
 
 /// The requirement that every known library breaks: they number the arguments of a spawn from one. A request in their form is
 /// what a server meets in practice.
-const AS_LIBRARIES_SPAWN: &str = "rfc13.spawn.arg-indices";
+const AS_LIBRARIES_SPAWN: &str = ids::RFC13_SPAWN_ARG_INDICES;
 
 /// Returns whether only valid input led to a failure of `under_test`.
 ///

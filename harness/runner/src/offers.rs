@@ -1,5 +1,6 @@
 //! What an implementation under test offers of what nobody has to have, and how that is known: by what the user says, else by asking once.
 
+use pmi_scenario::ids;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -426,7 +427,7 @@ pub(crate) const OTHERS: &str = "doctor --library with --server shows what its p
 pub(crate) const ELSEWHERE: &str = "if it speaks to another process manager, name that with --server; else it does not find the one that PMI_FD leads to";
 
 /// What the scenarios test that are about whether a library speaks the wire protocol.
-const WIRE: [&str; 2] = ["rfc13.api.wire", "pmi2.common.api.wire"];
+const WIRE: [&str; 2] = [ids::RFC13_API_WIRE, ids::PMI2_COMMON_API_WIRE];
 
 /// Whether a library's scenario can only be played where the library talks to us: it has ranks that have to find each other,
 /// or says what the process manager does. That there is no wire is for the scenario to find that tests for it.

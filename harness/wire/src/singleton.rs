@@ -6,7 +6,7 @@
 //! over PMI_FD, in a process group of one. No specification has it: this is what MPICH's client and its servers do.
 
 use crate::message::{Message, ValueReading};
-use crate::request::Version;
+use crate::protocol::Version;
 
 /// By which option a process manager is started for such a process.
 pub const OPTION: &str = "-pmi_args";

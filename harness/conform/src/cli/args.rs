@@ -69,7 +69,7 @@ Exit codes:
 const BISECT_HELP: &str = "\
 Neighbouring versions are compared as `compare` does: what a scenario finds in one and not in the one before it, that version has brought, and
 what it finds no more, that version has mended. What one of the two could not be asked, or did not play, is no change. Deviations do
-not count. Scenarios in which versions differ are played --repeat times on each, so that no version is blamed for an intermittent failure: its
+not count. Scenarios in which versions differ are played again on each (see `--repeat`), so that no version is blamed for an intermittent failure: its
 frequency is listed.
 
 Exit codes:

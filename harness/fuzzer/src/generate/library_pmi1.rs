@@ -3,6 +3,7 @@
 use arbitrary::{Result, Unstructured};
 use pmi_runner::interpret::library::KVS_PREFIX;
 use pmi_scenario::ast::{Arg, Dialect, Expr, Piece};
+use pmi_scenario::ids;
 use pmi_wire::Operation;
 
 use super::library_call::{Planned, Request, call, out, quoted, to};
@@ -29,13 +30,13 @@ pub(super) fn begin(u: &mut Unstructured<'_>) -> Result<Planned> {
         1 => to(Operation::Maxes, "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024"),
         _ => to(Operation::Kvsname, &format!("cmd=my_kvsname rc=0 kvsname={kvs}")),
     };
-    Ok(call("rfc13.api.init.errors", "PMI_Init", vec![out("spawned", None)], start))
+    Ok(call(ids::RFC13_API_INIT_ERRORS, "PMI_Init", vec![out("spawned", None)], start))
 }
 
 /// The call with which it ends.
 pub(super) fn end() -> Planned {
     let answer = to(Operation::Finalize, "cmd=finalize_ack rc=0");
-    call("rfc13.api.finalize", "PMI_Finalize", Vec::new(), answer)
+    call(ids::RFC13_API_FINALIZE, "PMI_Finalize", Vec::new(), answer)
 }
 
 /// A call of a kind, the `n`-th of its program.
@@ -70,7 +71,7 @@ pub(super) fn of_kind(
             }
             let args =
                 vec![kvs_argument(), quoted(&format!("key-{n}")), text_out("value", room), number(room)];
-            call("rfc13.api.kvs-get.errors", "PMI_KVS_Get", args, get)
+            call(ids::RFC13_API_KVS_GET_ERRORS, "PMI_KVS_Get", args, get)
         }
         5..9 => {
             let put = to(Operation::Put, "cmd=put_result rc=0");
@@ -84,39 +85,39 @@ pub(super) fn of_kind(
                 _ => swarm.text(Dialect::Pmi1, Use::Value, &format!("value-{n}"), u)?.as_argument(),
             };
             let args = vec![kvs_argument(), Arg::Text(key), Arg::Text(value)];
-            call("rfc13.api.kvs-put.errors", "PMI_KVS_Put", args, put)
+            call(ids::RFC13_API_KVS_PUT_ERRORS, "PMI_KVS_Put", args, put)
         }
         9 | 10 => {
             let put = to(Operation::Put, "cmd=put_result rc=0");
-            call("rfc13.api.kvs-commit.errors", "PMI_KVS_Commit", vec![kvs_argument()], put)
+            call(ids::RFC13_API_KVS_COMMIT_ERRORS, "PMI_KVS_Commit", vec![kvs_argument()], put)
         }
         11 | 12 => {
             let barrier = to(Operation::Barrier, "cmd=barrier_out rc=0");
-            call("rfc13.api.barrier.errors", "PMI_Barrier", Vec::new(), barrier)
+            call(ids::RFC13_API_BARRIER_ERRORS, "PMI_Barrier", Vec::new(), barrier)
         }
         13 => {
             let universe = to(Operation::Universe, "cmd=universe_size rc=0 size=4");
             let args = vec![out("size", None)];
-            call("rfc13.api.get-universe-size.errors", "PMI_Get_universe_size", args, universe)
+            call(ids::RFC13_API_GET_UNIVERSE_SIZE_ERRORS, "PMI_Get_universe_size", args, universe)
         }
         14 => {
             let appnum = to(Operation::Appnum, "cmd=appnum rc=0 appnum=0");
-            call("rfc13.api.get-appnum.errors", "PMI_Get_appnum", vec![out("appnum", None)], appnum)
+            call(ids::RFC13_API_GET_APPNUM_ERRORS, "PMI_Get_appnum", vec![out("appnum", None)], appnum)
         }
         15 => {
             let args = vec![out("size", None)];
-            call("rfc13.api.get-clique-size.errors", "PMI_Get_clique_size", args, mapping())
+            call(ids::RFC13_API_GET_CLIQUE_SIZE_ERRORS, "PMI_Get_clique_size", args, mapping())
         }
         16 => {
             let room = pick(u, &[0, 1, 2, 8])?;
             let args = vec![out("ranks", Some(room)), number(room)];
-            call("rfc13.api.get-clique-ranks.errors", "PMI_Get_clique_ranks", args, mapping())
+            call(ids::RFC13_API_GET_CLIQUE_RANKS_ERRORS, "PMI_Get_clique_ranks", args, mapping())
         }
         17..20 => {
             let functions = ["PMI_KVS_Get_my_name", "PMI_Get_id", "PMI_Get_kvs_domain_id"];
             let room = swarm.room(kvs.len() as i64, u)?;
             let args = vec![text_out("name", room), number(room)];
-            call("rfc13.api.kvs-get-my-name.errors", pick(u, &functions)?, args, kvsname())
+            call(ids::RFC13_API_KVS_GET_MY_NAME_ERRORS, pick(u, &functions)?, args, kvsname())
         }
         20 => {
             let functions = [
@@ -126,7 +127,7 @@ pub(super) fn of_kind(
                 "PMI_Get_id_length_max",
             ];
             let args = vec![out("length", None)];
-            call("rfc13.api.length-max.errors", pick(u, &functions)?, args, maxes())
+            call(ids::RFC13_API_LENGTH_MAX_ERRORS, pick(u, &functions)?, args, maxes())
         }
         21 => {
             let functions = ["PMI_Get_size", "PMI_Get_rank", "PMI_Initialized"];
@@ -145,7 +146,7 @@ pub(super) fn of_kind(
                 Arg::Null,
                 out("errors", Some(2)),
             ];
-            call("rfc13.api.spawn-multiple.errors", "PMI_Spawn_multiple", args, spawn)
+            call(ids::RFC13_API_SPAWN_MULTIPLE_ERRORS, "PMI_Spawn_multiple", args, spawn)
         }
         25 => {
             let mut lookup = to(Operation::Lookup, "cmd=lookup_result rc=0 port=tag#0$port#4242$");
@@ -154,12 +155,12 @@ pub(super) fn of_kind(
                 request.told("port", port.as_said(Dialect::Pmi1));
             }
             let args = vec![quoted("service"), out("port", Some(1024))];
-            call("rfc13.api.name.errors", "PMI_Lookup_name", args, lookup)
+            call(ids::RFC13_API_NAME_ERRORS, "PMI_Lookup_name", args, lookup)
         }
         26 | 27 => {
             let publish = to(Operation::Publish, "cmd=publish_result rc=0");
             let port = swarm.text(Dialect::Pmi1, Use::Port, "port", u)?.as_argument();
-            call("rfc13.api.name.errors", "PMI_Publish_name", vec![service(u)?, Arg::Text(port)], publish)
+            call(ids::RFC13_API_NAME_ERRORS, "PMI_Publish_name", vec![service(u)?, Arg::Text(port)], publish)
         }
         30 => {
             let room = swarm.room(kvs.len() as i64, u)?;
@@ -198,7 +199,7 @@ pub(super) fn of_kind(
         },
         _ => {
             let unpublish = to(Operation::Unpublish, "cmd=unpublish_result rc=0");
-            call("rfc13.api.name.errors", "PMI_Unpublish_name", vec![service(u)?], unpublish)
+            call(ids::RFC13_API_NAME_ERRORS, "PMI_Unpublish_name", vec![service(u)?], unpublish)
         }
     })
 }

@@ -3,6 +3,7 @@
 use arbitrary::{Result, Unstructured};
 use pmi_runner::interpret::library::KVS_PREFIX;
 use pmi_scenario::ast::{Arg, Dialect, Expr, Template};
+use pmi_scenario::ids;
 use pmi_wire::Operation;
 use pmi_wire::pmi2::Command;
 
@@ -15,7 +16,7 @@ use crate::pieces::{literal, own_rank, template};
 use crate::texts::Use;
 
 /// What failures are told by: any error code is as good as another.
-const ERRORS: &str = "pmi2.common.api.errors";
+const ERRORS: &str = ids::PMI2_COMMON_API_ERRORS;
 
 /// How many kinds of calls there are, some of them several times.
 pub(super) const KINDS: u32 = 28;

@@ -9,6 +9,7 @@ use pmi_judge::own::HANG;
 use pmi_judge::{Finding, LINE_LIMIT, Outcome, SeenKind, Severity};
 use pmi_runner::interpret::KEPT;
 use pmi_scenario::ast::{Action, Dialect, Piece, Role, Step, Stmt, Template, UnderTest};
+use pmi_scenario::ids;
 use pmi_scenario::requirement::{Catalogue, Set};
 use pmi_wire::pmi2::{self, Command, Semicolons};
 use pmi_wire::{
@@ -206,11 +207,11 @@ fn is_ours(finding: &Finding, case: &Case, events: &[Event]) -> bool {
     let Some(proc) = finding.proc else { return false };
     let trail = Trail::of(events.iter().filter(|e| e.seq <= finding.seq), proc);
     let detects = [
-        "rfc13.error.close",
-        "rfc13.error.abort",
-        "rfc13.init.complete-before-others",
-        "pmi2.common.finalize-last",
-        "pmi2.common.fullinit-first",
+        ids::RFC13_ERROR_CLOSE,
+        ids::RFC13_ERROR_ABORT,
+        ids::RFC13_INIT_COMPLETE_BEFORE_OTHERS,
+        ids::PMI2_COMMON_FINALIZE_LAST,
+        ids::PMI2_COMMON_FULLINIT_FIRST,
     ];
     // Whoever takes what it was told for an agreement on PMI-2 speaks it, and we do not know.
     if case.scenario.dialect == Dialect::Pmi2 && trail.took_for_agreement() {
@@ -222,7 +223,7 @@ fn is_ours(finding: &Finding, case: &Case, events: &[Event]) -> bool {
 
 /// What a request breaks that carries the name that we have told.
 fn follows_from_names(id: &str) -> bool {
-    ["rfc13.kvs.name-used", "rfc13.wire.tuples", "rfc13.wire.newline"].contains(&id)
+    [ids::RFC13_KVS_NAME_USED, ids::RFC13_WIRE_TUPLES, ids::RFC13_WIRE_NEWLINE].contains(&id)
         || Set::of(id) == Set::Rfc13Grammar
 }
 

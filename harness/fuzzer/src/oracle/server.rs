@@ -5,6 +5,7 @@ use pmi_judge::crash::{BROKEN_MEMORY, Cause, Of, of_crash, program_in};
 use pmi_judge::event::{Event, SilenceProof, What};
 use pmi_judge::{Finding, SeenKind, Severity};
 use pmi_scenario::ast::Dialect;
+use pmi_scenario::ids;
 use pmi_scenario::requirement::Catalogue;
 use pmi_wire::Proc;
 
@@ -17,7 +18,7 @@ use crate::proxy_status;
 
 /// A server that breaks one of these no longer agrees with a process about which answer is to which request.
 const OUT_OF_STEP: [&str; 3] =
-    ["rfc13.wire.lock-step", "rfc13.wire.response-matches-request", "pmi2.common.one-response"];
+    [ids::RFC13_WIRE_LOCK_STEP, ids::RFC13_WIRE_RESPONSE_MATCHES_REQUEST, ids::PMI2_COMMON_ONE_RESPONSE];
 
 /// How likely it is that a process died since another had: 0 for the least.
 pub(crate) fn consequence((_, signal): &(String, i32)) -> u8 {

@@ -1,5 +1,6 @@
 //! The judge of the C API: what RFC 13 asks of every call, whatever the scenario expects of it.
 
+use pmi_scenario::ids;
 use std::fmt;
 
 use schemars::JsonSchema;
@@ -116,13 +117,13 @@ impl Held {
 
 /// Requirements that the caller of a library keeps, which here is the scenario.
 pub(crate) const CALLERS: &[&str] = &[
-    "rfc13.put.once",
-    "rfc13.put.unique",
-    "rfc13.put.length",
-    "rfc13.get.key-length",
-    "rfc13.kvs.name-used",
-    "pmi2.draft.key",
-    "pmi2.draft.lengths",
+    ids::RFC13_PUT_ONCE,
+    ids::RFC13_PUT_UNIQUE,
+    ids::RFC13_PUT_LENGTH,
+    ids::RFC13_GET_KEY_LENGTH,
+    ids::RFC13_KVS_NAME_USED,
+    ids::PMI2_DRAFT_KEY,
+    ids::PMI2_DRAFT_LENGTHS,
 ];
 
 /// What is wrong with a call.
@@ -171,7 +172,7 @@ pub(crate) fn returned(call: &BegunCall, returned: &Returned) -> Vec<Breach> {
     }
     for name in &returned.overrun {
         let expected = format!("nothing is written outside of {name}");
-        let id = if function.dialect == Dialect::Pmi2 { "pmi2.common.api.buffers" } else { function.does };
+        let id = if function.dialect == Dialect::Pmi2 { ids::PMI2_COMMON_API_BUFFERS } else { function.does };
         all.push(breach(id, expected, "memory around it was changed"));
     }
     let result = returned.result;
@@ -180,11 +181,11 @@ pub(crate) fn returned(call: &BegunCall, returned: &Returned) -> Vec<Breach> {
     }
     if function.dialect == Dialect::Pmi1 && result == LAST_CODE + 1 {
         // What most headers say for PMI_ERR_INVALID_KVS.
-        let mut found = breach("rfc13.api.invalid-kvs", "a return code with a value in RFC 13", code);
+        let mut found = breach(ids::RFC13_API_INVALID_KVS, "a return code with a value in RFC 13", code);
         found.at_most = Some(Severity::Note);
         all.push(found);
     } else if function.dialect == Dialect::Pmi1 && !(FAIL..=LAST_CODE).contains(&result) {
-        all.push(breach("rfc13.api.return-codes", "a return code of RFC 13", code));
+        all.push(breach(ids::RFC13_API_RETURN_CODES, "a return code of RFC 13", code));
     } else if result != 0 && result != ERR_INIT && !function.errors.is_empty() {
         if !function.codes.is_empty() && !function.codes.contains(&result) {
             let listed: Vec<String> = function.codes.iter().map(|code| function.result_name(*code)).collect();

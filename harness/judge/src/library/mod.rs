@@ -6,6 +6,7 @@ mod object;
 mod request;
 mod weigh;
 
+use pmi_scenario::ids;
 use std::collections::{BTreeMap, VecDeque};
 
 use pmi_scenario::ast::Dialect;
@@ -327,8 +328,8 @@ impl LibraryJudge {
         let missing = (0..self.ranks).find(|rank| entered(Proc { rank: *rank, ..p }) < entered(p));
         let Some(missing) = missing else { return };
         // The same duty twice over, in the words of the API and of the protocol: what the scenario tests is cited.
-        let all_in = "rfc13.barrier.all-in-before-any-out";
-        let id = if self.requires.iter().any(|id| id == all_in) { all_in } else { "rfc13.api.barrier" };
+        let all_in = ids::RFC13_BARRIER_ALL_IN_BEFORE_ANY_OUT;
+        let id = if self.requires.iter().any(|id| id == all_in) { all_in } else { ids::RFC13_API_BARRIER };
         let expected = "PMI_Barrier blocks until all processes have entered it";
         self.find(
             Some(p),
@@ -386,10 +387,10 @@ impl LibraryJudge {
         if memchr::memmem::find(&process.stderr, &message).is_none() {
             let expected = format!("{} on standard error", quoted(&message));
             let seen = quoted(&process.stderr);
-            self.find(Some(p), "rfc13.abort.stderr", None, expected, seen);
+            self.find(Some(p), ids::RFC13_ABORT_STDERR, None, expected, seen);
         }
         if exit != code && known {
-            self.find(Some(p), "rfc13.abort.exit-code", None, code.to_string(), exit.to_string());
+            self.find(Some(p), ids::RFC13_ABORT_EXIT_CODE, None, code.to_string(), exit.to_string());
         }
     }
 

@@ -1,6 +1,7 @@
 //! What the file of a shared library shows: its name, and the functions that it has.
 
 use pmi_scenario::ast::Dialect;
+use pmi_scenario::ids;
 use pmi_scenario::requirement::Set;
 use pmi_scenario::signature::{function, functions};
 
@@ -29,29 +30,31 @@ impl File<'_> {
             (!all.is_empty()).then(|| (expected, format!("{all} missing")))
         };
         match requirement {
-            "rfc13.api.name-libpmi" => {
+            ids::RFC13_API_NAME_LIBPMI => {
                 let stem = called.split(".so").next().unwrap_or_default();
                 (stem != "libpmi").then(|| ("a library called libpmi", named()))
             }
-            "rfc13.api.soname-zero" => {
+            ids::RFC13_API_SONAME_ZERO => {
                 let version = called.split_once(".so.").map(|(_, version)| version.split('.').next());
                 (version != Some(Some("0"))).then(|| ("major version 0, libpmi.so.0", named()))
             }
-            "pmi2.common.api.functions" => missing("all functions of PMI-2", &|optional, _| !optional),
-            "rfc13.api.all-functions" => missing("all functions of RFC 13", &|optional, _| !optional),
-            "rfc13.api.optional-defined" => {
+            ids::PMI2_COMMON_API_FUNCTIONS => missing("all functions of PMI-2", &|optional, _| !optional),
+            ids::RFC13_API_ALL_FUNCTIONS => missing("all functions of RFC 13", &|optional, _| !optional),
+            ids::RFC13_API_OPTIONAL_DEFINED => {
                 missing("the functions that are optional, too", &|optional, _| optional)
             }
-            "rfc13.api.no-other-functions" => {
+            ids::RFC13_API_NO_OTHER_FUNCTIONS => {
                 let is_more = |name: &&String| name.starts_with("PMI_") && function(name).is_none();
                 let more: Vec<&str> = self.functions.iter().filter(is_more).map(String::as_str).collect();
                 let seen = || format!("{} more: {}", more.len(), more.join(", "));
                 (!more.is_empty()).then(|| ("no function PMI_* beyond those of RFC 13", seen()))
             }
-            "rfc13.api.kvs-create"
-            | "rfc13.api.kvs-destroy"
-            | "rfc13.api.kvs-iter-first"
-            | "rfc13.api.kvs-iter-next" => missing("the function is there", &|_, does| does == requirement),
+            ids::RFC13_API_KVS_CREATE
+            | ids::RFC13_API_KVS_DESTROY
+            | ids::RFC13_API_KVS_ITER_FIRST
+            | ids::RFC13_API_KVS_ITER_NEXT => {
+                missing("the function is there", &|_, does| does == requirement)
+            }
             _ => None,
         }
     }

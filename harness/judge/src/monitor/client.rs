@@ -1,5 +1,6 @@
 //! What a client writes: requests, their order, and how it leaves.
 
+use pmi_scenario::ids;
 use pmi_wire::{
     Connection, Direction, Framing, FramingError, GroupBarrier, HEADER, MessageError, Operation, Request,
     RequestError, SpawnAssembler, SpawnCollector, SpawnFault, SpawnLimits, SpawnRequest, ValueReading,
@@ -110,7 +111,7 @@ impl Monitor {
             Ok(Request::Barrier { group: Some(group) }) if self.speaks_groups(p) => {
                 if let Some((offered, _)) = self.rank(p).unoffered.take() {
                     let expected = format!("an offer of 1.2 by a client that names groups, not of {offered}");
-                    self.client_misuse(p, "rfc13.init.highest", expected, Seen::message(line));
+                    self.client_misuse(p, ids::RFC13_INIT_HIGHEST, expected, Seen::message(line));
                 }
                 if !is_canonical(&Request::Barrier { group: Some(group) }, line) {
                     self.irregular_sent(p);
@@ -149,23 +150,23 @@ impl Monitor {
         let op = cmd.and_then(Operation::from_request_cmd);
         match (op, error) {
             // The newline is LF alone.
-            _ if line.ends_with(b"\r") => "rfc13.wire.newline".into(),
+            _ if line.ends_with(b"\r") => ids::RFC13_WIRE_NEWLINE.into(),
             // The value of a put runs to the end of the line, so what is wrong there is wrong with the value.
             (_, RequestError::Message(MessageError::BadByte { at, .. }))
                 if line.starts_with(b"cmd=put ") && line[..*at].windows(7).any(|part| part == b" value=") =>
             {
-                "rfc13.abnf.string".into()
+                ids::RFC13_ABNF_STRING.into()
             }
-            (_, RequestError::Message(_)) => "rfc13.wire.tuples".into(),
-            (Some(_), RequestError::BadValue { expected: Rule::Uint, .. }) => "rfc13.abnf.uint".into(),
-            (Some(_), RequestError::BadValue { expected: Rule::Word, .. }) => "rfc13.abnf.word".into(),
+            (_, RequestError::Message(_)) => ids::RFC13_WIRE_TUPLES.into(),
+            (Some(_), RequestError::BadValue { expected: Rule::Uint, .. }) => ids::RFC13_ABNF_UINT.into(),
+            (Some(_), RequestError::BadValue { expected: Rule::Word, .. }) => ids::RFC13_ABNF_WORD.into(),
             (Some(op), _) => request_rule(op),
             (None, RequestError::SpawnOutsideBlock) => request_rule(Operation::Spawn),
             (None, _) if cmd.is_some_and(|cmd| Operation::from_response_cmd(cmd).is_some()) => {
-                "rfc13.wire.server-sends-responses".into()
+                ids::RFC13_WIRE_SERVER_SENDS_RESPONSES.into()
             }
-            (None, _) if cmd.is_some_and(is_extra_command) => "de-facto.request.extra".into(),
-            (None, _) => "rfc13.abnf.pmi1".into(),
+            (None, _) if cmd.is_some_and(is_extra_command) => ids::DE_FACTO_REQUEST_EXTRA.into(),
+            (None, _) => ids::RFC13_ABNF_PMI1.into(),
         }
     }
 
@@ -173,17 +174,17 @@ impl Monitor {
     fn spawn_rule(fault: &SpawnFault) -> &'static str {
         match fault {
             // Once the request has begun, a line outside of a block stands between two of its blocks.
-            SpawnFault::Interspersed | SpawnFault::OutsideBlock => "rfc13.spawn.not-interspersed",
-            SpawnFault::BadByte { .. } => "rfc13.abnf.string",
-            SpawnFault::Malformed => "rfc13.wire.tuples",
-            SpawnFault::CountMismatch { .. } => "rfc13.spawn.counts-zero-or-more",
-            SpawnFault::BadValue { expected: Rule::Uint, .. } => "rfc13.abnf.uint",
-            SpawnFault::BadValue { expected: Rule::Word, .. } => "rfc13.abnf.word",
-            SpawnFault::BadIndex { expected: Rule::Int, .. } => "rfc13.abnf.int",
-            SpawnFault::BadIndex { .. } => "rfc13.abnf.uint",
-            SpawnFault::MissingElement(_) => "rfc13.spawn.indices",
-            SpawnFault::MissingArgument(_) => "rfc13.spawn.arg-indices",
-            _ => "rfc13.abnf.c-spawn",
+            SpawnFault::Interspersed | SpawnFault::OutsideBlock => ids::RFC13_SPAWN_NOT_INTERSPERSED,
+            SpawnFault::BadByte { .. } => ids::RFC13_ABNF_STRING,
+            SpawnFault::Malformed => ids::RFC13_WIRE_TUPLES,
+            SpawnFault::CountMismatch { .. } => ids::RFC13_SPAWN_COUNTS_ZERO_OR_MORE,
+            SpawnFault::BadValue { expected: Rule::Uint, .. } => ids::RFC13_ABNF_UINT,
+            SpawnFault::BadValue { expected: Rule::Word, .. } => ids::RFC13_ABNF_WORD,
+            SpawnFault::BadIndex { expected: Rule::Int, .. } => ids::RFC13_ABNF_INT,
+            SpawnFault::BadIndex { .. } => ids::RFC13_ABNF_UINT,
+            SpawnFault::MissingElement(_) => ids::RFC13_SPAWN_INDICES,
+            SpawnFault::MissingArgument(_) => ids::RFC13_SPAWN_ARG_INDICES,
+            _ => ids::RFC13_ABNF_C_SPAWN,
         }
     }
 
@@ -196,8 +197,11 @@ impl Monitor {
             && !std::mem::replace(&mut rank.continued_after_error, true)
         {
             for (id, expected) in [
-                ("rfc13.error.close", "the client closes the connection on which it got what is no message"),
-                ("rfc13.error.abort", "the client aborts when it gets what is no message"),
+                (
+                    ids::RFC13_ERROR_CLOSE,
+                    "the client closes the connection on which it got what is no message",
+                ),
+                (ids::RFC13_ERROR_ABORT, "the client aborts when it gets what is no message"),
             ] {
                 self.client_misuse(p, id, expected, Seen::message(line));
             }
@@ -216,7 +220,7 @@ impl Monitor {
             let expected = format!(
                 "finalize or abort in a version above {offered}, the highest that the client offered"
             );
-            let id = "rfc13.init.highest-mutual";
+            let id = ids::RFC13_INIT_HIGHEST_MUTUAL;
             self.find(Side::Client, p, id, Some(Severity::Note), expected, Seen::message(line));
         }
         let rank = self.rank(p);
@@ -232,18 +236,18 @@ impl Monitor {
             self.lose_correlation(p);
         }
         if finalized {
-            self.client_error(p, "rfc13.finalize.last", "no request after finalize", Seen::message(line));
+            self.client_error(p, ids::RFC13_FINALIZE_LAST, "no request after finalize", Seen::message(line));
         } else if op == Operation::Abort && init_sent {
             // A client that cannot go on aborts, also when the answer to its init is the reason.
         } else if op != Operation::Init && !joined {
-            let id = if init_sent { "rfc13.init.complete-before-others" } else { "rfc13.init.first" };
+            let id = if init_sent { ids::RFC13_INIT_COMPLETE_BEFORE_OTHERS } else { ids::RFC13_INIT_FIRST };
             self.client_error(p, id, "init first", Seen::message(line));
         } else if op == Operation::Init && joined {
-            self.client_error(p, "rfc13.init.first", "init once", Seen::message(line));
+            self.client_error(p, ids::RFC13_INIT_FIRST, "init once", Seen::message(line));
         } else if waits && !self.rank(p).got_unasked {
             self.client_error(
                 p,
-                "rfc13.wire.lock-step",
+                ids::RFC13_WIRE_LOCK_STEP,
                 "no request before the last one is answered",
                 Seen::message(line),
             );
@@ -344,7 +348,7 @@ impl Monitor {
         };
         if known != kvsname {
             let expected = "the kvsname that get_my_kvsname returned";
-            self.client_misuse(p, "rfc13.kvs.name-used", expected, show(kvsname));
+            self.client_misuse(p, ids::RFC13_KVS_NAME_USED, expected, show(kvsname));
             // A server that has one keyval space for each group may put it there.
             self.group(p.group).unjudged_keys.insert(key.to_vec());
             return false;
@@ -356,8 +360,8 @@ impl Monitor {
         let first = *group.writers.entry(key.to_vec()).or_insert(p.rank);
         if repeated {
             let (id, expected) = match first == p.rank {
-                true => ("rfc13.put.once", "a key is put once in a keyval space"),
-                false => ("rfc13.put.unique", "no two processes put the same key"),
+                true => (ids::RFC13_PUT_ONCE, "a key is put once in a keyval space"),
+                false => (ids::RFC13_PUT_UNIQUE, "no two processes put the same key"),
             };
             self.client_misuse(p, id, expected, show(key));
         }
@@ -367,7 +371,7 @@ impl Monitor {
         if maxes.is_some() && !fits {
             let expected = "key and value within the limits of get_maxes";
             let seen = format!("a key of {} and a value of {} bytes", key.len(), value.len());
-            self.client_misuse(p, "rfc13.put.length", expected, seen);
+            self.client_misuse(p, ids::RFC13_PUT_LENGTH, expected, seen);
             // RFC 13 does not say whether the pair is cut, kept or dropped.
             self.group(p.group).unjudged_keys.insert(key.to_vec());
         }
@@ -386,12 +390,12 @@ impl Monitor {
         self.irregular |= self.group(p.group).kvsname.is_none() || maxes.is_none() && !is_short(key, &[]);
         if self.group(p.group).kvsname.as_ref().is_some_and(|known| known != kvsname) {
             let expected = "the kvsname that get_my_kvsname returned";
-            self.client_misuse(p, "rfc13.kvs.name-used", expected, show(kvsname));
+            self.client_misuse(p, ids::RFC13_KVS_NAME_USED, expected, show(kvsname));
         }
         if let Some(max) = maxes.map(|m| m.keylen_max).filter(|max| key.len() as u64 >= *max) {
             let expected = format!("a key of less than keylen_max={max} bytes");
             let seen = format!("a key of {} bytes", key.len());
-            self.client_misuse(p, "rfc13.get.key-length", expected, seen);
+            self.client_misuse(p, ids::RFC13_GET_KEY_LENGTH, expected, seen);
         }
     }
 
@@ -450,7 +454,7 @@ impl Monitor {
         // puts need a barrier of its own.
         if request.programs.iter().any(|p| p.args_base().is_some_and(|base| base != 0)) {
             let expected = "the numbered indices of a spawn request begin with zero";
-            self.client_misuse(p, "rfc13.spawn.arg-indices", expected, "args numbered from 1");
+            self.client_misuse(p, ids::RFC13_SPAWN_ARG_INDICES, expected, "args numbered from 1");
         }
         let rank = self.rank(p);
         rank.spawns = true;
@@ -469,8 +473,8 @@ impl Monitor {
         if breaks_off && !partial.is_empty() {
             let seen = format!("{} and then {}", show(&partial), SeenKind::ConnectionEnd);
             let (id, expected) = match framing {
-                Framing::Lines => ("rfc13.wire.newline", "a message that ends with a newline"),
-                Framing::Frames => ("pmi2.common.frame", "so many bytes as the frame's length says"),
+                Framing::Lines => (ids::RFC13_WIRE_NEWLINE, "a message that ends with a newline"),
+                Framing::Frames => (ids::PMI2_COMMON_FRAME, "so many bytes as the frame's length says"),
             };
             self.client_misuse(p, id, expected, seen);
             match Request::parse(&partial, ValueReading::ToEndOfLine) {
@@ -480,7 +484,7 @@ impl Monitor {
             }
         } else if breaks_off && rank.spawn.is_some() {
             let (expected, seen) = ("a spawn request that ends with endcmd", "closed within it");
-            self.client_misuse(p, "rfc13.abnf.c-spawn", expected, seen);
+            self.client_misuse(p, ids::RFC13_ABNF_C_SPAWN, expected, seen);
         }
         let rank = self.rank(p);
         if !gone && !finalized && !rank.closed {
@@ -488,8 +492,8 @@ impl Monitor {
             if joined {
                 let expected = "finalize before the connection is closed";
                 let id = match framing {
-                    Framing::Lines => "rfc13.abnf.c-finalize",
-                    Framing::Frames => "pmi2.common.finalize-last",
+                    Framing::Lines => ids::RFC13_ABNF_C_FINALIZE,
+                    Framing::Frames => ids::PMI2_COMMON_FINALIZE_LAST,
                 };
                 self.client_misuse(p, id, expected, "closed without it");
             }

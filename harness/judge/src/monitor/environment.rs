@@ -3,6 +3,7 @@
 use super::state::{Monitor, Singinit};
 use crate::event::Bytes;
 use crate::seen::show;
+use pmi_scenario::ids;
 use pmi_wire::Proc;
 use pmi_wire::port::{Greeting, address};
 use pmi_wire::singleton::{Caller, Info, OPTION, check_answer, check_asks};
@@ -15,7 +16,7 @@ impl Monitor {
             let expected = format!("{} processes at most, as requests asked for", self.processes_requested);
             self.server_error(
                 p,
-                "rfc13.spawn.maxprocs",
+                ids::RFC13_SPAWN_MAXPROCS,
                 expected,
                 format!("{} and more", self.processes_spawned),
             );
@@ -27,7 +28,7 @@ impl Monitor {
         let greeting = match Greeting::parse(told) {
             Ok(greeting) => greeting,
             Err(error) => {
-                return self.server_error(p, "pmi-port.lines", error.to_string(), show(told));
+                return self.server_error(p, ids::PMI_PORT_LINES, error.to_string(), show(told));
             }
         };
         let group = self.group(p.group);
@@ -41,11 +42,11 @@ impl Monitor {
             return;
         }
         if greeting.size != size {
-            self.server_error(p, "pmi-port.size", format!("size={size}"), show(told));
+            self.server_error(p, ids::PMI_PORT_SIZE, format!("size={size}"), show(told));
         }
         if greeting.rank != p.rank || twice || greeting.rank >= size {
             let expected = format!("a rank of its own from 0 to {}", size.saturating_sub(1));
-            self.server_error(p, "pmi-port.rank", expected, show(told));
+            self.server_error(p, ids::PMI_PORT_RANK, expected, show(told));
         }
     }
 
@@ -56,10 +57,10 @@ impl Monitor {
         let behind = words.iter().position(|word| word == OPTION).map_or(words.len(), |at| at + 1);
         if Caller::parse(&words[behind..]).is_none() {
             let expected = format!("{OPTION} and a port, an interface, a key and a process id");
-            self.client_misuse(p, "singleton.client.arguments", expected, said());
+            self.client_misuse(p, ids::SINGLETON_CLIENT_ARGUMENTS, expected, said());
         }
         if std::mem::replace(&mut self.rank(p).has_manager, true) {
-            self.client_misuse(p, "singleton.client.once", "one process manager", said());
+            self.client_misuse(p, ids::SINGLETON_CLIENT_ONCE, "one process manager", said());
         }
     }
 
@@ -69,16 +70,16 @@ impl Monitor {
         self.rank(p).singinit = Some(Singinit::Failed);
         if asked.is_empty() {
             let expected = "a connection to the port behind -pmi_args, and cmd=singinit on it";
-            return self.server_error(p, "singleton.connects", expected, "nothing");
+            return self.server_error(p, ids::SINGLETON_CONNECTS, expected, "nothing");
         }
         if let Err(expected) = line(asked).and_then(|asked| check_asks(&asked)) {
-            return self.server_error(p, "singleton.asks", expected, show(asked));
+            return self.server_error(p, ids::SINGLETON_ASKS, expected, show(asked));
         }
         if let Err(expected) = line(said).and_then(|said| check_answer(&said)) {
-            return self.client_error(p, "singleton.client.answers", expected, show(said));
+            return self.client_error(p, ids::SINGLETON_CLIENT_ANSWERS, expected, show(said));
         }
         match line(told).and_then(|told| Info::parse(&told)) {
-            Err(expected) => self.server_error(p, "singleton.info", expected, show(told)),
+            Err(expected) => self.server_error(p, ids::SINGLETON_INFO, expected, show(told)),
             Ok(info) => self.rank(p).singinit = Some(Singinit::Done(info.kvsname)),
         }
     }
@@ -99,7 +100,7 @@ impl Monitor {
             if let (Singinit::Done(_), Some(why)) = (singinit, bad_fd) {
                 let expected =
                     "three more connections, for standard input, output and error, where stdio=yes";
-                self.server_error(p, "singleton.streams", expected, why);
+                self.server_error(p, ids::SINGLETON_STREAMS, expected, why);
             }
             return;
         }
@@ -115,23 +116,23 @@ impl Monitor {
             if address(port).is_none() || !id {
                 let expected = "PMI_PORT=HOST:PORT and PMI_ID, a number";
                 let seen = format!("{}, {}", seen("PMI_PORT"), seen("PMI_ID"));
-                self.server_error(p, "pmi-port.environment", expected, seen);
+                self.server_error(p, ids::PMI_PORT_ENVIRONMENT, expected, seen);
             } else if let Some(why) = bad_fd {
                 let expected = "a connection to the address in PMI_PORT, and an answer to initack on it";
-                self.server_error(p, "pmi-port.answered", expected, why);
+                self.server_error(p, ids::PMI_PORT_ANSWERED, expected, why);
             }
             return;
         }
         if number("PMI_FD").is_none() {
             self.server_error(
                 p,
-                "rfc13.env.pmi-fd",
+                ids::RFC13_ENV_PMI_FD,
                 "PMI_FD is set to the number of a descriptor",
                 seen("PMI_FD"),
             );
         } else if let Some(why) = bad_fd {
             let expected = "the descriptor that PMI_FD names is open and connected to the process manager";
-            self.server_error(p, "rfc13.connection.preconnected", expected, why);
+            self.server_error(p, ids::RFC13_CONNECTION_PRECONNECTED, expected, why);
         }
         let group = self.group(p.group);
         let asked = group.size;
@@ -145,7 +146,7 @@ impl Monitor {
             return;
         }
         if number("PMI_SIZE") != Some(size) {
-            self.server_error(p, "rfc13.env.pmi-size", format!("PMI_SIZE={size}"), seen("PMI_SIZE"));
+            self.server_error(p, ids::RFC13_ENV_PMI_SIZE, format!("PMI_SIZE={size}"), seen("PMI_SIZE"));
         }
         let twice = std::mem::replace(&mut self.rank(p).started, true);
         if number("PMI_RANK") != Some(p.rank) || p.rank >= size || twice {
@@ -153,7 +154,7 @@ impl Monitor {
                 "each of the {size} processes has a PMI_RANK of its own from 0 to {}",
                 size.saturating_sub(1)
             );
-            self.server_error(p, "rfc13.env.pmi-rank", expected, seen("PMI_RANK"));
+            self.server_error(p, ids::RFC13_ENV_PMI_RANK, expected, seen("PMI_RANK"));
         }
         let (fits, expected) = if p.group == 0 {
             (env("PMI_SPAWNED").is_none(), "PMI_SPAWNED is not set, since the program was not spawned")
@@ -161,7 +162,7 @@ impl Monitor {
             (env("PMI_SPAWNED") == Some("1"), "PMI_SPAWNED=1, since the program was spawned")
         };
         if !fits {
-            self.server_error(p, "rfc13.env.pmi-spawned", expected, seen("PMI_SPAWNED"));
+            self.server_error(p, ids::RFC13_ENV_PMI_SPAWNED, expected, seen("PMI_SPAWNED"));
         }
     }
 }

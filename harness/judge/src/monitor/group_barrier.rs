@@ -1,5 +1,6 @@
 //! Barriers of parts of a process group: PMI-1.2, on connections on which that was negotiated.
 
+use pmi_scenario::ids;
 use pmi_wire::grammar::parse_uint;
 use pmi_wire::{GroupBarrier, MappingForm, Members, Operation, Proc, Response, Version, place};
 
@@ -45,7 +46,7 @@ impl Monitor {
             Err(error) => {
                 self.unknown_sent(p);
                 let expected = format!("WORLD, NODE or a list of ranks, and a tag behind a colon ({error})");
-                let id = "mpich-1.2.client.group-form";
+                let id = ids::MPICH_1_2_CLIENT_GROUP_FORM;
                 return self.client_error(p, id, expected, Seen::message(line));
             }
         };
@@ -67,7 +68,7 @@ impl Monitor {
         if !known || !members.contains(&p.rank) {
             self.unknown_sent(p);
             let expected = "a list of ranks of the process group, each once, with the rank that asks";
-            return self.client_error(p, "mpich-1.2.client.member", expected, Seen::message(line));
+            return self.client_error(p, ids::MPICH_1_2_CLIENT_MEMBER, expected, Seen::message(line));
         }
         let name = Name { kind, members, tag: barrier.tag };
         let rank = self.rank(p);
@@ -75,7 +76,7 @@ impl Monitor {
         if rank.open.iter().any(|open| open.tag == name.tag) || (plain && name.tag == 0) {
             self.lose_correlation(p);
             let expected = "a tag that no barrier has which is open on the connection";
-            self.client_misuse(p, "mpich-1.2.client.tag-once", expected, Seen::message(line));
+            self.client_misuse(p, ids::MPICH_1_2_CLIENT_TAG_ONCE, expected, Seen::message(line));
         }
         let mut knows = self.rank(p).knows.clone();
         let group = self.group(p.group);
@@ -93,7 +94,7 @@ impl Monitor {
         if rank.version.has_group_barriers() && (plain || rank.open.iter().any(|open| open.tag == 0)) {
             self.lose_correlation(p);
             let expected = "no barrier with the tag 0, where one is open on the connection";
-            self.client_misuse(p, "mpich-1.2.client.tag-once", expected, Seen::message(line));
+            self.client_misuse(p, ids::MPICH_1_2_CLIENT_TAG_ONCE, expected, Seen::message(line));
         }
     }
 
@@ -123,7 +124,7 @@ impl Monitor {
                 if !self.state_unknown(p) {
                     let expected =
                         format!("the tag of a barrier that the process is in, {}", tags.join(" or "));
-                    self.server_error(p, "mpich-1.2.barrier.tag", expected, Seen::message(line));
+                    self.server_error(p, ids::MPICH_1_2_BARRIER_TAG, expected, Seen::message(line));
                 }
                 match one {
                     Some(open) => open,
@@ -168,7 +169,7 @@ impl Monitor {
         let other = self.rank(p).pending.front().and_then(Pending::op);
         if let Some(op) = other.filter(|op| *op != Operation::Barrier) {
             let expected = format!("an answer to {}", op.request_cmd());
-            let id = "mpich-1.2.barrier.requests-meanwhile";
+            let id = ids::MPICH_1_2_BARRIER_REQUESTS_MEANWHILE;
             self.find(Side::Server, p, id, None, expected, self.missing(how));
             return true;
         }
@@ -195,14 +196,14 @@ impl Monitor {
         let again = |part: &Part| part.left.values().any(|times| *times > 1);
         let part = self.groups.get(&p.group).and_then(|g| g.parts.get(name));
         if name.kind == Kind::Node {
-            "mpich-1.2.barrier.node"
+            ids::MPICH_1_2_BARRIER_NODE
         } else if part.is_some_and(again) {
             // It has held before.
-            "mpich-1.2.barrier.again"
+            ids::MPICH_1_2_BARRIER_AGAIN
         } else if others.into_iter().any(alike) {
-            "mpich-1.2.barrier.tags-apart"
+            ids::MPICH_1_2_BARRIER_TAGS_APART
         } else {
-            "mpich-1.2.barrier.all-in"
+            ids::MPICH_1_2_BARRIER_ALL_IN
         }
     }
 
@@ -214,11 +215,11 @@ impl Monitor {
         let again =
             group.and_then(|g| g.parts.get(name)).is_some_and(|part| Part::times(&part.entered, p.rank) > 1);
         match name {
-            Name { members, .. } if members.len() == 1 => "mpich-1.2.barrier.single",
-            Name { kind: Kind::Node, .. } => "mpich-1.2.barrier.node",
-            _ if others => "mpich-1.2.barrier.several-open",
-            _ if again => "mpich-1.2.barrier.again",
-            _ => "mpich-1.2.barrier.released",
+            Name { members, .. } if members.len() == 1 => ids::MPICH_1_2_BARRIER_SINGLE,
+            Name { kind: Kind::Node, .. } => ids::MPICH_1_2_BARRIER_NODE,
+            _ if others => ids::MPICH_1_2_BARRIER_SEVERAL_OPEN,
+            _ if again => ids::MPICH_1_2_BARRIER_AGAIN,
+            _ => ids::MPICH_1_2_BARRIER_RELEASED,
         }
     }
 
@@ -250,12 +251,12 @@ impl Monitor {
     pub(super) fn group_not_negotiated(&mut self, p: Proc, used: Version, line: &[u8]) {
         // To a server of 1.1 it is a key that RFC 13 does not have, and the barrier is one of all.
         let expected = format!("no group in version {used}");
-        self.client_error(p, "mpich-1.2.client.fallback", expected, Seen::message(line));
+        self.client_error(p, ids::MPICH_1_2_CLIENT_FALLBACK, expected, Seen::message(line));
     }
 
     /// Reports a value that a process must know, as it left a barrier of a group with who put it.
     pub(super) fn group_value_missing(&mut self, p: Proc, key: &[u8], line: &[u8]) {
         let expected = format!("the value of {}, which a process of the group had put before", show(key));
-        self.server_error(p, "mpich-1.2.barrier.visible", expected, Seen::message(line));
+        self.server_error(p, ids::MPICH_1_2_BARRIER_VISIBLE, expected, Seen::message(line));
     }
 }

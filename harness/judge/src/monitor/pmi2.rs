@@ -1,6 +1,7 @@
 //! What is said behind the init line where PMI-2 was negotiated. What only the draft demands, and not all known servers keep, is
 //! cited by `pmi2.draft.*`; what all of them keep by `pmi2.common.*`.
 
+use pmi_scenario::ids;
 use pmi_wire::grammar::parse_uint;
 use pmi_wire::pmi2::{
     Body, BodyError, Command, Program, Request, RequestError, Response, ResponseError, Semicolons, is_key,
@@ -17,22 +18,22 @@ use crate::seen::{Seen, SeenKind, show};
 pub(super) const KEY_MAX: usize = 64;
 pub(super) const VALUE_MAX: usize = 1024;
 
-const COMMON_VALUE: &str = "pmi2.common.get.value";
-const NODE: &str = "pmi2.common.nodeattr";
+const COMMON_VALUE: &str = ids::PMI2_COMMON_GET_VALUE;
+const NODE: &str = ids::PMI2_COMMON_NODEATTR;
 
 /// The draft does not say whether a value may be empty, and not all servers take one.
-const EMPTY: &str = "pmi2.draft.empty-value";
+const EMPTY: &str = ids::PMI2_DRAFT_EMPTY_VALUE;
 
 /// What is broken if this pair is lost or comes back changed: the draft allows more than all implementations do.
 fn pair_rule(key: &[u8], value: &[u8], common: &'static str) -> &'static str {
     if value.is_empty() {
         EMPTY
     } else if value.contains(&b';') {
-        "pmi2.draft.semicolons"
+        ids::PMI2_DRAFT_SEMICOLONS
     } else if key.len() >= KEY_MAX || value.len() >= VALUE_MAX {
-        "pmi2.draft.lengths-served"
+        ids::PMI2_DRAFT_LENGTHS_SERVED
     } else if value.iter().any(|b| !(b' '..=b'~').contains(b)) {
-        "pmi2.draft.any-byte"
+        ids::PMI2_DRAFT_ANY_BYTE
     } else {
         common
     }
@@ -92,15 +93,15 @@ impl Monitor {
     pub(super) fn framing_error(&mut self, p: Proc, side: Side, error: FramingError) {
         let (requirement, expected) = match error {
             FramingError::FrameForLine => {
-                ("pmi2.common.first-line", "a line, since PMI-2 is not negotiated yet")
+                (ids::PMI2_COMMON_FIRST_LINE, "a line, since PMI-2 is not negotiated yet")
             }
-            FramingError::LineForFrame => ("pmi2.common.frame", "a frame, since PMI-2 was negotiated"),
-            FramingError::Line(_) => ("rfc13.wire.newline", "messages end with a newline"),
+            FramingError::LineForFrame => (ids::PMI2_COMMON_FRAME, "a frame, since PMI-2 was negotiated"),
+            FramingError::Line(_) => (ids::RFC13_WIRE_NEWLINE, "messages end with a newline"),
             FramingError::Frame(FrameError::Header { .. }) => {
-                ("pmi2.common.frame", "six bytes with the length of what follows")
+                (ids::PMI2_COMMON_FRAME, "six bytes with the length of what follows")
             }
             FramingError::Frame(FrameError::Overlong(_)) => {
-                ("pmi2.common.frame", "a frame of a size that can be read")
+                (ids::PMI2_COMMON_FRAME, "a frame of a size that can be read")
             }
         };
         match side {
@@ -112,7 +113,7 @@ impl Monitor {
             // Nobody has spoken of PMI-2 here.
             _ if error == FramingError::FrameForLine => {
                 let expected = "a line with a response";
-                self.server_error(p, "rfc13.wire.response-matches-request", expected, error.to_string());
+                self.server_error(p, ids::RFC13_WIRE_RESPONSE_MATCHES_REQUEST, expected, error.to_string());
             }
             _ => self.server_error(p, requirement, expected, error.to_string()),
         }
@@ -134,7 +135,7 @@ impl Monitor {
         if let Ok(tuples) = Body::parse(body, Semicolons::Doubled) {
             if let Some(tuple) = tuples.tuples().find(|t| !is_key(t.key)) {
                 let expected = "letters, digits, hyphens and underscores";
-                self.client_misuse(p, "pmi2.draft.key", expected, show(tuple.key));
+                self.client_misuse(p, ids::PMI2_DRAFT_KEY, expected, show(tuple.key));
                 // A server may take it for no message at all.
                 self.irregular_sent(p);
             }
@@ -147,9 +148,9 @@ impl Monitor {
             self.irregular |= !has_known_keys(&request, &tuples);
         }
         let needs = if contains(body, b";;") {
-            Some("pmi2.draft.semicolons")
+            Some(ids::PMI2_DRAFT_SEMICOLONS)
         } else if body.iter().any(|b| !(b' '..=b'~').contains(b)) {
-            Some("pmi2.draft.any-byte")
+            Some(ids::PMI2_DRAFT_ANY_BYTE)
         } else {
             contains(body, b"=;").then_some(EMPTY)
         };
@@ -223,8 +224,8 @@ impl Monitor {
                 let own = none || jobid.as_deref() == ours.as_deref();
                 let rule = match jobid {
                     None => None,
-                    Some(_) if none => Some("pmi2.common.get.no-jobid"),
-                    Some(_) => Some("pmi2.draft.get.jobid"),
+                    Some(_) if none => Some(ids::PMI2_COMMON_GET_NO_JOBID),
+                    Some(_) => Some(ids::PMI2_DRAFT_GET_JOBID),
                 };
                 match own {
                     true => Detail::Get { key: key.to_vec(), fences: self.pmi2(p).left, rule, srcid: *srcid },
@@ -252,7 +253,8 @@ impl Monitor {
                 let node = (self.node_of(p), key.to_vec());
                 let there = self.group(p.group).pmi2.node_there.contains(&node);
                 // The draft has small letters, which no known server reads.
-                let rule = if in_capitals { "pmi2.common.nodeattr.wait" } else { "pmi2.draft.booleans" };
+                let rule =
+                    if in_capitals { ids::PMI2_COMMON_NODEATTR_WAIT } else { ids::PMI2_DRAFT_BOOLEANS };
                 Detail::GetNode { key: node.1, wait: wait.then_some(rule), there }
             }
             Request::NamePublish { name, port } => {
@@ -302,10 +304,10 @@ impl Monitor {
 
     fn bad_pmi2_request(&mut self, p: Proc, error: &RequestError, body: &[u8]) {
         let requirement = match error {
-            RequestError::Body(_) | RequestError::NoCommand => "pmi2.common.tuples",
-            RequestError::UnknownCommand => "pmi2.draft.command",
+            RequestError::Body(_) | RequestError::NoCommand => ids::PMI2_COMMON_TUPLES,
+            RequestError::UnknownCommand => ids::PMI2_DRAFT_COMMAND,
             RequestError::MissingKey(_) | RequestError::BadValue { .. } | RequestError::RepeatedKey(_) => {
-                "pmi2.common.request-complete"
+                ids::PMI2_COMMON_REQUEST_COMPLETE
             }
         };
         let expected = format!("a request of PMI-2 ({error})");
@@ -325,16 +327,16 @@ impl Monitor {
             rank.pending.iter().any(|pending| pending.thrid.is_none() || pending.thrid.as_deref() == thrid);
         let (asked_in, joined) = (rank.asked_in, rank.joined);
         if finalized && command != Command::Abort {
-            self.client_error(p, "pmi2.common.finalize-last", "no request after finalize", shown(body));
+            self.client_error(p, ids::PMI2_COMMON_FINALIZE_LAST, "no request after finalize", shown(body));
         } else if command == Command::Fullinit && asked_in {
-            self.client_error(p, "pmi2.common.fullinit-first", "fullinit once", shown(body));
+            self.client_error(p, ids::PMI2_COMMON_FULLINIT_FIRST, "fullinit once", shown(body));
         } else if command != Command::Fullinit && command != Command::Abort && !joined {
-            self.client_error(p, "pmi2.common.fullinit-first", "fullinit first", shown(body));
+            self.client_error(p, ids::PMI2_COMMON_FULLINIT_FIRST, "fullinit first", shown(body));
         } else if waits {
             if !self.rank(p).got_unasked {
                 let expected =
                     "no request before the last one is answered, unless both have a thrid of their own";
-                self.client_error(p, "pmi2.draft.thrid-tells-apart", expected, shown(body));
+                self.client_error(p, ids::PMI2_DRAFT_THRID_TELLS_APART, expected, shown(body));
             }
             self.lose_correlation(p);
         }
@@ -368,7 +370,7 @@ impl Monitor {
             self.irregular_sent(p);
             let seen = format!("a key of {} and a value of {} bytes", key.len(), value.len());
             let expected = format!("a key of {KEY_MAX} and a value of {VALUE_MAX} bytes at most");
-            self.client_misuse(p, "pmi2.draft.lengths", expected, seen);
+            self.client_misuse(p, ids::PMI2_DRAFT_LENGTHS, expected, seen);
         }
     }
 
@@ -394,7 +396,7 @@ impl Monitor {
                 "the value of {}, which was put before the fence that rank {rank} had left",
                 show(key)
             );
-            self.server_error(p, "pmi2.common.fence.visible", expected, "it was told that there is none");
+            self.server_error(p, ids::PMI2_COMMON_FENCE_VISIBLE, expected, "it was told that there is none");
         }
         Detail::Put { key: key.to_vec(), value: value.to_vec(), lawful }
     }
@@ -433,8 +435,8 @@ impl Monitor {
             let asked = pending.first().map(|pending| pending.command);
             self.rank(p).got_unasked |= asked.is_none();
             let (requirement, expected) = match asked {
-                None => ("pmi2.common.one-response", "no message, since nothing was asked".to_owned()),
-                Some(asked) => ("pmi2.common.response-name", format!("the answer to {}", asked.name())),
+                None => (ids::PMI2_COMMON_ONE_RESPONSE, "no message, since nothing was asked".to_owned()),
+                Some(asked) => (ids::PMI2_COMMON_RESPONSE_NAME, format!("the answer to {}", asked.name())),
             };
             // What is no request may be answered somehow.
             if !unknown {
@@ -447,7 +449,7 @@ impl Monitor {
         if pending.thrid.is_some() && thrid.as_deref() != pending.thrid.as_deref() && !unknown {
             let expected =
                 format!("thrid={}, as in the request", show(pending.thrid.as_deref().unwrap_or_default()));
-            self.server_error(p, "pmi2.draft.thrid-echoed", expected, shown(body));
+            self.server_error(p, ids::PMI2_DRAFT_THRID_ECHOED, expected, shown(body));
         }
         self.pmi2_answered(p, pending, &response, body);
     }
@@ -466,12 +468,12 @@ impl Monitor {
         // Whoever can read it may take it for a success.
         self.pmi2(p).joined |= asked == Some(Command::Fullinit);
         let requirement = match error {
-            ResponseError::Body(BodyError::Unterminated) => "pmi2.common.terminated",
-            ResponseError::Body(_) | ResponseError::NoCommand => "pmi2.common.tuples",
-            _ if asked.is_none() => "pmi2.common.one-response",
-            ResponseError::UnknownCommand => "pmi2.common.response-name",
-            ResponseError::NoCode | ResponseError::BadCode => "pmi2.common.rc",
-            ResponseError::RepeatedKey(_) => "pmi2.common.tuples",
+            ResponseError::Body(BodyError::Unterminated) => ids::PMI2_COMMON_TERMINATED,
+            ResponseError::Body(_) | ResponseError::NoCommand => ids::PMI2_COMMON_TUPLES,
+            _ if asked.is_none() => ids::PMI2_COMMON_ONE_RESPONSE,
+            ResponseError::UnknownCommand => ids::PMI2_COMMON_RESPONSE_NAME,
+            ResponseError::NoCode | ResponseError::BadCode => ids::PMI2_COMMON_RC,
+            ResponseError::RepeatedKey(_) => ids::PMI2_COMMON_TUPLES,
         };
         self.server_error(p, requirement, format!("a response of PMI-2 ({error})"), shown(body));
     }
@@ -488,7 +490,12 @@ impl Monitor {
                         .find(|put| put.by == p.rank && put.value == value && !put.acknowledged);
                     put.into_iter().for_each(|put| put.acknowledged = true);
                 } else if lawful && !excused {
-                    self.server_error(p, "pmi2.common.put", "a put within all limits succeeds", shown(body));
+                    self.server_error(
+                        p,
+                        ids::PMI2_COMMON_PUT,
+                        "a put within all limits succeeds",
+                        shown(body),
+                    );
                 }
             }
             Detail::Get { key, fences, srcid, .. } if !unknown => {
@@ -505,7 +512,7 @@ impl Monitor {
                 if !ok && !excused && !self.group(p.group).ranks.values().any(lacks) {
                     self.server_error(
                         p,
-                        "pmi2.common.fence",
+                        ids::PMI2_COMMON_FENCE,
                         "success, since nothing went wrong",
                         shown(body),
                     );
@@ -517,7 +524,7 @@ impl Monitor {
                 if ok {
                     self.group(p.group).pmi2.node_there.insert((node, key));
                 } else if lawful && !excused {
-                    self.server_error(p, "pmi2.common.nodeattr", "the attribute is stored", shown(body));
+                    self.server_error(p, ids::PMI2_COMMON_NODEATTR, "the attribute is stored", shown(body));
                 }
             }
             Detail::GetNode { key, wait, there } if p.group == 0 && !unknown => {
@@ -536,8 +543,8 @@ impl Monitor {
             }
             Detail::Lookup { name } => self.pmi2_lookup(p, &name, response, body),
             Detail::Fullinit { bare, misled } => {
-                let optional = bare.then_some("pmi2.draft.fullinit.optional-keys");
-                let id = pending.needs.or(optional).unwrap_or("pmi2.common.fullinit");
+                let optional = bare.then_some(ids::PMI2_DRAFT_FULLINIT_OPTIONAL_KEYS);
+                let id = pending.needs.or(optional).unwrap_or(ids::PMI2_COMMON_FULLINIT);
                 self.pmi2_joined(p, id, misled, response, body);
             }
             Detail::Plain => self.pmi2_plain(p, pending.command, response, body),
@@ -561,18 +568,18 @@ impl Monitor {
         match command {
             Command::Finalize if !ok && !excused => {
                 self.rank(p).finalize_refused = true;
-                self.server_error(p, "pmi2.common.finalize", "success", shown(body));
+                self.server_error(p, ids::PMI2_COMMON_FINALIZE, "success", shown(body));
             }
             Command::JobGetid => match response.get("jobid") {
                 Some(jobid) if ok => {
                     let first = self.group(p.group).pmi2.jobid.get_or_insert_with(|| jobid.to_vec()).clone();
                     if *first != *jobid {
                         let expected = format!("jobid={} for every process of the job", first.escape_ascii());
-                        self.server_error(p, "pmi2.common.jobid", expected, shown(body));
+                        self.server_error(p, ids::PMI2_COMMON_JOBID, expected, shown(body));
                     }
                 }
                 _ if excused => {}
-                _ => self.server_error(p, "pmi2.common.jobid", "success with a jobid", shown(body)),
+                _ => self.server_error(p, ids::PMI2_COMMON_JOBID, "success with a jobid", shown(body)),
             },
             _ => {}
         }
@@ -597,8 +604,8 @@ impl Monitor {
         let number = |key: &str| response.get(key).and_then(|v| pmi_wire::grammar::parse_int(&v));
         let size = self.group(p.group).size;
         for (key, is, requirement) in [
-            ("rank", i64::from(p.rank), "pmi2.common.fullinit.rank"),
-            ("size", i64::from(size), "pmi2.common.fullinit.size"),
+            ("rank", i64::from(p.rank), ids::PMI2_COMMON_FULLINIT_RANK),
+            ("size", i64::from(size), ids::PMI2_COMMON_FULLINIT_SIZE),
         ] {
             if misled && key == "rank" {
                 continue;
@@ -609,19 +616,19 @@ impl Monitor {
             }
         }
         if number("appnum").is_none() {
-            self.server_error(p, "pmi2.common.fullinit.appnum", "appnum, an integer", shown(body));
+            self.server_error(p, ids::PMI2_COMMON_FULLINIT_APPNUM, "appnum, an integer", shown(body));
         }
         if number("pmi-version") != Some(2) {
-            self.server_error(p, "pmi2.draft.fullinit.version", "pmi-version=2", shown(body));
+            self.server_error(p, ids::PMI2_DRAFT_FULLINIT_VERSION, "pmi-version=2", shown(body));
         } else if number("pmi-subversion").is_none() {
-            self.server_error(p, "pmi2.draft.fullinit.version", "pmi-subversion, an integer", shown(body));
+            self.server_error(p, ids::PMI2_DRAFT_FULLINIT_VERSION, "pmi-subversion, an integer", shown(body));
         }
         if p.group != 0 && response.get("spawner-jobid").is_none() {
             let expected = "spawner-jobid, since the process was spawned";
-            self.server_error(p, "pmi2.draft.fullinit.spawner", expected, shown(body));
+            self.server_error(p, ids::PMI2_DRAFT_FULLINIT_SPAWNER, expected, shown(body));
         } else if p.group == 0 && response.get("spawner-jobid").is_some() {
             let expected = "no spawner-jobid, since the process was not spawned";
-            self.server_error(p, "pmi2.draft.fullinit.spawner", expected, shown(body));
+            self.server_error(p, ids::PMI2_DRAFT_FULLINIT_SPAWNER, expected, shown(body));
         }
     }
 
@@ -637,20 +644,20 @@ impl Monitor {
         let excused = self.may_abort(p);
         let Some(found) = response.is_found() else {
             let expected = "found=TRUE or found=FALSE";
-            return self.server_error(p, "pmi2.common.get.found", expected, shown(body));
+            return self.server_error(p, ids::PMI2_COMMON_GET_FOUND, expected, shown(body));
         };
         let elsewhere = self.groups.iter().any(|(id, g)| *id != p.group && g.pmi2.puts.contains_key(key));
         let group = &mut self.group(p.group).pmi2;
         let puts = group.puts.get(key).map(Vec::as_slice).unwrap_or_default();
         if !found {
             let due = puts.iter().find(|put| put.acknowledged && (put.by == PREPUT || put.fences < fences));
-            let due = due.map(|put| (put.by, pair_rule(key, &put.value, "pmi2.common.fence.visible")));
+            let due = due.map(|put| (put.by, pair_rule(key, &put.value, ids::PMI2_COMMON_FENCE_VISIBLE)));
             group.misses.entry(key.to_vec()).or_default().insert(p.rank, fences);
             if let Some((by, rule)) = due.filter(|_| !excused) {
                 let (requirement, by) = match by {
-                    PREPUT => ("pmi2.common.spawn.preput", "put for the new processes".to_owned()),
+                    PREPUT => (ids::PMI2_COMMON_SPAWN_PREPUT, "put for the new processes".to_owned()),
                     by if srcid.is_some_and(|id| id >= 0 && id != i64::from(by)) => (
-                        "pmi2.common.srcid",
+                        ids::PMI2_COMMON_SRCID,
                         format!("that rank {by} put before the fence, whatever srcid says"),
                     ),
                     by => (rule, format!("that rank {by} put before the fence")),
@@ -661,10 +668,15 @@ impl Monitor {
             return;
         }
         let Some(value) = response.get("value") else {
-            return self.server_error(p, "pmi2.common.get.value", "a value, since it is found", shown(body));
+            return self.server_error(
+                p,
+                ids::PMI2_COMMON_GET_VALUE,
+                "a value, since it is found",
+                shown(body),
+            );
         };
         if puts.is_empty() {
-            let id = if elsewhere { "pmi2.common.spawn.own-job" } else { "pmi2.common.get.miss" };
+            let id = if elsewhere { ids::PMI2_COMMON_SPAWN_OWN_JOB } else { ids::PMI2_COMMON_GET_MISS };
             if !key.starts_with(RESERVED) {
                 let expected = format!("no value, since nobody of this job has put {}", show(key));
                 self.server_error(p, id, expected, shown(body));
@@ -686,7 +698,7 @@ impl Monitor {
             let expected = format!("nobody leaves fence {number} before all have entered it");
             let seen = Seen { kind: Some(SeenKind::EarlyBarrierExit), ..shown(body) };
             let seen = seen.and(format!("while rank {missing} has not entered"));
-            self.server_error(p, "pmi2.draft.fence.blocks", expected, seen);
+            self.server_error(p, ids::PMI2_DRAFT_FENCE_BLOCKS, expected, seen);
         }
     }
 
@@ -703,7 +715,7 @@ impl Monitor {
         let node = (self.node_of(p), key.to_vec());
         let Some(found) = response.is_found() else {
             let expected = "found=TRUE or found=FALSE";
-            return self.server_error(p, "pmi2.common.get.found", expected, shown(body));
+            return self.server_error(p, ids::PMI2_COMMON_GET_FOUND, expected, shown(body));
         };
         let group = &self.group(p.group).pmi2;
         let values = group.node.get(&node).cloned().unwrap_or_default();
@@ -715,7 +727,7 @@ impl Monitor {
         match response.get("value").filter(|_| found) {
             Some(_) if values.is_empty() => {
                 let expected = "no value, since nobody on this node has put it";
-                let id = if elsewhere { "pmi2.common.nodeattr.own-node" } else { wait.unwrap_or(NODE) };
+                let id = if elsewhere { ids::PMI2_COMMON_NODEATTR_OWN_NODE } else { wait.unwrap_or(NODE) };
                 self.server_error(p, id, expected, shown(body));
             }
             Some(value) if !values.contains(&*value) => {
@@ -724,7 +736,7 @@ impl Monitor {
                 self.server_error(p, requirement, expected, shown(body));
             }
             None if found => {
-                self.server_error(p, "pmi2.common.nodeattr", "a value, since it is found", shown(body));
+                self.server_error(p, ids::PMI2_COMMON_NODEATTR, "a value, since it is found", shown(body));
             }
             None if wait.is_some() && !excused => {
                 let expected = "no answer before there is a value";
@@ -749,19 +761,19 @@ impl Monitor {
         match port {
             _ if ports.is_empty() && found => {
                 let expected = format!("an error, since {} is not published", show(name));
-                self.server_error(p, "pmi2.common.names.miss", expected, shown(body));
+                self.server_error(p, ids::PMI2_COMMON_NAMES_MISS, expected, shown(body));
             }
             Some(port) if found && !ports.contains(&*port) => {
                 let expected = "the port that was published";
-                let requirement = values_rule(name, &ports, "pmi2.common.names.lookup");
+                let requirement = values_rule(name, &ports, ids::PMI2_COMMON_NAMES_LOOKUP);
                 self.server_error(p, requirement, expected, shown(body));
             }
             None if found => {
-                self.server_error(p, "pmi2.common.names.lookup", "a port, since it is found", shown(body));
+                self.server_error(p, ids::PMI2_COMMON_NAMES_LOOKUP, "a port, since it is found", shown(body));
             }
             _ if !found && !ports.is_empty() && !self.may_abort(p) => {
                 let expected = "the port that was published";
-                self.server_error(p, "pmi2.common.names.lookup", expected, shown(body));
+                self.server_error(p, ids::PMI2_COMMON_NAMES_LOOKUP, expected, shown(body));
             }
             _ => {}
         }
@@ -805,17 +817,17 @@ impl Monitor {
             _ => pending.needs,
         };
         let requirement = needs.unwrap_or(match (&pending.what, pending.command) {
-            _ if split => "pmi2.common.any-fragmentation",
-            _ if refused => "pmi2.common.usable-after-error",
-            _ if count > 1 && pending.thrid.is_some() => "pmi2.draft.thrid-tells-apart",
-            (Detail::Fence(1), _) => "pmi2.common.fence",
-            (Detail::Fence(_), _) => "pmi2.common.fence.again",
+            _ if split => ids::PMI2_COMMON_ANY_FRAGMENTATION,
+            _ if refused => ids::PMI2_COMMON_USABLE_AFTER_ERROR,
+            _ if count > 1 && pending.thrid.is_some() => ids::PMI2_DRAFT_THRID_TELLS_APART,
+            (Detail::Fence(1), _) => ids::PMI2_COMMON_FENCE,
+            (Detail::Fence(_), _) => ids::PMI2_COMMON_FENCE_AGAIN,
             (Detail::GetNode { wait: Some(rule), .. }, _) => rule,
-            (Detail::Fullinit { bare: true, .. }, _) => "pmi2.draft.fullinit.optional-keys",
+            (Detail::Fullinit { bare: true, .. }, _) => ids::PMI2_DRAFT_FULLINIT_OPTIONAL_KEYS,
             (Detail::Get { rule: Some(rule), .. }, _) => rule,
-            (_, Command::Finalize) => "pmi2.common.finalize",
-            _ if finalized => "pmi2.common.finalize-alone",
-            _ => "pmi2.common.answered",
+            (_, Command::Finalize) => ids::PMI2_COMMON_FINALIZE,
+            _ if finalized => ids::PMI2_COMMON_FINALIZE_ALONE,
+            _ => ids::PMI2_COMMON_ANSWERED,
         });
         let expected = format!("an answer to {}", pending.command.name());
         let seen = self.missing(how);

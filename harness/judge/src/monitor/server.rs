@@ -1,5 +1,6 @@
 //! What a server writes: responses, whether they are the right ones, and silence.
 
+use pmi_scenario::ids;
 use pmi_wire::{
     Body, Connection, Direction, Framing, FramingError, MappingForm, MessageError, Operation, Response,
     ResponseError, SpawnRequest, ValueReading, Version,
@@ -19,10 +20,10 @@ use pmi_wire::grammar::Rule;
 const MAPPING_KEY: &[u8] = b"PMI_process_mapping";
 
 /// Only the newline ends a message, however it is spread over writes.
-const IN_PIECES: &str = "rfc13.wire.newline";
+const IN_PIECES: &str = ids::RFC13_WIRE_NEWLINE;
 
 /// What is as long as the limits allow is taken, and is there.
-const FULL: &str = "rfc13.maxes.honoured";
+const FULL: &str = ids::RFC13_MAXES_HONOURED;
 
 /// `rfc13.abnf.s-get` and so on.
 fn response_rule(op: Operation) -> String {
@@ -32,12 +33,12 @@ fn response_rule(op: Operation) -> String {
 /// The macro of the grammar that a value of a response breaks.
 fn value_rule(key: &str, expected: Rule) -> &'static str {
     match key {
-        "errcodes" => "rfc13.abnf.intlist",
-        "kvsname" => "rfc13.abnf.word",
-        "port" => "rfc13.abnf.s-lookup",
-        "rc" => "rfc13.abnf.int",
-        _ if expected == Rule::Uint => "rfc13.abnf.uint",
-        _ => "rfc13.abnf.string",
+        "errcodes" => ids::RFC13_ABNF_INTLIST,
+        "kvsname" => ids::RFC13_ABNF_WORD,
+        "port" => ids::RFC13_ABNF_S_LOOKUP,
+        "rc" => ids::RFC13_ABNF_INT,
+        _ if expected == Rule::Uint => ids::RFC13_ABNF_UINT,
+        _ => ids::RFC13_ABNF_STRING,
     }
 }
 
@@ -67,7 +68,7 @@ fn is_protocol_word(key: &[u8]) -> bool {
 fn mapping_rule(value: &[u8], at: usize) -> &'static str {
     const FRAME: &[u8] = b"(vector,";
     if at < FRAME.len() {
-        return "rfc13.abnf.mapping";
+        return ids::RFC13_ABNF_MAPPING;
     }
     let inside = value[..at.min(value.len())].iter().fold(0, |depth: usize, b| match b {
         b'(' => depth + 1,
@@ -75,9 +76,9 @@ fn mapping_rule(value: &[u8], at: usize) -> &'static str {
         _ => depth,
     });
     match inside {
-        2.. => "rfc13.abnf.mapping-block",
-        1 if at < value.len() => "rfc13.abnf.mapping-blocklist",
-        _ => "rfc13.mapping.format",
+        2.. => ids::RFC13_ABNF_MAPPING_BLOCK,
+        1 if at < value.len() => ids::RFC13_ABNF_MAPPING_BLOCKLIST,
+        _ => ids::RFC13_MAPPING_FORMAT,
     }
 }
 
@@ -97,12 +98,12 @@ fn unanswered_duty(pending: &Pending) -> Option<&'static str> {
     };
     Some(match pending {
         // RFC 13 contradicts itself on the form of these requests.
-        Pending::Put { value, .. } if value.is_empty() => "rfc13.value.empty",
-        Pending::Put { value, .. } if is_ambiguous(value) => "rfc13.value.blank",
-        Pending::Spawn(request) if request.programs.iter().any(empty) => "rfc13.value.empty",
-        Pending::Spawn(request) if request.programs.iter().any(ends) => "rfc13.abnf.string",
+        Pending::Put { value, .. } if value.is_empty() => ids::RFC13_VALUE_EMPTY,
+        Pending::Put { value, .. } if is_ambiguous(value) => ids::RFC13_VALUE_BLANK,
+        Pending::Spawn(request) if request.programs.iter().any(empty) => ids::RFC13_VALUE_EMPTY,
+        Pending::Spawn(request) if request.programs.iter().any(ends) => ids::RFC13_ABNF_STRING,
         Pending::Spawn(request) if request.programs.iter().any(|p| !p.args.is_empty()) => {
-            "rfc13.spawn.arg-indices"
+            ids::RFC13_SPAWN_ARG_INDICES
         }
         Pending::Init(offered) => init_rule(*offered),
         pending => duty(pending.op()?),
@@ -111,7 +112,7 @@ fn unanswered_duty(pending: &Pending) -> Option<&'static str> {
 
 /// The requirement that is broken when this offer is not taken, although version 1.1 is within it.
 fn init_rule(offered: Version) -> &'static str {
-    if offered > Version::V1_1 { "rfc13.init.highest-mutual" } else { "rfc13.abnf.c-init" }
+    if offered > Version::V1_1 { ids::RFC13_INIT_HIGHEST_MUTUAL } else { ids::RFC13_ABNF_C_INIT }
 }
 
 /// Whether the arguments of a spawn request are numbered from one, by which its sender breaks the protocol.
@@ -122,20 +123,20 @@ fn counts_from_one(request: &SpawnRequest) -> bool {
 /// The requirement that is broken when a request that must succeed is refused.
 fn duty(op: Operation) -> &'static str {
     match op {
-        Operation::Init => "rfc13.abnf.c-init",
-        Operation::Maxes => "rfc13.abnf.c-maxes",
-        Operation::Abort => "rfc13.abort.group",
-        Operation::Finalize => "rfc13.finalize.ack",
-        Operation::Universe => "rfc13.abnf.c-universe",
-        Operation::Appnum => "rfc13.abnf.c-appnum",
-        Operation::Put => "rfc13.abnf.c-put",
-        Operation::Kvsname => "rfc13.abnf.c-kvsname",
-        Operation::Barrier => "rfc13.barrier.released",
-        Operation::Get => "rfc13.abnf.c-get",
-        Operation::Publish => "rfc13.abnf.c-publish",
-        Operation::Unpublish => "rfc13.abnf.c-unpublish",
-        Operation::Lookup => "rfc13.abnf.c-lookup",
-        Operation::Spawn => "rfc13.abnf.c-spawn",
+        Operation::Init => ids::RFC13_ABNF_C_INIT,
+        Operation::Maxes => ids::RFC13_ABNF_C_MAXES,
+        Operation::Abort => ids::RFC13_ABORT_GROUP,
+        Operation::Finalize => ids::RFC13_FINALIZE_ACK,
+        Operation::Universe => ids::RFC13_ABNF_C_UNIVERSE,
+        Operation::Appnum => ids::RFC13_ABNF_C_APPNUM,
+        Operation::Put => ids::RFC13_ABNF_C_PUT,
+        Operation::Kvsname => ids::RFC13_ABNF_C_KVSNAME,
+        Operation::Barrier => ids::RFC13_BARRIER_RELEASED,
+        Operation::Get => ids::RFC13_ABNF_C_GET,
+        Operation::Publish => ids::RFC13_ABNF_C_PUBLISH,
+        Operation::Unpublish => ids::RFC13_ABNF_C_UNPUBLISH,
+        Operation::Lookup => ids::RFC13_ABNF_C_LOOKUP,
+        Operation::Spawn => ids::RFC13_ABNF_C_SPAWN,
     }
 }
 
@@ -153,7 +154,7 @@ impl Monitor {
                 Err(FramingError::Line(_)) => {
                     let seen = format!("more than {LINE_LIMIT} bytes without a newline");
                     self.rank(p).no_message = true;
-                    self.unreadable(p, "rfc13.wire.newline", "messages end with a newline", seen);
+                    self.unreadable(p, ids::RFC13_WIRE_NEWLINE, "messages end with a newline", seen);
                 }
                 Err(error) => self.framing_error(p, Side::Server, error),
             }
@@ -198,11 +199,11 @@ impl Monitor {
         match asked {
             None if op == Operation::Spawn && self.rank(p).spawns => {
                 let expected = "one response to a spawn, however many commands it has";
-                self.server_error(p, "rfc13.spawn.one-response", expected, Seen::message(line));
+                self.server_error(p, ids::RFC13_SPAWN_ONE_RESPONSE, expected, Seen::message(line));
             }
             None => self.server_error(
                 p,
-                "rfc13.wire.lock-step",
+                ids::RFC13_WIRE_LOCK_STEP,
                 "no message, since nothing was asked",
                 Seen::message(line),
             ),
@@ -219,9 +220,9 @@ impl Monitor {
                     None => "a bare newline or the end of the connection, after abort".to_owned(),
                 };
                 let id = if asked == Operation::Abort {
-                    "rfc13.abnf.s-abort"
+                    ids::RFC13_ABNF_S_ABORT
                 } else {
-                    "rfc13.wire.response-matches-request"
+                    ids::RFC13_WIRE_RESPONSE_MATCHES_REQUEST
                 };
                 // A barrier_out that is wrong here is not taken for the answer to the pending request.
                 self.server_error(p, id, expected, Seen::message(line));
@@ -254,26 +255,26 @@ impl Monitor {
         let (id, expected) = match error {
             // The value of a get runs to the end of the line, so what is wrong there is wrong with the value.
             ResponseError::Message(MessageError::BadByte { .. }) if line.starts_with(b"cmd=get_result ") => {
-                ("rfc13.abnf.string".to_owned(), format!("blanks, tabs and visible characters ({error})"))
+                (ids::RFC13_ABNF_STRING.to_owned(), format!("blanks, tabs and visible characters ({error})"))
             }
             ResponseError::Message(MessageError::BadByte { at, .. })
                 if key_at(line, *at) == Some(b"kvsname".as_slice()) =>
             {
-                ("rfc13.abnf.word".to_owned(), format!("a kvsname of visible characters ({error})"))
+                (ids::RFC13_ABNF_WORD.to_owned(), format!("a kvsname of visible characters ({error})"))
             }
             ResponseError::Message(_) => {
-                ("rfc13.wire.tuples".to_owned(), format!("a series of key=value tuples ({error})"))
+                (ids::RFC13_WIRE_TUPLES.to_owned(), format!("a series of key=value tuples ({error})"))
             }
             ResponseError::NoCommand => {
-                ("rfc13.wire.response-matches-request".to_owned(), "a response with its cmd".to_owned())
+                (ids::RFC13_WIRE_RESPONSE_MATCHES_REQUEST.to_owned(), "a response with its cmd".to_owned())
             }
             ResponseError::UnknownCommand
                 if cmd.is_some_and(|c| Operation::from_request_cmd(c).is_some()) =>
             {
-                ("rfc13.wire.client-sends-requests".to_owned(), "a response, not a request".to_owned())
+                (ids::RFC13_WIRE_CLIENT_SENDS_REQUESTS.to_owned(), "a response, not a request".to_owned())
             }
             _ if unasked => {
-                ("rfc13.wire.lock-step".to_owned(), "no message, since nothing was asked".to_owned())
+                (ids::RFC13_WIRE_LOCK_STEP.to_owned(), "no message, since nothing was asked".to_owned())
             }
             // The answer to something that is no request of PMI-1 may have a name of its own.
             ResponseError::UnknownCommand if asked == Some(None) => {
@@ -281,7 +282,7 @@ impl Monitor {
                 return;
             }
             ResponseError::UnknownCommand => {
-                ("rfc13.abnf.pmi1".to_owned(), "a response of RFC 13".to_owned())
+                (ids::RFC13_ABNF_PMI1.to_owned(), "a response of RFC 13".to_owned())
             }
             ResponseError::BadValue { key, expected } => {
                 (value_rule(key, *expected).to_owned(), format!("a response of RFC 13 ({error})"))
@@ -332,7 +333,7 @@ impl Monitor {
                 } else {
                     self.group(p.group).kvs.refused(&key, &value);
                     if lawful && !self.may_abort(p) {
-                        let id = if full { FULL } else { "rfc13.abnf.c-put" };
+                        let id = if full { FULL } else { ids::RFC13_ABNF_C_PUT };
                         let id = self.in_pieces_or(p, id);
                         self.server_error(p, id, "a put within all limits succeeds", Seen::message(line));
                     }
@@ -357,7 +358,7 @@ impl Monitor {
                 if ok && !known && !self.state_unknown(p) {
                     // RFC 13 does not say whether there is anything to fail at: the name is not published afterwards either.
                     let expected = "an error, since the name is not published".to_owned();
-                    let (id, note) = ("rfc13.error.rc-nonzero", Some(Severity::Note));
+                    let (id, note) = (ids::RFC13_ERROR_RC_NONZERO, Some(Severity::Note));
                     self.find(Side::Server, p, id, note, expected, Seen::message(line));
                 }
             }
@@ -383,7 +384,7 @@ impl Monitor {
     }
 
     fn init_answered(&mut self, p: Proc, offered: Version, ok: bool, used: Option<Version>, line: &[u8]) {
-        let id = "rfc13.init.version-used";
+        let id = ids::RFC13_INIT_VERSION_USED;
         match used {
             Some(used) if ok && used > offered => {
                 let expected = format!("a version up to {offered}, the highest that the client offered");
@@ -440,7 +441,7 @@ impl Monitor {
             ExpectedValue::Missing if ok && !key.starts_with(RESERVED) => {
                 let expected = format!("an error, since nobody has put the key {}", show(key));
                 let unended = self.group(p.group).unended_puts.contains(key);
-                let id = if unended { IN_PIECES } else { "rfc13.error.rc-nonzero" };
+                let id = if unended { IN_PIECES } else { ids::RFC13_ERROR_RC_NONZERO };
                 self.server_error(p, id, expected, Seen::message(line));
             }
             ExpectedValue::Missing => {}
@@ -452,11 +453,11 @@ impl Monitor {
             ExpectedValue::OneOf { must, .. } if !ok => {
                 if must && !self.may_abort(p) {
                     let id = if p.group != 0 && self.rank(p).left == 0 {
-                        "rfc13.spawn.preput"
+                        ids::RFC13_SPAWN_PREPUT
                     } else if self.group(p.group).full_keys.contains(key) {
                         FULL
                     } else {
-                        "rfc13.put.visible-after-barrier"
+                        ids::RFC13_PUT_VISIBLE_AFTER_BARRIER
                     };
                     let expected = values(self);
                     self.server_error(p, id, expected, Seen::message(line));
@@ -471,7 +472,7 @@ impl Monitor {
                     let alone = value.map(without_tuples);
                     let otherwise = self.group(p.group).kvs.expected(key, left, alone);
                     self.adds_tuples |= matches!(otherwise, ExpectedValue::OneOf { fits: true, .. });
-                    let id = if ambiguous { "rfc13.value.blank" } else { "rfc13.get.value" };
+                    let id = if ambiguous { ids::RFC13_VALUE_BLANK } else { ids::RFC13_GET_VALUE };
                     let expected = values(self);
                     self.server_error(p, id, expected, Seen::message(line));
                 }
@@ -509,7 +510,7 @@ impl Monitor {
             if !self.may_abort(p) {
                 self.server_error(
                     p,
-                    "rfc13.mapping.provided",
+                    ids::RFC13_MAPPING_PROVIDED,
                     "the value of PMI_process_mapping",
                     Seen::message(line),
                 );
@@ -519,7 +520,7 @@ impl Monitor {
         let first = self.group(p.group).mapping.get_or_insert_with(|| value.to_vec()).clone();
         if first != value {
             let expected = format!("the same mapping for every process, {}", show(&first));
-            self.server_error(p, "rfc13.get.value", expected, Seen::message(line));
+            self.server_error(p, ids::RFC13_GET_VALUE, expected, Seen::message(line));
         }
         let mapping = match MappingForm::classify(value) {
             MappingForm::Rfc(mapping) => mapping,
@@ -529,7 +530,7 @@ impl Monitor {
                 let seen = format!("{}, MPICH's form and not RFC 13's", show(value));
                 return self.server_error(
                     p,
-                    "rfc13.mapping.format",
+                    ids::RFC13_MAPPING_FORMAT,
                     "\"(vector,(node,nodes,ppn),...)\"",
                     seen,
                 );
@@ -539,7 +540,7 @@ impl Monitor {
                 if alone.len() < value.len() && matches!(MappingForm::classify(alone), MappingForm::Rfc(_)) {
                     self.adds_tuples = true;
                     let expected = format!("the value {} and nothing after it", show(alone));
-                    return self.server_error(p, "rfc13.get.value", expected, Seen::message(line));
+                    return self.server_error(p, ids::RFC13_GET_VALUE, expected, Seen::message(line));
                 }
                 let expected = format!("\"(vector,(node,nodes,ppn),...)\" ({error})");
                 return self.server_error(p, mapping_rule(value, error.at), expected, show(value));
@@ -550,7 +551,7 @@ impl Monitor {
                 let expected = format!("a node for each of the {size} ranks");
                 self.server_error(
                     p,
-                    "de-facto.mapping.covers-all-ranks",
+                    ids::DE_FACTO_MAPPING_COVERS_ALL_RANKS,
                     expected,
                     format!("{}: {too_few}", show(value)),
                 );
@@ -562,7 +563,7 @@ impl Monitor {
                 if p.group == 0 && on > 0 && ids.len() as u32 != on {
                     let expected = format!("the {size} ranks on {on} node(s), as they were started");
                     let seen = format!("{} places them on {}", show(value), ids.len());
-                    self.server_error(p, "rfc13.mapping.true", expected, seen);
+                    self.server_error(p, ids::RFC13_MAPPING_TRUE, expected, seen);
                 }
             }
         }
@@ -577,9 +578,9 @@ impl Monitor {
         match port {
             _ if ports.is_empty() && ok => {
                 let id = match port {
-                    Some(_) if self.unpublished.contains(service) => "rfc13.unpublish.gone",
-                    Some(_) => "rfc13.lookup.port",
-                    None => "rfc13.error.rc-nonzero",
+                    Some(_) if self.unpublished.contains(service) => ids::RFC13_UNPUBLISH_GONE,
+                    Some(_) => ids::RFC13_LOOKUP_PORT,
+                    None => ids::RFC13_ERROR_RC_NONZERO,
                 };
                 let expected = format!("an error, since {} is not published", show(service));
                 self.server_error(p, id, expected, Seen::message(line));
@@ -588,7 +589,7 @@ impl Monitor {
             Some(port) if ok && !ports.contains(port) => {
                 self.server_error(
                     p,
-                    "rfc13.lookup.port",
+                    ids::RFC13_LOOKUP_PORT,
                     format!("the port that was published, {shown}"),
                     Seen::message(line),
                 );
@@ -597,7 +598,7 @@ impl Monitor {
             _ if !ok && !self.may_abort(p) => {
                 self.server_error(
                     p,
-                    "rfc13.publish.lookup",
+                    ids::RFC13_PUBLISH_LOOKUP,
                     format!("the port that was published, {shown}"),
                     Seen::message(line),
                 );
@@ -639,21 +640,21 @@ impl Monitor {
             && told != name
         {
             let expected = format!("kvsname={}, as in singinit_info", told.escape_ascii());
-            return self.server_error(p, "singleton.kvsname", expected, Seen::message(line));
+            return self.server_error(p, ids::SINGLETON_KVSNAME, expected, Seen::message(line));
         }
         let max = self.rank(p).maxes.map(|m| m.kvsname_max);
         if max.is_some_and(|max| name.len() as u64 >= max) {
             let expected = format!("a kvsname of less than kvsname_max={} bytes", max.unwrap_or_default());
-            self.server_error(p, "rfc13.kvsname.length", expected, Seen::message(line));
+            self.server_error(p, ids::RFC13_KVSNAME_LENGTH, expected, Seen::message(line));
         }
         let first = self.group(p.group).kvsname.get_or_insert_with(|| name.to_vec()).clone();
         if first != name {
             let expected = format!("kvsname={} for every process of the group", first.escape_ascii());
-            self.server_error(p, "rfc13.kvsname.common", expected, Seen::message(line));
+            self.server_error(p, ids::RFC13_KVSNAME_COMMON, expected, Seen::message(line));
         }
         if self.groups.iter().any(|(id, g)| *id != p.group && g.kvsname.as_deref() == Some(name)) {
             let expected = "a kvsname that no other process group has";
-            self.server_error(p, "rfc13.kvsname.distinct", expected, Seen::message(line));
+            self.server_error(p, ids::RFC13_KVSNAME_DISTINCT, expected, Seen::message(line));
         }
     }
 
@@ -672,14 +673,14 @@ impl Monitor {
             let seen = Seen::message(line).and(format!("while rank {ranks} has not entered"));
             let counted = |rank: &Rank| rank.entered + u64::from(rank.unended_barrier) >= round;
             let unended = self.group(p.group).all(counted);
-            let id = if unended { IN_PIECES } else { "rfc13.barrier.all-in-before-any-out" };
+            let id = if unended { IN_PIECES } else { ids::RFC13_BARRIER_ALL_IN_BEFORE_ANY_OUT };
             self.server_error(p, id, expected, seen);
         }
         let left_for_good = |r: &Rank| r.finalized || r.gone;
         if !ok && !self.group(p.group).ranks.values().any(left_for_good) && !self.may_abort(p) {
             self.server_error(
                 p,
-                "rfc13.barrier.released",
+                ids::RFC13_BARRIER_RELEASED,
                 "success, since nothing went wrong",
                 Seen::message(line),
             );
@@ -698,7 +699,7 @@ impl Monitor {
             if !partial.is_empty() {
                 let seen = Seen::from(show(&partial)).and(format!("and then {how}"));
                 let expected = "so many bytes as the frame's length says";
-                return self.server_error(p, "pmi2.common.frame", expected, seen);
+                return self.server_error(p, ids::PMI2_COMMON_FRAME, expected, seen);
             }
             return self.pmi2_unanswered(p, how);
         }
@@ -710,7 +711,7 @@ impl Monitor {
         };
         if !partial.is_empty() {
             let seen = Seen::message(&partial).and(format!("and then {how}"));
-            return self.server_error(p, "rfc13.wire.newline", "a message that ends with a newline", seen);
+            return self.server_error(p, ids::RFC13_WIRE_NEWLINE, "a message that ends with a newline", seen);
         }
         let (Some(op), Some(duty)) = (op, duty) else { return };
         // RFC 13 has clients number arguments from zero, so a server need not take any others.
@@ -735,7 +736,7 @@ impl Monitor {
             IN_PIECES.to_owned()
         } else if op == Operation::Barrier && self.group(p.group).puts_protocol_words {
             // Such keys are what is special about the barrier: it is by then that a manager passes them on.
-            "rfc13.abnf.word".to_owned()
+            ids::RFC13_ABNF_WORD.to_owned()
         } else if full {
             FULL.to_owned()
         } else if closed && duty == self::duty(op) {
@@ -743,7 +744,7 @@ impl Monitor {
             request_rule(op)
         } else if op == Operation::Barrier && self.rank(p).left > 0 {
             // The barrier has worked before.
-            "rfc13.barrier.generic".to_owned()
+            ids::RFC13_BARRIER_GENERIC.to_owned()
         } else {
             duty.to_owned()
         };
@@ -812,7 +813,7 @@ impl Monitor {
         if exit == Exit::Code(0) && self.aborted && !self.aborted_as_success {
             let expected = "an exit status other than 0, since the job was aborted".to_owned();
             let seen = Seen::from(exit.to_string());
-            self.find(Side::Server, None, "de-facto.abort.job-fails", None, expected, seen);
+            self.find(Side::Server, None, ids::DE_FACTO_ABORT_JOB_FAILS, None, expected, seen);
         }
     }
 

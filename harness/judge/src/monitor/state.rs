@@ -1,5 +1,6 @@
 //! What the monitor knows: connections, process groups and names, as far as the wire shows them.
 
+use pmi_scenario::ids;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use pmi_wire::{
@@ -25,7 +26,7 @@ pub(super) const FINDINGS_LIMIT: usize = 100;
 /// A server that starts so many processes more than it was asked for has not miscounted, but misread a number.
 pub(super) const EXCESS_PROCESSES: u64 = 64;
 
-pub(super) const COMPLETE: &str = "rfc13.response.complete-on-success";
+pub(super) const COMPLETE: &str = ids::RFC13_RESPONSE_COMPLETE_ON_SUCCESS;
 
 /// The reserved first letters of keys that the process manager itself provides.
 pub(super) const RESERVED: &[u8] = b"PMI_";
@@ -519,7 +520,7 @@ impl Monitor {
         }
         // Whatever a server makes of a stray connection, that is the cause of what its processes meet then.
         let requirement =
-            if self.strayed && party == Side::Server { "pmi-port.strays-harmless" } else { requirement };
+            if self.strayed && party == Side::Server { ids::PMI_PORT_STRAYS_HARMLESS } else { requirement };
         self.findings.push(Finding {
             proc: p.into(),
             seq: self.seq,

@@ -1,5 +1,6 @@
 //! What is said in frames, which is PMI-2.
 
+use pmi_scenario::ids;
 use pmi_wire::pmi2::{Body, Command, Request, Response, Semicolons, is_key};
 use pmi_wire::{Proc, Tuple};
 
@@ -222,44 +223,45 @@ impl Writer {
         match (&asked.what, response.command) {
             (Detail::Fence, _) => {
                 self.rank(p).left += 1;
-                if ok { success("pmi2.common.fence") } else { anything }
+                if ok { success(ids::PMI2_COMMON_FENCE) } else { anything }
             }
             _ if !ok && !matches!(asked.what, Detail::Get { .. }) => anything,
-            (Detail::Put { lawful: true }, Command::KvsPut) => success("pmi2.common.put"),
-            (Detail::Put { lawful: true }, _) => success("pmi2.common.nodeattr"),
+            (Detail::Put { lawful: true }, Command::KvsPut) => success(ids::PMI2_COMMON_PUT),
+            (Detail::Put { lawful: true }, _) => success(ids::PMI2_COMMON_NODEATTR),
             (Detail::Get { key }, _) => self.got_in_frame(p, key, response).unwrap_or(anything),
             (Detail::GetNode { key }, _) => match self.group(p.group).node.get(key).map(Vec::as_slice) {
                 Some([put]) if is_plain(put) && response.get("value").as_deref() == Some(put) => {
-                    ("pmi2.common.nodeattr", format!("cmd={name} rc=0 value={}", value(put)))
+                    (ids::PMI2_COMMON_NODEATTR, format!("cmd={name} rc=0 value={}", value(put)))
                 }
                 _ => anything,
             },
             (Detail::GetJob { key }, _) if key == b"PMI_process_mapping" => {
-                ("pmi2.common.jobattr.mapping", format!("cmd={name} rc=0 value=<any>"))
+                (ids::PMI2_COMMON_JOBATTR_MAPPING, format!("cmd={name} rc=0 value=<any>"))
             }
             (Detail::Lookup { name: asked }, _) => match self.ports.get(asked) {
                 Some(port) if is_plain(port) => {
                     let lines = ["port", "value"]
                         .map(|key| format!("\n  pass: cmd={name} rc=0 {key}={}", value(port)));
-                    ("pmi2.common.names.lookup", format!("<one of>{}", lines.concat()))
+                    (ids::PMI2_COMMON_NAMES_LOOKUP, format!("<one of>{}", lines.concat()))
                 }
                 _ => anything,
             },
             (Detail::Fullinit { bare }, _) => {
-                let cites = if *bare { "pmi2.draft.fullinit.optional-keys" } else { "pmi2.common.fullinit" };
+                let cites =
+                    if *bare { ids::PMI2_DRAFT_FULLINIT_OPTIONAL_KEYS } else { ids::PMI2_COMMON_FULLINIT };
                 (cites, format!("cmd={name} rc=0 rank=$rank size=$size appnum=<int>"))
             }
             (_, Command::JobGetid) => match response.get("jobid") {
                 Some(jobid) => {
                     self.group(p.group).jobid.get_or_insert_with(|| jobid.to_vec());
                     self.rank(p).is_told_names = true;
-                    ("pmi2.common.jobid", format!("cmd={name} rc=0 jobid=${}:any", job(p.group)))
+                    (ids::PMI2_COMMON_JOBID, format!("cmd={name} rc=0 jobid=${}:any", job(p.group)))
                 }
                 None => anything,
             },
-            (_, Command::Spawn) => success("pmi2.common.spawn.starts"),
-            (_, Command::Finalize) => success("pmi2.common.finalize"),
-            (_, Command::NamePublish) => success("pmi2.common.names.lookup"),
+            (_, Command::Spawn) => success(ids::PMI2_COMMON_SPAWN_STARTS),
+            (_, Command::Finalize) => success(ids::PMI2_COMMON_FINALIZE),
+            (_, Command::NamePublish) => success(ids::PMI2_COMMON_NAMES_LOOKUP),
             _ => anything,
         }
     }
@@ -276,9 +278,9 @@ impl Writer {
         let (found, left) = (response.is_found()?, self.rank(p).left);
         let group = self.group(p.group);
         let (known, cites) = match (group.preput.get(key), group.values.get(key)) {
-            (Some(known), None) => (known, "pmi2.common.spawn.preput"),
-            (None, Some((known, entered))) if left > *entered => (known, "pmi2.common.fence.visible"),
-            (None, None) if !found => return Some(("pmi2.common.get.miss", MISS.to_owned())),
+            (Some(known), None) => (known, ids::PMI2_COMMON_SPAWN_PREPUT),
+            (None, Some((known, entered))) if left > *entered => (known, ids::PMI2_COMMON_FENCE_VISIBLE),
+            (None, None) if !found => return Some((ids::PMI2_COMMON_GET_MISS, MISS.to_owned())),
             // Put twice, or put and not yet sure to be seen.
             _ => return None,
         };

@@ -1,5 +1,6 @@
 //! What is said in lines, which is PMI-1, and the init line of PMI-2 with its answer.
 
+use pmi_scenario::ids;
 use std::fmt::Write;
 
 use pmi_scenario::ast::Dialect;
@@ -156,41 +157,43 @@ impl Writer {
         };
         let (cites, text) = match (asked, response.body) {
             (Asked::Op(Operation::Init), _) if ok && self.dialect == Dialect::Pmi2 => (
-                "pmi2.common.version",
+                ids::PMI2_COMMON_VERSION,
                 "cmd=response_to_init rc=ok pmi_version=2 pmi_subversion=<uint>".into(),
             ),
             (Asked::Op(Operation::Init), _) if ok => (
-                "rfc13.abnf.s-init",
+                ids::RFC13_ABNF_S_INIT,
                 "cmd=response_to_init rc=ok pmi_version=<uint> pmi_subversion=<uint>".into(),
             ),
             (Asked::Op(Operation::Maxes), Body::Maxes(maxes @ Some(_))) if ok => {
                 self.rank(p).maxes = maxes;
                 let text = "cmd=maxes rc=ok kvsname_max=<uint> keylen_max=<uint> vallen_max=<uint>";
-                ("rfc13.maxes.limits", text.into())
+                (ids::RFC13_MAXES_LIMITS, text.into())
             }
             (Asked::Op(Operation::Kvsname), Body::Kvsname(Some(name))) if ok => {
                 self.group(p.group).kvsname.get_or_insert_with(|| name.to_vec());
                 self.rank(p).is_told_names = true;
                 let text = format!("cmd=my_kvsname rc=ok kvsname=${}:word", variable(p.group));
-                ("rfc13.kvsname.common", text)
+                (ids::RFC13_KVSNAME_COMMON, text)
             }
             (Asked::Op(Operation::Barrier), _) => {
                 self.rank(p).left += 1;
                 match ok {
-                    true => ("rfc13.barrier.released", "cmd=barrier_out rc=ok".into()),
+                    true => (ids::RFC13_BARRIER_RELEASED, "cmd=barrier_out rc=ok".into()),
                     false => (self.any(), "cmd=barrier_out".into()),
                 }
             }
             (Asked::Op(Operation::Finalize), _) if ok => {
-                ("rfc13.finalize.ack", "cmd=finalize_ack rc=ok".into())
+                (ids::RFC13_FINALIZE_ACK, "cmd=finalize_ack rc=ok".into())
             }
-            (Asked::Op(Operation::Spawn), _) if ok => ("rfc13.abnf.c-spawn", "cmd=spawn_result rc=ok".into()),
-            (Asked::Put { lawful: true }, _) if ok => ("rfc13.abnf.c-put", "cmd=put_result rc=ok".into()),
+            (Asked::Op(Operation::Spawn), _) if ok => {
+                (ids::RFC13_ABNF_C_SPAWN, "cmd=spawn_result rc=ok".into())
+            }
+            (Asked::Put { lawful: true }, _) if ok => (ids::RFC13_ABNF_C_PUT, "cmd=put_result rc=ok".into()),
             (Asked::Get { key }, Body::Get(value)) => self.got(p, &key, ok, value),
             (Asked::Lookup { service }, Body::Lookup(Some(port)))
                 if ok && self.ports.get(&service).is_some_and(|known| known == port) =>
             {
-                ("rfc13.publish.lookup", format!("cmd=lookup_result rc=ok port={}", escaped(port)))
+                (ids::RFC13_PUBLISH_LOOKUP, format!("cmd=lookup_result rc=ok port={}", escaped(port)))
             }
             // The answer to abort is a bare newline, which no client waits for.
             (Asked::Unknown | Asked::Op(Operation::Abort), _) => return,
@@ -207,7 +210,7 @@ impl Writer {
         if key == b"PMI_process_mapping" {
             return match value.map(MappingForm::classify) {
                 Some(MappingForm::Rfc(_)) if ok => {
-                    ("rfc13.mapping.provided", "cmd=get_result rc=ok value=<mapping>".into())
+                    (ids::RFC13_MAPPING_PROVIDED, "cmd=get_result rc=ok value=<mapping>".into())
                 }
                 _ => anything,
             };
@@ -218,9 +221,11 @@ impl Writer {
         let left = self.rank(p).left;
         let group = self.group(p.group);
         let (known, cites) = match (group.preput.get(key), group.values.get(key)) {
-            (Some(known), None) => (known, "rfc13.spawn.preput"),
-            (None, Some((known, entered))) if left > *entered => (known, "rfc13.put.visible-after-barrier"),
-            (None, None) if !ok => return ("rfc13.error.rc-nonzero", "cmd=get_result rc=fail".into()),
+            (Some(known), None) => (known, ids::RFC13_SPAWN_PREPUT),
+            (None, Some((known, entered))) if left > *entered => {
+                (known, ids::RFC13_PUT_VISIBLE_AFTER_BARRIER)
+            }
+            (None, None) if !ok => return (ids::RFC13_ERROR_RC_NONZERO, "cmd=get_result rc=fail".into()),
             // Put twice, or put and not yet sure to be seen.
             _ => return anything,
         };

@@ -10,6 +10,7 @@ mod lines;
 mod pattern;
 mod state;
 
+use pmi_scenario::ids;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
 use std::sync::Arc;
@@ -88,7 +89,7 @@ impl Writer {
             What::Started { proc, .. } => {
                 self.members.insert(*proc, Rank::default());
                 if proc.group != 0 && !self.trouble {
-                    let cites = self.cite("rfc13.spawn.new-group", "pmi2.common.spawn.starts");
+                    let cites = self.cite(ids::RFC13_SPAWN_NEW_GROUP, ids::PMI2_COMMON_SPAWN_STARTS);
                     self.step(*proc, 'P', cites, "starts".into());
                 }
             }
@@ -196,7 +197,7 @@ impl Writer {
         };
         if self.trouble {
             if self.aborted == Some(p.group) {
-                let cites = self.cite("rfc13.abort.group", "pmi2.common.abort");
+                let cites = self.cite(ids::RFC13_ABORT_GROUP, ids::PMI2_COMMON_ABORT);
                 self.step(p, 'P', cites, "is ended".into());
             }
             return;

@@ -1,5 +1,6 @@
 //! What has been seen of a session so far, and the steps that have come of it.
 
+use pmi_scenario::ids;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fmt::Write;
 
@@ -177,7 +178,7 @@ impl Writer {
 
     /// Cited where an answer may say anything.
     pub(super) fn any(&self) -> &'static str {
-        self.cite("rfc13.wire.response-matches-request", "pmi2.common.response-name")
+        self.cite(ids::RFC13_WIRE_RESPONSE_MATCHES_REQUEST, ids::PMI2_COMMON_RESPONSE_NAME)
     }
 
     pub(super) fn rank(&mut self, p: Proc) -> &mut Rank {

@@ -228,7 +228,9 @@ impl Deviations {
                 && !self.broken_otherwise[i]
                 && !entry.sometimes
             {
-                stale.push(format!("{at}: no longer happens; delete the entry"));
+                let shared = self.entries.iter().filter(|other| other.line == *line).nth(1).is_some();
+                let remedy = if shared { "remove the scenario from the entry" } else { "delete the entry" };
+                stale.push(format!("{at}: no longer happens; {remedy}"));
             }
         }
         stale

@@ -412,6 +412,7 @@ pub(crate) fn failed_initialization(events: &[Event]) -> Option<String> {
     events.iter().find_map(|event| match &event.what {
         What::Returned { function, returned, .. } => Some(failure(function, returned.result)),
         What::Exited { exit, .. } => Some(Some(format!("the process ended, {exit}"))),
+        What::Ended { ours: false, .. } => Some(Some("the process manager ended the process".to_owned())),
         _ => None,
     })?
 }

@@ -10,7 +10,7 @@ use pmi_reference::Config;
 use pmi_reference::fault::{behaviour, faults, variations};
 use pmi_runner::party::{Incoming, MemoryParty, Party, Silence};
 use pmi_scenario::ast::Dialect;
-use pmi_scenario::inputs::{Inputs, Status};
+use pmi_scenario::inputs::{Cell, Inputs, Status};
 use pmi_scenario::suite::Suite;
 use pmi_scenario::{Behaviours, UnderTest, ast};
 use pmi_wire::Proc;
@@ -125,7 +125,11 @@ fn the_reference_says_what_the_tables_say_of_it() {
                 .unwrap_or_else(|e| panic!("{name}: {e}\n{text}"));
             let cells = bare.cells(&suite).unwrap();
             for pattern in patterns {
-                let meant: Vec<_> = cells.iter().filter(|cell| pattern.fits(&cell.name)).collect();
+                // The reference refuses to connect jobs.
+                let refused =
+                    |name: &str| name.starts_with("job-connect") || name.starts_with("job-disconnect");
+                let fits = |cell: &&Cell| pattern.fits(&cell.name) && !refused(&cell.name);
+                let meant: Vec<_> = cells.iter().filter(fits).collect();
                 assert!(!meant.is_empty(), "{name}: {} is no cell", pattern.text());
                 let missed = meant.iter().filter(|cell| cell.status == Status::Open);
                 wrong.extend(missed.map(|cell| format!("{dialect} {name}: {}", cell.name)));

@@ -2,7 +2,7 @@
 //! comes before. Whoever fails in `init` need not read on.
 
 /// The folders of scenarios, in this order. Others come behind them.
-const CHAPTERS: [&str; 48] = [
+const CHAPTERS: [&str; 47] = [
     // What there is before anything is said.
     "object",
     "alone",
@@ -27,10 +27,9 @@ const CHAPTERS: [&str; 48] = [
     "lengths",
     "barrier",
     "fence",
-    "concat",
+    "exchange",
     // What not everybody offers.
     "names",
-    "connect",
     "spawn",
     // How messages may look, and what is wrong.
     "wire",

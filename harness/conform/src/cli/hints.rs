@@ -10,7 +10,7 @@ use pmi_scenario::ast::{Dialect, Need};
 use super::args::Cli;
 
 /// Options of other programs, which messages name with the program.
-const FOREIGN: [&str; 1] = ["mpi"];
+const FOREIGN: [&str; 2] = ["mpi", "oneliner"];
 
 /// An option in a message, with the word after it.
 struct Hint {

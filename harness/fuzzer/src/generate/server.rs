@@ -114,6 +114,7 @@ mod tests {
                 command,
                 C::AuthResponse
                     | C::AuthResponseComplete
+                    | C::Concat
                     | C::JobDisconnect
                     | C::KvsGetall
                     | C::KvsPutall

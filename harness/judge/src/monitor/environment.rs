@@ -32,11 +32,7 @@ impl Monitor {
             }
         };
         let group = self.group(p.group);
-        if p.group != 0 && !group.ranks.values().any(|r| r.started) {
-            // Fewer processes than asked for may be started.
-            group.size = Some(greeting.size).filter(|n| (1..=group.size).contains(n)).unwrap_or(group.size);
-        }
-        let size = group.size;
+        let size = if p.group == 0 { group.size } else { group.told_size(Some(greeting.size)) };
         let twice = std::mem::replace(&mut self.rank(p).started, true);
         if size == 0 || (p.group != 0 && self.spawns_unknown) {
             return;
@@ -135,12 +131,7 @@ impl Monitor {
             self.server_error(p, ids::RFC13_CONNECTION_PRECONNECTED, expected, why);
         }
         let group = self.group(p.group);
-        let asked = group.size;
-        if p.group != 0 && !group.ranks.values().any(|r| r.started) {
-            // RFC 13, PMI_Spawn_multiple: fewer processes than asked for may be started.
-            group.size = number("PMI_SIZE").filter(|n| (1..=asked).contains(n)).unwrap_or(asked);
-        }
-        let size = group.size;
+        let size = if p.group == 0 { group.size } else { group.told_size(number("PMI_SIZE")) };
         if size == 0 || (p.group != 0 && self.spawns_unknown) {
             // Nobody asked for this group in words of RFC 13: there is nothing to hold it against.
             return;

@@ -173,11 +173,27 @@ mod tests {
         let barrier = [0, 1].map(|rank| (rank, false, "cmd=barrier_in"));
         let out = [0, 1].map(|rank| (rank, true, "cmd=barrier_out"));
         let get = (0, false, "cmd=get kvsname=k key=a");
-        let got = |answer| found(&[&put[..], &barrier, &out, &[get, (0, true, answer)]].concat());
+        let other = [(1, false, JOINED[0].2), (1, true, JOINED[1].2)];
+        let got = |answer| found(&[&other[..], &put, &barrier, &out, &[get, (0, true, answer)]].concat());
         assert_eq!(got("cmd=get_result rc=-1"), Vec::<String>::new());
         assert_eq!(got("cmd=get_result rc=0 value=w"), ["rfc13.get.value"]);
         let lookup = [(0, false, "cmd=lookup_name  service=s"), (0, true, "cmd=lookup_result info=fail")];
         assert_eq!(found(&lookup), Vec::<String>::new());
+    }
+
+    #[test]
+    fn wrong_size_of_one_process_is_not_held_against_others() {
+        let group = |told: &[u32]| {
+            let mut group = Group { size: 3, ..Group::default() };
+            told.iter().map(|told| group.told_size(Some(*told))).collect::<Vec<_>>()
+        };
+        assert_eq!(group(&[3, 3, 3]), [3, 3, 3]);
+        // Fewer processes than asked for may be started.
+        assert_eq!(group(&[2, 2]), [2, 2]);
+        // Only one of them has been told a wrong size.
+        assert_eq!(group(&[2, 3, 3]), [2, 3, 3]);
+        assert_eq!(group(&[3, 2, 3]), [3, 3, 3]);
+        assert_eq!(group(&[9, 3]), [3, 3]);
     }
 
     #[test]

@@ -648,7 +648,13 @@ impl Monitor {
             self.server_error(p, ids::RFC13_KVSNAME_LENGTH, expected, Seen::message(line));
         }
         let first = self.group(p.group).kvsname.get_or_insert_with(|| name.to_vec()).clone();
-        if first != name {
+        let is_of_others = |name: &[u8]| {
+            self.groups.iter().any(|(id, g)| *id != p.group && g.kvsname.as_deref() == Some(name))
+        };
+        if first != name && is_of_others(&first) {
+            // The process that was told the first name got that of another group, which has been reported.
+            self.group(p.group).kvsname = Some(name.to_vec());
+        } else if first != name {
             let expected = format!("kvsname={} for every process of the group", first.escape_ascii());
             self.server_error(p, ids::RFC13_KVSNAME_COMMON, expected, Seen::message(line));
         }

@@ -196,6 +196,8 @@ impl Default for Rank {
 #[derive(Debug, Default)]
 pub(super) struct Group {
     pub(super) size: u32,
+    /// The size that was asked for, and the one that its processes were told, if they were told the same.
+    pub(super) asked_and_told: Option<(u32, u32)>,
     pub(super) nodes: u32,
     pub(super) kvsname: Option<Vec<u8>>,
     pub(super) mapping: Option<Vec<u8>>,
@@ -240,6 +242,17 @@ impl Group {
     /// Sets the size that was asked for; how large a group is of which too much was asked is unknown.
     pub(super) fn ask_for(&mut self, processes: u64) {
         self.size = u32::try_from(processes).ok().filter(|_| processes <= MOST_PROCESSES).unwrap_or(0);
+    }
+
+    /// Notes the size that a process of a spawned group was told, and returns the size of the group. RFC 13, PMI_Spawn_multiple:
+    /// fewer processes than asked for may be started. If processes are told different sizes, the one that was asked for counts.
+    pub(super) fn told_size(&mut self, told: Option<u32>) -> u32 {
+        let asked = self.asked_and_told.map_or(self.size, |(asked, _)| asked);
+        let told = told.filter(|told| (1..=asked).contains(told)).unwrap_or(asked);
+        let agreed = self.asked_and_told.is_none_or(|(_, before)| before == told);
+        self.size = if agreed { told } else { asked };
+        self.asked_and_told = Some((asked, self.size));
+        self.size
     }
 
     /// Whether something is true of each of its processes.

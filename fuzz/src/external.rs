@@ -180,7 +180,8 @@ impl External {
             let replay = format!("pmi-conform fuzz --server '{server}'");
             let version = self.server.version();
             let origin = Origin { command: self.server.command(), version: &version, replay: &replay };
-            match store(&self.out, found, &smallest.case, &smallest.run.seen.events, &origin) {
+            let (case, events) = (&smallest.case, &smallest.run.seen.events);
+            match store(&self.out, found, case, events, smallest.symptom.as_ref(), &origin) {
                 Ok(folder) => format!("stored in {}", folder.display()),
                 Err(error) => format!("cannot be stored in {}: {error}", self.out.join(&bucket).display()),
             }

@@ -19,13 +19,22 @@ const HEADER: usize = 16;
 /// `IPPROTO_TCP`.
 const TCP: u8 = 6;
 
+/// `INET_DIAG_INFO`: the attribute that has `struct tcp_info`.
+const INFO: u16 = 2;
+
+/// Length of `struct inet_diag_msg`, after which attributes come.
+const MESSAGE: usize = 72;
+
+/// Offset of `tcpi_notsent_bytes` in `struct tcp_info`.
+const NOT_SENT: usize = 144;
+
 /// What is known of the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OtherEnd {
     /// Bytes that have arrived there and are not read.
     pub(crate) unread: usize,
-    /// Bytes that were written there and have not arrived at this end: a sender may hold them back (Nagle's algorithm), and a busy
-    /// kernel delivers late.
+    /// Bytes that were written there and that its kernel holds back, by Nagle's algorithm or because this end has no room. Bytes that
+    /// are only not acknowledged yet do not count: they have arrived, as both ends are on this host.
     pub(crate) under_way: usize,
     /// The number of its socket, by which its process is found.
     pub(crate) inode: u64,
@@ -75,7 +84,7 @@ fn question(local: SocketAddr, remote: SocketAddr) -> Vec<u8> {
     // Number and sender, which nobody looks at.
     text.extend([0; 8]);
     // Family, protocol, extensions, padding, and every state.
-    text.extend([family.as_raw() as u8, TCP, 0, 0]);
+    text.extend([family.as_raw() as u8, TCP, 1 << (INFO - 1), 0]);
     text.extend(u32::MAX.to_ne_bytes());
     text.extend(local.port().to_be_bytes());
     text.extend(remote.port().to_be_bytes());
@@ -87,7 +96,7 @@ fn question(local: SocketAddr, remote: SocketAddr) -> Vec<u8> {
     text
 }
 
-/// `struct nlmsghdr` and `struct inet_diag_msg`.
+/// `struct nlmsghdr`, `struct inet_diag_msg` and its attributes.
 fn read_answer(answer: &[u8]) -> Option<OtherEnd> {
     const ERROR: u16 = 2;
     let word = |at: usize| Some(u32::from_ne_bytes(answer.get(at..at + 4)?.try_into().ok()?));
@@ -95,8 +104,17 @@ fn read_answer(answer: &[u8]) -> Option<OtherEnd> {
     if kind == ERROR {
         return None;
     }
-    let (received, sent, inode) = (word(HEADER + 56)?, word(HEADER + 60)?, word(HEADER + 68)?);
-    Some(OtherEnd { unread: received as usize, under_way: sent as usize, inode: inode.into() })
+    let (received, inode) = (word(HEADER + 56)?, word(HEADER + 68)?);
+    let short = |at: usize| Some(u16::from_ne_bytes(answer.get(at..at + 2)?.try_into().ok()?));
+    let mut at = HEADER + MESSAGE;
+    let mut held_back = 0;
+    while let (Some(length @ 4..), Some(kind)) = (short(at), short(at + 2)) {
+        if kind == INFO && usize::from(length) >= 4 + NOT_SENT + 4 {
+            held_back = word(at + 4 + NOT_SENT)?;
+        }
+        at += usize::from(length).next_multiple_of(4);
+    }
+    Some(OtherEnd { unread: received as usize, under_way: held_back as usize, inode: inode.into() })
 }
 
 /// Which of these processes has a socket open.

@@ -291,8 +291,8 @@ impl Examiner<'_> {
         Some(Shown { key, case, number, again, one, valid, run })
     }
 
-    /// Makes the case of a failure smaller, while those of so many others wait for that. A failure that valid input reaches stays one. `None` if it shows
-    /// only now and then, and where it needs an earlier job also without.
+    /// Minimizes the case of a failure, while `waiting` others wait for this. A failure that valid input reaches stays one. Returns
+    /// `None` if the failure is too intermittent, or shows without the earlier job that it was met after.
     pub fn shrink(&self, shown: Shown, waiting: usize) -> Option<Smallest> {
         let Shown { ref key, ref case, number, again, one, valid, .. } = shown;
         let time = self.shrinking_time(one, waiting);

@@ -31,7 +31,7 @@ impl Op {
         }
     }
 
-    /// What a request is called.
+    /// The command of its request.
     pub fn name(self) -> &'static str {
         self.exchange().request
     }

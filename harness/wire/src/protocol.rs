@@ -143,7 +143,7 @@ const fn boolean(key: &'static str) -> Field {
 const KVSNAME: Field = word("kvsname").limit("kvsname_max");
 const KEY: Field = word("key").limit("keylen_max");
 const VALUE: Field = string("value").limit("vallen_max");
-/// PMI-2's documents call it `flag`; implementations write `found`.
+/// The result of a lookup: PMI-2's draft calls it `flag`; implementations write `found`.
 const FOUND: [Field; 2] = [boolean("flag").or_none(), boolean("found").or_none()];
 const INFO_KEY_COUNT: Field = uint("infokeycount").or_none();
 const INFO_KEY: Field = word("infokey").numbered();

@@ -268,7 +268,7 @@ impl Comparison {
         this
     }
 
-    /// Returns the scenarios that both runs have judged and that did not come to the same, be it by chance.
+    /// Returns the scenarios that both runs judged with different results, by chance or not.
     pub(crate) fn differing(self) -> impl Iterator<Item = String> {
         let silent = |verdict| matches!(verdict, Verdict::Unjudged | Verdict::NotApplicable);
         let changed = self.changed.into_iter().filter(move |c| !silent(c.before) && !silent(c.after));

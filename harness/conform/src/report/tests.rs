@@ -541,7 +541,7 @@ fn one_cause_is_told_once() {
             && text.contains("\n1 more scenario shows the same causes (-v prints each)\n"),
         "{text}"
     );
-    // The index comes first. Crashes are told apart by what is known of them, and by no rank.
+    // The index comes first. Crashes are distinguished by their place and signal, not by rank.
     let (first, second) = (
         "causes\n  FAIL iut.no-crash (valid input): rank 0 died of signal 11: 2 scenarios: abort/a, abort/b\n",
         "  FAIL iut.no-crash (valid input): rank 1 died of signal 6: Assertion `x' failed: 1 scenario: abort/c\n",

@@ -1,24 +1,24 @@
-//! What programs that show a finding have in common.
+//! The parts that all reproducers share.
 
 /// Most lines of a script.
 pub(super) const LINES: usize = 60;
 
-/// What a reproducer says of itself.
+/// The finding that a reproducer shows.
 #[derive(Debug, Clone, Copy)]
 pub struct About<'a> {
-    /// Which finding it is of, in one line.
+    /// The finding in one line.
     pub title: &'a str,
-    /// What should have been seen.
+    /// The expected behavior.
     pub expected: &'a str,
-    /// What was seen.
+    /// The observed behavior.
     pub seen: &'a str,
 }
 
-/// A program.
+/// A standalone program that shows a finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reproducer {
-    /// Its text.
+    /// The source code.
     pub text: String,
-    /// What its file's name ends with: `py` or `c`.
+    /// The suffix of its file: `py` or `c`.
     pub suffix: &'static str,
 }

@@ -9,7 +9,7 @@ use super::steps::Session;
 use super::symptom::{NotReproducible, Symptom};
 
 /// Returns the program that shows a symptom again. `events` is the session that showed it, and `quote` returns the text of a line of its
-/// scenario, which tells how a process of ours ended.
+/// scenario: the line, not the event, says how one of our processes ended.
 ///
 /// # Errors
 ///
@@ -68,7 +68,7 @@ mod tests {
         reproducer(about, &events, &symptom, &|_| String::new()).map(|program| program.text)
     }
 
-    /// Whether Python can read it.
+    /// Returns whether Python can parse a script.
     fn is_python(script: &str) -> bool {
         let check = "import ast, sys; ast.parse(sys.stdin.read())";
         let mut python = Command::new("python3").args(["-c", check]).stdin(Stdio::piped()).spawn().unwrap();

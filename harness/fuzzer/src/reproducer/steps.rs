@@ -198,7 +198,7 @@ struct Reader<'a> {
     connections: BTreeMap<Proc, Connection>,
     steps: Vec<(Proc, Step)>,
     look: Option<Look>,
-    /// The process of which something was expected last; `None` for the job.
+    /// The process of the last expectation; `None` for the job.
     expected: Option<Proc>,
 }
 

@@ -14,7 +14,7 @@ pub enum Symptom {
     Event {
         /// Its number.
         seq: u64,
-        /// The finding's text of what was seen.
+        /// The observed behavior, as the finding quotes it.
         seen: String,
     },
     /// A process dies of this signal.

@@ -562,7 +562,7 @@ impl Implementation {
         Some(format!("it needs {nodes} nodes, and a job is to have {most} at most (--max-nodes)"))
     }
 
-    /// The shell command that ends the job of this name, if there is one; see [`with_pids`].
+    /// The shell command that ends the job of this name, if there is one; see `with_pids`.
     pub fn cancel(&self, job: &str) -> Option<String> {
         self.cancel.as_ref().map(|command| command.replace(JOB, job))
     }

@@ -33,8 +33,7 @@ const USABLE_TEXT: &str =
 pub(crate) const STARTS: &str = "iut.starts";
 
 /// The text of [`STARTS`].
-const STARTS_TEXT: &str =
-    "A process manager starts as many processes as its command asks for. --max-ranks bounds the number.";
+const STARTS_TEXT: &str = "A process manager starts as many processes as its command asks for, up to the number that `--max-ranks` allows.";
 
 /// The requirement that a manager breaks whose jobs affect each other.
 pub(crate) const JOBS_APART: &str = "iut.jobs-apart";

@@ -65,6 +65,8 @@ pub struct Scenario {
     pub tests: UnderTest,
     /// What is spoken.
     pub dialect: Dialect,
+    /// Further dialects in which it is played, under names of their own.
+    pub also: Vec<Dialect>,
     /// Size of the first process group.
     pub ranks: u32,
     /// Number of nodes that the first process group is spread over.

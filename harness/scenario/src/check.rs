@@ -425,7 +425,12 @@ impl Checker<'_> {
     fn located(&self, template: &Template, message: bool) -> Vec<Located> {
         let mut ignored = Sink::new(Arc::clone(&self.source));
         let scan = if message { template::scan_message } else { template::scan };
-        scan(&self.source.text, template.span, &mut ignored)
+        let located = scan(&self.source.text, template.span, &mut ignored);
+        if located.iter().map(|l| &l.piece).eq(&template.pieces) {
+            return located;
+        }
+        // The line names an operation, and this is its message.
+        template.pieces.iter().map(|piece| Located { piece: piece.clone(), span: template.span }).collect()
     }
 
     /// A template that we expand; `otherwise` says what is wrong if it matches rather than says.

@@ -27,6 +27,7 @@ impl Scenario {
             needs: Vec::new(),
             tests: UnderTest::Server,
             dialect: Dialect::default(),
+            also: Vec::new(),
             ranks: 1,
             nodes: 1,
             serving: Serving::default(),

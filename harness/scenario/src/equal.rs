@@ -52,6 +52,7 @@ impl PartialEq for Scenario {
             needs,
             tests,
             dialect,
+            also,
             ranks,
             nodes,
             serving,
@@ -63,8 +64,8 @@ impl PartialEq for Scenario {
         } = self;
         *name == other.name
             && self.summary() == other.summary()
-            && (requires, needs, tests, dialect)
-                == (&other.requires, &other.needs, &other.tests, &other.dialect)
+            && (requires, needs, tests, dialect, also)
+                == (&other.requires, &other.needs, &other.tests, &other.dialect, &other.also)
             && (ranks, nodes, serving) == (&other.ranks, &other.nodes, &other.serving)
             && (takes, rows, body) == (&other.takes, &other.rows, &other.body)
     }

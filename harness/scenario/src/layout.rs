@@ -56,20 +56,32 @@ pub(super) fn lines(text: &str) -> Vec<Line> {
     lines
 }
 
-/// Whom a file tests, and the names of its rows, without the rest of it: for files that are free of mistakes.
-pub(super) fn head(text: &str) -> (UnderTest, Vec<&str>) {
-    let (mut tests, mut rows) = (UnderTest::Server, Vec::new());
+/// What the head of a file without mistakes says about the scenarios in it.
+#[derive(Debug, Default)]
+pub(super) struct Head<'a> {
+    /// Whom it tests.
+    pub(super) tests: Option<UnderTest>,
+    /// The words of its dialects.
+    pub(super) dialects: Vec<&'a str>,
+    /// The names of its rows.
+    pub(super) rows: Vec<&'a str>,
+}
+
+/// Reads the head of a file and nothing else.
+pub(super) fn head(text: &str) -> Head<'_> {
+    let mut head = Head::default();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let (keyword, argument) = line.split_once(' ').unwrap_or((line, ""));
         let mut words = argument.split_whitespace();
         match keyword {
-            "tests" => tests = words.next().and_then(UnderTest::called).unwrap_or(tests),
-            "row" => rows.extend(words.next()),
+            "tests" => head.tests = words.next().and_then(UnderTest::called),
+            "dialect" => head.dialects.extend(words),
+            "row" => head.rows.extend(words.next()),
             _ if KEYWORDS.contains(&keyword) => {}
             _ => break,
         }
     }
-    (tests, rows)
+    head
 }
 
 const BLANKS: [char; 3] = [' ', '\t', '\r'];

@@ -20,6 +20,7 @@ mod print;
 pub mod requirement;
 pub mod scope;
 pub mod signature;
+mod spell;
 pub mod suite;
 mod template;
 

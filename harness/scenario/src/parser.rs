@@ -228,11 +228,12 @@ impl<'a> Parser<'a> {
                 }
             }
             "dialect" => {
-                for span in words {
+                for (index, span) in words.into_iter().enumerate() {
                     let word = self.of(span);
                     let names = Dialect::NAMES.map(|(name, _)| name);
                     match Dialect::NAMES.into_iter().find(|(name, _)| *name == word) {
-                        Some((_, dialect)) => self.scenario.dialect = dialect,
+                        Some((_, dialect)) if index == 0 => self.scenario.dialect = dialect,
+                        Some((_, dialect)) => self.scenario.also.push(dialect),
                         None => {
                             let message = format!("there is no dialect `{word}`");
                             self.sink

@@ -105,15 +105,16 @@ impl Printer<'_> {
     /// The head in its order; comments between its lines come behind it.
     fn head(&mut self, scenario: &Scenario) {
         let start = self.out.len();
-        let Scenario { requires, needs, tests, dialect, ranks, nodes, serving, .. } = scenario;
+        let Scenario { requires, needs, tests, dialect, also, ranks, nodes, serving, .. } = scenario;
         self.list("requires", requires, |id| id.clone());
         match tests {
             UnderTest::Server => {}
             UnderTest::Client => self.lone_line(0, "tests client", Span::default()),
             UnderTest::Library => self.lone_line(0, "tests library", Span::default()),
         }
-        if *dialect != Dialect::default() {
-            self.lone_line(0, &format!("dialect {dialect}"), Span::default());
+        if *dialect != Dialect::default() || !also.is_empty() {
+            let words: Vec<&str> = [*dialect].iter().chain(also).map(|dialect| dialect.word()).collect();
+            self.lone_line(0, &format!("dialect {}", words.join(" ")), Span::default());
         }
         self.list("needs", needs, |need| need.word().to_owned());
         if serving.sized || *ranks != 1 {

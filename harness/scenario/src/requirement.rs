@@ -101,6 +101,9 @@ pub struct Requirement {
     pub binds: Vec<Binds>,
     /// Paraphrase, one sentence.
     pub text: String,
+    /// The rules that it shares with requirements of other standards.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<String>,
     /// Name of the grammar rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub abnf: Option<String>,

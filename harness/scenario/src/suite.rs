@@ -1,14 +1,15 @@
 //! The suite: scenarios, fragments and requirements, embedded in the binary or the user's own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
 use include_dir::{Dir, include_dir};
 
-use crate::ast::{Scenario, Source, Step, Stmt};
+use crate::ast::{Dialect, Scenario, Source, Step, Stmt};
 use crate::requirement::{Catalogue, CatalogueError};
-use crate::{Behaviours, Diagnostic, Env, UnderTest, check, layout, order, parse, visit};
+use crate::{Behaviours, Diagnostic, Env, UnderTest, check, layout, order, parse, spell, visit};
+use spell::{References, spelled};
 
 /// The input space, the tables beside the catalogue.
 const INPUTS: [&str; 4] = ["inputs.toml", "replies.toml", "pmi2/inputs.toml", "pmi2/replies.toml"];
@@ -39,7 +40,7 @@ pub enum SuiteError {
 pub struct Suite {
     /// In the order in which they are listed, played and reported.
     pub scenarios: Vec<Arc<Scenario>>,
-    /// The files of the scenarios, as they were read: with their tables.
+    /// The files of the scenarios with their tables, one for each dialect.
     files: Vec<Arc<Scenario>>,
     fragments: BTreeMap<String, Arc<Scenario>>,
     /// The requirements.
@@ -86,8 +87,8 @@ struct Embedded {
     name: String,
     text: &'static str,
     tests: UnderTest,
-    /// The names of the rows, if it is a table.
-    rows: Vec<&'static str>,
+    /// The names under which its scenarios are played.
+    names: Vec<String>,
 }
 
 /// All embedded files with scenarios. Their heads take a tenth of the time that it takes to read them.
@@ -99,8 +100,17 @@ static FILES: LazyLock<Vec<Embedded>> = LazyLock::new(|| {
         .filter(|(path, _)| is_scenario(path))
         .map(|(path, bytes)| {
             let text = std::str::from_utf8(bytes).unwrap_or_default();
-            let (tests, rows) = layout::head(text);
-            Embedded { name: path.with_extension("").display().to_string(), path, text, tests, rows }
+            let head = layout::head(text);
+            let name = path.with_extension("").display().to_string();
+            let called = |word: &&str| Dialect::NAMES.into_iter().find(|(known, _)| known == word);
+            let dialects = head.dialects.iter().filter_map(called).skip(1);
+            let also = dialects.map(|(_, dialect)| spell::prefix(dialect, "/") + &name);
+            let with_rows = |name: String| match head.rows[..] {
+                [] => vec![name],
+                _ => head.rows.iter().map(|row| Scenario::name_of_row(&name, row)).collect(),
+            };
+            let names = std::iter::once(name.clone()).chain(also).flat_map(with_rows).collect();
+            Embedded { name, path, text, tests: head.tests.unwrap_or(UnderTest::Server), names }
         })
         .collect()
 });
@@ -108,10 +118,7 @@ static FILES: LazyLock<Vec<Embedded>> = LazyLock::new(|| {
 impl Embedded {
     /// Whether one of the names fits under which its scenarios are played.
     fn any(&self, fits: impl Fn(&str) -> bool) -> bool {
-        match self.rows[..] {
-            [] => fits(&self.name),
-            _ => self.rows.iter().any(|row| fits(&Scenario::name_of_row(&self.name, row))),
-        }
+        self.names.iter().any(|name| fits(name))
     }
 }
 
@@ -189,10 +196,24 @@ impl Suite {
 
     fn add_fragments(&mut self, sources: Vec<(String, Arc<Source>)>) -> Result<(), SuiteError> {
         let mut wrong = Vec::new();
+        let mut read = Vec::new();
         for (name, source) in sources {
             match parse(source, &format!("fragments/{name}")) {
-                Ok(fragment) => drop(self.fragments.insert(name, Arc::new(fragment))),
+                Ok(fragment) => read.push(fragment),
                 Err(errors) => wrong.extend(errors),
+            }
+        }
+        let name = |path: String| path.rsplit('/').next().unwrap_or_default().to_owned();
+        let new = read.iter().flat_map(|fragment| fragment.dialects().map(|d| name(fragment.name_in(d))));
+        let names: HashSet<String> = self.fragments.keys().cloned().chain(new).collect();
+        let references =
+            References { catalogue: &self.catalogue, has_fragment: &|name| names.contains(name) };
+        for fragment in &read {
+            for one in fragment.dialects().map(|dialect| spelled(fragment, dialect, &references)) {
+                match one {
+                    Ok(one) => drop(self.fragments.insert(name(one.name.clone()), Arc::new(one))),
+                    Err(errors) => wrong.extend(errors),
+                }
             }
         }
         if wrong.is_empty() { Ok(()) } else { Err(SuiteError::Diagnostics(wrong)) }
@@ -203,16 +224,23 @@ impl Suite {
         let mut wrong = Vec::new();
         for (name, source) in sources {
             match parse(source, &name) {
-                Ok(scenario) => {
-                    let scenario = Arc::new(scenario);
-                    self.scenarios.extend(scenario.played());
-                    self.files.push(scenario);
-                }
+                Ok(scenario) => self.add_file(&scenario).unwrap_or_else(|errors| wrong.extend(errors)),
                 Err(errors) => wrong.extend(errors),
             }
         }
         self.scenarios.sort_by_cached_key(|scenario| order::key(&scenario.name));
         wrong
+    }
+
+    fn add_file(&mut self, scenario: &Scenario) -> Result<(), Vec<Diagnostic>> {
+        for dialect in scenario.dialects() {
+            let has_fragment = |name: &str| self.fragments.contains_key(name);
+            let references = References { catalogue: &self.catalogue, has_fragment: &has_fragment };
+            let one = Arc::new(spelled(scenario, dialect, &references)?);
+            self.scenarios.extend(one.played());
+            self.files.push(one);
+        }
+        Ok(())
     }
 
     /// Everything that is to be said about the scenarios, warnings included.
@@ -226,7 +254,14 @@ impl Suite {
             requirement_names: &requirement_names,
             behaviours: &self.behaviours,
         };
-        self.files.iter().flat_map(|scenario| check(scenario, &env)).collect()
+        let mut all: Vec<Diagnostic> = Vec::new();
+        for diagnostic in self.files.iter().flat_map(|scenario| check(scenario, &env)) {
+            // What is wrong in every dialect is reported once.
+            if all.iter().all(|other| *other != diagnostic) {
+                all.push(diagnostic);
+            }
+        }
+        all
     }
 
     /// The scenarios for one kind of implementation.

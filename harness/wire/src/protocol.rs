@@ -70,6 +70,8 @@ pub struct Exchange {
 /// A field of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Field {
+    /// The name, the same in every framing.
+    pub name: &'static str,
     /// The key; if the field is numbered, without the number.
     pub key: &'static str,
     /// The rule for the value.
@@ -86,7 +88,12 @@ pub struct Field {
 
 impl Field {
     const fn new(key: &'static str, rule: Rule) -> Self {
-        Self { key, rule, optional: false, numbered: false, limit: None, since: None }
+        Self { name: key, key, rule, optional: false, numbered: false, limit: None, since: None }
+    }
+
+    /// The field of this name in the other framing.
+    const fn called(self, name: &'static str) -> Self {
+        Self { name, ..self }
     }
 
     const fn or_none(self) -> Self {
@@ -145,6 +152,8 @@ const KEY: Field = word("key").limit("keylen_max");
 const VALUE: Field = string("value").limit("vallen_max");
 /// The result of a lookup: PMI-2's draft calls it `flag`; implementations write `found`.
 const FOUND: [Field; 2] = [boolean("flag").or_none(), boolean("found").or_none()];
+/// The name of a service.
+const NAME: Field = string("name").called("service");
 const INFO_KEY_COUNT: Field = uint("infokeycount").or_none();
 const INFO_KEY: Field = word("infokey").numbered();
 const INFO_VALUE: Field = string("infoval").numbered();
@@ -362,7 +371,7 @@ pub(crate) const FRAMES: [Exchange; 24] = [
         ["job-getid", "job-getid-response"],
         &["PMI2_Job_GetId"],
         &[],
-        &[string("jobid")],
+        &[string("jobid").called("kvsname")],
         "PMI-2 draft, job-getid",
     ),
     exchange(
@@ -450,7 +459,7 @@ pub(crate) const FRAMES: [Exchange; 24] = [
         "publish",
         ["name-publish", "name-publish-response"],
         &["PMI2_Nameserv_publish"],
-        &[string("name"), string("port"), INFO_KEY_COUNT, INFO_KEY, INFO_VALUE],
+        &[NAME, string("port"), INFO_KEY_COUNT, INFO_KEY, INFO_VALUE],
         &[],
         "PMI-2 draft, name-publish",
     ),
@@ -458,15 +467,15 @@ pub(crate) const FRAMES: [Exchange; 24] = [
         "lookup",
         ["name-lookup", "name-lookup-response"],
         &["PMI2_Nameserv_lookup"],
-        &[string("name"), INFO_KEY_COUNT, INFO_KEY, INFO_VALUE],
-        &[FOUND[0], FOUND[1], string("value").or_none(), string("port").or_none()],
+        &[NAME, INFO_KEY_COUNT, INFO_KEY, INFO_VALUE],
+        &[FOUND[0], FOUND[1], string("value").called("port").or_none(), string("port").or_none()],
         "PMI-2 draft, name-lookup; port: Hydra",
     ),
     exchange(
         "unpublish",
         ["name-unpublish", "name-unpublish-response"],
         &["PMI2_Nameserv_unpublish"],
-        &[string("name"), INFO_KEY_COUNT, INFO_KEY, INFO_VALUE],
+        &[NAME, INFO_KEY_COUNT, INFO_KEY, INFO_VALUE],
         &[],
         "PMI-2 draft, name-unpublish",
     ),

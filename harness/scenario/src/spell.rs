@@ -1,0 +1,390 @@
+//! Spells operations: turns a scenario that names operations into one that has the messages of a dialect.
+//!
+//! A message line that begins with the name of an operation is not text. `C: put key=a value=b` is the request of that operation,
+//! and `S: ok`, `S: fail`, `S: miss` and `S: answer` are responses to the request before it. The protocol table has the words.
+
+use std::sync::Arc;
+
+use pmi_wire::Framing;
+use pmi_wire::protocol::{self, Exchange};
+
+use crate::ast::*;
+use crate::diag::{Diagnostic, Sink};
+use crate::requirement::{Catalogue, Set};
+use crate::template::Field;
+use crate::vocabulary;
+
+/// What the prefix of names is for scenarios and fragments in a dialect other than the first.
+pub(crate) fn prefix(dialect: Dialect, separator: &str) -> String {
+    match dialect {
+        Dialect::Pmi1 => String::new(),
+        Dialect::Pmi2 => format!("pmi2{separator}"),
+    }
+}
+
+impl Scenario {
+    /// The dialects in which it is played.
+    pub(crate) fn dialects(&self) -> impl Iterator<Item = Dialect> {
+        std::iter::once(self.dialect).chain(self.also.iter().copied())
+    }
+
+    /// The name under which it is played in one of its dialects.
+    pub(crate) fn name_in(&self, dialect: Dialect) -> String {
+        match self.name.rsplit_once("fragments/") {
+            _ if dialect == self.dialect => self.name.clone(),
+            Some((folder, name)) => format!("{folder}fragments/{}{name}", prefix(dialect, "-")),
+            None => prefix(dialect, "/") + &self.name,
+        }
+    }
+}
+
+/// What a scenario refers to.
+pub(crate) struct References<'a> {
+    /// The requirements, which join in rules.
+    pub(crate) catalogue: &'a Catalogue,
+    /// Returns true if there is a fragment of this name.
+    pub(crate) has_fragment: &'a dyn Fn(&str) -> bool,
+}
+
+/// Returns the scenario in one of its dialects: operations as messages, rules as requirements of the dialect, and fragments
+/// those of the dialect. Requirements of other dialects are left out.
+///
+/// # Errors
+///
+/// The dialect has no such operation, field or outcome.
+pub(crate) fn spelled(
+    scenario: &Scenario,
+    dialect: Dialect,
+    references: &References<'_>,
+) -> Result<Scenario, Vec<Diagnostic>> {
+    let mut speller = Speller {
+        dialect,
+        in_several: !scenario.also.is_empty(),
+        references,
+        sink: Sink::new(Arc::clone(&scenario.source)),
+        asked: Vec::new(),
+    };
+    let name = scenario.name_in(dialect);
+    let mut spelled = Scenario { name, dialect, also: Vec::new(), ..scenario.clone() };
+    spelled.requires = scenario.requires.iter().filter_map(|id| speller.requirement(id)).collect();
+    speller.body(&mut spelled.body);
+    let wrong = speller.sink.finish();
+    if wrong.is_empty() { Ok(spelled) } else { Err(wrong) }
+}
+
+/// What a response line says about the request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// `ok`: success.
+    Ok,
+    /// `fail`: a refusal.
+    Fail,
+    /// `miss`: there is no such key or name.
+    Miss,
+    /// `answer`: any response.
+    Answer,
+}
+
+impl Outcome {
+    fn called(word: &str) -> Option<Self> {
+        Some(match word {
+            "ok" => Self::Ok,
+            "fail" => Self::Fail,
+            "miss" => Self::Miss,
+            "answer" => Self::Answer,
+            _ => return None,
+        })
+    }
+}
+
+struct Speller<'a> {
+    dialect: Dialect,
+    /// Whether the scenario is also played in another dialect.
+    in_several: bool,
+    references: &'a References<'a>,
+    sink: Sink,
+    /// The operations that were asked for, and by which processes.
+    asked: Vec<(Who, &'static str)>,
+}
+
+/// The name of an operation of any dialect with which a line begins.
+fn operation(line: &Template) -> Option<&'static str> {
+    let word = first_word(line)?;
+    let exchanges = || protocol::exchanges(Framing::Lines).chain(protocol::exchanges(Framing::Frames));
+    exchanges().map(|exchange| exchange.operation).find(|name| *name == word)
+}
+
+/// The unquoted word with which a line begins.
+fn first_word(line: &Template) -> Option<&str> {
+    match line.pieces.first()? {
+        Piece::Literal { bytes, quoted: false } => {
+            let text = std::str::from_utf8(bytes).ok()?;
+            let word = text.split(' ').next()?;
+            (word.len() < text.len() || line.pieces.len() == 1).then_some(word)
+        }
+        _ => None,
+    }
+}
+
+/// The line without its first word.
+fn rest(line: &Template) -> Template {
+    let mut rest = line.clone();
+    if let Some(Piece::Literal { bytes, .. }) = rest.pieces.first_mut() {
+        let end = bytes.iter().position(|byte| *byte == b' ').map_or(bytes.len(), |blank| blank + 1);
+        bytes.drain(..end);
+    }
+    rest
+}
+
+/// Whether two steps may be about the same process.
+fn overlap(one: &Who, other: &Who) -> bool {
+    let (one, other) = match (one, other) {
+        (Who::Ranks { group: a, set: one }, Who::Ranks { group: b, set: other }) if a == b => (one, other),
+        (Who::Spawned { set: one, .. }, Who::Spawned { set: other, .. }) => (one, other),
+        _ => return false,
+    };
+    match (one, other) {
+        (RankSet::Ranges(one), RankSet::Ranges(other)) => {
+            one.iter().any(|(from, to)| other.iter().any(|(start, end)| from <= end && start <= to))
+        }
+        _ => true,
+    }
+}
+
+/// A message under construction.
+#[derive(Clone, Default)]
+struct Message(Vec<Piece>);
+
+impl Message {
+    fn text(&mut self, text: &str) {
+        self.bytes(text.as_bytes(), false);
+    }
+
+    fn bytes(&mut self, text: &[u8], quoted: bool) {
+        match self.0.last_mut() {
+            Some(Piece::Literal { bytes, quoted: before }) if !quoted && !*before => bytes.extend(text),
+            _ => self.0.push(Piece::Literal { bytes: text.to_vec(), quoted }),
+        }
+    }
+
+    /// Adds a tuple. Over frames, a blank in the value is one of the value.
+    fn tuple(&mut self, key: &str, value: &[Piece], framing: Framing) {
+        self.text(&format!(" {key}="));
+        for piece in value {
+            match piece {
+                Piece::Literal { bytes, quoted } => {
+                    let has_blank = framing == Framing::Frames && bytes.contains(&b' ');
+                    self.bytes(bytes, *quoted || has_blank);
+                }
+                other => self.0.push(other.clone()),
+            }
+        }
+    }
+}
+
+impl Speller<'_> {
+    /// The requirement of the dialect: the one of this id, or the one that has this rule.
+    fn requirement(&self, id: &Spanned<String>) -> Option<Spanned<String>> {
+        let catalogue = self.references.catalogue;
+        let ours = |id: &str| match Set::of(id) {
+            Set::Rfc13 | Set::Rfc13Grammar | Set::Mpich12 => self.dialect == Dialect::Pmi1,
+            Set::Pmi2Common | Set::Pmi2Draft | Set::Pmi2Mpich => self.dialect == Dialect::Pmi2,
+            Set::Other => true,
+        };
+        if catalogue.get(&id.value).is_some() {
+            return (!self.in_several || ours(&id.value)).then(|| id.clone());
+        }
+        let mut of_rule = catalogue.iter().filter(|r| r.rules.contains(&id.value)).peekable();
+        if of_rule.peek().is_none() {
+            // The checker reports it.
+            return Some(id.clone());
+        }
+        let found = of_rule.find(|requirement| ours(&requirement.id))?;
+        Some(Spanned { value: found.id.clone(), span: id.span })
+    }
+
+    fn body(&mut self, body: &mut [Stmt]) {
+        for statement in body {
+            match statement {
+                Stmt::Use { name, .. } => {
+                    let own = prefix(self.dialect, "-") + &name.value;
+                    if (self.references.has_fragment)(&own) {
+                        name.value = own;
+                    }
+                }
+                Stmt::Repeat { body, .. } => self.body(body),
+                Stmt::Step(step) => self.step(step),
+                Stmt::Let { .. } => {}
+            }
+        }
+    }
+
+    fn step(&mut self, step: &mut Step) {
+        step.cites = step.cites.take().and_then(|id| self.requirement(&id));
+        let Step { who, role, action, span, .. } = step;
+        match action {
+            Action::OneOf(alternatives) => {
+                let mut spelled = Vec::new();
+                for mut alternative in std::mem::take(alternatives) {
+                    alternative.cites = alternative.cites.take().and_then(|id| self.requirement(&id));
+                    let actions = self.actions(who, *role, &alternative.action, alternative.span);
+                    spelled
+                        .extend(actions.into_iter().map(|action| Alternative { action, ..alternative.clone() }));
+                }
+                *alternatives = spelled;
+            }
+            other => {
+                let mut actions = self.actions(who, *role, other, *span);
+                *other = match actions.len() {
+                    1 => actions.swap_remove(0),
+                    _ => {
+                        let pass = |action| Alternative { grade: Grade::Pass, cites: None, action, span: *span };
+                        Action::OneOf(actions.into_iter().map(pass).collect())
+                    }
+                };
+            }
+        }
+    }
+
+    /// The ways in which a dialect spells an action.
+    fn actions(&mut self, who: &Who, role: Role, action: &Action, span: Span) -> Vec<Action> {
+        let Action::Message { mode, lines } = action else { return vec![action.clone()] };
+        if mode.encoding != Encoding::Dialect || !matches!(role, Role::Client | Role::Server) {
+            return vec![action.clone()];
+        }
+        let mut all = vec![Vec::new()];
+        for line in lines {
+            let ways = match role {
+                Role::Client => self.request(who, line),
+                _ => self.response(who, line),
+            };
+            let ways = ways.unwrap_or_else(|| vec![line.clone()]);
+            all = all
+                .iter()
+                .flat_map(|before: &Vec<Template>| {
+                    ways.iter().map(move |way| before.iter().cloned().chain([way.clone()]).collect())
+                })
+                .collect();
+        }
+        if all.is_empty() {
+            self.sink.error(span, format!("{} has no such message", self.dialect.title()));
+        }
+        all.into_iter().map(|lines| Action::Message { mode: *mode, lines }).collect()
+    }
+
+    /// The request that a line stands for, if it names an operation.
+    fn request(&mut self, who: &Who, line: &Template) -> Option<Vec<Template>> {
+        let operation = operation(line)?;
+        self.asked.push((who.clone(), operation));
+        let exchange = self.exchange(operation, line)?;
+        let framing = self.dialect.framing();
+        let fields = rest(line).fields(vocabulary::run_on_keys(Some(exchange.request)));
+        let mut message = Message::default();
+        message.text(&format!("cmd={}", exchange.request));
+        let has = |key: &str| fields.iter().any(|field| field.key == key);
+        for (key, value) in self.defaults(exchange, who).into_iter().filter(|(key, _)| !has(key)) {
+            message.tuple(key, &[value], framing);
+        }
+        for field in &fields {
+            let keys = self.keys(exchange, exchange.arguments, field, line)?;
+            message.tuple(keys.first()?, &field.value.pieces, framing);
+        }
+        Some(vec![Template { pieces: message.0, span: line.span }])
+    }
+
+    /// The responses that a line stands for, if it names an outcome. Any of them will do.
+    fn response(&mut self, who: &Who, line: &Template) -> Option<Vec<Template>> {
+        let (operation, outcome) = match operation(line) {
+            Some(operation) => (Some(operation), rest(line)),
+            None => (None, line.clone()),
+        };
+        let word = Outcome::called(first_word(&outcome)?)?;
+        let asked = || self.asked.iter().rev().find(|(by, _)| overlap(by, who)).map(|(_, operation)| *operation);
+        let Some(operation) = operation.or_else(asked) else {
+            self.sink
+                .error(line.span, "a response to no request")
+                .help("name the operation first, as in `get ok value=v`");
+            return None;
+        };
+        let exchange = self.exchange(operation, line)?;
+        let Some(response) = exchange.response else {
+            self.sink.error(line.span, format!("`{operation}` has no response in {}", self.dialect.title()));
+            return None;
+        };
+        let framing = self.dialect.framing();
+        let begin = |rc: Option<Kind>| {
+            let mut message = Message::default();
+            message.text(&format!("cmd={response}"));
+            rc.into_iter().for_each(|rc| message.tuple("rc", &[Piece::Typed(rc)], framing));
+            message
+        };
+        let mut ways = vec![begin(match word {
+            Outcome::Ok => Some(Kind::RcOk),
+            Outcome::Fail | Outcome::Miss => Some(Kind::RcFail),
+            Outcome::Answer => None,
+        })];
+        for field in rest(&outcome).fields(vocabulary::run_on_keys(exchange.response)) {
+            let keys = self.keys(exchange, exchange.results, &field, line)?;
+            let add = |way: &Message, key: &&str| {
+                let mut way = way.clone();
+                way.tuple(key, &field.value.pieces, framing);
+                way
+            };
+            ways = ways.iter().flat_map(|way| keys.iter().map(|key| add(way, key)).collect::<Vec<_>>()).collect();
+        }
+        if word == Outcome::Miss && framing == Framing::Frames {
+            // A success without the value is a miss as well.
+            let mut empty = begin(Some(Kind::RcOk));
+            for field in exchange.results.iter().filter(|field| !matches!(field.key, "flag" | "found")) {
+                empty.tuple(field.key, &[Piece::Typed(Kind::Absent)], framing);
+            }
+            ways.insert(0, empty);
+        }
+        Some(ways.into_iter().map(|way| Template { pieces: way.0, span: line.span }).collect())
+    }
+
+    /// The exchange of an operation. In PMI-1, job attributes are keys of the keyval space.
+    fn exchange(&mut self, operation: &str, line: &Template) -> Option<&'static Exchange> {
+        let framing = self.dialect.framing();
+        let named = |name: &str| protocol::exchanges(framing).find(|exchange| exchange.operation == name);
+        let attribute = || named("get").filter(|_| operation == "get-job-attribute");
+        let found = named(operation).or_else(attribute);
+        if found.is_none() {
+            let message = format!("{} has no operation `{operation}`", self.dialect.title());
+            self.sink.error(line.span, message).help("say in the head which dialects have it: `dialect NAME`");
+        }
+        found
+    }
+
+    /// The keys that may hold a field of an exchange; a key that no exchange has is meant to be unknown.
+    fn keys(
+        &mut self,
+        exchange: &Exchange,
+        fields: &'static [protocol::Field],
+        field: &Field,
+        line: &Template,
+    ) -> Option<Vec<&'static str>> {
+        let named: Vec<_> = fields.iter().filter(|f| f.name == field.key && !f.numbered).map(|f| f.key).collect();
+        if named.is_empty() {
+            let message =
+                format!("`{}` of {} has no field `{}`", exchange.operation, self.dialect.title(), field.key);
+            let known: Vec<&str> = fields.iter().map(|field| field.name).collect();
+            self.sink.error(line.span, message).suggest(&field.key, &known);
+            return None;
+        }
+        Some(named)
+    }
+
+    /// What a request holds if the scenario does not say it: the process's own keyval space, no info, a reason to abort.
+    fn defaults(&self, exchange: &Exchange, who: &Who) -> Vec<(&'static str, Piece)> {
+        let text = |text: &str| Piece::Literal { bytes: text.into(), quoted: false };
+        let is_spawned = !matches!(who, Who::Ranks { group: 0, .. });
+        let own = Piece::Var(if is_spawned { "child_kvs" } else { "kvs" }.to_owned());
+        match (self.dialect.framing(), exchange.operation) {
+            (Framing::Lines, "put" | "get") => vec![("kvsname", own)],
+            (Framing::Frames, "publish" | "lookup" | "unpublish") => vec![("infokeycount", text("0"))],
+            (Framing::Frames, "abort") => vec![("isworld", text("TRUE")), ("msg", text("abort"))],
+            _ => Vec::new(),
+        }
+    }
+}

@@ -26,6 +26,8 @@ mod template;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_migration;
 pub mod visit;
 pub mod vocabulary;
 

@@ -12,7 +12,9 @@ use crate::ast::*;
 use crate::diag::{Diagnostic, Sink};
 use crate::requirement::{Catalogue, Set};
 use crate::template::Field;
-use crate::vocabulary;
+
+/// Fields whose value runs to the end of the line.
+const RUN_ON: &[&str] = &["value", "msg"];
 
 /// What the prefix of names is for scenarios and fragments in a dialect other than the first.
 pub(crate) fn prefix(dialect: Dialect, separator: &str) -> String {
@@ -66,7 +68,13 @@ pub(crate) fn spelled(
     };
     let name = scenario.name_in(dialect);
     let mut spelled = Scenario { name, dialect, also: Vec::new(), ..scenario.clone() };
-    spelled.requires = scenario.requires.iter().filter_map(|id| speller.requirement(id)).collect();
+    spelled.requires.clear();
+    for id in scenario.requires.iter().filter_map(|id| speller.requirement(id)) {
+        // Several rules may be one requirement of the dialect.
+        if !spelled.requires.contains(&id) {
+            spelled.requires.push(id);
+        }
+    }
     speller.body(&mut spelled.body);
     let wrong = speller.sink.finish();
     if wrong.is_empty() { Ok(spelled) } else { Err(wrong) }
@@ -220,13 +228,24 @@ impl Speller<'_> {
     }
 
     fn step(&mut self, step: &mut Step) {
-        step.cites = step.cites.take().and_then(|id| self.requirement(&id));
+        if let Some(id) = step.cites.take() {
+            step.cites = self.requirement(&id);
+            if step.cites.is_none() {
+                let message = format!("{} has no requirement with the rule `{}`", self.dialect.title(), id.value);
+                self.sink.error(id.span, message).help("cite a rule that every dialect of the scenario has");
+            }
+        }
         let Step { who, role, action, span, .. } = step;
         match action {
             Action::OneOf(alternatives) => {
                 let mut spelled = Vec::new();
                 for mut alternative in std::mem::take(alternatives) {
-                    alternative.cites = alternative.cites.take().and_then(|id| self.requirement(&id));
+                    let cited = alternative.cites.take();
+                    alternative.cites = cited.as_ref().and_then(|id| self.requirement(id));
+                    if alternative.cites.is_none() && cited.is_some() {
+                        // The outcome is about a requirement that this dialect does not have.
+                        continue;
+                    }
                     let actions = self.actions(who, *role, &alternative.action, alternative.span);
                     spelled
                         .extend(actions.into_iter().map(|action| Alternative { action, ..alternative.clone() }));
@@ -278,7 +297,7 @@ impl Speller<'_> {
         self.asked.push((who.clone(), operation));
         let exchange = self.exchange(operation, line)?;
         let framing = self.dialect.framing();
-        let fields = rest(line).fields(vocabulary::run_on_keys(Some(exchange.request)));
+        let fields = rest(line).fields(RUN_ON);
         let mut message = Message::default();
         message.text(&format!("cmd={}", exchange.request));
         let has = |key: &str| fields.iter().any(|field| field.key == key);
@@ -323,7 +342,16 @@ impl Speller<'_> {
             Outcome::Fail | Outcome::Miss => Some(Kind::RcFail),
             Outcome::Answer => None,
         })];
-        for field in rest(&outcome).fields(vocabulary::run_on_keys(exchange.response)) {
+        let is_found = |field: &protocol::Field| matches!(field.key, "flag" | "found");
+        let mut fields = rest(&outcome).fields(RUN_ON);
+        if word == Outcome::Ok && framing == Framing::Frames && fields.is_empty() {
+            // A success without the value is a miss.
+            let value = exchange.results.iter().find(|field| !is_found(field));
+            let any = || Template { pieces: vec![Piece::Typed(Kind::Any)], span: line.span };
+            let value = value.filter(|_| exchange.results.iter().any(is_found));
+            fields.extend(value.map(|field| Field { key: field.name.to_owned(), value: any() }));
+        }
+        for field in fields {
             let keys = self.keys(exchange, exchange.results, &field, line)?;
             let add = |way: &Message, key: &&str| {
                 let mut way = way.clone();
@@ -333,9 +361,8 @@ impl Speller<'_> {
             ways = ways.iter().flat_map(|way| keys.iter().map(|key| add(way, key)).collect::<Vec<_>>()).collect();
         }
         if word == Outcome::Miss && framing == Framing::Frames {
-            // A success without the value is a miss as well.
             let mut empty = begin(Some(Kind::RcOk));
-            for field in exchange.results.iter().filter(|field| !matches!(field.key, "flag" | "found")) {
+            for field in exchange.results.iter().filter(|field| !is_found(field)) {
                 empty.tuple(field.key, &[Piece::Typed(Kind::Absent)], framing);
             }
             ways.insert(0, empty);

@@ -232,6 +232,8 @@ impl Suite {
         wrong
     }
 
+    #[cfg(test)]
+    pub(crate) fn add_for_test(&mut self, s: Vec<(String, Arc<Source>)>) -> Vec<Diagnostic> { self.add(s) }
     fn add_file(&mut self, scenario: &Scenario) -> Result<(), Vec<Diagnostic>> {
         for dialect in scenario.dialects() {
             let has_fragment = |name: &str| self.fragments.contains_key(name);

@@ -313,7 +313,7 @@ fn played_in_frames(tests: UnderTest, body: &str) -> Vec<String> {
 
 #[rstest]
 #[case::before_the_line("0 C: cmd=job-getid\n", "job-getid/state/before-init")]
-#[case::before_fullinit("use pmi2-init\n0 C: cmd=job-getid\n", "job-getid/state/before-fullinit")]
+#[case::before_fullinit("use pmi2-offered\n0 C: cmd=job-getid\n", "job-getid/state/before-fullinit")]
 #[case::after_fullinit("use pmi2-joined\n0 C: cmd=job-getid\n", "job-getid/state/after-init")]
 #[case::after_a_put(
     "use pmi2-joined\n0 C: cmd=kvs-put key=k value=v\n0 C: cmd=kvs-get key=k\n",

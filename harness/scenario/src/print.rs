@@ -1,7 +1,7 @@
 //! Writing a tree. There is one way to write it, which is also how `pmi-conform fmt` lays out a file: reading and printing.
 
 use std::collections::VecDeque;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use pmi_wire::Proc;
 
@@ -259,6 +259,13 @@ impl Printer<'_> {
         for line in lines {
             self.line(below, &text(&line.pieces, QuotingContext::More), line.span);
         }
+    }
+}
+
+impl fmt::Display for Template {
+    /// Writes the text of a message.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&text(&self.pieces, QuotingContext::Line))
     }
 }
 

@@ -69,11 +69,10 @@ pub(crate) fn spelled(
     let name = scenario.name_in(dialect);
     let mut spelled = Scenario { name, dialect, also: Vec::new(), ..scenario.clone() };
     spelled.requires.clear();
-    for id in scenario.requires.iter().filter_map(|id| speller.requirement(id)) {
-        // Several rules may be one requirement of the dialect.
-        if !spelled.requires.contains(&id) {
-            spelled.requires.push(id);
-        }
+    for named in &scenario.requires {
+        // Several rules may be one requirement of the dialect. The checker reports what is named twice in the file.
+        let is_new = |id: &Spanned<String>| named == id || !spelled.requires.contains(id);
+        spelled.requires.extend(speller.requirement(named).filter(is_new));
     }
     speller.body(&mut spelled.body);
     let wrong = speller.sink.finish();

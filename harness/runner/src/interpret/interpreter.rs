@@ -2,14 +2,13 @@
 //! and waited for; what happens meanwhile is recorded, and what a library asks of its process manager is answered.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pmi_judge::event::{Abandoned, Bytes, Exit, SilenceProof, What};
 use pmi_judge::expectation::{Choice, Expectation, Expected, Pattern};
 use pmi_judge::library::Request;
 use pmi_judge::{Awaited, Judge, Standing};
-use pmi_scenario::ast::{Action, Alternative, RankSet, Scenario, Source, Template};
+use pmi_scenario::ast::{Action, Alternative, RankSet, Scenario, Template};
 use pmi_scenario::scope::{ScenarioError, Scope};
 use pmi_wire::Proc;
 
@@ -29,8 +28,6 @@ pub(super) struct Interpreter<'a> {
     pub(super) limits: Limits,
     pub(super) recorder: Recorder<'a>,
     pub(super) scope: Scope,
-    /// The file that the current step stands in.
-    pub(super) source: Arc<Source>,
     /// Requirement of the step that is being played.
     pub(super) cited: String,
     /// Processes that were told to exit or to die.
@@ -82,7 +79,6 @@ impl<'a> Interpreter<'a> {
             limits,
             recorder,
             scope: Scope::of(scenario),
-            source: Arc::clone(&scenario.source),
             cited: String::new(),
             dismissed: HashSet::new(),
             left_out: 0,
@@ -200,8 +196,7 @@ impl<'a> Interpreter<'a> {
     // ----- what we expect -------------------------------------------------------------------------------------------
 
     pub(super) fn pattern(&self, line: &Template) -> Result<Pattern, ScenarioError> {
-        let shown = self.source.text.get(line.span.start..line.span.end).unwrap_or_default();
-        Pattern::new(&self.scope, line, shown)
+        Pattern::new(&self.scope, line)
     }
 
     pub(super) fn choice(&self, alternative: &Alternative) -> Result<Choice, ScenarioError> {

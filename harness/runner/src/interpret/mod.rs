@@ -16,7 +16,6 @@ mod server;
 pub mod walk;
 mod watch;
 
-use std::sync::Arc;
 
 use pmi_judge::expectation::Expected;
 use pmi_scenario::ast::{Step, Who};
@@ -46,9 +45,6 @@ impl Steps for Interpreter<'_> {
     }
 
     fn step(&mut self, step: &Step, place: Position<'_>) -> Result<(), Ended> {
-        if !Arc::ptr_eq(&self.source, place.source) {
-            self.source = Arc::clone(place.source);
-        }
         self.scope.begin_step();
         let first = self.scenario.requires.first().map(|r| r.value.as_str()).unwrap_or_default();
         self.cited = step.cites.as_ref().map_or(first, |c| &c.value).to_owned();

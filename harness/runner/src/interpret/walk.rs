@@ -19,8 +19,6 @@ pub(crate) struct Position<'a> {
     /// Line in the scenario's own file, or the number of the statement where it was not read from one. The steps of a fragment
     /// stand in the line that uses it.
     pub(crate) line: usize,
-    /// The file that the step's own text is in.
-    pub(crate) source: &'a Arc<Source>,
     /// The statements that follow in the same body.
     pub(crate) rest: &'a [Stmt],
 }
@@ -127,7 +125,7 @@ impl Walk<'_> {
                     let line = line_of(step.span.start);
                     steps.at(line);
                     let step = spawned(steps.scope(), step)?;
-                    steps.step(&step, Position { line, source, rest: &body[index + 1..] })?;
+                    steps.step(&step, Position { line, rest: &body[index + 1..] })?;
                 }
             }
             Ok(())

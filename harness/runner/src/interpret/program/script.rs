@@ -14,7 +14,7 @@ use crate::serve::unique_prefix;
 use pmi_judge::expectation::{Expectation, Expected, Pattern};
 use pmi_judge::own::ENDS_WELL;
 use pmi_scenario::ast::{
-    Action, Dialect, Kind, Piece, ProcessAction, RankSet, Role, Scenario, Setting, Source, Step, Template,
+    Action, Dialect, Kind, Piece, ProcessAction, RankSet, Role, Scenario, Setting, Step, Template,
     Who,
 };
 use pmi_scenario::scope::{ScenarioError, Scope};
@@ -25,7 +25,7 @@ const STEPS: usize = 100_000;
 #[derive(Debug, Clone)]
 enum Entry {
     /// A request, as the scenario writes it, and whether it is every one that fits.
-    Trigger(Template, String, bool),
+    Trigger(Template, bool),
     Act(ServerAct),
     Expect(Expected),
     /// A variable of the environment, absent if `None`.
@@ -119,8 +119,8 @@ impl Script {
     /// The first request that is answered otherwise, and its line: some process is expected to make it.
     pub(super) fn first_request(&self) -> Option<(usize, Expectation)> {
         self.places.iter().find_map(|place| match &place.entry {
-            Entry::Trigger(_, shown, _) => {
-                let what = Expected::Request(Some(shown.clone()));
+            Entry::Trigger(request, _) => {
+                let what = Expected::Request(Some(request.to_string()));
                 Some((place.line, self.expectation(place, None, what)))
             }
             _ => None,
@@ -163,9 +163,9 @@ impl ProgramServer for Script {
             }
             let mut expect = |what| part.expectations.push((line, self.expectation(place, Some(p), what)));
             match &place.entry {
-                Entry::Trigger(request, shown, every) => {
-                    expect(Expected::Request(Some(shown.clone())));
-                    let pattern = Pattern::new(&scope, request, shown).map_err(mistake)?;
+                Entry::Trigger(request, every) => {
+                    expect(Expected::Request(Some(request.to_string())));
+                    let pattern = Pattern::new(&scope, request).map_err(mistake)?;
                     part.rules.push(ServerRule {
                         trigger: Some((pattern, *every)),
                         acts: Vec::new(),
@@ -229,7 +229,7 @@ impl Steps for Writer<'_> {
     }
 
     fn step(&mut self, step: &Step, place: Position<'_>) -> Result<(), ScenarioError> {
-        let entry = entry(step, place.source)
+        let entry = entry(step)
             .ok_or_else(|| ScenarioError::Mistake("no step for a client under test".to_owned()))?;
         if self.script.places.len() == STEPS {
             return Err(ScenarioError::Mistake(format!("more than {STEPS} steps")));
@@ -245,12 +245,11 @@ impl Steps for Writer<'_> {
     }
 }
 
-fn entry(step: &Step, source: &Source) -> Option<Entry> {
+fn entry(step: &Step) -> Option<Entry> {
     Some(match (step.role, &step.action) {
         (Role::Client, Action::Message { mode, lines }) => {
             let line = lines.first()?;
-            let shown = source.text.get(line.span.start..line.span.end).unwrap_or_default();
-            Entry::Trigger(line.clone(), shown.to_owned(), mode.every)
+            Entry::Trigger(line.clone(), mode.every)
         }
         (Role::Server, Action::Message { mode, lines }) => Entry::Act(ServerAct::Send(*mode, lines.clone())),
         (Role::Server, Action::Empty) => Entry::Act(ServerAct::Empty),

@@ -26,8 +26,6 @@ mod template;
 
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod tests_migration;
 pub mod visit;
 pub mod vocabulary;
 

@@ -168,6 +168,9 @@ impl Message {
     }
 
     fn bytes(&mut self, text: &[u8], quoted: bool) {
+        if text.is_empty() {
+            return;
+        }
         match self.0.last_mut() {
             Some(Piece::Literal { bytes, quoted: before }) if !quoted && !*before => bytes.extend(text),
             _ => self.0.push(Piece::Literal { bytes: text.to_vec(), quoted }),
@@ -179,10 +182,16 @@ impl Message {
         self.text(&format!(" {key}="));
         for piece in value {
             match piece {
-                Piece::Literal { bytes, quoted } => {
-                    let has_blank = framing == Framing::Frames && bytes.contains(&b' ');
-                    self.bytes(bytes, *quoted || has_blank);
+                Piece::Literal { bytes, quoted: false } if framing == Framing::Frames => {
+                    for part in bytes.split_inclusive(|byte| *byte == b' ') {
+                        let (text, blank) = part.split_at(part.len() - usize::from(part.ends_with(b" ")));
+                        self.bytes(text, false);
+                        if !blank.is_empty() {
+                            self.bytes(blank, true);
+                        }
+                    }
                 }
+                Piece::Literal { bytes, quoted } => self.bytes(bytes, *quoted),
                 other => self.0.push(other.clone()),
             }
         }
@@ -230,7 +239,8 @@ impl Speller<'_> {
         if let Some(id) = step.cites.take() {
             step.cites = self.requirement(&id);
             if step.cites.is_none() {
-                let message = format!("{} has no requirement with the rule `{}`", self.dialect.title(), id.value);
+                let message =
+                    format!("{} has no requirement with the rule `{}`", self.dialect.title(), id.value);
                 self.sink.error(id.span, message).help("cite a rule that every dialect of the scenario has");
             }
         }
@@ -246,8 +256,9 @@ impl Speller<'_> {
                         continue;
                     }
                     let actions = self.actions(who, *role, &alternative.action, alternative.span);
-                    spelled
-                        .extend(actions.into_iter().map(|action| Alternative { action, ..alternative.clone() }));
+                    spelled.extend(
+                        actions.into_iter().map(|action| Alternative { action, ..alternative.clone() }),
+                    );
                 }
                 *alternatives = spelled;
             }
@@ -256,7 +267,8 @@ impl Speller<'_> {
                 *other = match actions.len() {
                     1 => actions.swap_remove(0),
                     _ => {
-                        let pass = |action| Alternative { grade: Grade::Pass, cites: None, action, span: *span };
+                        let pass =
+                            |action| Alternative { grade: Grade::Pass, cites: None, action, span: *span };
                         Action::OneOf(actions.into_iter().map(pass).collect())
                     }
                 };
@@ -317,7 +329,8 @@ impl Speller<'_> {
             None => (None, line.clone()),
         };
         let word = Outcome::called(first_word(&outcome)?)?;
-        let asked = || self.asked.iter().rev().find(|(by, _)| overlap(by, who)).map(|(_, operation)| *operation);
+        let asked =
+            || self.asked.iter().rev().find(|(by, _)| overlap(by, who)).map(|(_, operation)| *operation);
         let Some(operation) = operation.or_else(asked) else {
             self.sink
                 .error(line.span, "a response to no request")
@@ -357,7 +370,10 @@ impl Speller<'_> {
                 way.tuple(key, &field.value.pieces, framing);
                 way
             };
-            ways = ways.iter().flat_map(|way| keys.iter().map(|key| add(way, key)).collect::<Vec<_>>()).collect();
+            ways = ways
+                .iter()
+                .flat_map(|way| keys.iter().map(|key| add(way, key)).collect::<Vec<_>>())
+                .collect();
         }
         if word == Outcome::Miss && framing == Framing::Frames {
             let mut empty = begin(Some(Kind::RcOk));
@@ -377,7 +393,9 @@ impl Speller<'_> {
         let found = named(operation).or_else(attribute);
         if found.is_none() {
             let message = format!("{} has no operation `{operation}`", self.dialect.title());
-            self.sink.error(line.span, message).help("say in the head which dialects have it: `dialect NAME`");
+            self.sink
+                .error(line.span, message)
+                .help("say in the head which dialects have it: `dialect NAME`");
         }
         found
     }
@@ -390,7 +408,8 @@ impl Speller<'_> {
         field: &Field,
         line: &Template,
     ) -> Option<Vec<&'static str>> {
-        let named: Vec<_> = fields.iter().filter(|f| f.name == field.key && !f.numbered).map(|f| f.key).collect();
+        let named: Vec<_> =
+            fields.iter().filter(|f| f.name == field.key && !f.numbered).map(|f| f.key).collect();
         if named.is_empty() {
             let message =
                 format!("`{}` of {} has no field `{}`", exchange.operation, self.dialect.title(), field.key);

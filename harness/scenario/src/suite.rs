@@ -6,7 +6,8 @@ use std::sync::{Arc, LazyLock};
 
 use include_dir::{Dir, include_dir};
 
-use crate::ast::{Dialect, Scenario, Source, Step, Stmt};
+use crate::ast::{Dialect, Scenario, Source, Span, Step, Stmt};
+use crate::diag::Sink;
 use crate::requirement::{Catalogue, CatalogueError};
 use crate::{Behaviours, Diagnostic, Env, UnderTest, check, layout, order, parse, spell, visit};
 use spell::{References, spelled};
@@ -229,11 +230,15 @@ impl Suite {
             }
         }
         self.scenarios.sort_by_cached_key(|scenario| order::key(&scenario.name));
+        for pair in self.scenarios.windows(2).filter(|pair| pair[0].name == pair[1].name) {
+            let mut sink = Sink::new(Arc::clone(&pair[1].source));
+            let message = format!("`{}` is also a scenario of {}", pair[1].name, pair[0].source.path);
+            sink.error(Span::default(), message).help("give one of the files another name");
+            wrong.extend(sink.finish());
+        }
         wrong
     }
 
-    #[cfg(test)]
-    pub(crate) fn add_for_test(&mut self, s: Vec<(String, Arc<Source>)>) -> Vec<Diagnostic> { self.add(s) }
     fn add_file(&mut self, scenario: &Scenario) -> Result<(), Vec<Diagnostic>> {
         for dialect in scenario.dialects() {
             let has_fragment = |name: &str| self.fragments.contains_key(name);

@@ -113,9 +113,12 @@ fn examples_of_the_guide_are_correct_and_laid_out_canonically() {
             Ok(scenario) => scenario,
             Err(diagnostics) => panic!("README.md:{line}: {}", diagnostics[0].render(false)),
         };
-        let diagnostics = checked(&scenario);
-        assert!(diagnostics.is_empty(), "README.md:{line}: {}", diagnostics[0].render(false));
         assert_eq!(&print(&scenario), block, "README.md:{line}");
+        let behaviours = Behaviours { variations: vec!["order-reversed", "two-blanks"], faults: Vec::new() };
+        match Suite::of_files(vec![("example".to_owned(), Arc::clone(&scenario.source))], behaviours) {
+            Ok(suite) => assert_eq!(suite.diagnose(), [], "README.md:{line}"),
+            Err(error) => panic!("README.md:{line}: {error}"),
+        }
     }
     assert!(blocks.is_empty() || blocks.len() >= 8);
 }
@@ -568,6 +571,102 @@ fn the_suite_is_written_as_it_is_printed() {
         let scenario = parse(Arc::clone(&source), &name).unwrap();
         assert_eq!(print(&scenario), source.text, "{name}");
     }
+}
+
+fn suite_of(files: &[(&str, &str)]) -> Result<Suite, suite::SuiteError> {
+    let file = |(name, text): &(&str, &str)| {
+        ((*name).to_owned(), Arc::new(Source { path: format!("{name}.pmi"), text: (*text).to_owned() }))
+    };
+    Suite::of_files(files.iter().map(file).collect(), Behaviours::default())
+}
+
+/// The steps of a scenario as the dialect spells them.
+fn spelled_as(name: &str, steps: &str) -> String {
+    let text = format!("# A.\nrequires get.value\ndialect pmi-1.1 pmi-2\n\n{steps}");
+    let suite = suite_of(&[("a", &text)]).unwrap_or_else(|error| panic!("{error}"));
+    let scenario = suite.scenarios.iter().find(|scenario| scenario.name == name).expect("it is played");
+    print(scenario).rsplit_once("\n\n").expect("there are steps").1.to_owned()
+}
+
+#[rstest]
+#[case::put(
+    "0  C: put key=k value=two words\n0  S: ok\n",
+    "0  C: cmd=put kvsname=$kvs key=k value=two words\n0  S: cmd=put_result rc=ok\n",
+    "0  C: cmd=kvs-put key=k value=two<sp>words\n0  S: cmd=kvs-put-response rc=ok\n"
+)]
+#[case::miss(
+    "0  C: barrier\n0  S: ok\n0  C: get key=k\n0  S: miss\n",
+    "0  C: cmd=barrier_in\n0  S: cmd=barrier_out rc=ok\n\
+     0  C: cmd=get kvsname=$kvs key=k\n0  S: cmd=get_result rc=fail\n",
+    "0  C: cmd=kvs-fence\n0  S: cmd=kvs-fence-response rc=ok\n0  C: cmd=kvs-get key=k\n0  S: <one of>\n      pass: cmd=kvs-get-response rc=ok value=<absent>\n      \
+     pass: cmd=kvs-get-response rc=fail\n"
+)]
+#[case::success_has_the_value(
+    "0  C: get key=k\n0  S: ok\n",
+    "0  C: cmd=get kvsname=$kvs key=k\n0  S: cmd=get_result rc=ok\n",
+    "0  C: cmd=kvs-get key=k\n0  S: cmd=kvs-get-response rc=ok value=<any>\n"
+)]
+#[case::port(
+    "0  C: lookup service=s\n0  S: ok port=p\n",
+    "0  C: cmd=lookup_name service=s\n0  S: cmd=lookup_result rc=ok port=p\n",
+    "0  C: cmd=name-lookup infokeycount=0 name=s\n0  S: <one of>\n      \
+     pass: cmd=name-lookup-response rc=ok value=p\n      pass: cmd=name-lookup-response rc=ok port=p\n"
+)]
+#[case::attribute(
+    "0  C: get-job-attribute key=PMI_process_mapping\n0  S: ok value=<mapping>\n",
+    "0  C: cmd=get kvsname=$kvs key=PMI_process_mapping\n0  S: cmd=get_result rc=ok value=<mapping>\n",
+    "0  C: cmd=info-getjobattr key=PMI_process_mapping\n0  S: cmd=info-getjobattr-response rc=ok value=<mapping>\n"
+)]
+#[case::other_request(
+    "0  C: barrier\n0  C: put key=k value=v\n0  S: barrier answer\n",
+    "0  C: cmd=barrier_in\n0  C: cmd=put kvsname=$kvs key=k value=v\n0  S: cmd=barrier_out\n",
+    "0  C: cmd=kvs-fence\n0  C: cmd=kvs-put key=k value=v\n0  S: cmd=kvs-fence-response\n"
+)]
+fn each_dialect_spells_operations(#[case] steps: &str, #[case] lines: &str, #[case] frames: &str) {
+    let bind = "let $kvs = a\n";
+    assert_eq!(spelled_as("a", &(bind.to_owned() + steps)), bind.to_owned() + lines);
+    assert_eq!(spelled_as("pmi2/a", &(bind.to_owned() + steps)), bind.to_owned() + frames);
+}
+
+#[test]
+fn rules_become_requirements_of_the_dialect() {
+    let text = "# A.\nrequires put.accepted rfc13.abnf.s-put get.value\ndialect pmi-1.1 pmi-2\n\nuse joined\n\
+                0  C: put key=k value=v\n0  S[get.value]: <one of>\n      pass: ok\n      note[rfc13.value.empty]: fail\n";
+    let suite = suite_of(&[("a", text)]).unwrap_or_else(|error| panic!("{error}"));
+    let required: Vec<Vec<&str>> = suite
+        .scenarios
+        .iter()
+        .map(|scenario| scenario.requires.iter().map(|id| id.value.as_str()).collect())
+        .collect();
+    let in_pmi1 = vec!["rfc13.abnf.c-put", "rfc13.abnf.s-put", "rfc13.get.value"];
+    assert_eq!(required, [vec!["pmi2.common.put", "pmi2.common.get.value"], in_pmi1]);
+    let outcomes = |scenario: &Scenario| {
+        visit::steps(&scenario.body).map(|step| step.action.outcomes().count()).last().unwrap_or(0)
+    };
+    assert_eq!(suite.scenarios.iter().map(|s| outcomes(s)).collect::<Vec<_>>(), [1, 2]);
+}
+
+#[rstest]
+#[case::operation("0  C: maxes\n0  S: ok\n", "PMI-2 has no operation `maxes`")]
+#[case::field("0  C: put kvsname=k key=k value=v\n0  S: ok\n", "`put` of PMI-2 has no field `kvsname`")]
+#[case::rule(
+    "0  C: barrier\n0  S[rfc13.value.empty]: ok\n",
+    "PMI-2 has no requirement with the rule `rfc13.value.empty`"
+)]
+#[case::nothing_asked("0  S: ok\n", "a response to no request")]
+#[case::no_response("0  C: abort\n0  S: ok\n", "`abort` has no response")]
+fn rejects_what_a_dialect_cannot_spell(#[case] steps: &str, #[case] message: &str) {
+    let text = format!("# A.\nrequires get.value\ndialect pmi-1.1 pmi-2\n\nuse joined\n{steps}");
+    let error = suite_of(&[("a", &text)]).expect_err("it cannot be spelled").to_string();
+    assert!(error.contains(message), "{error}");
+}
+
+#[test]
+fn rejects_two_scenarios_of_one_name() {
+    let shared = "# A.\nrequires get.value\ndialect pmi-1.1 pmi-2\n\nuse joined\n";
+    let other = "# A.\nrequires pmi2.common.get.value\ndialect pmi-2\n\nuse joined\n";
+    let error = suite_of(&[("a", shared), ("pmi2/a", other)]).expect_err("both are pmi2/a").to_string();
+    assert!(error.contains("`pmi2/a` is also a scenario of"), "{error}");
 }
 
 /// Numbers that are always the same.

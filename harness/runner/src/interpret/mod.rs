@@ -16,7 +16,6 @@ mod server;
 pub mod walk;
 mod watch;
 
-
 use pmi_judge::expectation::Expected;
 use pmi_scenario::ast::{Step, Who};
 use pmi_scenario::scope::Scope;

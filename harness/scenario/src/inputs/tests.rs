@@ -319,7 +319,10 @@ fn played_in_frames(tests: UnderTest, body: &str) -> Vec<String> {
     "use pmi2-joined\n0 C: cmd=kvs-put key=k value=v\n0 C: cmd=kvs-get key=k\n",
     "kvs-get/state/after-put"
 )]
-#[case::after_a_fence("use pmi2-joined\nuse pmi2-fence\n0 C: cmd=job-getid\n", "job-getid/state/after-fence")]
+#[case::after_a_fence(
+    "use pmi2-joined\nuse pmi2-barrier\n0 C: cmd=job-getid\n",
+    "job-getid/state/after-fence"
+)]
 #[case::while_waiting(
     "use pmi2-joined\n0 C: cmd=info-getnodeattr thrid=1 key=k wait=TRUE\n0 C: cmd=job-getid thrid=2\n",
     "job-getid/state/while-waiting"
@@ -332,7 +335,7 @@ fn played_in_frames(tests: UnderTest, body: &str) -> Vec<String> {
     "ranks 2\nuse pmi2-joined\n0 C: cmd=info-putnodeattr key=k value=v\n1 C: cmd=info-getnodeattr key=k\n",
     "info-getnodeattr/place/of-other-rank"
 )]
-#[case::nobodys("use pmi2-joined\nuse pmi2-fence\n0 C: cmd=kvs-get key=k\n", "kvs-get/miss/after-fence")]
+#[case::nobodys("use pmi2-joined\nuse pmi2-barrier\n0 C: cmd=kvs-get key=k\n", "kvs-get/miss/after-fence")]
 #[case::padded("0 C: <bytes> 14<sp><sp><sp><sp>cmd=job-getid;\n", "job-getid/framing/length-left")]
 #[case::zeros("0 C: <bytes> 000014cmd=job-getid;\n", "job-getid/framing/length-zeros")]
 #[case::cut_length("0 C: <bytes> 0000<|>14cmd=job-getid;\n", "job-getid/framing/header-split")]

@@ -14,8 +14,7 @@ use crate::serve::unique_prefix;
 use pmi_judge::expectation::{Expectation, Expected, Pattern};
 use pmi_judge::own::ENDS_WELL;
 use pmi_scenario::ast::{
-    Action, Dialect, Kind, Piece, ProcessAction, RankSet, Role, Scenario, Setting, Step, Template,
-    Who,
+    Action, Dialect, Kind, Piece, ProcessAction, RankSet, Role, Scenario, Setting, Step, Template, Who,
 };
 use pmi_scenario::scope::{ScenarioError, Scope};
 

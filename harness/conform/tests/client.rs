@@ -127,7 +127,7 @@ fn plain_flaw_is_reported_once_and_hides_nothing() {
             assert_eq!(verdict != "not_applicable", applies, "{name}\n{}", found.ran.whole());
         }
     }
-    let (_, cited) = &found.scenarios["client/lawful/order-reversed"];
+    let (_, cited) = &found.scenarios["client/lawful/order[order-reversed]"];
     assert_eq!(cited[..], ["rfc13.parser.order"]);
 }
 
@@ -191,30 +191,30 @@ fn process_without_its_first_thread_is_not_idle() {
 #[case("cuts-the-kvsname", "limits/kvsname-longest", "rfc13.kvs.name-used")]
 #[case("numbers-in-sixteen-bits", "lawful/appnum-large", "rfc13.abnf.uint")]
 #[case("asserts-small-limits", "limits/roomy", "iut.no-crash")]
-#[case("polls-instead-of-the-barrier", "lawful/get-after-barrier-only", "iut.no-hang")]
+#[case("polls-instead-of-the-barrier", "lawful/visibility[get-after-barrier-only]", "iut.no-hang")]
 // How it reads what is lawful.
-#[case("counts-on-the-order", "lawful/order-reversed", "rfc13.parser.order")]
-#[case("counts-on-the-order", "lawful/rc-last", "rfc13.parser.order")]
-#[case("rejects-other-keys", "lawful/extra-key", "rfc13.parser.extra-keys")]
-#[case("rejects-other-keys", "lawful/extra-tag", "rfc13.parser.extra-keys")]
-#[case("one-blank-only", "lawful/two-blanks", "rfc13.parser.white-space")]
-#[case("knows-no-tabs", "lawful/tab-between", "rfc13.parser.white-space")]
-#[case("wants-rc", "lawful/rc-absent", "rfc13.error.rc-success")]
-#[case("compares-rc-as-text", "lawful/rc-plus-zero", "rfc13.error.rc-success")]
+#[case("counts-on-the-order", "lawful/order[order-reversed]", "rfc13.parser.order")]
+#[case("counts-on-the-order", "lawful/order[rc-last]", "rfc13.parser.order")]
+#[case("rejects-other-keys", "lawful/extra-keys[extra-key]", "rfc13.parser.extra-keys")]
+#[case("rejects-other-keys", "lawful/extra-keys[extra-tag]", "rfc13.parser.extra-keys")]
+#[case("one-blank-only", "lawful/white-space[two-blanks]", "rfc13.parser.white-space")]
+#[case("knows-no-tabs", "lawful/white-space[tab-between]", "rfc13.parser.white-space")]
+#[case("wants-rc", "lawful/successes[rc-absent]", "rfc13.error.rc-success")]
+#[case("compares-rc-as-text", "lawful/successes[rc-plus-zero]", "rfc13.error.rc-success")]
 #[case("knows-minus-one-only", "refused/every-number", "de-facto.client.reports-failure")]
 #[case("rejects-leading-zeros", "lawful/leading-zeros", "rfc13.abnf.uint")]
 #[case("reads-on-in-messages", "refused/msg-says-otherwise", "de-facto.client.reports-failure")]
-#[case("takes-a-read-for-a-message", "lawful/bytewise", "rfc13.wire.newline")]
-#[case("takes-a-read-for-a-message", "lawful/in-two-writes", "rfc13.wire.newline")]
-#[case("takes-a-read-for-a-message", "lawful/newline-apart", "rfc13.wire.newline")]
+#[case("takes-a-read-for-a-message", "lawful/pieces[bytewise]", "rfc13.wire.newline")]
+#[case("takes-a-read-for-a-message", "lawful/pieces[in-two-writes]", "rfc13.wire.newline")]
+#[case("takes-a-read-for-a-message", "lawful/pieces[newline-apart]", "rfc13.wire.newline")]
 #[case("needs-the-universe", "lawful/universe-refused", "rfc13.error.rc-success")]
 #[case("needs-a-mapping", "lawful/mapping-absent", "rfc13.mapping.may-be-used")]
-#[case("needs-a-mapping", "lawful/mapping-empty", "rfc13.mapping.may-be-used")]
-#[case("counts-on-the-mapping", "lawful/mapping-other-ids", "rfc13.mapping.may-be-used")]
+#[case("needs-a-mapping", "lawful/mapping[empty]", "rfc13.mapping.may-be-used")]
+#[case("counts-on-the-mapping", "lawful/mapping[other-ids]", "rfc13.mapping.may-be-used")]
 // The connection.
-#[case("assumes-fd-3", "lawful/fd-9", "rfc13.env.pmi-fd")]
-#[case("one-digit-fd", "lawful/fd-137", "rfc13.env.pmi-fd")]
-#[case("fd-in-a-byte", "lawful/fd-256", "rfc13.env.pmi-fd")]
+#[case("assumes-fd-3", "lawful/fd[9]", "rfc13.env.pmi-fd")]
+#[case("one-digit-fd", "lawful/fd[137]", "rfc13.env.pmi-fd")]
+#[case("fd-in-a-byte", "lawful/fd[256]", "rfc13.env.pmi-fd")]
 #[case("crashes-on-bad-fd", "environment/fd-is-no-number", "iut.no-crash")]
 #[case("waits-after-close", "closed/at-maxes", "iut.no-hang")]
 #[case("spins-after-close", "closed/at-barrier", "iut.no-hang")]
@@ -244,8 +244,8 @@ fn process_without_its_first_thread_is_not_idle() {
 #[case("crashes-on-long-names", "long/kvsname-beyond-the-limit", "iut.no-crash")]
 #[case("believes-any-mapping", "garbage/mapping-of-numbers-beyond", "iut.no-crash")]
 // What any reply may be.
-#[case("crashes-at-keys-of-others", "lawful/extra-known-keys", "iut.no-crash")]
-#[case("wants-the-command-first", "lawful/command-not-first", "rfc13.parser.order")]
+#[case("crashes-at-keys-of-others", "lawful/extra-keys[extra-known-keys]", "iut.no-crash")]
+#[case("wants-the-command-first", "lawful/order[command-not-first]", "rfc13.parser.order")]
 #[case("divides-by-the-universe", "replies/universe-values[zero]", "iut.no-crash")]
 #[case("takes-limits-for-signed", "replies/maxes-values[negative]", "iut.no-crash")]
 #[case("crashes-on-odd-names", "replies/kvsname-values[like-a-tuple]", "iut.no-crash")]
@@ -372,7 +372,7 @@ fn a_program_that_makes_its_connection_itself_is_judged() {
     assert_eq!(found.ran.status, 0, "{}", found.ran.whole());
     assert_eq!(found.scenarios["client/plain/ends-well"].0, "pass", "{}", found.ran.whole());
     // What is about PMI_FD is not for it.
-    assert_eq!(found.scenarios["client/lawful/fd-10"].0, "not_applicable", "{}", found.ran.whole());
+    assert_eq!(found.scenarios["client/lawful/fd[10]"].0, "not_applicable", "{}", found.ran.whole());
     // One that knows PMI_FD only.
     let found = judge(&faulty(""), "20", &[&by_port[..], &["--filter", "plain/ends-well", "-q"]].concat());
     assert_ne!(found.ran.status, 0, "{}", found.ran.whole());

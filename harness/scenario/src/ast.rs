@@ -130,6 +130,11 @@ impl Scenario {
                 value: value.clone(),
             };
             one.body.splice(0..0, row.values.iter().map(bind));
+            for variation in &mut one.serving.variations {
+                if let Some(named) = row.variation(variation) {
+                    *variation = named;
+                }
+            }
             Arc::new(one)
         };
         self.rows.iter().map(with).collect()
@@ -162,6 +167,15 @@ pub struct Row {
     pub name: Spanned<String>,
     /// What the names stand for.
     pub values: Vec<(Spanned<String>, Template)>,
+}
+
+impl Row {
+    /// The variation that `vary $name` stands for in this row.
+    pub(super) fn variation(&self, variation: &Spanned<String>) -> Option<Spanned<String>> {
+        let name = variation.value.strip_prefix('$')?;
+        let (name, value) = self.values.iter().find(|(other, _)| other.value == name)?;
+        Some(Spanned { value: value.literal()?, span: name.span })
+    }
 }
 
 /// Who is under test; we play the other side.
@@ -236,7 +250,7 @@ pub enum Part {
 pub struct Serving {
     /// Whether the scenario says how many ranks there are; if not, the user does.
     pub sized: bool,
-    /// `vary NAME ...`: variations of the reference server.
+    /// `vary NAME ...`: variations of the reference server, or `$name` for one that each row names.
     pub variations: Vec<Spanned<String>>,
     /// `fault NAME`: the one fault that it has.
     pub fault: Option<Spanned<String>>,

@@ -19,7 +19,12 @@ pub(super) fn check(scenario: &Scenario, behaviours: &Behaviours, sink: &mut Sin
         return;
     }
     for name in &serving.variations {
-        exists(name, "variation", &behaviours.variations, sink);
+        if name.value.starts_with('$') && !scenario.rows.is_empty() {
+            let of_row = scenario.rows.iter().map(|row| row.variation(name).unwrap_or_else(|| name.clone()));
+            of_row.for_each(|name| exists(&name, "variation", &behaviours.variations, sink));
+        } else {
+            exists(name, "variation", &behaviours.variations, sink);
+        }
     }
     if let Some(name) = &serving.fault {
         exists(name, "fault", &behaviours.faults, sink);

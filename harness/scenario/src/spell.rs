@@ -236,6 +236,7 @@ impl Speller<'_> {
     }
 
     fn step(&mut self, step: &mut Step) {
+        let named = step.cites.clone();
         if let Some(id) = step.cites.take() {
             step.cites = self.requirement(&id);
             if step.cites.is_none() {
@@ -244,7 +245,7 @@ impl Speller<'_> {
                 self.sink.error(id.span, message).help("cite a rule that every dialect of the scenario has");
             }
         }
-        let Step { who, role, action, span, .. } = step;
+        let Step { who, role, cites, action, span } = step;
         match action {
             Action::OneOf(alternatives) => {
                 let mut spelled = Vec::new();
@@ -254,6 +255,10 @@ impl Speller<'_> {
                     if alternative.cites.is_none() && cited.is_some() {
                         // The outcome is about a requirement that this dialect does not have.
                         continue;
+                    }
+                    if alternative.cites == *cites && cited != named {
+                        // Two rules are one requirement of the dialect.
+                        alternative.cites = None;
                     }
                     let actions = self.actions(who, *role, &alternative.action, alternative.span);
                     spelled.extend(

@@ -352,7 +352,10 @@ fn selections() {
     assert_eq!(shards.iter().flatten().collect::<BTreeSet<_>>(), all.iter().collect());
 
     assert_eq!(listed(&["-f", "=group/appnum"]), ["group/appnum"]);
-    assert_eq!(listed(&["-f", "barrier/one-r", "-f", "=group/appnum"]), ["group/appnum", "barrier/one-rank"]);
+    assert_eq!(
+        listed(&["-f", "barrier/one-r", "-f", "=group/appnum"]),
+        ["group/appnum", "barrier/one-rank", "pmi2/barrier/one-rank"]
+    );
     assert!(listed(&["-f", "kvs/*"]).iter().all(|name| name.starts_with("kvs/")));
     assert!(listed(&["--requirement", "rfc13.put.unique"]).contains(&"kvs/same-key-twice".to_owned()));
 }
@@ -567,6 +570,27 @@ fn explains_an_operation_in_each_protocol() {
             assert!(ran.out.contains(text), "{word}: {text} is missing in\n{}", ran.out);
         }
     }
+}
+
+#[test]
+fn explains_a_rule_by_its_requirements() {
+    let ran = here(&["explain", "get.value"]);
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    for id in ["rfc13.get.value: ", "pmi2.common.get.value: "] {
+        assert!(ran.out.contains(id), "{}", ran.out);
+    }
+}
+
+#[test]
+fn shows_a_scenario_in_each_dialect() {
+    let ran = here(&["show", "--dialect", "pmi-1.1", "kvs/own-key"]);
+    assert!(ran.out.contains("0  C: cmd=put kvsname=$kvs key=addr value=10.0.0.1/4242\n"), "{}", ran.whole());
+    let ran = here(&["show", "--dialect", "pmi-2", "kvs/own-key"]);
+    for text in ["0  C: cmd=kvs-put key=addr value=10.0.0.1/4242\n", "fragment pmi2-joined\n"] {
+        assert!(ran.out.contains(text), "{}", ran.whole());
+    }
+    let ran = here(&["show", "--dialect", "pmi-2", "maxes/limits"]);
+    assert_eq!(ran.status, 2, "{}", ran.whole());
 }
 
 #[test]

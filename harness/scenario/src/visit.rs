@@ -1,5 +1,7 @@
 //! Walking a tree. Whoever wants to see or change some part of it says which, and needs to know nothing of the rest.
 
+use std::collections::VecDeque;
+
 use pmi_wire::Proc;
 
 use super::ast::*;
@@ -129,6 +131,19 @@ pub(super) fn steps_with<'a>(
             }
         }
     })
+}
+
+/// The names of the fragments that a body uses itself, in its order.
+pub fn fragments(body: &[Stmt]) -> VecDeque<String> {
+    let mut names = VecDeque::new();
+    for statement in body {
+        match statement {
+            Stmt::Use { name, .. } => names.push_back(name.value.clone()),
+            Stmt::Repeat { body, .. } => names.extend(fragments(body)),
+            Stmt::Let { .. } | Stmt::Step(_) => {}
+        }
+    }
+    names
 }
 
 impl Scenario {

@@ -154,13 +154,16 @@ pub(super) enum Command {
     },
     /// Explain a requirement (its tests, and the implementations known to break it), a scenario or an operation
     Explain {
-        /// A requirement, scenario, operation, command or function, e.g. rfc13.put.unique, kvs/get-of-nothing, put, PMI2_KVS_Put
+        /// A requirement, rule, scenario, operation, command or function, e.g. rfc13.put.unique, kvs/get-of-nothing, put, PMI2_KVS_Put
         id: String,
     },
     /// Show a scenario or a fragment of the embedded suite
     Show {
         /// Its name, as in --list and in reports
         name: String,
+        /// Spell its operations in this dialect, and show the fragments that it uses
+        #[arg(long)]
+        dialect: Option<String>,
     },
     /// Show which requirements the scenarios test
     Coverage(Coverage),

@@ -113,9 +113,12 @@ pub(super) fn requirements(json: bool, pages: Option<&Path>) -> anyhow::Result<u
     Ok(0)
 }
 
-pub(super) fn show(name: &str) -> anyhow::Result<u8> {
+pub(super) fn show(name: &str, dialect: Option<&str>) -> anyhow::Result<u8> {
     let suite = pmi_runner::suite::embedded().map_err(unusable)?;
     let found = suite.scenarios.iter().find(|s| s.name == name || of_table(&s.name) == of_table(name));
+    if let (Some(dialect), Some(found)) = (dialect, found) {
+        return show_spelled(&suite, found, dialect);
+    }
     let source = match found.map(|s| Arc::clone(&s.source)) {
         Some(source) => source,
         None => match suite.fragment(name) {
@@ -129,6 +132,25 @@ pub(super) fn show(name: &str) -> anyhow::Result<u8> {
     };
     let numbered = source.text.lines().enumerate().map(|(i, line)| format!("{:4}  {line}", i + 1));
     say(&format!("{}\n{}\n", source.path, numbered.collect::<Vec<_>>().join("\n")))?;
+    Ok(0)
+}
+
+/// Shows the messages of a scenario in a dialect, and those of its fragments.
+fn show_spelled(suite: &Suite, found: &Scenario, dialect: &str) -> anyhow::Result<u8> {
+    let spelled = |s: &&Arc<Scenario>| s.source.path == found.source.path && s.dialect.word() == dialect;
+    let Some(scenario) = suite.scenarios.iter().find(spelled) else {
+        anyhow::bail!("{} is not played in the dialect {dialect}; its head names its dialects", found.name);
+    };
+    let mut text = format!("{}\n\n{}", of_table(&scenario.name), pmi_scenario::print(scenario));
+    let mut used = pmi_scenario::visit::fragments(&scenario.body);
+    while let Some(name) = used.pop_front() {
+        let Some(fragment) = suite.fragment(&name) else { continue };
+        if !text.contains(&format!("\nfragment {name}\n")) {
+            write!(text, "\nfragment {name}\n\n{}", pmi_scenario::print(&fragment))?;
+            used.extend(pmi_scenario::visit::fragments(&fragment.body));
+        }
+    }
+    say(&text)?;
     Ok(0)
 }
 
@@ -219,10 +241,20 @@ pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
         if let Some(status) = explain_operation(id)? {
             return Ok(status);
         }
+        let of_rule: Vec<&Requirement> =
+            suite.catalogue.iter().filter(|r| r.rules.iter().any(|rule| rule == id)).collect();
+        if !of_rule.is_empty() {
+            let mut text = format!("{id}  (a rule: each dialect has a requirement for it)\n\n");
+            for r in of_rule {
+                writeln!(text, "  {}: {}", r.id, r.text)?;
+            }
+            say(&text)?;
+            return Ok(0);
+        }
         let names = suite.scenarios.iter().map(|s| s.name.as_str());
-        let ids = suite.catalogue.iter().map(|r| r.id.as_str());
+        let ids = suite.catalogue.iter().flat_map(|r| r.rules.iter().chain([&r.id])).map(String::as_str);
         let hint = hint(id, ids.chain(names), "`pmi-conform requirements` and `--list` list them");
-        anyhow::bail!("there is no requirement, scenario or operation {id}{hint}");
+        anyhow::bail!("there is no requirement, rule, scenario or operation {id}{hint}");
     };
     let mut text = format!("{}  ({}, binds {})\n{}\n\n  {}\n", r.id, r.level, binds(r), r.section, r.text);
     for (label, value) in [

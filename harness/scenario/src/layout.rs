@@ -56,7 +56,7 @@ pub(super) fn lines(text: &str) -> Vec<Line> {
     lines
 }
 
-/// What the head of a file without mistakes says about the scenarios in it.
+/// The head of a file without mistakes, as far as it concerns names.
 #[derive(Debug, Default)]
 pub(super) struct Head<'a> {
     /// Whom it tests.

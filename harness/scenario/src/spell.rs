@@ -16,7 +16,7 @@ use crate::template::Field;
 /// Fields whose value runs to the end of the line.
 const RUN_ON: &[&str] = &["value", "msg"];
 
-/// What the prefix of names is for scenarios and fragments in a dialect other than the first.
+/// Returns the prefix of the names of scenarios and fragments in a dialect that is not the first of the head.
 pub(crate) fn prefix(dialect: Dialect, separator: &str) -> String {
     match dialect {
         Dialect::Pmi1 => String::new(),
@@ -40,7 +40,7 @@ impl Scenario {
     }
 }
 
-/// What a scenario refers to.
+/// The catalogue and the fragments that a scenario refers to.
 pub(crate) struct References<'a> {
     /// The requirements, which join in rules.
     pub(crate) catalogue: &'a Catalogue,
@@ -79,14 +79,14 @@ pub(crate) fn spelled(
     if wrong.is_empty() { Ok(spelled) } else { Err(wrong) }
 }
 
-/// What a response line says about the request.
+/// The outcome of a request, as a response line names it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     /// `ok`: success.
     Ok,
     /// `fail`: a refusal.
     Fail,
-    /// `miss`: there is no such key or name.
+    /// `miss`: the key or name does not exist.
     Miss,
     /// `answer`: any response.
     Answer,
@@ -106,7 +106,7 @@ impl Outcome {
 
 struct Speller<'a> {
     dialect: Dialect,
-    /// Whether the scenario is also played in another dialect.
+    /// True if the scenario is also played in another dialect.
     in_several: bool,
     references: &'a References<'a>,
     sink: Sink,
@@ -143,7 +143,7 @@ fn rest(line: &Template) -> Template {
     rest
 }
 
-/// Whether two steps may be about the same process.
+/// Returns true if two steps may be about the same process.
 fn overlap(one: &Who, other: &Who) -> bool {
     let (one, other) = match (one, other) {
         (Who::Ranks { group: a, set: one }, Who::Ranks { group: b, set: other }) if a == b => (one, other),
@@ -425,7 +425,7 @@ impl Speller<'_> {
         Some(named)
     }
 
-    /// What a request holds if the scenario does not say it: the process's own keyval space, no info, a reason to abort.
+    /// Returns the fields that a request has by default: the process's own keyval space, no info, a reason to abort.
     fn defaults(&self, exchange: &Exchange, who: &Who) -> Vec<(&'static str, Piece)> {
         let text = |text: &str| Piece::Literal { bytes: text.into(), quoted: false };
         let is_spawned = !matches!(who, Who::Ranks { group: 0, .. });

@@ -263,7 +263,7 @@ impl Suite {
         };
         let mut all: Vec<Diagnostic> = Vec::new();
         for diagnostic in self.files.iter().flat_map(|scenario| check(scenario, &env)) {
-            // What is wrong in every dialect is reported once.
+            // A mistake that every dialect shows is reported once.
             if all.iter().all(|other| *other != diagnostic) {
                 all.push(diagnostic);
             }

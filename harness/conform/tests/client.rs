@@ -96,7 +96,7 @@ fn a_lawful_program_passes_as_well(#[case] variation: &str) {
 /// To abort is to end, which loses the exit status. RFC 13 does not say what a client does that is answered a version which it did not
 /// offer.
 #[rstest]
-#[case::aborts("aborts-itself", "closed/at-maxes", "de-facto.client.exits")]
+#[case::aborts("aborts-itself", "closed/at[maxes]", "de-facto.client.exits")]
 #[case::any_version("speaks-any-version", "garbage/version-too-high", "rfc13.init.highest-mutual")]
 fn unusual_program_is_noted_and_no_more(
     #[case] variation: &str,
@@ -217,11 +217,11 @@ fn process_without_its_first_thread_is_not_idle() {
 #[case("one-digit-fd", "lawful/fd[137]", "rfc13.env.pmi-fd")]
 #[case("fd-in-a-byte", "lawful/fd[256]", "rfc13.env.pmi-fd")]
 #[case("crashes-on-bad-fd", "environment/fd-is-no-number", "iut.no-crash")]
-#[case("waits-after-close", "closed/at-maxes", "iut.no-hang")]
-#[case("spins-after-close", "closed/at-barrier", "iut.no-hang")]
-#[case("well-after-close", "closed/at-get", "de-facto.client.ends-on-close")]
+#[case("waits-after-close", "closed/at[maxes]", "iut.no-hang")]
+#[case("spins-after-close", "closed/at[barrier]", "iut.no-hang")]
+#[case("well-after-close", "closed/at[get]", "de-facto.client.ends-on-close")]
 #[case("well-after-close", "closed/inside-a-value", "de-facto.client.ends-on-close")]
-#[case("crashes-after-close", "closed/at-init", "iut.no-crash")]
+#[case("crashes-after-close", "closed/at[init]", "iut.no-crash")]
 // What is refused, wrong or too much.
 #[case("ignores-failures", "refused/put", "de-facto.client.reports-failure")]
 #[case("ignores-failures", "refused/get", "de-facto.client.reports-failure")]
@@ -316,10 +316,10 @@ fn a_lawful_program_of_pmi2_passes_as_well(#[case] variation: &str) {
 #[case("last-goes-alone", "plain/joins", "de-facto.client.joins")]
 #[case("never-ends", "plain/well", "iut.no-hang")]
 // What is refused, wrong, or ends.
-#[case("waits-after-close", "closed/kvs-put", "iut.no-hang")]
-#[case("well-after-close", "closed/kvs-fence", "de-facto.client.ends-on-close")]
-#[case("crashes-after-close", "closed/fullinit", "iut.no-crash")]
-#[case("ignores-failures", "refused/kvs-put[by-rc]", "de-facto.client.reports-failure")]
+#[case("waits-after-close", "closed/at[put]", "iut.no-hang")]
+#[case("well-after-close", "closed/at[barrier]", "de-facto.client.ends-on-close")]
+#[case("crashes-after-close", "closed/at[init]", "iut.no-crash")]
+#[case("ignores-failures", "refused/at[put.by-rc]", "de-facto.client.reports-failure")]
 #[case("takes-a-miss-for-a-value", "lawful/no-such-key", "de-facto.client.reports-failure")]
 #[case("reads-padding-on-the-left-only", "lawful/frames[length-left]", "pmi2.common.frame")]
 #[case("takes-leading-zeros-for-octal", "lawful/frames[length-zeros]", "pmi2.common.frame")]
@@ -327,8 +327,8 @@ fn a_lawful_program_of_pmi2_passes_as_well(#[case] variation: &str) {
 #[case("rejects-other-keys", "lawful/forms[further-keys]", "pmi2.common.tuples")]
 #[case("wants-rc-last", "lawful/forms[frame-rc-first]", "pmi2.common.tuples")]
 #[case("wants-an-application-number", "lawful/forms[appnum-minus-one]", "iut.no-crash")]
-#[case("crashes-at-a-negative-length", "odd/kvs-get[negative]", "iut.no-crash")]
-#[case("crashes-at-an-empty-body", "odd/kvs-put[empty]", "iut.no-crash")]
+#[case("crashes-at-a-negative-length", "odd/frame[get.negative]", "iut.no-crash")]
+#[case("crashes-at-an-empty-body", "odd/frame[put.empty]", "iut.no-crash")]
 fn a_fault_in_pmi2_is_found_where_it_is_looked_for(
     #[case] fault: &str,
     #[case] scenario: &str,

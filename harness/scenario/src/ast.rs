@@ -75,6 +75,8 @@ pub struct Scenario {
     pub serving: Serving,
     /// `takes NAME=TEXT ...`: what a fragment is told where it is used, and what it assumes where it is not.
     pub takes: Vec<Parameter>,
+    /// `each request but NAME ...`: the scenario is played once for each request of the dialect, and each row.
+    pub each: Option<EachRequest>,
     /// `row NAME ...`: the scenario is played once for each row.
     pub rows: Vec<Row>,
     /// The steps.
@@ -129,6 +131,7 @@ impl Scenario {
                 name: name.clone(),
                 value: value.clone(),
             };
+            super::visit::body_mut(&mut Words(row), &mut one.body);
             one.body.splice(0..0, row.values.iter().map(bind));
             for variation in &mut one.serving.variations {
                 if let Some(named) = row.variation(variation) {
@@ -160,6 +163,13 @@ pub struct Parameter {
     pub default: Option<Template>,
 }
 
+/// The requests that `each request` stands for: those that a function of the C API makes and that are answered.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EachRequest {
+    /// The operations that are left out.
+    pub but: Vec<Spanned<String>>,
+}
+
 /// A row of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
@@ -167,6 +177,23 @@ pub struct Row {
     pub name: Spanned<String>,
     /// What the names stand for.
     pub values: Vec<(Spanned<String>, Template)>,
+}
+
+/// Writes the words of `each request` where the body names them, so that reports show the words.
+struct Words<'a>(&'a Row);
+
+impl<'t> super::visit::VisitorMut<'t> for Words<'_> {
+    fn template(&mut self, template: &'t mut Template) {
+        for piece in &mut template.pieces {
+            if let Piece::Var(name) = piece
+                && matches!(name.as_str(), "request" | "response")
+                && let Some((_, word)) = self.0.values.iter().find(|(other, _)| other.value == *name)
+                && let [word] = &word.pieces[..]
+            {
+                *piece = word.clone();
+            }
+        }
+    }
 }
 
 impl Row {

@@ -324,9 +324,12 @@ impl Checker<'_> {
                     .error(row.name.span, format!("row `{}` has other names than the first", row.name.value))
                     .help("every row says the same names in the same order");
             }
-            for (_, value) in &row.values {
+            let before = self.bound.len();
+            for (name, value) in &row.values {
                 self.text(value, UseSite::NoRank, "a row names a text, and this is none");
+                self.bound.push(name.value.clone());
             }
+            self.bound.truncate(before);
         }
         for (name, _) in rows.first().map(|row| row.values.as_slice()).unwrap_or_default() {
             self.bind(&name.value, name.span);

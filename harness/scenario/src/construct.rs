@@ -32,6 +32,7 @@ impl Scenario {
             nodes: 1,
             serving: Serving::default(),
             takes: Vec::new(),
+            each: None,
             rows: Vec::new(),
             body: Vec::new(),
             comments: Vec::new(),

@@ -57,6 +57,7 @@ impl PartialEq for Scenario {
             nodes,
             serving,
             takes,
+            each,
             rows,
             body,
             comments: _,
@@ -67,6 +68,6 @@ impl PartialEq for Scenario {
             && (requires, needs, tests, dialect, also)
                 == (&other.requires, &other.needs, &other.tests, &other.dialect, &other.also)
             && (ranks, nodes, serving) == (&other.ranks, &other.nodes, &other.serving)
-            && (takes, rows, body) == (&other.takes, &other.rows, &other.body)
+            && (takes, each, rows, body) == (&other.takes, &other.each, &other.rows, &other.body)
     }
 }

@@ -63,6 +63,8 @@ pub(super) struct Head<'a> {
     pub(super) tests: Option<UnderTest>,
     /// The words of its dialects.
     pub(super) dialects: Vec<&'a str>,
+    /// The operations that `each request` leaves out, if the head has that line.
+    pub(super) each: Option<Vec<&'a str>>,
     /// The names of its rows.
     pub(super) rows: Vec<&'a str>,
 }
@@ -76,6 +78,7 @@ pub(super) fn head(text: &str) -> Head<'_> {
         match keyword {
             "tests" => head.tests = words.next().and_then(UnderTest::called),
             "dialect" => head.dialects.extend(words),
+            "each" => head.each = Some(words.skip(2).collect()),
             "row" => head.rows.extend(words.next()),
             _ if KEYWORDS.contains(&keyword) => {}
             _ => break,
@@ -141,8 +144,8 @@ fn is_group(word: &str) -> bool {
 
 /// What a head line or statement begins with.
 pub(super) const KEYWORDS: &[&str] = &[
-    "requires", "tests", "dialect", "needs", "ranks", "nodes", "vary", "fault", "serve", "takes", "row",
-    "use", "let", "repeat", "end",
+    "requires", "tests", "dialect", "needs", "ranks", "nodes", "vary", "fault", "serve", "takes", "each",
+    "row", "use", "let", "repeat", "end",
 ];
 
 fn looks_like_step(content: &str) -> bool {

@@ -146,7 +146,7 @@ impl<'a> Parser<'a> {
             let whole = Span { start: line.start, end: argument.end.max(line.start + first.len()) };
             match first {
                 "requires" | "tests" | "dialect" | "needs" | "ranks" | "nodes" | "vary" | "fault"
-                | "serve" | "takes" | "row" => self.head(first, whole, argument),
+                | "serve" | "takes" | "each" | "row" => self.head(first, whole, argument),
                 "use" => self.use_(whole, argument),
                 "let" => self.let_(whole, argument),
                 "repeat" => self.repeat(whole, argument),
@@ -252,6 +252,7 @@ impl<'a> Parser<'a> {
             "fault" => self.fault(line, argument, &words),
             "serve" => words.into_iter().for_each(|span| self.setting(span)),
             "takes" => words.into_iter().for_each(|span| self.parameter(span)),
+            "each" => self.each(line, &words),
             "row" => self.row(argument),
             "ranks" => {
                 if let Some(n) = self.head_number("ranks", line, argument, MAX_RANKS) {
@@ -301,6 +302,19 @@ impl<'a> Parser<'a> {
         if let Some(name) = self.bare_name(name) {
             self.scenario.takes.push(Parameter { name, default });
         }
+    }
+
+    /// `request but OPERATION ...` of an `each` line.
+    fn each(&mut self, line: Span, words: &[Span]) {
+        let texts: Vec<&str> = words.iter().map(|span| span.of(self.text)).collect();
+        if texts.first() != Some(&"request") || texts.get(1).is_some_and(|word| *word != "but") {
+            self.sink
+                .error(line, "`each` of what?")
+                .help("write `each request` or `each request but OPERATION ...`");
+            return;
+        }
+        let named = |span: &Span| Spanned { value: span.of(self.text).to_owned(), span: *span };
+        self.scenario.each = Some(EachRequest { but: words.iter().skip(2).map(named).collect() });
     }
 
     /// `NAME NAME=TEXT ...` of a `row` line.

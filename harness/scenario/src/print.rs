@@ -136,6 +136,11 @@ impl Printer<'_> {
         self.list("serve", &settings, |setting| setting.clone());
         let takes: Vec<Spanned<String>> = scenario.takes.iter().map(parameter).collect();
         self.list("takes", &takes, |text| text.clone());
+        if let Some(each) = &scenario.each {
+            let but = if each.but.is_empty() { "" } else { " but" };
+            let names: String = each.but.iter().map(|name| format!(" {}", name.value)).collect();
+            self.lone_line(0, &format!("each request{but}{names}"), Span::default());
+        }
         let longest = scenario.rows.iter().map(|row| row.name.value.len()).max().unwrap_or(0);
         for row in &scenario.rows {
             let values = row.values.iter().map(|(name, value)| {

@@ -75,6 +75,13 @@ pub(crate) fn spelled(
         spelled.requires.extend(speller.requirement(named).filter(is_new));
     }
     speller.body(&mut spelled.body);
+    if let Some(each) = spelled.each.take() {
+        for name in each.but.iter().filter(|name| !is_operation(&name.value)) {
+            speller.sink.error(name.span, format!("there is no operation `{}`", name.value));
+        }
+        let but: Vec<&str> = each.but.iter().map(|name| name.value.as_str()).collect();
+        spelled.rows = rows_of_each(dialect, &but, &scenario.rows);
+    }
     let wrong = speller.sink.finish();
     if wrong.is_empty() { Ok(spelled) } else { Err(wrong) }
 }
@@ -112,6 +119,54 @@ struct Speller<'a> {
     sink: Sink,
     /// The operations that were asked for, and by which processes.
     asked: Vec<(Who, &'static str)>,
+}
+
+/// Returns the requests of a dialect that a function of the C API makes and that are answered, without these operations.
+fn each_request<'a>(dialect: Dialect, but: &'a [&str]) -> impl Iterator<Item = &'static Exchange> + 'a {
+    protocol::documented(dialect.framing()).iter().filter(move |exchange| {
+        // A spawn request over lines has no cmd.
+        let is_block = dialect == Dialect::Pmi1 && exchange.operation == "spawn";
+        let is_answered = exchange.response.is_some() && !exchange.functions.is_empty();
+        is_answered && !is_block && !but.contains(&exchange.operation)
+    })
+}
+
+/// Returns the names of the rows for each request, times the rows of the file.
+pub(crate) fn names_of_each(dialect: Dialect, but: &[&str], rows: &[&str]) -> Vec<String> {
+    let names = |exchange: &'static Exchange| match rows {
+        [] => vec![exchange.operation.to_owned()],
+        _ => rows.iter().map(|row| format!("{}.{row}", exchange.operation)).collect(),
+    };
+    each_request(dialect, but).flat_map(names).collect()
+}
+
+/// Returns a row for each request, times the rows of the file. `$request` and `$response` are the words of the dialect.
+fn rows_of_each(dialect: Dialect, but: &[&str], rows: &[Row]) -> Vec<Row> {
+    let word = |name: &str, word: &str| {
+        let bytes = word.as_bytes().to_vec();
+        let pieces = vec![Piece::Literal { bytes, quoted: false }];
+        (Spanned::from(name.to_owned()), Template { pieces, span: Span::default() })
+    };
+    let names: Vec<&str> = rows.iter().map(|row| row.name.value.as_str()).collect();
+    let each = each_request(dialect, but).flat_map(|exchange| {
+        let response = exchange.response.unwrap_or_default();
+        let words = [word("request", exchange.request), word("response", response)];
+        let with =
+            move |values: &[(Spanned<String>, Template)]| words.iter().chain(values).cloned().collect();
+        let tables: Vec<Vec<_>> = if rows.is_empty() {
+            vec![with(&[])]
+        } else {
+            rows.iter().map(|row| with(&row.values)).collect()
+        };
+        tables
+    });
+    let named = names_of_each(dialect, but, &names).into_iter().zip(each);
+    named.map(|(name, values)| Row { name: name.into(), values }).collect()
+}
+
+/// Returns true if some dialect has an operation of this name.
+fn is_operation(word: &str) -> bool {
+    [Framing::Lines, Framing::Frames].into_iter().flat_map(protocol::exchanges).any(|e| e.operation == word)
 }
 
 /// The name of an operation of any dialect with which a line begins.

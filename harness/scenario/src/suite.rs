@@ -104,13 +104,23 @@ static FILES: LazyLock<Vec<Embedded>> = LazyLock::new(|| {
             let head = layout::head(text);
             let name = path.with_extension("").display().to_string();
             let called = |word: &&str| Dialect::NAMES.into_iter().find(|(known, _)| known == word);
-            let dialects = head.dialects.iter().filter_map(called).skip(1);
-            let also = dialects.map(|(_, dialect)| spell::prefix(dialect, "/") + &name);
-            let with_rows = |name: String| match head.rows[..] {
-                [] => vec![name],
-                _ => head.rows.iter().map(|row| Scenario::name_of_row(&name, row)).collect(),
-            };
-            let names = std::iter::once(name.clone()).chain(also).flat_map(with_rows).collect();
+            let mut dialects: Vec<Dialect> =
+                head.dialects.iter().filter_map(called).map(|(_, d)| d).collect();
+            if dialects.is_empty() {
+                dialects.push(Dialect::default());
+            }
+            let mut names = Vec::new();
+            for (index, dialect) in dialects.into_iter().enumerate() {
+                let name = if index == 0 { name.clone() } else { spell::prefix(dialect, "/") + &name };
+                let rows = match &head.each {
+                    Some(but) => spell::names_of_each(dialect, but, &head.rows),
+                    None => head.rows.iter().map(|row| (*row).to_owned()).collect(),
+                };
+                match rows.is_empty() {
+                    true => names.push(name),
+                    false => names.extend(rows.iter().map(|row| Scenario::name_of_row(&name, row))),
+                }
+            }
             Embedded { name, path, text, tests: head.tests.unwrap_or(UnderTest::Server), names }
         })
         .collect()

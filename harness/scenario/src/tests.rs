@@ -662,6 +662,25 @@ fn rejects_what_a_dialect_cannot_spell(#[case] steps: &str, #[case] message: &st
 }
 
 #[test]
+fn each_request_times_each_row_is_played() {
+    let text = "# A.\nrequires de-facto.client.exits\ntests client\ndialect pmi-1.1 pmi-2\neach request but finalize\n\
+                row no-rc  reply=cmd=$response\nrow empty  reply=\n\n\
+                *  C: cmd=$request\n*  S: <bytes> $reply\n*  P: exits any\n";
+    let suite = suite_of(&[("a", text)]).unwrap_or_else(|error| panic!("{error}"));
+    let named = |name: &str| suite.scenarios.iter().find(|scenario| scenario.name == name);
+    for (name, request) in
+        [("a[barrier.empty]", "cmd=barrier_in"), ("pmi2/a[barrier.no-rc]", "cmd=kvs-fence")]
+    {
+        let scenario = named(name).unwrap_or_else(|| panic!("{name} is not played"));
+        assert!(print(scenario).contains(&format!("*  C: {request}\n")), "{}", print(scenario));
+    }
+    for absent in ["a[finalize.empty]", "a[abort.empty]", "a[spawn.empty]", "pmi2/a[authenticate.empty]"] {
+        assert!(named(absent).is_none(), "{absent}");
+    }
+    assert_eq!(suite.diagnose(), []);
+}
+
+#[test]
 fn rejects_two_scenarios_of_one_name() {
     let shared = "# A.\nrequires get.value\ndialect pmi-1.1 pmi-2\n\nuse joined\n";
     let other = "# A.\nrequires pmi2.common.get.value\ndialect pmi-2\n\nuse joined\n";

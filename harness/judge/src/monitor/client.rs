@@ -8,7 +8,7 @@ use pmi_wire::{
 };
 
 use super::pmi2::{KEY_MAX, VALUE_MAX};
-use super::state::{LONG_REQUEST, MOST_PROCESSES, Monitor, Pending, RESERVED, request_rule};
+use super::state::{LONG_REQUEST, MOST_PROCESSES, Monitor, PAGE, Pending, RESERVED, request_rule};
 use crate::Severity;
 use crate::finding::Side;
 use crate::kvs::is_ambiguous;
@@ -53,6 +53,7 @@ impl Monitor {
     pub(super) fn client_wrote(&mut self, p: Proc, bytes: &[u8]) {
         let mut connection = std::mem::replace(&mut self.rank(p).connection, Connection::new(0));
         let split_write = !connection.partial(Direction::ToServer).is_empty();
+        self.rank(p).unanswered_pages += bytes.len().div_ceil(PAGE);
         connection.push(Direction::ToServer, bytes);
         self.requests(p, &mut connection, split_write);
         let partial = connection.partial(Direction::ToServer);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use pmi_scenario::ast::Grade;
 use pmi_scenario::requirement::is_advisory;
-use pmi_wire::{Framing, Proc};
+use pmi_wire::{Direction, Framing, Proc};
 
 use crate::bytes::SHOWN;
 use crate::conversation::{Conversation, ReceivedMessage};
@@ -775,7 +775,7 @@ impl Judge {
         let link =
             self.conversation.find(p).filter(|link| waits && !link.is_closed() && link.lines.is_empty())?;
         let connection = link.connection.as_ref()?;
-        Unended::new(connection, self.silence(proof, waited))
+        Unended::new(connection, Direction::FromServer, self.silence(proof, waited))
     }
 
     /// A silence in words, by how it is known, and with the requests that were not read.
@@ -909,8 +909,8 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::event::Bytes;
-    use crate::expectation::{Matcher, Type};
+    use crate::event::{Bytes, HangProof};
+    use crate::expectation::{Matcher, ReturnCode, Type};
 
     const P: Proc = Proc { group: 0, rank: 0 };
 
@@ -1196,9 +1196,48 @@ mod tests {
     }
 
     #[test]
+    fn unended_request_explains_a_hang() {
+        let half = || What::ToServer { proc: P, bytes: Bytes(b"cmd=get_my_kvsname".to_vec()) };
+        let launched = || What::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
+        let called =
+            What::Called { proc: P, function: "PMI_Barrier".into(), arguments: Vec::new(), held: false };
+        let code = ReturnCode::new("PMI_SUCCESS").expect("a code");
+        let what = Expected::Returns { code, outs: Vec::new() };
+        let returns = Expectation { proc: Some(P), cites: "rfc13.api.barrier".into(), what };
+        let library = [
+            launched(),
+            What::Loaded { proc: P, error: None },
+            called,
+            What::Expected(Box::new(returns)),
+            half(),
+            What::Nothing { proof: SilenceProof::Idle, waited_ms: 0 },
+        ];
+        let env = [("PMI_FD", "3"), ("PMI_RANK", "0"), ("PMI_SIZE", "1")];
+        let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let program = [
+            launched(),
+            What::Started { proc: P, env, args: Vec::new(), bad_fd: None },
+            said(false, b"cmd=init pmi_version=1 pmi_subversion=1"),
+            said(true, b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1"),
+            half(),
+            What::StillRunning { procs: vec![P], proof: HangProof::Idle },
+        ];
+        for (party, events) in [(Side::Library, library), (Side::Client, program)] {
+            let mut judge = Judge::new(party, Vec::new());
+            for (what, seq) in events.into_iter().zip(0..) {
+                judge.observe(&Event::new(seq, what));
+            }
+            let outcome = judge.finish(Vec::new());
+            let ids: Vec<_> = outcome.findings.iter().map(|f| f.requirement.as_str()).collect();
+            assert_eq!((ids, outcome.hung), (vec!["rfc13.wire.newline"], true), "{party:?}");
+            assert!(outcome.findings[0].seen.starts_with("\"cmd=get_my_kvsname\" and then "));
+        }
+    }
+
+    #[test]
     fn call_that_must_fail_explains_what_it_writes() {
         let returns = |shown: &str| {
-            let code = crate::expectation::ReturnCode::new(shown).expect("a code");
+            let code = ReturnCode::new(shown).expect("a code");
             let what = Expected::Returns { code, outs: Vec::new() };
             What::Expected(Box::new(Expectation {
                 proc: Some(P),

@@ -89,7 +89,7 @@ impl From<&str> for Seen {
     }
 }
 
-/// A message of the server's that has begun and does not end, as a finding reports it.
+/// A message that has begun and does not end, as a finding reports it.
 pub(crate) struct Unended {
     /// The requirement that it breaks.
     pub(crate) rule: &'static str,
@@ -99,8 +99,12 @@ pub(crate) struct Unended {
 
 impl Unended {
     /// Returns the message that has begun on a connection before this, if any.
-    pub(crate) fn new(connection: &Connection, then: impl fmt::Display) -> Option<Self> {
-        let partial = connection.partial(Direction::FromServer);
+    pub(crate) fn new(
+        connection: &Connection,
+        direction: Direction,
+        then: impl fmt::Display,
+    ) -> Option<Self> {
+        let partial = connection.partial(direction);
         let (rule, expected) = match connection.framing() {
             Framing::Lines => (ids::RFC13_WIRE_NEWLINE, "a message that ends with a newline"),
             Framing::Frames => (ids::PMI2_COMMON_FRAME, "so many bytes as the frame's length says"),

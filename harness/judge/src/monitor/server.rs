@@ -703,7 +703,7 @@ impl Monitor {
             return;
         }
         let closed = how == SeenKind::ConnectionEnd;
-        let unended = Unended::new(&self.rank(p).connection, how);
+        let unended = Unended::new(&self.rank(p).connection, Direction::FromServer, how);
         if self.rank(p).connection.framing() == Framing::Frames {
             return match unended {
                 Some(Unended { rule, expected, seen }) => self.server_error(p, rule, expected, seen),

@@ -164,7 +164,7 @@ fn names_the_rank_whose_request_was_not_read() {
     assert!(!run.log.contains("has read everything"), "{}", run.log);
 }
 
-/// What the scenario is about is no cause where its request was not read.
+/// A request that was not read is the only cause, whatever the scenario tests.
 #[test]
 fn unread_request_breaks_one_requirement() {
     let server = format!("python3 {CASES}/one_rank_after_another.py -n {{ranks}} {{agent}}");

@@ -305,7 +305,7 @@ impl Pattern {
         }
     }
 
-    /// Whether a message has the command that is expected.
+    /// Returns true if a message has the expected command.
     pub(crate) fn has_name(&self, text: &[u8], framing: Framing) -> bool {
         let name = self.fields.iter().filter(|(key, _)| key == "cmd").cloned().collect();
         Self { shown: String::new(), fields: name }.fits(text, framing).is_ok()

@@ -433,7 +433,7 @@ impl Judge {
             if self.standing == Standing::Broken
                 && matches!(&expectation.what, Expected::Returns { code, .. } if !code.fits(0))
             {
-                // What a call still writes that should have failed by then is a consequence.
+                // The call should have failed after this answer, so everything that it writes later is a consequence.
                 let answered = self.library.answered_at(p);
                 self.watched.retain(|f| f.proc != Some(p) || f.seq <= answered);
             }
@@ -441,9 +441,9 @@ impl Judge {
         }
         let cites = expectation.cites.as_str();
         if let Some(unended) = self.unended(p, &expectation.what) {
-            // The monitor has its say first, and the log has the event that shows it.
+            // The monitor reports first, at the event that shows the silence.
             if unanswered {
-                self.hung = expectation.what != Expected::Silence;
+                self.hung |= expectation.what != Expected::Silence;
                 self.broken(Some(p), unended.rule, unended.expected, unended.seen.text);
             }
             return;
@@ -587,7 +587,7 @@ impl Judge {
             return;
         }
         if p.group != 0 {
-            // Where another process of the group has a wrong rank, this one is there under that, which has been reported.
+            // A process of the group that was told a wrong rank is the missing one. That has been reported.
             if self.watched.iter().any(|f| f.proc.is_some_and(|of| of.group == p.group) && is_of_rank(f)) {
                 self.standing = Standing::Broken;
                 return;
@@ -706,7 +706,7 @@ impl Judge {
             .retain(|f| f.party != party || f.proc != Some(p) || is_advisory(&f.requirement) || !against(f));
     }
 
-    /// Drops the monitor's finding that a message was not asked for, where the scenario names that very message and what it breaks.
+    /// Drops the monitor's finding that a message was not asked for if the scenario names this message and the requirement it breaks.
     fn name_cause(&mut self, p: Proc, choice: &Choice, seq: u64) {
         let names = |pattern: &Pattern| choice.cites.is_some() && !pattern.accepts_any_answer();
         if matches!(&choice.what, Expected::Message(pattern) if names(pattern)) {
@@ -743,7 +743,7 @@ impl Judge {
         }
     }
 
-    /// Reports a silence in the place of what was expected.
+    /// Reports silence instead of the expected outcome.
     fn silent(
         &mut self,
         p: Option<Proc>,
@@ -756,12 +756,12 @@ impl Judge {
         self.broken(p, cites, expected, self.silence(proof, waited));
     }
 
-    /// The requirement that a silence breaks: what a request asks for is not the cause if the request was not read.
+    /// Returns the requirement that a silence breaks. A request that was not read is the cause, whatever it asks for.
     fn cause_of_silence<'a>(&self, cites: &'a str) -> &'a str {
         self.monitor.unread_rule(&self.not_read).unwrap_or(cites)
     }
 
-    /// A message that has begun and does not end, where nothing more comes to a step that waits for something on its connection.
+    /// Returns the message that has begun and does not end, if nothing more comes to a step that waits for a connection.
     fn unended(&self, p: Proc, expected: &Expected) -> Option<Unended> {
         let (proof, waited) = self.nothing?;
         let waits = matches!(
@@ -864,7 +864,7 @@ fn is_of_form(finding: &Finding) -> bool {
     id == ids::RFC13_WIRE_TUPLES || id.starts_with("rfc13.abnf.") && !id.starts_with("rfc13.abnf.c-")
 }
 
-/// Whether a finding is about the rank that a process was told.
+/// Returns true if a finding is about the rank that a process was told.
 fn is_of_rank(finding: &Finding) -> bool {
     [ids::RFC13_ENV_PMI_RANK, ids::PMI_PORT_RANK].contains(&finding.requirement.as_str())
 }
@@ -874,8 +874,8 @@ fn lawful(choices: &[Choice]) -> String {
     shown_choices(choices, |choice| choice.grade != Grade::Fail)
 }
 
-/// The outcomes that break nothing, with the reason why a message is none of them: that it cannot be read, or what does not fit in the
-/// answer that it seems to be.
+/// Lists the outcomes that break nothing, and adds the reason why a message is none of them: the message cannot be read, or a field
+/// does not fit the answer with its command.
 fn lawful_instead(choices: &[Choice], line: &ReceivedMessage) -> String {
     let reason = choices.iter().filter(|choice| choice.grade != Grade::Fail).find_map(|choice| {
         let Expected::Message(pattern) = &choice.what else { return None };
@@ -1071,7 +1071,7 @@ mod tests {
 
     const GET: &[u8] = b"cmd=get kvsname=k key=a";
 
-    /// What comes where nothing more does. The second event shows that the answer is missing.
+    /// The events of a silence. The second one shows that the answer is missing.
     fn nothing() -> [What; 2] {
         let proof = SilenceProof::Idle;
         [What::Nothing { proof, waited_ms: 0 }, What::NoAnswer { proc: P, proof }]
@@ -1170,7 +1170,7 @@ mod tests {
             found.into_iter().map(|f| f.requirement).collect::<Vec<_>>()
         };
         assert_eq!(found(b"cmd=barrier_out rc=0"), ["rfc13.error.close"]);
-        // Any other message is no more than unasked.
+        // The scenario does not name this message.
         assert_eq!(found(b"cmd=finalize_ack rc=0"), ["rfc13.wire.lock-step"]);
     }
 
@@ -1267,7 +1267,7 @@ mod tests {
             found.map(|f| f.requirement).collect::<Vec<_>>()
         };
         assert_eq!(found("fail"), ["pmi2.common.api.errors"]);
-        // Where any outcome is lawful, the frame is its own mistake.
+        // If the scenario accepts any outcome, the frame is reported.
         assert!(found("any").contains(&"pmi2.common.first-line".to_owned()), "{:?}", found("any"));
     }
 }

@@ -58,7 +58,7 @@ fn is_readable_leniently(line: &[u8]) -> bool {
     Response::parse(&line, ValueReading::ToEndOfLine).is_ok()
 }
 
-/// Whether a line is a request as RFC 13 writes it. One that only begins like a request is a malformed response.
+/// Returns true if a line is a well-formed request. A line that only begins like a request is a malformed response.
 fn is_request(line: &[u8]) -> bool {
     !line.contains(&b'\t') && Request::parse(line, ValueReading::ToEndOfLine).is_ok()
 }

@@ -142,7 +142,7 @@ pub(super) struct Rank {
     pub(super) no_message: bool,
     /// The server has sent something on this connection.
     pub(super) answered: bool,
-    /// The pages of memory that the writes of this process since then take, one at least for each.
+    /// Number of pages that the later writes of this process fill, at least one for each write.
     pub(super) unanswered_pages: usize,
     /// The last request came in several writes.
     pub(super) split_write: bool,

@@ -54,6 +54,16 @@ fn unanswered_operation_is_not_offered() {
     assert!(profile.contains("lacks = [\"spawn\", \"names\"]") && !profile.contains("offers"), "{profile}");
 }
 
+/// An answer that lacks only its newline is not silence.
+#[test]
+fn unended_answer_is_shown() {
+    let (status, steps, _) = examined(&["--server", &serve("--fault no-newline"), "--timeout", "5"]);
+    let step = steps.iter().find(|step| step.0 == "version").unwrap();
+    assert_eq!((status, step.1.as_str()), (1, "fails"), "{steps:?}");
+    let told = "to 1.1: \"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\" without a newline (rfc13.wire.newline)";
+    assert!(step.2.starts_with(told), "{}", step.2);
+}
+
 /// What is drafted is a profile: the same implementation, as far as it goes.
 #[test]
 fn the_profile_that_it_shows_can_be_used() {

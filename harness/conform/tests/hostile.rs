@@ -164,6 +164,27 @@ fn names_the_rank_whose_request_was_not_read() {
     assert!(!run.log.contains("has read everything"), "{}", run.log);
 }
 
+/// A request that was not read is the only cause, whatever the scenario tests.
+#[test]
+fn unread_request_breaks_one_requirement() {
+    let server = format!("python3 {CASES}/one_rank_after_another.py -n {{ranks}} {{agent}}");
+    let scenarios =
+        ["=init/every-rank", "=init/leading-zeros", "=init/version-lower", "=wire/every-request-split"];
+    let filters = scenarios.iter().flat_map(|scenario| ["--filter", *scenario]);
+    let args: Vec<&str> = ["--server", &server, "--timeout", "20"].into_iter().chain(filters).collect();
+    let run = run(&args);
+    assert_eq!(run.verdicts.len(), scenarios.len(), "{}", run.log);
+    let results = run.log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    for result in results.filter(|line| line["type"] == "result") {
+        let cited = result["findings"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|f| f["finding"]["requirement"].as_str().unwrap());
+        assert_eq!(cited.collect::<Vec<_>>(), ["rfc13.wire.lock-step"], "{result}");
+    }
+}
+
 /// A start timeout that is shorter than the agent's wait for the answer does not hide the broken requirement.
 #[test]
 fn unanswered_initack_breaks_a_requirement() {

@@ -195,6 +195,8 @@ const PMI2_FAULTS: &[Fault] = &[
     ("get-length-positive", &["pmi2.common.api.kvs-get.length"]),
     ("get-length-off", &["pmi2.common.api.kvs-get"]),
     ("get-first-word", &["pmi2.common.api.kvs-get"]),
+    ("get-up-to-semicolon", &["pmi2.draft.semicolons"]),
+    ("get-7-bits", &["pmi2.draft.any-byte"]),
     ("get-up-to-256", &["pmi2.common.api.kvs-get"]),
     ("get-other", &["pmi2.common.api.kvs-get"]),
     ("array-one-short", &["pmi2.common.api.array-length", "pmi2.common.api.nodeattr"]),

@@ -20,6 +20,10 @@ fn cell(fault: &str, offered: &str) -> (String, String) {
     (row["answered"].as_str().unwrap().to_owned(), row["then"].as_str().unwrap().to_owned())
 }
 
+/// The answer of the reference server to an offer of 1.1, without its newline.
+const UNENDED: &str =
+    "\"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\" without a newline (rfc13.wire.newline)";
+
 #[test]
 fn what_a_server_answers_stands_in_its_table() {
     let cells = [
@@ -27,6 +31,7 @@ fn what_a_server_answers_stands_in_its_table() {
         ("init-version-2", "0.9", "refused (rc=-1)", None),
         ("init-refused", "1.1", "refused (rc=-1)", None),
         ("init-no-answer", "1.1", "silent", Some("-")),
+        ("no-newline", "1.1", UNENDED, Some("-")),
     ];
     side_by_side(&cells, |&(fault, offered, answer, then)| {
         let (answered, came) = cell(fault, offered);

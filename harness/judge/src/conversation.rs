@@ -28,7 +28,7 @@ pub struct ReceivedMessage {
 /// One connection, and the process that holds it.
 #[derive(Debug, Default)]
 pub(crate) struct Link {
-    connection: Option<Connection>,
+    pub(crate) connection: Option<Connection>,
     pub(crate) lines: VecDeque<ReceivedMessage>,
     pub(crate) started: bool,
     pub(crate) env: HashMap<String, String>,

@@ -306,6 +306,12 @@ impl Pattern {
         }
     }
 
+    /// Returns true if a message has the expected command.
+    pub(crate) fn has_name(&self, text: &[u8], framing: Framing) -> bool {
+        let name = self.fields.iter().filter(|(key, _)| key == "cmd").cloned().collect();
+        Self { shown: String::new(), fields: name }.fits(text, framing).is_ok()
+    }
+
     /// Whether it leaves open which answer comes, or wants a refusal.
     pub(crate) fn accepts_any_answer(&self) -> bool {
         self.fields.iter().any(|(key, matcher)| match matcher {

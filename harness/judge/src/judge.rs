@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use pmi_scenario::ast::Grade;
 use pmi_scenario::requirement::is_advisory;
-use pmi_wire::{Framing, Proc};
+use pmi_wire::{Direction, Framing, Proc};
 
 use crate::bytes::SHOWN;
 use crate::conversation::{Conversation, ReceivedMessage};
@@ -19,7 +19,7 @@ use crate::kvs::with_value_alone;
 use crate::library::{self, LibraryJudge};
 use crate::own::USABLE;
 use crate::program::{ProgramState, misfit};
-use crate::seen::{SeenKind, not_read};
+use crate::seen::{SeenKind, Unended, not_read};
 use crate::unjudged::Unjudged;
 use crate::verdict::Verdict;
 use crate::{Finding, Monitor, Severity, Side, UpstreamMonitor};
@@ -430,9 +430,24 @@ impl Judge {
         let Some(p) = expectation.proc else { return self.weigh_job(expectation) };
         if self.party == Side::Library {
             self.standing = self.library.weigh(p, expectation, self.nothing, &mut self.captures);
+            if self.standing == Standing::Broken
+                && matches!(&expectation.what, Expected::Returns { code, .. } if !code.fits(0))
+            {
+                // The call should have failed after this answer, so everything that it writes later is a consequence.
+                let answered = self.library.answered_at(p);
+                self.watched.retain(|f| f.proc != Some(p) || f.seq <= answered);
+            }
             return;
         }
         let cites = expectation.cites.as_str();
+        if let Some(unended) = self.unended(p, &expectation.what) {
+            // The monitor reports first, at the event that shows the silence.
+            if unanswered {
+                self.hung |= expectation.what != Expected::Silence;
+                self.broken(Some(p), unended.rule, unended.expected, unended.seen.text);
+            }
+            return;
+        }
         match &expectation.what {
             Expected::Message(pattern) => match self.next(p) {
                 Next::Line(line) => match self.fits(p, pattern, &line) {
@@ -465,7 +480,7 @@ impl Judge {
                     self.accept(p, &expectation.what, self.seq);
                     self.met(Captures::new());
                 }
-                Next::Nothing(proof, waited) => self.broken(Some(p), cites, END, self.silence(proof, waited)),
+                Next::Nothing(proof, waited) => self.silent(Some(p), cites, END, proof, waited),
                 Next::Open => {}
             },
             Expected::Silence => {
@@ -486,12 +501,7 @@ impl Judge {
                     link.over = true;
                     self.met(Captures::new());
                 } else if let Some((proof, waited)) = self.nothing {
-                    self.broken(
-                        Some(p),
-                        cites,
-                        "the process manager ends the process",
-                        self.silence(proof, waited),
-                    );
+                    self.silent(Some(p), cites, "the process manager ends the process", proof, waited);
                 }
             }
             Expected::Variable { name, value } => {
@@ -529,7 +539,7 @@ impl Judge {
             (Expected::JobExits(_), None) => {
                 if let Some((proof, waited)) = self.nothing {
                     self.hung = true;
-                    self.broken(None, cites, "the job ends", self.silence(proof, waited));
+                    self.silent(None, cites, "the job ends", proof, waited);
                 }
             }
             (_, _) if self.conversation.output => self.met(Captures::new()),
@@ -577,6 +587,11 @@ impl Judge {
             return;
         }
         if p.group != 0 {
+            // A process of the group that was told a wrong rank is the missing one. That has been reported.
+            if self.watched.iter().any(|f| f.proc.is_some_and(|of| of.group == p.group) && is_of_rank(f)) {
+                self.standing = Standing::Broken;
+                return;
+            }
             return self.broken(
                 Some(p),
                 cites,
@@ -608,10 +623,9 @@ impl Judge {
                 return self.chosen(p, cites, choices, choice, &next, captures);
             }
         }
-        let expected = lawful(choices);
         match next {
-            Next::Line(line) => self.misfit(p, cites, expected, &line),
-            other => self.without(p, cites, &expected, other, unanswered),
+            Next::Line(line) => self.misfit(p, cites, lawful_instead(choices, &line), &line),
+            other => self.without(p, cites, &lawful(choices), other, unanswered),
         }
     }
 
@@ -640,8 +654,16 @@ impl Judge {
             Next::End | Next::Open => (self.seq, END.into()),
         };
         let cites = choice.cites.as_deref().unwrap_or(cites);
+        let cites = if matches!(next, Next::Nothing(..)) { self.cause_of_silence(cites) } else { cites };
         let at_most = match choice.grade {
-            Grade::Fail => return self.broken_at(seq, Some(p), cites, lawful(choices), seen),
+            Grade::Fail => {
+                self.name_cause(p, choice, seq);
+                let expected = match next {
+                    Next::Line(line) => lawful_instead(choices, line),
+                    _ => lawful(choices),
+                };
+                return self.broken_at(seq, Some(p), cites, expected, seen);
+            }
             Grade::Pass => None,
             Grade::Warn => Some(Severity::Warn),
             Grade::Note => Some(Severity::Note),
@@ -684,6 +706,18 @@ impl Judge {
             .retain(|f| f.party != party || f.proc != Some(p) || is_advisory(&f.requirement) || !against(f));
     }
 
+    /// Drops the monitor's finding that a message was not asked for if the scenario names this message and the requirement it breaks.
+    fn name_cause(&mut self, p: Proc, choice: &Choice, seq: u64) {
+        let names = |pattern: &Pattern| choice.cites.is_some() && !pattern.accepts_any_answer();
+        if matches!(&choice.what, Expected::Message(pattern) if names(pattern)) {
+            self.watched.retain(|f| {
+                f.party != self.party
+                    || (f.seq, f.proc) != (seq, Some(p))
+                    || f.requirement != ids::RFC13_WIRE_LOCK_STEP
+            });
+        }
+    }
+
     /// What there is for a step at a process's connection.
     fn next(&mut self, p: Proc) -> Next {
         let nothing = self.nothing;
@@ -703,10 +737,45 @@ impl Judge {
             // The monitor has its say first: it knows which request has no answer.
             Next::Nothing(proof, waited) if unanswered => {
                 self.hung = true;
-                self.broken(Some(p), cites, expected, self.silence(proof, waited));
+                self.silent(Some(p), cites, expected, proof, waited);
             }
             Next::Nothing(..) | Next::Open | Next::Line(_) => {}
         }
+    }
+
+    /// Reports silence instead of the expected outcome.
+    fn silent(
+        &mut self,
+        p: Option<Proc>,
+        cites: &str,
+        expected: &str,
+        proof: SilenceProof,
+        waited: Duration,
+    ) {
+        let cites = self.cause_of_silence(cites);
+        self.broken(p, cites, expected, self.silence(proof, waited));
+    }
+
+    /// Returns the requirement that a silence breaks. A request that was not read is the cause, whatever it asks for.
+    fn cause_of_silence<'a>(&self, cites: &'a str) -> &'a str {
+        self.monitor.unread_rule(&self.not_read).unwrap_or(cites)
+    }
+
+    /// Returns the message that has begun and does not end, if nothing more comes to a step that waits for a connection.
+    fn unended(&self, p: Proc, expected: &Expected) -> Option<Unended> {
+        let (proof, waited) = self.nothing?;
+        let waits = matches!(
+            expected,
+            Expected::Message(_)
+                | Expected::Newline
+                | Expected::Close
+                | Expected::Silence
+                | Expected::OneOf(_)
+        );
+        let link =
+            self.conversation.find(p).filter(|link| waits && !link.is_closed() && link.lines.is_empty())?;
+        let connection = link.connection.as_ref()?;
+        Unended::new(connection, Direction::FromServer, self.silence(proof, waited))
     }
 
     /// A silence in words, by how it is known, and with the requests that were not read.
@@ -795,9 +864,26 @@ fn is_of_form(finding: &Finding) -> bool {
     id == ids::RFC13_WIRE_TUPLES || id.starts_with("rfc13.abnf.") && !id.starts_with("rfc13.abnf.c-")
 }
 
+/// Returns true if a finding is about the rank that a process was told.
+fn is_of_rank(finding: &Finding) -> bool {
+    [ids::RFC13_ENV_PMI_RANK, ids::PMI_PORT_RANK].contains(&finding.requirement.as_str())
+}
+
 /// The outcomes that break nothing, for people.
 fn lawful(choices: &[Choice]) -> String {
     shown_choices(choices, |choice| choice.grade != Grade::Fail)
+}
+
+/// Lists the outcomes that break nothing, and adds the reason why a message is none of them: the message cannot be read, or a field
+/// does not fit the answer with its command.
+fn lawful_instead(choices: &[Choice], line: &ReceivedMessage) -> String {
+    let reason = choices.iter().filter(|choice| choice.grade != Grade::Fail).find_map(|choice| {
+        let Expected::Message(pattern) = &choice.what else { return None };
+        let Misfit(why) = pattern.fits(&line.text, line.framing).err()?;
+        (!pattern.can_read(&line.text, line.framing) || pattern.has_name(&line.text, line.framing))
+            .then_some(why)
+    });
+    reason.map_or_else(|| lawful(choices), |why| format!("{} ({why})", lawful(choices)))
 }
 
 /// The outcomes of which one would have been usual where `seen` came, for people: those that pass, or else the other lawful ones.
@@ -823,8 +909,8 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::event::Bytes;
-    use crate::expectation::{Matcher, Type};
+    use crate::event::{Bytes, HangProof};
+    use crate::expectation::{Matcher, ReturnCode, Type};
 
     const P: Proc = Proc { group: 0, rank: 0 };
 
@@ -981,5 +1067,207 @@ mod tests {
         let found = judged([&name[..], &put, &get("a", "v", "cmd=get_result rc=0 value=v"), &odd].concat());
         let ids: Vec<_> = found.iter().map(|f| (f.requirement.as_str(), f.at_most)).collect();
         assert_eq!(ids, [("rfc13.get.value", None), ("rfc13.error.close", Some(Severity::Note))]);
+    }
+
+    const GET: &[u8] = b"cmd=get kvsname=k key=a";
+
+    /// The events of a silence. The second one shows that the answer is missing.
+    fn nothing() -> [What; 2] {
+        let proof = SilenceProof::Idle;
+        [What::Nothing { proof, waited_ms: 0 }, What::NoAnswer { proc: P, proof }]
+    }
+
+    #[rstest]
+    #[case::due(&[(Grade::Pass, answer("cmd=get_result"))])]
+    #[case::close(&[(Grade::Pass, Expected::Close)])]
+    #[case::silence(&[(Grade::Pass, Expected::Silence)])]
+    #[case::lawful_silence(&[(Grade::Pass, answer("cmd=get_result")), (Grade::Pass, Expected::Silence)])]
+    #[case::noted_silence(&[(Grade::Pass, Expected::Close), (Grade::Note, Expected::Silence)])]
+    #[case::failing_silence(&[(Grade::Pass, Expected::Close), (Grade::Fail, Expected::Silence)])]
+    fn unended_answer_is_not_silence(#[case] choices: &[(Grade, Expected)]) {
+        for request in [GET, b"junk"] {
+            let half = What::FromServer { proc: P, bytes: Bytes(b"cmd=get_result rc=0 value=v".to_vec()) };
+            let mut rest = vec![said(false, request), expected(choices), half];
+            rest.extend(nothing());
+            let found = judged(rest);
+            let ids: Vec<_> = found.iter().map(|f| f.requirement.as_str()).collect();
+            assert_eq!(ids, ["rfc13.wire.newline"]);
+            assert!(found[0].seen.contains("\"cmd=get_result rc=0 value=v\" and then silence"), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn unended_frame_is_not_silence() {
+        let frame = |body: &str| Bytes(format!("{:<6}{body}", body.len()).into_bytes());
+        let ask = frame("cmd=info-getjobattr;key=a;");
+        let half = Bytes(frame("cmd=info-getjobattr-response;rc=0;found=FALSE;").0[..20].to_vec());
+        let mut judge = Judge::new(Side::Server, Vec::new());
+        let begin = [
+            What::Launched { command: Vec::new(), ranks: 1, nodes: 1 },
+            said(false, b"cmd=init pmi_version=2 pmi_subversion=0"),
+            said(true, b"cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0"),
+            expected(&[(Grade::Pass, answer("cmd=response_to_init"))]),
+            What::ToServer { proc: P, bytes: ask },
+            expected(&[(Grade::Pass, Expected::Close), (Grade::Pass, Expected::Silence)]),
+            What::FromServer { proc: P, bytes: half },
+        ];
+        for (what, seq) in begin.into_iter().chain(nothing()).zip(0..) {
+            judge.observe(&Event::new(seq, what));
+        }
+        let found = judge.finish(Vec::new()).findings;
+        assert_eq!(found.iter().map(|f| f.requirement.as_str()).collect::<Vec<_>>(), ["pmi2.common.frame"]);
+        assert!(found[0].seen.contains("cmd=info-getjo"), "{found:?}");
+    }
+
+    #[rstest]
+    #[case::due(&[(Grade::Pass, answer("cmd=get_result"))])]
+    #[case::close(&[(Grade::Pass, Expected::Close)])]
+    #[case::failing_silence(&[(Grade::Pass, Expected::Close), (Grade::Fail, Expected::Silence)])]
+    fn unread_request_is_the_cause_of_silence(#[case] choices: &[(Grade, Expected)]) {
+        let cited = |request: &[&[u8]], not_read: bool| {
+            let write = |bytes: &&[u8]| What::ToServer { proc: P, bytes: Bytes(bytes.to_vec()) };
+            let mut rest: Vec<_> = request.iter().map(write).collect();
+            rest.push(expected(choices));
+            rest.extend(not_read.then_some(What::NotRead { proc: P }));
+            rest.extend(nothing());
+            judged(rest).into_iter().map(|f| f.requirement).collect::<Vec<_>>()
+        };
+        let junk: &[&[u8]] = &[b"cmd=\x07\n"];
+        assert_eq!(cited(junk, true), ["rfc13.wire.lock-step"]);
+        assert_ne!(cited(junk, false), ["rfc13.wire.lock-step"]);
+        // A server that has read the first write may wait for something else in the second.
+        assert_ne!(cited(&[b"cmd=\x07", b"\n"], true), ["rfc13.wire.lock-step"]);
+    }
+
+    #[test]
+    fn alternatives_keep_the_reason() {
+        let refused = (Grade::Pass, answer("cmd=get_result rc=fail"));
+        let found = |choices: &[(Grade, Expected)], line: &[u8]| {
+            // The second answer on a connection that cannot be read is for the scenario alone to report.
+            let get = || [said(false, GET), said(true, b"cmd=get_result rc=-1\r"), expected(choices)];
+            let first = get();
+            let rest = [said(false, GET), said(true, line), expected(choices)];
+            let found = judged(first.into_iter().chain(rest).collect());
+            found.last().map(|f| f.expected.clone()).unwrap_or_default()
+        };
+        let close = (Grade::Pass, Expected::Close);
+        let any = (Grade::Fail, answer("cmd=<any>"));
+        let choices = [refused, close, any];
+        assert!(found(&choices, b"cmd=get_result rc=0\r").contains("byte 0x0d"));
+        let wrong = found(&choices, b"cmd=get_result rc=0 value=v");
+        assert!(wrong.ends_with("(an error: rc present and not 0)"), "{wrong}");
+    }
+
+    #[test]
+    fn scenario_names_what_an_unasked_message_breaks() {
+        let barrier_out = [
+            (Grade::Fail, answer("cmd=barrier_out")),
+            (Grade::Pass, Expected::Silence),
+            (Grade::Fail, answer("cmd=<any>")),
+        ];
+        let found = |line: &[u8]| {
+            let found = judged(vec![expected(&barrier_out), said(true, line)]);
+            found.into_iter().map(|f| f.requirement).collect::<Vec<_>>()
+        };
+        assert_eq!(found(b"cmd=barrier_out rc=0"), ["rfc13.error.close"]);
+        // The scenario does not name this message.
+        assert_eq!(found(b"cmd=finalize_ack rc=0"), ["rfc13.wire.lock-step"]);
+    }
+
+    #[test]
+    fn wrong_rank_explains_a_missing_process() {
+        let found = |rank: u32| {
+            let spawn = b"mcmd=spawn\nnprocs=1\nexecname=x\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd";
+            let child = |rank| Proc { group: 1, rank };
+            let env =
+                [("PMI_FD", "3".to_owned()), ("PMI_SIZE", "1".to_owned()), ("PMI_RANK", rank.to_string())];
+            let env = env.into_iter().chain([("PMI_SPAWNED", "1".to_owned())]);
+            let env = env.map(|(name, value)| (name.to_owned(), value)).collect();
+            let started = What::Started { proc: child(rank), env, args: Vec::new(), bad_fd: None };
+            let cites = "rfc13.spawn.new-group".into();
+            let starts = Expectation { proc: Some(child(0)), cites, what: Expected::Started };
+            let mut rest = vec![said(false, spawn), said(true, b"cmd=spawn_result rc=0"), started];
+            rest.push(What::Expected(Box::new(starts)));
+            rest.push(What::Nothing { proof: SilenceProof::Idle, waited_ms: 0 });
+            judged(rest).into_iter().map(|f| f.requirement).collect::<Vec<_>>()
+        };
+        assert_eq!(found(0), Vec::<String>::new());
+        assert_eq!(found(1), ["rfc13.env.pmi-rank"]);
+    }
+
+    #[test]
+    fn unended_request_explains_a_hang() {
+        let half = || What::ToServer { proc: P, bytes: Bytes(b"cmd=get_my_kvsname".to_vec()) };
+        let launched = || What::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
+        let called =
+            What::Called { proc: P, function: "PMI_Barrier".into(), arguments: Vec::new(), held: false };
+        let code = ReturnCode::new("PMI_SUCCESS").expect("a code");
+        let what = Expected::Returns { code, outs: Vec::new() };
+        let returns = Expectation { proc: Some(P), cites: "rfc13.api.barrier".into(), what };
+        let library = [
+            launched(),
+            What::Loaded { proc: P, error: None },
+            called,
+            What::Expected(Box::new(returns)),
+            half(),
+            What::Nothing { proof: SilenceProof::Idle, waited_ms: 0 },
+        ];
+        let env = [("PMI_FD", "3"), ("PMI_RANK", "0"), ("PMI_SIZE", "1")];
+        let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let program = [
+            launched(),
+            What::Started { proc: P, env, args: Vec::new(), bad_fd: None },
+            said(false, b"cmd=init pmi_version=1 pmi_subversion=1"),
+            said(true, b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1"),
+            half(),
+            What::StillRunning { procs: vec![P], proof: HangProof::Idle },
+        ];
+        for (party, events) in [(Side::Library, library), (Side::Client, program)] {
+            let mut judge = Judge::new(party, Vec::new());
+            for (what, seq) in events.into_iter().zip(0..) {
+                judge.observe(&Event::new(seq, what));
+            }
+            let outcome = judge.finish(Vec::new());
+            let ids: Vec<_> = outcome.findings.iter().map(|f| f.requirement.as_str()).collect();
+            assert_eq!((ids, outcome.hung), (vec!["rfc13.wire.newline"], true), "{party:?}");
+            assert!(outcome.findings[0].seen.starts_with("\"cmd=get_my_kvsname\" and then "));
+        }
+    }
+
+    #[test]
+    fn call_that_must_fail_explains_what_it_writes() {
+        let returns = |shown: &str| {
+            let code = ReturnCode::new(shown).expect("a code");
+            let what = Expected::Returns { code, outs: Vec::new() };
+            What::Expected(Box::new(Expectation {
+                proc: Some(P),
+                cites: "pmi2.common.api.errors".into(),
+                what,
+            }))
+        };
+        let found = |code: &str| {
+            let events = [
+                What::Launched { command: Vec::new(), ranks: 1, nodes: 1 },
+                What::Loaded { proc: P, error: None },
+                What::Called { proc: P, function: "PMI2_Init".into(), arguments: Vec::new(), held: false },
+                said(false, b"cmd=init pmi_version=2 pmi_subversion=0"),
+                said(true, b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1"),
+                returns(code),
+                What::ToServer {
+                    proc: P,
+                    bytes: Bytes(b"38    cmd=fullinit;pmirank=0;threaded=FALSE;".to_vec()),
+                },
+                What::Nothing { proof: SilenceProof::Idle, waited_ms: 0 },
+            ];
+            let mut judge = Judge::new(Side::Library, Vec::new());
+            for (what, seq) in events.into_iter().zip(0..) {
+                judge.observe(&Event::new(seq, what));
+            }
+            let found = judge.finish(Vec::new()).findings.into_iter();
+            found.map(|f| f.requirement).collect::<Vec<_>>()
+        };
+        assert_eq!(found("fail"), ["pmi2.common.api.errors"]);
+        // If the scenario accepts any outcome, the frame is reported.
+        assert!(found("any").contains(&"pmi2.common.first-line".to_owned()), "{:?}", found("any"));
     }
 }

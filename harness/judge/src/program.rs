@@ -14,7 +14,7 @@ use crate::crash::Cause;
 use crate::event::{Difference, End, Event, Exit, HangProof, PlainRun, ProcessEnd, What};
 use crate::expectation::{Expectation, Expected};
 use crate::own::HANG;
-use crate::seen::show;
+use crate::seen::{Unended, show};
 use crate::unjudged::Unjudged;
 use crate::{Finding, Side};
 
@@ -499,7 +499,14 @@ impl ProgramState {
             }
             if let Some(proof) = process.hung {
                 let line = if process.reached > 0 { process.last_place } else { 0 };
-                find(HANG, line, None, "the process ends".to_owned(), proof.to_string());
+                let unended = process.connection.as_ref();
+                let unended = unended.and_then(|c| Unended::new(c, Direction::ToServer, proof));
+                match unended.filter(|_| proof != HangProof::Endless) {
+                    Some(Unended { rule, expected, seen }) => {
+                        find(rule, line, None, expected.to_owned(), seen.text);
+                    }
+                    None => find(HANG, line, None, "the process ends".to_owned(), proof.to_string()),
+                }
                 continue;
             }
             let (early, missed): (Vec<_>, Vec<_>) =

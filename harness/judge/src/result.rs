@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pmi_scenario::requirement::Catalogue;
+use pmi_scenario::requirement::{Binds, Catalogue};
 use pmi_scenario::suite::Suite;
 
 use crate::backtrace::Backtrace;
@@ -334,8 +334,20 @@ pub fn same(one: &Finding, other: &Finding) -> bool {
     one.requirement == other.requirement && one.expected == other.expected && one.seen == other.seen
 }
 
+/// Returns whether a finding blames a party that its requirement binds. A library writes what a client does, and a proxy is a server.
+pub fn binds(catalogue: &Catalogue, finding: &Finding) -> bool {
+    let parties: &[Binds] = match finding.party {
+        Side::Server => &[Binds::Server, Binds::Proxy],
+        Side::Client => &[Binds::Client],
+        Side::Library => &[Binds::Library, Binds::Client],
+    };
+    let requirement = catalogue.get(&finding.requirement);
+    requirement.is_none_or(|r| r.binds.iter().any(|bound| parties.contains(bound)))
+}
+
 /// A finding with what its requirement says.
 pub fn judged(catalogue: &Catalogue, finding: Finding) -> Judged {
+    debug_assert!(binds(catalogue, &finding), "this requirement does not bind the party: {finding:?}");
     let requirement = catalogue.get(&finding.requirement);
     let severity = requirement.map_or(Severity::Fail, |r| r.severity());
     Judged {

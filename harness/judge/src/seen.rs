@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use pmi_wire::{Operation, Proc};
+use pmi_scenario::ids;
+use pmi_wire::{Connection, Direction, Framing, Operation, Proc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -85,6 +86,31 @@ impl From<String> for Seen {
 impl From<&str> for Seen {
     fn from(text: &str) -> Self {
         text.to_owned().into()
+    }
+}
+
+/// A message that has begun and does not end, as a finding reports it.
+pub(crate) struct Unended {
+    /// The requirement that it breaks.
+    pub(crate) rule: &'static str,
+    pub(crate) expected: &'static str,
+    pub(crate) seen: Seen,
+}
+
+impl Unended {
+    /// Returns the message that has begun on a connection before this, if any.
+    pub(crate) fn new(
+        connection: &Connection,
+        direction: Direction,
+        then: impl fmt::Display,
+    ) -> Option<Self> {
+        let partial = connection.partial(direction);
+        let (rule, expected) = match connection.framing() {
+            Framing::Lines => (ids::RFC13_WIRE_NEWLINE, "a message that ends with a newline"),
+            Framing::Frames => (ids::PMI2_COMMON_FRAME, "so many bytes as the frame's length says"),
+        };
+        let seen = Seen::message(partial).and(format_args!("and then {then}"));
+        (!partial.is_empty()).then_some(Self { rule, expected, seen })
     }
 }
 

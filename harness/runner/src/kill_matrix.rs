@@ -19,6 +19,7 @@ use crate::interpret::play;
 use crate::party::{Limits, MemoryParty};
 use pmi_judge::Outcome;
 use pmi_judge::event::{Event, What};
+use pmi_judge::result::binds;
 use pmi_scenario::UnderTest;
 use pmi_scenario::ast::{Dialect, Need, Scenario};
 use pmi_scenario::requirement::{Binds, Set};
@@ -113,7 +114,10 @@ fn play_scenario(
     (outcome, party.shown_effects())
 }
 
-fn found(scenario: &Scenario, outcome: Outcome) -> Option<Found> {
+fn found(suite: &Suite, scenario: &Scenario, outcome: Outcome) -> Option<Found> {
+    for finding in &outcome.findings {
+        assert!(binds(&suite.catalogue, finding), "{}: binds another party: {finding:?}", scenario.name);
+    }
     let first = match (outcome.findings.first(), outcome.scenario_error, outcome.unjudged) {
         (Some(f), ..) => {
             format!("line {}: {}: expected {}, seen {}", f.line, f.requirement, f.expected, f.seen)
@@ -178,7 +182,7 @@ fn in_memory(suite: &Suite) -> impl Iterator<Item = &Scenario> {
 }
 
 fn all_found(suite: &Suite, scenarios: &[&Scenario], behaviour: &Behaviour, limits: Limits) -> Vec<Found> {
-    scenarios.iter().filter_map(|s| found(s, play_scenario(suite, s, behaviour, limits).0)).collect()
+    scenarios.iter().filter_map(|s| found(suite, s, play_scenario(suite, s, behaviour, limits).0)).collect()
 }
 
 /// Plays the suite against these faults and variations, on so many threads. Unless `all`, scenarios that repeat themselves
@@ -317,7 +321,12 @@ mod tests {
             for r in rehearsed.iter().filter(|r| !r.is_long && !r.shows[number]) {
                 let (outcome, shown) = play_scenario(&suite, r.scenario, &fault.behaviour(), limits);
                 assert_eq!(shown, [false], "{} in {}", fault.name, r.scenario.name);
-                assert!(found(r.scenario, outcome).is_none(), "{} in {}", fault.name, r.scenario.name);
+                assert!(
+                    found(&suite, r.scenario, outcome).is_none(),
+                    "{} in {}",
+                    fault.name,
+                    r.scenario.name
+                );
             }
         }
     }

@@ -135,3 +135,41 @@ fn find(path: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use pmi_scenario::ast::{Action, Step};
+    use pmi_scenario::requirement::Binds;
+
+    use super::*;
+
+    /// The ids that a step cites by itself and in its alternatives.
+    fn cited(step: &Step) -> Vec<&str> {
+        let alternatives = match &step.action {
+            Action::OneOf(all) => &all[..],
+            _ => &[],
+        };
+        let of_alternatives = alternatives.iter().map(|alternative| &alternative.cites);
+        of_alternatives.chain([&step.cites]).flatten().map(|id| id.value.as_str()).collect()
+    }
+
+    #[test]
+    fn scenarios_cite_what_binds_the_party_under_test() {
+        let suite = embedded().expect("the embedded suite is good");
+        let mut wrong = BTreeSet::new();
+        for (party, bound) in [
+            (UnderTest::Server, &[Binds::Server, Binds::Proxy][..]),
+            (UnderTest::Client, &[Binds::Client]),
+            (UnderTest::Library, &[Binds::Library, Binds::Client]),
+        ] {
+            for scenario in suite.testing(party) {
+                let first = scenario.requires.first().map(|id| id.value.as_str());
+                let steps = suite.steps(&scenario.body).flat_map(cited);
+                let ids = steps.chain(first).map(|id| suite.catalogue.get(id).expect("a requirement"));
+                let others = ids.filter(|r| !r.binds.iter().any(|whom| bound.contains(whom)));
+                wrong.extend(others.map(|r| format!("{}: {}", scenario.name, r.id)));
+            }
+        }
+        assert_eq!(wrong, BTreeSet::new());
+    }
+}

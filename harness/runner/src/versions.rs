@@ -4,6 +4,7 @@
 use pmi_judge::LINE_LIMIT;
 use pmi_judge::event::{Event, Exit, What};
 use pmi_scenario::ast::Dialect;
+use pmi_scenario::ids;
 use pmi_scenario::signature;
 use pmi_scenario::suite::Suite;
 use pmi_wire::pmi2::{self, Semicolons};
@@ -34,6 +35,8 @@ pub(crate) enum Reply {
     Message(Framing, Vec<u8>),
     Closed,
     JobEnds,
+    /// A message that has begun and does not end.
+    Unended(Framing, Vec<u8>),
     Silence,
     /// It was not sent, since the connection of one before it had ended.
     Unasked,
@@ -71,7 +74,7 @@ impl Reply {
                 let rc = Response::parse(text, ValueReading::ToEndOfLine).ok().and_then(|r| r.rc);
                 rc.map_or_else(|| "refused".to_owned(), |rc| format!("refused (rc={rc})"))
             }
-            Self::Message(_, text) => format!("\"{}\"", text[..text.len().min(60)].escape_ascii()),
+            Self::Message(_, text) => shown(text),
             other => other.went(),
         }
     }
@@ -83,10 +86,21 @@ impl Reply {
             Self::Message(..) => "goes on".to_owned(),
             Self::Closed => "closed".to_owned(),
             Self::JobEnds => "job ends".to_owned(),
+            Self::Unended(Framing::Lines, text) => {
+                format!("{} without a newline ({})", shown(text), ids::RFC13_WIRE_NEWLINE)
+            }
+            Self::Unended(Framing::Frames, bytes) => {
+                format!("{}, part of a frame ({})", shown(bytes), ids::PMI2_COMMON_FRAME)
+            }
             Self::Silence => "silent".to_owned(),
             Self::Unasked => "-".to_owned(),
         }
     }
+}
+
+/// The beginning of a message, in quotes.
+fn shown(text: &[u8]) -> String {
+    format!("\"{}\"", text[..text.len().min(60)].escape_ascii())
 }
 
 /// What one process asks, and what it is called in the table.
@@ -277,7 +291,11 @@ pub(crate) fn reply(events: &[Event], p: Proc, before: usize) -> Reply {
         }
     }
     // The scenario waited for as long as something could come.
-    if sent > before { Reply::Silence } else { Reply::Unasked }
+    match connection.partial(Direction::FromServer) {
+        _ if sent <= before => Reply::Unasked,
+        [] => Reply::Silence,
+        partial => Reply::Unended(connection.framing(), partial.to_vec()),
+    }
 }
 
 /// Stands for an answer that does not come.

@@ -247,6 +247,10 @@ int PMI2_KVS_Get(const char *jobid, int src_pmi_id, const char key[], char value
         *vallen += 1;
     if (result == PMI2_SUCCESS && is("get-first-word"))
         value[strcspn(value, " ")] = '\0';
+    if (result == PMI2_SUCCESS && is("get-up-to-semicolon") && strchr(value, ';'))
+        value[*vallen = (int)strcspn(value, ";")] = '\0';
+    for (char *byte = value; result == PMI2_SUCCESS && is("get-7-bits") && *byte; byte++)
+        *byte &= 0x7f;
     if (result == PMI2_SUCCESS && is("get-up-to-256") && *vallen > 256)
         value[*vallen = 256] = '\0';
     return filled(result, value, maxvalue, "get");

@@ -69,6 +69,8 @@ struct Process {
     taken: Option<Request>,
     /// What it was told in this call.
     told: AnsweredInCall,
+    /// Place of the event with which it was answered last.
+    answered_at: u64,
     /// Requests that are not answered.
     unanswered: VecDeque<Option<Asked>>,
     /// We have broken the protocol towards it: ending the process is a lawful answer.
@@ -184,6 +186,11 @@ impl LibraryJudge {
         self.processes.get(&p).is_some_and(|process| process.exit.is_some())
     }
 
+    /// Place of the event with which a process was answered last.
+    pub(crate) fn answered_at(&self, p: Proc) -> u64 {
+        self.processes.get(&p).map_or(0, |process| process.answered_at)
+    }
+
     /// The request that a step has taken last of a process.
     pub fn taken(&self, p: Proc) -> Option<&Request> {
         self.processes.get(&p)?.taken.as_ref()
@@ -239,6 +246,7 @@ impl LibraryJudge {
                 self.asked(*proc);
             }
             What::FromServer { proc, bytes } => {
+                self.process(*proc).answered_at = event.seq;
                 self.process(*proc).answered(&bytes.0);
                 // Only now may be known how to read what was asked ahead.
                 self.asked(*proc);

@@ -7,6 +7,7 @@ use pmi_wire::{
 
 use crate::bytes::LINE_LIMIT;
 use crate::expectation::{Captures, Misfit, Pattern};
+use crate::seen::Unended;
 
 /// Most lines of one spawn request.
 const BLOCK_LIMIT: usize = 10_000;
@@ -155,6 +156,11 @@ impl Dialogue {
             }));
         }
         all
+    }
+
+    /// Returns the request that the process has begun before this and does not end, if any.
+    pub(super) fn unended(&self, then: &str) -> Option<Unended> {
+        Unended::new(self.connection.as_ref()?, Direction::ToServer, then)
     }
 
     /// Whether the process has been told half a message.

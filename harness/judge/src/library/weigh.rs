@@ -10,6 +10,7 @@ use crate::Severity;
 use crate::event::{Exit, SilenceProof};
 use crate::expectation::Standing;
 use crate::expectation::{Captures, Choice, Expectation, Expected, Matcher, Misfit, Pattern, ReturnCode};
+use crate::seen::Unended;
 use crate::unjudged::{Unjudged, Unloadable};
 
 /// Nothing more comes, how that is known, and how long that was waited for.
@@ -133,7 +134,7 @@ impl LibraryJudge {
                 Next::None => {
                     let shown = patterns.first().map_or("", |pattern| &pattern.shown);
                     let seen = self.without(p);
-                    return self.broken(p, cites, shown, seen);
+                    return self.waits(p, cites, shown, seen);
                 }
                 Next::Request(request) => match request.fits(patterns) {
                     Some(found) => {
@@ -280,7 +281,16 @@ impl LibraryJudge {
 
     fn hangs(&mut self, p: Proc, cites: &str, expected: &str, nothing: (SilenceProof, Duration)) -> Standing {
         self.hung = true;
-        self.broken(p, cites, expected, silence(nothing))
+        self.waits(p, cites, expected, silence(nothing))
+    }
+
+    /// Reports a call that waits or ends without what was expected. A request that does not end is the reason why the call waits.
+    fn waits(&mut self, p: Proc, cites: &str, expected: &str, seen: String) -> Standing {
+        let process = self.process(p);
+        match process.dialogue.unended(&seen).filter(|_| process.is_in_call()) {
+            Some(Unended { rule, expected, seen }) => self.broken(p, rule, expected, seen.text),
+            None => self.broken(p, cites, expected, seen),
+        }
     }
 
     fn broken(

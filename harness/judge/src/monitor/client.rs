@@ -8,11 +8,11 @@ use pmi_wire::{
 };
 
 use super::pmi2::{KEY_MAX, VALUE_MAX};
-use super::state::{LONG_REQUEST, MOST_PROCESSES, Monitor, Pending, RESERVED, request_rule};
+use super::state::{LONG_REQUEST, MOST_PROCESSES, Monitor, PAGE, Pending, RESERVED, request_rule};
 use crate::Severity;
 use crate::finding::Side;
 use crate::kvs::is_ambiguous;
-use crate::seen::{Seen, SeenKind, show};
+use crate::seen::{Seen, SeenKind, Unended, show};
 use pmi_wire::Proc;
 use pmi_wire::grammar::Rule;
 
@@ -53,6 +53,7 @@ impl Monitor {
     pub(super) fn client_wrote(&mut self, p: Proc, bytes: &[u8]) {
         let mut connection = std::mem::replace(&mut self.rank(p).connection, Connection::new(0));
         let split_write = !connection.partial(Direction::ToServer).is_empty();
+        self.rank(p).unanswered_pages += bytes.len().div_ceil(PAGE);
         connection.push(Direction::ToServer, bytes);
         self.requests(p, &mut connection, split_write);
         let partial = connection.partial(Direction::ToServer);
@@ -470,13 +471,9 @@ impl Monitor {
         let partial = rank.connection.partial(Direction::ToServer).to_vec();
         let framing = rank.connection.framing();
         let breaks_off = by_itself && !gone && !rank.closed && !rank.left_unread;
-        if breaks_off && !partial.is_empty() {
-            let seen = format!("{} and then {}", show(&partial), SeenKind::ConnectionEnd);
-            let (id, expected) = match framing {
-                Framing::Lines => (ids::RFC13_WIRE_NEWLINE, "a message that ends with a newline"),
-                Framing::Frames => (ids::PMI2_COMMON_FRAME, "so many bytes as the frame's length says"),
-            };
-            self.client_misuse(p, id, expected, seen);
+        let unended = Unended::new(&rank.connection, Direction::ToServer, SeenKind::ConnectionEnd);
+        if let Some(Unended { rule, expected, seen }) = unended.filter(|_| breaks_off) {
+            self.client_misuse(p, rule, expected, seen);
             match Request::parse(&partial, ValueReading::ToEndOfLine) {
                 Ok(Request::Put { key, .. }) => drop(self.group(p.group).unended_puts.insert(key.to_vec())),
                 Ok(Request::Barrier { .. }) => self.rank(p).unended_barrier = true,

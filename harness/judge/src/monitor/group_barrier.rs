@@ -6,7 +6,6 @@ use pmi_wire::{GroupBarrier, MappingForm, Members, Operation, Proc, Response, Ve
 
 use super::group_barrier_state::{Kind, Name, Part};
 use super::state::{Group, Monitor, Pending};
-use crate::finding::Side;
 use crate::seen::{Seen, SeenKind, show};
 
 impl Group {
@@ -170,7 +169,7 @@ impl Monitor {
         if let Some(op) = other.filter(|op| *op != Operation::Barrier) {
             let expected = format!("an answer to {}", op.request_cmd());
             let id = ids::MPICH_1_2_BARRIER_REQUESTS_MEANWHILE;
-            self.find(Side::Server, p, id, None, expected, self.missing(how));
+            self.report_missing(p, id, None, expected, how);
             return true;
         }
         let closed = how == SeenKind::ConnectionEnd;
@@ -182,7 +181,7 @@ impl Monitor {
         });
         if let Some(name) = stuck {
             let expected = format!("barrier_out with the tag {}", name.tag);
-            self.find(Side::Server, p, self.stuck_rule(p, &name), None, expected, self.missing(how));
+            self.report_missing(p, self.stuck_rule(p, &name), None, expected, how);
         }
         false
     }

@@ -157,6 +157,15 @@ mod tests {
         assert_eq!(found(&[barrier, barrier, (1, true, "cmd=barrier_out")]), ["rfc13.wire.lock-step"]);
     }
 
+    #[rstest]
+    #[case::request("cmd=get kvsname=k key=a", "rfc13.wire.client-sends-requests")]
+    #[case::request_with_a_tab("cmd=get\tkvsname=k\tkey=a", "rfc13.abnf.pmi1")]
+    #[case::beginning_of_a_request("cmd=get rc=0 value=v", "rfc13.abnf.pmi1")]
+    fn malformed_answer_is_no_request(#[case] answer: &str, #[case] broken: &str) {
+        let said = [(0, false, "cmd=get kvsname=k key=a"), (0, true, answer)];
+        assert_eq!(findings(&[&JOINED[..], &said].concat()), [broken]);
+    }
+
     #[test]
     fn odd_forms_excuse_only_their_own_answers() {
         let found = |rest: &[(u32, bool, &'static str)]| findings(&[&JOINED, rest].concat());

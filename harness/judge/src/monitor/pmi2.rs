@@ -830,8 +830,7 @@ impl Monitor {
             _ => ids::PMI2_COMMON_ANSWERED,
         });
         let expected = format!("an answer to {}", pending.command.name());
-        let seen = self.missing(how);
-        self.find(Side::Server, p, requirement, None, expected, seen);
+        self.report_missing(p, requirement, None, expected, how);
     }
 }
 

@@ -2,8 +2,8 @@
 
 use pmi_scenario::ids;
 use pmi_wire::{
-    Body, Connection, Direction, Framing, FramingError, MappingForm, MessageError, Operation, Response,
-    ResponseError, SpawnRequest, ValueReading, Version,
+    Body, Connection, Direction, Framing, FramingError, MappingForm, MessageError, Operation, Request,
+    Response, ResponseError, SpawnRequest, ValueReading, Version,
 };
 
 use super::state::{COMPLETE, Monitor, Pending, RESERVED, Rank, Singinit, request_rule};
@@ -12,7 +12,7 @@ use crate::bytes::LINE_LIMIT;
 use crate::event::Exit;
 use crate::finding::Side;
 use crate::kvs::{ExpectedValue, is_ambiguous, without_tuples};
-use crate::seen::{Seen, SeenKind, not_read, show};
+use crate::seen::{Seen, SeenKind, Unended, not_read, show};
 use pmi_wire::Proc;
 use pmi_wire::grammar::Rule;
 
@@ -56,6 +56,11 @@ fn is_readable_leniently(line: &[u8]) -> bool {
     let visible = |byte: &u8| if matches!(byte, b'\t' | b' '..=b'~') { *byte } else { b'?' };
     let line: Vec<u8> = line.iter().map(visible).collect();
     Response::parse(&line, ValueReading::ToEndOfLine).is_ok()
+}
+
+/// Returns true if a line is a well-formed request. A line that only begins like a request is a malformed response.
+fn is_request(line: &[u8]) -> bool {
+    !line.contains(&b'\t') && Request::parse(line, ValueReading::ToEndOfLine).is_ok()
 }
 
 /// Whether a key is a word that messages of the protocol have in front of their values.
@@ -144,6 +149,7 @@ impl Monitor {
     pub(super) fn server_wrote(&mut self, p: Proc, bytes: &[u8]) {
         let mut connection = std::mem::replace(&mut self.rank(p).connection, Connection::new(0));
         connection.push(Direction::FromServer, bytes);
+        (self.rank(p).answered, self.rank(p).unanswered_pages) = (true, 0);
         while let Some(message) = connection.next(Direction::FromServer) {
             self.messages += 1;
             match message {
@@ -268,9 +274,7 @@ impl Monitor {
             ResponseError::NoCommand => {
                 (ids::RFC13_WIRE_RESPONSE_MATCHES_REQUEST.to_owned(), "a response with its cmd".to_owned())
             }
-            ResponseError::UnknownCommand
-                if cmd.is_some_and(|c| Operation::from_request_cmd(c).is_some()) =>
-            {
+            ResponseError::UnknownCommand if is_request(line) => {
                 (ids::RFC13_WIRE_CLIENT_SENDS_REQUESTS.to_owned(), "a response, not a request".to_owned())
             }
             _ if unasked => {
@@ -699,15 +703,12 @@ impl Monitor {
             return;
         }
         let closed = how == SeenKind::ConnectionEnd;
-        let rank = self.rank(p);
-        let partial = rank.connection.partial(Direction::FromServer).to_vec();
-        if rank.connection.framing() == Framing::Frames {
-            if !partial.is_empty() {
-                let seen = Seen::from(show(&partial)).and(format!("and then {how}"));
-                let expected = "so many bytes as the frame's length says";
-                return self.server_error(p, ids::PMI2_COMMON_FRAME, expected, seen);
-            }
-            return self.pmi2_unanswered(p, how);
+        let unended = Unended::new(&self.rank(p).connection, Direction::FromServer, how);
+        if self.rank(p).connection.framing() == Framing::Frames {
+            return match unended {
+                Some(Unended { rule, expected, seen }) => self.server_error(p, rule, expected, seen),
+                None => self.pmi2_unanswered(p, how),
+            };
         }
         if self.group_barriers_unanswered(p, how) {
             return;
@@ -715,9 +716,8 @@ impl Monitor {
         let Some((op, duty)) = self.rank(p).pending.front().map(|p| (p.op(), unanswered_duty(p))) else {
             return;
         };
-        if !partial.is_empty() {
-            let seen = Seen::message(&partial).and(format!("and then {how}"));
-            return self.server_error(p, ids::RFC13_WIRE_NEWLINE, "a message that ends with a newline", seen);
+        if let Some(Unended { rule, expected, seen }) = unended {
+            return self.server_error(p, rule, expected, seen);
         }
         let (Some(op), Some(duty)) = (op, duty) else { return };
         // RFC 13 has clients number arguments from zero, so a server need not take any others.
@@ -756,9 +756,7 @@ impl Monitor {
         };
         // RFC 13 makes the server answer, but not before it has heard the other processes out.
         let at_most = (how == SeenKind::SilenceBehindPartialRequest).then_some(Severity::Note);
-        let expected = format!("an answer to {}", op.request_cmd());
-        let seen = self.missing(how);
-        self.find(Side::Server, p, &id, at_most, expected, seen);
+        self.report_missing(p, &id, at_most, format!("an answer to {}", op.request_cmd()), how);
     }
 
     /// Whether the put or the get that a process waits for is of a pair as long as the limits allow, or, where it waits for a
@@ -798,13 +796,22 @@ impl Monitor {
         self.group(p.group).all(|rank| rank.entered >= round && rank.world_written == written)
     }
 
-    /// Describes a missing answer. A request that was not read is the reason for the silence.
-    pub(super) fn missing(&self, how: SeenKind) -> Seen {
+    /// Reports a missing answer. A request that was not read is the reason for the silence, whatever it asks for.
+    pub(super) fn report_missing(
+        &mut self,
+        p: Proc,
+        requirement: &str,
+        at_most: Option<Severity>,
+        expected: String,
+        how: SeenKind,
+    ) {
         let mut seen = Seen::from(how);
+        let mut unread = None;
         if how != SeenKind::ConnectionEnd && !self.not_read.is_empty() {
             seen.text = format!("{}, {}", seen.text, not_read(&self.not_read));
+            unread = self.unread_rule(&self.not_read);
         }
-        seen
+        self.find(Side::Server, p, unread.unwrap_or(requirement), at_most, expected, seen);
     }
 
     pub(super) fn no_answer(&mut self, p: Proc) {

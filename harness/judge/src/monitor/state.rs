@@ -20,6 +20,9 @@ use crate::seen::Seen;
 /// up on it has done nothing wrong.
 pub(super) const LONG_REQUEST: usize = 8 * 1024;
 
+/// Bytes that a server reads at once, as a rule.
+pub(super) const PAGE: usize = 4096;
+
 /// Most findings between two looks at them: a server that floods breaks the same rule a million times.
 pub(super) const FINDINGS_LIMIT: usize = 100;
 
@@ -137,6 +140,10 @@ pub(super) struct Rank {
     pub(super) got_unasked: bool,
     /// The server has sent something on this connection that not even a lenient parser takes for a message.
     pub(super) no_message: bool,
+    /// The server has sent something on this connection.
+    pub(super) answered: bool,
+    /// Number of pages that the later writes of this process fill, at least one for each write.
+    pub(super) unanswered_pages: usize,
     /// The last request came in several writes.
     pub(super) split_write: bool,
     /// The last request came with others in one write.
@@ -182,6 +189,8 @@ impl Default for Rank {
             unreadable: false,
             got_unasked: false,
             no_message: false,
+            answered: false,
+            unanswered_pages: 0,
             split_write: false,
             joined_write: false,
             spawns: false,
@@ -410,6 +419,17 @@ impl Monitor {
     /// Whether the server writes tuples after values that run to the end of the line. That has been reported.
     pub(crate) fn has_tuples_after_values(&self) -> bool {
         self.adds_tuples
+    }
+
+    /// The requirement that the server breaks by not reading what these processes wrote, unless it may have read a part: of
+    /// processes that it has answered before, what came in several writes or is longer than a page.
+    pub(crate) fn unread_rule(&self, not_read: &BTreeSet<Proc>) -> Option<&'static str> {
+        let mut ranks = not_read.iter().filter_map(|p| self.groups.get(&p.group)?.ranks.get(p.rank));
+        let rank = ranks.find(|rank| !rank.answered || rank.unanswered_pages <= 1)?;
+        Some(match rank.connection.framing() {
+            Framing::Lines => ids::RFC13_WIRE_LOCK_STEP,
+            Framing::Frames => ids::PMI2_COMMON_ANSWERED,
+        })
     }
 
     /// Returns whether the server has accepted the init of a process.

@@ -1,6 +1,7 @@
 //! What a run says: verdicts, and the lines of its log.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -198,6 +199,9 @@ pub struct Attempts {
 pub struct Repeated {
     /// In how many attempts.
     pub times: u32,
+    /// True if some attempt shows neither it nor another finding with its symptom.
+    #[serde(skip)]
+    pub absent: bool,
     /// As it was found first.
     pub judged: Judged,
 }
@@ -293,8 +297,8 @@ pub struct RunEnd {
     pub counts: BTreeMap<Verdict, usize>,
     /// Number of scenarios that deviations cover.
     pub deviations: usize,
-    /// Deviations that no longer happen or match nothing, with why.
-    pub stale: Vec<String>,
+    /// Entries of the deviations that no longer happen or name unknown scenarios.
+    pub stale: Vec<StaleDeviation>,
     /// Selected scenarios without a result: the run was cut short.
     pub unfinished: usize,
     /// Whether it was interrupted.
@@ -303,6 +307,37 @@ pub struct RunEnd {
     pub exit_code: i32,
     /// Wall time in microseconds.
     pub time_us: u64,
+}
+
+/// An entry of a deviations file that is out of date.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StaleDeviation {
+    /// The deviations file.
+    pub file: String,
+    /// Line of the entry in it.
+    pub line: usize,
+    /// The requirement that the entry is about.
+    pub requirement: String,
+    /// Its scenarios that were played and keep the requirement.
+    pub kept: Vec<String>,
+    /// Its scenarios that the suite does not have.
+    pub unknown: Vec<String>,
+    /// True if these are all scenarios of the entry.
+    pub is_whole: bool,
+}
+
+impl fmt::Display for StaleDeviation {
+    /// `d.toml:3: rfc13.get.value no longer happens in kvs/own-key; delete the entry`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.file, self.line, self.requirement)?;
+        if !self.kept.is_empty() {
+            write!(f, " no longer happens in {};", self.kept.join(", "))?;
+        }
+        if !self.unknown.is_empty() {
+            write!(f, " names unknown scenarios: {};", self.unknown.join(", "))?;
+        }
+        f.write_str(if self.is_whole { " delete the entry" } else { " remove these scenarios from the entry" })
+    }
 }
 
 /// A line of a log (NDJSON).

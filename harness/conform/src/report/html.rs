@@ -283,7 +283,7 @@ fn of_run<'a>(run: &Run, catalogue: &Catalogue) -> Page<'a> {
             .complaints()
             .iter()
             .take(ALSO)
-            .map(|c| Named { name: c.name.clone(), text: text::clip(&c.text, WORDS) })
+            .map(|c| Named { name: c.name.clone(), text: text::clip(&c.text, TEXT) })
             .collect(),
         facts: facts(run),
         kinds: &KINDS,
@@ -407,7 +407,7 @@ fn kind_of_standing(standing: Standing) -> &'static str {
 }
 
 fn kind_of_cause(cause: &CommonCause<'_>) -> (&'static str, &'static str) {
-    if cause.known {
+    if cause.deviation.is_some() {
         ("known", "known")
     } else {
         (kind_of_severity(cause.severity), tally::severity(cause.severity))

@@ -158,6 +158,9 @@ pub struct ScenarioResult {
     /// Statements of the scenario behind the place where playing it ended: they are not judged.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unreached: usize,
+    /// The first lines of these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreached_steps: Vec<UnreachedStep>,
     /// Versions of PMI that connections have agreed on, the lowest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub negotiated: Vec<String>,
@@ -181,6 +184,15 @@ pub struct ScenarioResult {
     /// How often it was played, if more than once. The rest of the result is of the first of the worst attempts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempts: Option<Attempts>,
+}
+
+/// A line of a scenario that was not judged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct UnreachedStep {
+    /// Its number.
+    pub line: usize,
+    /// Its text.
+    pub step: String,
 }
 
 /// What became of a scenario that was played more than once.

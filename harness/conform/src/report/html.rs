@@ -158,6 +158,8 @@ struct Shown {
     known: String,
     valid_input: bool,
     consequences: Vec<String>,
+    /// The lines of the scenario that were not judged.
+    unreached: Vec<String>,
     exit: String,
     replay: String,
     more: usize,
@@ -608,6 +610,7 @@ fn shown(
         who: who(judged),
         known: words(judged.deviation.as_deref().unwrap_or_default()),
         valid_input: cause.valid_input,
+        unreached: result.unreached_steps.iter().map(block::unreached).collect(),
         consequences: if cause.requirement == own::CRASH {
             consequences(result).collect()
         } else {

@@ -82,14 +82,23 @@ impl Run {
 
     /// What the report says of itself at its top.
     pub(super) fn title(&self) -> String {
-        let RunHeader { version, server, .. } = &self.header;
-        format!("pmi-conform {}, {}: {}", text::clean(version), protocol(&self.header), text::clean(server))
+        let version = text::clean(&self.header.version);
+        format!("pmi-conform {version}, {}: {}", protocol(&self.header), subject(&self.header))
     }
 }
 
 /// What is not seen where connections are relayed.
 pub(crate) const RELAYED: &str = "the processes relay their connections: whoever stays or grows on their machines is not seen, nor \
      who dies there but those they are connected to, and that an answer does not come is known by waiting alone";
+
+/// The implementation under test, with its version unless its name contains it.
+pub(super) fn subject(header: &RunHeader) -> String {
+    let server = text::clean(&header.server);
+    match header.implementation_version.as_deref().map(text::clean) {
+        Some(version) if !server.contains(&version) => format!("{server} {version}"),
+        _ => server,
+    }
+}
 
 /// What was spoken, and over what where that is not usual.
 pub(super) fn protocol(header: &RunHeader) -> String {

@@ -164,7 +164,9 @@ pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
     }
     let kind =
         |cause: &CommonCause<'_>| cause.findings.first().map(|(_, judged)| CauseKind::of(&judged.finding));
-    all.sort_by_key(|cause| (cause.deviation.is_some(), Reverse(cause.severity), !cause.valid_input, kind(cause)));
+    all.sort_by_key(|cause| {
+        (cause.deviation.is_some(), Reverse(cause.severity), !cause.valid_input, kind(cause))
+    });
     all
 }
 

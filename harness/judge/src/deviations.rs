@@ -200,7 +200,9 @@ impl Deviations {
         let is_broken = |id: &str| found().any(|judged| judged.finding.requirement == *id);
         let entries = self.entries.iter().enumerate().filter(|(_, expected)| {
             let entry = &expected.entry;
-            expected.scenario.text() == result.scenario && !entry.may_be_absent() && !is_broken(&entry.requirement)
+            expected.scenario.text() == result.scenario
+                && !entry.may_be_absent()
+                && !is_broken(&entry.requirement)
         });
         entries.map(|(index, _)| index).collect()
     }

@@ -242,7 +242,8 @@ impl Again {
 
     /// Counts all plays as attempts, the first of which failed.
     fn attempts(&self, findings: &[Judged]) -> Attempts {
-        let found = findings.iter().map(|judged| Repeated { times: 1, absent: false, judged: judged.clone() });
+        let found =
+            findings.iter().map(|judged| Repeated { times: 1, absent: false, judged: judged.clone() });
         Attempts {
             played: 1 + self.alone.0 + self.together.0,
             red: 1 + self.alone.1 + self.together.1,

@@ -348,7 +348,11 @@ impl fmt::Display for StaleDeviation {
         if !self.unknown.is_empty() {
             write!(f, " names unknown scenarios: {};", self.unknown.join(", "))?;
         }
-        f.write_str(if self.is_whole { " delete the entry" } else { " remove these scenarios from the entry" })
+        f.write_str(if self.is_whole {
+            " delete the entry"
+        } else {
+            " remove these scenarios from the entry"
+        })
     }
 }
 

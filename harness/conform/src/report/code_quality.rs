@@ -63,7 +63,13 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
         let locations =
             cause.findings.iter().map(|(result, judged)| Location::new(&result.path, judged.finding.line));
         let severity = severity(run, result, judged);
-        add(Issue::new(cause.requirement, &description(cause, judged), fingerprint(cause), severity, locations));
+        add(Issue::new(
+            cause.requirement,
+            &description(cause, judged),
+            fingerprint(cause),
+            severity,
+            locations,
+        ));
     }
     for ((verdict, reason), bare) in tally::bare(&run.results, run.header.strict) {
         let (label, reason) = (verdict.label(), text::clean(reason));

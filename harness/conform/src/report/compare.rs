@@ -384,7 +384,11 @@ mod tests {
     /// The same in each of many attempts.
     fn steady(scenario: &str, verdict: Verdict, ids: &[&str]) -> ScenarioResult {
         let result = with(scenario, verdict, ids);
-        let found = result.findings.iter().map(|j| Repeated { times: 25, absent: false, judged: j.clone() }).collect();
+        let found = result
+            .findings
+            .iter()
+            .map(|j| Repeated { times: 25, absent: false, judged: j.clone() })
+            .collect();
         ScenarioResult { attempts: Some(Attempts { played: 25, red: 0, found }), ..result }
     }
 
@@ -492,7 +496,9 @@ mod tests {
         assert!(heavier.is_worse() && unjudged.is_worse(), "{heavier:?} {unjudged:?}");
         // Two places in the same attempts are no two chances.
         let judged = |seen| tests::judged("x", Severity::Fail, "this", seen);
-        let found = ["one", "another"].map(|seen| Repeated { times: 4, absent: false, judged: judged(seen) }).to_vec();
+        let found = ["one", "another"]
+            .map(|seen| Repeated { times: 4, absent: false, judged: judged(seen) })
+            .to_vec();
         let attempts = Some(Attempts { played: 10, red: 4, found });
         let both = ScenarioResult { attempts, ..with("a", Verdict::Fail, &["x"]) };
         let none = Some(Attempts { played: 10, red: 0, found: Vec::new() });

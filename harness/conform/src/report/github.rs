@@ -53,7 +53,9 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
 
     for (kind, all) in [("error", &errors), ("warning", &warnings)] {
         for (title, message, place) in all.iter().take(SHOWN) {
-            let place = place.as_ref().map(|(file, line)| format!(",file={},line={line}", property(&text::clean(file))));
+            let place = place
+                .as_ref()
+                .map(|(file, line)| format!(",file={},line={line}", property(&text::clean(file))));
             let (place, title) = (place.unwrap_or_default(), property(&text::clean(title)));
             writeln!(out, "::{kind} title={title}{place}::{}", data(message))?;
         }

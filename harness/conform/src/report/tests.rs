@@ -739,7 +739,11 @@ fn stale_deviation_has_its_file_and_line() {
     assert_eq!(issue["fingerprint"], moved["fingerprint"]);
     assert_eq!(result["partialFingerprints"], moved_result["partialFingerprints"]);
     let text = rendered(&run(), Format::Terminal);
-    assert_eq!(text.matches("no longer happens in put/short, put/none; delete the entry").count(), 1, "{text}");
+    assert_eq!(
+        text.matches("no longer happens in put/short, put/none; delete the entry").count(),
+        1,
+        "{text}"
+    );
     assert!(rendered(&run(), Format::Github).contains(",file=deviations.toml,line=3::"));
 }
 
@@ -769,7 +773,8 @@ fn each_deviation_has_its_reason() {
     ];
     let run = Run { results, ..run() };
     let text = rendered(&run, Format::Markdown);
-    let rows: Vec<&str> = text.lines().filter(|line| line.contains("an empty line") || line.contains("a long line")).collect();
+    let rows: Vec<&str> =
+        text.lines().filter(|line| line.contains("an empty line") || line.contains("a long line")).collect();
     assert_eq!(rows.len(), 2, "{text}");
     assert!(rows[0].contains("a/empty") && rows[0].contains("and 1 other scenario"), "{text}");
     assert!(rows[1].contains("b/long") && rows[1].ends_with("a long line |"), "{text}");

@@ -171,6 +171,8 @@ struct Shown {
     output: Vec<String>,
     /// The program that shows it without pmi-conform.
     reproducer: String,
+    /// The reason why there is none.
+    no_reproducer: String,
 }
 
 #[derive(Serialize)]
@@ -495,12 +497,15 @@ fn groups<'a>(
                 shown.whole = whole(run, result, &chart, &mut room);
             }
         }
-        if shown.kind == "fail"
-            && let Ok(program) = python::script(run, result, judged)
-            && program.text.len() < room / 4
-        {
-            room -= program.text.len();
-            shown.reproducer = program.text;
+        if shown.kind == "fail" && run.events.contains_key(&result.scenario) {
+            match python::script(run, result, judged) {
+                Ok(program) if program.text.len() < room / 4 => {
+                    room -= program.text.len();
+                    shown.reproducer = program.text;
+                }
+                Ok(_) => shown.no_reproducer = "it is left out, to keep the page small".to_owned(),
+                Err(why) => shown.no_reproducer = why.to_string(),
+            }
         }
         for (other, _) in &cause.findings {
             places.insert((&other.scenario, cause.requirement), shown.anchor.clone());
@@ -625,5 +630,6 @@ fn shown(
         whole: None,
         output: output[output.len().saturating_sub(OUTPUT)..].to_vec(),
         reproducer: String::new(),
+        no_reproducer: String::new(),
     }
 }

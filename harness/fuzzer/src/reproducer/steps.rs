@@ -175,7 +175,10 @@ impl Session {
         let mut command: Vec<String> =
             launched.iter().map(|word| word.replace(&program, "{agent}")).collect();
         if way_in == WayIn::Singleton {
-            let option = command.iter().position(|word| word == OPTION).ok_or(NotReproducible::Manager)?;
+            let option = command
+                .iter()
+                .position(|word| word.trim_start_matches('-').replace('-', "_") == OPTION[1..])
+                .ok_or(NotReproducible::Manager)?;
             for (place, word) in [(1, "{port}"), (4, "{pid}")] {
                 *command.get_mut(option + place).ok_or(NotReproducible::Manager)? = word.to_owned();
             }

@@ -34,15 +34,17 @@ pmi, greeting = socket.create_connection(env[\"PMI_PORT\"].rsplit(\":\", 1)), b\
 
 const LAUNCH: &str = "job = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)";
 
-/// The script is the first process, and the manager connects to it.
+/// The manager connects to a process. It may kill that one, which therefore is another than the script.
 const LAUNCH_BY_SINGLETON: &str = "\
-door, control = socket.create_server((\"127.0.0.1\", 0)), socket.socketpair()
-command = [word.replace(\"{port}\", str(door.getsockname()[1])).replace(\"{pid}\", str(os.getpid())) for word in command]
+door, (control, theirs) = socket.create_server((\"127.0.0.1\", 0)), socket.socketpair()
+first = subprocess.Popen([sys.executable, \"-c\", \"import os; os._exit(int(os.read(0, 9) or 0))\"], stdin=theirs, start_new_session=True)
+theirs.close()
+command = [word.replace(\"{port}\", str(door.getsockname()[1])).replace(\"{pid}\", str(first.pid)) for word in command]
 job = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
 door.settimeout(10), (pmi := door.accept()[0]).recv(4096)  # cmd=singinit authtype=none
 pmi.sendall(b\"cmd=singinit pmi_version=1 pmi_subversion=1 stdio=yes authtype=none\\n\")
 streams = [door.accept() for _ in range(3 * (b\"stdio=yes\" in pmi.recv(4096)))]
-ranks[\"0.0\"] = pmi, control[0], os.getpid(), {}, []";
+ranks[\"0.0\"] = pmi, control, first.pid, {}, []";
 
 /// Holds the launcher where it reads its standard input, whose end it passes on to its proxy.
 const LAUNCH_HELD: &str = "\

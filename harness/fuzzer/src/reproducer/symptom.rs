@@ -52,9 +52,6 @@ pub enum NotReproducible {
     /// A manager that connects to a process is not started as MPICH's client starts it.
     #[error("the manager is not started by -pmi_args")]
     Manager,
-    /// The process that starts the manager, which would be the program, is killed.
-    #[error("the process that starts the manager is killed")]
-    Killed,
     /// The finding is about more than can be seen at one place of the session.
     #[error("the symptom is not a message, the end of a connection or of a process, or silence")]
     Symptom,

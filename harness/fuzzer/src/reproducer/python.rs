@@ -172,7 +172,11 @@ impl Script<'_> {
                 format!("said = next(each({}))[5]\nshown = said == [{args}]\n", ranks(&[*proc]))
             }
             Look::Greeting(proc, told) => {
-                format!("said = next(each({}))[6]\nshown = said == {}\n", ranks(&[*proc]), bytes(told))
+                let (who, told) = (ranks(&[*proc]), bytes(told));
+                format!(
+                    "said = next(each({who}))[6]\n\
+                     shown, told = [re.sub(rb\"\\d{{4,}}\", b\"#\", text) for text in (said, {told})]; shown = shown == told\n"
+                )
             }
             Look::Environment(proc, env) => {
                 let same = env.iter().filter(|(name, _)| !matches!(name.as_str(), "PMI_FD" | "PMI_PORT"));

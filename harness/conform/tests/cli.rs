@@ -187,6 +187,35 @@ fn what_cannot_be_done(#[case] name: &str, #[case] args: &[&str], #[case] status
     snapshot!(format!("cannot_{name}"), ran.whole());
 }
 
+/// The number of steps that were not judged is in every report; -v, JSON and HTML have the steps.
+#[test]
+fn steps_that_were_not_judged_are_listed() {
+    let early = "# The server closes the connection.\nrequires rfc13.get.value\n\nuse joined\n\
+                 0  C: cmd=get_universe_size\n0  S: <closes>\n0  C: cmd=get_appnum\n\
+                 0  S: cmd=appnum rc=ok appnum=<uint>\nuse finalized\n";
+    let folder = folder(&[("early.pmi", early)]);
+    let args =
+        ["--memory", "early.pmi", "--report", "json=j", "--report", "html=h", "--report", "ndjson=log"];
+    let ran = conform(folder.path(), &args);
+    assert!(
+        ran.out.contains("not judged: 3 later steps\n") && !ran.out.contains("line 7"),
+        "{}",
+        ran.whole()
+    );
+    let verbose = conform(folder.path(), &["--memory", "early.pmi", "-v"]).out;
+    let list = "    line 7: 0  C: cmd=get_appnum\n    line 8: 0  S: cmd=appnum rc=ok appnum=<uint>\n    line 9: use finalized\n";
+    assert!(verbose.contains(list), "{verbose}");
+    let page = fs::read_to_string(folder.path().join("h")).unwrap();
+    assert!(page.contains("line 7: 0  C: cmd=get_appnum<br>"), "{page}");
+    let json = fs::read_to_string(folder.path().join("j")).unwrap();
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let steps = json["results"][0]["unreached_steps"].as_array().unwrap();
+    assert_eq!((steps.len(), &steps[2]["step"]), (3, &"use finalized".into()));
+    let again = conform(folder.path(), &["judge", "log", "--format", "json"]).out;
+    let again: Value = serde_json::from_str(&again).unwrap();
+    assert_eq!(&again["results"][0]["unreached_steps"], &json["results"][0]["unreached_steps"]);
+}
+
 #[test]
 fn deviations() {
     let entry = |requirement: &str, scenario: &str, symptom: &str| {

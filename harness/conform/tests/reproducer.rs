@@ -60,6 +60,60 @@ fn shows_a_fault_of_a_server(
     }
 }
 
+/// Processes that connect by PMI_PORT, and a process that the manager connects to.
+#[rstest]
+#[case::port(
+    "--pmi-port -n {ranks} -- {agent}",
+    "port",
+    "get-missing-rc-zero",
+    "kvs/missing-key-before-any-put",
+    "1"
+)]
+#[case::port_on_two_ranks(
+    "--pmi-port -n {ranks} -- {agent}",
+    "port",
+    "value-backslash-eaten",
+    "kvs/value-backslash",
+    "2"
+)]
+#[case::singleton(
+    "--pmi-args {port} a b {pid}",
+    "singleton",
+    "get-missing-rc-zero",
+    "kvs/missing-key-before-any-put",
+    "1"
+)]
+fn shows_a_fault_without_pmi_fd(
+    #[case] options: &str,
+    #[case] connection: &str,
+    #[case] fault: &str,
+    #[case] scenario: &str,
+    #[case] ranks: &str,
+) {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = |faults: &str| format!("{CONFORM} serve {faults} {options}");
+    let server = serve(&format!("--fault {fault}"));
+    let mut conform = Command::new(CONFORM);
+    conform.args([
+        "-q",
+        "--server",
+        &server,
+        "--connection",
+        connection,
+        "--filter",
+        &format!("={scenario}"),
+    ]);
+    let output = conform.args(["--report", "python=scripts"]).current_dir(folder.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stdout));
+    let index = fs::read_to_string(folder.path().join("scripts/index.txt")).unwrap();
+    let name = index.split_whitespace().next().unwrap();
+    let script = folder.path().join("scripts").join(name);
+    let (status, text) = run(&script, &[]);
+    assert!(status == Some(1) && text.contains("the symptom shows"), "{index}{text}");
+    let (status, text) = run(&script, &words(&serve(""), ranks, "1"));
+    assert!(status == Some(0) && text.contains("the symptom does not show"), "{text}");
+}
+
 #[test]
 fn shows_a_crash_of_a_launcher() {
     let folder = tempfile::tempdir().unwrap();

@@ -203,7 +203,7 @@ fn script(
     };
     let symptom = symptom.ok_or(NotReproducible::Symptom)?;
     let (expected, seen) = found.what.split_once("; seen: ").unwrap_or(("no such end", &found.what));
-    let about = About { title: &found.bucket, expected, seen };
+    let about = About { title: &found.bucket, expected, seen, shown: None };
     reproducer(about, events, symptom, &quote)
 }
 

@@ -65,6 +65,7 @@ fn blank(recorded: &ScenarioResult) -> ScenarioResult {
         reason: None,
         exit: None,
         unreached: 0,
+        unreached_steps: Vec::new(),
         last_events: Vec::new(),
         left_out: 0,
         consequences: Vec::new(),
@@ -85,9 +86,10 @@ fn play(
     events.iter().for_each(|event| judge.observe(event));
     // The lines are those of the scenario that was played, whoever has it.
     let quote = |line| {
-        let mut known = recorded.findings.iter().chain(&recorded.consequences);
-        let same = known.find(|old| old.finding.line == line);
-        same.map(|old| old.step.clone()).unwrap_or_default()
+        let found = recorded.findings.iter().chain(&recorded.consequences);
+        let found = found.map(|old| (old.finding.line, &old.step));
+        let mut known = found.chain(recorded.unreached_steps.iter().map(|old| (old.line, &old.step)));
+        known.find(|(at, _)| *at == line).map(|(_, step)| step.clone()).unwrap_or_default()
     };
     let outcome = judge.finish(events);
     let mut again =

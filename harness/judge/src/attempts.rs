@@ -1,9 +1,10 @@
 //! A scenario that was played more than once: which of the attempts counts, and how often each finding was seen.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use crate::cause::shape;
 use crate::result::is_interference;
+use crate::symptom;
 use crate::verdict::{Attempts, Repeated, ScenarioResult, Strictness, Verdict};
 
 /// Different findings that are counted; whoever has more has other worries.
@@ -20,13 +21,27 @@ pub struct Repetitions {
     found: Vec<Repeated>,
     /// Of each that was found, in the same order: its requirement and what it says without its numbers.
     keys: Vec<(String, String)>,
+    /// The attempts that show each, in the same order.
+    shown: Vec<Vec<u32>>,
+    /// Attempts so far, of which some are several plays.
+    added: u32,
 }
 
 impl Repetitions {
     /// What counts as red is told by `strict`.
     #[must_use]
     pub fn new(strict: Strictness) -> Self {
-        Self { strict, worst: None, played: 0, red: 0, time_us: 0, found: Vec::new(), keys: Vec::new() }
+        Self {
+            strict,
+            worst: None,
+            played: 0,
+            red: 0,
+            time_us: 0,
+            found: Vec::new(),
+            keys: Vec::new(),
+            shown: Vec::new(),
+            added: 0,
+        }
     }
 
     /// Adds an attempt; true if it is the one that counts so far.
@@ -35,10 +50,11 @@ impl Repetitions {
             .attempts
             .as_ref()
             .map_or((1, u32::from(result.is_red(self.strict))), |a| (a.played, a.red));
+        self.count(&result);
+        self.added += 1;
         self.played += plays.0;
         self.red += plays.1;
         self.time_us += result.time_us;
-        self.count(&result);
         let badness = |r: &ScenarioResult| {
             let severity = r.findings.iter().map(|j| j.severity).max();
             (is_interference(&r.findings), r.is_red(self.strict), severity)
@@ -60,11 +76,15 @@ impl Repetitions {
             }
             let at = at.unwrap_or_else(|| {
                 self.keys.push(key);
-                self.found.push(Repeated { times: 0, judged: judged.clone() });
+                self.found.push(Repeated { times: 0, absent: false, judged: judged.clone() });
+                self.shown.push(Vec::new());
                 self.found.len() - 1
             });
             // Several of one kind in one attempt are one.
-            self.found[at].times += u32::from(counted.insert(at));
+            if counted.insert(at) {
+                self.found[at].times += 1;
+                self.shown[at].push(self.added);
+            }
         }
     }
 
@@ -78,7 +98,18 @@ impl Repetitions {
     /// attempt.
     #[must_use]
     pub fn finish(self, retried: bool) -> Option<ScenarioResult> {
-        let Self { worst, played, red, time_us, found, .. } = self;
+        let Self { worst, played, red, time_us, mut found, shown, added, .. } = self;
+        let mut by_symptom: HashMap<(String, String), HashSet<u32>> = HashMap::new();
+        let symptom = |found: &Repeated| {
+            let finding = &found.judged.finding;
+            (finding.requirement.clone(), symptom::of(finding))
+        };
+        for (found, shown) in found.iter().zip(shown) {
+            by_symptom.entry(symptom(found)).or_default().extend(shown);
+        }
+        for found in &mut found {
+            found.absent = by_symptom[&symptom(found)].len() < added as usize;
+        }
         let mut result = worst?;
         result.time_us = time_us;
         // A failure that depends on another job happens again.

@@ -72,15 +72,15 @@ fn is_refusal(seen: &str) -> bool {
     codes.any(|code| code.bytes().any(|byte| byte != b'0'))
 }
 
-/// Findings of one mistake, as a rule.
+/// Findings of one mistake, as a rule: of those that deviations cover, each reason is another mistake.
 #[derive(Debug, Clone)]
 pub struct CommonCause<'a> {
     /// The requirement that is broken.
     pub requirement: &'a str,
     /// What it counts as.
     pub severity: Severity,
-    /// Whether a deviation covers it.
-    pub known: bool,
+    /// Reason of the deviation that covers it, if one does.
+    pub deviation: Option<&'a str>,
     /// True if valid input reaches it in some scenario, which is listed first.
     pub valid_input: bool,
     /// The findings, one for each scenario, in the order of the results.
@@ -142,13 +142,13 @@ pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
     for result in results {
         for judged in &result.findings {
             let (requirement, severity) = (judged.finding.requirement.as_str(), judged.severity);
-            let known = judged.deviation.is_some();
-            let place =
-                *places.entry((requirement, severity, known, key(&judged.finding))).or_insert_with(|| {
-                    let (valid_input, findings) = (false, Vec::new());
-                    all.push(CommonCause { requirement, severity, known, valid_input, findings });
-                    all.len() - 1
-                });
+            let deviation = judged.deviation.as_deref();
+            let key = (requirement, severity, deviation, key(&judged.finding));
+            let place = *places.entry(key).or_insert_with(|| {
+                let (valid_input, findings) = (false, Vec::new());
+                all.push(CommonCause { requirement, severity, deviation, valid_input, findings });
+                all.len() - 1
+            });
             let cause = &mut all[place];
             // The same once more in a scenario says nothing new.
             if cause.findings.last().is_some_and(|(last, _)| std::ptr::eq(*last, result)) {
@@ -164,7 +164,9 @@ pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
     }
     let kind =
         |cause: &CommonCause<'_>| cause.findings.first().map(|(_, judged)| CauseKind::of(&judged.finding));
-    all.sort_by_key(|cause| (cause.known, Reverse(cause.severity), !cause.valid_input, kind(cause)));
+    all.sort_by_key(|cause| {
+        (cause.deviation.is_some(), Reverse(cause.severity), !cause.valid_input, kind(cause))
+    });
     all
 }
 

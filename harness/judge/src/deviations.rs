@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 pub use semver::Version;
 
-use crate::verdict::{Judged, ScenarioResult, Strictness, Verdict};
+use crate::verdict::{Judged, ScenarioResult, StaleDeviation, Strictness, Verdict};
 use crate::{Finding, golden, own, symptom};
 use pmi_scenario::names::NamePattern;
 use pmi_scenario::suite::Suite;
@@ -50,6 +50,9 @@ struct Entry {
     /// It happens in some runs only; then it cannot be stale.
     #[serde(default)]
     sometimes: bool,
+    /// It happens in every run on some systems and in none on others, by the kernel or the build; then it cannot be stale either.
+    #[serde(default, rename = "some-systems")]
+    some_systems: bool,
     /// What brings it about is not to be published yet: reports show the symptom alone.
     #[serde(default)]
     sensitive: bool,
@@ -60,6 +63,11 @@ impl Entry {
     fn covers(&self, finding: &Finding) -> bool {
         finding.requirement == self.requirement
             && self.symptom.as_ref().is_none_or(|symptom| symptom::matches(symptom, finding))
+    }
+
+    /// Returns whether a run without it leaves the entry valid.
+    fn may_be_absent(&self) -> bool {
+        self.sometimes || self.some_systems
     }
 }
 
@@ -192,7 +200,9 @@ impl Deviations {
         let is_broken = |id: &str| found().any(|judged| judged.finding.requirement == *id);
         let entries = self.entries.iter().enumerate().filter(|(_, expected)| {
             let entry = &expected.entry;
-            expected.scenario.text() == result.scenario && !entry.sometimes && !is_broken(&entry.requirement)
+            expected.scenario.text() == result.scenario
+                && !entry.may_be_absent()
+                && !is_broken(&entry.requirement)
         });
         entries.map(|(index, _)| index).collect()
     }
@@ -215,23 +225,31 @@ impl Deviations {
         }
     }
 
-    /// Deviations that did not happen although their scenarios were played, and such as fit nothing in the suite. Where the
-    /// requirement is broken with another symptom, that is a finding, and the entry is not stale.
-    pub fn stale(&self, suite: &Suite) -> Vec<String> {
-        let mut stale = Vec::new();
+    /// Returns the entries that did not happen although their scenarios were played, and those that name no scenario of the suite. Where
+    /// the requirement is broken with another symptom, that is a finding, and the entry is not stale.
+    pub fn stale(&self, suite: &Suite) -> Vec<StaleDeviation> {
+        let mut stale: Vec<StaleDeviation> = Vec::new();
         for (i, Expected { line, scenario, entry }) in self.entries.iter().enumerate() {
-            let at = format!("{}:{line}: {} in {}", self.path.display(), entry.requirement, scenario.text());
-            if !suite.has(|name| scenario.fits(name)) {
-                stale.push(format!("{at}: there is no such scenario"));
-            } else if self.could_happen[i]
-                && !self.happened[i]
-                && !self.broken_otherwise[i]
-                && !entry.sometimes
-            {
-                let shared = self.entries.iter().filter(|other| other.line == *line).nth(1).is_some();
-                let remedy = if shared { "remove the scenario from the entry" } else { "delete the entry" };
-                stale.push(format!("{at}: no longer happens; {remedy}"));
+            let is_known = suite.has(|name| scenario.fits(name));
+            let is_kept = self.could_happen[i] && !self.happened[i] && !self.broken_otherwise[i];
+            if is_known && (!is_kept || entry.may_be_absent()) {
+                continue;
             }
+            if stale.last().is_none_or(|last| last.line != *line) {
+                stale.push(StaleDeviation {
+                    file: self.path.display().to_string(),
+                    line: *line,
+                    requirement: entry.requirement.clone(),
+                    kept: Vec::new(),
+                    unknown: Vec::new(),
+                    is_whole: false,
+                });
+            }
+            let Some(last) = stale.last_mut() else { continue };
+            let scenarios = if is_known { &mut last.kept } else { &mut last.unknown };
+            scenarios.push(scenario.text().to_owned());
+            let all = self.entries.iter().filter(|other| other.line == *line).count();
+            last.is_whole = last.kept.len() + last.unknown.len() == all;
         }
         stale
     }
@@ -272,8 +290,7 @@ struct Key<'a> {
 }
 
 /// A file of deviations with what results have found that would make the run red and that no deviation covers: an entry for each cause,
-/// with all of its scenarios. A finding that was not made each time that a scenario was played happens `sometimes`, as does one that
-/// a precedent records so. `precedents` are deviations of related implementations, the closest first; other reasons are still to be
+/// with all of its scenarios. A finding that was absent from an attempt happens `sometimes`, as does one that a precedent records so. `precedents` are deviations of related implementations, the closest first; other reasons are still to be
 /// written.
 pub fn draft(
     implementation: &str,
@@ -286,7 +303,7 @@ pub fn draft(
     let mut entries: Vec<(Key<'_>, Vec<&str>, Vec<&Finding>)> = Vec::new();
     for result in results {
         let found: Vec<(&Judged, bool)> = match &result.attempts {
-            Some(attempts) => attempts.found.iter().map(|f| (&f.judged, f.times < attempts.played)).collect(),
+            Some(attempts) => attempts.found.iter().map(|found| (&found.judged, found.absent)).collect(),
             None => result.findings.iter().map(|judged| (judged, false)).collect(),
         };
         for (judged, sometimes) in found {
@@ -350,6 +367,7 @@ pub fn draft(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attempts::Repetitions;
     use crate::backtrace::Place;
     use crate::{Severity, Side};
     use pmi_scenario::vocabulary::Behaviours;
@@ -372,6 +390,60 @@ mod tests {
             "another crash is a new finding"
         );
         assert_eq!(stale(None), (1, 0));
+    }
+
+    #[test]
+    fn stale_entry_lists_its_scenarios_once() {
+        let text = "implementation = \"x\"\n\n[[deviation]]\nrequirement = \"rfc13.get.value\"\n\
+                    scenarios = [\"kvs/own-key\", \"kvs/gone\", \"kvs/value-*\", \"kvs/many-keys\"]\nreason = \"r\"\n";
+        let suite = Suite::embedded(Behaviours::default()).unwrap();
+        let mut deviations = Deviations::parse(Path::new("d.toml"), text, None, WayIn::Fd).unwrap();
+        deviations.apply("kvs/own-key", &mut []);
+        deviations.apply("kvs/value-blank", &mut []);
+        let stale: Vec<String> = deviations.stale(&suite).iter().map(ToString::to_string).collect();
+        let entry = "d.toml:3: rfc13.get.value no longer happens in kvs/own-key, kvs/value-*; \
+                     names unknown scenarios: kvs/gone; remove these scenarios from the entry";
+        assert_eq!(stale, [entry], "kvs/many-keys was not played");
+        deviations.apply("kvs/many-keys", &mut []);
+        assert!(deviations.stale(&suite)[0].is_whole);
+    }
+
+    /// A process dies in each attempt, at one of two addresses, and answers wrongly in one.
+    #[test]
+    fn draft_has_sometimes_for_what_was_absent() {
+        let wrong = |seen: &str| {
+            let finding = Finding::new("rfc13.error.rc-nonzero", Side::Server, "", seen);
+            Judged { finding, ..crash("") }
+        };
+        let mut attempts = Repetitions::new(Strictness::Must);
+        for offset in [0x10, 0x20, 0x10] {
+            let place = Place::Address { module: "pm".to_owned(), offset };
+            let mut died = crash(&format!("pm died of signal 11 (in {place})"));
+            died.finding.place = Some(place);
+            let mut findings = vec![died];
+            findings.extend((offset == 0x20).then(|| wrong("rc=0 in place of an error")));
+            let scenario = "spawn/no-execname".to_owned();
+            attempts.add(ScenarioResult { scenario, findings, ..ScenarioResult::default() });
+        }
+        let results = [attempts.finish(false).unwrap()];
+        let drafted = |precedents: &[Deviations]| {
+            let text = draft("x", &results, Strictness::Must, precedents);
+            let file: File = toml::from_str(&text).unwrap();
+            file.deviation.into_iter().map(toml::Spanned::into_inner).collect::<Vec<_>>()
+        };
+        let sometimes = |entries: &[Entry]| entries.iter().map(|e| e.sometimes).collect::<Vec<_>>();
+        assert_eq!(sometimes(&drafted(&[])), [false, true]);
+        let precedent = |key: &str| {
+            let text = format!(
+                "implementation = \"x\"\n[[deviation]]\nrequirement = \"iut.no-crash\"\n\
+                 scenarios = [\"spawn/*\"]\nreason = \"r\"\n{key} = true\n"
+            );
+            [Deviations::parse(Path::new("d"), &text, None, WayIn::Fd).unwrap()]
+        };
+        assert_eq!(sometimes(&drafted(&precedent("sometimes"))), [true, true], "a known race");
+        let entries = drafted(&precedent("some-systems"));
+        assert_eq!(sometimes(&entries), [false, true], "the draft knows this system");
+        assert_eq!(entries[0].reason, "r");
     }
 
     fn crash(seen: &str) -> Judged {

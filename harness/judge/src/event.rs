@@ -327,8 +327,8 @@ pub enum What {
     Abandoned(Abandoned),
     /// What stands in the scenario behind the place where playing ended.
     NotReached {
-        /// So many statements.
-        statements: usize,
+        /// The line of each statement.
+        lines: Vec<usize>,
     },
     /// A process of the implementation died of a signal.
     Crashed {

@@ -69,7 +69,7 @@ pub struct Outcome {
     /// A mistake in the scenario: line and what.
     pub scenario_error: Option<(usize, String)>,
     /// Statements of the scenario that were not reached, and so not judged.
-    pub unreached: usize,
+    pub unreached: Vec<usize>,
 }
 
 /// See the module's documentation.
@@ -101,7 +101,7 @@ pub struct Judge {
     unstarted: bool,
     unjudged: Option<Unjudged>,
     mistake: Option<(usize, String)>,
-    unreached: usize,
+    unreached: Vec<usize>,
 }
 
 /// A line as findings show it.
@@ -139,7 +139,7 @@ impl Judge {
             unstarted: false,
             unjudged: None,
             mistake: None,
-            unreached: 0,
+            unreached: Vec::new(),
         }
     }
 
@@ -208,7 +208,7 @@ impl Judge {
                     Abandoned::Mistake(what) => self.mistake = Some((event.line, what.clone())),
                 }
             }
-            What::NotReached { statements } => self.unreached = *statements,
+            What::NotReached { lines } => self.unreached.clone_from(lines),
             What::JobStays { proof, waited_ms, procs, names } => {
                 self.seq = event.seq;
                 self.job_stays(*proof, Duration::from_millis(*waited_ms), procs, names);

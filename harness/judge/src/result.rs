@@ -15,7 +15,9 @@ use crate::event::{Event, What};
 use crate::evidence::{self, EXPLAINED};
 use crate::negotiated;
 use crate::own::{self, CRASH, JOBS_APART, STARTS};
-use crate::verdict::{Attempts, Judged, Repeated, RunEnd, ScenarioResult, Strictness, Verdict};
+use crate::verdict::{
+    Attempts, Judged, Repeated, RunEnd, ScenarioResult, Strictness, UnreachedStep, Verdict,
+};
 use crate::{Finding, Outcome, Severity, Side, Unjudged, is_reached_by_valid_input};
 
 /// Events of a failed scenario that go into its result, besides output.
@@ -29,6 +31,9 @@ const KEPT_BACK: &str = "What this scenario sends is kept back: a finding of it 
 
 /// Characters of a scenario's line that go into it.
 const STEP: usize = 200;
+
+/// Lines of a scenario that was not played to its end that go into its result.
+const UNREACHED: usize = 50;
 
 /// Exit status where a scenario has a mistake.
 const SCENARIO_ERROR: i32 = 2;
@@ -55,7 +60,7 @@ pub fn of_scenario(
         // The same at another rank, or once more, is the same finding.
         if !findings.iter().any(|j| same(&j.finding, &finding)) {
             let mut judged = judged(catalogue, finding);
-            judged.step = quote(judged.finding.line).trim().chars().take(STEP).collect();
+            judged.step = step(&quote, judged.finding.line);
             findings.push(judged);
         }
     }
@@ -104,7 +109,7 @@ pub fn of_scenario(
         Some(Severity::Warn) => Verdict::Warn,
         Some(Severity::Note) => Verdict::Note,
         // What ended early without a word has not passed.
-        None if outcome.unreached > 0 => Verdict::Unjudged,
+        None if !outcome.unreached.is_empty() => Verdict::Unjudged,
         None => Verdict::Pass,
     };
     result.verdict = match &outcome.unjudged {
@@ -120,7 +125,10 @@ pub fn of_scenario(
         None => found,
     };
     // Of what does not apply, no step was to be reached.
-    result.unreached = if result.verdict == Verdict::NotApplicable { 0 } else { outcome.unreached };
+    if result.verdict != Verdict::NotApplicable {
+        result.unreached = outcome.unreached.len();
+        result.unreached_steps = unreached_steps(outcome.unreached, &quote);
+    }
     result.reason = match outcome.scenario_error {
         Some((line, what)) => Some(format!("{}:{line}: {what}", result.path)),
         None if result.verdict == Verdict::Unjudged && outcome.unjudged.is_none() => {
@@ -234,7 +242,8 @@ impl Again {
 
     /// Counts all plays as attempts, the first of which failed.
     fn attempts(&self, findings: &[Judged]) -> Attempts {
-        let found = findings.iter().map(|judged| Repeated { times: 1, judged: judged.clone() });
+        let found =
+            findings.iter().map(|judged| Repeated { times: 1, absent: false, judged: judged.clone() });
         Attempts {
             played: 1 + self.alone.0 + self.together.0,
             red: 1 + self.alone.1 + self.together.1,
@@ -327,6 +336,18 @@ pub(crate) fn excerpt<'a>(
         event.what.bytes_mut().into_iter().for_each(|bytes| bytes.truncate(most));
     }
     (kept, left_out)
+}
+
+/// Returns the text of a line of the scenario.
+fn step(quote: &dyn Fn(usize) -> String, line: usize) -> String {
+    quote(line).trim().chars().take(STEP).collect()
+}
+
+/// Returns the lines that were not reached, each once: all statements of a fragment are in the line that uses it.
+fn unreached_steps(mut lines: Vec<usize>, quote: &dyn Fn(usize) -> String) -> Vec<UnreachedStep> {
+    lines.sort_unstable();
+    lines.dedup();
+    lines.into_iter().take(UNREACHED).map(|line| UnreachedStep { line, step: step(quote, line) }).collect()
 }
 
 /// Whether a finding says no more than another.
@@ -524,7 +545,7 @@ mod tests {
             left: Vec::new(),
             unjudged: None,
             scenario_error: None,
-            unreached: 0,
+            unreached: Vec::new(),
         };
         let (blank, catalogue) = (ScenarioResult::default(), Catalogue::default());
         let result = of_scenario(

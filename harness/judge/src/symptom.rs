@@ -2,8 +2,9 @@
 
 use crate::Finding;
 use crate::backtrace::Place;
-use crate::cause::shape;
+use crate::cause::{CommonCause, shape};
 use crate::own::CRASH;
+use crate::verdict::Judged;
 
 /// Length of the shortest symptom.
 const MIN_CHARACTERS: usize = 6;
@@ -34,6 +35,20 @@ pub fn common<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> Option<Str
     let parts = first.split('#').map(|part| part.trim_matches(['"', ' ']));
     let parts = parts.filter(|part| others.iter().all(|other| other.contains(part)));
     parts.max_by_key(|part| part.len()).filter(|part| part.len() >= MIN_CHARACTERS).map(str::to_owned)
+}
+
+/// Returns a name of a cause that is the same in each run and after a rebuild. A crash without a known function has the name of the first
+/// scenario that shows it.
+pub fn fingerprint(cause: &CommonCause<'_>) -> String {
+    let Some((result, Judged { finding, .. })) = cause.findings.first() else {
+        return cause.requirement.to_owned();
+    };
+    let name = format!("{}/{}", cause.requirement, of(finding));
+    match &finding.place {
+        Some(Place::Function(_)) => name,
+        _ if finding.requirement == CRASH => format!("{name}/{}", result.scenario),
+        _ => name,
+    }
 }
 
 /// Returns the text of a finding, with `#` in place of everything that changes with a rebuild or on another machine.

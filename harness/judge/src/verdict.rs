@@ -1,6 +1,7 @@
 //! What a run says: verdicts, and the lines of its log.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -157,6 +158,9 @@ pub struct ScenarioResult {
     /// Statements of the scenario behind the place where playing it ended: they are not judged.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unreached: usize,
+    /// The first lines of these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreached_steps: Vec<UnreachedStep>,
     /// Versions of PMI that connections have agreed on, the lowest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub negotiated: Vec<String>,
@@ -182,6 +186,15 @@ pub struct ScenarioResult {
     pub attempts: Option<Attempts>,
 }
 
+/// A line of a scenario that was not judged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct UnreachedStep {
+    /// Its number.
+    pub line: usize,
+    /// Its text.
+    pub step: String,
+}
+
 /// What became of a scenario that was played more than once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Attempts {
@@ -198,6 +211,9 @@ pub struct Attempts {
 pub struct Repeated {
     /// In how many attempts.
     pub times: u32,
+    /// True if some attempt shows neither it nor another finding with its symptom.
+    #[serde(skip)]
+    pub absent: bool,
     /// As it was found first.
     pub judged: Judged,
 }
@@ -293,8 +309,8 @@ pub struct RunEnd {
     pub counts: BTreeMap<Verdict, usize>,
     /// Number of scenarios that deviations cover.
     pub deviations: usize,
-    /// Deviations that no longer happen or match nothing, with why.
-    pub stale: Vec<String>,
+    /// Entries of the deviations that no longer happen or name unknown scenarios.
+    pub stale: Vec<StaleDeviation>,
     /// Selected scenarios without a result: the run was cut short.
     pub unfinished: usize,
     /// Whether it was interrupted.
@@ -303,6 +319,41 @@ pub struct RunEnd {
     pub exit_code: i32,
     /// Wall time in microseconds.
     pub time_us: u64,
+}
+
+/// An entry of a deviations file that is out of date.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StaleDeviation {
+    /// The deviations file.
+    pub file: String,
+    /// Line of the entry in it.
+    pub line: usize,
+    /// The requirement that the entry is about.
+    pub requirement: String,
+    /// Its scenarios that were played and keep the requirement.
+    pub kept: Vec<String>,
+    /// Its scenarios that the suite does not have.
+    pub unknown: Vec<String>,
+    /// True if these are all scenarios of the entry.
+    pub is_whole: bool,
+}
+
+impl fmt::Display for StaleDeviation {
+    /// `d.toml:3: rfc13.get.value no longer happens in kvs/own-key; delete the entry`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.file, self.line, self.requirement)?;
+        if !self.kept.is_empty() {
+            write!(f, " no longer happens in {};", self.kept.join(", "))?;
+        }
+        if !self.unknown.is_empty() {
+            write!(f, " names unknown scenarios: {};", self.unknown.join(", "))?;
+        }
+        f.write_str(if self.is_whole {
+            " delete the entry"
+        } else {
+            " remove these scenarios from the entry"
+        })
+    }
 }
 
 /// A line of a log (NDJSON).

@@ -188,7 +188,7 @@ pub fn of_server(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
         return all;
     }
     let processes = if room == 1 { "one process" } else { "two processes" };
-    all.steps.push(match (trouble(suite, &session), session.unreached) {
+    all.steps.push(match (trouble(suite, &session), session.unreached.len()) {
         (None, 0) => DoctorStep::new(
             "session",
             State::Works,

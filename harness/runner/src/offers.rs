@@ -196,7 +196,7 @@ pub fn offered_operations(suite: &Suite, dialect: Dialect, iut: &Iut, limits: Li
         None if implementation.has_upstream() => false,
         None => asked_for(suite, dialect, *need, iut, limits).is_some_and(|(outcome, support)| {
             // Every session that asks for an operation which fails like this would be about that failure.
-            let went_wrong = outcome.hung || outcome.unreached > 0 || outcome.crashed.is_some();
+            let went_wrong = outcome.hung || !outcome.unreached.is_empty() || outcome.crashed.is_some();
             support == Support::Acknowledged && !went_wrong && outcome.unjudged.is_none()
         }),
     };

@@ -93,7 +93,7 @@ pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
     let mut text = format!("{}\n", counts_text(&run));
     for file in &written {
         let what = match file.to_str() {
-            Some(PROFILE) => "how it is started: mend its name, and what it does not know".to_owned(),
+            Some(PROFILE) => "how it is started; complete what is missing".to_owned(),
             Some(DEVIATIONS) => match (entries, unwritten) {
                 (0, _) => "what it is known to do differently: nothing".to_owned(),
                 (1, 1) => "what it is known to do differently: 1 cause, of which the reason is to be written"

@@ -11,7 +11,7 @@ use super::{tally, text};
 use pmi_judge::event::{Event, What};
 use pmi_judge::evidence::evidence;
 use pmi_judge::own::CRASH;
-use pmi_judge::verdict::{Judged, ScenarioResult, Verdict};
+use pmi_judge::verdict::{Judged, ScenarioResult, UnreachedStep, Verdict};
 use pmi_judge::{Severity, Side};
 use pmi_wire::Proc;
 
@@ -76,11 +76,13 @@ impl Palette {
 pub(super) struct Block<'a> {
     pub(super) result: &'a ScenarioResult,
     pub(super) palette: Palette,
+    /// True to list the steps that were not judged, which are counted otherwise.
+    pub(super) verbose: bool,
 }
 
 impl Display for Block<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Self { result, palette } = self;
+        let Self { result, palette, verbose } = self;
         let (summary, dim) = (text::clean(text::first_sentence(&result.summary)), palette.dim());
         if !summary.is_empty() {
             writeln!(f, "  {dim}{summary}{dim:#}")?;
@@ -99,6 +101,10 @@ impl Display for Block<'_> {
         }
         if result.unreached > 0 {
             writeln!(f, "  not reached, and so not judged: {}", text::count(result.unreached, "later step"))?;
+            let steps = if *verbose { &result.unreached_steps[..] } else { &[] };
+            for line in steps.iter().map(unreached) {
+                writeln!(f, "    {line}")?;
+            }
         }
         self.transcript(f)?;
         self.output(f)?;
@@ -118,6 +124,11 @@ pub(super) fn consequences(result: &ScenarioResult) -> impl Iterator<Item = Stri
         let (id, seen) = (text::clean(&judged.finding.requirement), text::clean(&judged.finding.seen));
         text::clip(&format!("{id}: {seen} ({})", who(judged)), TEXT)
     })
+}
+
+/// `line 12: 0  C: cmd=finalize`.
+pub(super) fn unreached(step: &UnreachedStep) -> String {
+    text::clip(&format!("line {}: {}", step.line, text::clean(&step.step)), TEXT)
 }
 
 /// `rfc13.put.unique (MUST): its text`, and of a crash what died where. The level is left out where the finding counts for less.

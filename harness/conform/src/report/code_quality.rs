@@ -1,6 +1,7 @@
 //! The code quality report of GitLab: a JSON array that merge requests show, and compare with that of the target branch.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io::{self, Write};
 
 use serde::Serialize;
@@ -9,20 +10,27 @@ use super::block::headline;
 use super::run::Run;
 use super::{tally, text};
 use pmi_judge::Severity;
+use pmi_judge::cause::{CommonCause, causes};
+use pmi_judge::symptom::fingerprint;
 use pmi_judge::verdict::{Judged, ScenarioResult, Verdict};
 
 /// Characters of a description, and of what was expected and seen in it.
 const DESCRIPTION: usize = 800;
+/// Characters of a fingerprint.
+const FINGERPRINT: usize = 255;
 const PART: usize = 200;
 
 #[derive(Serialize)]
 struct Issue {
     description: String,
     check_name: String,
-    /// What makes it the same one in another run: neither times nor what was seen, which may hold names that change.
+    /// The identity of the issue in other runs: neither times, lines nor names that an implementation chooses.
     fingerprint: String,
     severity: &'static str,
     location: Location,
+    /// The other scenarios that show it, as in Code Climate's format. GitLab ignores them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    other_locations: Vec<Location>,
 }
 
 #[derive(Serialize)]
@@ -37,53 +45,91 @@ struct Lines {
 }
 
 pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
-    let mut issues: BTreeMap<String, Issue> = BTreeMap::new();
-    let mut add = |issue: Issue| {
-        issues.entry(issue.fingerprint.clone()).or_insert(issue);
+    let mut issues: Vec<Issue> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
+    let mut add = |issue: Issue| match places.entry(issue.fingerprint.clone()) {
+        Entry::Occupied(place) => {
+            let known = &mut issues[*place.get()];
+            known.other_locations.push(issue.location);
+            known.other_locations.extend(issue.other_locations);
+        }
+        Entry::Vacant(place) => {
+            place.insert(issues.len());
+            issues.push(issue);
+        }
     };
-    for result in &run.results {
-        let fresh = result.findings.iter().filter(|judged| judged.deviation.is_none());
-        for judged in fresh {
-            add(finding(run, result, judged));
-        }
-        if tally::is_bare(result, run.header.strict) {
-            let why = result.reason.as_deref().unwrap_or_default();
-            add(issue(result, result.verdict.label(), why, "blocker", 1));
-        }
+    for cause in causes(&run.results).iter().filter(|cause| cause.deviation.is_none()) {
+        let Some((result, judged)) = cause.findings.first() else { continue };
+        let locations =
+            cause.findings.iter().map(|(result, judged)| Location::new(&result.path, judged.finding.line));
+        let severity = severity(run, result, judged);
+        add(Issue::new(
+            cause.requirement,
+            &description(cause, judged),
+            fingerprint(cause),
+            severity,
+            locations,
+        ));
+    }
+    for ((verdict, reason), bare) in tally::bare(&run.results, run.header.strict) {
+        let (label, reason) = (verdict.label(), text::clean(reason));
+        let locations = bare.iter().map(|result| Location::new(&result.path, 1));
+        add(Issue::new(label, &reason, format!("{label}/{reason}"), "blocker", locations));
     }
     for complaint in run.complaints() {
-        add(Issue {
-            fingerprint: format!("run/{}/{}", complaint.name, complaint.text),
-            description: complaint.text,
-            check_name: complaint.name,
-            severity: "major",
-            location: Location { path: "pmi-conform".to_owned(), lines: Lines { begin: 1 } },
-        });
+        let (path, line) = complaint.place.as_ref().map_or(("pmi-conform", 1), |(path, line)| (path, *line));
+        let fingerprint = format!("run/{}/{}", complaint.name, complaint.key);
+        let location = std::iter::once(Location::new(path, line));
+        add(Issue::new(&complaint.name, &complaint.text, fingerprint, "major", location));
     }
-    serde_json::to_writer_pretty(&mut *out, &issues.into_values().collect::<Vec<_>>())?;
+    // Red issues come first, each severity in the order of causes.
+    issues.sort_by_key(|issue| ["minor", "info"].iter().position(|severity| issue.severity == *severity));
+    serde_json::to_writer_pretty(&mut *out, &issues)?;
     writeln!(out)
 }
 
-fn finding(run: &Run, result: &ScenarioResult, judged: &Judged) -> Issue {
-    let severity = match judged.severity {
+fn severity(run: &Run, result: &ScenarioResult, judged: &Judged) -> &'static str {
+    match judged.severity {
         _ if matches!(result.verdict, Verdict::Crashed | Verdict::Hung) && judged.level.is_none() => {
             "critical"
         }
         _ if run.header.strict.counts(judged) => "major",
         Severity::Fail | Severity::Warn => "minor",
         Severity::Note => "info",
-    };
-    let (expected, seen) = text::window(&judged.finding.expected, &judged.finding.seen, PART);
-    let says = format!("{} - expected {expected}, seen {seen}", headline(judged));
-    issue(result, &judged.finding.requirement, &says, severity, judged.finding.line.max(1))
+    }
 }
 
-fn issue(result: &ScenarioResult, check: &str, says: &str, severity: &'static str, line: usize) -> Issue {
-    Issue {
-        description: text::clip(&text::clean(says), DESCRIPTION),
-        check_name: text::clean(check),
-        fingerprint: text::clean(&format!("{}/{check}", result.scenario)),
-        severity,
-        location: Location { path: text::clean(&result.path), lines: Lines { begin: line } },
+fn description(cause: &CommonCause<'_>, judged: &Judged) -> String {
+    let (expected, seen) = text::window(&judged.finding.expected, &judged.finding.seen, PART);
+    let others = match cause.findings.len() {
+        1 => String::new(),
+        n => format!(" ({})", text::count(n, "scenario")),
+    };
+    format!("{} - expected {expected}, seen {seen}{others}", headline(judged))
+}
+
+impl Issue {
+    /// An issue at the first of these locations.
+    fn new(
+        check: &str,
+        description: &str,
+        fingerprint: String,
+        severity: &'static str,
+        mut locations: impl Iterator<Item = Location>,
+    ) -> Self {
+        Self {
+            description: text::clip(&text::clean(description), DESCRIPTION),
+            check_name: text::clean(check),
+            fingerprint: text::clip(&text::clean(&fingerprint), FINGERPRINT),
+            severity,
+            location: locations.next().unwrap_or_else(|| Location::new("pmi-conform", 1)),
+            other_locations: locations.collect(),
+        }
+    }
+}
+
+impl Location {
+    fn new(path: &str, line: usize) -> Self {
+        Self { path: text::clean(path), lines: Lines { begin: line.max(1) } }
     }
 }

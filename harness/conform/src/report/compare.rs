@@ -384,7 +384,11 @@ mod tests {
     /// The same in each of many attempts.
     fn steady(scenario: &str, verdict: Verdict, ids: &[&str]) -> ScenarioResult {
         let result = with(scenario, verdict, ids);
-        let found = result.findings.iter().map(|j| Repeated { times: 25, judged: j.clone() }).collect();
+        let found = result
+            .findings
+            .iter()
+            .map(|j| Repeated { times: 25, absent: false, judged: j.clone() })
+            .collect();
         ScenarioResult { attempts: Some(Attempts { played: 25, red: 0, found }), ..result }
     }
 
@@ -394,7 +398,7 @@ mod tests {
         let passed = |scenario: &str| with(scenario, Verdict::Pass, &[]);
         let sometimes = |times| {
             let crash = crashed("a");
-            let found = vec![Repeated { times, judged: crash.findings[0].clone() }];
+            let found = vec![Repeated { times, absent: false, judged: crash.findings[0].clone() }];
             ScenarioResult { attempts: Some(Attempts { played: 25, red: times, found }), ..crash }
         };
         for (before, after, same) in [
@@ -458,7 +462,7 @@ mod tests {
     fn what_comes_only_sometimes_may_not_have_come_in_another_run() {
         let sometimes = |times, played| {
             let judged = tests::judged("x", Severity::Fail, "this", "that");
-            let found = if times == 0 { Vec::new() } else { vec![Repeated { times, judged }] };
+            let found = if times == 0 { Vec::new() } else { vec![Repeated { times, absent: false, judged }] };
             let ids: &[&str] = if times == 0 { &[] } else { &["x"] };
             let verdict = if times == 0 { Verdict::Pass } else { Verdict::Fail };
             let attempts = Some(Attempts { played, red: times, found });
@@ -482,7 +486,7 @@ mod tests {
     fn what_was_not_judged_or_weighs_more_has_not_come_about_by_chance() {
         let attempts = |severity, verdict, times| {
             let judged = || tests::judged("x", severity, "this", "that");
-            let found = vec![Repeated { times, judged: judged() }];
+            let found = vec![Repeated { times, absent: false, judged: judged() }];
             let attempts = Some(Attempts { played: 10, red: 0, found });
             run(vec![ScenarioResult { attempts, findings: vec![judged()], ..tests::result("a", verdict) }])
         };
@@ -492,7 +496,9 @@ mod tests {
         assert!(heavier.is_worse() && unjudged.is_worse(), "{heavier:?} {unjudged:?}");
         // Two places in the same attempts are no two chances.
         let judged = |seen| tests::judged("x", Severity::Fail, "this", seen);
-        let found = ["one", "another"].map(|seen| Repeated { times: 4, judged: judged(seen) }).to_vec();
+        let found = ["one", "another"]
+            .map(|seen| Repeated { times: 4, absent: false, judged: judged(seen) })
+            .to_vec();
         let attempts = Some(Attempts { played: 10, red: 4, found });
         let both = ScenarioResult { attempts, ..with("a", Verdict::Fail, &["x"]) };
         let none = Some(Attempts { played: 10, red: 0, found: Vec::new() });

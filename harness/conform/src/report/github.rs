@@ -37,7 +37,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
             message.iter().filter(|line| *line != "help: ").map(|line| text::clip(line, LINE)).collect();
         let message = lines.join("\n");
         let title = text::clip(&format!("{} {}", tally::severity(judged.severity), group.name()), PART);
-        (if red { &mut errors } else { &mut warnings }).push((title, message));
+        (if red { &mut errors } else { &mut warnings }).push((title, message, None));
     }
     for ((verdict, reason), results) in tally::bare(&run.results, run.header.strict) {
         let (scenario, others) = (text::clean(&results[0].scenario), results.len() - 1);
@@ -47,13 +47,17 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
             String::new()
         };
         let message = format!("{}\nin {scenario}{others}", text::clean(reason));
-        errors.push((verdict.label().to_owned(), message.trim_start().to_owned()));
+        errors.push((verdict.label().to_owned(), message.trim_start().to_owned(), None));
     }
-    errors.extend(run.complaints().into_iter().map(|complaint| (complaint.name, complaint.text)));
+    errors.extend(run.complaints().into_iter().map(|c| (c.name, c.text, c.place)));
 
     for (kind, all) in [("error", &errors), ("warning", &warnings)] {
-        for (title, message) in all.iter().take(SHOWN) {
-            writeln!(out, "::{kind} title={}::{}", property(&text::clean(title)), data(message))?;
+        for (title, message, place) in all.iter().take(SHOWN) {
+            let place = place
+                .as_ref()
+                .map(|(file, line)| format!(",file={},line={line}", property(&text::clean(file))));
+            let (place, title) = (place.unwrap_or_default(), property(&text::clean(title)));
+            writeln!(out, "::{kind} title={title}{place}::{}", data(message))?;
         }
     }
     let more = errors.len().saturating_sub(SHOWN) + warnings.len().saturating_sub(SHOWN);

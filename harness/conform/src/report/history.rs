@@ -337,7 +337,7 @@ mod tests {
     fn intermittent_failure_has_its_frequency_and_no_version() {
         let crashes = |times: u32| {
             let crash = with("a", Verdict::Crashed, &["iut.no-crash"]);
-            let found = vec![Repeated { times, judged: crash.findings[0].clone() }];
+            let found = vec![Repeated { times, absent: false, judged: crash.findings[0].clone() }];
             match times {
                 0 => with("a", Verdict::Pass, &[]),
                 _ => ScenarioResult { attempts: Some(Attempts { played: 25, red: times, found }), ..crash },

@@ -158,6 +158,8 @@ struct Shown {
     known: String,
     valid_input: bool,
     consequences: Vec<String>,
+    /// The lines of the scenario that were not judged.
+    unreached: Vec<String>,
     exit: String,
     replay: String,
     more: usize,
@@ -169,6 +171,8 @@ struct Shown {
     output: Vec<String>,
     /// The program that shows it without pmi-conform.
     reproducer: String,
+    /// The reason why there is none.
+    no_reproducer: String,
 }
 
 #[derive(Serialize)]
@@ -283,7 +287,7 @@ fn of_run<'a>(run: &Run, catalogue: &Catalogue) -> Page<'a> {
             .complaints()
             .iter()
             .take(ALSO)
-            .map(|c| Named { name: c.name.clone(), text: text::clip(&c.text, WORDS) })
+            .map(|c| Named { name: c.name.clone(), text: text::clip(&c.text, TEXT) })
             .collect(),
         facts: facts(run),
         kinds: &KINDS,
@@ -407,7 +411,7 @@ fn kind_of_standing(standing: Standing) -> &'static str {
 }
 
 fn kind_of_cause(cause: &CommonCause<'_>) -> (&'static str, &'static str) {
-    if cause.known {
+    if cause.deviation.is_some() {
         ("known", "known")
     } else {
         (kind_of_severity(cause.severity), tally::severity(cause.severity))
@@ -493,12 +497,15 @@ fn groups<'a>(
                 shown.whole = whole(run, result, &chart, &mut room);
             }
         }
-        if shown.kind == "fail"
-            && let Ok(program) = python::script(run, result, judged)
-            && program.text.len() < room / 4
-        {
-            room -= program.text.len();
-            shown.reproducer = program.text;
+        if shown.kind == "fail" && run.events.contains_key(&result.scenario) {
+            match python::script(run, result, judged) {
+                Ok(program) if program.text.len() < room / 4 => {
+                    room -= program.text.len();
+                    shown.reproducer = program.text;
+                }
+                Ok(_) => shown.no_reproducer = "it is left out, to keep the page small".to_owned(),
+                Err(why) => shown.no_reproducer = why.to_string(),
+            }
         }
         for (other, _) in &cause.findings {
             places.insert((&other.scenario, cause.requirement), shown.anchor.clone());
@@ -608,6 +615,7 @@ fn shown(
         who: who(judged),
         known: words(judged.deviation.as_deref().unwrap_or_default()),
         valid_input: cause.valid_input,
+        unreached: result.unreached_steps.iter().map(block::unreached).collect(),
         consequences: if cause.requirement == own::CRASH {
             consequences(result).collect()
         } else {
@@ -622,5 +630,6 @@ fn shown(
         whole: None,
         output: output[output.len().saturating_sub(OUTPUT)..].to_vec(),
         reproducer: String::new(),
+        no_reproducer: String::new(),
     }
 }

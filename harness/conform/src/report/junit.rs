@@ -33,7 +33,11 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     for complaint in run.complaints() {
         let mut status = TestCaseStatus::non_success(NonSuccessKind::Error);
         status.set_message(&complaint.text).set_type("run");
-        add(TOP, TestCase::new(&complaint.name, status));
+        let name = match &complaint.place {
+            None => complaint.name,
+            Some((file, line)) => format!("{}, {}:{line}", complaint.name, text::clean(file)),
+        };
+        add(TOP, TestCase::new(name, status));
     }
     let mut report = Report::new(TOP);
     if let Some(end) = &run.end {
@@ -59,7 +63,7 @@ fn suite(run: &Run, folder: &str) -> TestSuite {
 }
 
 fn case(result: &ScenarioResult, name: &str, strict: Strictness) -> TestCase {
-    let full = Block { result, palette: Palette::PLAIN }.to_string();
+    let full = Block { result, palette: Palette::PLAIN, verbose: false }.to_string();
     let reason = result.reason.as_deref().map(text::clean);
     let mut output = None;
     let status = match result.verdict {
@@ -95,7 +99,9 @@ fn case(result: &ScenarioResult, name: &str, strict: Strictness) -> TestCase {
                 || verdict.label().to_owned(),
                 |judged| text::clean(&judged.finding.requirement),
             ));
-            status.set_message(reason.or(worst.map(headline)).unwrap_or_else(|| verdict.label().to_owned()));
+            // The reason says why nothing, or no more, was judged.
+            let why = worst.filter(|_| verdict != Verdict::Unjudged).map(headline).or(reason);
+            status.set_message(why.unwrap_or_else(|| verdict.label().to_owned()));
             status.set_description(full);
             status
         }

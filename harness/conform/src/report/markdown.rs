@@ -6,13 +6,15 @@ use super::block::place;
 use super::run::Run;
 use super::{tally, text};
 use pmi_judge::Severity;
-use pmi_judge::cause::causes;
+use pmi_judge::cause::{CommonCause, causes};
 use pmi_judge::verdict::{Judged, ScenarioResult};
 
 /// CI services cut or refuse long summaries; the log has the rest.
 const ROWS: usize = 50;
 /// Characters of a cell.
 const CELL: usize = 120;
+/// Characters of what is wrong with the run.
+const COMPLAINT: usize = 1000;
 
 pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "## {}\n", cell(&run.title()))?;
@@ -25,7 +27,8 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "\n{}{}", tally::meaning(run), tally::by_strictness(strict))?;
 
     let rows = |known: bool, red: bool| {
-        let causes = causes(&run.results).into_iter().filter(move |cause| cause.known == known);
+        let of = move |cause: &CommonCause<'_>| cause.deviation.is_some() == known;
+        let causes = causes(&run.results).into_iter().filter(of);
         causes.filter_map(move |cause| {
             let (result, judged) = *cause.findings.first()?;
             let row = Row { result, judged: Some(judged), scenarios: cause.findings.len() };
@@ -41,7 +44,8 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "\n### The run\n")?;
     }
     for complaint in complaints.iter().take(ROWS) {
-        writeln!(out, "- {}: {}", cell(&complaint.name), cell(&complaint.text))?;
+        let text = escape(&text::clip(&complaint.text, COMPLAINT));
+        writeln!(out, "- {}: {text}", cell(&complaint.name))?;
     }
     more(out, complaints.len())?;
     section(out, "Deviations as recorded", &rows(true, false).collect::<Vec<_>>())?;

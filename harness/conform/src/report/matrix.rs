@@ -489,7 +489,11 @@ mod tests {
         let mut entries = entries();
         // One attempt on each version would not exclude chance.
         for result in entries.iter_mut().flat_map(|entry| &mut entry.run.results) {
-            let found = result.findings.iter().map(|j| Repeated { times: 25, judged: j.clone() }).collect();
+            let found = result
+                .findings
+                .iter()
+                .map(|j| Repeated { times: 25, absent: false, judged: j.clone() })
+                .collect();
             result.attempts = Some(Attempts { played: 25, red: 0, found });
         }
         write_matrix(&entries, &Extra { interop, history: true }, folder.path()).unwrap();

@@ -5,6 +5,8 @@ use std::io;
 use std::path::Path;
 
 use pmi_fuzzer::reproducer::{About, NotReproducible, Reproducer, Symptom, reproducer};
+use pmi_judge::Finding;
+use pmi_judge::result::{is_interference, same};
 use pmi_judge::verdict::{Judged, ScenarioResult};
 use pmi_scenario::suite::embedded_files;
 
@@ -41,13 +43,21 @@ pub(super) fn script(
     result: &ScenarioResult,
     judged: &Judged,
 ) -> Result<Reproducer, NotReproducible> {
+    if is_interference(std::slice::from_ref(judged)) {
+        return Err(NotReproducible::OtherJob);
+    }
     let events = run.events.get(&result.scenario).ok_or(NotReproducible::NotLaunched)?;
     if run.left_out.contains_key(&result.scenario) {
         return Err(NotReproducible::Symptom);
     }
     let symptom = Symptom::of(&judged.finding, events).ok_or(NotReproducible::Symptom)?;
     let title = format!("{}, {}", result.scenario, block::headline(judged));
-    let about = About { title: &title, expected: &judged.finding.expected, seen: &judged.finding.seen };
+    let Finding { expected, seen, .. } = &judged.finding;
+    let shown = result.attempts.as_ref().and_then(|attempts| {
+        let found = attempts.found.iter().find(|found| same(&found.judged.finding, &judged.finding))?;
+        (found.times < attempts.played).then_some((found.times, attempts.played))
+    });
+    let about = About { title: &title, expected, seen, shown };
     let source = source(&result.path);
     let quote = |line: usize| {
         line.checked_sub(1).and_then(|line| source.lines().nth(line)).unwrap_or_default().to_owned()

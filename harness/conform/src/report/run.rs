@@ -26,10 +26,21 @@ pub(crate) struct Run {
     pub(crate) end: Option<RunEnd>,
 }
 
-/// What makes a run red although no scenario's result says so.
+/// A reason for a red run that is the result of no scenario.
 pub(super) struct Complaint {
     pub(super) name: String,
     pub(super) text: String,
+    /// The file and the line that it is about, if it is about one.
+    pub(super) place: Option<(String, usize)>,
+    /// The same in each run.
+    pub(super) key: String,
+}
+
+impl Complaint {
+    fn new(name: &str, text: String) -> Self {
+        let name = text::clean(name);
+        Self { key: name.clone(), name, text, place: None }
+    }
 }
 
 impl Run {
@@ -50,31 +61,44 @@ impl Run {
     pub(super) fn complaints(&self) -> Vec<Complaint> {
         let mut all = Vec::new();
         for stale in self.end.iter().flat_map(|end| &end.stale) {
-            all.push(Complaint { name: "stale deviation".to_owned(), text: text::clean(stale) });
+            let scenarios = stale.kept.iter().chain(&stale.unknown).cloned().collect::<Vec<_>>();
+            let key = text::clean(&format!("{}/{}", stale.requirement, scenarios.join("/")));
+            let place = Some((stale.file.clone(), stale.line));
+            let complaint = Complaint::new("stale deviation", text::clean(&stale.to_string()));
+            all.push(Complaint { place, key, ..complaint });
         }
         for name in &self.cut {
-            all.push(Complaint { name: text::clean(name), text: "began and has no result".to_owned() });
+            all.push(Complaint::new(name, "began and has no result".to_owned()));
         }
         let others = self.unfinished().saturating_sub(self.cut.len());
         if others > 0 {
             let text = format!("{} without a result: the run was cut short", text::count(others, "scenario"));
-            all.push(Complaint { name: "unfinished scenarios".to_owned(), text });
+            all.push(Complaint::new("unfinished scenarios", text));
         } else if self.results.is_empty() && all.is_empty() {
-            all.push(Complaint { name: "empty run".to_owned(), text: "no scenario was played".to_owned() });
+            all.push(Complaint::new("empty run", "no scenario was played".to_owned()));
         }
         all
     }
 
     /// What the report says of itself at its top.
     pub(super) fn title(&self) -> String {
-        let RunHeader { version, server, .. } = &self.header;
-        format!("pmi-conform {}, {}: {}", text::clean(version), protocol(&self.header), text::clean(server))
+        let version = text::clean(&self.header.version);
+        format!("pmi-conform {version}, {}: {}", protocol(&self.header), subject(&self.header))
     }
 }
 
 /// What is not seen where connections are relayed.
 pub(crate) const RELAYED: &str = "the processes relay their connections: whoever stays or grows on their machines is not seen, nor \
      who dies there but those they are connected to, and that an answer does not come is known by waiting alone";
+
+/// The implementation under test, with its version unless its name contains it.
+pub(super) fn subject(header: &RunHeader) -> String {
+    let server = text::clean(&header.server);
+    match header.implementation_version.as_deref().map(text::clean) {
+        Some(version) if !server.contains(&version) => format!("{server} {version}"),
+        _ => server,
+    }
+}
 
 /// What was spoken, and over what where that is not usual.
 pub(super) fn protocol(header: &RunHeader) -> String {

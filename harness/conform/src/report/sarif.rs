@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use super::run::Run;
 use super::{tally, text};
 use pmi_judge::Severity;
-use pmi_judge::cause::{CommonCause, causes, key};
+use pmi_judge::cause::{CommonCause, causes};
+use pmi_judge::symptom::fingerprint;
 use pmi_judge::verdict::Verdict;
 
 /// GitHub shows so many results of a run, and is told of no more.
@@ -18,8 +19,8 @@ const NAME: usize = 255;
 const DESCRIPTION: usize = 1000;
 /// Characters of what was expected and seen.
 const PART: usize = 300;
-/// Further scenarios of a cause that are named as related places.
-const RELATED: usize = 20;
+/// Further scenarios of a cause that are named as related places: GitHub accepts 1000 locations of a result.
+const RELATED: usize = 999;
 
 /// The rule of what kept us from judging.
 const UNJUDGED: &str = "pmi-conform.could-not-judge";
@@ -40,11 +41,13 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     for ((verdict, reason), bare) in tally::bare(&run.results, run.header.strict) {
         let (label, reason) = (verdict.label(), text::clean(reason));
         let message = format!("{label} in {}: {reason}", text::count(bare.len(), "scenario"));
-        results.push(other(UNJUDGED, &message, &bare[0].path, &reason));
+        results.push(other(UNJUDGED, &message, place(&bare[0].path, 0), &reason));
     }
     for complaint in run.complaints() {
         let message = format!("{}: {}", complaint.name, complaint.text);
-        results.push(other(RUN, &message, "pmi-conform", &message));
+        let fingerprint = format!("{}/{}", complaint.name, complaint.key);
+        let (path, line) = complaint.place.as_ref().map_or(("pmi-conform", 0), |(path, line)| (path, *line));
+        results.push(other(RUN, &message, place(path, line), &fingerprint));
     }
     for (id, text) in [
         (UNJUDGED, "What could not be judged says nothing of the implementation."),
@@ -138,8 +141,7 @@ fn result(run: &Run, cause: &CommonCause<'_>, id: &str) -> Value {
         "level": level,
         "message": { "text": message },
         "locations": [place(&first.path, judged.finding.line)],
-        // The same in another run, whatever ranks and names there are.
-        "partialFingerprints": { "cause/v1": text::clip(&text::clean(&format!("{id}/{}", key(&judged.finding))), NAME) },
+        "partialFingerprints": { "cause/v1": text::clip(&text::clean(&fingerprint(cause)), NAME) },
     });
     let related: Vec<Value> = cause
         .findings
@@ -164,17 +166,17 @@ fn result(run: &Run, cause: &CommonCause<'_>, id: &str) -> Value {
 }
 
 /// Of what is no finding.
-fn other(id: &str, message: &str, path: &str, fingerprint: &str) -> Value {
+fn other(id: &str, message: &str, place: Value, fingerprint: &str) -> Value {
     json!({
         "ruleId": id,
         "level": "error",
         "message": { "text": text::clip(&text::clean(message), DESCRIPTION) },
-        "locations": [place(path, 0)],
+        "locations": [place],
         "partialFingerprints": { "cause/v1": text::clip(&text::clean(&format!("{id}/{fingerprint}")), NAME) },
     })
 }
 
-/// A line of a scenario. Whatever a file is called, this is a URI.
+/// A line of a file. Whatever the file is called, this is a URI.
 fn place(path: &str, line: usize) -> Value {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
     let uri: String = path
@@ -282,7 +284,9 @@ mod tests {
             results.iter().filter(|result| result["ruleId"] == "rfc13.get.value").collect();
         assert_eq!(of_cause.len(), 1);
         assert!(text(&of_cause[0]["message"]["text"]).contains("in 29 other scenarios"));
-        assert_eq!(of_cause[0]["relatedLocations"].as_array().unwrap().len(), RELATED);
+        assert_eq!(of_cause[0]["relatedLocations"].as_array().unwrap().len(), 29);
+        // `check` compares their number with GitHub's limit.
+        check(&many(RELATED + 2, &|at| format!("rank {at} of 9")));
         let letters = |at: usize| {
             let digits = format!("{at:04}");
             digits.bytes().map(|digit| char::from(digit - b'0' + b'a')).collect()

@@ -154,7 +154,7 @@ impl Group<'_> {
 /// The causes that no deviation covers, by severity and requirement, in the order of [`causes`].
 pub(super) fn groups(results: &[ScenarioResult]) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
-    for cause in causes(results).into_iter().filter(|cause| !cause.known) {
+    for cause in causes(results).into_iter().filter(|cause| cause.deviation.is_none()) {
         let Some(&first) = cause.findings.first() else { continue };
         let crash = (cause.requirement == CRASH).then(|| key(&first.1.finding));
         let scenarios: Vec<&str> =

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::block::{Block, Palette};
-use super::run::{RELAYED, Run, protocol};
+use super::run::{RELAYED, Run, protocol, subject};
 use super::{tally, text};
 use pmi_judge::cause::key;
 use pmi_judge::own::CRASH;
@@ -116,8 +116,8 @@ impl<W: Write> Terminal<W> {
         if self.verbosity == Verbosity::Quiet {
             return Ok(());
         }
-        let RunHeader { version, server, selected, .. } = header;
-        let (version, server, dialect) = (text::clean(version), text::clean(server), protocol(header));
+        let RunHeader { version, selected, .. } = header;
+        let (version, server, dialect) = (text::clean(version), subject(header), protocol(header));
         let scenarios = text::count(*selected, "scenario");
         self.show(&format!("pmi-conform {version}, {dialect}: {scenarios} against {server}\n"))?;
         if header.relayed { self.show(&format!("{RELAYED}\n")) } else { Ok(()) }
@@ -163,7 +163,7 @@ impl<W: Write> Terminal<W> {
             shown.push('\n');
         }
         if block {
-            let _ = writeln!(shown, "{}", Block { result, palette: self.palette });
+            let _ = writeln!(shown, "{}", Block { result, palette: self.palette, verbose });
         }
         if line {
             self.spaced = block;

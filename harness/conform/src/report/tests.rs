@@ -6,7 +6,7 @@ use rstest::rstest;
 use super::log::LogError;
 use super::*;
 use pmi_judge::event::{Bytes, Event, Exit, SilenceProof, What};
-use pmi_judge::verdict::{Judged, LOG_FORMAT, Strictness, Verdict};
+use pmi_judge::verdict::{Judged, LOG_FORMAT, StaleDeviation, Strictness, Verdict};
 use pmi_judge::{Finding, Severity, Side};
 use pmi_scenario::requirement::Level;
 use pmi_wire::{Proc, WayIn};
@@ -164,7 +164,14 @@ pub(super) fn run() -> Run {
     let end = RunEnd {
         counts,
         deviations: 1,
-        stale: vec![format!("put/short: never seen {HOSTILE}")],
+        stale: vec![StaleDeviation {
+            file: "deviations.toml".to_owned(),
+            line: 3,
+            requirement: format!("rfc13.put.limits {HOSTILE}"),
+            kept: vec!["put/short".to_owned(), "put/none".to_owned()],
+            unknown: Vec::new(),
+            is_whole: true,
+        }],
         unfinished: 0,
         interrupted: false,
         exit_code: 1,
@@ -682,6 +689,97 @@ fn code_quality_has_a_fingerprint_for_each_issue() {
         );
         assert!(issue["location"]["lines"]["begin"].as_u64().unwrap() > 0);
     }
+}
+
+#[test]
+fn code_quality_has_one_issue_per_cause() {
+    let document = |seen: [&str; 3]| -> Vec<serde_json::Value> {
+        let results = ["a/1", "b/2", "c/3"].into_iter().zip(seen).map(|(name, seen)| {
+            let findings = vec![judged("rfc13.get.value", Severity::Fail, "rc=0", seen)];
+            ScenarioResult { findings, ..result(name, Verdict::Fail) }
+        });
+        let run = Run { results: results.collect(), end: None, cut: Vec::new(), ..run() };
+        serde_json::from_str(&rendered(&run, Format::CodeQuality)).unwrap()
+    };
+    let of_cause = |document: Vec<serde_json::Value>| {
+        let mut issues = document.into_iter().filter(|issue| issue["check_name"] == "rfc13.get.value");
+        let issue = issues.next().unwrap();
+        assert!(issues.next().is_none(), "one cause, one issue");
+        issue
+    };
+    let issue = of_cause(document(["rank 0 is late", "rank 1 is late", "rank 2 is late"]));
+    assert_eq!(issue["location"]["path"], "scenarios/a/1.pmi");
+    let others = issue["other_locations"].as_array().unwrap();
+    let paths: Vec<&str> = others.iter().map(|place| place["path"].as_str().unwrap()).collect();
+    assert_eq!(paths, ["scenarios/b/2.pmi", "scenarios/c/3.pmi"]);
+    let again = of_cause(document(["rank 3 is late", "rank 4 is late", "rank 5 is late"]));
+    assert_eq!(issue["fingerprint"], again["fingerprint"], "another rank in another run");
+}
+
+/// Reports that name a file and a line have those of the entry, and its fingerprint survives a move of the entry.
+#[test]
+fn stale_deviation_has_its_file_and_line() {
+    let documents = |line: usize| {
+        let mut run = run();
+        run.end.iter_mut().flat_map(|end| &mut end.stale).for_each(|stale| stale.line = line);
+        let text = rendered(&run, Format::CodeQuality);
+        let issues: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
+        let sarif: serde_json::Value = serde_json::from_str(&rendered(&run, Format::Sarif)).unwrap();
+        let results = sarif["runs"][0]["results"].as_array().unwrap().clone();
+        let issue = issues.into_iter().find(|issue| issue["check_name"] == "stale deviation").unwrap();
+        (issue, results.into_iter().find(|result| result["ruleId"] == "pmi-conform.run").unwrap())
+    };
+    let (issue, result) = documents(3);
+    assert_eq!(issue["location"]["path"], "deviations.toml");
+    assert_eq!(issue["location"]["lines"]["begin"], 3);
+    let place = &result["locations"][0]["physicalLocation"];
+    assert_eq!(place["artifactLocation"]["uri"], "deviations.toml");
+    assert_eq!(place["region"]["startLine"], 3);
+    let (moved, moved_result) = documents(30);
+    assert_eq!(issue["fingerprint"], moved["fingerprint"]);
+    assert_eq!(result["partialFingerprints"], moved_result["partialFingerprints"]);
+    let text = rendered(&run(), Format::Terminal);
+    assert_eq!(
+        text.matches("no longer happens in put/short, put/none; delete the entry").count(),
+        1,
+        "{text}"
+    );
+    assert!(rendered(&run(), Format::Github).contains(",file=deviations.toml,line=3::"));
+}
+
+#[test]
+fn crash_is_the_message_of_junit() {
+    let mut crashed = run().results.into_iter().find(|result| result.verdict == Verdict::Crashed).unwrap();
+    crashed.reason = Some("rank 0 did not start".to_owned());
+    let report = rendered(&Run { results: vec![crashed], ..run() }, Format::Junit);
+    assert!(report.contains("<error message=\"crash\""), "{report}");
+    assert!(!report.contains("message=\"rank 0 did not start\""), "{report}");
+}
+
+/// Two crashes at one place that two deviations cover.
+#[test]
+fn each_deviation_has_its_reason() {
+    let known = |name: &str, reason: &str| {
+        let mut result = result(name, Verdict::Crashed);
+        let judged = judged(pmi_judge::own::CRASH, Severity::Fail, "lives", "pm died of signal 11 (in get)");
+        result.findings = vec![Judged { deviation: Some(reason.to_owned()), ..judged }];
+        result.deviates_as_recorded = true;
+        result
+    };
+    let results = vec![
+        known("a/empty", "an empty line"),
+        known("b/long", "a long line"),
+        known("c/blank", "an empty line"),
+    ];
+    let run = Run { results, ..run() };
+    let text = rendered(&run, Format::Markdown);
+    let rows: Vec<&str> =
+        text.lines().filter(|line| line.contains("an empty line") || line.contains("a long line")).collect();
+    assert_eq!(rows.len(), 2, "{text}");
+    assert!(rows[0].contains("a/empty") && rows[0].contains("and 1 other scenario"), "{text}");
+    assert!(rows[1].contains("b/long") && rows[1].ends_with("a long line |"), "{text}");
+    let sarif = rendered(&run, Format::Sarif);
+    assert_eq!(sarif.matches("\"justification\": \"a long line\"").count(), 1, "{sarif}");
 }
 
 /// A page that is made of the log has all of a scenario; one that is made without it, what results have kept.

@@ -12,6 +12,8 @@ pub struct About<'a> {
     pub expected: &'a str,
     /// The observed behavior.
     pub seen: &'a str,
+    /// In how many of how many runs it was observed, if not in each.
+    pub shown: Option<(u32, u32)>,
 }
 
 /// A standalone program that shows a finding.

@@ -32,7 +32,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use pmi_judge::event::{Bytes, Event, What};
-    use pmi_judge::{Finding, Side};
+    use pmi_judge::{Finding, Side, own};
     use pmi_wire::Proc;
 
     use super::super::about::LINES;
@@ -64,7 +64,7 @@ mod tests {
         let events = events(whats);
         let finding = Finding { seq, ..Finding::new("rfc13.get.value", Side::Server, "expected", seen) };
         let symptom = Symptom::of(&finding, &events).unwrap();
-        let about = About { title: "get\nvalue", expected: "the \"value\"", seen };
+        let about = About { title: "get\nvalue", expected: "the \"value\"", seen, shown: None };
         reproducer(about, &events, &symptom, &|_| String::new()).map(|program| program.text)
     }
 
@@ -94,6 +94,29 @@ mod tests {
         );
         assert!(script.contains(r#"COMMAND = ["mpiexec", "-n", "2", "{agent}"]"#), "{script}");
         assert!(is_python(&script), "{script}");
+    }
+
+    #[test]
+    fn script_holds_launcher_that_dies_of_sigpipe() {
+        let died = What::Crashed { name: "the launcher, mpiexec".to_owned(), signal: 13 };
+        let events = events(vec![asks(0, "cmd=x\n"), died]);
+        let finding =
+            Finding::new(own::CRASH, Side::Server, "lives", "the launcher, mpiexec, died of signal 13");
+        let symptom = Symptom::of(&finding, &events).unwrap();
+        let about = About { title: "t", expected: "lives", seen: &finding.seen, shown: Some((2, 200)) };
+        let script = reproducer(about, &events, &symptom, &|_| String::new()).unwrap().text;
+        assert!(script.contains("signal 13; a race: the launcher dies only if"), "{script}");
+        assert!(script.lines().count() <= LINES && is_python(&script), "{script}");
+    }
+
+    #[test]
+    fn script_has_probability_of_intermittent_finding() {
+        let events = events(vec![asks(0, "cmd=x\n"), says(0, "cmd=y\n")]);
+        let finding = Finding { seq: 2, ..Finding::new("rfc13.get.value", Side::Server, "z", "\"cmd=y\"") };
+        let symptom = Symptom::of(&finding, &events).unwrap();
+        let about = About { title: "t", expected: "z", seen: "\"cmd=y\"", shown: Some((2, 200)) };
+        let script = reproducer(about, &events, &symptom, &|_| String::new()).unwrap().text;
+        assert!(script.contains("\n# seen: \"cmd=y\", in 2 of 200 runs\n"), "{script}");
     }
 
     #[test]

@@ -11,16 +11,18 @@
 static void *library;
 static int ends[RANKS][2], shown;
 static char out[OUTS][1 << 16];
-typedef long function(long, long, long, long, long, long, long, long, long, long);
+typedef long function(long, long, long, long, long, long, long, long, long, long, long, long);
+typedef struct { const char *key; char *val; } keyval;
+typedef struct { int handle, mutex, references; void *next; const char *key; char *value; } info;
 
 /* Integers and pointers are passed alike. */
 static int call(const char *name, const long *a) {
     function *f = (function *)dlsym(library, name);
-    int code = f ? (int)f(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9]) : -99;
+    int code = f ? (int)f(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11]) : -99;
     printf("%s returns %d\n", name, code), fflush(stdout);
     return code;
 }
-#define CALL(name, ...) call(name, (long[10]){__VA_ARGS__})
+#define CALL(name, ...) call(name, (long[12]){__VA_ARGS__})
 
 /* The manager's half: what it answers, and what it reads, a line or a frame. */
 static void answer(int rank, const char *text, int length) {

@@ -31,14 +31,69 @@ fn argument(
         (Argument::Text(text), Some(Param::Str)) => format!("(long){}", literal(&text.0)),
         (
             Argument::Out(name, _),
-            Some(Param::OutInt | Param::InOutInt | Param::OutText(_) | Param::OutInts(_)),
+            Some(Param::OutInt | Param::InOutInt | Param::OutText(_) | Param::OutInts(_) | Param::OutPointer),
         ) => {
             let next = outs.len();
             let place = *outs.entry(name.clone()).or_insert(next);
             format!("(long)out[{place}]")
         }
+        (Argument::Text(text), Some(param)) => array(*param, &text.0).ok_or(NotReproducible::Calls)?,
         _ => return Err(NotReproducible::Calls),
     })
+}
+
+/// Returns a compound literal of C for the text form of an array; `None` if the parameter has none.
+fn array(param: Param, text: &[u8]) -> Option<String> {
+    let of = |kind: &str, parts: Vec<String>| format!("({kind}[]){{{}}}", parts.join(", "));
+    let strings = |kind: &str, text: &[u8], separator, end: &[&str]| {
+        let parts = parts(text, separator).map(literal).chain(end.iter().map(|&end| end.to_owned()));
+        of(kind, parts.collect())
+    };
+    let list = |text: &[u8]| strings("char *", text, b',', &["0"]);
+    let pairs = |text: &[u8]| -> Option<Vec<(String, String)>> {
+        let pair = |part: &[u8]| {
+            let at = part.iter().position(|b| *b == b'=')?;
+            Some((literal(&part[..at]), literal(&part[at + 1..])))
+        };
+        parts(text, b',').map(pair).collect()
+    };
+    let vector = |text: &[u8]| {
+        let pairs = pairs(text)?.into_iter().map(|(key, value)| format!("{{{key}, {value}}}"));
+        Some(of("keyval", pairs.collect()))
+    };
+    // The structures of an array with several are linked, which takes names.
+    let infos = |text: &[u8]| match &pairs(text)?[..] {
+        [] => Some("0".to_owned()),
+        [(key, value)] => Some(format!("(info[]){{{{0, 0, 1, 0, {key}, {value}}}}}")),
+        _ => None,
+    };
+    let each = |make: &dyn Fn(&[u8]) -> Option<String>, separator| {
+        text.split(move |b| *b == separator).map(make).collect::<Option<Vec<_>>>()
+    };
+    let array = match param {
+        Param::Strings => strings("char *", text, b'|', &[]),
+        Param::List => list(text),
+        Param::ListPointer => of("char **", vec![list(text)]),
+        Param::Lists => of("char **", each(&|text| Some(list(text)), b'|')?),
+        Param::Vector => vector(text)?,
+        Param::Vectors => of("keyval *", each(&vector, b'|')?),
+        Param::Ints => {
+            let number = |part| std::str::from_utf8(part).ok()?.parse::<i32>().ok();
+            let numbers = parts(text, b'|').map(number).collect::<Option<Vec<_>>>()?;
+            of("int", numbers.iter().map(i32::to_string).collect())
+        }
+        Param::InfoPointers => of("info *", parts(text, b',').map(infos).collect::<Option<Vec<_>>>()?),
+        Param::Info => infos(text)?,
+        Param::InfoVectors => of("info *", each(&infos, b'|')?),
+        _ => return None,
+    };
+    Some(format!("(long){array}"))
+}
+
+/// The parts of a text form; none of an empty text.
+fn parts(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
+    let is_empty = text.is_empty();
+    text.split(move |b| *b == separator).filter(move |_| !is_empty)
 }
 
 /// Returns the program.
@@ -217,4 +272,25 @@ fn literal(text: &[u8]) -> String {
         }
     }
     out + "\""
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn array_is_a_compound_literal() {
+        let vectors = r#"(long)(keyval *[]){(keyval[]){{"k", "v"}, {"l", "w"}}, (keyval[]){}}"#;
+        let infos = r#"(long)(info *[]){(info[]){{0, 0, 1, 0, "k", "v"}}, (info[]){{0, 0, 1, 0, "l", "w"}}}"#;
+        for (param, text, literal) in [
+            (Param::Strings, "a|b", r#"(long)(char *[]){"a", "b"}"#),
+            (Param::Lists, "a,b|c", r#"(long)(char **[]){(char *[]){"a", "b", 0}, (char *[]){"c", 0}}"#),
+            (Param::List, "", "(long)(char *[]){0}"),
+            (Param::Ints, "1|2", "(long)(int[]){1, 2}"),
+            (Param::Vectors, "k=v,l=w|", vectors),
+            (Param::InfoPointers, "k=v,l=w", infos),
+        ] {
+            assert_eq!(array(param, text.as_bytes()).as_deref(), Some(literal));
+        }
+    }
 }

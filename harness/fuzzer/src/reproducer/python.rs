@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pmi_judge::event::Exit;
-use pmi_wire::{Framing, Proc};
+use pmi_wire::{Framing, Proc, WayIn};
 
 use super::about::{About, LINES};
 use super::steps::{Look, Session, Step};
@@ -18,6 +18,51 @@ const PROXY: &str = "\
 real = os.path.realpath(shutil.which(command[0]))  # Hydra looks for its proxy beside itself, here one that notes how it ended
 command[0] = here + \"/mpiexec.hydra\"; os.symlink(real, command[0])
 script(\"hydra_pmi_proxy\", f'\"{os.path.dirname(real)}/hydra_pmi_proxy\" \"$@\"\\ns=$?\\necho $s >> {here}/ended\\nexit $s\\n')";
+
+/// The process hands over the connection that it has.
+const BY_FD: &str = "    \
+told = repr((f\"{sys.argv[3]}.{env['PMI_RANK']}\", os.getpid(), env, sys.argv[4:])).encode()
+    socket.send_fds(control, [told], [int(env[\"PMI_FD\"])]), os.close(int(env[\"PMI_FD\"]))";
+
+/// The process makes its connection first.
+const BY_PORT: &str = "    \
+pmi, greeting = socket.create_connection(env[\"PMI_PORT\"].rsplit(\":\", 1)), b\"\"
+    pmi.setsockopt(6, 1, 1), pmi.sendall(f\"cmd=initack pmiid={env['PMI_ID']}\\n\".encode())  # TCP_NODELAY
+    while greeting.count(b\"\\n\") < 4: greeting += pmi.recv(1) or sys.exit(\"no answer to initack\")
+    told = repr((f\"{sys.argv[3]}.{env['PMI_ID']}\", os.getpid(), env, sys.argv[4:], greeting)).encode()
+    socket.send_fds(control, [told], [pmi.fileno()]), pmi.close()";
+
+const LAUNCH: &str = "job = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)";
+
+/// The manager connects to a process. It may kill that one, which therefore is another than the script.
+const LAUNCH_BY_SINGLETON: &str = "\
+door, (control, theirs) = socket.create_server((\"127.0.0.1\", 0)), socket.socketpair()
+first = subprocess.Popen([sys.executable, \"-c\", \"import os; os._exit(int(os.read(0, 9) or 0))\"], stdin=theirs, start_new_session=True)
+theirs.close()
+command = [word.replace(\"{port}\", str(door.getsockname()[1])).replace(\"{pid}\", str(first.pid)) for word in command]
+job = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+door.settimeout(10), (pmi := door.accept()[0]).recv(4096)  # cmd=singinit authtype=none
+pmi.sendall(b\"cmd=singinit pmi_version=1 pmi_subversion=1 stdio=yes authtype=none\\n\")
+streams = [door.accept() for _ in range(3 * (b\"stdio=yes\" in pmi.recv(4096)))]
+ranks[\"0.0\"] = pmi, control, first.pid, {}, []";
+
+/// Holds the launcher where it reads its standard input, whose end it passes on to its proxy.
+const LAUNCH_HELD: &str = "\
+import ctypes; ptrace, regs = ctypes.CDLL(None).ptrace, (ctypes.c_ulong * 27)(); ptrace.argtypes = [ctypes.c_long] * 2 + [ctypes.c_void_p] * 2
+job = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=lambda: ptrace(0, 0, None, None)); status = os.waitpid(job.pid, 0)[1]
+step = lambda signal: (ptrace(24, job.pid, None, signal), os.waitpid(job.pid, 0)[1], ptrace(12, job.pid, None, ctypes.addressof(regs)))[1]
+while os.WIFSTOPPED(status) and not (regs[15] == regs[14] == 0 < regs[12] and regs[10] == 2**64 - 38): status = step(os.WSTOPSIG(status) * (os.WSTOPSIG(status) != 5))";
+
+/// Lets the held launcher go on once all processes that it has started are gone.
+const LET_GO: &str = "\
+[control.close() for _, control, *_ in ranks.values()]; children = f\"/proc/{job.pid}/task/{job.pid}/children\"
+gone = lambda: all(\") Z\" in open(f\"/proc/{n}/stat\").read() for n in open(children).read().split())
+[time.sleep(0.1) for _ in range(100 * os.WIFSTOPPED(status)) if not gone()]; ptrace(17, job.pid, None, None)
+[time.sleep(0.1) for _ in range(60) if job.poll() is None]; said = job.poll()
+";
+
+/// The remark of a script that holds the launcher.
+const HELD: &str = "a race: the launcher dies only if it is slow to read its standard input, so that this holds it there (x86-64)";
 
 /// The end of every script.
 const END: &str = "\
@@ -63,7 +108,15 @@ impl Script<'_> {
         let words: Vec<String> = command.iter().map(|word| string(word)).collect();
         let dies_elsewhere = matches!(look, Look::Death { launcher: false, .. });
         let (start, end) = if *of_program { (START_OF_PROGRAM, END_OF_PROGRAM) } else { (START, END) };
+        let is_held = self.session.is_held();
+        let launch = match self.session.way_in {
+            WayIn::Singleton => LAUNCH_BY_SINGLETON,
+            _ if is_held => LAUNCH_HELD,
+            _ => LAUNCH,
+        };
         let start = start
+            .replace("@CONNECT@", if self.session.way_in == WayIn::Port { BY_PORT } else { BY_FD })
+            .replace("@LAUNCH@", launch)
             .replace("@COMMAND@", &format!("[{}]", words.join(", ")))
             .replace("@GROUPS@", &groups.to_string())
             .replace("@PROXY@\n", &if dies_elsewhere { format!("{PROXY}\n") } else { String::new() });
@@ -75,8 +128,13 @@ impl Script<'_> {
             }
             _ => calls.iter().map(|call| call.text(*of_program)).collect(),
         };
+        let chance = match self.about.shown {
+            _ if is_held => format!("; {HELD}"),
+            Some((times, played)) => format!(", in {times} of {played} runs"),
+            None => String::new(),
+        };
         let head = format!(
-            "#!/usr/bin/env python3\n# {}\n# seen: {}\n",
+            "#!/usr/bin/env python3\n# {}\n# seen: {}{chance}\n",
             comment(self.about.title),
             comment(self.about.seen)
         );
@@ -113,6 +171,13 @@ impl Script<'_> {
                 let args = args.join(", ");
                 format!("said = next(each({}))[5]\nshown = said == [{args}]\n", ranks(&[*proc]))
             }
+            Look::Greeting(proc, told) => {
+                let (who, told) = (ranks(&[*proc]), bytes(told));
+                format!(
+                    "said = next(each({who}))[6]\n\
+                     shown, told = [re.sub(rb\"\\d{{4,}}\", b\"#\", text) for text in (said, {told})]; shown = shown == told\n"
+                )
+            }
             Look::Environment(proc, env) => {
                 let same = env.iter().filter(|(name, _)| !matches!(name.as_str(), "PMI_FD" | "PMI_PORT"));
                 let env = same.map(|(name, value)| (name.clone(), value.clone())).collect();
@@ -136,6 +201,9 @@ impl Script<'_> {
                     ),
                 };
                 let release = if *launcher { 0 } else { 20 };
+                if self.session.is_held() {
+                    return format!("{LET_GO}shown = said == {}  # signal {signal}\n", -signal);
+                }
                 format!(
                     "for n in range(60):\n    \
                      if n == {release}: [control.close() for _, control, *_ in ranks.values()]  # it may die when the ranks end\n    \

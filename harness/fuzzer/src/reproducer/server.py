@@ -3,8 +3,7 @@ COMMAND = @COMMAND@  # or the words after the name of this script
 if sys.argv[1:2] == ["--rank"]:  # what the command starts: it hands its connection over, and ends when it is told to
     control, env = socket.socket(socket.AF_UNIX), {k: v for k, v in os.environ.items() if k[:3] == "PMI"}
     control.connect(sys.argv[2])
-    told = repr((f"{sys.argv[3]}.{env['PMI_RANK']}", os.getpid(), env, sys.argv[4:])).encode()
-    socket.send_fds(control, [told], [int(env["PMI_FD"])]), os.close(int(env["PMI_FD"]))
+@CONNECT@
     sys.exit(int(control.recv(9) or 0))
 here, ranks, kept, names, listener = tempfile.mkdtemp(), {}, {}, {}, socket.socket(socket.AF_UNIX)
 def script(name, text): (file := pathlib.Path(here, name)).write_text("#!/bin/sh\n" + text), file.chmod(0o755)
@@ -12,7 +11,7 @@ for g in range(@GROUPS@): script(f"g{g}", f'exec {sys.executable} {os.path.abspa
 listener.bind(here + "/s"), listener.listen(256), listener.settimeout(10), names.update({b"{here}": here.encode()})
 command = [word.replace("{agent}", here + "/g0") for word in sys.argv[1:] or COMMAND]
 @PROXY@
-job = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+@LAUNCH@
 def each(who):  # "0.0-3 1.0": ranks 0 to 3 of the first group, and rank 0 of the group that was spawned first
     for group, first, last in re.findall(r"(\d+)\.(\d+)-?(\d*)", who):
         for name in (f"{group}.{n}" for n in range(int(first), int(last or first) + 1)):

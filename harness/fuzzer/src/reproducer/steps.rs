@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use pmi_judge::LINE_LIMIT;
 use pmi_judge::event::{Bytes, Event, Exit, What};
-use pmi_wire::{Connection, Direction, Framing, HEADER, Proc, frame_length};
+use pmi_wire::singleton::OPTION;
+use pmi_wire::{Connection, Direction, Framing, HEADER, Proc, WayIn, frame_length};
 
 use super::symptom::{NotReproducible, Symptom};
 
@@ -28,6 +29,8 @@ pub(super) enum Look {
     LastStep,
     /// A process is started with these arguments.
     Arguments(Proc, Vec<Bytes>),
+    /// A process that connects to PMI_PORT is told this.
+    Greeting(Proc, Vec<u8>),
     /// A process is started with these variables.
     Environment(Proc, BTreeMap<String, String>),
     /// A process, or the launcher, dies of a signal.
@@ -47,6 +50,8 @@ pub(super) enum Look {
 pub(super) struct Session {
     /// The launcher, with `{agent}` for our program, or the program under test.
     pub(super) command: Vec<String>,
+    /// The way in which processes come to their connections.
+    pub(super) way_in: WayIn,
     /// A program is under test, and what is sent is what its server answers.
     pub(super) of_program: bool,
     /// Process groups, with those that are spawned.
@@ -57,6 +62,8 @@ pub(super) struct Session {
 
 /// The end of the path of an agent in a command line or a spawn request: `DIR/gN/pmi-conform-agent`.
 const AGENT: &[u8] = b"/pmi-conform-agent";
+
+const SIGPIPE: i32 = 13;
 
 /// Texts that differ from run to run.
 #[derive(Default)]
@@ -115,6 +122,16 @@ fn asked_groups(text: &[u8]) -> u32 {
     groups.max().map_or(1, |last| last.saturating_add(1))
 }
 
+/// The folder of our programs in a word or a request.
+fn folder(text: &[u8]) -> Option<String> {
+    let end = memchr::memmem::find(text, AGENT)?;
+    let at = text[..end].iter().rposition(|b| *b == b'/')?;
+    let is_group = text[at + 1..end].strip_prefix(b"g")?.iter().all(u8::is_ascii_digit);
+    let start = text[..at].iter().rposition(|b| b.is_ascii_whitespace() || b"'\"=;".contains(b));
+    let folder = String::from_utf8_lossy(&text[start.map_or(0, |start| start + 1)..at]).into_owned();
+    is_group.then_some(folder)
+}
+
 /// The number in the line of a step such as `0 P: exit 3`, after this word.
 fn number_after(line: &str, word: &str) -> Option<i32> {
     let (_, rest) = line.split_once(word)?;
@@ -136,22 +153,36 @@ impl Session {
         if events.iter().any(|event| matches!(event.what, What::FromProxy { .. } | What::ToProxy { .. })) {
             return Err(NotReproducible::Upstream);
         }
-        if events.iter().any(|event| matches!(event.what, What::Greeted { .. } | What::Singinit { .. })) {
-            return Err(NotReproducible::NoDescriptor);
-        }
-        let agent = launched.iter().find_map(|word| {
-            let at = memchr::memmem::find(word.as_bytes(), b"/g0/pmi-conform-agent")?;
-            let start = word[..at].rfind(|c: char| c.is_whitespace() || matches!(c, '\'' | '"' | '='));
-            Some(word[start.map_or(0, |start| start + 1)..at].to_owned())
+        let way_in = events.iter().find_map(|event| match event.what {
+            What::Greeted { .. } => Some(WayIn::Port),
+            What::Singinit { .. } => Some(WayIn::Singleton),
+            _ => None,
         });
+        let way_in = way_in.unwrap_or_default();
+        let requests = events.iter().filter_map(|event| match &event.what {
+            What::ToServer { bytes, .. } => Some(&bytes.0[..]),
+            _ => None,
+        });
+        // A manager that connects to a process that has started it names the folder of agents only if it is asked to spawn some.
+        let agent = launched.iter().map(|word| word.as_bytes()).chain(requests).find_map(folder);
         let is_spawned = |event: &Event| matches!(event.what, What::Started { proc, .. } if proc.group != 0);
-        let of_program = agent.is_none();
+        let of_program = agent.is_none() && way_in != WayIn::Singleton;
         if of_program && events.iter().any(is_spawned) {
             return Err(NotReproducible::Spawned);
         }
         let folder = agent.unwrap_or_default();
         let program = format!("{folder}/g0/pmi-conform-agent");
-        let command = launched.iter().map(|word| word.replace(&program, "{agent}")).collect();
+        let mut command: Vec<String> =
+            launched.iter().map(|word| word.replace(&program, "{agent}")).collect();
+        if way_in == WayIn::Singleton {
+            let option = command
+                .iter()
+                .position(|word| word.trim_start_matches('-').replace('-', "_") == OPTION[1..])
+                .ok_or(NotReproducible::Manager)?;
+            for (place, word) in [(1, "{port}"), (4, "{pid}")] {
+                *command.get_mut(option + place).ok_or(NotReproducible::Manager)? = word.to_owned();
+            }
+        }
         let mut reader = Reader {
             names: Names { folder: folder.into_bytes(), told: Vec::new() },
             symptom,
@@ -186,7 +217,13 @@ impl Session {
             _ => None,
         });
         let groups = started.chain(asked).max().unwrap_or(1);
-        Ok(Self { command, of_program, groups, steps: reader.steps, look })
+        Ok(Self { command, way_in, of_program, groups, steps: reader.steps, look })
+    }
+
+    /// Returns whether the script holds the launcher until its proxy is gone. Hydra's mpiexec dies of SIGPIPE if it passes the end of its
+    /// standard input on to a proxy that has ended, which needs a job that is over before mpiexec runs again.
+    pub(super) fn is_held(&self) -> bool {
+        self.look == Look::Death { launcher: true, signal: SIGPIPE } && self.way_in != WayIn::Singleton
     }
 }
 
@@ -238,6 +275,9 @@ impl Reader<'_> {
                         false => Look::Arguments(*proc, args.clone()),
                     });
                 }
+            }
+            What::Greeted { proc, told, .. } if seen.is_some() => {
+                self.look = Some(Look::Greeting(*proc, told.0.clone()));
             }
             What::ClosedByServer { proc } if of_program => self.step(*proc, Step::Close),
             What::Ended { proc, ours: true } if of_program => self.step(*proc, Step::Kill(9)),

@@ -37,18 +37,21 @@ pub enum NotReproducible {
     /// An earlier job leaves something behind that the finding needs.
     #[error("the finding needs an earlier job")]
     EarlierJob,
+    /// The finding needs a job at the same time.
+    #[error("the finding needs another job at the same time")]
+    OtherJob,
     /// No launcher was started.
     #[error("nothing was launched")]
     NotLaunched,
-    /// Functions of a library are called with arrays.
-    #[error("functions of the library are called with arrays")]
+    /// A function of a library is called with an argument that its declaration does not have.
+    #[error("an argument of a call does not fit the function")]
     Calls,
     /// Processes of the program under test are spawned.
     #[error("the program under test spawns processes")]
     Spawned,
-    /// Processes make their connections themselves.
-    #[error("the processes have no PMI_FD")]
-    NoDescriptor,
+    /// A manager that connects to a process is not started as MPICH's client starts it.
+    #[error("the manager is not started by -pmi_args")]
+    Manager,
     /// The finding is about more than can be seen at one place of the session.
     #[error("the symptom is not a message, the end of a connection or of a process, or silence")]
     Symptom,

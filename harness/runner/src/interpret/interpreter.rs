@@ -32,8 +32,8 @@ pub(super) struct Interpreter<'a> {
     pub(super) cited: String,
     /// Processes that were told to exit or to die.
     pub(super) dismissed: HashSet<Proc>,
-    /// Statements that the walk has left out.
-    pub(super) left_out: usize,
+    /// The lines of the statements that the walk has left out.
+    pub(super) left_out: Vec<usize>,
     /// Nothing is expected; the sink has a watcher.
     pub(super) watching: bool,
     /// The watcher has seen enough.
@@ -81,7 +81,7 @@ impl<'a> Interpreter<'a> {
             scope: Scope::of(scenario),
             cited: String::new(),
             dismissed: HashSet::new(),
-            left_out: 0,
+            left_out: Vec::new(),
             watching,
             enough: false,
             manager: None,
@@ -120,8 +120,9 @@ impl<'a> Interpreter<'a> {
         if let Some(why) = why {
             self.recorder.record(What::Abandoned(why));
         }
-        if self.left_out > 0 {
-            self.recorder.record(What::NotReached { statements: self.left_out });
+        if !self.left_out.is_empty() {
+            let lines = std::mem::take(&mut self.left_out);
+            self.recorder.record(What::NotReached { lines });
         }
         Stop
     }

@@ -39,8 +39,8 @@ impl Steps for Interpreter<'_> {
         self.recorder.line = line;
     }
 
-    fn leave_out(&mut self, statements: usize) {
-        self.left_out += statements;
+    fn leave_out(&mut self, line: usize) {
+        self.left_out.push(line);
     }
 
     fn step(&mut self, step: &Step, place: Position<'_>) -> Result<(), Ended> {

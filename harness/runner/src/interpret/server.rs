@@ -10,7 +10,7 @@ use pmi_wire::Proc;
 
 use super::interpreter::{Ended, Interpreter, Stop};
 use super::recorder::{EventSink, Recorder};
-use super::walk::{Fragments, walk};
+use super::walk::{Fragments, leave_out_all, walk};
 use crate::party::proxy::UpstreamCommand;
 use crate::party::{Limits, Party};
 
@@ -53,7 +53,7 @@ impl Interpreter<'_> {
         let started =
             ranks.try_for_each(|rank| self.expect(Some(Proc { group: 0, rank }), Expected::Started));
         if started.is_err() || self.recorder.judge.lacks_connection() {
-            self.left_out = scenario.body.len();
+            leave_out_all(self, scenario, fragments);
             return Err(self.abandon(Ended::Stopped));
         }
         walk(self, scenario, fragments).map_err(|ended| self.abandon(ended))

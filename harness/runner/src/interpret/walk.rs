@@ -34,8 +34,8 @@ pub(crate) trait Steps {
     /// A line has been reached, be it of a step or of another statement.
     fn at(&mut self, line: usize);
 
-    /// The walk ends early, and leaves out so many more statements.
-    fn leave_out(&mut self, _statements: usize) {}
+    /// The walk ends before the statement in this line.
+    fn leave_out(&mut self, _line: usize) {}
 
     /// A step has been reached.
     fn step(&mut self, step: &Step, place: Position<'_>) -> Result<(), Self::Stop>;
@@ -51,10 +51,12 @@ pub(crate) fn walk<S: Steps>(
     scenario: &Scenario,
     fragments: Fragments<'_>,
 ) -> Result<(), S::Stop> {
-    // Recorded sessions have many lines.
-    let newlines = memchr::memchr_iter(b'\n', scenario.source.text.as_bytes()).collect();
-    let walk = Walk { fragments, newlines, ranks: scenario.ranks };
-    walk.body(steps, &scenario.body, &scenario.source, None, DEPTH)
+    Walk::of(scenario, fragments).body(steps, &scenario.body, &scenario.source, None, DEPTH)
+}
+
+/// Leaves out all statements of a scenario.
+pub(crate) fn leave_out_all(steps: &mut impl Steps, scenario: &Scenario, fragments: Fragments<'_>) {
+    Walk::of(scenario, fragments).leave_out(steps, &scenario.body, 0, &scenario.source, None);
 }
 
 struct Walk<'a> {
@@ -64,7 +66,41 @@ struct Walk<'a> {
     ranks: u32,
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    fn of(scenario: &Scenario, fragments: Fragments<'a>) -> Self {
+        // Recorded sessions have many lines.
+        let newlines = memchr::memchr_iter(b'\n', scenario.source.text.as_bytes()).collect();
+        Self { fragments, newlines, ranks: scenario.ranks }
+    }
+
+    /// Returns the line of a statement in the scenario's own file; `line` is that of the `use` in which it stands.
+    fn line_of(&self, index: usize, stmt: &Stmt, source: &Source, line: Option<usize>) -> usize {
+        let offset = match stmt {
+            Stmt::Use { name, .. } | Stmt::Let { name, .. } => name.span.start,
+            Stmt::Repeat { span, .. } => span.start,
+            Stmt::Step(step) => step.span.start,
+        };
+        match line {
+            Some(line) => line,
+            None if source.text.is_empty() => index + 1,
+            None => 1 + self.newlines.partition_point(|end| *end < offset),
+        }
+    }
+
+    /// Leaves out the statements of a body from one on.
+    fn leave_out(
+        &self,
+        steps: &mut impl Steps,
+        body: &[Stmt],
+        from: usize,
+        source: &Source,
+        line: Option<usize>,
+    ) {
+        for (index, stmt) in body.iter().enumerate().skip(from) {
+            steps.leave_out(self.line_of(index, stmt, source, line));
+        }
+    }
+
     /// `line` is that of the `use` in which the statements stand.
     fn body<S: Steps>(
         &self,
@@ -82,15 +118,10 @@ impl Walk<'_> {
             })
         };
         let statement = |steps: &mut S, index: usize, stmt: &Stmt| -> Result<(), S::Stop> {
-            let line_of = |offset: usize| match line {
-                Some(line) => line,
-                None if source.text.is_empty() => index + 1,
-                None => 1 + self.newlines.partition_point(|end| *end < offset),
-            };
+            let place = self.line_of(index, stmt, source, line);
+            steps.at(place);
             match stmt {
                 Stmt::Use { name, with } => {
-                    let line = line_of(name.span.start);
-                    steps.at(line);
                     let fragment = (self.fragments)(&name.value).ok_or_else(|| {
                         ScenarioError::Mistake(format!("there is no fragment \"{}\"", name.value))
                     })?;
@@ -103,16 +134,14 @@ impl Walk<'_> {
                         .filter_map(|p| Some((p.name.value.as_str(), told(p).or(p.default.as_ref())?)))
                         .collect();
                     let before = steps.scope().tell(&told)?;
-                    self.body(steps, &fragment.body, &fragment.source, Some(line), deeper()?)?;
+                    self.body(steps, &fragment.body, &fragment.source, Some(place), deeper()?)?;
                     steps.scope().restore(before);
                 }
                 Stmt::Let { name, value } => {
-                    steps.at(line_of(name.span.start));
                     let text = steps.scope().text(value)?;
                     steps.scope().set(&name.value, text);
                 }
-                Stmt::Repeat { count, var, body, span, .. } => {
-                    steps.at(line_of(span.start));
+                Stmt::Repeat { count, var, body, .. } => {
                     steps.scope().enter(0, self.ranks);
                     for i in 0..steps.scope().number(count)? {
                         if let Some(var) = var {
@@ -122,17 +151,15 @@ impl Walk<'_> {
                     }
                 }
                 Stmt::Step(step) => {
-                    let line = line_of(step.span.start);
-                    steps.at(line);
                     let step = spawned(steps.scope(), step)?;
-                    steps.step(&step, Position { line, rest: &body[index + 1..] })?;
+                    steps.step(&step, Position { line: place, rest: &body[index + 1..] })?;
                 }
             }
             Ok(())
         };
         for (index, stmt) in body.iter().enumerate() {
             if let Err(stop) = statement(steps, index, stmt) {
-                steps.leave_out(body.len() - index - 1);
+                self.leave_out(steps, body, index + 1, source, line);
                 return Err(stop);
             }
         }

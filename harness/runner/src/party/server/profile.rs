@@ -311,10 +311,8 @@ pub fn written(implementation: &Implementation, offers: &BTreeMap<Need, bool>) -
     let plain = |word: &str| word.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./={}:,@%+".contains(&b));
     let word = |word: &String| if plain(word) { word.clone() } else { shell_words::quote(word).into_owned() };
     let joined = |words: &[String]| quoted(&words.iter().map(word).collect::<Vec<_>>().join(" "));
-    let manager = manager(implementation);
-    let version = implementation.version.as_ref().map(ToString::to_string);
-    let name = version.as_ref().map_or_else(|| manager.clone(), |version| format!("{manager} {version}"));
-    let mut text = format!("# Made by pmi-conform.\nname = {}\n", quoted(&name));
+    // Without the version, which the next upgrade changes: each run detects it.
+    let mut text = format!("# Made by pmi-conform.\nname = {}\n", quoted(&manager(implementation)));
     if implementation.has_upstream() {
         // We complete the command of a bare proxy.
         text += &format!("command = {}\n", quoted(&implementation.label));
@@ -361,6 +359,18 @@ mod tests {
     fn profile_is_named_after_manager(#[case] command: &str, #[case] name: &str) {
         let text = written(&Implementation::from_argument(command).unwrap(), &BTreeMap::new());
         assert!(text.contains(&format!("\nname = \"{name}\"\n")), "{text}");
+    }
+
+    #[test]
+    fn name_of_profile_outlives_upgrade() {
+        let mut hydra = Implementation::from_argument("mpiexec.hydra -n {ranks} {agent}").unwrap();
+        let written_for = |hydra: &mut Implementation, patch| {
+            hydra.version = Some(semver::Version::new(5, 0, patch));
+            written(hydra, &BTreeMap::new())
+        };
+        let before = written_for(&mut hydra, 1);
+        assert!(before.contains("\nname = \"mpiexec.hydra\"\n"), "{before}");
+        assert_eq!(written_for(&mut hydra, 2), before);
     }
 
     #[test]

@@ -494,6 +494,40 @@ fn library_without_its_manager_is_not_judged() {
     assert!(results.iter().any(|r| fails(&r)));
 }
 
+/// Starts two ranks of our own server, without a connection to it.
+const WITHOUT_FD: &str = "serve -n {ranks} env -u PMI_FD {agent}";
+
+/// A library whose processes do not find the manager that started them breaks nothing: each of them is a job of its own.
+#[rstest]
+#[case::looks_elsewhere(
+    "lawful-other-manager",
+    "serve -n {ranks} {agent}",
+    "PMI_Barrier lets rank 0 pass before the other rank has called it, and it says nothing on PMI_FD"
+)]
+#[case::rank_0_of_1("lawful-alone", WITHOUT_FD, "each of its 2 processes is rank 0 of 1")]
+fn singletons_under_a_manager_are_not_judged(
+    #[case] fault: &str,
+    #[case] server: &str,
+    #[case] evidence: &str,
+) {
+    let suite = pmi_runner::suite::embedded().unwrap();
+    let server = format!("{} {server}", env!("CARGO_BIN_EXE_pmi-conform"));
+    let manager = Some(Box::new(Implementation::from_argument(&server).unwrap()));
+    let all = one_of_each(&all(&suite, Dialect::Pmi1));
+    let results = judge_under(&suite, &all, FAULTY_LIBRARY.as_ref(), fault, manager);
+    let found: Vec<String> = results.iter().filter(|r| !r.findings.is_empty()).map(red).collect();
+    assert_eq!(found, Vec::<String>::new());
+    let unjudged = results.iter().filter(|r| r.verdict == Verdict::Unjudged);
+    let why: BTreeSet<_> = unjudged.map(|r| r.reason.clone().unwrap()).collect();
+    assert_eq!(why.len(), 1, "{why:?}");
+    assert!(why.first().unwrap().contains(evidence), "{why:?}");
+    let mut doctor = Command::new(env!("CARGO_BIN_EXE_pmi-conform"));
+    doctor.args(["doctor", "--library", FAULTY_LIBRARY, "--server", &server]);
+    let out = doctor.env("LIBRARY_FAULT", fault).env("GOOD_LIBRARY", own(Dialect::Pmi1)).output().unwrap();
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.code() == Some(1) && text.contains(evidence), "{text}");
+}
+
 /// A scenario, its verdict, and what its findings cite.
 fn red(result: &ScenarioResult) -> String {
     let cited: Vec<&str> = result.findings.iter().map(|f| f.finding.requirement.as_str()).collect();

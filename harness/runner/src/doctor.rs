@@ -13,7 +13,7 @@ use pmi_wire::{Proc, WayIn};
 use serde::Serialize;
 
 use crate::iut::Iut;
-use crate::offers::{ELSEWHERE, Support, asked_for, failed_initialization};
+use crate::offers::{ELSEWHERE, Support, apart, asked_for, failed_initialization, initialization};
 use crate::party::Limits;
 use crate::party::library::{apis, exports};
 use crate::party::program::Program;
@@ -462,9 +462,12 @@ pub fn of_library(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
             Dialect::Pmi1 => ("PMI_Init(&spawned)", "PMI_Init"),
             Dialect::Pmi2 => ("PMI2_Init(&spawned, &size, &rank, &appnum)", "PMI2_Init"),
         };
-        let text = format!(
-            "# Can it be judged?\nrequires rfc13.init.version-used\ntests library\nranks 1\ndialect {api}\n\n0  A: {call} = any\n"
-        );
+        let text = match &library.server {
+            Some(_) => initialization(api, true).to_owned(),
+            None => format!(
+                "# Can it be judged?\nrequires rfc13.init.version-used\ntests library\nranks 1\ndialect {api}\n\n0  A: {call} = any\n"
+            ),
+        };
         let Some(Ok((outcome, _))) = iut.probe(suite, &text, limits) else { continue };
         if let Some(why) = &outcome.unjudged {
             all.steps.push(DoctorStep::new(what, State::Fails, format!("{why}{}", printed(&outcome.events))));
@@ -474,12 +477,18 @@ pub fn of_library(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
         let printed = printed(&outcome.events);
         let returned = outcome.events.iter().any(|event| matches!(event.what, What::Returned { .. }));
         let failed = failed_initialization(&outcome.events);
+        let apart = library.server.as_ref().and_then(|_| apart(suite, api, iut, limits, &outcome.events));
         if outcome.crashed.is_some() || outcome.hung || failed.is_none() && !returned {
             let why = trouble(suite, &outcome).unwrap_or_else(|| "it does not return".to_owned());
             all.steps.push(DoctorStep::new(what, State::Fails, why + &printed));
             continue;
         }
         all.steps.push(match (version, failed, &library.server) {
+            (_, None, Some(server)) if let Some(apart) = apart => {
+                let seen = format!("its processes are singletons under {}: {apart}{printed}", server.label);
+                DoctorStep::new(what, State::Fails, seen)
+                    .with("name the process manager that it speaks to with --server")
+            }
             (_, Some(failed), Some(server)) => DoctorStep::new(
                 what,
                 State::Fails,

@@ -488,14 +488,8 @@ impl ProgramState {
             };
             let pmi2 = process.connection.as_ref().is_some_and(|c| c.framing() == Framing::Frames);
             if self.left_unacknowledged(*p, process, conversation) {
-                let expected = "the answer to finalize is read before the connection is closed".to_owned();
-                let seen = "closed without reading it".to_owned();
-                // No description of PMI-2 requires that a client waits for this answer.
-                let (id, most) = match pmi2 {
-                    true => (FINALIZE[1], Some(Severity::Note)),
-                    false => (OUT_OF_STEP, None),
-                };
-                find(id, 0, most, expected, seen);
+                let Finding { requirement, at_most, expected, seen, .. } = unacknowledged(pmi2);
+                find(&requirement, 0, at_most, expected, seen);
             }
             if let Some(proof) = process.hung {
                 let line = if process.reached > 0 { process.last_place } else { 0 };
@@ -582,6 +576,14 @@ impl ProgramState {
         let told = matches!(pattern, ExitPattern::Code(_)) && !self.processes.values().any(failed);
         told.then(|| ("exit status 0".to_owned(), format!("its program was aborted: {reason}")))
     }
+}
+
+/// The finding of a client that has closed its connection with the answer to its finalize unread, and ended well.
+pub(crate) fn unacknowledged(pmi2: bool) -> Finding {
+    let expected = "the answer to finalize is read before the connection is closed";
+    // No description of PMI-2 requires that a client waits for this answer.
+    let (id, at_most) = if pmi2 { (FINALIZE[1], Some(Severity::Note)) } else { (OUT_OF_STEP, None) };
+    Finding { at_most, ..Finding::new(id, Side::Client, expected, "closed without reading it") }
 }
 
 /// Whether this tells a name of a keyval space that is none.

@@ -422,6 +422,17 @@ impl Monitor {
         self.groups.get(&p.group).and_then(|g| g.ranks.get(p.rank)).is_some_and(|r| r.finalized)
     }
 
+    /// Returns whether the connection of a process carries frames.
+    pub(crate) fn speaks_frames(&self, p: Proc) -> bool {
+        let rank = self.groups.get(&p.group).and_then(|g| g.ranks.get(p.rank));
+        rank.is_some_and(|rank| rank.connection.framing() == Framing::Frames)
+    }
+
+    /// Returns whether the server has sent a process something that it had not asked for.
+    pub(crate) fn got_unasked(&self, p: Proc) -> bool {
+        self.groups.get(&p.group).and_then(|g| g.ranks.get(p.rank)).is_some_and(|r| r.got_unasked)
+    }
+
     pub(super) fn group(&mut self, id: u32) -> &mut Group {
         self.groups.entry(id).or_default()
     }

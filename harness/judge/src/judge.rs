@@ -3,7 +3,7 @@
 //! An expectation is an event like any other, so that a stored log can be judged again and comes to the same.
 
 use pmi_scenario::ids;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use pmi_scenario::ast::Grade;
@@ -12,7 +12,7 @@ use pmi_wire::{Framing, Proc};
 
 use crate::bytes::SHOWN;
 use crate::conversation::{Conversation, ReceivedMessage};
-use crate::event::{Abandoned, Event, Exit, Flaw, PlainRun, SilenceProof, What};
+use crate::event::{Abandoned, Event, Exit, Flaw, PlainRun, SilenceProof, ToldValues, What};
 use crate::expectation::Standing;
 use crate::expectation::{Captures, Choice, Expectation, Expected, Misfit, Pattern};
 use crate::kvs::with_value_alone;
@@ -343,6 +343,11 @@ impl Judge {
             Expected::OneOf(ref choices) if choices.iter().any(Choice::is_lawful_silence) => Awaited::Choice,
             _ => Awaited::Due,
         })
+    }
+
+    /// The values that each process of a program was told.
+    pub fn told_values(&self) -> BTreeMap<Proc, ToldValues> {
+        self.program.told_values()
     }
 
     /// What a plain run of a program came to.

@@ -11,7 +11,7 @@ use super::{tally, text};
 use pmi_judge::event::{Event, What};
 use pmi_judge::evidence::evidence;
 use pmi_judge::own::CRASH;
-use pmi_judge::verdict::{Judged, ScenarioResult, Verdict};
+use pmi_judge::verdict::{Judged, ScenarioResult, Strictness, Verdict};
 use pmi_judge::{Severity, Side};
 use pmi_wire::Proc;
 
@@ -42,8 +42,8 @@ impl Palette {
         })
     }
 
-    pub(super) fn result(self, result: &ScenarioResult) -> Style {
-        match result.verdict {
+    pub(super) fn result(self, result: &ScenarioResult, strict: Strictness) -> Style {
+        match tally::verdict(result, strict) {
             _ if result.is_known() => self.of(AnsiColor::Magenta.on_default()),
             Verdict::Pass => self.of(AnsiColor::Green.on_default()),
             Verdict::NotApplicable => self.dim(),
@@ -76,11 +76,12 @@ impl Palette {
 pub(super) struct Block<'a> {
     pub(super) result: &'a ScenarioResult,
     pub(super) palette: Palette,
+    pub(super) strict: Strictness,
 }
 
 impl Display for Block<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Self { result, palette } = self;
+        let Self { result, palette, strict } = self;
         let (summary, dim) = (text::clean(text::first_sentence(&result.summary)), palette.dim());
         if !summary.is_empty() {
             writeln!(f, "  {dim}{summary}{dim:#}")?;
@@ -89,7 +90,7 @@ impl Display for Block<'_> {
             writeln!(f, "  {}", text::clean(reason))?;
         }
         for judged in result.findings.iter().take(FINDINGS) {
-            finding(f, *palette, result, judged)?;
+            finding(f, *palette, result, judged, tally::shown(judged, *strict))?;
         }
         if let Some(more @ 1..) = result.findings.len().checked_sub(FINDINGS) {
             writeln!(f, "  and {} in the log", text::count(more, "more finding"))?;
@@ -151,9 +152,15 @@ pub(super) fn place(result: &ScenarioResult, judged: &Judged) -> String {
     if judged.finding.line == 0 { path } else { format!("{path}:{}", judged.finding.line) }
 }
 
-fn finding(f: &mut Formatter<'_>, palette: Palette, result: &ScenarioResult, judged: &Judged) -> fmt::Result {
-    let (style, bold) = (palette.severity(judged.severity), palette.bold());
-    let label = tally::severity(judged.severity);
+fn finding(
+    f: &mut Formatter<'_>,
+    palette: Palette,
+    result: &ScenarioResult,
+    judged: &Judged,
+    severity: Severity,
+) -> fmt::Result {
+    let (style, bold) = (palette.severity(severity), palette.bold());
+    let label = tally::severity(severity);
     writeln!(f, "  {style}{label}{style:#} {bold}{}{bold:#}", headline(judged))?;
     let (expected, seen) = marked(palette, &judged.finding.expected, &judged.finding.seen);
     writeln!(f, "    expected  {expected}")?;

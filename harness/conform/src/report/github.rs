@@ -36,7 +36,10 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
         let lines: Vec<String> =
             message.iter().filter(|line| *line != "help: ").map(|line| text::clip(line, LINE)).collect();
         let message = lines.join("\n");
-        let title = text::clip(&format!("{} {}", tally::severity(judged.severity), group.name()), PART);
+        let title = text::clip(
+            &format!("{} {}", tally::severity(group.shown(run.header.strict)), group.name()),
+            PART,
+        );
         (if red { &mut errors } else { &mut warnings }).push((title, message));
     }
     for ((verdict, reason), results) in tally::bare(&run.results, run.header.strict) {

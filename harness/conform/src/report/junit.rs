@@ -59,7 +59,7 @@ fn suite(run: &Run, folder: &str) -> TestSuite {
 }
 
 fn case(result: &ScenarioResult, name: &str, strict: Strictness) -> TestCase {
-    let full = Block { result, palette: Palette::PLAIN }.to_string();
+    let full = Block { result, palette: Palette::PLAIN, strict }.to_string();
     let reason = result.reason.as_deref().map(text::clean);
     let mut output = None;
     let status = match result.verdict {

@@ -728,7 +728,7 @@ fn what_is_logged_when_the_job_ends_is_logged() {
     };
     let (late, never) = (played("sleep 1; echo a client broke the protocol >&2; exit 1"), played("exit 1"));
     assert_eq!((late.status, never.status), (0, 1), "{}{}", late.whole(), never.whole());
-    assert!(never.out.contains("warn rfc13.error.log"), "{}", never.whole());
+    assert!(never.out.contains("FAIL rfc13.error.log (SHOULD)"), "{}", never.whole());
 }
 
 #[test]

@@ -11,6 +11,7 @@ use pmi_judge::again::Again;
 use pmi_judge::deviations::Deviations;
 use pmi_judge::event::Event;
 use pmi_judge::verdict::{RunHeader, ScenarioResult, Strictness, Verdict};
+use pmi_judge::{Side, is_reached_by_valid_input};
 use pmi_runner::iut::Iut;
 use pmi_runner::party::Limits;
 use pmi_runner::party::library::Library;
@@ -285,6 +286,71 @@ fn all(suite: &Suite, dialect: Dialect) -> Vec<Arc<Scenario>> {
 
 fn needs_to_be_alone(scenario: &Scenario) -> bool {
     scenario.needs.iter().any(|need| need.value == Need::Alone)
+}
+
+/// Beginnings and ends of the names of rows in which the process manager breaks the grammar or answers what nobody has asked for.
+const INVALID: [(&str, &str); 15] = [
+    ("thrid", ""),
+    ("", "huge"),
+    ("", "no-number"),
+    ("", "no-numbers"),
+    ("", "no-boolean"),
+    ("found-empty", ""),
+    ("", "twice"),
+    ("", "latin"),
+    ("", "one-more"),
+    ("", "garbage"),
+    ("", "no-command"),
+    ("", "other-reply"),
+    ("", "request-back"),
+    ("unasked", ""),
+    ("no-value", ""),
+];
+
+/// The scenarios whose input is valid.
+#[derive(Default)]
+struct ValidScenarios {
+    names: Vec<String>,
+    events: Vec<Event>,
+}
+
+impl Observer for ValidScenarios {
+    fn begin(&mut self, _: &RunHeader) {}
+
+    fn event(&mut self, _: &str, event: &Event) {
+        self.events.push(event.clone());
+    }
+
+    fn result(&mut self, result: &ScenarioResult) {
+        if is_reached_by_valid_input(&std::mem::take(&mut self.events), Side::Library, None) {
+            self.names.push(result.scenario.clone());
+        }
+    }
+}
+
+/// A finding of a scenario that plays an invalid response is not one that valid input reaches.
+#[rstest]
+#[case(Dialect::Pmi1, 100)]
+#[case(Dialect::Pmi2, 150)]
+fn invalid_responses_are_not_valid_input(#[case] dialect: Dialect, #[case] least: usize) {
+    let suite = pmi_runner::suite::embedded().unwrap();
+    let invalid = |name: &str| {
+        let row = name.split_once('[').map(|(_, row)| row.trim_end_matches(']'));
+        let of_replies = name.contains("/replies/") || name.contains("/errors/");
+        let is_one = |row: &str| INVALID.iter().any(|(a, b)| row.starts_with(a) && row.ends_with(b));
+        of_replies && row.is_some_and(is_one)
+    };
+    let selected: Vec<_> = all(&suite, dialect).into_iter().filter(|s| invalid(&s.name)).collect();
+    assert!(selected.len() >= least, "{}", selected.len());
+    let (path, env) = (own(dialect).to_owned(), BTreeMap::new());
+    let binary = env!("CARGO_BIN_EXE_pmi-conform").into();
+    let library = Library { path, binary, env, server: None };
+    let target = Iut::Library(Box::new(library), BTreeMap::new(), Arc::default());
+    let options = RunOptions { jobs: 1, ..RunOptions::uncounted(Limits::default()) };
+    let mut valid = ValidScenarios::default();
+    let none = &mut Deviations::default();
+    run(&suite, &selected, &target, none, &options, &AtomicBool::new(false), &mut valid);
+    assert_eq!(valid.names, Vec::<String>::new());
 }
 
 /// Judges every scenario again, by its events alone: it comes to the same.

@@ -10,6 +10,7 @@ mod group_barrier;
 mod group_barrier_state;
 mod pmi2;
 mod pmi2_state;
+mod response;
 mod server;
 mod state;
 

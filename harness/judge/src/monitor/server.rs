@@ -6,7 +6,8 @@ use pmi_wire::{
     ResponseError, SpawnRequest, ValueReading, Version,
 };
 
-use super::state::{COMPLETE, Monitor, Pending, RESERVED, Rank, Singinit, request_rule};
+use super::response::is_regular;
+use super::state::{COMPLETE, LONG_REQUEST, Monitor, Pending, RESERVED, Rank, Singinit, request_rule};
 use crate::Severity;
 use crate::bytes::LINE_LIMIT;
 use crate::event::Exit;
@@ -146,6 +147,13 @@ impl Monitor {
         connection.push(Direction::FromServer, bytes);
         while let Some(message) = connection.next(Direction::FromServer) {
             self.messages += 1;
+            if let (true, Ok(message)) = (self.inspects_responses, &message) {
+                let pending = &self.rank(p).pmi2.pending;
+                let asked =
+                    |thrid: &[u8]| pending.iter().any(|pending| pending.thrid.as_deref() == Some(thrid));
+                let regular = is_regular(message.framing, message.text, asked);
+                self.irregular_response |= !regular || message.text.len() > LONG_REQUEST;
+            }
             match message {
                 Ok(message) => match message.framing {
                     Framing::Lines => self.response_line(p, message.text),

@@ -333,6 +333,10 @@ pub struct Monitor {
     /// A client has sent something that the grammar or the state rules out, or that servers may read in several ways, whether
     /// or not a finding reports it.
     pub(super) irregular: bool,
+    /// The server has sent a response of which a client may lawfully make anything, whether or not a finding reports it.
+    pub(super) irregular_response: bool,
+    /// That is to be found out.
+    pub(crate) inspects_responses: bool,
     /// The processes whose requests the server had not read when the current expectation was last checked.
     pub(super) not_read: BTreeSet<Proc>,
     pub(super) seq: u64,
@@ -381,9 +385,10 @@ impl Monitor {
         self.abort_sent
     }
 
-    /// Whether a client has sent something that a client which follows the grammar and knows the state never sends.
-    pub(crate) fn has_irregular_requests(&self) -> bool {
-        self.irregular
+    /// Whether this side has sent something that one which follows the grammar and knows the state never sends. Of a server, that is
+    /// known if its responses are inspected.
+    pub(crate) fn is_irregular_of(&self, party: Side) -> bool {
+        if party == Side::Client { self.irregular } else { self.irregular_response }
     }
 
     /// Whether a message of this direction has begun on some connection and has no end yet.

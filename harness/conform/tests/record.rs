@@ -71,6 +71,8 @@ fn a_close_before_the_answer_to_finalize_is_reported() {
     assert_eq!(ran.status, 1, "{}", ran.whole());
     assert!(ran.err.contains("FAIL rfc13.wire.lock-step (MUST)"), "{}", ran.whole());
     assert!(ran.err.contains("seen      closed without reading it"), "{}", ran.whole());
+    // The option is one of this command.
+    assert!(ran.err.contains("which the log has (record -o DIR)"), "{}", ran.whole());
     let ran = record(folder.path(), "2", &[FAULTY_PROGRAM]);
     assert_eq!(ran.status, 0, "{}", ran.whole());
 }

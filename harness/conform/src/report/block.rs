@@ -77,11 +77,16 @@ pub(super) struct Block<'a> {
     pub(super) result: &'a ScenarioResult,
     pub(super) palette: Palette,
     pub(super) strict: Strictness,
+    /// See [`Look::log`](super::Look).
+    pub(super) log: &'static str,
 }
+
+/// The option with which a run writes its log.
+pub(crate) const LOG_OPTION: &str = "--report ndjson=FILE";
 
 impl Display for Block<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Self { result, palette, strict } = self;
+        let Self { result, palette, strict, .. } = self;
         let (summary, dim) = (text::clean(text::first_sentence(&result.summary)), palette.dim());
         if !summary.is_empty() {
             writeln!(f, "  {dim}{summary}{dim:#}")?;
@@ -264,7 +269,8 @@ impl Block<'_> {
         let left_out = self.result.left_out + all - shown.len();
         if left_out > 0 {
             let others = text::count(left_out, "other event");
-            writeln!(f, "    {dim}{others} left out, which the log has (--report ndjson=FILE){dim:#}")?;
+            let option = self.log;
+            writeln!(f, "    {dim}{others} left out, which the log has ({option}){dim:#}")?;
         }
         self.events(f, &shown, &seqs)?;
         for event in &self.result.last_events {

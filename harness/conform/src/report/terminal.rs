@@ -58,6 +58,8 @@ pub(crate) struct Look {
     pub(crate) progress: bool,
     /// How much to show.
     pub(crate) verbosity: Verbosity,
+    /// The option with which the events that are left out can be kept.
+    pub(crate) log: &'static str,
 }
 
 /// Shows a run, as it goes or from its log.
@@ -66,6 +68,7 @@ pub(crate) struct Terminal<W> {
     out: W,
     palette: Palette,
     verbosity: Verbosity,
+    log: &'static str,
     bar: ProgressBar,
     strict: Strictness,
     /// What was shown in full, by requirement and what is seen in findings of one cause.
@@ -92,6 +95,7 @@ impl<W: Write> Terminal<W> {
             out,
             palette: Palette { color: look.color },
             verbosity: look.verbosity,
+            log: look.log,
             bar,
             strict: Strictness::Must,
             shown: HashSet::new(),
@@ -163,7 +167,11 @@ impl<W: Write> Terminal<W> {
             shown.push('\n');
         }
         if block {
-            let _ = writeln!(shown, "{}", Block { result, palette: self.palette, strict: self.strict });
+            let _ = writeln!(
+                shown,
+                "{}",
+                Block { result, palette: self.palette, strict: self.strict, log: self.log }
+            );
         }
         if line {
             self.spaced = block;

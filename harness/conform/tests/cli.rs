@@ -234,6 +234,7 @@ fn deviations() {
     let ran = conform(folder.path(), &["--memory", "--repeat", "2", "--draft-deviations", "draft.toml", "."]);
     assert_eq!(ran.status, 1);
     assert!(ran.out.contains("red in 2 of 2 attempts"), "{}", ran.out);
+    assert!(ran.out.contains("play it again: "), "{}", ran.out);
     assert_eq!(ran.err, "deviations drafted in draft.toml: 1 entry, whose reason is to be written\n");
     snapshot!("draft", fs::read_to_string(folder.path().join("draft.toml")).unwrap());
     let ran = conform(folder.path(), &["--memory", "-q", "--deviations", "draft.toml", "."]);
@@ -269,6 +270,7 @@ fn what_is_red_once_is_flaky_and_drafted_as_what_happens_sometimes() {
     assert_eq!(ran.status, 0, "{}", ran.whole());
     assert!(ran.out.contains("FLAKY  missing") && ran.out.contains(" 1 flaky"), "{}", ran.out);
     assert!(ran.out.contains("red in 1 of 2 attempts"), "{}", ran.out);
+    assert!(ran.out.contains("play it again (red in 1 of 2 attempts, so it may not show): "), "{}", ran.out);
     assert!(fs::read_to_string(folder.path().join("junit.xml")).unwrap().contains("<flakyFailure"));
 
     let ran = play(&["--repeat", "3", "-q", "--draft-deviations", "draft.toml"]);

@@ -536,8 +536,7 @@ fn a_program_that_needs_no_process_manager_starts_none() {
 fn a_program_that_says_nothing_is_not_judged() {
     let found = judge("sleep 1000", "600", &["--start-timeout", "1", "--filter", "client/plain/ends-well"]);
     assert_eq!(found.ran.status, 3, "{}", found.ran.whole());
-    let told =
-        "no process said anything to the process manager (rank 0 did not end: it has done nothing for 1 s)";
+    let told = "no process said anything to the process manager (rank 0 did not end: it has done nothing for 1 s (no proof: the time was up))";
     assert!(found.ran.out.contains(told), "{}", found.ran.out);
     assert!(!found.ran.out.contains("FAIL"), "{}", found.ran.out);
     let verdict = &found.scenarios["client/plain/ends-well"];

@@ -11,6 +11,7 @@ pub use crate::backtrace::Backtrace;
 pub use crate::bytes::Bytes;
 use crate::expectation::Expectation;
 use crate::library::api::{Argument, Returned};
+use crate::seen::NO_PROOF;
 
 /// How a process or job ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -554,8 +555,8 @@ impl fmt::Display for HangProof {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Idle => f.write_str("it waits, and nothing is to come"),
-            Self::Quiet(seconds) => write!(f, "it has done nothing for {seconds} s"),
-            Self::Endless => f.write_str("it goes on and on"),
+            Self::Quiet(seconds) => write!(f, "it has done nothing for {seconds} s{NO_PROOF}"),
+            Self::Endless => write!(f, "it goes on and on, beyond the limits{NO_PROOF}"),
         }
     }
 }

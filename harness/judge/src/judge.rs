@@ -19,7 +19,7 @@ use crate::kvs::with_value_alone;
 use crate::library::{self, LibraryJudge};
 use crate::own::USABLE;
 use crate::program::{ProgramState, misfit};
-use crate::seen::{SeenKind, not_read};
+use crate::seen::{NO_PROOF, SeenKind, not_read};
 use crate::unjudged::Unjudged;
 use crate::verdict::Verdict;
 use crate::{Finding, Monitor, Severity, Side, UpstreamMonitor};
@@ -565,9 +565,8 @@ impl Judge {
             SilenceProof::Idle | SilenceProof::Unread => {
                 format!("still running, and waiting for nothing that could come: {running}")
             }
-            SilenceProof::Polled | SilenceProof::Timeout => {
-                format!("still running after {waited:?}: {running}")
-            }
+            SilenceProof::Polled => format!("still running after {waited:?}: {running}"),
+            SilenceProof::Timeout => format!("still running after {waited:?}{NO_PROOF}: {running}"),
         };
         let expected = "the job ends, as all of its processes have".to_owned();
         self.find(self.seq, None, JOB_ENDS, None, expected, seen);
@@ -722,7 +721,7 @@ impl Judge {
                 "silence: the server has read everything and looks around now and then".to_owned()
             }
             SilenceProof::Unread => "silence: the server waits".to_owned(),
-            SilenceProof::Timeout => format!("silence for {waited:?}"),
+            SilenceProof::Timeout => format!("silence for {waited:?}{NO_PROOF}"),
         };
         match not_read(&self.not_read) {
             unread if unread.is_empty() => silence,

@@ -11,7 +11,7 @@ use super::{tally, text};
 use pmi_judge::event::{Event, What};
 use pmi_judge::evidence::evidence;
 use pmi_judge::own::CRASH;
-use pmi_judge::verdict::{Judged, ScenarioResult, Strictness, Verdict};
+use pmi_judge::verdict::{Attempts, Judged, ScenarioResult, Strictness, Verdict};
 use pmi_judge::{Severity, Side};
 use pmi_wire::Proc;
 
@@ -114,8 +114,15 @@ impl Display for Block<'_> {
         if result.replay.is_empty() {
             return Ok(());
         }
-        writeln!(f, "  play it again: {}", text::clean(&result.replay))
+        writeln!(f, "  play it again{}: {}", chance(result), text::clean(&result.replay))
     }
+}
+
+/// Words behind "play it again" where a scenario was not red each time that it was played.
+pub(super) fn chance(result: &ScenarioResult) -> String {
+    let by_chance = result.attempts.as_ref().filter(|attempts| attempts.red < attempts.played);
+    let words = |a: &Attempts| format!(" (red in {} of {} attempts, so it may not show)", a.red, a.played);
+    by_chance.map(words).unwrap_or_default()
 }
 
 /// The consequences of a crash, one line each: `rfc13.barrier.released: the end of the connection (the server, to rank 1)`.

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::block::headline;
+use super::block::{chance, headline};
 use super::run::Run;
 use super::{tally, text};
 
@@ -31,7 +31,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
             format!("seen: {seen}"),
             format!("in {}{others}", text::clean(&result.scenario)),
             format!("help: {}", text::clean(&judged.help)),
-            format!("play it again: {}", text::clean(&result.replay)),
+            format!("play it again{}: {}", chance(result), text::clean(&result.replay)),
         ];
         let lines: Vec<String> =
             message.iter().filter(|line| *line != "help: ").map(|line| text::clip(line, LINE)).collect();

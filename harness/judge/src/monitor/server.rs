@@ -13,7 +13,7 @@ use crate::bytes::LINE_LIMIT;
 use crate::event::Exit;
 use crate::finding::Side;
 use crate::kvs::{ExpectedValue, is_ambiguous, without_tuples};
-use crate::seen::{Seen, SeenKind, not_read, show};
+use crate::seen::{NO_PROOF, Seen, SeenKind, not_read, show};
 use pmi_wire::Proc;
 use pmi_wire::grammar::Rule;
 
@@ -811,6 +811,9 @@ impl Monitor {
         let mut seen = Seen::from(how);
         if how != SeenKind::ConnectionEnd && !self.not_read.is_empty() {
             seen.text = format!("{}, {}", seen.text, not_read(&self.not_read));
+        }
+        if how != SeenKind::ConnectionEnd && self.unproved {
+            seen.text += NO_PROOF;
         }
         seen
     }

@@ -339,6 +339,8 @@ pub struct Monitor {
     pub(crate) inspects_responses: bool,
     /// The processes whose requests the server had not read when the current expectation was last checked.
     pub(super) not_read: BTreeSet<Proc>,
+    /// The last missing answer is known by waiting alone.
+    pub(super) unproved: bool,
     pub(super) seq: u64,
     pub(super) findings: Vec<Finding>,
 }

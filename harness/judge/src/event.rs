@@ -581,7 +581,7 @@ pub enum Difference {
     },
 }
 
-/// The values that a process was told, each with the name of its field.
+/// The values that a process received, each with the name of its field.
 pub type ToldValues = BTreeSet<(Vec<u8>, Vec<u8>)>;
 
 /// The field of a universe size, without which a server can do.
@@ -627,7 +627,7 @@ mod tests {
         values.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect()
     }
 
-    /// A program that prints its mapping and the size of its universe does the same, whatever it was told. One that prints something
+    /// A program that prints the mapping and universe size it received does the same work. One that prints something
     /// else does not.
     #[rstest::rstest]
     #[case::as_told("mapping (vector,[0]x2)\nuniverse -1\nsum 3\n", false)]

@@ -345,7 +345,7 @@ impl Judge {
         })
     }
 
-    /// The values that each process of a program was told.
+    /// The values that each process of a program received.
     pub fn told_values(&self) -> BTreeMap<Proc, ToldValues> {
         self.program.told_values()
     }

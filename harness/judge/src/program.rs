@@ -189,7 +189,7 @@ impl Process {
     /// Reads a response.
     fn is_told(&mut self, framing: Framing, text: &[u8], seq: u64) {
         let fields = fields(framing, text);
-        // What comes with a failure is no value.
+        // A failed response carries no value.
         if !fields.iter().any(|(name, value)| name == b"rc" && value.iter().any(|b| !b"0 ".contains(b))) {
             self.values.extend(fields);
         }
@@ -396,7 +396,7 @@ impl ProgramState {
         })
     }
 
-    /// The values that each process was told.
+    /// The values that each process received.
     pub(crate) fn told_values(&self) -> BTreeMap<Proc, ToldValues> {
         self.processes.iter().map(|(p, process)| (*p, process.values.clone())).collect()
     }

@@ -153,7 +153,7 @@ fn printed(events: &[Event]) -> String {
     last.iter().map(|line| format!("\n{line}")).collect()
 }
 
-/// What is wrong with a play, if anything of this severity or a higher one is.
+/// The worst finding of a play that has at least this severity, or its crash.
 fn trouble(suite: &Suite, outcome: &Outcome, least: Severity) -> Option<String> {
     if let Some((name, signal)) = &outcome.crashed {
         return Some(format!("{name} died of signal {signal}"));

@@ -133,7 +133,7 @@ fn show(session: &session::RecordedSession, judged: &ScenarioResult, verbose: bo
     }
 }
 
-/// What was found of a party. A crash is no MUST of a standard.
+/// The outcome for a party. A crash breaks no MUST of a standard.
 fn standing(judged: &ScenarioResult, party: Side, messages: usize) -> String {
     let of_party = || judged.findings.iter().filter(|f| f.finding.party == party);
     let crashes = of_party().any(|f| f.finding.requirement == CRASH);

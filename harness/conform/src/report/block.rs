@@ -118,7 +118,7 @@ impl Display for Block<'_> {
     }
 }
 
-/// Words behind "play it again" where a scenario was not red each time that it was played.
+/// The text after "play it again" for a scenario that was red in some of its attempts only.
 pub(super) fn chance(result: &ScenarioResult) -> String {
     let by_chance = result.attempts.as_ref().filter(|attempts| attempts.red < attempts.played);
     let words = |a: &Attempts| format!(" (red in {} of {} attempts, so it may not show)", a.red, a.played);

@@ -1,4 +1,4 @@
-//! Whether a response is as the protocol table has it, for the validity of what a client was told.
+//! Checks a response against the protocol table, to decide whether the input of a client was valid.
 
 use pmi_wire::grammar::{Rule, parse_bool, parse_int, parse_intlist};
 use pmi_wire::pmi2::{self, Semicolons};

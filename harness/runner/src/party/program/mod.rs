@@ -80,7 +80,7 @@ pub(crate) struct Plain {
     pub(crate) run: PlainRun,
     /// Standard output of each process; `None` if it is not the same each time.
     pub(crate) output: Option<Outputs>,
-    /// What each process was told.
+    /// The values that each process received.
     pub(crate) told: BTreeMap<Proc, ToldValues>,
 }
 

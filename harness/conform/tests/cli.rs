@@ -263,6 +263,7 @@ fn deviations() {
     let ran = conform(folder.path(), &["--memory", "--repeat", "2", "--draft-deviations", "draft.toml", "."]);
     assert_eq!(ran.status, 1);
     assert!(ran.out.contains("red in 2 of 2 attempts"), "{}", ran.out);
+    assert!(ran.out.contains("play it again: "), "{}", ran.out);
     assert_eq!(ran.err, "deviations drafted in draft.toml: 1 entry, whose reason is to be written\n");
     snapshot!("draft", fs::read_to_string(folder.path().join("draft.toml")).unwrap());
     let ran = conform(folder.path(), &["--memory", "-q", "--deviations", "draft.toml", "."]);
@@ -298,6 +299,7 @@ fn what_is_red_once_is_flaky_and_drafted_as_what_happens_sometimes() {
     assert_eq!(ran.status, 0, "{}", ran.whole());
     assert!(ran.out.contains("FLAKY  missing") && ran.out.contains(" 1 flaky"), "{}", ran.out);
     assert!(ran.out.contains("red in 1 of 2 attempts"), "{}", ran.out);
+    assert!(ran.out.contains("play it again (red in 1 of 2 attempts, so it may not show): "), "{}", ran.out);
     assert!(fs::read_to_string(folder.path().join("junit.xml")).unwrap().contains("<flakyFailure"));
 
     let ran = play(&["--repeat", "3", "-q", "--draft-deviations", "draft.toml"]);
@@ -717,7 +719,10 @@ fn what_is_red_has_levels() {
         args.extend(strict);
         let ran = conform(folder.path(), &args);
         assert_eq!(ran.status, status, "{profile} {strict:?}: {}", ran.whole());
-        assert!(ran.out.contains("note de-facto.abort.job-fails"), "{}", ran.whole());
+        // What makes the run red is shown as a failure, and counted as one.
+        let (label, count) = if status == 1 { ("FAIL", "1 failed (de facto)") } else { ("note", "1 noted") };
+        let shown = format!("{label} de-facto.abort.job-fails");
+        assert!(ran.out.contains(&shown) && ran.out.contains(count), "{}", ran.whole());
         assert_eq!(ran.out.contains(red), status == 1, "{}", ran.whole());
     }
     // The last run was by `must`. To judge or report its log, another level may be named.
@@ -778,7 +783,7 @@ fn what_is_logged_when_the_job_ends_is_logged() {
     };
     let (late, never) = (played("sleep 1; echo a client broke the protocol >&2; exit 1"), played("exit 1"));
     assert_eq!((late.status, never.status), (0, 1), "{}{}", late.whole(), never.whole());
-    assert!(never.out.contains("warn rfc13.error.log"), "{}", never.whole());
+    assert!(never.out.contains("FAIL rfc13.error.log (SHOULD)"), "{}", never.whole());
 }
 
 #[test]

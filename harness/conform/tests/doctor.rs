@@ -126,6 +126,15 @@ fn programs_and_libraries_are_looked_at() {
     assert_eq!(ran.status, 2, "{}", ran.whole());
 }
 
+/// A program that gets what another rank puts with no barrier in between breaks a rule, whether the value is there or not.
+#[test]
+fn missing_barrier_of_a_program_is_named() {
+    let (_, steps, _) = examined(&["--client", &format!("{FAULTY_PROGRAM} gets-before-the-barrier")]);
+    let end = steps.last().unwrap();
+    let named = end.2.contains("rfc13.put.visible-after-barrier") && end.2.contains("no barrier in between");
+    assert!(end.1 != "works" && named, "{steps:?}");
+}
+
 /// What `init` writes is what judges, and it covers what was found.
 #[test]
 fn what_is_written_for_a_repository_is_green_and_never_over_what_is_there() {

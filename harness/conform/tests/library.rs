@@ -11,6 +11,7 @@ use pmi_judge::again::Again;
 use pmi_judge::deviations::Deviations;
 use pmi_judge::event::Event;
 use pmi_judge::verdict::{RunHeader, ScenarioResult, Strictness, Verdict};
+use pmi_judge::{Side, is_reached_by_valid_input};
 use pmi_runner::iut::Iut;
 use pmi_runner::party::Limits;
 use pmi_runner::party::library::Library;
@@ -289,6 +290,71 @@ fn needs_to_be_alone(scenario: &Scenario) -> bool {
     scenario.needs.iter().any(|need| need.value == Need::Alone)
 }
 
+/// Beginnings and ends of the names of rows in which the process manager breaks the grammar or answers what nobody has asked for.
+const INVALID: [(&str, &str); 15] = [
+    ("thrid", ""),
+    ("", "huge"),
+    ("", "no-number"),
+    ("", "no-numbers"),
+    ("", "no-boolean"),
+    ("found-empty", ""),
+    ("", "twice"),
+    ("", "latin"),
+    ("", "one-more"),
+    ("", "garbage"),
+    ("", "no-command"),
+    ("", "other-reply"),
+    ("", "request-back"),
+    ("unasked", ""),
+    ("no-value", ""),
+];
+
+/// The scenarios whose input is valid.
+#[derive(Default)]
+struct ValidScenarios {
+    names: Vec<String>,
+    events: Vec<Event>,
+}
+
+impl Observer for ValidScenarios {
+    fn begin(&mut self, _: &RunHeader) {}
+
+    fn event(&mut self, _: &str, event: &Event) {
+        self.events.push(event.clone());
+    }
+
+    fn result(&mut self, result: &ScenarioResult) {
+        if is_reached_by_valid_input(&std::mem::take(&mut self.events), Side::Library, None) {
+            self.names.push(result.scenario.clone());
+        }
+    }
+}
+
+/// A finding of a scenario that plays an invalid response is not one that valid input reaches.
+#[rstest]
+#[case(Dialect::Pmi1, 100)]
+#[case(Dialect::Pmi2, 150)]
+fn invalid_responses_are_not_valid_input(#[case] dialect: Dialect, #[case] least: usize) {
+    let suite = pmi_runner::suite::embedded().unwrap();
+    let invalid = |name: &str| {
+        let row = name.split_once('[').map(|(_, row)| row.trim_end_matches(']'));
+        let of_replies = name.contains("/replies/") || name.contains("/errors/");
+        let is_one = |row: &str| INVALID.iter().any(|(a, b)| row.starts_with(a) && row.ends_with(b));
+        of_replies && row.is_some_and(is_one)
+    };
+    let selected: Vec<_> = all(&suite, dialect).into_iter().filter(|s| invalid(&s.name)).collect();
+    assert!(selected.len() >= least, "{}", selected.len());
+    let (path, env) = (own(dialect).to_owned(), BTreeMap::new());
+    let binary = env!("CARGO_BIN_EXE_pmi-conform").into();
+    let library = Library { path, binary, env, server: None };
+    let target = Iut::Library(Box::new(library), BTreeMap::new(), Arc::default());
+    let options = RunOptions { jobs: 1, ..RunOptions::uncounted(Limits::default()) };
+    let mut valid = ValidScenarios::default();
+    let none = &mut Deviations::default();
+    run(&suite, &selected, &target, none, &options, &AtomicBool::new(false), &mut valid);
+    assert_eq!(valid.names, Vec::<String>::new());
+}
+
 /// Judges every scenario again, by its events alone: it comes to the same.
 struct JudgesAgain<'a> {
     suite: &'a Suite,
@@ -494,6 +560,40 @@ fn library_without_its_manager_is_not_judged() {
     let fails = |r: &&ScenarioResult| r.reason.as_ref().is_some_and(|why| why.contains("fails under"));
     assert!(results.iter().filter(fails).all(|r| r.verdict == Verdict::Unjudged));
     assert!(results.iter().any(|r| fails(&r)));
+}
+
+/// Starts two ranks of our own server, without a connection to it.
+const WITHOUT_FD: &str = "serve -n {ranks} env -u PMI_FD {agent}";
+
+/// A library whose processes do not find the manager that started them breaks nothing: each of them is a job of its own.
+#[rstest]
+#[case::looks_elsewhere(
+    "lawful-other-manager",
+    "serve -n {ranks} {agent}",
+    "PMI_Barrier lets rank 0 pass before the other rank has called it, and it says nothing on PMI_FD"
+)]
+#[case::rank_0_of_1("lawful-alone", WITHOUT_FD, "each of its 2 processes is rank 0 of 1")]
+fn singletons_under_a_manager_are_not_judged(
+    #[case] fault: &str,
+    #[case] server: &str,
+    #[case] evidence: &str,
+) {
+    let suite = pmi_runner::suite::embedded().unwrap();
+    let server = format!("{} {server}", env!("CARGO_BIN_EXE_pmi-conform"));
+    let manager = Some(Box::new(Implementation::from_argument(&server).unwrap()));
+    let all = one_of_each(&all(&suite, Dialect::Pmi1));
+    let results = judge_under(&suite, &all, FAULTY_LIBRARY.as_ref(), fault, manager);
+    let found: Vec<String> = results.iter().filter(|r| !r.findings.is_empty()).map(red).collect();
+    assert_eq!(found, Vec::<String>::new());
+    let unjudged = results.iter().filter(|r| r.verdict == Verdict::Unjudged);
+    let why: BTreeSet<_> = unjudged.map(|r| r.reason.clone().unwrap()).collect();
+    assert_eq!(why.len(), 1, "{why:?}");
+    assert!(why.first().unwrap().contains(evidence), "{why:?}");
+    let mut doctor = Command::new(env!("CARGO_BIN_EXE_pmi-conform"));
+    doctor.args(["doctor", "--library", FAULTY_LIBRARY, "--server", &server]);
+    let out = doctor.env("LIBRARY_FAULT", fault).env("GOOD_LIBRARY", own(Dialect::Pmi1)).output().unwrap();
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.code() == Some(1) && text.contains(evidence), "{text}");
 }
 
 /// A scenario, its verdict, and what its findings cite.

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use common::{Ran, conform};
-use pmi_test_programs::{CLIENT, PMI2_CLIENT, deaths_are_told, mpi_program, peers};
+use pmi_test_programs::{CLIENT, FAULTY_PROGRAM, PMI2_CLIENT, deaths_are_told, mpi_program, peers};
 use rstest::rstest;
 use tempfile::TempDir;
 
@@ -61,6 +61,20 @@ fn plays(folder: &Path) {
 
 fn script(folder: &Path) -> String {
     fs::read_to_string(folder.join("out/server.pmi")).unwrap()
+}
+
+/// RFC 13, wire protocol: requests and answers alternate. `record` reports what `--client` does.
+#[test]
+fn a_close_before_the_answer_to_finalize_is_reported() {
+    let folder = TempDir::new().unwrap();
+    let ran = record(folder.path(), "2", &[FAULTY_PROGRAM, "leaves-without-the-answer-to-finalize"]);
+    assert_eq!(ran.status, 1, "{}", ran.whole());
+    assert!(ran.err.contains("FAIL rfc13.wire.lock-step (MUST)"), "{}", ran.whole());
+    assert!(ran.err.contains("seen      closed without reading it"), "{}", ran.whole());
+    // The option is one of this command.
+    assert!(ran.err.contains("which the log has (record -o DIR)"), "{}", ran.whole());
+    let ran = record(folder.path(), "2", &[FAULTY_PROGRAM]);
+    assert_eq!(ran.status, 0, "{}", ran.whole());
 }
 
 #[rstest]

@@ -1,6 +1,6 @@
 //! What happened: the one stream of facts that every mode makes and the judge reads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use pmi_wire::Proc;
@@ -11,6 +11,7 @@ pub use crate::backtrace::Backtrace;
 pub use crate::bytes::Bytes;
 use crate::expectation::Expectation;
 use crate::library::api::{Argument, Returned};
+use crate::seen::NO_PROOF;
 
 /// How a process or job ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -554,8 +555,8 @@ impl fmt::Display for HangProof {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Idle => f.write_str("it waits, and nothing is to come"),
-            Self::Quiet(seconds) => write!(f, "it has done nothing for {seconds} s"),
-            Self::Endless => f.write_str("it goes on and on"),
+            Self::Quiet(seconds) => write!(f, "it has done nothing for {seconds} s{NO_PROOF}"),
+            Self::Endless => write!(f, "it goes on and on, beyond the limits{NO_PROOF}"),
         }
     }
 }
@@ -580,17 +581,71 @@ pub enum Difference {
     },
 }
 
-impl Difference {
-    /// Compares two outputs.
-    pub fn between(plain: &[u8], seen: &[u8]) -> Option<Self> {
-        if plain == seen {
-            return None;
-        }
-        let mut pairs = plain.split(|b| *b == b'\n').zip(seen.split(|b| *b == b'\n'));
-        let cut = |line: &[u8]| Bytes(line[..line.len().min(200)].to_vec());
-        Some(match pairs.find(|(a, b)| a != b) {
-            Some((a, b)) => Self::Line { plain: cut(a), seen: cut(b) },
-            None => Self::Length { plain: plain.len(), seen: seen.len() },
+/// The values that a process received, each with the name of its field.
+pub type ToldValues = BTreeSet<(Vec<u8>, Vec<u8>)>;
+
+/// The field of a universe size, without which a server can do.
+const UNIVERSE_SIZE: &[u8] = b"size";
+
+/// Returns true if the lines are the same but for a field whose value they print. In place of a universe size that was not told, anything
+/// may be printed.
+fn differs_as_told(plain: (&[u8], &ToldValues), seen: (&[u8], &ToldValues)) -> bool {
+    plain.1.iter().filter(|(_, usual)| !usual.is_empty()).any(|(name, usual)| {
+        let mut now = seen.1.iter().filter(|(other, _)| other == name).peekable();
+        let untold = name == UNIVERSE_SIZE && now.peek().is_none();
+        let now: Vec<&[u8]> =
+            now.filter(|told| !plain.1.contains(*told)).map(|(_, value)| &value[..]).collect();
+        memchr::memmem::find_iter(plain.0, usual).any(|at| {
+            let (before, behind) = (&plain.0[..at], &plain.0[at + usual.len()..]);
+            let rest = seen.0.strip_prefix(before).and_then(|rest| rest.strip_suffix(behind));
+            rest.is_some_and(|rest| untold || now.contains(&rest))
         })
+    })
+}
+
+impl Difference {
+    /// Compares two outputs of a process, which was told other values in the two runs. A line with a value in it as the process was
+    /// told it is no difference.
+    pub fn between(plain: (&[u8], &ToldValues), seen: (&[u8], &ToldValues)) -> Option<Self> {
+        let lines = |text: &'_ [u8]| text.split(|b| *b == b'\n').map(<[u8]>::to_vec).collect::<Vec<_>>();
+        let [left, right] = [lines(plain.0), lines(seen.0)];
+        let cut = |line: &[u8]| Bytes(line[..line.len().min(200)].to_vec());
+        let differs = |(a, b): &(&Vec<u8>, &Vec<u8>)| a != b && !differs_as_told((a, plain.1), (b, seen.1));
+        match left.iter().zip(&right).find(differs) {
+            Some((a, b)) => Some(Self::Line { plain: cut(a), seen: cut(b) }),
+            None if left.len() == right.len() => None,
+            None => Some(Self::Length { plain: plain.0.len(), seen: seen.0.len() }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(values: &[(&str, &str)]) -> ToldValues {
+        values.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect()
+    }
+
+    /// A program that prints the mapping and universe size it received does the same work. One that prints something
+    /// else does not.
+    #[rstest::rstest]
+    #[case::as_told("mapping (vector,[0]x2)\nuniverse -1\nsum 3\n", false)]
+    #[case::cut("mapping (vector,[0]x\nuniverse -1\nsum 3\n", true)]
+    #[case::another_line("mapping (vector,[0]x2)\nuniverse -1\nsum 4\n", true)]
+    #[case::value_of_another_field("mapping -1\nuniverse 2\nsum 3\n", true)]
+    #[case::one_line_less("mapping (vector,[0]x2)\nuniverse -1\n", true)]
+    fn output_differs_in_more_than_what_was_told(#[case] seen: &str, #[case] differs: bool) {
+        let plain = "mapping (vector,(0,1,2))\nuniverse 2\nsum 3\n";
+        // Nothing is told that may stand in the place of a value; of a universe size, anything may.
+        let untold = told(&[("rc", "-1")]);
+        let (before, behind) = (&b"mapping x\nuniverse 2"[..], &b"mapping x\nuniverse unknown"[..]);
+        let usual = told(&[("value", "x"), ("size", "2"), ("rc", "0")]);
+        assert_eq!(Difference::between((before, &usual), (behind, &untold)), None);
+        assert!(Difference::between((before, &usual), (&b"mapping y\nuniverse 2"[..], &untold)).is_some());
+        let usual = told(&[("value", "(vector,(0,1,2))"), ("size", "2"), ("rc", "0")]);
+        let now = told(&[("value", "(vector,[0]x2)"), ("size", "-1"), ("rc", "0")]);
+        let difference = Difference::between((plain.as_bytes(), &usual), (seen.as_bytes(), &now));
+        assert_eq!(difference.is_some(), differs, "{difference:?}");
     }
 }

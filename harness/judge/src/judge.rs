@@ -3,7 +3,7 @@
 //! An expectation is an event like any other, so that a stored log can be judged again and comes to the same.
 
 use pmi_scenario::ids;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use pmi_scenario::ast::Grade;
@@ -12,14 +12,14 @@ use pmi_wire::{Direction, Framing, Proc};
 
 use crate::bytes::SHOWN;
 use crate::conversation::{Conversation, ReceivedMessage};
-use crate::event::{Abandoned, Event, Exit, Flaw, PlainRun, SilenceProof, What};
+use crate::event::{Abandoned, Event, Exit, Flaw, PlainRun, SilenceProof, ToldValues, What};
 use crate::expectation::Standing;
 use crate::expectation::{Captures, Choice, Expectation, Expected, Misfit, Pattern};
 use crate::kvs::with_value_alone;
 use crate::library::{self, LibraryJudge};
 use crate::own::USABLE;
 use crate::program::{ProgramState, misfit};
-use crate::seen::{SeenKind, Unended, not_read};
+use crate::seen::{NO_PROOF, SeenKind, Unended, not_read};
 use crate::unjudged::Unjudged;
 use crate::verdict::Verdict;
 use crate::{Finding, Monitor, Severity, Side, UpstreamMonitor};
@@ -345,6 +345,11 @@ impl Judge {
         })
     }
 
+    /// The values that each process of a program received.
+    pub fn told_values(&self) -> BTreeMap<Proc, ToldValues> {
+        self.program.told_values()
+    }
+
     /// What a plain run of a program came to.
     pub fn plain_run(&self) -> PlainRun {
         let run = self.program.plain_run();
@@ -570,9 +575,8 @@ impl Judge {
             SilenceProof::Idle | SilenceProof::Unread => {
                 format!("still running, and waiting for nothing that could come: {running}")
             }
-            SilenceProof::Polled | SilenceProof::Timeout => {
-                format!("still running after {waited:?}: {running}")
-            }
+            SilenceProof::Polled => format!("still running after {waited:?}: {running}"),
+            SilenceProof::Timeout => format!("still running after {waited:?}{NO_PROOF}: {running}"),
         };
         let expected = "the job ends, as all of its processes have".to_owned();
         self.find(self.seq, None, JOB_ENDS, None, expected, seen);
@@ -786,7 +790,7 @@ impl Judge {
                 "silence: the server has read everything and looks around now and then".to_owned()
             }
             SilenceProof::Unread => "silence: the server waits".to_owned(),
-            SilenceProof::Timeout => format!("silence for {waited:?}"),
+            SilenceProof::Timeout => format!("silence for {waited:?}{NO_PROOF}"),
         };
         match not_read(&self.not_read) {
             unread if unread.is_empty() => silence,

@@ -11,7 +11,7 @@ use pmi_wire::{Body, Connection, Direction, Framing, Proc, Request, Response, Va
 use crate::bytes::LINE_LIMIT;
 use crate::conversation::Conversation;
 use crate::crash::Cause;
-use crate::event::{Difference, End, Event, Exit, HangProof, PlainRun, ProcessEnd, What};
+use crate::event::{Difference, End, Event, Exit, HangProof, PlainRun, ProcessEnd, ToldValues, What};
 use crate::expectation::{Expectation, Expected};
 use crate::own::HANG;
 use crate::seen::{Unended, show};
@@ -109,6 +109,7 @@ struct Process {
     left_waiting: bool,
     /// It closed its connection with bytes of the server unread.
     left_unread: bool,
+    values: ToldValues,
     /// It was told a name of its keyval space that is none.
     misnamed: bool,
     /// How it was ended, if not by itself.
@@ -187,6 +188,11 @@ impl Process {
 
     /// Reads a response.
     fn is_told(&mut self, framing: Framing, text: &[u8], seq: u64) {
+        let fields = fields(framing, text);
+        // A failed response carries no value.
+        if !fields.iter().any(|(name, value)| name == b"rc" && value.iter().any(|b| !b"0 ".contains(b))) {
+            self.values.extend(fields);
+        }
         let (found, released) = match framing {
             Framing::Lines => match Response::parse(text, ValueReading::ToEndOfLine) {
                 Ok(response) => {
@@ -390,6 +396,11 @@ impl ProgramState {
         })
     }
 
+    /// The values that each process received.
+    pub(crate) fn told_values(&self) -> BTreeMap<Proc, ToldValues> {
+        self.processes.iter().map(|(p, process)| (*p, process.values.clone())).collect()
+    }
+
     /// Whether there is no sign that it speaks PMI. Where a plain run is a measure, it has spoken in that.
     pub(crate) fn is_silent(&self) -> bool {
         !self.spoke && self.plain.is_none()
@@ -488,14 +499,8 @@ impl ProgramState {
             };
             let pmi2 = process.connection.as_ref().is_some_and(|c| c.framing() == Framing::Frames);
             if self.left_unacknowledged(*p, process, conversation) {
-                let expected = "the answer to finalize is read before the connection is closed".to_owned();
-                let seen = "closed without reading it".to_owned();
-                // No description of PMI-2 requires that a client waits for this answer.
-                let (id, most) = match pmi2 {
-                    true => (FINALIZE[1], Some(Severity::Note)),
-                    false => (OUT_OF_STEP, None),
-                };
-                find(id, 0, most, expected, seen);
+                let Finding { requirement, at_most, expected, seen, .. } = unacknowledged(pmi2);
+                find(&requirement, 0, at_most, expected, seen);
             }
             if let Some(proof) = process.hung {
                 let line = if process.reached > 0 { process.last_place } else { 0 };
@@ -589,6 +594,30 @@ impl ProgramState {
         let told = matches!(pattern, ExitPattern::Code(_)) && !self.processes.values().any(failed);
         told.then(|| ("exit status 0".to_owned(), format!("its program was aborted: {reason}")))
     }
+}
+
+/// The finding of a client that has closed its connection with the answer to its finalize unread, and ended well.
+pub(crate) fn unacknowledged(pmi2: bool) -> Finding {
+    let expected = "the answer to finalize is read before the connection is closed";
+    // No description of PMI-2 requires that a client waits for this answer.
+    let (id, at_most) = if pmi2 { (FINALIZE[1], Some(Severity::Note)) } else { (OUT_OF_STEP, None) };
+    Finding { at_most, ..Finding::new(id, Side::Client, expected, "closed without reading it") }
+}
+
+/// The fields of a response, well-formed or not. In PMI-1, the value of a key runs to the end of the line.
+fn fields(framing: Framing, text: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let separator = if framing == Framing::Lines { b' ' } else { b';' };
+    let mut fields = Vec::new();
+    let mut rest = text;
+    while let Some(at) = memchr::memchr(b'=', rest) {
+        let name = rest[..at].rsplit(|b| *b == separator).next().unwrap_or_default();
+        rest = &rest[at + 1..];
+        let whole = framing == Framing::Lines && name == b"value";
+        let end = memchr::memchr(separator, rest).filter(|_| !whole).unwrap_or(rest.len());
+        fields.push((name.to_vec(), rest[..end].to_vec()));
+        rest = &rest[end..];
+    }
+    fields
 }
 
 /// Whether this tells a name of a keyval space that is none.

@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 /// Bytes of a value or line that are shown in a finding.
 pub(crate) const PRINTABLE_LIMIT: usize = 160;
 
+/// Said where a process is believed to wait only since time ran out. On a loaded machine, it may have been about to go on.
+pub(crate) const NO_PROOF: &str = " (no proof: the time was up)";
+
 /// What kind of thing a finding has seen, where a reader of findings has to tell it from others. Its text says the same
 /// to people; programs look at this alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]

@@ -16,6 +16,7 @@ use crate::deviations::Deviations;
 use crate::event::{Abandoned, Event, Exit, What};
 use crate::negotiated::Negotiated;
 use crate::own::{CRASH, LIVES};
+use crate::program::unacknowledged;
 use crate::recent::Recent;
 use crate::result::{crash, excerpt, judged, same};
 use crate::verdict::{Judged, ScenarioResult, Strictness, Verdict};
@@ -65,6 +66,10 @@ struct Process {
     /// The events with the last bytes from it and to it.
     asked: u64,
     answered: u64,
+    /// It has closed its connection with bytes of the server unread.
+    left_unread: bool,
+    /// The event at which it closed its connection without having read the answer to its finalize.
+    unacknowledged: Option<u64>,
 }
 
 /// See the module's documentation.
@@ -141,14 +146,27 @@ impl SessionJudge {
             What::NotStarted { why, .. } => {
                 self.not_started.get_or_insert_with(|| why.clone());
             }
+            What::LeftUnread { proc } => self.process(*proc).left_unread = true,
             What::ClosedByClient { proc } | What::ClosedByServer { proc } => {
                 let trouble = self.trouble;
+                let waits = self.monitor.has_finalized(*proc) && !self.monitor.got_unasked(*proc);
                 let process = self.process(*proc);
                 if !std::mem::replace(&mut process.closed, true) {
                     process.in_trouble = trouble;
+                    let unread = process.left_unread || process.asked > process.answered;
+                    let by_client = matches!(event.what, What::ClosedByClient { .. });
+                    process.unacknowledged = (by_client && waits && unread).then_some(event.seq);
                 }
             }
-            What::Exited { proc, exit } => self.process(*proc).exit = Some(*exit),
+            What::Exited { proc, exit } => {
+                let process = self.process(*proc);
+                process.exit = Some(*exit);
+                if let Some(seq) = process.unacknowledged.filter(|_| *exit == Exit::Code(0)) {
+                    let pmi2 = self.monitor.speaks_frames(*proc);
+                    let finding = Finding { proc: Some(*proc), seq, ..unacknowledged(pmi2) };
+                    self.findings.extend((self.findings.len() < FINDINGS).then_some(finding));
+                }
+            }
             What::JobExited { exit } => self.exit = Some(*exit),
             What::Crashed { name, signal } => {
                 let finding = Finding::new(CRASH, Side::Server, LIVES, crash(name, *signal, &[]));

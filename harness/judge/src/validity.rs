@@ -24,6 +24,7 @@ pub fn is_reached_by_valid_input(events: &[Event], under_test: Side, shown_at: O
         None => end_of_input(events, ours),
     };
     let mut monitor = Monitor::new();
+    monitor.inspects_responses = ours == Side::Server;
     for event in &events[..end] {
         let is_of_upstream = match event.what {
             What::ToProxy { scripted, .. } => scripted,
@@ -37,8 +38,7 @@ pub fn is_reached_by_valid_input(events: &[Event], under_test: Side, shown_at: O
         }
     }
     let direction = if ours == Side::Client { Direction::ToServer } else { Direction::FromServer };
-    let is_irregular = ours == Side::Client && monitor.has_irregular_requests();
-    !is_irregular && !monitor.is_mid_message(direction)
+    !monitor.is_irregular_of(ours) && !monitor.is_mid_message(direction)
 }
 
 /// The number of events up to the last that may have led to a failure which no event shows: the last message to a connection that
@@ -138,6 +138,7 @@ mod tests {
     #[rstest]
     #[case::from_zero("arg0=a\nargcnt=1\npreput_num=1\npreput_key_0=p\npreput_val_0=v\n", true)]
     #[case::from_one_as_libraries_do("arg1=a\nargcnt=1\npreput_num=0\n", true)]
+    #[case::value_like_the_end("arg0=endcmd\nargcnt=1\npreput_num=0\n", true)]
     #[case::changed_key("argcnt=0\npreput_num=0\npreput_al_1=\n", false)]
     #[case::other_order("preput_num=0\nargcnt=0\n", false)]
     fn decides_on_the_lines_of_a_spawn(#[case] fields: &str, #[case] valid: bool) {

@@ -6,14 +6,14 @@ use std::time::Duration;
 use pmi_judge::event::{Event, Exit, SilenceProof, What};
 use pmi_judge::result::judged;
 use pmi_judge::session::offering_option;
-use pmi_judge::{Outcome, Severity, Unjudged};
+use pmi_judge::{Finding, Outcome, Severity, Unjudged};
 use pmi_scenario::ast::{Dialect, Need};
 use pmi_scenario::suite::Suite;
 use pmi_wire::{Proc, WayIn};
 use serde::Serialize;
 
 use crate::iut::Iut;
-use crate::offers::{ELSEWHERE, Support, asked_for, failed_initialization};
+use crate::offers::{ELSEWHERE, Support, apart, asked_for, failed_initialization, initialization};
 use crate::party::Limits;
 use crate::party::library::{apis, exports};
 use crate::party::program::Program;
@@ -153,16 +153,15 @@ fn printed(events: &[Event]) -> String {
     last.iter().map(|line| format!("\n{line}")).collect()
 }
 
-/// What is wrong with a play, if anything that binds is.
-fn trouble(suite: &Suite, outcome: &Outcome) -> Option<String> {
+/// The worst finding of a play that has at least this severity, or its crash.
+fn trouble(suite: &Suite, outcome: &Outcome, least: Severity) -> Option<String> {
     if let Some((name, signal)) = &outcome.crashed {
         return Some(format!("{name} died of signal {signal}"));
     }
-    let binding = outcome
-        .findings
-        .iter()
-        .find(|finding| judged(&suite.catalogue, (*finding).clone()).severity == Severity::Fail);
-    binding.map(|f| format!("{}: expected {}, seen {}", f.requirement, f.expected, f.seen))
+    let severity = |finding: &Finding| judged(&suite.catalogue, finding.clone()).severity;
+    let all = outcome.findings.iter().rev().filter(|finding| severity(finding) >= least);
+    all.max_by_key(|finding| severity(finding))
+        .map(|f| format!("{}: expected {}, seen {}", f.requirement, f.expected, f.seen))
 }
 
 /// Looks at a process manager, of which `iut` is the launch.
@@ -188,7 +187,7 @@ pub fn of_server(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
         return all;
     }
     let processes = if room == 1 { "one process" } else { "two processes" };
-    all.steps.push(match (trouble(suite, &session), session.unreached.len()) {
+    all.steps.push(match (trouble(suite, &session, Severity::Fail), session.unreached.len()) {
         (None, 0) => DoctorStep::new(
             "session",
             State::Works,
@@ -323,7 +322,7 @@ fn optional(
         }
         Some((outcome, support)) => {
             let offered = (support == Support::Acknowledged).then_some(true);
-            let step = match (trouble(suite, &outcome), &outcome.unjudged) {
+            let step = match (trouble(suite, &outcome, Severity::Fail), &outcome.unjudged) {
                 (Some(trouble), _) => DoctorStep::new(what, State::Odd, format!("asked once: {trouble}"))
                     .with("it can be judged, and that will be told"),
                 (None, Some(why)) => DoctorStep::new(what, State::Odd, why.to_string()),
@@ -345,7 +344,8 @@ fn silence(suite: &Suite, iut: &Iut, limits: Limits) -> DoctorStep {
         Err(why) => return DoctorStep::new(what, State::Odd, why.to_string()),
     };
     if outcome.hung {
-        let trouble = trouble(suite, &outcome).unwrap_or_else(|| "a request was not answered".to_owned());
+        let trouble = trouble(suite, &outcome, Severity::Fail)
+            .unwrap_or_else(|| "a request was not answered".to_owned());
         return DoctorStep::new(what, State::Odd, trouble);
     }
     let proof = outcome.events.iter().find_map(|event| match event.what {
@@ -381,7 +381,7 @@ pub fn of_program(suite: &Suite, program: &Program, iut: &Iut, limits: Limits, r
     let interrupted = std::sync::atomic::AtomicBool::new(false);
     let dialect = crate::interpret::program::offered(program, limits, &interrupted);
     let text = format!(
-        "# Can it be judged?\nrequires rfc13.init.version-used\ntests client\ndialect {dialect}\nranks {ranks}\n\n*  P: ends\n"
+        "# Can it be judged?\nrequires rfc13.init.version-used\ntests client\ndialect {dialect}\nranks {ranks}\n\n*  P: exits 0\n"
     );
     let outcome = match iut.probe(suite, &text, limits) {
         Some(Ok((outcome, _))) => outcome,
@@ -424,7 +424,7 @@ pub fn of_program(suite: &Suite, program: &Program, iut: &Iut, limits: Limits, r
         ),
     );
     let end = exit_of(&outcome.events);
-    all.steps.push(match (end, trouble(suite, &outcome)) {
+    all.steps.push(match (end, trouble(suite, &outcome, Severity::Note)) {
         (Some(Exit::Code(0)), None) => DoctorStep::new("end", State::Works, "exit status 0"),
         (Some(Exit::Code(0)), Some(what)) => {
             DoctorStep::new("end", State::Odd, format!("exit status 0; {what}"))
@@ -462,9 +462,12 @@ pub fn of_library(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
             Dialect::Pmi1 => ("PMI_Init(&spawned)", "PMI_Init"),
             Dialect::Pmi2 => ("PMI2_Init(&spawned, &size, &rank, &appnum)", "PMI2_Init"),
         };
-        let text = format!(
-            "# Can it be judged?\nrequires rfc13.init.version-used\ntests library\nranks 1\ndialect {api}\n\n0  A: {call} = any\n"
-        );
+        let text = match &library.server {
+            Some(_) => initialization(api, true).to_owned(),
+            None => format!(
+                "# Can it be judged?\nrequires rfc13.init.version-used\ntests library\nranks 1\ndialect {api}\n\n0  A: {call} = any\n"
+            ),
+        };
         let Some(Ok((outcome, _))) = iut.probe(suite, &text, limits) else { continue };
         if let Some(why) = &outcome.unjudged {
             all.steps.push(DoctorStep::new(what, State::Fails, format!("{why}{}", printed(&outcome.events))));
@@ -474,12 +477,19 @@ pub fn of_library(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
         let printed = printed(&outcome.events);
         let returned = outcome.events.iter().any(|event| matches!(event.what, What::Returned { .. }));
         let failed = failed_initialization(&outcome.events);
+        let apart = library.server.as_ref().and_then(|_| apart(suite, api, iut, limits, &outcome.events));
         if outcome.crashed.is_some() || outcome.hung || failed.is_none() && !returned {
-            let why = trouble(suite, &outcome).unwrap_or_else(|| "it does not return".to_owned());
+            let why =
+                trouble(suite, &outcome, Severity::Fail).unwrap_or_else(|| "it does not return".to_owned());
             all.steps.push(DoctorStep::new(what, State::Fails, why + &printed));
             continue;
         }
         all.steps.push(match (version, failed, &library.server) {
+            (_, None, Some(server)) if let Some(apart) = apart => {
+                let seen = format!("its processes are singletons under {}: {apart}{printed}", server.label);
+                DoctorStep::new(what, State::Fails, seen)
+                    .with("name the process manager that it speaks to with --server")
+            }
             (_, Some(failed), Some(server)) => DoctorStep::new(
                 what,
                 State::Fails,

@@ -8,7 +8,10 @@ use pmi_reference::Config;
 
 use crate::iut::Iut;
 use crate::party::Limits;
+use crate::party::library::Library;
+use crate::party::server::Implementation;
 use pmi_judge::event::{Event, What};
+use pmi_judge::library::api::Held;
 use pmi_judge::verdict::Verdict;
 use pmi_judge::{LINE_LIMIT, Outcome};
 use pmi_scenario::ast::{
@@ -119,26 +122,22 @@ pub(crate) fn offers(suite: &Suite, selected: &[Arc<Scenario>], iut: &Iut, limit
     };
     if let Iut::Library(library, ..) = iut {
         for api in dialects(selected) {
-            let initialized = without_wire(suite, api, iut, limits);
-            let failed = initialized.as_ref().and_then(Option::as_ref);
             let (wireless, uninitialized) = match &library.server {
                 Some(server) => (
                     Some(format!(
                         "what the process manager says is not ours to arrange: it is {}; without --server, it is",
                         server.label
                     )),
-                    failed.map(|failed| {
-                        format!("its initialization fails under {} ({failed}): {OTHERS}", server.label)
-                    }),
+                    fails_under_its_manager(suite, api, iut, server, limits),
                 ),
-                None => (
-                    matches!(initialized, Some(None)).then(|| WIRELESS.to_owned()),
-                    failed.map(|failed| {
-                        format!(
-                            "it says nothing on PMI_FD, and its initialization fails ({failed}): {ELSEWHERE}"
-                        )
-                    }),
-                ),
+                None => match without_wire(suite, api, iut, limits) {
+                    None => (None, None),
+                    Some(None) => (Some(WIRELESS.to_owned()), None),
+                    Some(Some(failed)) => {
+                        let why = "it says nothing on PMI_FD, and its initialization fails";
+                        (None, Some(format!("{why} ({failed}): {ELSEWHERE}")))
+                    }
+                },
             };
             offers.wireless.extend(wireless.map(|why| (api, why)));
             offers.uninitialized.extend(uninitialized.map(|why| (api, why)));
@@ -398,29 +397,128 @@ fn failure(function: &str, result: i32) -> Option<String> {
     (result != 0).then(|| format!("{} from {function}", code()))
 }
 
+/// The probe that initializes a library: alone, or as two ranks under a process manager of its own.
+pub(crate) fn initialization(api: Dialect, served: bool) -> &'static str {
+    match (api, served) {
+        (Dialect::Pmi1, false) => include_str!("probes/library-wire.pmi"),
+        (Dialect::Pmi2, false) => include_str!("probes/library-pmi2-wire.pmi"),
+        (Dialect::Pmi1, true) => include_str!("probes/library-served.pmi"),
+        (Dialect::Pmi2, true) => include_str!("probes/library-pmi2-served.pmi"),
+    }
+}
+
 /// Asks a library to initialize itself. Returns nothing if it writes to our end of its PMI_FD, crashes or hangs; else, how its
 /// initialization failed, if it did.
 fn without_wire(suite: &Suite, api: Dialect, iut: &Iut, limits: Limits) -> Option<Option<String>> {
-    let probe = match api {
-        Dialect::Pmi1 => include_str!("probes/library-wire.pmi"),
-        Dialect::Pmi2 => include_str!("probes/library-pmi2-wire.pmi"),
-    };
-    let (outcome, _) = iut.probe(suite, probe, limits)?.ok()?;
+    let (outcome, _) = iut.probe(suite, initialization(api, false), limits)?.ok()?;
     let is_silent = !outcome.events.iter().any(|e| matches!(e.what, What::ToServer { .. }));
+    if !is_silent || outcome.crashed.is_some() || outcome.hung {
+        return None;
+    }
+    let failed = failed_initialization(&outcome.events);
     let is_judged = outcome.unjudged.is_none_or(|why| why.verdict() != Verdict::Unjudged);
-    (is_silent && is_judged && outcome.crashed.is_none() && !outcome.hung)
-        .then(|| failed_initialization(&outcome.events))
+    (failed.is_some() || is_judged).then_some(failed)
 }
 
-/// Returns the failure of a library's first call, if it failed.
-pub(crate) fn failed_initialization(events: &[Event]) -> Option<String> {
-    events.iter().find_map(|event| match &event.what {
-        What::Returned { function, returned, .. } => Some(failure(function, returned.result)),
-        What::Exited { exit, .. } => Some(Some(format!("the process ended, {exit}"))),
-        What::Ended { ours: false, .. } => Some(Some("the process manager ended the process".to_owned())),
-        _ => None,
-    })?
+/// Returns why a library cannot be judged under a process manager of its own, if it cannot.
+fn fails_under_its_manager(
+    suite: &Suite,
+    api: Dialect,
+    iut: &Iut,
+    server: &Implementation,
+    limits: Limits,
+) -> Option<String> {
+    let (outcome, _) = iut.probe(suite, initialization(api, true), limits)?.ok()?;
+    if outcome.crashed.is_some() || outcome.hung {
+        return None;
+    }
+    if let Some(failed) = failed_initialization(&outcome.events) {
+        return Some(format!("its initialization fails under {} ({failed}): {OTHERS}", server.label));
+    }
+    let apart = apart(suite, api, iut, limits, &outcome.events)?;
+    Some(format!("its processes are singletons under {}: {apart}", server.label))
 }
+
+/// Returns the failure of the initialization of a library, if it failed: the first call of a process failed, or the process ended in it.
+pub(crate) fn failed_initialization(events: &[Event]) -> Option<String> {
+    // Processes whose first call is under way.
+    let mut initializing = BTreeSet::new();
+    let mut called = BTreeSet::new();
+    events.iter().find_map(|event| match &event.what {
+        What::Called { proc, .. } if called.insert(*proc) => {
+            initializing.insert(*proc);
+            None
+        }
+        What::Returned { proc, function, returned } if initializing.remove(proc) => {
+            failure(function, returned.result)
+        }
+        What::Exited { proc, exit } if initializing.remove(proc) => {
+            Some(format!("the process ended, {exit}"))
+        }
+        What::Ended { proc, ours: false } if initializing.remove(proc) => {
+            Some("the process manager ended the process".to_owned())
+        }
+        _ => None,
+    })
+}
+
+/// Returns the evidence that the processes of a library have not found the process manager that started them, and so not each other.
+/// A library that uses a PMI_FD of ours and lets a process pass its barrier alone is judged for that.
+pub(crate) fn apart(
+    suite: &Suite,
+    api: Dialect,
+    iut: &Iut,
+    limits: Limits,
+    events: &[Event],
+) -> Option<String> {
+    if let Some(evidence) = singletons(events) {
+        return Some(evidence);
+    }
+    let evidence = passes_alone(events)?;
+    let Iut::Library(library, claims, interrupted) = iut else { return None };
+    let Library { path, binary, env, .. } = &**library;
+    let unserved = Library { path: path.clone(), binary: binary.clone(), env: env.clone(), server: None };
+    let unserved = Iut::Library(Box::new(unserved), claims.clone(), Arc::clone(interrupted));
+    without_wire(suite, api, &unserved, limits).map(|_| format!("{evidence}, and it says nothing on PMI_FD"))
+}
+
+/// The evidence that each of several processes takes itself for the only one.
+fn singletons(events: &[Event]) -> Option<String> {
+    let mut told: BTreeMap<Proc, (Option<i32>, Option<i32>)> = BTreeMap::new();
+    for event in events {
+        let What::Returned { proc, returned, .. } = &event.what else { continue };
+        let (rank, size) = told.entry(*proc).or_default();
+        for (name, held) in &returned.outs {
+            match (name.as_str(), held) {
+                ("rank", Held::Int(number)) => *rank = *number,
+                ("size", Held::Int(number)) => *size = *number,
+                _ => {}
+            }
+        }
+    }
+    let alone = told.len() > 1 && told.values().all(|told| *told == (Some(0), Some(1)));
+    alone.then(|| format!("each of its {} processes is rank 0 of 1", told.len()))
+}
+
+/// The evidence that a process passes the barrier of the probe without the other one.
+fn passes_alone(events: &[Event]) -> Option<String> {
+    let mut called = 0;
+    events.iter().find_map(|event| match &event.what {
+        What::Called { function, .. } if BARRIERS.contains(&function.as_str()) => {
+            called += 1;
+            None
+        }
+        What::Returned { proc, function, returned }
+            if called == 1 && returned.result == 0 && BARRIERS.contains(&function.as_str()) =>
+        {
+            Some(format!("{function} lets rank {proc} pass before the other rank has called it"))
+        }
+        _ => None,
+    })
+}
+
+/// The barriers of both APIs.
+const BARRIERS: [&str; 2] = ["PMI_Barrier", "PMI2_KVS_Fence"];
 
 /// Why a library cannot be judged by what we say to it.
 const WIRELESS: &str = "it does not speak the wire protocol: it initializes itself, enters a barrier and says nothing on PMI_FD; so \
@@ -477,4 +575,28 @@ pub(crate) fn lacks(suite: &Suite, need: Need, config: &Config, limits: Limits) 
 /// The dialects of these scenarios.
 pub(crate) fn dialects(selected: &[Arc<Scenario>]) -> BTreeSet<Dialect> {
     selected.iter().map(|s| s.dialect).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pmi_judge::event::Exit;
+
+    const P: Proc = Proc { group: 0, rank: 0 };
+
+    fn called() -> What {
+        What::Called { proc: P, function: "PMI_Init".into(), arguments: Vec::new(), held: false }
+    }
+
+    /// The end of a process counts while its first call is under way, whoever ended it.
+    #[rstest::rstest]
+    #[case::ended_by_the_manager(vec![called(), What::Ended { proc: P, ours: false }], true)]
+    #[case::exits(vec![called(), What::Exited { proc: P, exit: Exit::Code(1) }], true)]
+    #[case::never_called(vec![What::Ended { proc: P, ours: false }], false)]
+    #[case::ended_by_us(vec![called(), What::Ended { proc: P, ours: true }], false)]
+    fn end_in_the_first_call_is_a_failure(#[case] whats: Vec<What>, #[case] fails: bool) {
+        let events: Vec<Event> =
+            whats.into_iter().zip(0..).map(|(what, seq)| Event::new(seq, what)).collect();
+        assert_eq!(failed_initialization(&events).is_some(), fails);
+    }
 }

@@ -38,12 +38,15 @@ const char planted_bugs[] =
     "publish-port-41\ta port of exactly 41 bytes crashes\n"
     "lookup-128\ta port of 128 bytes or more is written behind a buffer\n";
 
-/* The process has no process manager, and is told so by nobody: "lawful-alone", or names that begin with "alone-". */
+/* The process has no process manager, and is told so by nobody: "lawful-alone", or names that begin with "alone-". With
+ * "lawful-other-manager" it has the rank and size of its environment, and looks for its manager elsewhere than at PMI_FD. */
 static int alone;
 
 static int is_to_be_alone(void)
 {
     const char *name = getenv("LIBRARY_FAULT");
+    if (is("lawful-other-manager"))
+        return 1;
     return !getenv("PMI_FD") && name && (is("lawful-alone") || strstr(name, "alone-"));
 }
 
@@ -54,8 +57,11 @@ static int alone_integer(const char *function, int *out)
 {
     if (!out)
         return PMI_ERR_INVALID_ARG;
+    const char *rank = getenv("PMI_RANK"), *size = getenv("PMI_SIZE");
     *out = strstr(function, "length_max") ? 1024 : 1;
-    if (!strcmp(function, "PMI_Get_rank"))
+    if (is("lawful-other-manager") && rank && size && !strstr(function, "length_max"))
+        *out = atoi(strcmp(function, "PMI_Get_rank") ? size : rank);
+    else if (!strcmp(function, "PMI_Get_rank"))
         *out = is("alone-rank") ? 1 : 0;
     if (!strcmp(function, "PMI_Get_appnum"))
         *out = 0;

@@ -425,6 +425,10 @@ pub(crate) fn main() {
     if is("needs-a-mapping") && mapping.as_ref().is_none_or(String::is_empty) {
         fail("no mapping");
     }
+    if is("prints-what-it-is-told") {
+        let size = universe.get("size").map_or("unknown", |size| size);
+        println!("universe {size} mapping {}", mapping.as_deref().unwrap_or("unknown"));
+    }
     let placed = mapping.and_then(|mapping| nodes(&mapping, size));
     if is("counts-on-the-mapping") && placed.as_ref().is_some_and(|nodes| nodes.iter().any(|n| *n >= size)) {
         fail("a node that is not there");

@@ -56,7 +56,11 @@ pub(super) fn examined(args: &Doctor) -> anyhow::Result<Patient> {
         let program = |()| Program::new(command, args.ranks).context("--client");
         let (label, iut) = (program(())?.label.clone(), Iut::Client(Box::new(program(())?)));
         let examination = of_program(&suite, &program(())?, &iut, limits, args.ranks);
-        let next = shell_words::join(["pmi-conform", "--client", command, "-n", &args.ranks.to_string()]);
+        let mut next = shell_words::join(["pmi-conform", "--client", command]);
+        // The command line has two by default.
+        if args.ranks != 2 {
+            next += &format!(" -n {}", args.ranks);
+        }
         return Ok(Patient { label, examination, profile: None, next });
     }
     if let Some(path) = &args.library {

@@ -104,3 +104,15 @@ fn hints_can_be_typed() {
         }
     }
 }
+
+/// The option that keeps the log, as each command that leaves events out prints it, is one of that command.
+#[test]
+fn option_for_the_log_is_one_of_its_command() {
+    for (hint, more) in
+        [(crate::report::LOG_OPTION, &[][..]), (super::record::LOG_OPTION, &["--", "mpiexec"])]
+    {
+        let words = ["pmi-conform"].into_iter().chain(hint.split(' ')).chain(more.iter().copied());
+        let parsed = Cli::command().try_get_matches_from(words);
+        assert!(parsed.is_ok(), "{hint}: {}", parsed.unwrap_err());
+    }
+}

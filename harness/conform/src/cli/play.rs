@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::report::{Format, LogWriter, Look, ReportSpec, Run, Terminal, Verbosity, first_sentence};
+use crate::report::{
+    Format, LOG_OPTION, LogWriter, Look, ReportSpec, Run, Terminal, Verbosity, first_sentence,
+};
 use anyhow::Context;
 use pmi_judge::deviations::{Deviations, UNWRITTEN, draft};
 use pmi_judge::event::Event;
@@ -435,6 +437,7 @@ impl Reports {
             color: choice != anstream::ColorChoice::Never,
             progress: io::stderr().is_terminal(),
             verbosity,
+            log: LOG_OPTION,
         };
         let out: Box<dyn Write> = if taken { Box::new(io::stderr()) } else { Box::new(io::stdout()) };
         let log = match args.report.iter().find(|r| r.format == Format::Ndjson) {

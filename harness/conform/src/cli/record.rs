@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use crate::report::{LogWriter, Look, Terminal, Verbosity};
 use anyhow::Context;
-use pmi_judge::Side;
 use pmi_judge::event::Event;
+use pmi_judge::own::CRASH;
 use pmi_judge::verdict::{LogLine, ScenarioResult};
+use pmi_judge::{Severity, Side};
 use pmi_runner::agent;
 use pmi_runner::process::stop::StopSignals;
 use pmi_runner::record::answers::answers;
@@ -22,6 +23,9 @@ use super::tell::say;
 const LOG: &str = "session.ndjson";
 const SERVER: &str = "server.pmi";
 const CLIENT: &str = "client.pmi";
+
+/// The option with which a session is kept.
+pub(super) const LOG_OPTION: &str = "record -o DIR";
 
 pub(super) fn record(args: &Record) -> anyhow::Result<u8> {
     let catalogue = catalogue_against(&args.against)?;
@@ -109,7 +113,8 @@ fn show(session: &session::RecordedSession, judged: &ScenarioResult, verbose: bo
     let color = anstream::AutoStream::choice(&io::stderr()) != anstream::ColorChoice::Never;
     let verbosity = if verbose { Verbosity::Verbose } else { Verbosity::Normal };
     let mut text = Vec::new();
-    Terminal::new(&mut text, Look { color, progress: false, verbosity }).scenario_done(judged)?;
+    Terminal::new(&mut text, Look { color, progress: false, verbosity, log: LOG_OPTION })
+        .scenario_done(judged)?;
     let (processes, groups, messages) = session.recording.size();
     writeln!(
         text,
@@ -120,19 +125,31 @@ fn show(session: &session::RecordedSession, judged: &ScenarioResult, verbose: bo
         session.exit
     )?;
     for (party, name) in [(Side::Server, "process manager"), (Side::Client, "program")] {
-        let told =
-            match (result::broken(judged, party), judged.findings.iter().any(|f| f.finding.party == party)) {
-                (0, false) if messages == 0 => "not judged: nothing was said".to_owned(),
-                (0, false) => "nothing found".to_owned(),
-                (0, true) => "no MUST broken".to_owned(),
-                (1, _) => "erred: a MUST is broken".to_owned(),
-                (n, _) => format!("erred: {n} MUSTs are broken"),
-            };
-        writeln!(text, "  the {name}: {told}")?;
+        writeln!(text, "  the {name}: {}", standing(judged, party, messages))?;
     }
     match io::stderr().write_all(&text) {
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         done => done,
+    }
+}
+
+/// The outcome for a party. A crash breaks no MUST of a standard.
+fn standing(judged: &ScenarioResult, party: Side, messages: usize) -> String {
+    let of_party = || judged.findings.iter().filter(|f| f.finding.party == party);
+    let crashes = of_party().any(|f| f.finding.requirement == CRASH);
+    let musts = of_party().filter(|f| f.severity == Severity::Fail && f.level.is_some()).count();
+    let broken = match musts {
+        0 => String::new(),
+        1 => "a MUST is broken".to_owned(),
+        n => format!("{n} MUSTs are broken"),
+    };
+    match (crashes, musts) {
+        (true, 0) => "erred: it crashed".to_owned(),
+        (true, _) => format!("erred: it crashed, and {broken}"),
+        (false, 0) if of_party().next().is_some() => "no MUST broken".to_owned(),
+        (false, 0) if messages == 0 => "not judged: nothing was said".to_owned(),
+        (false, 0) => "nothing found".to_owned(),
+        (false, _) => format!("erred: {broken}"),
     }
 }
 
@@ -161,4 +178,42 @@ fn tap_program() -> anyhow::Result<PathBuf> {
     let own =
         std::env::current_exe().context("cannot find this program's own file, which is also the tap")?;
     Ok(agent::program(&own, tap::NAME))
+}
+
+#[cfg(test)]
+mod tests {
+    use pmi_judge::Finding;
+    use pmi_judge::verdict::Judged;
+    use pmi_scenario::ids;
+    use pmi_scenario::requirement::Level;
+
+    use super::*;
+
+    fn judged(id: &str, level: Option<Level>) -> Judged {
+        let finding = Finding::new(id, Side::Server, "", "");
+        let (text, help, step) = (String::new(), String::new(), String::new());
+        Judged {
+            finding,
+            level,
+            severity: Severity::Fail,
+            text,
+            help,
+            valid_input: false,
+            step,
+            deviation: None,
+        }
+    }
+
+    #[test]
+    fn crash_is_not_counted_as_a_must() {
+        let crash = judged(CRASH, None);
+        let must = judged(ids::RFC13_GET_VALUE, Some(Level::Must));
+        let of = |findings: Vec<Judged>| {
+            standing(&ScenarioResult { findings, ..ScenarioResult::default() }, Side::Server, 2)
+        };
+        assert_eq!(of(vec![crash.clone()]), "erred: it crashed");
+        assert_eq!(of(vec![crash, must.clone()]), "erred: it crashed, and a MUST is broken");
+        assert_eq!(of(vec![must]), "erred: a MUST is broken");
+        assert_eq!(of(Vec::new()), "nothing found");
+    }
 }

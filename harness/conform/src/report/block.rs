@@ -11,7 +11,7 @@ use super::{tally, text};
 use pmi_judge::event::{Event, What};
 use pmi_judge::evidence::evidence;
 use pmi_judge::own::CRASH;
-use pmi_judge::verdict::{Judged, ScenarioResult, UnreachedStep, Verdict};
+use pmi_judge::verdict::{Attempts, Judged, ScenarioResult, Strictness, UnreachedStep, Verdict};
 use pmi_judge::{Severity, Side};
 use pmi_wire::Proc;
 
@@ -42,8 +42,8 @@ impl Palette {
         })
     }
 
-    pub(super) fn result(self, result: &ScenarioResult) -> Style {
-        match result.verdict {
+    pub(super) fn result(self, result: &ScenarioResult, strict: Strictness) -> Style {
+        match tally::verdict(result, strict) {
             _ if result.is_known() => self.of(AnsiColor::Magenta.on_default()),
             Verdict::Pass => self.of(AnsiColor::Green.on_default()),
             Verdict::NotApplicable => self.dim(),
@@ -78,11 +78,17 @@ pub(super) struct Block<'a> {
     pub(super) palette: Palette,
     /// True to list the steps that were not judged, which are counted otherwise.
     pub(super) verbose: bool,
+    pub(super) strict: Strictness,
+    /// See [`Look::log`](super::Look).
+    pub(super) log: &'static str,
 }
+
+/// The option with which a run writes its log.
+pub(crate) const LOG_OPTION: &str = "--report ndjson=FILE";
 
 impl Display for Block<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Self { result, palette, verbose } = self;
+        let Self { result, palette, verbose, strict, .. } = self;
         let (summary, dim) = (text::clean(text::first_sentence(&result.summary)), palette.dim());
         if !summary.is_empty() {
             writeln!(f, "  {dim}{summary}{dim:#}")?;
@@ -91,7 +97,7 @@ impl Display for Block<'_> {
             writeln!(f, "  {}", text::clean(reason))?;
         }
         for judged in result.findings.iter().take(FINDINGS) {
-            finding(f, *palette, result, judged)?;
+            finding(f, *palette, result, judged, tally::shown(judged, *strict))?;
         }
         if let Some(more @ 1..) = result.findings.len().checked_sub(FINDINGS) {
             writeln!(f, "  and {} in the log", text::count(more, "more finding"))?;
@@ -114,8 +120,15 @@ impl Display for Block<'_> {
         if result.replay.is_empty() {
             return Ok(());
         }
-        writeln!(f, "  play it again: {}", text::clean(&result.replay))
+        writeln!(f, "  play it again{}: {}", chance(result), text::clean(&result.replay))
     }
+}
+
+/// The text after "play it again" for a scenario that was red in some of its attempts only.
+pub(super) fn chance(result: &ScenarioResult) -> String {
+    let by_chance = result.attempts.as_ref().filter(|attempts| attempts.red < attempts.played);
+    let words = |a: &Attempts| format!(" (red in {} of {} attempts, so it may not show)", a.red, a.played);
+    by_chance.map(words).unwrap_or_default()
 }
 
 /// The consequences of a crash, one line each: `rfc13.barrier.released: the end of the connection (the server, to rank 1)`.
@@ -162,9 +175,15 @@ pub(super) fn place(result: &ScenarioResult, judged: &Judged) -> String {
     if judged.finding.line == 0 { path } else { format!("{path}:{}", judged.finding.line) }
 }
 
-fn finding(f: &mut Formatter<'_>, palette: Palette, result: &ScenarioResult, judged: &Judged) -> fmt::Result {
-    let (style, bold) = (palette.severity(judged.severity), palette.bold());
-    let label = tally::severity(judged.severity);
+fn finding(
+    f: &mut Formatter<'_>,
+    palette: Palette,
+    result: &ScenarioResult,
+    judged: &Judged,
+    severity: Severity,
+) -> fmt::Result {
+    let (style, bold) = (palette.severity(severity), palette.bold());
+    let label = tally::severity(severity);
     writeln!(f, "  {style}{label}{style:#} {bold}{}{bold:#}", headline(judged))?;
     let (expected, seen) = marked(palette, &judged.finding.expected, &judged.finding.seen);
     writeln!(f, "    expected  {expected}")?;
@@ -268,7 +287,8 @@ impl Block<'_> {
         let left_out = self.result.left_out + all - shown.len();
         if left_out > 0 {
             let others = text::count(left_out, "other event");
-            writeln!(f, "    {dim}{others} left out, which the log has (--report ndjson=FILE){dim:#}")?;
+            let option = self.log;
+            writeln!(f, "    {dim}{others} left out, which the log has ({option}){dim:#}")?;
         }
         self.events(f, &shown, &seqs)?;
         for event in &self.result.last_events {

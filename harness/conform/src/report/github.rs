@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::block::headline;
+use super::block::{chance, headline};
 use super::run::Run;
 use super::{tally, text};
 
@@ -31,12 +31,13 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
             format!("seen: {seen}"),
             format!("in {}{others}", text::clean(&result.scenario)),
             format!("help: {}", text::clean(&judged.help)),
-            format!("play it again: {}", text::clean(&result.replay)),
+            format!("play it again{}: {}", chance(result), text::clean(&result.replay)),
         ];
         let lines: Vec<String> =
             message.iter().filter(|line| *line != "help: ").map(|line| text::clip(line, LINE)).collect();
         let message = lines.join("\n");
-        let title = text::clip(&format!("{} {}", tally::severity(judged.severity), group.name()), PART);
+        let severity = tally::severity(group.shown(run.header.strict));
+        let title = text::clip(&format!("{severity} {}", group.name()), PART);
         (if red { &mut errors } else { &mut warnings }).push((title, message, None));
     }
     for ((verdict, reason), results) in tally::bare(&run.results, run.header.strict) {

@@ -162,6 +162,7 @@ struct Shown {
     unreached: Vec<String>,
     exit: String,
     replay: String,
+    chance: String,
     more: usize,
     also: Vec<Link>,
     chart: Option<Drawing>,
@@ -224,8 +225,8 @@ fn of_run<'a>(run: &Run, catalogue: &Catalogue) -> Page<'a> {
         let place = (group.first.0.scenario.as_str(), group.requirement);
         Indexed {
             anchor: cause_anchors.get(&place).cloned().unwrap_or_default(),
-            kind: kind_of_severity(group.severity),
-            label: tally::severity(group.severity),
+            kind: kind_of_severity(group.shown(strict)),
+            label: tally::severity(group.shown(strict)),
             name: text::clip(&group.name(), WORDS),
             scenarios: text::count(group.scenarios.len(), "scenario"),
         }
@@ -263,8 +264,8 @@ fn of_run<'a>(run: &Run, catalogue: &Catalogue) -> Page<'a> {
         Scenario {
             anchor: scenario_anchors[result.scenario.as_str()].clone(),
             name: words(&result.scenario),
-            kind: kind_of_result(result),
-            label: tally::label(result),
+            kind: kind_of_result(result, strict),
+            label: tally::label(result, strict),
             time: text::time(result.time_us),
             findings: found.collect(),
             reason: words(result.reason.as_deref().unwrap_or_default()),
@@ -282,7 +283,7 @@ fn of_run<'a>(run: &Run, catalogue: &Catalogue) -> Page<'a> {
         subject: words(subject),
         color: if green { "green" } else { "red" },
         meaning: tally::meaning(run) + tally::by_strictness(strict),
-        counts: counts(&run.results),
+        counts: counts(&run.results, strict),
         complaints: run
             .complaints()
             .iter()
@@ -321,10 +322,11 @@ fn words(foreign: &str) -> String {
     text::clip(&text::clean(foreign), WORDS)
 }
 
-fn counts(results: &[ScenarioResult]) -> Vec<Count> {
+fn counts(results: &[ScenarioResult], strict: Strictness) -> Vec<Count> {
     let kind = |what: &str| match what {
         "passed" => "pass",
-        "failed (MUST)" | "crashed" | "hung" => "fail",
+        what if what.starts_with("failed") => "fail",
+        "crashed" | "hung" => "fail",
         "warned (SHOULD)" | "flaky" => "warn",
         "noted" => "note",
         "known" => "known",
@@ -332,7 +334,7 @@ fn counts(results: &[ScenarioResult]) -> Vec<Count> {
         _ => "unjudged",
     };
     let count = |(number, what)| Count { number, what, kind: kind(what), none: number == 0 };
-    tally::counts(results).into_iter().map(count).collect()
+    tally::counts(results, strict).into_iter().map(count).collect()
 }
 
 /// Versions that connections have agreed on, and in how many scenarios.
@@ -386,8 +388,8 @@ fn facts(run: &Run) -> Vec<Fact> {
     all.into_iter().filter(|fact| !fact.value.is_empty()).collect()
 }
 
-fn kind_of_result(result: &ScenarioResult) -> &'static str {
-    match result.verdict {
+fn kind_of_result(result: &ScenarioResult, strict: Strictness) -> &'static str {
+    match tally::verdict(result, strict) {
         _ if result.is_known() => "known",
         Verdict::Pass => "pass",
         Verdict::Note => "note",
@@ -410,11 +412,13 @@ fn kind_of_standing(standing: Standing) -> &'static str {
     }
 }
 
-fn kind_of_cause(cause: &CommonCause<'_>) -> (&'static str, &'static str) {
+fn kind_of_cause(cause: &CommonCause<'_>, strict: Strictness) -> (&'static str, &'static str) {
     if cause.deviation.is_some() {
         ("known", "known")
     } else {
-        (kind_of_severity(cause.severity), tally::severity(cause.severity))
+        let first = cause.findings.first();
+        let severity = first.map_or(cause.severity, |(_, judged)| tally::shown(judged, strict));
+        (kind_of_severity(severity), tally::severity(severity))
     }
 }
 
@@ -469,7 +473,7 @@ fn groups<'a>(
     let mut drawn = HashSet::new();
     for cause in causes(&run.results) {
         let Some(&(result, judged)) = cause.findings.first() else { continue };
-        let mut shown = shown(&cause, result, judged, scenarios);
+        let mut shown = shown(&cause, result, judged, scenarios, run.header.strict);
         let size = FINDING
             + [&shown.summary, &shown.replay, &shown.step, &shown.known]
                 .map(String::len)
@@ -511,7 +515,7 @@ fn groups<'a>(
             places.insert((&other.scenario, cause.requirement), shown.anchor.clone());
         }
         let group = *at.entry(cause.requirement).or_insert_with(|| {
-            groups.push(group(&cause, judged, catalogue.get(cause.requirement), anchors));
+            groups.push(group(&cause, judged, catalogue.get(cause.requirement), anchors, run.header.strict));
             groups.len() - 1
         });
         groups[group].causes.push(shown);
@@ -538,9 +542,10 @@ fn group(
     judged: &Judged,
     requirement: Option<&Requirement>,
     anchors: &mut Anchors,
+    strict: Strictness,
 ) -> Group {
     let id = cause.requirement;
-    let (kind, label) = kind_of_cause(cause);
+    let (kind, label) = kind_of_cause(cause, strict);
     let named = |(name, text): (String, String)| Named { name, text: text::clip(&text, WORDS) };
     let faults = faults().filter(|fault| fault.breaks.contains(&id));
     Group {
@@ -583,8 +588,9 @@ fn shown(
     result: &ScenarioResult,
     judged: &Judged,
     scenarios: &HashMap<&str, String>,
+    strict: Strictness,
 ) -> Shown {
-    let (kind, label) = kind_of_cause(cause);
+    let (kind, label) = kind_of_cause(cause, strict);
     let (expected, seen) = text::window(&judged.finding.expected, &judged.finding.seen, TEXT);
     let (expected, seen) = differences(&expected, &seen);
     let also = cause.findings.iter().skip(1).take(ALSO).map(|(other, _)| Link {
@@ -623,6 +629,7 @@ fn shown(
         },
         exit: result.exit.map(|exit| exit.to_string()).unwrap_or_default(),
         replay: words(&result.replay),
+        chance: block::chance(result),
         more: cause.findings.len() - 1,
         also: also.collect(),
         chart: None,

@@ -7,7 +7,7 @@ use super::run::Run;
 use super::{tally, text};
 use pmi_judge::Severity;
 use pmi_judge::cause::{CommonCause, causes};
-use pmi_judge::verdict::{Judged, ScenarioResult};
+use pmi_judge::verdict::{Judged, ScenarioResult, Strictness};
 
 /// CI services cut or refuse long summaries; the log has the rest.
 const ROWS: usize = 50;
@@ -18,7 +18,7 @@ const COMPLAINT: usize = 1000;
 
 pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "## {}\n", cell(&run.title()))?;
-    let counts = tally::counts(&run.results);
+    let counts = tally::counts(&run.results, run.header.strict);
     let row = |cells: Vec<String>| format!("| {} |", cells.join(" | "));
     writeln!(out, "{}", row(counts.iter().map(|(_, what)| (*what).to_owned()).collect()))?;
     writeln!(out, "{}", row(counts.iter().map(|_| "---:".to_owned()).collect()))?;
@@ -38,7 +38,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     let mut failures: Vec<_> = rows(false, true).collect();
     let bare = tally::bare(&run.results, strict);
     failures.extend(bare.values().map(|all| Row { result: all[0], judged: None, scenarios: all.len() }));
-    section(out, "Failures", &failures)?;
+    section(out, "Failures", &failures, strict)?;
     let complaints = run.complaints();
     if !complaints.is_empty() {
         writeln!(out, "\n### The run\n")?;
@@ -48,8 +48,8 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "- {}: {text}", cell(&complaint.name))?;
     }
     more(out, complaints.len())?;
-    section(out, "Deviations as recorded", &rows(true, false).collect::<Vec<_>>())?;
-    section(out, "Notes and warnings", &rows(false, false).collect::<Vec<_>>())
+    section(out, "Deviations as recorded", &rows(true, false).collect::<Vec<_>>(), strict)?;
+    section(out, "Notes and warnings", &rows(false, false).collect::<Vec<_>>(), strict)
 }
 
 /// A cause, by the scenario that shows it first.
@@ -60,7 +60,7 @@ struct Row<'a> {
     scenarios: usize,
 }
 
-fn section(out: &mut dyn Write, title: &str, rows: &[Row<'_>]) -> io::Result<()> {
+fn section(out: &mut dyn Write, title: &str, rows: &[Row<'_>], strict: Strictness) -> io::Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
@@ -76,8 +76,10 @@ fn section(out: &mut dyn Write, title: &str, rows: &[Row<'_>]) -> io::Result<()>
                 (whole, String::new(), (String::new(), reason), text::clean(&result.path))
             }
             Some(judged) => {
-                let label =
-                    if judged.severity < Severity::Fail { tally::severity(judged.severity) } else { whole };
+                let label = match judged.severity {
+                    Severity::Fail => whole,
+                    _ => tally::severity(tally::shown(judged, strict)),
+                };
                 let level = judged.level.map(|level| format!(" ({level})")).unwrap_or_default();
                 let input = if judged.valid_input { ", valid input" } else { "" };
                 let requirement = format!("{}{level}{input}", cell(&judged.finding.requirement));

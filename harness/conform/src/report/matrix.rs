@@ -286,7 +286,7 @@ fn tables(entries: &[Entry], names: &[String], catalogue: &Catalogue, history: b
                 meaning: tally::meaning(&entry.run),
                 complete: entry.run.unfinished() == 0,
                 requirements,
-                scenarios: tally::counts(&entry.run.results),
+                scenarios: tally::counts(&entry.run.results, entry.run.header.strict),
             }
         };
         let runs: Vec<Column> = these.iter().zip(&standings).map(column).collect();

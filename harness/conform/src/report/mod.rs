@@ -42,6 +42,7 @@ use serde::Serialize;
 use block::Palette;
 use pmi_judge::verdict::{LogLine, RunEnd, RunHeader, ScenarioResult};
 
+pub(crate) use block::LOG_OPTION;
 pub(crate) use campaign::{CampaignFormat, UnknownFormat, campaign_text, progress_line};
 pub(crate) use catalogue::pages as catalogue_pages;
 pub(crate) use compare::Comparison;
@@ -180,7 +181,7 @@ pub(crate) fn render(run: &Run, format: Format, out: &mut dyn Write) -> io::Resu
         Format::Python => Err(io::Error::other(SpecError::Folder)),
         Format::Sequence => sequence::write(run, Palette::PLAIN, out),
         Format::Terminal => {
-            let look = Look { color: false, progress: false, verbosity: Verbosity::Normal };
+            let look = Look { color: false, progress: false, verbosity: Verbosity::Normal, log: LOG_OPTION };
             Terminal::new(out, look).whole(run)
         }
     }

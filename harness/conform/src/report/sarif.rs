@@ -5,6 +5,7 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
+use super::block::chance;
 use super::run::Run;
 use super::{tally, text};
 use pmi_judge::Severity;
@@ -134,7 +135,11 @@ fn result(run: &Run, cause: &CommonCause<'_>, id: &str) -> Value {
     let input = if cause.valid_input { " Valid input reaches it." } else { "" };
     let mut message = format!("Expected {expected}, seen {seen}, in {scenario}{others}.{input}");
     if !first.replay.is_empty() {
-        message += &format!(" Play it again: {}", text::clip(&text::clean(&first.replay), 2 * PART));
+        message += &format!(
+            " Play it again{}: {}",
+            chance(first),
+            text::clip(&text::clean(&first.replay), 2 * PART)
+        );
     }
     let mut value = json!({
         "ruleId": id,

@@ -17,11 +17,11 @@ pub(super) fn write(run: &Run, palette: Palette, out: &mut dyn Write) -> io::Res
             }
             None => Chart::of_result(result),
         };
-        let style = palette.result(result);
+        let style = palette.result(result, run.header.strict);
         let mut shown = format!(
             "{bold}{}{bold:#}  {style}{}{style:#}\n",
             text::clean(&result.scenario),
-            tally::label(result)
+            tally::label(result, run.header.strict)
         );
         for line in [&result.summary, result.reason.as_ref().unwrap_or(&String::new())] {
             if !line.is_empty() {

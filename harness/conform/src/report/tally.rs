@@ -28,9 +28,22 @@ pub(super) fn bare(
     bare
 }
 
+/// The verdict that a report shows: a result that only `--strict` makes red is a failure.
+pub(super) fn verdict(result: &ScenarioResult, strict: Strictness) -> Verdict {
+    match result.verdict {
+        Verdict::Note | Verdict::Warn if result.is_red(strict) => Verdict::Fail,
+        verdict => verdict,
+    }
+}
+
+/// The severity that a report shows: a finding that only `--strict` makes red is a failure.
+pub(super) fn shown(judged: &Judged, strict: Strictness) -> Severity {
+    if judged.deviation.is_none() && strict.counts(judged) { Severity::Fail } else { judged.severity }
+}
+
 /// What a report calls a result.
-pub(super) fn label(result: &ScenarioResult) -> &'static str {
-    if result.is_known() { "known" } else { result.verdict.label() }
+pub(super) fn label(result: &ScenarioResult, strict: Strictness) -> &'static str {
+    if result.is_known() { "known" } else { verdict(result, strict).label() }
 }
 
 /// For people: what a finding counts as.
@@ -53,7 +66,7 @@ pub(super) fn by_strictness(strict: Strictness) -> &'static str {
 
 /// How many scenarios came to what.
 pub(crate) fn counts_text(run: &Run) -> String {
-    counted(&counts(&run.results))
+    counted(&counts(&run.results, run.header.strict))
 }
 
 /// Counts in a line.
@@ -62,17 +75,23 @@ pub(super) fn counted(counts: &[(usize, &str)]) -> String {
 }
 
 /// Counts as the summary words them, in its order. What is rare is left out when it did not happen.
-pub(super) fn counts(results: &[ScenarioResult]) -> Vec<(usize, &'static str)> {
+pub(super) fn counts(results: &[ScenarioResult], strict: Strictness) -> Vec<(usize, &'static str)> {
     let all = result::counts(results);
+    // Warnings and notes that only the strictness makes red.
+    let strictly =
+        |of: Verdict| results.iter().filter(|r| r.verdict == of && verdict(r, strict) != of).count();
+    let (should, de_facto) = (strictly(Verdict::Warn), strictly(Verdict::Note));
     let of = |verdict| all.get(&verdict).copied().unwrap_or(0);
     let mut counts = vec![
         (of(Verdict::Pass), "passed"),
         (of(Verdict::Fail), "failed (MUST)"),
+        (should, "failed (SHOULD)"),
+        (de_facto, "failed (de facto)"),
         (of(Verdict::Crashed), "crashed"),
         (of(Verdict::Hung), "hung"),
         (of(Verdict::Flaky), "flaky"),
-        (of(Verdict::Warn), "warned (SHOULD)"),
-        (of(Verdict::Note), "noted"),
+        (of(Verdict::Warn) - should, "warned (SHOULD)"),
+        (of(Verdict::Note) - de_facto, "noted"),
         (results.iter().filter(|result| result.is_known()).count(), "known"),
         (of(Verdict::NotApplicable), "not applicable"),
         (of(Verdict::Unjudged), "could not judge"),
@@ -143,6 +162,11 @@ pub(super) struct Group<'a> {
 }
 
 impl Group<'_> {
+    /// See [`shown`].
+    pub(super) fn shown(&self, strict: Strictness) -> Severity {
+        shown(self.first.1, strict)
+    }
+
     /// The cause in a line: what died where, else the requirement; and whether valid input reaches it.
     pub(super) fn name(&self) -> String {
         let what = self.crash.as_ref().map(|_| format!(": {}", text::clean(&self.first.1.finding.seen)));

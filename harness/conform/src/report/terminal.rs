@@ -58,6 +58,8 @@ pub(crate) struct Look {
     pub(crate) progress: bool,
     /// How much to show.
     pub(crate) verbosity: Verbosity,
+    /// The option with which the events that are left out can be kept.
+    pub(crate) log: &'static str,
 }
 
 /// Shows a run, as it goes or from its log.
@@ -66,6 +68,7 @@ pub(crate) struct Terminal<W> {
     out: W,
     palette: Palette,
     verbosity: Verbosity,
+    log: &'static str,
     bar: ProgressBar,
     strict: Strictness,
     /// What was shown in full, by requirement and what is seen in findings of one cause.
@@ -92,6 +95,7 @@ impl<W: Write> Terminal<W> {
             out,
             palette: Palette { color: look.color },
             verbosity: look.verbosity,
+            log: look.log,
             bar,
             strict: Strictness::Must,
             shown: HashSet::new(),
@@ -147,8 +151,8 @@ impl<W: Write> Terminal<W> {
         self.again += usize::from(again && !verbose);
         let mut shown = String::new();
         if line {
-            let (style, dim) = (self.palette.result(result), self.palette.dim());
-            let (label, name) = (tally::label(result), text::clean(&result.scenario));
+            let (style, dim) = (self.palette.result(result, self.strict), self.palette.dim());
+            let (label, name) = (tally::label(result, self.strict), text::clean(&result.scenario));
             let time = text::time(result.time_us);
             let _ = write!(shown, "{style}{label:>15}{style:#}  {name}  {dim}{time}{dim:#}");
             if !result.findings.is_empty() {
@@ -163,7 +167,8 @@ impl<W: Write> Terminal<W> {
             shown.push('\n');
         }
         if block {
-            let _ = writeln!(shown, "{}", Block { result, palette: self.palette, verbose });
+            let block = Block { result, palette: self.palette, verbose, strict: self.strict, log: self.log };
+            let _ = writeln!(shown, "{block}");
         }
         if line {
             self.spaced = block;
@@ -238,7 +243,7 @@ impl<W: Write> Terminal<W> {
         let verbose = self.verbosity == Verbosity::Verbose;
         let (causes, noted): (Vec<_>, Vec<_>) = tally::groups(&run.results)
             .into_iter()
-            .partition(|group| verbose || group.severity > Severity::Note);
+            .partition(|group| verbose || group.shown(self.strict) > Severity::Note);
         let noted = if self.verbosity == Verbosity::Quiet { Vec::new() } else { noted };
         let bare = tally::bare(&run.results, self.strict);
         if causes.is_empty() && noted.is_empty() && bare.is_empty() {
@@ -247,12 +252,12 @@ impl<W: Write> Terminal<W> {
         shown.push_str("causes\n");
         let most = if verbose { usize::MAX } else { CAUSES };
         for group in causes.iter().take(most) {
-            let (style, label) = (palette.severity(group.severity), tally::severity(group.severity));
+            let severity = group.shown(self.strict);
+            let (style, label) = (palette.severity(severity), tally::severity(severity));
             let (name, of) =
                 (text::clip(&group.name(), CAUSE), text::count(group.scenarios.len(), "scenario"));
             let _ = writeln!(shown, "  {style}{label}{style:#} {name}: {of}: {}", named(&group.scenarios));
-            let part =
-                |s: &[&str]| verbose && s.len() < group.scenarios.len() && group.severity > Severity::Note;
+            let part = |s: &[&str]| verbose && s.len() < group.scenarios.len() && severity > Severity::Note;
             for (seen, scenarios) in group.repeated.iter().filter(|(_, s)| part(s)) {
                 let (seen, of) =
                     (text::clip(&text::clean(seen), SEEN), text::count(scenarios.len(), "scenario"));

@@ -313,13 +313,15 @@ fn a_page_of_a_thousand_different_failures_stays_small_and_says_what_it_leaves_o
 #[case(Verbosity::Verbose)]
 fn more_and_less(#[case] verbosity: Verbosity) {
     let mut out = Vec::new();
-    Terminal::new(&mut out, Look { color: false, progress: false, verbosity }).whole(&run()).unwrap();
+    Terminal::new(&mut out, Look { color: false, progress: false, verbosity, log: LOG_OPTION })
+        .whole(&run())
+        .unwrap();
     insta::assert_snapshot!(format!("{verbosity:?}").to_lowercase(), String::from_utf8(out).unwrap());
 }
 
 #[test]
 fn colours_mark_the_difference_and_nothing_else_changes() {
-    let look = Look { color: true, progress: false, verbosity: Verbosity::Normal };
+    let look = Look { color: true, progress: false, verbosity: Verbosity::Normal, log: LOG_OPTION };
     let mut out = Vec::new();
     let mut terminal = Terminal::new(&mut out, look);
     terminal.scenario_done(&run().results[2]).unwrap();
@@ -566,7 +568,7 @@ fn one_cause_is_told_once() {
     assert_eq!(errors.count(), 3, "{github}");
     // With -v, all of it.
     let mut out = Vec::new();
-    let look = Look { color: false, progress: false, verbosity: Verbosity::Verbose };
+    let look = Look { color: false, progress: false, verbosity: Verbosity::Verbose, log: LOG_OPTION };
     Terminal::new(&mut out, look).whole(&run).unwrap();
     let verbose = String::from_utf8(out).unwrap();
     assert_eq!(verbose.matches(shown).count(), 2);

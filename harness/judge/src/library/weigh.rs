@@ -10,7 +10,7 @@ use crate::Severity;
 use crate::event::{Exit, SilenceProof};
 use crate::expectation::Standing;
 use crate::expectation::{Captures, Choice, Expectation, Expected, Matcher, Misfit, Pattern, ReturnCode};
-use crate::seen::Unended;
+use crate::seen::{NO_PROOF, Unended};
 use crate::unjudged::{Unjudged, Unloadable};
 
 /// Nothing more comes, how that is known, and how long that was waited for.
@@ -20,7 +20,7 @@ fn silence((proof, waited): (SilenceProof, Duration)) -> String {
     match proof {
         SilenceProof::Idle => "nothing: the process waits, and nothing is due to it".into(),
         SilenceProof::Polled | SilenceProof::Unread | SilenceProof::Timeout => {
-            format!("nothing for {waited:?}")
+            format!("nothing for {waited:?}{NO_PROOF}")
         }
     }
 }

@@ -33,7 +33,7 @@ fn is_ordinary(request: &SpawnRequest) -> bool {
     let plain = |value: &[u8]| !value.is_empty() && !is_ambiguous(value);
     request.programs.iter().all(|program| {
         (1..=MOST_PROCESSES).contains(&program.nprocs)
-            && program.args.iter().all(|(_, arg)| plain(arg) && arg != b"endcmd")
+            && program.args.iter().all(|(_, arg)| plain(arg))
             && program.info.iter().all(|(key, value)| plain(key) && plain(value))
             && program
                 .preput

@@ -10,6 +10,7 @@ mod group_barrier;
 mod group_barrier_state;
 mod pmi2;
 mod pmi2_state;
+mod response;
 mod server;
 mod state;
 
@@ -17,7 +18,7 @@ use pmi_wire::Proc;
 
 pub use state::Monitor;
 
-use crate::event::{Event, What};
+use crate::event::{Event, SilenceProof, What};
 use state::Group;
 
 impl Monitor {
@@ -57,7 +58,8 @@ impl Monitor {
             // Its connection goes with it, whichever of the two is noticed first.
             What::Ended { proc, ours: false } => self.closed_by_server(*proc),
             What::NoAnswer { proc, .. } if proc.group == Proc::PROXIES => {}
-            What::NoAnswer { proc, .. } => {
+            What::NoAnswer { proc, proof } => {
+                self.unproved = *proof == SilenceProof::Timeout;
                 self.no_answer(*proc);
                 self.not_read.clear();
             }
@@ -111,7 +113,7 @@ mod tests {
     use super::state::{EXCESS_PROCESSES, LONG_REQUEST};
     use super::*;
     use crate::Severity;
-    use crate::event::{Bytes, SilenceProof};
+    use crate::event::Bytes;
     use crate::finding::{Finding, Side};
     use crate::seen::SeenKind;
 
@@ -188,6 +190,21 @@ mod tests {
         assert_eq!(got("cmd=get_result rc=0 value=w"), ["rfc13.get.value"]);
         let lookup = [(0, false, "cmd=lookup_name  service=s"), (0, true, "cmd=lookup_result info=fail")];
         assert_eq!(found(&lookup), Vec::<String>::new());
+    }
+
+    /// On a loaded machine, the time may be up before a server has come to answer.
+    #[test]
+    fn silence_says_whether_it_is_proved() {
+        let proc = Proc { group: 0, rank: 0 };
+        let seen = |proof| {
+            let asks =
+                What::ToServer { proc, bytes: Bytes(b"cmd=init pmi_version=1 pmi_subversion=1\n".to_vec()) };
+            let launched = What::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
+            let found = judged([launched, asks, What::NoAnswer { proc, proof }]);
+            found.into_iter().map(|f| f.seen).collect::<Vec<_>>()
+        };
+        assert_eq!(seen(SilenceProof::Idle), ["silence"]);
+        assert_eq!(seen(SilenceProof::Timeout), ["silence (no proof: the time was up)"]);
     }
 
     #[test]

@@ -6,13 +6,14 @@ use pmi_wire::{
     Response, ResponseError, SpawnRequest, ValueReading, Version,
 };
 
-use super::state::{COMPLETE, Monitor, Pending, RESERVED, Rank, Singinit, request_rule};
+use super::response::is_regular;
+use super::state::{COMPLETE, LONG_REQUEST, Monitor, Pending, RESERVED, Rank, Singinit, request_rule};
 use crate::Severity;
 use crate::bytes::LINE_LIMIT;
 use crate::event::Exit;
 use crate::finding::Side;
 use crate::kvs::{ExpectedValue, is_ambiguous, without_tuples};
-use crate::seen::{Seen, SeenKind, Unended, not_read, show};
+use crate::seen::{NO_PROOF, Seen, SeenKind, Unended, not_read, show};
 use pmi_wire::Proc;
 use pmi_wire::grammar::Rule;
 
@@ -152,6 +153,13 @@ impl Monitor {
         (self.rank(p).answered, self.rank(p).unanswered_pages) = (true, 0);
         while let Some(message) = connection.next(Direction::FromServer) {
             self.messages += 1;
+            if let (true, Ok(message)) = (self.inspects_responses, &message) {
+                let pending = &self.rank(p).pmi2.pending;
+                let asked =
+                    |thrid: &[u8]| pending.iter().any(|pending| pending.thrid.as_deref() == Some(thrid));
+                let regular = is_regular(message.framing, message.text, asked);
+                self.irregular_response |= !regular || message.text.len() > LONG_REQUEST;
+            }
             match message {
                 Ok(message) => match message.framing {
                     Framing::Lines => self.response_line(p, message.text),
@@ -810,6 +818,9 @@ impl Monitor {
         if how != SeenKind::ConnectionEnd && !self.not_read.is_empty() {
             seen.text = format!("{}, {}", seen.text, not_read(&self.not_read));
             unread = self.unread_rule(&self.not_read);
+        }
+        if how != SeenKind::ConnectionEnd && self.unproved {
+            seen.text += NO_PROOF;
         }
         self.find(Side::Server, p, unread.unwrap_or(requirement), at_most, expected, seen);
     }

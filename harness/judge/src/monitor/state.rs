@@ -342,8 +342,14 @@ pub struct Monitor {
     /// A client has sent something that the grammar or the state rules out, or that servers may read in several ways, whether
     /// or not a finding reports it.
     pub(super) irregular: bool,
+    /// The server has sent a response of which a client may lawfully make anything, whether or not a finding reports it.
+    pub(super) irregular_response: bool,
+    /// That is to be found out.
+    pub(crate) inspects_responses: bool,
     /// The processes whose requests the server had not read when the current expectation was last checked.
     pub(super) not_read: BTreeSet<Proc>,
+    /// The last missing answer is known by waiting alone.
+    pub(super) unproved: bool,
     pub(super) seq: u64,
     pub(super) findings: Vec<Finding>,
 }
@@ -390,9 +396,10 @@ impl Monitor {
         self.abort_sent
     }
 
-    /// Whether a client has sent something that a client which follows the grammar and knows the state never sends.
-    pub(crate) fn has_irregular_requests(&self) -> bool {
-        self.irregular
+    /// Whether this side has sent something that one which follows the grammar and knows the state never sends. Of a server, that is
+    /// known if its responses are inspected.
+    pub(crate) fn is_irregular_of(&self, party: Side) -> bool {
+        if party == Side::Client { self.irregular } else { self.irregular_response }
     }
 
     /// Whether a message of this direction has begun on some connection and has no end yet.
@@ -440,6 +447,17 @@ impl Monitor {
     /// Whether a process has sent finalize.
     pub fn has_finalized(&self, p: Proc) -> bool {
         self.groups.get(&p.group).and_then(|g| g.ranks.get(p.rank)).is_some_and(|r| r.finalized)
+    }
+
+    /// Returns whether the connection of a process carries frames.
+    pub(crate) fn speaks_frames(&self, p: Proc) -> bool {
+        let rank = self.groups.get(&p.group).and_then(|g| g.ranks.get(p.rank));
+        rank.is_some_and(|rank| rank.connection.framing() == Framing::Frames)
+    }
+
+    /// Returns whether the server has sent a process something that it had not asked for.
+    pub(crate) fn got_unasked(&self, p: Proc) -> bool {
+        self.groups.get(&p.group).and_then(|g| g.ranks.get(p.rank)).is_some_and(|r| r.got_unasked)
     }
 
     pub(super) fn group(&mut self, id: u32) -> &mut Group {

@@ -48,6 +48,8 @@ pub(super) enum Fact<B = Vec<u8>> {
     Spawns(String),
     /// These bytes are about to be passed on.
     Carried(Direction, B),
+    /// It has closed its connection, and had not read all that came before that.
+    LeftUnread,
     /// It has closed its connection.
     ClosedByClient,
     /// The process manager has closed it.
@@ -89,6 +91,7 @@ impl Batch {
                 Fact::Started(start) => Fact::Started(start),
                 Fact::NotStarted(why) => Fact::NotStarted(why),
                 Fact::Spawns(folder) => Fact::Spawns(folder),
+                Fact::LeftUnread => Fact::LeftUnread,
                 Fact::ClosedByClient => Fact::ClosedByClient,
                 Fact::ClosedByServer => Fact::ClosedByServer,
                 Fact::Ended(exit) => Fact::Ended(exit),
@@ -189,6 +192,13 @@ impl Listening<'_> {
             self.book.tell(pid, fact);
         }
     }
+
+    fn client_closed(&mut self, left_unread: bool) {
+        if left_unread {
+            self.tell(Fact::LeftUnread);
+        }
+        self.tell(Fact::ClosedByClient);
+    }
 }
 
 impl Owner for Listening<'_> {
@@ -212,14 +222,14 @@ impl Owner for Listening<'_> {
         out
     }
 
-    fn closed(&mut self, by: PumpSide) -> Vec<u8> {
+    fn closed(&mut self, by: PumpSide, left_unread: bool) -> Vec<u8> {
         if by == PumpSide::Server {
             self.tell(Fact::ClosedByServer);
             return Vec::new();
         }
         match self.ear.is_ending() && !self.ear.over {
             true => self.ear.closes = true,
-            false => self.tell(Fact::ClosedByClient),
+            false => self.client_closed(left_unread),
         }
         self.ear.rewriter.finish()
     }
@@ -355,7 +365,8 @@ impl Carrier {
                     tap.ear.program = Pid::from_raw(pid);
                     if tap.ear.closes && !tap.ear.is_ending() {
                         tap.ear.closes = false;
-                        Listening { ear: &mut tap.ear, book: &mut self.book }.tell(Fact::ClosedByClient);
+                        let unread = tap.pump.as_ref().is_some_and(Pump::client_left_unread);
+                        Listening { ear: &mut tap.ear, book: &mut self.book }.client_closed(unread);
                         tap.control.send(&Word::Close);
                         tap.pump.take().into_iter().for_each(|pump| pump.close(&mut self.reactor));
                     }
@@ -404,7 +415,8 @@ impl Carrier {
                 }
             }
             if std::mem::take(&mut tap.ear.closes) {
-                self.book.tell(pid, Fact::ClosedByClient);
+                let unread = tap.pump.as_ref().is_some_and(Pump::client_left_unread);
+                Listening { ear: &mut tap.ear, book: &mut self.book }.client_closed(unread);
             }
             self.book.tell(pid, Fact::Ended(exit));
             (tap.ear.ended, tap.ear.over) = (None, true);

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::place::TAP;
 use super::result;
 use super::session::{self, Mode};
+use crate::party::server::with_ranks;
 use crate::process::stop::StopSignals;
 use pmi_judge::event::Exit;
 use pmi_judge::verdict::{Judged, Verdict};
@@ -46,17 +47,16 @@ impl Manager {
         let mut words = split(label)?;
         let name = Path::new(&words[0]).file_name().and_then(|n| n.to_str()).unwrap_or_default();
         if !words.iter().any(|word| word == PROGRAM) {
+            let counted = words.iter().any(|word| word.contains(RANKS));
+            let command = if counted { label.to_owned() } else { with_ranks(label) };
             if !KNOWN.contains(&name.split('.').next().unwrap_or_default()) {
-                let counted = words.iter().any(|word| word.contains(RANKS));
-                let (what, rest) = match counted {
-                    true => ("where the program goes", PROGRAM.to_owned()),
-                    false => ("where ranks and program go", format!("-n {RANKS} {PROGRAM}")),
-                };
+                let what = if counted { "where the program goes" } else { "where ranks and program go" };
                 return Err(TemplateError(format!(
-                    "\"{name}\" is no launcher that we know: say {what}, as in --manager '{label} {rest}'"
+                    "\"{name}\" is no launcher that we know: say {what}, as in --manager '{command} {PROGRAM}'"
                 )));
             }
-            words.extend(["-n", RANKS, PROGRAM].map(String::from));
+            words = split(&command)?;
+            words.push(PROGRAM.to_owned());
         }
         Ok(Self { label: label.to_owned(), words })
     }
@@ -334,10 +334,14 @@ mod tests {
         let known = Manager::new("/opt/bin/mpiexec.hydra -l").unwrap();
         let command = known.command(&program.words, 3);
         assert_eq!(command, ["/opt/bin/mpiexec.hydra", "-l", "-n", "3", "{tap}", "./a.out", "x y"]);
+        for given in ["mpiexec -n {ranks}", "mpiexec -n 7"] {
+            let command = Manager::new(given).unwrap().command(&program.words, 3);
+            assert_eq!(command, ["mpiexec", "-n", "3", "{tap}", "./a.out", "x y"]);
+        }
         let own = Manager::new("pm --n={ranks} -- {program} -z").unwrap();
         assert_eq!(own.command(&program.words, 2), ["pm", "--n=2", "--", "{tap}", "./a.out", "x y", "-z"]);
         for (bad, told) in [
-            ("pm -n 2", "say where ranks and program go, as in --manager 'pm -n 2 -n {ranks} {program}'"),
+            ("pm -n 2", "say where ranks and program go, as in --manager 'pm -n {ranks} {program}'"),
             ("pm -n {ranks}", "say where the program goes, as in --manager 'pm -n {ranks} {program}'"),
             ("", "empty"),
             ("pm 'x", "cannot be split"),

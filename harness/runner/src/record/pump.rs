@@ -36,8 +36,8 @@ impl PumpSide {
 pub(super) trait Owner {
     /// A piece has come from this side; what is to be passed on.
     fn piece<'a>(&mut self, from: PumpSide, bytes: &'a [u8]) -> Cow<'a, [u8]>;
-    /// This side has closed; what is still to be passed on.
-    fn closed(&mut self, by: PumpSide) -> Vec<u8>;
+    /// This side has closed, with bytes of the other side unread as far as that is known; what is still to be passed on.
+    fn closed(&mut self, by: PumpSide, left_unread: bool) -> Vec<u8>;
     /// Whether the client has closed because it is coming to its end, with which the connection ends anyway.
     fn client_is_ending(&mut self) -> bool;
 }
@@ -166,6 +166,11 @@ impl Pump {
         Ok(State::Open)
     }
 
+    /// Returns true if the client has closed its end before it read all that was carried to it.
+    pub(super) fn client_left_unread(&self) -> bool {
+        self.client.connection.left_unread()
+    }
+
     /// Whether something of the client's waits for the server to read.
     pub(super) fn is_held_up(&self) -> bool {
         self.server.connection.unwritten() > 0
@@ -215,7 +220,7 @@ impl Pump {
             }
             Received::End => {
                 end.over = true;
-                owner.closed(from).into()
+                owner.closed(from, end.connection.left_unread()).into()
             }
         };
         if !piece.is_empty() {
@@ -260,7 +265,7 @@ mod tests {
             self.0.send((from, Some(bytes.to_vec()))).unwrap();
             bytes.into()
         }
-        fn closed(&mut self, by: PumpSide) -> Vec<u8> {
+        fn closed(&mut self, by: PumpSide, _: bool) -> Vec<u8> {
             self.0.send((by, None)).unwrap();
             b"!".to_vec()
         }

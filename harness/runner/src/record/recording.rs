@@ -186,6 +186,7 @@ impl Recording {
             Fact::Carried(Direction::FromServer, bytes) => {
                 self.event(What::FromServer { proc, bytes: Bytes(bytes) }, book);
             }
+            Fact::LeftUnread => self.event(What::LeftUnread { proc }, book),
             Fact::ClosedByClient => self.event(What::ClosedByClient { proc }, book),
             Fact::ClosedByServer => self.event(What::ClosedByServer { proc }, book),
             Fact::Ended(exit) => {
@@ -312,6 +313,8 @@ mod tests {
                 tell(&mut recording, pid, carried(Direction::ToServer, &format!("{line}\n")));
             } else if let Some(line) = what.strip_prefix("S: ") {
                 tell(&mut recording, pid, carried(Direction::FromServer, &format!("{line}\n")));
+            } else if what == "unread" {
+                tell(&mut recording, pid, Fact::LeftUnread);
             } else if what == "closed" {
                 tell(&mut recording, pid, Fact::ClosedByClient);
             } else {
@@ -336,6 +339,23 @@ mod tests {
         let recording = recording(&[&INIT[..], steps].concat());
         let findings = recording.judge().findings();
         findings.into_iter().map(|f| (f.party, f.requirement, f.proc.map_or(99, |p| p.rank))).collect()
+    }
+
+    /// RFC 13, wire protocol: a client reads the answer to its request before it goes on. It does not if it closes before the answer
+    /// comes, or without having read it, and ends as if all were well.
+    #[test]
+    fn answer_to_finalize_is_read_before_the_close() {
+        let (asks, told) = ("0 C: cmd=finalize", "0 S: cmd=finalize_ack rc=0");
+        let found = [(Side::Client, "rfc13.wire.lock-step".to_owned(), 0)];
+        assert_eq!(blamed(&[asks, "0 closed", "0 exit 0"]), found);
+        assert_eq!(blamed(&[asks, "0 closed", told, "0 exit 0"]), found);
+        assert_eq!(blamed(&[asks, told, "0 unread", "0 closed", "0 exit 0"]), found);
+        assert_eq!(blamed(&[asks, told, "0 closed", "0 exit 0"]), []);
+        // A client that fails or is killed need not, and neither need one that was told more than it had asked for.
+        assert_eq!(blamed(&[asks, "0 closed", "0 exit 1"]), []);
+        assert_eq!(blamed(&[asks, "0 closed", "0 killed 9"]), []);
+        let unasked = [(Side::Server, "rfc13.wire.lock-step".to_owned(), 0)];
+        assert_eq!(blamed(&[asks, told, told, "0 unread", "0 closed", "0 exit 0"]), unasked);
     }
 
     #[test]

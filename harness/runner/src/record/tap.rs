@@ -334,7 +334,7 @@ impl Owner for Alone {
     fn piece<'a>(&mut self, _: PumpSide, bytes: &'a [u8]) -> Cow<'a, [u8]> {
         bytes.into()
     }
-    fn closed(&mut self, _: PumpSide) -> Vec<u8> {
+    fn closed(&mut self, _: PumpSide, _: bool) -> Vec<u8> {
         Vec::new()
     }
     fn client_is_ending(&mut self) -> bool {

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::interpret::walk::Fragments;
 use crate::interpret::{EventSink, Recorder};
 use crate::party::Limits;
-use crate::party::program::{FinishedJob, Outputs, Plain, Program};
-use pmi_judge::event::{Abandoned, Difference, PlainRun, What};
+use crate::party::program::{FinishedJob, Plain, Program};
+use pmi_judge::event::{Abandoned, Difference, PlainRun, ToldValues, What};
 use pmi_judge::{Judge, LINE_LIMIT, Outcome, Side};
 use pmi_scenario::ast::{Dialect, Scenario};
 use pmi_wire::{Framer, Message, Proc, ValueReading};
@@ -92,10 +92,13 @@ impl Run<'_> {
         } else if self.interrupted.load(Ordering::Relaxed) {
             recorder.record(What::Abandoned(Abandoned::Interrupted));
         }
-        let measure = plain.as_ref().and_then(|plain| plain.output.as_ref()).filter(|_| script.compares());
+        let Some(plain) = plain.as_ref().filter(|_| script.compares()) else { return };
+        let told = recorder.judge.told_values();
+        let nothing = ToldValues::new();
         for (proc, seen) in over.output {
-            if let Some(plain) = measure.and_then(|measure| measure.get(&proc)) {
-                let difference = Difference::between(plain, &seen);
+            if let Some(usual) = plain.output.as_ref().and_then(|output| output.get(&proc)) {
+                let [before, now] = [&plain.told, &told].map(|told| told.get(&proc).unwrap_or(&nothing));
+                let difference = Difference::between((usual, before), (&seen, now));
                 recorder.record(What::OutputCompared { proc, difference });
             }
         }
@@ -111,14 +114,15 @@ impl Run<'_> {
 
     /// What plain runs come to; two are made, since output that changes from run to run is no measure.
     fn plain(&self) -> Plain {
-        let (run, output) = self.plain_once();
-        let same = run.is_measure()
-            && matches!(self.plain_once(), (again, other) if again.is_measure() && other == output);
-        Plain { run, output: output.filter(|_| same) }
+        let first = self.plain_once();
+        let again = || self.plain_once();
+        let same = first.run.is_measure()
+            && matches!(again(), Plain { run, output, .. } if run.is_measure() && output == first.output);
+        Plain { output: first.output.filter(|_| same), ..first }
     }
 
     /// What it came to, and its output if all of it was kept.
-    fn plain_once(&self) -> (PlainRun, Option<Outputs>) {
+    fn plain_once(&self) -> Plain {
         let mut sink = ();
         let mut recorder = Recorder::new(&mut sink, Judge::watching(Side::Client));
         let over = self.start(&Script::plain(), &mut recorder);
@@ -126,6 +130,7 @@ impl Run<'_> {
             Ok(()) => recorder.judge.plain_run(),
             Err(error) => PlainRun::Failed(error.to_string()),
         };
-        (run, Some(over.output).filter(|_| !over.output_cut))
+        let output = Some(over.output).filter(|_| !over.output_cut);
+        Plain { run, output, told: recorder.judge.told_values() }
     }
 }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use pmi_judge::event::{PlainRun, What};
+use pmi_judge::event::{PlainRun, ToldValues, What};
 use pmi_wire::{Proc, WayIn};
 
 use super::Limits;
@@ -80,6 +80,8 @@ pub(crate) struct Plain {
     pub(crate) run: PlainRun,
     /// Standard output of each process; `None` if it is not the same each time.
     pub(crate) output: Option<Outputs>,
+    /// The values that each process received.
+    pub(crate) told: BTreeMap<Proc, ToldValues>,
 }
 
 /// Standard output of each process.

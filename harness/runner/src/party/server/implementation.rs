@@ -330,13 +330,10 @@ impl Implementation {
             "flux" => self.command = with(&["run", "-n", "{ranks}", "{agent}"]),
             _ => {
                 let counted = ["{ranks}", "{hosts}"].into_iter().any(|given| has(&words, given));
-                let (what, rest) = match counted {
-                    true => ("where our agent goes", "{agent}"),
-                    false => ("where the ranks and our agent go", "-n {ranks} {agent}"),
-                };
+                let what = if counted { "where our agent goes" } else { "where the ranks and our agent go" };
+                let command = if counted { self.label.clone() } else { with_ranks(&self.label) };
                 return Err(ImplementationError(format!(
-                    "\"{program}\" is no launcher that we know: say {what}, as in --server '{} {rest}'; {PLACEHOLDERS}",
-                    self.label
+                    "\"{program}\" is no launcher that we know: say {what}, as in --server '{command} {{agent}}'; {PLACEHOLDERS}"
                 )));
             }
         }
@@ -619,20 +616,41 @@ fn hosts(ranks: u32, nodes: u32) -> String {
 /// Launchers that take `-n RANKS PROGRAM`, by the beginning of their names.
 const KNOWN: [&str; 4] = ["mpiexec", "mpirun", "srun", "flux"];
 
+/// Options of launchers for the number of processes.
+const COUNTS: [&str; 4] = ["-n", "-np", "--np", "--ntasks"];
+
+/// Returns true if a word of a launcher's command gives the number of processes, alone or with the next word.
+fn is_count(word: &str) -> bool {
+    let short = word.strip_prefix("-np").or(word.strip_prefix("-n"));
+    let digits = short.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
+    COUNTS.contains(&word) || digits || word.starts_with("--ntasks=")
+}
+
+/// The command of a launcher with `{ranks}` for the number of processes: in place of the number that it gives, else behind `-n`.
+pub(crate) fn with_ranks(command: &str) -> String {
+    let mut words: Vec<String> = command.split(' ').map(str::to_owned).collect();
+    let is_number = |word: Option<&String>| {
+        word.is_some_and(|word| !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit()))
+    };
+    match words.iter().position(|word| is_count(word)) {
+        Some(at) if !COUNTS.contains(&words[at].as_str()) => {
+            let option = words[at].trim_end_matches(|c: char| c.is_ascii_digit()).to_owned();
+            words[at] = option + "{ranks}";
+        }
+        Some(at) if is_number(words.get(at + 1)) => "{ranks}".clone_into(&mut words[at + 1]),
+        _ => words.extend(["-n".to_owned(), "{ranks}".to_owned()]),
+    }
+    words.join(" ")
+}
+
 /// Refuses a launcher's command that we complete, and that says already what we add.
 fn counted_twice(words: &[String], label: &str) -> Result<(), ImplementationError> {
-    let counts = ["-n", "-np", "--np", "--ntasks"];
-    let is_count = |word: &str| {
-        let short = word.strip_prefix("-np").or(word.strip_prefix("-n"));
-        let digits = short.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
-        counts.contains(&word) || digits || word.starts_with("--ntasks=")
-    };
     let Some(at) = words.iter().position(|word| is_count(word)) else { return Ok(()) };
     if has(words, "{ranks}") {
         let what = format!("say where our agent goes, as in --server '{label} {{agent}}'; {PLACEHOLDERS}");
         return Err(ImplementationError(what));
     }
-    let given = if counts.contains(&words[at].as_str()) { words.get(at + 1) } else { None };
+    let given = if COUNTS.contains(&words[at].as_str()) { words.get(at + 1) } else { None };
     let given = [Some(&words[at]), given].into_iter().flatten().cloned().collect::<Vec<_>>().join(" ");
     Err(ImplementationError(format!(
         "each scenario says how many processes it needs: leave out \"{given}\", or write {{ranks}} and {{agent}} where they belong, as in \
@@ -691,6 +709,17 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+
+    #[rstest]
+    #[case("pm", "pm -n {ranks}")]
+    #[case("pm -n 4", "pm -n {ranks}")]
+    #[case("pm -np4 -v", "pm -np{ranks} -v")]
+    #[case("pm --ntasks=4", "pm --ntasks={ranks}")]
+    fn number_of_processes_is_given_once(#[case] command: &str, #[case] told: &str) {
+        assert_eq!(with_ranks(command), told);
+        let error = Implementation::from_argument(command).unwrap_err().to_string();
+        assert!(error.contains(&format!("--server '{told} {{agent}}'")), "{error}");
+    }
 
     #[test]
     fn templates_and_known_launchers_become_commands() {

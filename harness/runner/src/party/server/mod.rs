@@ -6,6 +6,6 @@ pub mod profile;
 mod singleton;
 
 pub(crate) use implementation::no_program;
-pub(crate) use implementation::with_pids;
 pub use implementation::{Implementation, ImplementationError, Recorded, UnknownProxy, need};
+pub(crate) use implementation::{with_pids, with_ranks};
 pub use process::{Environment, Patience, ServerParty};

@@ -114,7 +114,8 @@ fn unusual_program_is_noted_and_no_more(
     #[case] cited: &str,
 ) {
     let filters = one_of_each();
-    let filters: Vec<&str> = filters.iter().map(String::as_str).collect();
+    let named = format!("=client/{scenario}");
+    let filters: Vec<&str> = filters.iter().map(String::as_str).chain(["--filter", &named]).collect();
     let found = judge(&faulty(variation), "20", &filters);
     assert_eq!(found.ran.status, 0, "{}", found.ran.whole());
     let (verdict, all) = &found.scenarios[&format!("client/{scenario}")];

@@ -64,7 +64,7 @@ pub fn answers(events: &[Event], dialects: &[Dialect], command: &str) -> Result<
     let told = ranks.values().any(|rank| !rank.exchanges.is_empty());
     let head = match (dialect, maxes) {
         (Dialect::Pmi1, Some(Maxes { kvsname_max, keylen_max, vallen_max })) => format!(
-            "requires rfc13.abnf.s-maxes rfc13.parser.order rfc13.parser.extra-keys\ntests client\nranks {size}\n\
+            "requires rfc13.put.length rfc13.parser.order rfc13.parser.extra-keys\ntests client\nranks {size}\n\
              serve kvsname_max={kvsname_max} keylen_max={keylen_max} vallen_max={vallen_max}"
         ),
         (Dialect::Pmi2, _) => {

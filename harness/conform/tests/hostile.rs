@@ -463,7 +463,17 @@ fn ctrl_c_ends_the_run_and_everything_in_it() {
 fn processes_may_make_their_connections_themselves() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pmi-conform"));
     let output = command
-        .args(["--connection", "port", "-v", "-f", "port/", "-f", "environment/", "-f", "kvs/one-puts-all-read"])
+        .args([
+            "--connection",
+            "port",
+            "-v",
+            "-f",
+            "port/",
+            "-f",
+            "environment/",
+            "-f",
+            "kvs/one-puts-all-read",
+        ])
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);

@@ -60,6 +60,8 @@ const FIRST: Duration = Duration::from_micros(100);
 const MOST_ANSWER: Duration = Duration::from_millis(1);
 /// It is looked into again after twice the time, up to this.
 const LONGEST: Duration = Duration::from_millis(20);
+/// How long a process that has closed its connections may take to die.
+const DYING: Duration = Duration::from_millis(20);
 const MOST_DOUBLINGS: u32 = 8;
 /// Who starts or ends processes and says nothing for so long waits for something.
 const MOST_WORK: Duration = Duration::from_millis(50);
@@ -659,6 +661,10 @@ impl ServerParty {
     fn tell_exit(&mut self) -> Option<What> {
         let exit = self.exit.filter(|_| !self.exit_told)?;
         self.exit_told = true;
+        if exit != Exit::Code(0) {
+            // A process that crashes closes its connections before it is dead, and the launcher may end in between.
+            self.deaths.iter().flatten().for_each(|foreign| drop(foreign.ends_within(DYING)));
+        }
         self.tell_deaths();
         // What starts a proxy alone ends as it does.
         let is_told = self.is_proxy && self.deaths.iter().flatten().any(Foreign::is_reported);

@@ -663,7 +663,9 @@ impl ServerParty {
         self.exit_told = true;
         if exit != Exit::Code(0) {
             // A process that crashes closes its connections before it is dead, and the launcher may end in between.
-            self.deaths.iter().flatten().for_each(|foreign| drop(foreign.ends_within(DYING)));
+            for foreign in self.deaths.iter().flatten() {
+                foreign.ends_within(DYING);
+            }
         }
         self.tell_deaths();
         // What starts a proxy alone ends as it does.

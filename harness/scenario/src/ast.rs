@@ -164,7 +164,7 @@ pub struct Parameter {
 }
 
 /// The requests that `each request` stands for: those that a function of the C API makes and that are answered.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EachRequest {
     /// The operations that are left out.
     pub but: Vec<Spanned<String>>,
@@ -238,6 +238,11 @@ impl Dialect {
     /// How it is written.
     pub fn word(self) -> &'static str {
         Self::NAMES[self as usize].0
+    }
+
+    /// The one that is written so.
+    pub fn called(word: &str) -> Option<Self> {
+        Self::NAMES.into_iter().find(|(name, _)| *name == word).map(|(_, dialect)| dialect)
     }
 
     /// How messages are told from each other, after the init line.

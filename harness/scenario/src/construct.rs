@@ -175,7 +175,8 @@ impl Template {
         self
     }
 
-    fn add(&mut self, bytes: &[u8], also: impl Fn(usize, u8) -> bool) {
+    /// Adds these bytes, quoted where a file would need it and where `also` says so.
+    pub(super) fn add(&mut self, bytes: &[u8], also: impl Fn(usize, u8) -> bool) {
         for (at, &byte) in bytes.iter().enumerate() {
             // Blanks at the ends of a line do not count.
             let edge = at + 1 == bytes.len() || (at == 0 && self.pieces.is_empty());

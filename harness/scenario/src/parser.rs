@@ -231,9 +231,9 @@ impl<'a> Parser<'a> {
                 for (index, span) in words.into_iter().enumerate() {
                     let word = self.of(span);
                     let names = Dialect::NAMES.map(|(name, _)| name);
-                    match Dialect::NAMES.into_iter().find(|(name, _)| *name == word) {
-                        Some((_, dialect)) if index == 0 => self.scenario.dialect = dialect,
-                        Some((_, dialect)) => self.scenario.also.push(dialect),
+                    match Dialect::called(word) {
+                        Some(dialect) if index == 0 => self.scenario.dialect = dialect,
+                        Some(dialect) => self.scenario.also.push(dialect),
                         None => {
                             let message = format!("there is no dialect `{word}`");
                             self.sink

@@ -17,7 +17,7 @@ use crate::template::Field;
 const RUN_ON: &[&str] = &["value", "msg"];
 
 /// Returns the prefix of the names of scenarios and fragments in a dialect that is not the first of the head.
-pub(crate) fn prefix(dialect: Dialect, separator: &str) -> String {
+fn prefix(dialect: Dialect, separator: &str) -> String {
     match dialect {
         Dialect::Pmi1 => String::new(),
         Dialect::Pmi2 => format!("pmi2{separator}"),
@@ -32,11 +32,16 @@ impl Scenario {
 
     /// The name under which it is played in one of its dialects.
     pub(crate) fn name_in(&self, dialect: Dialect) -> String {
-        match self.name.rsplit_once("fragments/") {
-            _ if dialect == self.dialect => self.name.clone(),
-            Some((folder, name)) => format!("{folder}fragments/{}{name}", prefix(dialect, "-")),
-            None => prefix(dialect, "/") + &self.name,
-        }
+        name_in(&self.name, self.dialect, dialect)
+    }
+}
+
+/// Returns the name under which what has this name in the first dialect of its head is played in another.
+pub(crate) fn name_in(name: &str, first: Dialect, dialect: Dialect) -> String {
+    match name.rsplit_once("fragments/") {
+        _ if dialect == first => name.to_owned(),
+        Some((folder, name)) => format!("{folder}fragments/{}{name}", prefix(dialect, "-")),
+        None => prefix(dialect, "/") + name,
     }
 }
 
@@ -76,7 +81,7 @@ pub(crate) fn spelled(
     }
     speller.body(&mut spelled.body);
     if let Some(each) = spelled.each.take() {
-        for name in each.but.iter().filter(|name| !is_operation(&name.value)) {
+        for name in each.but.iter().filter(|name| operation_named(&name.value).is_none()) {
             speller.sink.error(name.span, format!("there is no operation `{}`", name.value));
         }
         let but: Vec<&str> = each.but.iter().map(|name| name.value.as_str()).collect();
@@ -131,49 +136,44 @@ fn each_request<'a>(dialect: Dialect, but: &'a [&str]) -> impl Iterator<Item = &
     })
 }
 
+/// Returns the rows of a file, to cross with something else: none, once, if it has no table.
+fn crossed<T>(rows: &[T]) -> Vec<Option<&T>> {
+    if rows.is_empty() { vec![None] } else { rows.iter().map(Some).collect() }
+}
+
+fn name_of_each(exchange: &Exchange, row: Option<&str>) -> String {
+    row.map_or_else(|| exchange.operation.to_owned(), |row| format!("{}.{row}", exchange.operation))
+}
+
 /// Returns the names of the rows for each request, times the rows of the file.
 pub(crate) fn names_of_each(dialect: Dialect, but: &[&str], rows: &[&str]) -> Vec<String> {
-    let names = |exchange: &'static Exchange| match rows {
-        [] => vec![exchange.operation.to_owned()],
-        _ => rows.iter().map(|row| format!("{}.{row}", exchange.operation)).collect(),
-    };
+    let names = |exchange| crossed(rows).into_iter().map(move |row| name_of_each(exchange, row.copied()));
     each_request(dialect, but).flat_map(names).collect()
 }
 
 /// Returns a row for each request, times the rows of the file. `$request` and `$response` are the words of the dialect.
 fn rows_of_each(dialect: Dialect, but: &[&str], rows: &[Row]) -> Vec<Row> {
-    let word = |name: &str, word: &str| {
-        let bytes = word.as_bytes().to_vec();
-        let pieces = vec![Piece::Literal { bytes, quoted: false }];
-        (Spanned::from(name.to_owned()), Template { pieces, span: Span::default() })
-    };
-    let names: Vec<&str> = rows.iter().map(|row| row.name.value.as_str()).collect();
-    let each = each_request(dialect, but).flat_map(|exchange| {
+    let word = |name: &str, word: &str| (Spanned::from(name.to_owned()), Template::default().tuples(word));
+    let row_of = |exchange: &'static Exchange, row: Option<&Row>| {
         let response = exchange.response.unwrap_or_default();
         let words = [word("request", exchange.request), word("response", response)];
-        let with =
-            move |values: &[(Spanned<String>, Template)]| words.iter().chain(values).cloned().collect();
-        let tables: Vec<Vec<_>> = if rows.is_empty() {
-            vec![with(&[])]
-        } else {
-            rows.iter().map(|row| with(&row.values)).collect()
-        };
-        tables
-    });
-    let named = names_of_each(dialect, but, &names).into_iter().zip(each);
-    named.map(|(name, values)| Row { name: name.into(), values }).collect()
+        let values = row.map_or(&[][..], |row| &row.values).iter().cloned();
+        let name = name_of_each(exchange, row.map(|row| row.name.value.as_str()));
+        Row { name: name.into(), values: words.into_iter().chain(values).collect() }
+    };
+    let of_request = |exchange| crossed(rows).into_iter().map(move |row| row_of(exchange, row));
+    each_request(dialect, but).flat_map(of_request).collect()
 }
 
-/// Returns true if some dialect has an operation of this name.
-fn is_operation(word: &str) -> bool {
-    [Framing::Lines, Framing::Frames].into_iter().flat_map(protocol::exchanges).any(|e| e.operation == word)
+/// The operation of this name, which some dialect has.
+fn operation_named(word: &str) -> Option<&'static str> {
+    let mut exchanges = [Framing::Lines, Framing::Frames].into_iter().flat_map(protocol::exchanges);
+    exchanges.find(|exchange| exchange.operation == word).map(|exchange| exchange.operation)
 }
 
-/// The name of an operation of any dialect with which a line begins.
+/// The operation with whose name a line begins.
 fn operation(line: &Template) -> Option<&'static str> {
-    let word = first_word(line)?;
-    let exchanges = || protocol::exchanges(Framing::Lines).chain(protocol::exchanges(Framing::Frames));
-    exchanges().map(|exchange| exchange.operation).find(|name| *name == word)
+    operation_named(first_word(line)?)
 }
 
 /// The unquoted word with which a line begins.
@@ -213,44 +213,15 @@ fn overlap(one: &Who, other: &Who) -> bool {
     }
 }
 
-/// A message under construction.
-#[derive(Clone, Default)]
-struct Message(Vec<Piece>);
-
-impl Message {
-    fn text(&mut self, text: &str) {
-        self.bytes(text.as_bytes(), false);
-    }
-
-    fn bytes(&mut self, text: &[u8], quoted: bool) {
-        if text.is_empty() {
-            return;
+/// Adds a tuple to a message. Over frames, a blank in the value is one of the value.
+fn tuple(message: Template, key: &str, value: &[Piece], framing: Framing) -> Template {
+    value.iter().fold(message.tuples(&format!(" {key}=")), |mut message, piece| match piece {
+        Piece::Literal { bytes, quoted: false } => {
+            message.add(bytes, |_, byte| framing == Framing::Frames && byte == b' ');
+            message
         }
-        match self.0.last_mut() {
-            Some(Piece::Literal { bytes, quoted: before }) if !quoted && !*before => bytes.extend(text),
-            _ => self.0.push(Piece::Literal { bytes: text.to_vec(), quoted }),
-        }
-    }
-
-    /// Adds a tuple. Over frames, a blank in the value is one of the value.
-    fn tuple(&mut self, key: &str, value: &[Piece], framing: Framing) {
-        self.text(&format!(" {key}="));
-        for piece in value {
-            match piece {
-                Piece::Literal { bytes, quoted: false } if framing == Framing::Frames => {
-                    for part in bytes.split_inclusive(|byte| *byte == b' ') {
-                        let (text, blank) = part.split_at(part.len() - usize::from(part.ends_with(b" ")));
-                        self.bytes(text, false);
-                        if !blank.is_empty() {
-                            self.bytes(blank, true);
-                        }
-                    }
-                }
-                Piece::Literal { bytes, quoted } => self.bytes(bytes, *quoted),
-                other => self.0.push(other.clone()),
-            }
-        }
-    }
+        other => message.with(other.clone()),
+    })
 }
 
 impl Speller<'_> {
@@ -291,14 +262,11 @@ impl Speller<'_> {
     }
 
     fn step(&mut self, step: &mut Step) {
-        let named = step.cites.clone();
-        if let Some(id) = step.cites.take() {
-            step.cites = self.requirement(&id);
-            if step.cites.is_none() {
-                let message =
-                    format!("{} has no requirement with the rule `{}`", self.dialect.title(), id.value);
-                self.sink.error(id.span, message).help("cite a rule that every dialect of the scenario has");
-            }
+        let named = step.cites.take();
+        step.cites = named.as_ref().and_then(|id| self.requirement(id));
+        if let (Some(id), None) = (&named, &step.cites) {
+            let message = format!("{} has no requirement with the rule `{}`", self.dialect.title(), id.value);
+            self.sink.error(id.span, message).help("cite a rule that every dialect of the scenario has");
         }
         let Step { who, role, cites, action, span } = step;
         match action {
@@ -315,7 +283,7 @@ impl Speller<'_> {
                         // Two rules are one requirement of the dialect.
                         alternative.cites = None;
                     }
-                    let actions = self.actions(who, *role, &alternative.action, alternative.span);
+                    let actions = self.actions(who, *role, &alternative.action);
                     spelled.extend(
                         actions.into_iter().map(|action| Alternative { action, ..alternative.clone() }),
                     );
@@ -323,7 +291,7 @@ impl Speller<'_> {
                 *alternatives = spelled;
             }
             other => {
-                let mut actions = self.actions(who, *role, other, *span);
+                let mut actions = self.actions(who, *role, other);
                 *other = match actions.len() {
                     1 => actions.swap_remove(0),
                     _ => {
@@ -337,7 +305,7 @@ impl Speller<'_> {
     }
 
     /// The ways in which a dialect spells an action.
-    fn actions(&mut self, who: &Who, role: Role, action: &Action, span: Span) -> Vec<Action> {
+    fn actions(&mut self, who: &Who, role: Role, action: &Action) -> Vec<Action> {
         let Action::Message { mode, lines } = action else { return vec![action.clone()] };
         if mode.encoding != Encoding::Dialect || !matches!(role, Role::Client | Role::Server) {
             return vec![action.clone()];
@@ -356,9 +324,6 @@ impl Speller<'_> {
                 })
                 .collect();
         }
-        if all.is_empty() {
-            self.sink.error(span, format!("{} has no such message", self.dialect.title()));
-        }
         all.into_iter().map(|lines| Action::Message { mode: *mode, lines }).collect()
     }
 
@@ -369,17 +334,17 @@ impl Speller<'_> {
         let exchange = self.exchange(operation, line)?;
         let framing = self.dialect.framing();
         let fields = rest(line).fields(RUN_ON);
-        let mut message = Message::default();
-        message.text(&format!("cmd={}", exchange.request));
+        let mut message =
+            Template { span: line.span, ..Template::default() }.tuples(&format!("cmd={}", exchange.request));
         let has = |key: &str| fields.iter().any(|field| field.key == key);
         for (key, value) in self.defaults(exchange, who).into_iter().filter(|(key, _)| !has(key)) {
-            message.tuple(key, &[value], framing);
+            message = tuple(message, key, &[value], framing);
         }
         for field in &fields {
             let keys = self.keys(exchange, exchange.arguments, field, line)?;
-            message.tuple(keys.first()?, &field.value.pieces, framing);
+            message = tuple(message, keys.first()?, &field.value.pieces, framing);
         }
-        Some(vec![Template { pieces: message.0, span: line.span }])
+        Some(vec![message])
     }
 
     /// The responses that a line stands for, if it names an outcome. Any of them will do.
@@ -404,10 +369,9 @@ impl Speller<'_> {
         };
         let framing = self.dialect.framing();
         let begin = |rc: Option<Kind>| {
-            let mut message = Message::default();
-            message.text(&format!("cmd={response}"));
-            rc.into_iter().for_each(|rc| message.tuple("rc", &[Piece::Typed(rc)], framing));
-            message
+            let message =
+                Template { span: line.span, ..Template::default() }.tuples(&format!("cmd={response}"));
+            rc.into_iter().fold(message, |message, rc| tuple(message, "rc", &[Piece::Typed(rc)], framing))
         };
         let mut ways = vec![begin(match word {
             Outcome::Ok => Some(Kind::RcOk),
@@ -425,24 +389,20 @@ impl Speller<'_> {
         }
         for field in fields {
             let keys = self.keys(exchange, exchange.results, &field, line)?;
-            let add = |way: &Message, key: &&str| {
-                let mut way = way.clone();
-                way.tuple(key, &field.value.pieces, framing);
-                way
-            };
+            let add = |way: &Template, key: &&str| tuple(way.clone(), key, &field.value.pieces, framing);
             ways = ways
                 .iter()
                 .flat_map(|way| keys.iter().map(|key| add(way, key)).collect::<Vec<_>>())
                 .collect();
         }
         if word == Outcome::Miss && framing == Framing::Frames {
-            let mut empty = begin(Some(Kind::RcOk));
-            for field in exchange.results.iter().filter(|field| !is_found(field)) {
-                empty.tuple(field.key, &[Piece::Typed(Kind::Absent)], framing);
-            }
-            ways.insert(0, empty);
+            let values = exchange.results.iter().filter(|field| !is_found(field));
+            let absent = |message, field: &protocol::Field| {
+                tuple(message, field.key, &[Piece::Typed(Kind::Absent)], framing)
+            };
+            ways.insert(0, values.fold(begin(Some(Kind::RcOk)), absent));
         }
-        Some(ways.into_iter().map(|way| Template { pieces: way.0, span: line.span }).collect())
+        Some(ways)
     }
 
     /// The exchange of an operation. In PMI-1, job attributes are keys of the keyval space.
@@ -460,7 +420,7 @@ impl Speller<'_> {
         found
     }
 
-    /// The keys that may hold a field of an exchange; a key that no exchange has is meant to be unknown.
+    /// The keys that may hold a field of an exchange.
     fn keys(
         &mut self,
         exchange: &Exchange,

@@ -103,17 +103,13 @@ static FILES: LazyLock<Vec<Embedded>> = LazyLock::new(|| {
             let text = std::str::from_utf8(bytes).unwrap_or_default();
             let head = layout::head(text);
             let name = path.with_extension("").display().to_string();
-            let called = |word: &&str| Dialect::NAMES.into_iter().find(|(known, _)| known == word);
-            let mut dialects: Vec<Dialect> =
-                head.dialects.iter().filter_map(called).map(|(_, d)| d).collect();
-            if dialects.is_empty() {
-                dialects.push(Dialect::default());
-            }
+            let named: Vec<Dialect> = head.dialects.iter().filter_map(|word| Dialect::called(word)).collect();
+            let dialects = if named.is_empty() { vec![Dialect::default()] } else { named };
             let mut names = Vec::new();
-            for (index, dialect) in dialects.into_iter().enumerate() {
-                let name = if index == 0 { name.clone() } else { spell::prefix(dialect, "/") + &name };
+            for dialect in &dialects {
+                let name = spell::name_in(&name, dialects[0], *dialect);
                 let rows = match &head.each {
-                    Some(but) => spell::names_of_each(dialect, but, &head.rows),
+                    Some(but) => spell::names_of_each(*dialect, but, &head.rows),
                     None => head.rows.iter().map(|row| (*row).to_owned()).collect(),
                 };
                 match rows.is_empty() {

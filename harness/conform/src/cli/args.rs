@@ -162,8 +162,8 @@ pub(super) enum Command {
         /// Its name, as in --list and in reports
         name: String,
         /// Spell its operations in this dialect, and show the fragments that it uses
-        #[arg(long)]
-        dialect: Option<String>,
+        #[arg(long, value_parser = one_dialect())]
+        dialect: Option<Dialect>,
     },
     /// Show which requirements the scenarios test
     Coverage(Coverage),
@@ -877,10 +877,8 @@ fn page(given: &str) -> anyhow::Result<PathBuf> {
 
 /// A dialect where there is to be one.
 fn one_dialect() -> impl TypedValueParser<Value = Dialect> {
-    PossibleValuesParser::new(Dialect::NAMES.map(|(name, _)| name)).map(|given| {
-        let known = Dialect::NAMES.into_iter().find(|(name, _)| *name == given);
-        known.map_or(Dialect::Pmi1, |(_, dialect)| dialect)
-    })
+    PossibleValuesParser::new(Dialect::NAMES.map(|(name, _)| name))
+        .map(|given| Dialect::called(&given).unwrap_or_default())
 }
 
 /// Reads a budget of `measure`.

@@ -22,7 +22,7 @@ use pmi_runner::party::Limits;
 use pmi_runner::party::server::profile::builtin;
 use pmi_runner::run::{Observer, RunOptions, run};
 use pmi_scenario::UnderTest;
-use pmi_scenario::ast::Scenario;
+use pmi_scenario::ast::{Dialect, Scenario};
 use pmi_scenario::inputs::{Cell, Inputs, Status};
 use pmi_scenario::requirement::{Binds, Level, Requirement};
 use pmi_scenario::suite::Suite;
@@ -113,7 +113,7 @@ pub(super) fn requirements(json: bool, pages: Option<&Path>) -> anyhow::Result<u
     Ok(0)
 }
 
-pub(super) fn show(name: &str, dialect: Option<&str>) -> anyhow::Result<u8> {
+pub(super) fn show(name: &str, dialect: Option<Dialect>) -> anyhow::Result<u8> {
     let suite = pmi_runner::suite::embedded().map_err(unusable)?;
     let found = suite.scenarios.iter().find(|s| s.name == name || of_table(&s.name) == of_table(name));
     if let (Some(dialect), Some(found)) = (dialect, found) {
@@ -136,8 +136,8 @@ pub(super) fn show(name: &str, dialect: Option<&str>) -> anyhow::Result<u8> {
 }
 
 /// Shows the messages of a scenario in a dialect, and those of its fragments.
-fn show_spelled(suite: &Suite, found: &Scenario, dialect: &str) -> anyhow::Result<u8> {
-    let spelled = |s: &&Arc<Scenario>| s.source.path == found.source.path && s.dialect.word() == dialect;
+fn show_spelled(suite: &Suite, found: &Scenario, dialect: Dialect) -> anyhow::Result<u8> {
+    let spelled = |s: &&Arc<Scenario>| s.source.path == found.source.path && s.dialect == dialect;
     let Some(scenario) = suite.scenarios.iter().find(spelled) else {
         anyhow::bail!("{} is not played in the dialect {dialect}; its head names its dialects", found.name);
     };

@@ -315,8 +315,7 @@ fn server(
 /// What `--dialect` asks for.
 fn spoken(args: &Fuzz) -> Option<Spoken> {
     let word = args.dialect.as_deref()?;
-    let named = Dialect::NAMES.into_iter().find(|(name, _)| *name == word);
-    Some(named.map_or(Spoken::Any, |(_, dialect)| Spoken::One(dialect)))
+    Some(Dialect::called(word).map_or(Spoken::Any, Spoken::One))
 }
 
 fn draw_seed() -> u64 {

@@ -53,7 +53,7 @@ pub(crate) fn main() -> ExitCode {
         }
         Some(Command::Profiles { json }) => catalogue::profiles(json),
         Some(Command::Requirements { json, pages }) => catalogue::requirements(json, pages.as_deref()),
-        Some(Command::Show { name, dialect }) => catalogue::show(&name, dialect.as_deref()),
+        Some(Command::Show { name, dialect }) => catalogue::show(&name, dialect),
         Some(Command::Explain { id }) => catalogue::explain(&id),
         Some(Command::Coverage(coverage)) => catalogue::coverage(&coverage),
         Some(Command::Mutants(mutants)) => mutants::mutants(&mutants),

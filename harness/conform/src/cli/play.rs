@@ -334,11 +334,8 @@ pub(super) fn library_at(path: &Path, binary: PathBuf) -> anyhow::Result<Library
 fn dialects(args: &Play, server: Option<&Implementation>, client: Option<&Program>) -> Vec<Dialect> {
     let all = || Dialect::NAMES.map(|(_, dialect)| dialect).to_vec();
     match (args.dialect.as_deref(), &args.library) {
-        (Some(word), _) => Dialect::NAMES
-            .into_iter()
-            .filter(|(name, _)| *name == word || word == "all")
-            .map(|(_, d)| d)
-            .collect(),
+        (Some("all"), _) => all(),
+        (Some(word), _) => Dialect::called(word).into_iter().collect(),
         (None, _) if !args.paths.is_empty() => all(),
         // One that exports neither API is to have that of RFC 13.
         (None, Some(library)) => match apis(library) {

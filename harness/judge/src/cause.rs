@@ -12,7 +12,7 @@ use crate::{Finding, Severity};
 const TELLING: [&str; 5] = ["signal ", "rc=", "status ", "version=", "RFC "];
 
 /// Names that the implementation chooses, which differ from job to job.
-const CHOSEN: [&str; 3] = ["kvsname=", "jobid=", "port="];
+pub(crate) const CHOSEN: [&str; 3] = ["kvsname=", "jobid=", "port="];
 
 /// Requirements that are broken by a wrong value, or by an answer that belongs to another process or request.
 const DATA: [&str; 21] = [
@@ -98,7 +98,8 @@ pub fn shape(finding: &Finding) -> String {
     }
 }
 
-fn masked(seen: &str) -> String {
+/// Returns a text with `#` in place of the numbers and names that tell no mistakes apart.
+pub(crate) fn masked(seen: &str) -> String {
     let mut named = String::with_capacity(seen.len());
     for part in seen.split_inclusive([' ', ';', '"', '\\']) {
         match CHOSEN.iter().find_map(|key| Some(part.split_at(part.find(key)? + key.len()))) {

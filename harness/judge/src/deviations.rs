@@ -307,7 +307,7 @@ pub fn draft(
             None => result.findings.iter().map(|judged| (judged, false)).collect(),
         };
         for (judged, sometimes) in found {
-            if judged.deviation.is_some() || !strict.counts(judged) {
+            if !strict.makes_red(judged) {
                 continue;
             }
             let finding = &judged.finding;

@@ -607,10 +607,9 @@ impl Difference {
     /// Compares two outputs of a process, which was told other values in the two runs. A line with a value in it as the process was
     /// told it is no difference.
     pub fn between(plain: (&[u8], &ToldValues), seen: (&[u8], &ToldValues)) -> Option<Self> {
-        let lines = |text: &'_ [u8]| text.split(|b| *b == b'\n').map(<[u8]>::to_vec).collect::<Vec<_>>();
-        let [left, right] = [lines(plain.0), lines(seen.0)];
+        let [left, right] = [plain.0, seen.0].map(|text| text.split(|b| *b == b'\n').collect::<Vec<_>>());
         let cut = |line: &[u8]| Bytes(line[..line.len().min(200)].to_vec());
-        let differs = |(a, b): &(&Vec<u8>, &Vec<u8>)| a != b && !differs_as_told((a, plain.1), (b, seen.1));
+        let differs = |(a, b): &(&&[u8], &&[u8])| a != b && !differs_as_told((a, plain.1), (b, seen.1));
         match left.iter().zip(&right).find(differs) {
             Some((a, b)) => Some(Self::Line { plain: cut(a), seen: cut(b) }),
             None if left.len() == right.len() => None,

@@ -43,6 +43,16 @@ fn is_said(under_test: Side, event: &Event) -> bool {
     }
 }
 
+/// Returns the process that died of a signal that nobody sent, if this event reports it.
+fn died(event: &Event) -> Option<Proc> {
+    match &event.what {
+        What::Exited { proc, exit: Exit::Signal(signal) } if !Cause::of(*signal).is_from_outside() => {
+            Some(*proc)
+        }
+        _ => None,
+    }
+}
+
 /// The event of this number.
 pub(crate) fn at(events: &[Event], seq: u64) -> Option<&Event> {
     events.binary_search_by_key(&seq, |event| event.seq).ok().map(|index| &events[index])
@@ -71,12 +81,7 @@ pub(crate) fn first_loss(events: &[Event], under_test: Side) -> Option<u64> {
         })
     };
     let of_process = || {
-        let died = events.iter().find_map(|event| match &event.what {
-            What::Exited { proc, exit: Exit::Signal(signal) } if !Cause::of(*signal).is_from_outside() => {
-                Some(*proc)
-            }
-            _ => None,
-        });
+        let died = events.iter().find_map(died);
         events.iter().find(|event| match &event.what {
             What::ClosedByClient { proc } | What::Exited { proc, .. } => Some(*proc) == died,
             What::Crashed { .. } => true,
@@ -89,11 +94,7 @@ pub(crate) fn first_loss(events: &[Event], under_test: Side) -> Option<u64> {
 
 /// The event that reports a crash.
 pub(crate) fn of_crash(events: &[Event]) -> Option<u64> {
-    let tells = |event: &&Event| match &event.what {
-        What::Crashed { .. } => true,
-        What::Exited { exit: Exit::Signal(signal), .. } => !Cause::of(*signal).is_from_outside(),
-        _ => false,
-    };
+    let tells = |event: &&Event| matches!(event.what, What::Crashed { .. }) || died(event).is_some();
     events.iter().find(tells).map(|event| event.seq)
 }
 

@@ -169,9 +169,10 @@ impl Judge {
             }
         }
         self.conversation.observe(event);
-        self.program.observe(event, &self.conversation);
-        if self.party == Side::Library {
-            self.library.observe(event);
+        match self.party {
+            Side::Client => self.program.observe(event, &self.conversation),
+            Side::Library => self.library.observe(event),
+            Side::Server => {}
         }
         match &event.what {
             What::Expected(expectation) if expectation.what.is_of_a_program() => {}

@@ -25,7 +25,7 @@ pub(crate) const EXITS: &str = ids::DE_FACTO_CLIENT_EXITS;
 const JOINS: &str = ids::DE_FACTO_CLIENT_JOINS;
 
 /// Broken by a process that leaves without a word.
-const FINALIZE: [&str; 2] = [ids::RFC13_ABNF_C_FINALIZE, ids::PMI2_COMMON_FINALIZE_LAST];
+pub(crate) const FINALIZE: [&str; 2] = [ids::RFC13_ABNF_C_FINALIZE, ids::PMI2_COMMON_FINALIZE_LAST];
 
 /// Broken by whoever makes no sense of the names and limits that it was told.
 const OF_WHAT_IT_WAS_TOLD: [&str; 3] =

@@ -93,11 +93,10 @@ pub fn of_scenario(
         result.consequences = findings.extract_if(.., follows).collect();
     }
     let again = Again::of(&outcome.events);
-    let is_red = |judged: &Judged| strict.counts(judged) && judged.deviation.is_none();
-    let first = findings.iter().find(|judged| is_red(judged));
+    let first = findings.iter().find(|judged| strict.makes_red(judged));
     if let Some(finding) = again.as_ref().and_then(|again| again.interference(outcome.under_test, first)) {
         // The job breaks these requirements only beside others.
-        findings.retain(|judged| !is_red(judged));
+        findings.retain(|judged| !strict.makes_red(judged));
         findings.insert(0, judged(catalogue, finding));
         deviations.apply(&result.scenario, &mut findings);
         outcome.hung = false;

@@ -16,7 +16,7 @@ use crate::deviations::Deviations;
 use crate::event::{Abandoned, Event, Exit, What};
 use crate::negotiated::Negotiated;
 use crate::own::{CRASH, LIVES};
-use crate::program::unacknowledged;
+use crate::program::{FINALIZE, unacknowledged};
 use crate::recent::Recent;
 use crate::result::{crash, excerpt, judged, same};
 use crate::verdict::{Judged, ScenarioResult, Strictness, Verdict};
@@ -31,9 +31,6 @@ const RECENT: usize = 1000;
 
 /// Requests without an answer that are named.
 const UNANSWERED: usize = 5;
-
-/// What a client breaks that leaves without a word.
-const LEAVES: [&str; 2] = [ids::RFC13_ABNF_C_FINALIZE, ids::PMI2_COMMON_FINALIZE_LAST];
 
 /// What else a client breaks that is killed at any place.
 const CUT_OFF: [&str; 3] = [ids::RFC13_WIRE_NEWLINE, ids::RFC13_ABNF_C_SPAWN, ids::PMI2_COMMON_FRAME];
@@ -120,7 +117,7 @@ impl SessionJudge {
             let recent = self.last.make_contiguous();
             let crash = self.crash.iter().map(|(crash, _)| crash).filter(|_| crashed);
             for seq in evidence::evidence(self.findings[known..].iter().chain(crash), recent) {
-                let event = recent.iter().find(|event| event.seq == seq);
+                let event = evidence::at(recent, seq);
                 self.kept.extend(event.map(|event| (seq, event.clone())));
             }
         }
@@ -229,12 +226,12 @@ impl SessionJudge {
         };
         f.party == Side::Client
             && f.proc.and_then(|p| self.processes.get(p)).is_some_and(killed)
-            && LEAVES.iter().chain(&CUT_OFF).any(|id| *id == f.requirement)
+            && FINALIZE.iter().chain(&CUT_OFF).any(|id| *id == f.requirement)
     }
 
     fn weighed(&self, f: &Finding) -> Finding {
         let mut finding = f.clone();
-        let leaves = f.party == Side::Client && LEAVES.contains(&&*f.requirement);
+        let leaves = f.party == Side::Client && FINALIZE.contains(&&*f.requirement);
         let process = f.proc.filter(|_| leaves).and_then(|p| self.processes.get(p));
         // It has read the answer, asked for nothing else and said that it failed.
         let gives_up =

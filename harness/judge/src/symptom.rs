@@ -2,15 +2,15 @@
 
 use crate::Finding;
 use crate::backtrace::Place;
-use crate::cause::{CommonCause, shape};
+use crate::cause::{CHOSEN, CommonCause, masked};
 use crate::own::CRASH;
 use crate::verdict::Judged;
 
 /// Length of the shortest symptom.
 const MIN_CHARACTERS: usize = 6;
 
-/// Fields of a message whose values differ between jobs or machines.
-const VOLATILE_FIELDS: [&str; 6] = ["kvsname=", "jobid=", "pmijobid=", "port=", "hostname=", "msg="];
+/// Fields of a message, besides the chosen names, whose values differ between jobs or machines.
+const VOLATILE_FIELDS: [&str; 3] = ["pmijobid=", "hostname=", "msg="];
 
 /// Returns whether a recorded symptom is that of the finding. Of a crash, the signal and the function are compared, and the function
 /// only if both are known: a recorded text may contain addresses and line numbers of an earlier build.
@@ -63,10 +63,11 @@ pub(crate) fn of(finding: &Finding) -> String {
     if let Some(absence) = finding.absence() {
         return absence.to_owned();
     }
-    let shape = shape(&Finding { place: None, ..finding.clone() });
+    let shape = masked(&finding.seen);
     let word = |word: &str| {
         let is_volatile = word.contains("0x") || word.contains("\\x") || word.contains('/');
-        let field = VOLATILE_FIELDS.iter().find(|field| word.trim_start_matches('"').starts_with(**field));
+        let mut fields = CHOSEN.iter().chain(&VOLATILE_FIELDS);
+        let field = fields.find(|field| word.trim_start_matches('"').starts_with(**field));
         match field {
             _ if is_volatile => "#".to_owned(),
             Some(field) => format!("{field}#"),

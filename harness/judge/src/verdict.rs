@@ -95,6 +95,11 @@ impl Strictness {
     pub const NAMES: [(&'static str, Self); 3] =
         [("must", Self::Must), ("should", Self::Should), ("de-facto", Self::DeFacto)];
 
+    /// Returns true if this finding makes the run red.
+    pub fn makes_red(self, judged: &Judged) -> bool {
+        judged.deviation.is_none() && self.counts(judged)
+    }
+
     /// Whether this finding makes the run red, unless a deviation covers it. What a scenario accepts as one of several outcomes
     /// stays a note.
     pub fn counts(self, judged: &Judged) -> bool {

@@ -401,7 +401,7 @@ fn failure(
     let findings = outcome.findings.iter();
     let mut findings: Vec<Judged> = findings.map(|f| result::judged(&suite.catalogue, f.clone())).collect();
     known.clone().apply(&scenario.name, &mut findings);
-    findings.retain(|judged| strict.counts(judged) && judged.deviation.is_none());
+    findings.retain(|judged| strict.makes_red(judged));
     findings
 }
 

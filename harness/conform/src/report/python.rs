@@ -19,8 +19,8 @@ const INDEX: &str = "index.txt";
 /// The findings that make a run red.
 fn red(run: &Run) -> impl Iterator<Item = (&ScenarioResult, &Judged)> {
     let strict = run.header.strict;
-    let red = move |judged: &&Judged| judged.deviation.is_none() && strict.counts(judged);
     let results = run.results.iter().filter(move |result| result.is_red(strict));
+    let red = move |judged: &&Judged| strict.makes_red(judged);
     results.flat_map(move |result| result.findings.iter().filter(red).map(move |judged| (result, judged)))
 }
 

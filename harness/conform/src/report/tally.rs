@@ -38,7 +38,7 @@ pub(super) fn verdict(result: &ScenarioResult, strict: Strictness) -> Verdict {
 
 /// The severity that a report shows: a finding that only `--strict` makes red is a failure.
 pub(super) fn shown(judged: &Judged, strict: Strictness) -> Severity {
-    if judged.deviation.is_none() && strict.counts(judged) { Severity::Fail } else { judged.severity }
+    if strict.makes_red(judged) { Severity::Fail } else { judged.severity }
 }
 
 /// What a report calls a result.
@@ -116,7 +116,7 @@ pub(super) fn meaning(run: &Run) -> String {
         1 => {
             let came_to = |verdict| red.iter().any(|r| r.verdict == verdict);
             let broken = |severity| {
-                let counts = |j: &Judged| j.severity == severity && j.deviation.is_none() && strict.counts(j);
+                let counts = |j: &Judged| j.severity == severity && strict.makes_red(j);
                 red.iter().any(|r| r.findings.iter().any(counts))
             };
             let reasons = [

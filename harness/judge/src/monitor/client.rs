@@ -23,12 +23,12 @@ fn is_canonical(request: &Request<'_>, line: &[u8]) -> bool {
     canonical.strip_suffix(b"\n") == Some(line)
 }
 
-/// Whether every known server has limits that this pair is within.
+/// Returns true if the pair is within the limits of every known server.
 fn is_short(key: &[u8], value: &[u8]) -> bool {
     key.len() < KEY_MAX && value.len() < VALUE_MAX
 }
 
-/// Whether a spawn request asks for processes and has no field that RFC 13 lets servers read in several ways.
+/// Returns true if a spawn request asks for processes and has no field that RFC 13 lets servers read in several ways.
 fn is_ordinary(request: &SpawnRequest) -> bool {
     let plain = |value: &[u8]| !value.is_empty() && !is_ambiguous(value);
     request.programs.iter().all(|program| {

@@ -67,8 +67,14 @@ fn is_within_limits(key: &[u8], value: &[u8]) -> bool {
         && !key.starts_with(RESERVED)
 }
 
-/// Whether a request has no keys but its own. In a spawn, numbered keys have to agree with their counts as well.
+/// Returns true if a request has only keys of its own. In a spawn, numbered keys have to agree with their counts as well.
 fn has_known_keys(request: &Request<'_>, body: &Body<'_>) -> bool {
+    let known = || request.command().request_keys().chain(["cmd", "thrid"]);
+    let is_known = |key: &[u8]| known().any(|known| known.as_bytes() == key);
+    let is_spawn = matches!(request.command(), Command::Spawn | Command::SpawnCmd);
+    if !is_spawn && body.tuples().all(|tuple| is_known(tuple.key)) {
+        return true;
+    }
     let mut canonical = Vec::new();
     request.write_to(body.raw("thrid"), &mut canonical);
     let keys = |body: &Body<'_>| {
@@ -76,12 +82,7 @@ fn has_known_keys(request: &Request<'_>, body: &Body<'_>) -> bool {
         keys.sort_unstable();
         keys
     };
-    let is_canonical =
-        Body::parse(&canonical, Semicolons::Doubled).is_ok_and(|canonical| keys(&canonical) == keys(body));
-    let known = || request.command().request_keys().chain(["cmd", "thrid"]);
-    let is_known = |key: &[u8]| known().any(|known| known.as_bytes() == key);
-    let is_spawn = matches!(request.command(), Command::Spawn | Command::SpawnCmd);
-    is_canonical || !is_spawn && body.tuples().all(|tuple| is_known(tuple.key))
+    Body::parse(&canonical, Semicolons::Doubled).is_ok_and(|canonical| keys(&canonical) == keys(body))
 }
 
 impl Monitor {
@@ -412,11 +413,9 @@ impl Monitor {
 
     /// A frame of the server.
     pub(super) fn pmi2_response(&mut self, p: Proc, body: &[u8]) {
-        if self.is_expected_part(p, body) {
-            return;
-        }
         let response = match Response::parse(body, Semicolons::Doubled) {
             Ok(response) => response,
+            Err(ResponseError::UnknownCommand) if self.is_expected_part(p, body) => return,
             Err(error) => return self.bad_pmi2_response(p, error, body),
         };
         let thrid = response.get("thrid");

@@ -792,9 +792,7 @@ impl Monitor {
     /// The requirement that a server breaks when it does not understand the last request of a process: one that came in pieces is
     /// not understood for that.
     fn in_pieces_or<'a>(&self, p: Proc, otherwise: &'a str) -> &'a str {
-        let in_pieces =
-            self.groups.get(&p.group).and_then(|g| g.ranks.get(p.rank)).is_some_and(|r| r.split_write);
-        if in_pieces { IN_PIECES } else { otherwise }
+        if self.known(p).is_some_and(|rank| rank.split_write) { IN_PIECES } else { otherwise }
     }
 
     fn all_in(&mut self, p: Proc) -> bool {

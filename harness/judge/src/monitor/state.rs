@@ -344,7 +344,7 @@ pub struct Monitor {
     pub(super) irregular: bool,
     /// The server has sent a response of which a client may lawfully make anything, whether or not a finding reports it.
     pub(super) irregular_response: bool,
-    /// That is to be found out.
+    /// True if responses are inspected for `irregular_response`.
     pub(crate) inspects_responses: bool,
     /// The processes whose requests the server had not read when the current expectation was last checked.
     pub(super) not_read: BTreeSet<Proc>,
@@ -396,13 +396,13 @@ impl Monitor {
         self.abort_sent
     }
 
-    /// Whether this side has sent something that one which follows the grammar and knows the state never sends. Of a server, that is
-    /// known if its responses are inspected.
+    /// Returns true if this side has sent something that no party sends which follows the grammar and knows the state. Of a server,
+    /// that is known if its responses are inspected.
     pub(crate) fn is_irregular_of(&self, party: Side) -> bool {
         if party == Side::Client { self.irregular } else { self.irregular_response }
     }
 
-    /// Whether a message of this direction has begun on some connection and has no end yet.
+    /// Returns true if a message of this direction has begun on some connection and has no end yet.
     pub(crate) fn is_mid_message(&self, direction: Direction) -> bool {
         let open = |rank: &Rank| match direction {
             Direction::ToServer => rank.spawn.is_some(),
@@ -420,7 +420,7 @@ impl Monitor {
 
     /// Whether the server has sent this process something that could not be read. That has been reported.
     pub(crate) fn has_unreadable_answer(&self, p: Proc) -> bool {
-        self.groups.get(&p.group).and_then(|g| g.ranks.get(p.rank)).is_some_and(|r| r.unreadable)
+        self.known(p).is_some_and(|r| r.unreadable)
     }
 
     /// Whether the server writes tuples after values that run to the end of the line. That has been reported.
@@ -431,7 +431,7 @@ impl Monitor {
     /// The requirement that the server breaks by not reading what these processes wrote, unless it may have read a part: of
     /// processes that it has answered before, what came in several writes or is longer than a page.
     pub(crate) fn unread_rule(&self, not_read: &BTreeSet<Proc>) -> Option<&'static str> {
-        let mut ranks = not_read.iter().filter_map(|p| self.groups.get(&p.group)?.ranks.get(p.rank));
+        let mut ranks = not_read.iter().filter_map(|p| self.known(*p));
         let rank = ranks.find(|rank| !rank.answered || rank.unanswered_pages <= 1)?;
         Some(match rank.connection.framing() {
             Framing::Lines => ids::RFC13_WIRE_LOCK_STEP,
@@ -441,23 +441,28 @@ impl Monitor {
 
     /// Returns whether the server has accepted the init of a process.
     pub fn has_joined(&self, p: Proc) -> bool {
-        self.groups.get(&p.group).and_then(|g| g.ranks.get(p.rank)).is_some_and(|r| r.joined)
+        self.known(p).is_some_and(|r| r.joined)
     }
 
     /// Whether a process has sent finalize.
     pub fn has_finalized(&self, p: Proc) -> bool {
-        self.groups.get(&p.group).and_then(|g| g.ranks.get(p.rank)).is_some_and(|r| r.finalized)
+        self.known(p).is_some_and(|r| r.finalized)
     }
 
     /// Returns whether the connection of a process carries frames.
     pub(crate) fn speaks_frames(&self, p: Proc) -> bool {
-        let rank = self.groups.get(&p.group).and_then(|g| g.ranks.get(p.rank));
+        let rank = self.known(p);
         rank.is_some_and(|rank| rank.connection.framing() == Framing::Frames)
     }
 
     /// Returns whether the server has sent a process something that it had not asked for.
     pub(crate) fn got_unasked(&self, p: Proc) -> bool {
-        self.groups.get(&p.group).and_then(|g| g.ranks.get(p.rank)).is_some_and(|r| r.got_unasked)
+        self.known(p).is_some_and(|r| r.got_unasked)
+    }
+
+    /// Returns what is known of a process, without adding it.
+    pub(super) fn known(&self, p: Proc) -> Option<&Rank> {
+        self.groups.get(&p.group)?.ranks.get(p.rank)
     }
 
     pub(super) fn group(&mut self, id: u32) -> &mut Group {

@@ -152,7 +152,8 @@ pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
             });
             let cause = &mut all[place];
             // The same once more in a scenario says nothing new.
-            if cause.findings.last().is_some_and(|(last, _)| std::ptr::eq(*last, result)) {
+            let listed = [cause.findings.first(), cause.findings.last()];
+            if listed.into_iter().flatten().any(|(listed, _)| std::ptr::eq(*listed, result)) {
                 continue;
             }
             // A scenario with valid input represents the cause.
@@ -245,6 +246,19 @@ mod tests {
         ];
         let order: Vec<&str> = causes(&results).iter().map(|cause| &*cause.findings[0].0.scenario).collect();
         assert_eq!(order, ["d", "c", "b", "a"]);
+    }
+
+    #[test]
+    fn cause_lists_each_scenario_once() {
+        let silent = |name: &str, valid_input: bool| {
+            result(name, Finding::new("rfc13.error.close", Side::Server, "", "silence"), valid_input)
+        };
+        let mut twice = silent("b", true);
+        twice.findings.extend(silent("b", false).findings);
+        let results = [silent("a", false), twice, silent("c", false)];
+        let of_cause = &causes(&results)[0].findings;
+        let listed: Vec<&str> = of_cause.iter().map(|(result, _)| &*result.scenario).collect();
+        assert_eq!(listed, ["b", "a", "c"]);
     }
 
     #[test]

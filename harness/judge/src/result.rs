@@ -354,15 +354,19 @@ pub fn same(one: &Finding, other: &Finding) -> bool {
     one.requirement == other.requirement && one.expected == other.expected && one.seen == other.seen
 }
 
-/// Returns whether a finding blames a party that its requirement binds. A library writes what a client does, and a proxy is a server.
-pub fn binds(catalogue: &Catalogue, finding: &Finding) -> bool {
-    let parties: &[Binds] = match finding.party {
+/// The bindings that a party has to keep. A library writes what a client does, and a proxy is a server.
+pub fn bindings(party: Side) -> &'static [Binds] {
+    match party {
         Side::Server => &[Binds::Server, Binds::Proxy],
         Side::Client => &[Binds::Client],
         Side::Library => &[Binds::Library, Binds::Client],
-    };
+    }
+}
+
+/// Returns true if a finding blames a party that its requirement binds.
+pub fn binds(catalogue: &Catalogue, finding: &Finding) -> bool {
     let requirement = catalogue.get(&finding.requirement);
-    requirement.is_none_or(|r| r.binds.iter().any(|bound| parties.contains(bound)))
+    requirement.is_none_or(|r| r.binds.iter().any(|bound| bindings(finding.party).contains(bound)))
 }
 
 /// A finding with what its requirement says.

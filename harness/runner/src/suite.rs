@@ -138,8 +138,9 @@ fn find(path: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use pmi_judge::Side;
+    use pmi_judge::result::bindings;
     use pmi_scenario::ast::{Action, Step};
-    use pmi_scenario::requirement::Binds;
 
     use super::*;
 
@@ -157,11 +158,12 @@ mod tests {
     fn scenarios_cite_what_binds_the_party_under_test() {
         let suite = embedded().expect("the embedded suite is good");
         let mut wrong = BTreeSet::new();
-        for (party, bound) in [
-            (UnderTest::Server, &[Binds::Server, Binds::Proxy][..]),
-            (UnderTest::Client, &[Binds::Client]),
-            (UnderTest::Library, &[Binds::Library, Binds::Client]),
+        for (party, side) in [
+            (UnderTest::Server, Side::Server),
+            (UnderTest::Client, Side::Client),
+            (UnderTest::Library, Side::Library),
         ] {
+            let bound = bindings(side);
             for scenario in suite.testing(party) {
                 let first = scenario.requires.first().map(|id| id.value.as_str());
                 let steps = suite.steps(&scenario.body).flat_map(cited);

@@ -369,10 +369,9 @@ impl Need {
         Self::NAMES.iter().find(|(_, need)| *need == self).map_or("", |(word, _)| word)
     }
 
-    /// Whether an implementation need not even know it, so that it may say nothing when it is asked for it: what no specification has.
+    /// Returns true if no specification has it.
     pub fn is_extra(self) -> bool {
-        let others = [Self::Spawn, Self::Names, Self::Pmi12, Self::Alone];
-        !others.contains(&self) && !self.is_way_in()
+        self == Self::KeyvalSpaces
     }
 
     /// Whether it says how we reach what is judged, which is no operation that may be asked for.

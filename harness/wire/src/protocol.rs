@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::grammar::Rule;
+use crate::grammar::{Rule, is_uint};
 
 /// How messages are told from each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -115,9 +115,7 @@ impl Field {
     /// Whether a message that has this field may use this key for it.
     pub fn fits(&self, key: &str) -> bool {
         match key.strip_prefix(self.key) {
-            Some(number) if self.numbered => {
-                !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
-            }
+            Some(number) if self.numbered => is_uint(number.as_bytes()),
             rest => rest == Some(""),
         }
     }

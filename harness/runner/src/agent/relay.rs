@@ -15,7 +15,7 @@ use super::channel::Channel;
 use super::protocol::{Namespaces, Order, Pass, Relayed, Welcome};
 use super::{RUNNER_GONE, die};
 use crate::process::connection::{CHUNK, NonBlockingStream, Received};
-use crate::process::foreign::Foreign;
+use crate::process::foreign::{DYING, Foreign};
 use crate::process::reactor::{Key, Reactor, Ready, Wanted};
 use crate::process::{context, tcp, tree};
 use pmi_judge::event::Bytes;
@@ -31,9 +31,6 @@ pub(crate) const VARIABLE: &str = "CONFORM_RELAY";
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A machine of which nothing is heard for so long is gone.
 const GONE: Duration = Duration::from_secs(30);
-
-/// How long a process that has closed its connection may take to die.
-const DYING: Duration = Duration::from_millis(20);
 
 /// Most bytes that wait to be written to PMI_FD.
 const UNWRITTEN_MAX: usize = 8 << 20;

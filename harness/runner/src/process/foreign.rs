@@ -14,6 +14,9 @@ use super::procfs::{self, Stat};
 use pmi_judge::crash::Cause;
 use pmi_judge::event::Exit;
 
+/// How long a process that has closed its connections may take to die.
+pub(crate) const DYING: Duration = Duration::from_millis(20);
+
 /// A process that is not our child and whose end is of interest.
 pub(crate) struct Foreign {
     pid: i32,
@@ -35,11 +38,11 @@ impl Foreign {
         self.pid == pid
     }
 
-    /// The same as [`Self::killed_by`], but once.
-    pub(crate) fn unreported_death(&mut self) -> Option<(String, i32)> {
+    /// Returns its name and the signal of its crash, once.
+    pub(crate) fn unreported_crash(&mut self) -> Option<(String, i32)> {
         let death = if self.reported { None } else { self.killed_by() };
         self.reported |= death.is_some();
-        death
+        death.filter(|(_, signal)| Self::is_crash(*signal))
     }
 
     pub(crate) fn is_reported(&self) -> bool {
@@ -146,13 +149,13 @@ mod tests {
             std::thread::yield_now();
         }
         let mut foreign = Foreign::new(child.id() as i32).unwrap();
-        assert!(foreign.unreported_death().is_none(), "it lives");
+        assert!(foreign.unreported_crash().is_none(), "it lives");
         rustix::process::kill_process(Pid::from_child(&child), rustix::process::Signal::SEGV).unwrap();
         while !foreign.has_ended() {
             std::thread::yield_now();
         }
-        assert_eq!(foreign.unreported_death(), Some(("sleep".to_owned(), 11)));
-        assert_eq!((foreign.unreported_death(), foreign.is_reported()), (None, true));
+        assert_eq!(foreign.unreported_crash(), Some(("sleep".to_owned(), 11)));
+        assert_eq!((foreign.unreported_crash(), foreign.is_reported()), (None, true));
         child.wait().unwrap();
     }
 

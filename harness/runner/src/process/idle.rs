@@ -270,9 +270,11 @@ fn only_we_can_wake(pids: &[i32], friends: &Friends, alarms: bool) -> bool {
     let among: HashSet<&Ends> = internet.values().collect();
     internet.values().all(|(here, there)| {
         let other = (*there, *here);
-        let known = among.contains(&other) || friends.connections.contains(&other);
-        // Each end is asked for from the other, so that both directions are looked at.
-        known && [(*here, *there), other].into_iter().filter_map(tcp::other_end).all(|end| end.under_way == 0)
+        let is_among = among.contains(&other);
+        // Each end is asked for from the other: one of these processes in its own turn, a friend here.
+        let asked = [Some((*here, *there)), (!is_among).then_some(other)];
+        (is_among || friends.connections.contains(&other))
+            && asked.into_iter().flatten().filter_map(tcp::other_end).all(|end| end.under_way == 0)
     })
 }
 

@@ -179,8 +179,7 @@ impl Running {
 
     /// Reports processes of the manager that have crashed since the last call.
     fn tell_crashes(&mut self) {
-        let died = self.managers.iter_mut().filter_map(Foreign::unreported_death);
-        let crashed: Vec<(String, i32)> = died.filter(|(_, signal)| Foreign::is_crash(*signal)).collect();
+        let crashed: Vec<_> = self.managers.iter_mut().filter_map(Foreign::unreported_crash).collect();
         let at = self.start.elapsed();
         for (name, signal) in crashed {
             self.tell(News::Crashed { at, name, signal });

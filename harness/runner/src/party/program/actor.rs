@@ -67,9 +67,7 @@ pub(super) struct Actor {
     pub(super) wants_abort: bool,
     /// Why we ended it.
     pub(super) ended: Option<Why>,
-    /// It has ended, by itself or not.
-    pub(super) exited: bool,
-    /// How.
+    /// The way in which it has ended, by itself or not.
     pub(super) exit: Option<Exit>,
     /// Standard output, as far as it is kept, and whether that is all.
     pub(super) output: Vec<u8>,
@@ -97,7 +95,6 @@ impl Actor {
             left: false,
             wants_abort: false,
             ended: None,
-            exited: false,
             exit: None,
             output: Vec::new(),
             output_cut: false,
@@ -152,7 +149,7 @@ impl Actor {
 
     /// Whether something that the scenario has for it is still to come.
     pub(super) fn is_due(&self) -> bool {
-        !self.exited && self.ended.is_none() && self.played.iter().any(|played| !played)
+        self.exit.is_none() && self.ended.is_none() && self.played.iter().any(|played| !played)
     }
 
     /// Whether the connection is at its end, on either side.

@@ -280,7 +280,7 @@ impl<'a> Stage<'a> {
         let group: Vec<Proc> = self.actors.keys().copied().filter(|p| p.group == by.group).collect();
         for p in group {
             let Some(actor) = self.actors.get_mut(&p) else { continue };
-            if actor.exited {
+            if actor.exit.is_some() {
                 continue;
             }
             let end = if actor.must_end() && actor.fired > 0 && !asked { Out::Close } else { Out::End };
@@ -339,6 +339,11 @@ impl<'a> Stage<'a> {
         self.actors.iter().any(|(p, actor)| p.group == group && actor.is_due())
     }
 
+    /// Returns true if the server is not to know yet that this process has left.
+    fn is_kept_back(&self, p: Proc) -> bool {
+        self.somebody_is_due(p.group) || self.is_dispensable(p)
+    }
+
     /// Returns true if the other processes go on, until they are idle, after this process has left without finalize. A program whose
     /// processes never finalize and all end well is judged like any other. If a process fails that must end well, the next requests
     /// of the others may show the cause.
@@ -361,7 +366,7 @@ impl<'a> Stage<'a> {
     /// Nothing will happen any more.
     fn stuck(&mut self, proof: HangProof) {
         let procs: Vec<Proc> =
-            self.actors.iter().filter(|(_, actor)| !actor.exited).map(|(p, _)| *p).collect();
+            self.actors.iter().filter(|(_, actor)| actor.exit.is_none()).map(|(p, _)| *p).collect();
         for p in &procs {
             if let Some(actor) = self.actors.get_mut(p) {
                 actor.ended.get_or_insert(Why::Stuck);
@@ -493,11 +498,7 @@ impl Host for Stage<'_> {
             // The server of the scenario goes on as if it had noticed nothing.
             Some(Why::Script) => {}
             _ if self.departed.contains(&from) => {}
-            _ if self.server.is_joined(from)
-                && (self.somebody_is_due(from.group) || self.is_dispensable(from)) =>
-            {
-                self.departed.push(from);
-            }
+            _ if self.server.is_joined(from) && self.is_kept_back(from) => self.departed.push(from),
             _ => {
                 self.server.closed(from);
                 self.drain();
@@ -552,7 +553,6 @@ impl Host for Stage<'_> {
             }
         }
         if let Some(actor) = self.actors.get_mut(&p) {
-            actor.exited = true;
             actor.exit = Some(exit);
         }
     }
@@ -593,8 +593,7 @@ impl Host for Stage<'_> {
         if let Some(next) = next {
             return Pace::Again(next);
         }
-        let waits = |p: &Proc| self.somebody_is_due(p.group) || self.is_dispensable(*p);
-        if !self.departed.is_empty() && !self.departed.iter().any(waits) {
+        if !self.departed.is_empty() && !self.departed.iter().any(|p| self.is_kept_back(*p)) {
             self.tell_departed();
         }
         let flood = self.received > self.limits.bytes || self.events > EVENTS;
@@ -604,7 +603,7 @@ impl Host for Stage<'_> {
         }
         let quiet = now - self.last;
         // Who has not spoken yet may still be loading its libraries.
-        let at_work = self.actors.values().any(|actor| !actor.exited && !actor.spoke);
+        let at_work = self.actors.values().any(|actor| actor.exit.is_none() && !actor.spoke);
         // What had been said by the first look is heard by the last.
         let mut settled = false;
         if !at_work && now >= self.look.0 {

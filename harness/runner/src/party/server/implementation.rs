@@ -9,6 +9,7 @@ use crate::party::proxy::{choices, detect};
 use pmi_judge::verdict::Strictness;
 use pmi_scenario::ast::{Dialect, Need};
 use pmi_wire::WayIn;
+use pmi_wire::grammar::is_uint;
 use pmi_wire::hydra::Family;
 use pmi_wire::singleton::{OPTION, UNUSED};
 
@@ -220,11 +221,10 @@ impl Implementation {
         let mut singleton = vec![command[0].clone(), "serve".to_owned(), SERVE_OPTION.to_owned()];
         singleton.extend(AS_MPIEXEC[1..].iter().map(|word| (*word).to_owned()));
         // It does nothing that RFC 13 does not have, where a process speaks PMI-1.1.
-        let serves = |need: &Need| *need != Need::KeyvalSpaces;
         let optional = Need::NAMES.into_iter().filter(|(_, need)| !need.is_way_in());
         Self {
             command_nodes: Some(command.clone()),
-            claims: optional.map(|(_, need)| (need, serves(&need))).collect(),
+            claims: optional.map(|(_, need)| (need, !need.is_extra())).collect(),
             singleton: Some(singleton),
             to_port: (2, &[&["--pmi-port"]]),
             ..Self::new("the built-in reference process manager", command)
@@ -622,16 +622,14 @@ const COUNTS: [&str; 4] = ["-n", "-np", "--np", "--ntasks"];
 /// Returns true if a word of a launcher's command gives the number of processes, alone or with the next word.
 fn is_count(word: &str) -> bool {
     let short = word.strip_prefix("-np").or(word.strip_prefix("-n"));
-    let digits = short.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
+    let digits = short.is_some_and(|n| is_uint(n.as_bytes()));
     COUNTS.contains(&word) || digits || word.starts_with("--ntasks=")
 }
 
 /// The command of a launcher with `{ranks}` for the number of processes: in place of the number that it gives, else behind `-n`.
 pub(crate) fn with_ranks(command: &str) -> String {
     let mut words: Vec<String> = command.split(' ').map(str::to_owned).collect();
-    let is_number = |word: Option<&String>| {
-        word.is_some_and(|word| !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit()))
-    };
+    let is_number = |word: Option<&String>| word.is_some_and(|word| is_uint(word.as_bytes()));
     match words.iter().position(|word| is_count(word)) {
         Some(at) if !COUNTS.contains(&words[at].as_str()) => {
             let option = words[at].trim_end_matches(|c: char| c.is_ascii_digit()).to_owned();

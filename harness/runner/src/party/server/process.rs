@@ -24,7 +24,7 @@ use crate::party::proxy::{UpstreamCommand, script};
 use crate::party::{Incoming, Party, Silence};
 use crate::process::child::{Launch, cancel, without_protocol_variables};
 use crate::process::connection::{CHUNK, NonBlockingStream, Received};
-use crate::process::foreign::{self, Foreign};
+use crate::process::foreign::{self, DYING, Foreign};
 use crate::process::idle::{Friends, IdleCheck, PollCount};
 use crate::process::output::Output;
 use crate::process::reactor::{Key, Reactor, Ready, Wanted};
@@ -60,8 +60,6 @@ const FIRST: Duration = Duration::from_micros(100);
 const MOST_ANSWER: Duration = Duration::from_millis(1);
 /// It is looked into again after twice the time, up to this.
 const LONGEST: Duration = Duration::from_millis(20);
-/// How long a process that has closed its connections may take to die.
-const DYING: Duration = Duration::from_millis(20);
 const MOST_DOUBLINGS: u32 = 8;
 /// Who starts or ends processes and says nothing for so long waits for something.
 const MOST_WORK: Duration = Duration::from_millis(50);
@@ -684,8 +682,7 @@ impl ServerParty {
     fn tell_deaths(&mut self) -> bool {
         let before = self.queue.len();
         for foreign in self.deaths.iter_mut().flatten() {
-            let death = foreign.unreported_death().filter(|(_, signal)| Foreign::is_crash(*signal));
-            if let Some((name, signal)) = death {
+            if let Some((name, signal)) = foreign.unreported_crash() {
                 self.queue.push_back(What::Crashed { name, signal });
             }
         }

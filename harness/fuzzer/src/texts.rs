@@ -1,11 +1,10 @@
-//! Lengths, most of them at boundaries, and contents of the kinds that the table of inputs tells apart.
+//! Lengths, most of them at boundaries, and contents of many kinds.
 
 use std::sync::LazyLock;
 
 use arbitrary::{Result, Unstructured};
-use pmi_scenario::UnderTest;
 use pmi_scenario::ast::{Dialect, Template};
-use pmi_scenario::inputs::Inputs;
+use pmi_wire::grammar::{is_string, is_word};
 
 use crate::decisions::pick;
 use crate::fields::text;
@@ -24,6 +23,62 @@ pub(crate) enum Use {
     Port,
 }
 
+/// Texts by their kinds. Semicolons stand once.
+const EXAMPLES: &[&[&[u8]]] = &[
+    &[
+        b"0",
+        b"-1",
+        b"00",
+        b"4294967296",
+        b"1e9",
+        b"%",
+        b"100%d",
+        b"%s%n",
+        b"%%",
+        b"#",
+        b"a#b",
+        b"$HOME",
+        b"`id`",
+        b"~",
+        b"*",
+        b"a,b",
+        b"a:b",
+        b"a|b",
+        b"a&b",
+        b"(vector,(0,1,1))",
+        b"[0-3]",
+        b"<a>",
+        b"NULL",
+        b"TRUE",
+        b"!",
+        b"@x",
+    ],
+    &[b"a b", b"a  b", b"a b c d", b"10.0.0.1 10.0.0.2", b"a - b"],
+    &[b" a", b"  a"],
+    &[b"a ", b"a  "],
+    &[b"a\tb", b"a\t\tb"],
+    &[b"a=b", b"=", b"a=b=c", b"==", b"=a", b"a="],
+    &[b"a;b", b";", b"a;", b";a", b"a;;b", b"a;key=b"],
+    &[b"a\\b", b"\\", b"a\\", b"\\n", b"a\\\\b", b"\\073"],
+    &[b"\"a\"", b"'a'", b"\"", b"a'b", b"a\"b", b"\"\"", b"'\""],
+    &[
+        b"put",
+        b"get",
+        b"value",
+        b"key",
+        b"cmd",
+        b"rc",
+        b"kvsname",
+        b"endcmd",
+        b"PMI_",
+        b"PMI_process_mapping_2",
+    ],
+    &[b"rc=0", b"cmd=get", b"value=a", b"rc=-1", b"key=a"],
+    &[b"\xc3\xa9", b"\xff", b"a\x80b", b"\xe2\x82\xac"],
+    &[b"\n", b"a\nb", b"a\n"],
+    &[b"\0", b"a\0b"],
+];
+
 /// Contents by kinds, and the most bytes.
 struct Drawn {
     kinds: Vec<Vec<&'static [u8]>>,
@@ -32,22 +87,25 @@ struct Drawn {
 
 impl Drawn {
     fn of(dialect: Dialect, used: Use) -> Self {
-        let (operation, argument) = match (dialect, used) {
-            (Dialect::Pmi1, Use::Value) => ("put", "value"),
-            (Dialect::Pmi1, Use::Key) => ("put", "key"),
-            (Dialect::Pmi1, Use::Service) => ("publish_name", "service"),
-            (Dialect::Pmi1, Use::Port) => ("publish_name", "port"),
-            (Dialect::Pmi2, Use::Value) => ("kvs-put", "value"),
-            (Dialect::Pmi2, Use::Key) => ("kvs-put", "key"),
-            (Dialect::Pmi2, Use::Service) => ("name-publish", "name"),
-            (Dialect::Pmi2, Use::Port) => ("name-publish", "port"),
+        // RFC 13 contradicts itself about blanks at the ends of a value.
+        let is_clear = |text: &[u8]| match (dialect, used) {
+            (Dialect::Pmi2, _) => true,
+            (Dialect::Pmi1, Use::Value) => is_string(text) && text.trim_ascii() == text,
+            (Dialect::Pmi1, _) => is_word(text),
         };
-        // The tables of the suite are read by its tests.
-        let Ok(inputs) = Inputs::of(UnderTest::Server, dialect) else {
-            return Self { kinds: Vec::new(), longest: None };
+        let kinds =
+            EXAMPLES.iter().map(|texts| texts.iter().copied().filter(|text| is_clear(text)).collect());
+        let longest = match used {
+            Use::Key => Some(64),
+            Use::Value => Some(1024),
+            Use::Service | Use::Port => None,
         };
-        let kinds = inputs.examples(operation, argument).into_iter().map(|(_, texts)| texts).collect();
-        Self { kinds, longest: inputs.longest(operation, argument) }
+        // The limits of PMI-1 include a NUL.
+        let nul = usize::from(dialect == Dialect::Pmi1);
+        Self {
+            kinds: kinds.filter(|texts: &Vec<_>| !texts.is_empty()).collect(),
+            longest: longest.map(|longest| longest - nul),
+        }
     }
 }
 

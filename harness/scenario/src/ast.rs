@@ -75,8 +75,8 @@ pub struct Scenario {
     pub serving: Serving,
     /// `takes NAME=TEXT ...`: what a fragment is told where it is used, and what it assumes where it is not.
     pub takes: Vec<Parameter>,
-    /// `each request but NAME ...`: the scenario is played once for each request of the dialect, and each row.
-    pub each: Option<EachRequest>,
+    /// `each TABLE but NAME ...`: the scenario is played once for each row of the table, and each row.
+    pub each: Option<Each>,
     /// `row NAME ...`: the scenario is played once for each row.
     pub rows: Vec<Row>,
     /// The steps.
@@ -124,15 +124,17 @@ impl Scenario {
             return vec![Arc::clone(self)];
         }
         // None of those that are played has the others' rows.
-        let without = Self { rows: Vec::new(), ..Self::clone(self) };
+        let without = Self { rows: Vec::new(), each: None, ..Self::clone(self) };
         let with = |row: &Row| {
             let mut one = Self { name: Self::name_of_row(&self.name, &row.name.value), ..without.clone() };
             let bind = |(name, value): &(Spanned<String>, Template)| Stmt::Let {
                 name: name.clone(),
                 value: value.clone(),
             };
-            super::visit::body_mut(&mut Words(row), &mut one.body);
-            one.body.splice(0..0, row.values.iter().map(bind));
+            super::table::write(row, self.each.is_some(), &mut one);
+            if self.each.is_none() {
+                one.body.splice(0..0, row.values.iter().map(bind));
+            }
             for variation in &mut one.serving.variations {
                 if let Some(named) = row.variation(variation) {
                     *variation = named;
@@ -163,11 +165,18 @@ pub struct Parameter {
     pub default: Option<Template>,
 }
 
-/// The requests that `each request` stands for: those that a function of the C API makes and that are answered.
+/// A table whose rows are crossed with those of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EachRequest {
-    /// The operations that are left out.
+pub struct Each {
+    /// A fragment that is a table, or [`Each::REQUEST`].
+    pub table: Spanned<String>,
+    /// The rows that are left out.
     pub but: Vec<Spanned<String>>,
+}
+
+impl Each {
+    /// The requests of the dialect that a function of the C API makes and that are answered.
+    pub const REQUEST: &'static str = "request";
 }
 
 /// A row of a table.
@@ -179,24 +188,12 @@ pub struct Row {
     pub values: Vec<(Spanned<String>, Template)>,
 }
 
-/// Writes the words of `each request` where the body names them, so that reports show the words.
-struct Words<'a>(&'a Row);
-
-impl<'t> super::visit::VisitorMut<'t> for Words<'_> {
-    fn template(&mut self, template: &'t mut Template) {
-        for piece in &mut template.pieces {
-            if let Piece::Var(name) = piece
-                && matches!(name.as_str(), "request" | "response")
-                && let Some((_, word)) = self.0.values.iter().find(|(other, _)| other.value == *name)
-                && let [word] = &word.pieces[..]
-            {
-                *piece = word.clone();
-            }
-        }
-    }
-}
-
 impl Row {
+    /// The text that a name stands for.
+    pub(super) fn text(&self, name: &str) -> Option<&Template> {
+        self.values.iter().find(|(other, _)| other.value == name).map(|(_, value)| value)
+    }
+
     /// The variation that `vary $name` stands for in this row.
     pub(super) fn variation(&self, variation: &Spanned<String>) -> Option<Spanned<String>> {
         let name = variation.value.strip_prefix('$')?;

@@ -160,6 +160,7 @@ impl Checker<'_> {
             true => scenario
                 .rows
                 .first()
+                .filter(|_| scenario.body.iter().any(|statement| !matches!(statement, Stmt::Let { .. })))
                 .map(|row| (row.name.span, "rows in a fragment: it is told what its user wants")),
             false => scenario.takes.first().map(|told| (told.name.span, "`takes` in what is no fragment")),
         };

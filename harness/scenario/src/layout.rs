@@ -63,23 +63,94 @@ pub(super) struct Head<'a> {
     pub(super) tests: Option<UnderTest>,
     /// The words of its dialects.
     pub(super) dialects: Vec<&'a str>,
-    /// The operations that `each request` leaves out, if the head has that line.
-    pub(super) each: Option<Vec<&'a str>>,
-    /// The names of its rows.
-    pub(super) rows: Vec<&'a str>,
+    /// The table of `each` and the rows that it leaves out, if the head has that line.
+    pub(super) each: Option<(&'a str, Vec<&'a str>)>,
+    /// Its rows.
+    pub(super) rows: Vec<HeadRow<'a>>,
+    /// The rest of the file.
+    pub(super) body: &'a str,
+}
+
+impl<'a> Head<'a> {
+    /// The names that the rest of the file binds by `let`.
+    pub(super) fn lets(&self) -> Vec<&'a str> {
+        let name = |line: &'a str| line.trim().strip_prefix("let $")?.split([' ', '=']).next();
+        self.body.lines().filter_map(name).collect()
+    }
+}
+
+/// A row of a head.
+#[derive(Debug)]
+pub(super) struct HeadRow<'a> {
+    pub(super) name: &'a str,
+    /// What its names stand for.
+    pub(super) values: &'a str,
+}
+
+impl<'a> HeadRow<'a> {
+    /// Its names.
+    pub(super) fn words(&self) -> Vec<&'a str> {
+        let values = self.values;
+        let words = std::iter::successors(Some(0..0), |last: &std::ops::Range<usize>| {
+            let start = skip_blanks(values, last.end);
+            (start < values.len()).then(|| start..value_end(values, start))
+        });
+        words.skip(1).filter_map(|word| Some(values[word].split_once('=')?.0)).collect()
+    }
+}
+
+/// Returns true if a text names this word.
+pub(super) fn mentions(text: &str, word: &str) -> bool {
+    text.match_indices('$').any(|(at, _)| {
+        let named = text[at + 1..].trim_start_matches('{');
+        named.strip_prefix(word).is_some_and(|after| !after.starts_with(super::expr::is_name_char))
+    })
+}
+
+/// Where the `NAME=TEXT` that begins at `at` ends: at a blank outside of `<...>`, and of `{...}` if the text begins with a brace.
+pub(super) fn value_end(content: &str, at: usize) -> usize {
+    let (mut within, mut depth) = (false, 0_usize);
+    let is_braced = content[at..].split_once('=').is_some_and(|(_, text)| text.starts_with('{'));
+    let mut chars = content[at..].char_indices().peekable();
+    while let Some((offset, c)) = chars.next() {
+        match c {
+            '<' if !within && chars.peek().is_some_and(|(_, next)| *next == '<') => {
+                chars.next();
+            }
+            '<' => within = true,
+            '>' => within = false,
+            '{' if is_braced => depth += 1,
+            '}' if is_braced => depth = depth.saturating_sub(1),
+            ' ' if !within && depth == 0 => return at + offset,
+            _ => {}
+        }
+    }
+    content.len()
 }
 
 /// Reads the head of a file and nothing else.
 pub(super) fn head(text: &str) -> Head<'_> {
     let mut head = Head::default();
-    for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+    let mut rest = text;
+    while !rest.is_empty() {
+        head.body = rest;
+        let (line, after) = rest.split_once('\n').unwrap_or((rest, ""));
+        let line = line.trim();
+        rest = after;
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
         let (keyword, argument) = line.split_once(' ').unwrap_or((line, ""));
         let mut words = argument.split_whitespace();
         match keyword {
             "tests" => head.tests = words.next().and_then(UnderTest::called),
             "dialect" => head.dialects.extend(words),
-            "each" => head.each = Some(words.skip(2).collect()),
-            "row" => head.rows.extend(words.next()),
+            "each" => head.each = words.next().map(|table| (table, words.skip(1).collect())),
+            "row" => {
+                let (name, values) = argument.trim_start().split_once(' ').unwrap_or((argument, ""));
+                head.rows.push(HeadRow { name, values });
+            }
+            "use" | "let" | "repeat" | "end" => break,
             _ if KEYWORDS.contains(&keyword) => {}
             _ => break,
         }

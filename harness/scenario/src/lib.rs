@@ -11,7 +11,6 @@ mod construct;
 mod diag;
 mod equal;
 mod expr;
-pub mod inputs;
 mod layout;
 pub mod names;
 mod order;
@@ -22,6 +21,7 @@ pub mod scope;
 pub mod signature;
 mod spell;
 pub mod suite;
+mod table;
 mod template;
 
 #[cfg(test)]

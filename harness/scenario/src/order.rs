@@ -17,6 +17,7 @@ const CHAPTERS: [&str; 47] = [
     "name",
     "group",
     "jobattr",
+    "attributes",
     "nodeattr",
     "clique",
     "mapping",

@@ -48,6 +48,19 @@ pub fn parse(source: Arc<Source>, name: &str) -> Result<Scenario, Vec<Diagnostic
     if parser.sink.is_empty() { Ok(parser.scenario) } else { Err(parser.sink.finish()) }
 }
 
+/// Reads a call, as it stands in an `A:` step.
+pub(super) fn call(text: &str) -> Option<Call> {
+    let source = Arc::new(Source { path: String::new(), text: text.to_owned() });
+    let mut parser = Parser {
+        text,
+        sink: Sink::new(source),
+        scenario: Scenario::new("", "", &[]),
+        seen: Vec::new(),
+        open: Vec::new(),
+    };
+    parser.call(Span { start: 0, end: text.len() }).filter(|_| parser.sink.is_empty())
+}
+
 struct Parser<'a> {
     text: &'a str,
     sink: Sink,
@@ -304,17 +317,22 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `request but OPERATION ...` of an `each` line.
+    /// `TABLE but NAME ...` of an `each` line.
     fn each(&mut self, line: Span, words: &[Span]) {
-        let texts: Vec<&str> = words.iter().map(|span| span.of(self.text)).collect();
-        if texts.first() != Some(&"request") || texts.get(1).is_some_and(|word| *word != "but") {
-            self.sink
-                .error(line, "`each` of what?")
-                .help("write `each request` or `each request but OPERATION ...`");
-            return;
-        }
         let named = |span: &Span| Spanned { value: span.of(self.text).to_owned(), span: *span };
-        self.scenario.each = Some(EachRequest { but: words.iter().skip(2).map(named).collect() });
+        let is_but = |span: &Span| span.of(self.text) == "but";
+        match words {
+            [table] => self.scenario.each = Some(Each { table: named(table), but: Vec::new() }),
+            [table, but, names @ ..] if is_but(but) => {
+                self.scenario.each =
+                    Some(Each { table: named(table), but: names.iter().map(named).collect() });
+            }
+            _ => {
+                self.sink
+                    .error(line, "`each` of what?")
+                    .help("write `each request`, `each TABLE` or `each TABLE but NAME ...`");
+            }
+        }
     }
 
     /// `NAME NAME=TEXT ...` of a `row` line.
@@ -346,9 +364,11 @@ impl<'a> Parser<'a> {
     }
 
     fn requirement(&mut self, span: Span) {
-        if let Some(id) = self.id(span) {
-            self.scenario.requires.push(id);
-        }
+        let id = match self.of(span).starts_with('$') {
+            true => self.name(span).map(|_| Spanned { value: self.of(span).to_owned(), span }),
+            false => self.id(span),
+        };
+        self.scenario.requires.extend(id);
     }
 
     /// A requirement's id.
@@ -393,7 +413,8 @@ impl<'a> Parser<'a> {
             self.sink.error(line, "`use` of what?").help("`use NAME` plays `fragments/NAME.pmi`");
             return;
         }
-        if !name.chars().all(good) || name.split('/').any(|part| part.is_empty() || part.starts_with('.')) {
+        let named = name.strip_prefix('$').unwrap_or(name);
+        if !named.chars().all(good) || named.split('/').any(|part| part.is_empty() || part.starts_with('.')) {
             self.sink
                 .error(span, "this is no fragment name")
                 .help("`use` takes one name of letters, digits, `-` and `_`, without `.pmi`");
@@ -873,14 +894,22 @@ impl<'a> Parser<'a> {
         if !content.starts_with('=') {
             let end = content.find(|c| !expr::is_name_char(c)).unwrap_or(content.len());
             let name = Self::within(rest, Span { start: 0, end });
-            if end == 0 || !content[end..].starts_with('(') {
+            if let Some(named) = content.strip_prefix('$') {
+                // A row says which call it is.
+                at = 1 + named.find(|c| !expr::is_name_char(c)).unwrap_or(named.len());
+                let name = Self::within(rest, Span { start: 0, end: at });
+                self.name(name)?;
+                call.function = Some(Spanned { value: self.of(name).to_owned(), span: name });
+            } else if end == 0 || !content[end..].starts_with('(') {
                 self.sink
                     .error(if end == 0 { rest } else { name }, "expected a call")
                     .help("it reads `PMI_KVS_Get($kvs, \"key\", &value) = PMI_SUCCESS value=...`, or `= PMI_SUCCESS` alone");
                 return None;
             }
-            call.function = Some(Spanned { value: self.of(name).to_owned(), span: name });
-            at = self.args(rest, end + 1, &mut call.args)?;
+            if call.function.is_none() {
+                call.function = Some(Spanned { value: self.of(name).to_owned(), span: name });
+                at = self.args(rest, end + 1, &mut call.args)?;
+            }
         }
         let after = Self::within(rest, layout::trimmed(content, at));
         if after.start == after.end {
@@ -1008,7 +1037,7 @@ impl<'a> Parser<'a> {
         let content = self.of(span);
         let mut at = layout::skip_blanks(content, 0);
         while at < content.len() {
-            let end = Self::out_end(content, at);
+            let end = layout::value_end(content, at);
             let token = Self::within(span, Span { start: at, end });
             at = layout::skip_blanks(content, end);
             let Some(equals) = self.of(token).find('=') else {
@@ -1016,27 +1045,13 @@ impl<'a> Parser<'a> {
                 continue;
             };
             let name = self.bare_name(Span { start: token.start, end: token.start + equals });
-            let value = Span { start: token.start + equals + 1, end: token.end };
+            let mut value = Span { start: token.start + equals + 1, end: token.end };
+            let text = self.of(value);
+            if text.starts_with('{') && text.ends_with('}') {
+                value = Span { start: value.start + 1, end: value.end - 1 };
+            }
             let value = template::read(self.text, value, &mut self.sink);
             outs.extend(name.map(|name| (name, value)));
         }
-    }
-
-    /// Where the tuple that begins at `at` ends: at a blank outside of `<...>`.
-    fn out_end(content: &str, at: usize) -> usize {
-        let mut within = false;
-        let mut chars = content[at..].char_indices().peekable();
-        while let Some((offset, c)) = chars.next() {
-            match c {
-                '<' if !within && chars.peek().is_some_and(|(_, next)| *next == '<') => {
-                    chars.next();
-                }
-                '<' => within = true,
-                '>' => within = false,
-                ' ' if !within => return at + offset,
-                _ => {}
-            }
-        }
-        content.len()
     }
 }

@@ -139,13 +139,12 @@ impl Printer<'_> {
         if let Some(each) = &scenario.each {
             let but = if each.but.is_empty() { "" } else { " but" };
             let names: String = each.but.iter().map(|name| format!(" {}", name.value)).collect();
-            self.lone_line(0, &format!("each request{but}{names}"), Span::default());
+            self.lone_line(0, &format!("each {}{but}{names}", each.table.value), Span::default());
         }
         let longest = scenario.rows.iter().map(|row| row.name.value.len()).max().unwrap_or(0);
         for row in &scenario.rows {
-            let values = row.values.iter().map(|(name, value)| {
-                format!(" {}={}", name.value, text(&value.pieces, QuotingContext::Word))
-            });
+            let values =
+                row.values.iter().map(|(name, value)| format!(" {}={}", name.value, value_of_row(value)));
             let name = &row.name.value;
             let line = format!("row {name:longest$} {}", values.collect::<String>());
             let end = row.values.last().map_or(row.name.span.end, |(_, value)| value.span.end);
@@ -284,6 +283,19 @@ fn parameter(parameter: &Parameter) -> Spanned<String> {
     Spanned { value: name.value.clone() + &default, span: name.span }
 }
 
+/// A text of a row: in braces if it has blanks that part tuples.
+fn value_of_row(value: &Template) -> String {
+    let parts =
+        |piece: &Piece| matches!(piece, Piece::Literal { bytes, quoted: false } if bytes.contains(&b' '));
+    match value.pieces.iter().any(parts) {
+        true => format!("{{{}}}", text(&value.pieces, QuotingContext::Braces)),
+        false => match text(&value.pieces, QuotingContext::Word) {
+            word if word.starts_with('{') => format!("<0x7b>{}", &word[1..]),
+            word => word,
+        },
+    }
+}
+
 /// `ROLE[ID]:`.
 fn labelled(word: &str, cites: Option<&Spanned<String>>) -> String {
     match cites {
@@ -371,7 +383,9 @@ fn exit(pattern: ExitPattern) -> String {
 
 fn call(call: &Call) -> String {
     let mut all = String::new();
-    if let Some(function) = &call.function {
+    if let Some(function) = call.function.as_ref().filter(|function| function.value.starts_with('$')) {
+        all.push_str(&function.value);
+    } else if let Some(function) = &call.function {
         let args: Vec<String> = call.args.iter().map(arg).collect();
         let _ = write!(all, "{}({})", function.value, args.join(", "));
     }
@@ -411,6 +425,8 @@ enum QuotingContext {
     Word,
     /// Between quotation marks.
     Quotes,
+    /// Between braces.
+    Braces,
     /// Between the first and the last parenthesis and commas, where blanks at either end do not count and a comment may follow.
     Argument,
 }
@@ -450,7 +466,9 @@ fn text(pieces: &[Piece], place: QuotingContext) -> String {
     {
         out.replace_range(..1, "<sp>");
     }
-    if !matches!(place, QuotingContext::Quotes | QuotingContext::Word) && out.ends_with(' ') {
+    if !matches!(place, QuotingContext::Quotes | QuotingContext::Word | QuotingContext::Braces)
+        && out.ends_with(' ')
+    {
         out.replace_range(out.len() - 1.., "<sp>");
     }
     match place {
@@ -488,6 +506,7 @@ fn literal(bytes: &[u8], place: QuotingContext) -> String {
             let special = match place {
                 QuotingContext::Word => c == ' ',
                 QuotingContext::Quotes => c == '"',
+                QuotingContext::Braces => c == '{' || c == '}',
                 QuotingContext::Argument => c == ',',
                 _ => false,
             };

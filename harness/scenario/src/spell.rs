@@ -11,13 +11,14 @@ use pmi_wire::protocol::{self, Exchange};
 use crate::ast::*;
 use crate::diag::{Diagnostic, Sink};
 use crate::requirement::{Catalogue, Set};
+use crate::table;
 use crate::template::Field;
 
 /// Fields whose value runs to the end of the line.
 const RUN_ON: &[&str] = &["value", "msg"];
 
 /// Returns the prefix of the names of scenarios and fragments in a dialect that is not the first of the head.
-fn prefix(dialect: Dialect, separator: &str) -> String {
+pub(crate) fn prefix(dialect: Dialect, separator: &str) -> String {
     match dialect {
         Dialect::Pmi1 => String::new(),
         Dialect::Pmi2 => format!("pmi2{separator}"),
@@ -51,6 +52,20 @@ pub(crate) struct References<'a> {
     pub(crate) catalogue: &'a Catalogue,
     /// Returns true if there is a fragment of this name.
     pub(crate) has_fragment: &'a dyn Fn(&str) -> bool,
+    /// The rows of a fragment.
+    pub(crate) rows: &'a dyn Fn(&str) -> Vec<Row>,
+}
+
+impl References<'_> {
+    /// The rows of a table in a dialect.
+    fn table(&self, name: &str, dialect: Dialect) -> Option<Vec<Row>> {
+        if name == Each::REQUEST {
+            return Some(table::of_requests(dialect));
+        }
+        let own = prefix(dialect, "-") + name;
+        let rows = (self.rows)(if (self.has_fragment)(&own) { &own } else { name });
+        (!rows.is_empty()).then_some(rows)
+    }
 }
 
 /// Returns the scenario in one of its dialects: operations as messages, rules as requirements of the dialect, and fragments
@@ -80,12 +95,8 @@ pub(crate) fn spelled(
         spelled.requires.extend(speller.requirement(named).filter(is_new));
     }
     speller.body(&mut spelled.body);
-    if let Some(each) = spelled.each.take() {
-        for name in each.but.iter().filter(|name| operation_named(&name.value).is_none()) {
-            speller.sink.error(name.span, format!("there is no operation `{}`", name.value));
-        }
-        let but: Vec<&str> = each.but.iter().map(|name| name.value.as_str()).collect();
-        spelled.rows = rows_of_each(dialect, &but, &scenario.rows);
+    if let Some(each) = &scenario.each {
+        spelled.rows = speller.rows(each, scenario);
     }
     let wrong = speller.sink.finish();
     if wrong.is_empty() { Ok(spelled) } else { Err(wrong) }
@@ -124,45 +135,6 @@ struct Speller<'a> {
     sink: Sink,
     /// The operations that were asked for, and by which processes.
     asked: Vec<(Who, &'static str)>,
-}
-
-/// Returns the requests of a dialect that a function of the C API makes and that are answered, without these operations.
-fn each_request<'a>(dialect: Dialect, but: &'a [&str]) -> impl Iterator<Item = &'static Exchange> + 'a {
-    protocol::documented(dialect.framing()).iter().filter(move |exchange| {
-        // A spawn request over lines has no cmd.
-        let is_block = dialect == Dialect::Pmi1 && exchange.operation == "spawn";
-        let is_answered = exchange.response.is_some() && !exchange.functions.is_empty();
-        is_answered && !is_block && !but.contains(&exchange.operation)
-    })
-}
-
-/// Returns the rows of a file, to cross with something else: none, once, if it has no table.
-fn crossed<T>(rows: &[T]) -> Vec<Option<&T>> {
-    if rows.is_empty() { vec![None] } else { rows.iter().map(Some).collect() }
-}
-
-fn name_of_each(exchange: &Exchange, row: Option<&str>) -> String {
-    row.map_or_else(|| exchange.operation.to_owned(), |row| format!("{}.{row}", exchange.operation))
-}
-
-/// Returns the names of the rows for each request, times the rows of the file.
-pub(crate) fn names_of_each(dialect: Dialect, but: &[&str], rows: &[&str]) -> Vec<String> {
-    let names = |exchange| crossed(rows).into_iter().map(move |row| name_of_each(exchange, row.copied()));
-    each_request(dialect, but).flat_map(names).collect()
-}
-
-/// Returns a row for each request, times the rows of the file. `$request` and `$response` are the words of the dialect.
-fn rows_of_each(dialect: Dialect, but: &[&str], rows: &[Row]) -> Vec<Row> {
-    let word = |name: &str, word: &str| (Spanned::from(name.to_owned()), Template::default().tuples(word));
-    let row_of = |exchange: &'static Exchange, row: Option<&Row>| {
-        let response = exchange.response.unwrap_or_default();
-        let words = [word("request", exchange.request), word("response", response)];
-        let values = row.map_or(&[][..], |row| &row.values).iter().cloned();
-        let name = name_of_each(exchange, row.map(|row| row.name.value.as_str()));
-        Row { name: name.into(), values: words.into_iter().chain(values).collect() }
-    };
-    let of_request = |exchange| crossed(rows).into_iter().map(move |row| row_of(exchange, row));
-    each_request(dialect, but).flat_map(of_request).collect()
 }
 
 /// The operation of this name, which some dialect has.
@@ -225,6 +197,23 @@ fn tuple(message: Template, key: &str, value: &[Piece], framing: Framing) -> Tem
 }
 
 impl Speller<'_> {
+    /// The rows of a table of the dialect with those of the scenario.
+    fn rows(&mut self, each: &Each, scenario: &Scenario) -> Vec<Row> {
+        let Some(table) = self.references.table(&each.table.value, self.dialect) else {
+            let message = format!("there is no table `{}`", each.table.value);
+            self.sink.error(each.table.span, message).help("a table is a fragment that has rows");
+            return Vec::new();
+        };
+        let of = |(_, dialect)| self.references.table(&each.table.value, dialect).unwrap_or_default();
+        let known: Vec<Row> = Dialect::NAMES.into_iter().flat_map(of).collect();
+        for name in each.but.iter().filter(|name| known.iter().all(|row| row.name.value != name.value)) {
+            let message = format!("table `{}` has no row `{}`", each.table.value, name.value);
+            self.sink.error(name.span, message);
+        }
+        let but: Vec<&str> = each.but.iter().map(|name| name.value.as_str()).collect();
+        table::rows(&table, &known, &but, scenario)
+    }
+
     /// The requirement of the dialect: the one of this id, or the one that has this rule.
     fn requirement(&self, id: &Spanned<String>) -> Option<Spanned<String>> {
         let catalogue = self.references.catalogue;

@@ -6,14 +6,12 @@ use std::sync::{Arc, LazyLock};
 
 use include_dir::{Dir, include_dir};
 
-use crate::ast::{Dialect, Scenario, Source, Span, Step, Stmt};
+use crate::ast::{Dialect, Each, Row, Scenario, Source, Span, Step, Stmt};
 use crate::diag::Sink;
 use crate::requirement::{Catalogue, CatalogueError};
-use crate::{Behaviours, Diagnostic, Env, UnderTest, check, layout, order, parse, spell, visit};
+use crate::{Behaviours, Diagnostic, Env, UnderTest, check, layout, order, parse, spell, table, visit};
 use spell::{References, spelled};
-
-/// The input space, the tables beside the catalogue.
-const INPUTS: [&str; 4] = ["inputs.toml", "replies.toml", "pmi2/inputs.toml", "pmi2/replies.toml"];
+use table::Words;
 
 static EMBEDDED: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/scenarios");
 
@@ -73,7 +71,7 @@ fn add_files(dir: &'static Dir<'_>, all: &mut Vec<(&'static Path, &'static [u8])
 pub fn embedded_catalogue() -> Result<Catalogue, SuiteError> {
     let mut catalogue = Catalogue::default();
     for (path, bytes) in embedded_files() {
-        if path.extension().is_some_and(|e| e == "toml") && !INPUTS.map(Path::new).contains(path) {
+        if path.extension().is_some_and(|e| e == "toml") {
             let at = |error| SuiteError::Catalogue { file: path.to_path_buf(), error };
             catalogue.add(&String::from_utf8_lossy(bytes)).map_err(at)?;
         }
@@ -109,8 +107,8 @@ static FILES: LazyLock<Vec<Embedded>> = LazyLock::new(|| {
             for dialect in &dialects {
                 let name = spell::name_in(&name, dialects[0], *dialect);
                 let rows = match &head.each {
-                    Some(but) => spell::names_of_each(*dialect, but, &head.rows),
-                    None => head.rows.iter().map(|row| (*row).to_owned()).collect(),
+                    Some((table, but)) => names_of_each(*dialect, table, but, text),
+                    None => head.rows.iter().map(|row| row.name.to_owned()).collect(),
                 };
                 match rows.is_empty() {
                     true => names.push(name),
@@ -121,6 +119,35 @@ static FILES: LazyLock<Vec<Embedded>> = LazyLock::new(|| {
         })
         .collect()
 });
+
+/// The rows of an embedded table in a dialect.
+fn embedded_table(dialect: Dialect, table: &str) -> Vec<Words<'static>> {
+    static REQUESTS: LazyLock<[Vec<Row>; 2]> =
+        LazyLock::new(|| Dialect::NAMES.map(|(_, dialect)| table::of_requests(dialect)));
+    if table == Each::REQUEST {
+        return REQUESTS[dialect as usize].iter().map(Words::from).collect();
+    }
+    let embedded = |name: String| {
+        let path = Path::new("fragments").join(name).with_extension(ENDING);
+        EMBEDDED.get_file(path)?.contents_utf8()
+    };
+    let text = embedded(spell::prefix(dialect, "-") + table).or_else(|| embedded(table.to_owned()));
+    let head = layout::head(text.unwrap_or_default());
+    let of_all = head.lets();
+    let words = |row: &layout::HeadRow<'static>| [row.words(), of_all.clone()].concat();
+    head.rows.iter().map(|row| Words { name: row.name, words: words(row) }).collect()
+}
+
+/// The names of the rows of an embedded table with those of a file.
+fn names_of_each(dialect: Dialect, table: &str, but: &[&str], text: &str) -> Vec<String> {
+    let words = embedded_table(dialect, table);
+    let known = Dialect::NAMES.map(|(_, dialect)| embedded_table(dialect, table)).concat();
+    let own = layout::head(text).rows;
+    let name = |(row, of_file): (usize, Option<usize>)| {
+        table::name(words[row].name, of_file.map(|place| own[place].name))
+    };
+    table::crossed(&words, &table::all_words(&known), but, text).into_iter().map(name).collect()
+}
 
 impl Embedded {
     /// Whether one of the names fits under which its scenarios are played.
@@ -213,8 +240,11 @@ impl Suite {
         let name = |path: String| path.rsplit('/').next().unwrap_or_default().to_owned();
         let new = read.iter().flat_map(|fragment| fragment.dialects().map(|d| name(fragment.name_in(d))));
         let names: HashSet<String> = self.fragments.keys().cloned().chain(new).collect();
-        let references =
-            References { catalogue: &self.catalogue, has_fragment: &|name| names.contains(name) };
+        let references = References {
+            catalogue: &self.catalogue,
+            has_fragment: &|name| names.contains(name),
+            rows: &|_| Vec::new(),
+        };
         for fragment in &read {
             for one in fragment.dialects().map(|dialect| spelled(fragment, dialect, &references)) {
                 match one {
@@ -248,10 +278,18 @@ impl Suite {
     fn add_file(&mut self, scenario: &Scenario) -> Result<(), Vec<Diagnostic>> {
         for dialect in scenario.dialects() {
             let has_fragment = |name: &str| self.fragments.contains_key(name);
-            let references = References { catalogue: &self.catalogue, has_fragment: &has_fragment };
+            let rows =
+                |name: &str| self.fragments.get(name).map_or(Vec::new(), |table| table::of_fragment(table));
+            let references =
+                References { catalogue: &self.catalogue, has_fragment: &has_fragment, rows: &rows };
             let one = Arc::new(spelled(scenario, dialect, &references)?);
-            self.scenarios.extend(one.played());
-            self.files.push(one);
+            let played = one.played();
+            self.scenarios.extend(played.iter().cloned());
+            // Only with the words of its row does it say everything.
+            match one.each.is_some() || one.requires.iter().any(|id| id.value.starts_with('$')) {
+                true => self.files.extend(played),
+                false => self.files.push(one),
+            }
         }
         Ok(())
     }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use insta::assert_snapshot;
 use rstest::rstest;
 
+use pmi_wire::protocol;
+
 use super::scope::Scope;
 use super::suite::Suite;
 use super::visit::steps as steps_of;
@@ -678,6 +680,83 @@ fn each_request_times_each_row_is_played() {
         assert!(named(absent).is_none(), "{absent}");
     }
     assert_eq!(suite.diagnose(), []);
+}
+
+#[test]
+fn each_row_of_a_table_times_each_row_is_played() {
+    let table = "# Two functions.\nrow appnum call={PMI_Get_appnum(&appnum)} asks=get_appnum response=appnum values=appnum=3\n\
+                 row barrier call={PMI_Barrier() = PMI_SUCCESS} asks=barrier_in response=barrier_out ready=library-ready\n\n\
+                 let $errors = rfc13.api.return-codes rfc13.error.log\nlet $ready =\n";
+    let text = "# A.\nrequires $errors\ntests library\neach two\nrow by-rc answer={cmd=$response rc=-1}\n\
+                row values answer={cmd=$response rc=-1 $values}\n\nuse $ready\n0  C: cmd=$asks\n0  S: $answer\n\
+                0  A: $call\n";
+    let suite = suite_of(&[("fragments/two", table), ("a", text)]).unwrap_or_else(|error| panic!("{error}"));
+    let names: Vec<_> = suite.scenarios.iter().map(|scenario| scenario.name.as_str()).collect();
+    assert_eq!(names, ["a[appnum.by-rc]", "a[appnum.values]", "a[barrier.by-rc]"]);
+    let printed: Vec<String> = suite.scenarios.iter().map(|scenario| print(scenario)).collect();
+    let head = "# A.\nrequires rfc13.api.return-codes rfc13.error.log\ntests library\n\n";
+    let appnum = "0  C: cmd=get_appnum\n0  S: cmd=appnum rc=-1 appnum=3\n0  A: PMI_Get_appnum(&appnum)\n";
+    assert_eq!(printed[1], format!("{head}{appnum}"));
+    let barrier = "use library-ready\n0  C: cmd=barrier_in\n0  S: cmd=barrier_out rc=-1\n0  A: PMI_Barrier() = PMI_SUCCESS\n";
+    assert_eq!(printed[2], format!("{head}{barrier}"));
+    let of_no_table = text.replace("each two", "each three");
+    let error = suite_of(&[("a", &of_no_table)]).expect_err("there is no such table").to_string();
+    assert!(error.contains("there is no table `three`"), "{error}");
+}
+
+/// The operations of a dialect that these functions ask for.
+fn operations(dialect: Dialect, is_known: impl Fn(&str) -> bool) -> BTreeSet<&'static str> {
+    let asked = protocol::documented(dialect.framing()).iter();
+    let asked = asked.filter(|e| e.response.is_some() && e.functions.iter().any(|name| is_known(name)));
+    asked.map(|exchange| exchange.operation).collect()
+}
+
+#[rstest]
+#[case(Dialect::Pmi1, "library/replies/fails")]
+#[case(Dialect::Pmi2, "pmi2/library/replies/fails")]
+#[case(Dialect::Pmi1, "client/replies/refused")]
+#[case(Dialect::Pmi2, "pmi2/client/refused/at")]
+fn every_reply_of_a_dialect_is_refused(#[case] dialect: Dialect, #[case] file: &str) {
+    let suite = Suite::embedded(Behaviours::default()).unwrap_or_else(|error| panic!("{error}"));
+    let refused: BTreeSet<&str> = suite
+        .scenarios
+        .iter()
+        .filter_map(|s| Some(s.name.strip_prefix(file)?.split(['[', '.', ']']).nth(1)?))
+        .collect();
+    let is_library = file.contains("library");
+    let all = operations(dialect, |name| !is_library || signature::function(name).is_some());
+    // A library may keep what is put to itself, or lack PMIX_Ring; a program may not look at the answer to its last request.
+    let apart = ["put", "ring", "finalize"];
+    let missing: Vec<_> =
+        all.iter().filter(|name| !refused.contains(*name) && !apart.contains(name)).collect();
+    assert_eq!(missing, Vec::<&&str>::new());
+}
+
+#[rstest]
+#[case(Dialect::Pmi1)]
+#[case(Dialect::Pmi2)]
+fn servers_are_asked_for_every_operation(#[case] dialect: Dialect) {
+    let suite = Suite::embedded(Behaviours::default()).unwrap_or_else(|error| panic!("{error}"));
+    let of_dialect = suite.testing(UnderTest::Server).filter(|scenario| scenario.dialect == dialect);
+    let bodies: Vec<String> = of_dialect
+        .flat_map(|s| {
+            suite
+                .steps(&s.body)
+                .filter(|step| step.role == Role::Client)
+                .flat_map(|step| step.action.lines())
+                .map(Template::to_string)
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    let asks =
+        |request: &str| bodies.iter().any(|line| line.split(['=', ' ', ';']).any(|word| word == request));
+    let all =
+        protocol::documented(dialect.framing()).iter().filter(|exchange| !exchange.functions.is_empty());
+    // No known server has these operations.
+    let apart = ["job-connect", "job-disconnect", "ring"];
+    let missing: Vec<_> =
+        all.map(|e| e.request).filter(|request| !asks(request) && !apart.contains(request)).collect();
+    assert_eq!(missing, Vec::<&str>::new());
 }
 
 #[test]

@@ -525,16 +525,9 @@ pub(super) struct Coverage {
     /// Count what these runs executed (ndjson logs); without any, what the reference server in memory executes
     #[arg(long, value_name = "LOG")]
     pub(super) log: Vec<PathBuf>,
-    /// Fail if a MUST that binds servers is neither tested nor excluded, if no fault shows that its test can fail, or if a cell of
-    /// the input space is open
+    /// Fail if a MUST that binds servers is neither tested nor excluded, or if no fault shows that its test can fail
     #[arg(long)]
     pub(super) check: bool,
-    /// Show the input space instead: what servers may be asked and programs and libraries may be told, and which scenarios do
-    #[arg(long, conflicts_with = "log")]
-    pub(super) inputs: bool,
-    /// The input space as JSON
-    #[arg(long, requires = "inputs")]
-    pub(super) json: bool,
 }
 
 #[derive(Args)]

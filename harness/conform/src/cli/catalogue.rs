@@ -23,7 +23,6 @@ use pmi_runner::party::server::profile::builtin;
 use pmi_runner::run::{Observer, RunOptions, run};
 use pmi_scenario::UnderTest;
 use pmi_scenario::ast::{Dialect, Scenario};
-use pmi_scenario::inputs::{Cell, Inputs, Status};
 use pmi_scenario::requirement::{Binds, Level, Requirement};
 use pmi_scenario::suite::Suite;
 use pmi_wire::Framing;
@@ -296,66 +295,8 @@ impl Observer for Silent {
     fn result(&mut self, _: &ScenarioResult) {}
 }
 
-/// The cells of all tables of the input space.
-fn cells(suite: &Suite) -> anyhow::Result<Vec<Cell>> {
-    let tables = Inputs::embedded()?;
-    let cells = tables.iter().map(|table| table.cells(suite)).collect::<Result<Vec<_>, _>>()?;
-    Ok(cells.concat())
-}
-
-/// The cells of one table, one a line, and how many there are of each kind; returns how many are open.
-fn inputs(table: &Cell, cells: &[Cell], text: &mut String) -> anyhow::Result<usize> {
-    let (whose, what) = match table.tests {
-        UnderTest::Server => ("servers", "what they may be asked"),
-        UnderTest::Client => ("clients", "what they may be told"),
-        UnderTest::Library => ("libraries", "what they may be told"),
-    };
-    writeln!(text, "== {whose}, {}: {what}\n", table.dialect.title())?;
-    let some = |scenarios: &[String]| match scenarios {
-        [one] => one.clone(),
-        [one, two] => format!("{one}, {two}"),
-        [one, two, rest @ ..] => format!("{one}, {two} and {} more", rest.len()),
-        [] => String::new(),
-    };
-    let mut sums: BTreeMap<&str, [usize; 4]> = BTreeMap::new();
-    for cell in cells {
-        let (kind, said) = match &cell.status {
-            Status::Covered { scenarios } => (0, some(scenarios)),
-            Status::IfItGoesOn { scenarios } => (1, format!("if it goes on: {}", some(scenarios))),
-            Status::Excluded { why } => (2, format!("excluded: {why}")),
-            Status::Open => (3, "OPEN".to_owned()),
-        };
-        sums.entry(cell.axis).or_default()[kind] += 1;
-        writeln!(text, "{:40} {said}", cell.name)?;
-    }
-    writeln!(
-        text,
-        "\n{:10} {:>6} {:>8} {:>15} {:>9} {:>6}",
-        "axis", "cells", "covered", "if it goes on", "excluded", "open"
-    )?;
-    for (axis, [covered, perhaps, excluded, open]) in &sums {
-        let all = covered + perhaps + excluded + open;
-        writeln!(text, "{axis:10} {all:>6} {covered:>8} {perhaps:>15} {excluded:>9} {open:>6}")?;
-    }
-    let [covered, perhaps, excluded, open] =
-        sums.values().fold([0; 4], |sum, more| std::array::from_fn(|i| sum[i] + more[i]));
-    let all = covered + perhaps + excluded + open;
-    writeln!(text, "{:10} {all:>6} {covered:>8} {perhaps:>15} {excluded:>9} {open:>6}\n", "all")?;
-    Ok(open)
-}
-
 pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
     let suite = pmi_runner::suite::embedded().map_err(unusable)?;
-    let cells = cells(&suite)?;
-    if args.inputs {
-        let mut text = String::new();
-        let mut open = 0;
-        for cells in cells.chunk_by(|a, b| (a.tests, a.dialect) == (b.tests, b.dialect)) {
-            open += inputs(&cells[0], cells, &mut text)?;
-        }
-        say(&if args.json { format!("{:#}\n", serde_json::to_value(&cells)?) } else { text })?;
-        return Ok(u8::from(args.check && open > 0));
-    }
     let mut results = Vec::new();
     for path in &args.log {
         let name = path.display().to_string();
@@ -444,11 +385,6 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
             "{level:8} {who:16} {total:>6} {cited:>6} {executed:>9} {passed:>7} {killed:>7} {excluded:>9}"
         )?;
     }
-    let open: Vec<&Cell> = cells.iter().filter(|c| c.status == Status::Open).collect();
-    writeln!(text, "\ninput space: {} cells, {} open (--inputs shows them)", cells.len(), open.len())?;
-    for cell in &open {
-        writeln!(text, "OPEN     {:?}, {}: {}", cell.tests, cell.dialect.title(), cell.name)?;
-    }
     say(&text)?;
-    Ok(u8::from(args.check && (uncovered > 0 || !open.is_empty())))
+    Ok(u8::from(args.check && uncovered > 0))
 }

@@ -1,0 +1,242 @@
+//! Tables: `each` crosses the rows of a table with those of a file, and their words are written where the file names them.
+
+use pmi_wire::protocol;
+
+use crate::ast::*;
+use crate::visit::{self, VisitorMut};
+use crate::{layout, parser};
+
+/// How often a word may name another one.
+const MAX_DEPTH: usize = 8;
+
+/// The requests of a dialect that a function of the C API makes and that are answered, with their words as `$request` and
+/// `$response`.
+pub(crate) fn of_requests(dialect: Dialect) -> Vec<Row> {
+    let word = |name: &str, word: &str| (Spanned::from(name.to_owned()), Template::default().tuples(word));
+    let asked = protocol::documented(dialect.framing()).iter().filter(|exchange| {
+        // A spawn request over lines has no cmd.
+        let is_block = dialect == Dialect::Pmi1 && exchange.operation == "spawn";
+        exchange.response.is_some() && !exchange.functions.is_empty() && !is_block
+    });
+    asked
+        .map(|exchange| Row {
+            name: exchange.operation.to_owned().into(),
+            values: vec![
+                word("request", exchange.request),
+                word("response", exchange.response.unwrap_or_default()),
+            ],
+        })
+        .collect()
+}
+
+/// Returns the rows of a fragment that is a table. What it binds by `let` is said by each row that does not say it itself.
+pub(crate) fn of_fragment(fragment: &Scenario) -> Vec<Row> {
+    let mut rows = fragment.rows.clone();
+    for row in &mut rows {
+        for statement in &fragment.body {
+            if let Stmt::Let { name, value } = statement
+                && row.text(&name.value).is_none()
+            {
+                row.values.push((name.clone(), value.clone()));
+            }
+        }
+    }
+    rows
+}
+
+/// The words of a row of a table.
+#[derive(Clone)]
+pub(crate) struct Words<'a> {
+    /// The name of the row.
+    pub(crate) name: &'a str,
+    /// The names of its words.
+    pub(crate) words: Vec<&'a str>,
+}
+
+impl<'a> From<&'a Row> for Words<'a> {
+    fn from(row: &'a Row) -> Self {
+        let words = row.values.iter().map(|(name, _)| name.value.as_str()).collect();
+        Self { name: &row.name.value, words }
+    }
+}
+
+/// Returns the rows of a table with those of a file, by their places. A row that names one of the `known` words is played with the
+/// rows of the table that have it, and so is the file. These are the words of the table in every dialect.
+pub(crate) fn crossed(
+    table: &[Words<'_>],
+    known: &[&str],
+    but: &[&str],
+    text: &str,
+) -> Vec<(usize, Option<usize>)> {
+    let head = layout::head(text);
+    let has_all = |row: &Words<'_>, text: &str| {
+        let lacks = |word: &&&str| !row.words.contains(*word) && layout::mentions(text, word);
+        !known.iter().any(|word| lacks(&word))
+    };
+    let of_file: Vec<_> = match head.rows.is_empty() {
+        true => vec![(None, "")],
+        false => head.rows.iter().enumerate().map(|(place, row)| (Some(place), row.values)).collect(),
+    };
+    let is_played = |row: &Words<'_>| !but.contains(&row.name) && has_all(row, head.body);
+    let mut pairs = Vec::new();
+    for (place, row) in table.iter().enumerate().filter(|(_, row)| is_played(row)) {
+        let own = of_file.iter().filter(|(_, text)| has_all(row, text));
+        pairs.extend(own.map(|(own, _)| (place, *own)));
+    }
+    pairs
+}
+
+/// Returns the rows of a table with those of a file as one.
+pub(crate) fn rows(table: &[Row], known: &[Row], but: &[&str], scenario: &Scenario) -> Vec<Row> {
+    let words: Vec<Words<'_>> = table.iter().map(Words::from).collect();
+    let known: Vec<Words<'_>> = known.iter().map(Words::from).collect();
+    let joined = |(of_table, own): (usize, Option<usize>)| {
+        let mut row = table[of_table].clone();
+        if let Some(own) = own.map(|own| &scenario.rows[own]) {
+            row.name = name(&row.name.value, Some(&own.name.value)).into();
+            row.values.extend(own.values.iter().cloned());
+        }
+        row
+    };
+    crossed(&words, &all_words(&known), but, &scenario.source.text).into_iter().map(joined).collect()
+}
+
+/// Each word of some rows, once.
+pub(crate) fn all_words<'a>(rows: &[Words<'a>]) -> Vec<&'a str> {
+    let mut all: Vec<&str> = rows.iter().flat_map(|row| row.words.iter().copied()).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// The name of a row of a table with one of a file.
+pub(crate) fn name(row: &str, own: Option<&str>) -> String {
+    own.map_or_else(|| row.to_owned(), |own| format!("{row}.{own}"))
+}
+
+/// Writes the words of a row where the head, `use` and calls of a scenario name them, and in its texts if it crosses a table.
+pub(crate) fn write(row: &Row, in_texts: bool, scenario: &mut Scenario) {
+    let literal = |name: &str| Writer(row).word(name).and_then(|text| text.literal());
+    let named = |id: &mut Spanned<String>| match id.value.strip_prefix('$') {
+        Some(name) => {
+            id.value = literal(name).unwrap_or_default();
+            !id.value.is_empty()
+        }
+        None => true,
+    };
+    scenario.requires.retain_mut(named);
+    scenario.requires = (scenario.requires.iter())
+        .flat_map(|ids| ids.value.split(' ').map(|id| Spanned { value: id.to_owned(), span: ids.span }))
+        .collect();
+    let needs = literal("needs").unwrap_or_default();
+    let needed = Need::NAMES.into_iter().filter(|(word, _)| needs.split(' ').any(|named| named == *word));
+    scenario.needs.extend(needed.map(|(_, need)| Spanned::from(need)));
+    if let Some(ranks) = literal("ranks").and_then(|ranks| ranks.parse().ok()) {
+        (scenario.ranks, scenario.serving.sized) = (ranks, true);
+    }
+    if in_texts {
+        visit::body_mut(&mut Writer(row), &mut scenario.body);
+    } else {
+        visit::body_mut(&mut Calls(row), &mut scenario.body);
+    }
+    scenario.body.retain_mut(|statement| match statement {
+        Stmt::Use { name, .. } => named(name),
+        Stmt::Step(Step { action: Action::Call(call), .. }) => call.function.as_mut().is_none_or(named),
+        _ => true,
+    });
+}
+
+struct Writer<'a>(&'a Row);
+
+impl<'t> VisitorMut<'t> for Writer<'_> {
+    fn step(&mut self, step: &'t mut Step) {
+        if let Action::Call(call) = &mut step.action {
+            self.call(call);
+        }
+        visit::action_mut(self, &mut step.action);
+    }
+
+    fn template(&mut self, template: &'t mut Template) {
+        for _ in 0..MAX_DEPTH {
+            let before = template.pieces.len();
+            let pieces = std::mem::take(&mut template.pieces);
+            let mut is_whole = true;
+            for piece in pieces {
+                let word = match &piece {
+                    Piece::Var(name) => self.0.text(name),
+                    _ => None,
+                };
+                is_whole &= word.is_none();
+                let written = word.map_or_else(|| vec![piece], |word| word.pieces.clone());
+                written.into_iter().for_each(|piece| template.join(piece));
+            }
+            if is_whole && template.pieces.len() == before {
+                break;
+            }
+        }
+        visit::template_mut(self, template);
+    }
+
+    fn expr(&mut self, expr: &'t mut Expr) {
+        match expr {
+            Expr::Var(name) => {
+                let number = self.0.text(&name.value).and_then(|text| text.literal()?.parse().ok());
+                if let Some(number) = number {
+                    *expr = Expr::Number(number);
+                }
+            }
+            Expr::Binary(left, _, right) => {
+                self.expr(left);
+                self.expr(right);
+            }
+            Expr::Number(_) => {}
+        }
+    }
+}
+
+/// Writes calls.
+struct Calls<'a>(&'a Row);
+
+impl<'t> VisitorMut<'t> for Calls<'_> {
+    fn step(&mut self, step: &'t mut Step) {
+        if let Action::Call(call) = &mut step.action {
+            Writer(self.0).call(call);
+        }
+    }
+}
+
+impl Writer<'_> {
+    /// What a word comes to, with the words that it names.
+    fn word(&self, name: &str) -> Option<Template> {
+        let mut text = self.0.text(name)?.clone();
+        Writer(self.0).template(&mut text);
+        Some(text)
+    }
+
+    /// Writes the call that `$name` stands for. What it returns is that of the step, if it has a result.
+    fn call(&self, call: &mut Call) {
+        let Some(function) = &call.function else { return };
+        let Some(name) = function.value.strip_prefix('$') else { return };
+        let Some(text) = self.word(name).filter(|text| !text.is_empty()) else { return };
+        let Some(written) = parser::call(&text.to_string()) else { return };
+        let span = function.span;
+        let returns = std::mem::replace(call, written);
+        call.function.iter_mut().for_each(|function| function.span = span);
+        if returns.result.is_some() {
+            (call.result, call.outs) = (returns.result, returns.outs);
+        }
+    }
+}
+
+impl Template {
+    /// Adds a piece; unquoted text to the text before it.
+    fn join(&mut self, piece: Piece) {
+        match (self.pieces.last_mut(), piece) {
+            (
+                Some(Piece::Literal { bytes, quoted: false }),
+                Piece::Literal { bytes: more, quoted: false },
+            ) => bytes.extend(more),
+            (_, piece) => self.pieces.push(piece),
+        }
+    }
+}

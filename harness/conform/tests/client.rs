@@ -107,7 +107,7 @@ fn a_lawful_program_passes_as_well(#[case] variation: &str) {
 /// offer.
 #[rstest]
 #[case::aborts("aborts-itself", "closed/at[maxes]", "de-facto.client.exits")]
-#[case::any_version("speaks-any-version", "garbage/version-too-high", "rfc13.init.highest-mutual")]
+#[case::any_version("speaks-any-version", "replies/init-values[too-high]", "rfc13.init.highest-mutual")]
 fn unusual_program_is_noted_and_no_more(
     #[case] variation: &str,
     #[case] scenario: &str,
@@ -127,7 +127,7 @@ fn unusual_program_is_noted_and_no_more(
 fn plain_flaw_is_reported_once_and_hides_nothing() {
     const FLAW: &str = "rfc13.abnf.c-finalize";
     let filters = one_of_each();
-    let reversed = ["--filter", "=client/lawful/order[order-reversed]"];
+    let reversed = ["--filter", "=client/lawful/forms[order-reversed]"];
     let filters: Vec<&str> = filters.iter().map(String::as_str).chain(reversed).collect();
     let found = judge(&faulty("leaves-without-finalize,counts-on-the-order"), "20", &filters);
     for (name, (verdict, cited)) in &found.scenarios {
@@ -139,7 +139,7 @@ fn plain_flaw_is_reported_once_and_hides_nothing() {
             assert_eq!(verdict != "not_applicable", applies, "{name}\n{}", found.ran.whole());
         }
     }
-    let (_, cited) = &found.scenarios["client/lawful/order[order-reversed]"];
+    let (_, cited) = &found.scenarios["client/lawful/forms[order-reversed]"];
     assert_eq!(cited[..], ["rfc13.parser.order"]);
 }
 
@@ -203,22 +203,22 @@ fn process_without_its_first_thread_is_not_idle() {
 #[case("cuts-the-kvsname", "limits/kvsname-longest", "rfc13.kvs.name-used")]
 #[case("numbers-in-sixteen-bits", "lawful/appnum-large", "rfc13.abnf.uint")]
 #[case("asserts-small-limits", "limits/roomy", "iut.no-crash")]
-#[case("polls-instead-of-the-barrier", "lawful/visibility[get-after-barrier-only]", "iut.no-hang")]
+#[case("polls-instead-of-the-barrier", "lawful/forms[get-after-barrier-only]", "iut.no-hang")]
 // How it reads what is lawful.
-#[case("counts-on-the-order", "lawful/order[order-reversed]", "rfc13.parser.order")]
-#[case("counts-on-the-order", "lawful/order[rc-last]", "rfc13.parser.order")]
-#[case("rejects-other-keys", "lawful/extra-keys[extra-key]", "rfc13.parser.extra-keys")]
-#[case("rejects-other-keys", "lawful/extra-keys[extra-tag]", "rfc13.parser.extra-keys")]
-#[case("one-blank-only", "lawful/white-space[two-blanks]", "rfc13.parser.white-space")]
-#[case("knows-no-tabs", "lawful/white-space[tab-between]", "rfc13.parser.white-space")]
-#[case("wants-rc", "lawful/successes[rc-absent]", "rfc13.error.rc-success")]
-#[case("compares-rc-as-text", "lawful/successes[rc-plus-zero]", "rfc13.error.rc-success")]
-#[case("knows-minus-one-only", "refused/every-number", "de-facto.client.reports-failure")]
+#[case("counts-on-the-order", "lawful/forms[order-reversed]", "rfc13.parser.order")]
+#[case("counts-on-the-order", "lawful/forms[rc-last]", "rfc13.parser.order")]
+#[case("rejects-other-keys", "lawful/forms[extra-key]", "rfc13.parser.extra-keys")]
+#[case("rejects-other-keys", "lawful/forms[extra-tag]", "rfc13.parser.extra-keys")]
+#[case("one-blank-only", "lawful/forms[two-blanks]", "rfc13.parser.white-space")]
+#[case("knows-no-tabs", "lawful/forms[tab-between]", "rfc13.parser.white-space")]
+#[case("wants-rc", "lawful/forms[rc-absent]", "rfc13.error.rc-success")]
+#[case("compares-rc-as-text", "lawful/forms[rc-plus-zero]", "rfc13.error.rc-success")]
+#[case("knows-minus-one-only", "replies/refused[get.every-number]", "de-facto.client.reports-failure")]
 #[case("rejects-leading-zeros", "lawful/leading-zeros", "rfc13.abnf.uint")]
-#[case("reads-on-in-messages", "refused/msg-says-otherwise", "de-facto.client.reports-failure")]
-#[case("takes-a-read-for-a-message", "lawful/pieces[bytewise]", "rfc13.wire.newline")]
-#[case("takes-a-read-for-a-message", "lawful/pieces[in-two-writes]", "rfc13.wire.newline")]
-#[case("takes-a-read-for-a-message", "lawful/pieces[newline-apart]", "rfc13.wire.newline")]
+#[case("reads-on-in-messages", "replies/refused[get.refused-with-msg]", "de-facto.client.reports-failure")]
+#[case("takes-a-read-for-a-message", "lawful/forms[bytewise]", "rfc13.wire.newline")]
+#[case("takes-a-read-for-a-message", "lawful/forms[in-two-writes]", "rfc13.wire.newline")]
+#[case("takes-a-read-for-a-message", "lawful/forms[newline-apart]", "rfc13.wire.newline")]
 #[case("needs-the-universe", "lawful/universe-refused", "rfc13.error.rc-success")]
 #[case("needs-a-mapping", "lawful/mapping-absent", "rfc13.mapping.may-be-used")]
 #[case("needs-a-mapping", "lawful/mapping[empty]", "rfc13.mapping.may-be-used")]
@@ -234,41 +234,45 @@ fn process_without_its_first_thread_is_not_idle() {
 #[case("well-after-close", "closed/inside-a-value", "de-facto.client.ends-on-close")]
 #[case("crashes-after-close", "closed/at[init]", "iut.no-crash")]
 // What is refused, wrong or too much.
-#[case("ignores-failures", "refused/put", "de-facto.client.reports-failure")]
-#[case("ignores-failures", "refused/get", "de-facto.client.reports-failure")]
-#[case("ignores-failures", "refused/init", "rfc13.init.complete-before-others")]
-#[case("takes-values-of-failures", "refused/get-with-a-value", "de-facto.client.reports-failure")]
+#[case("ignores-failures", "replies/refused[put.refused]", "de-facto.client.reports-failure")]
+#[case("ignores-failures", "replies/refused[get.refused]", "de-facto.client.reports-failure")]
+#[case("ignores-failures", "replies/refused[init.refused]", "rfc13.init.complete-before-others")]
+#[case(
+    "takes-values-of-failures",
+    "replies/refused[get.refused-with-values]",
+    "de-facto.client.reports-failure"
+)]
 #[case(
     "takes-a-failed-barrier-for-passed",
     "peers/dies-and-the-barrier-fails",
     "de-facto.client.reports-failure"
 )]
 #[case("waits-after-a-failed-barrier", "peers/dies-and-the-barrier-fails", "iut.no-hang")]
-#[case("takes-junk-for-success", "garbage/no-tuples-for-maxes", "rfc13.error.abort")]
-#[case("takes-junk-for-success", "garbage/no-tuples-for-barrier", "rfc13.error.close")]
-#[case("passes-over-junk", "garbage/no-tuples-for-get", "iut.no-hang")]
-#[case("takes-an-empty-line", "garbage/empty-line", "rfc13.error.abort")]
-#[case("takes-any-answer", "garbage/no-command", "rfc13.error.abort")]
-#[case("passes-over-other-answers", "garbage/unasked-before-init", "iut.no-hang")]
-#[case("passes-over-other-answers", "garbage/answer-twice", "rfc13.error.abort")]
+#[case("takes-junk-for-success", "replies/wrong[maxes.garbage]", "rfc13.error.abort")]
+#[case("takes-junk-for-success", "replies/wrong[barrier.garbage]", "rfc13.error.close")]
+#[case("passes-over-junk", "replies/wrong[get.garbage]", "iut.no-hang")]
+#[case("takes-an-empty-line", "replies/wrong[maxes.empty-line]", "rfc13.error.abort")]
+#[case("takes-any-answer", "replies/wrong[maxes.no-command]", "rfc13.error.abort")]
+#[case("passes-over-other-answers", "replies/wrong[init.other-reply]", "iut.no-hang")]
+#[case("passes-over-other-answers", "replies/more-at-once[maxes.twice]", "rfc13.error.abort")]
 #[case("crashes-on-long-lines", "long/value-beyond-the-limit", "iut.no-crash")]
 #[case("overruns-a-buffer", "long/value-beyond-the-limit", "iut.no-crash")]
 #[case("crashes-on-long-names", "long/kvsname-beyond-the-limit", "iut.no-crash")]
-#[case("believes-any-mapping", "garbage/mapping-of-numbers-beyond", "iut.no-crash")]
+#[case("believes-any-mapping", "garbage/mapping[beyond]", "iut.no-crash")]
 // What any reply may be.
-#[case("crashes-at-keys-of-others", "lawful/extra-keys[extra-known-keys]", "iut.no-crash")]
-#[case("wants-the-command-first", "lawful/order[command-not-first]", "rfc13.parser.order")]
-#[case("divides-by-the-universe", "replies/universe-values[zero]", "iut.no-crash")]
-#[case("takes-limits-for-signed", "replies/maxes-values[negative]", "iut.no-crash")]
-#[case("crashes-on-odd-names", "replies/kvsname-values[like-a-tuple]", "iut.no-crash")]
+#[case("crashes-at-keys-of-others", "lawful/forms[extra-known-keys]", "iut.no-crash")]
+#[case("wants-the-command-first", "lawful/forms[command-not-first]", "rfc13.parser.order")]
+#[case("divides-by-the-universe", "replies/numbers[universe.zero]", "iut.no-crash")]
+#[case("takes-limits-for-signed", "replies/numbers[maxes.negative]", "iut.no-crash")]
+#[case("crashes-on-odd-names", "replies/texts[kvsname.like-a-reply]", "iut.no-crash")]
 #[case("crashes-on-odd-spawned", "environment/pmi-spawned[no-number]", "iut.no-crash")]
-#[case("waits-for-the-newline", "replies/appnum-ends[inside]", "iut.no-hang")]
-#[case("well-after-close", "replies/universe-ends[before-the-newline]", "de-facto.client.ends-on-close")]
-#[case("passes-over-empty-lines", "replies/kvsname-wrong[empty-line]", "iut.no-hang")]
-#[case("passes-over-junk", "replies/appnum-wrong[garbage]", "iut.no-hang")]
-#[case("takes-junk-for-success", "replies/appnum-wrong[garbage]", "rfc13.error.abort")]
-#[case("takes-any-answer", "replies/universe-wrong[request-back]", "rfc13.error.abort")]
-#[case("passes-over-other-answers", "replies/get-more[twice]", "rfc13.error.abort")]
+#[case("waits-for-the-newline", "replies/ends[appnum.inside]", "iut.no-hang")]
+#[case("well-after-close", "replies/ends[universe.before-the-newline]", "de-facto.client.ends-on-close")]
+#[case("passes-over-empty-lines", "replies/wrong[kvsname.empty-line]", "iut.no-hang")]
+#[case("passes-over-junk", "replies/wrong[appnum.garbage]", "iut.no-hang")]
+#[case("takes-junk-for-success", "replies/wrong[appnum.garbage]", "rfc13.error.abort")]
+#[case("takes-any-answer", "replies/wrong[universe.request-back]", "rfc13.error.abort")]
+#[case("passes-over-other-answers", "replies/more[get.twice]", "rfc13.error.abort")]
 #[case("offers-less-than-it-speaks", "replies/init-values[higher]", "rfc13.init.highest")]
 #[case("groups-odd-form", "plain/ends-well", "mpich-1.2.client.group-form")]
 #[case("groups-without-itself", "plain/three-ranks", "mpich-1.2.client.member")]

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use crate::own::CRASH;
-use crate::verdict::{Judged, ScenarioResult};
+use crate::verdict::{Judged, ScenarioResult, Verdict};
 use crate::{Finding, Severity};
 
 /// Numbers behind these words tell one mistake from another. Others are of ranks, processes, lines and what was sent.
@@ -83,8 +83,15 @@ pub struct CommonCause<'a> {
     pub deviation: Option<&'a str>,
     /// True if valid input reaches it in some scenario, which is listed first.
     pub valid_input: bool,
-    /// The findings, one for each scenario, in the order of the results.
+    /// The findings, one for each scenario, in the order of the results but for the first, which represents the cause.
     pub findings: Vec<(&'a ScenarioResult, &'a Judged)>,
+}
+
+impl CommonCause<'_> {
+    /// Returns whether each scenario that shows it passed when it was played again.
+    pub fn is_flaky(&self) -> bool {
+        self.findings.iter().all(|(result, _)| result.verdict == Verdict::Flaky)
+    }
 }
 
 /// What is seen, with `#` for numbers that any other scenario may have otherwise. Where a process died is what tells a crash from
@@ -135,6 +142,31 @@ pub fn key(finding: &Finding) -> String {
     finding.place.as_ref().map(ToString::to_string).or_else(assertion).unwrap_or_else(|| shape(finding))
 }
 
+/// Adds crashes whose place is unknown to the crash with the same process and signal, if its place is known and there is no other such place.
+fn add_crashes_without_place(all: &mut Vec<CommonCause<'_>>) {
+    let same = |cause: &CommonCause<'_>| (cause.severity, cause.deviation.map(str::to_owned));
+    for index in (0..all.len()).rev() {
+        let Some((_, Judged { finding, .. })) = all[index].findings.first() else { continue };
+        if all[index].requirement != CRASH || finding.place.is_some() {
+            continue;
+        }
+        let bare = shape(finding);
+        let is_place = |cause: &CommonCause<'_>| {
+            let died = |(_, judged): &(&ScenarioResult, &Judged)| {
+                judged.finding.place.is_some() && shape(&judged.finding).split(" (in ").next() == Some(&bare)
+            };
+            same(cause) == same(&all[index]) && cause.findings.iter().any(died)
+        };
+        let mut places = (0..all.len()).filter(|place| is_place(&all[*place]));
+        if let (Some(place), None) = (places.next(), places.next()) {
+            let unplaced = all.remove(index);
+            let cause = &mut all[if place > index { place - 1 } else { place }];
+            cause.findings.extend(unplaced.findings);
+            cause.valid_input |= unplaced.valid_input;
+        }
+    }
+}
+
 /// The causes of what results have found: those that no deviation covers before the others, the worst first, and those that valid
 /// input reaches before the others.
 pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
@@ -156,18 +188,26 @@ pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
             if listed.into_iter().flatten().any(|(listed, _)| std::ptr::eq(*listed, result)) {
                 continue;
             }
-            // A scenario with valid input represents the cause.
-            if judged.valid_input && !std::mem::replace(&mut cause.valid_input, true) {
-                cause.findings.insert(0, (result, judged));
-            } else {
-                cause.findings.push((result, judged));
-            }
+            cause.valid_input |= judged.valid_input;
+            let represents = |(result, judged): &(&ScenarioResult, &Judged)| {
+                (judged.valid_input, result.verdict != Verdict::Flaky)
+            };
+            let this = (result, judged);
+            let is_better = cause.findings.first().is_some_and(|first| represents(&this) > represents(first));
+            cause.findings.insert(if is_better { 0 } else { cause.findings.len() }, this);
         }
     }
+    add_crashes_without_place(&mut all);
     let kind =
         |cause: &CommonCause<'_>| cause.findings.first().map(|(_, judged)| CauseKind::of(&judged.finding));
     all.sort_by_key(|cause| {
-        (cause.deviation.is_some(), Reverse(cause.severity), !cause.valid_input, kind(cause))
+        (
+            cause.deviation.is_some(),
+            Reverse(cause.severity),
+            cause.is_flaky(),
+            !cause.valid_input,
+            kind(cause),
+        )
     });
     all
 }
@@ -233,6 +273,28 @@ mod tests {
             cause.findings.iter().map(|(result, _)| result.scenario.clone()).collect::<Vec<_>>()
         };
         assert_eq!(causes.iter().map(scenarios).collect::<Vec<_>>(), [vec!["b", "a"], vec!["c"]]);
+    }
+
+    #[test]
+    fn crash_without_place_joins_the_only_place() {
+        let died = |place: Option<&str>| {
+            let seen = match place {
+                Some(function) => format!("pm died of signal 11 (in {function} at pm.c:1)"),
+                None => "pm died of signal 11".to_owned(),
+            };
+            let place = place.map(|name| Place::Function(name.to_owned()));
+            Finding { place, ..Finding::new(CRASH, Side::Server, "", seen) }
+        };
+        let of = |places: &[Option<&str>]| {
+            let results: Vec<_> = places
+                .iter()
+                .zip('a'..)
+                .map(|(place, name)| result(&name.to_string(), died(*place), false))
+                .collect();
+            causes(&results).iter().map(|cause| cause.findings.len()).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&[None, Some("get"), None]), [3]);
+        assert_eq!(of(&[None, Some("get"), Some("put")]), [1, 1, 1], "it may be of either");
     }
 
     #[test]

@@ -332,7 +332,7 @@ pub(crate) fn excerpt<'a>(
     kept.sort_by_key(|event| event.seq);
     for event in &mut kept {
         let most = if evidence.contains(&event.seq) { EVIDENCE_BYTES } else { LAST_BYTES };
-        event.what.bytes_mut().into_iter().for_each(|bytes| bytes.truncate(most));
+        event.cut_to(most);
     }
     (kept, left_out)
 }

@@ -371,7 +371,7 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
     }
     let executed: BTreeSet<&str> = results
         .iter()
-        .filter(|r| !matches!(r.verdict, Verdict::NotApplicable | Verdict::Unjudged))
+        .filter(|r| r.verdict.is_judged())
         .flat_map(|r| r.requires.iter().map(String::as_str))
         .collect();
     let passed: BTreeSet<&str> = results

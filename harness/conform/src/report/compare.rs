@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::run::Run;
 use super::text;
 use pmi_judge::Severity;
-use pmi_judge::verdict::{Judged, ScenarioResult, Verdict};
+use pmi_judge::verdict::{ScenarioResult, Verdict};
 
 /// The differences between two runs. Times, transcripts and deviations do not count.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -102,10 +102,7 @@ struct Found<'a> {
 
 impl<'a> Found<'a> {
     fn of(result: &'a ScenarioResult) -> Self {
-        let (played, found): (u32, Vec<(&Judged, u32)>) = match &result.attempts {
-            Some(all) => (all.played, all.found.iter().map(|found| (&found.judged, found.times)).collect()),
-            None => (1, result.findings.iter().map(|judged| (judged, 1)).collect()),
-        };
+        let (played, found) = result.found();
         let mut this = Self { played, times: BTreeMap::new(), bad: BTreeSet::new(), timed: BTreeSet::new() };
         // An early or a late crash changes the other findings of the scenario.
         if found.iter().any(|(judged, _)| judged.finding.depends_on_timing()) {
@@ -204,11 +201,10 @@ impl Comparison {
             Some((scenario, old, new, Found::of(old), Found::of(new)))
         });
         let judged: Vec<_> = judged.collect();
-        let unjudged = |verdict| matches!(verdict, Verdict::Unjudged | Verdict::NotApplicable);
         // By requirement: in how many scenarios only one of the runs shows it, without proof.
         let mut one_sided: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
         for (_, old, new, was, is) in &judged {
-            if unjudged(old.verdict) || unjudged(new.verdict) {
+            if !(old.verdict.is_judged() && new.verdict.is_judged()) {
                 continue;
             }
             for id in is.without(was).into_iter().filter(|id| is.may_be_chance(id, was)) {
@@ -226,7 +222,7 @@ impl Comparison {
                 this.same += 1;
                 continue;
             }
-            let both_judged = !unjudged(old.verdict) && !unjudged(new.verdict);
+            let both_judged = old.verdict.is_judged() && new.verdict.is_judged();
             let mut uncertain = Vec::new();
             if both_judged {
                 for (ids, here, there) in [(&mut broken, is, was), (&mut mended, was, is)] {
@@ -270,8 +266,7 @@ impl Comparison {
 
     /// Returns the scenarios that both runs judged with different results, by chance or not.
     pub(crate) fn differing(self) -> impl Iterator<Item = String> {
-        let silent = |verdict| matches!(verdict, Verdict::Unjudged | Verdict::NotApplicable);
-        let changed = self.changed.into_iter().filter(move |c| !silent(c.before) && !silent(c.after));
+        let changed = self.changed.into_iter().filter(|c| c.before.is_judged() && c.after.is_judged());
         let changed = changed.map(|change| change.scenario);
         changed.chain(self.varies).chain(self.uncertain.into_iter().map(|uncertain| uncertain.scenario))
     }

@@ -226,7 +226,7 @@ fn of_run<'a>(run: &Run, catalogue: &Catalogue) -> Page<'a> {
         Indexed {
             anchor: cause_anchors.get(&place).cloned().unwrap_or_default(),
             kind: kind_of_severity(group.shown(strict)),
-            label: tally::severity(group.shown(strict)),
+            label: group.called(strict),
             name: text::clip(&group.name(), WORDS),
             scenarios: text::count(group.scenarios.len(), "scenario"),
         }
@@ -416,9 +416,9 @@ fn kind_of_cause(cause: &CommonCause<'_>, strict: Strictness) -> (&'static str, 
     if cause.deviation.is_some() {
         ("known", "known")
     } else {
-        let first = cause.findings.first();
-        let severity = first.map_or(cause.severity, |(_, judged)| tally::shown(judged, strict));
-        (kind_of_severity(severity), tally::severity(severity))
+        let judged = cause.findings[0].1;
+        let severity = tally::shown(judged, cause.is_flaky(), strict);
+        (kind_of_severity(severity), tally::called(judged, cause.is_flaky(), strict))
     }
 }
 

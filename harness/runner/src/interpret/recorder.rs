@@ -68,15 +68,11 @@ impl<'a> Recorder<'a> {
     pub fn record(&mut self, what: What) -> u64 {
         let seq = self.events.len() as u64;
         let time_us = self.start.elapsed().as_micros() as u64;
-        let mut event = Event { seq, time_us, line: self.line, what };
+        let mut event = Event { time_us, line: self.line, ..Event::new(seq, what) };
         self.judge.observe(&event);
         // A stored log is judged again, so it has everything.
         self.sink.event(&event);
-        if let Some(bytes) = event.what.bytes_mut() {
-            bytes.truncate(KEPT.min(self.room));
-            bytes.shrink_to_fit();
-            self.room -= bytes.len();
-        }
+        self.room -= event.cut_to(KEPT.min(self.room));
         self.events.push(event);
         seq
     }

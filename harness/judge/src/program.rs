@@ -35,7 +35,7 @@ const OF_WHAT_IT_WAS_TOLD: [&str; 3] =
 const OUT_OF_STEP: &str = ids::RFC13_WIRE_LOCK_STEP;
 
 /// State when a process can read the values of others, in PMI-1 and PMI-2.
-const VISIBLE: [&str; 2] = [ids::RFC13_PUT_VISIBLE_AFTER_BARRIER, ids::PMI2_COMMON_FENCE_VISIBLE];
+pub(crate) const VISIBLE: [&str; 2] = [ids::RFC13_PUT_VISIBLE_AFTER_BARRIER, ids::PMI2_COMMON_FENCE_VISIBLE];
 
 /// Broken by whoever asks with a name that it was told and that is no word.
 const OF_NO_WORD: [&str; 2] = [ids::RFC13_ABNF_WORD, ids::RFC13_WIRE_TUPLES];

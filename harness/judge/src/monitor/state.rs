@@ -465,6 +465,11 @@ impl Monitor {
         self.groups.get(&p.group)?.ranks.get(p.rank)
     }
 
+    /// Returns whether a process of a group has put a key.
+    pub(crate) fn is_put(&self, group: u32, key: &[u8]) -> bool {
+        self.groups.get(&group).is_some_and(|group| group.kvs.contains(key))
+    }
+
     pub(super) fn group(&mut self, id: u32) -> &mut Group {
         self.groups.entry(id).or_default()
     }

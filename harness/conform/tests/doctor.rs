@@ -40,6 +40,27 @@ fn what_works_and_what_lacks_is_told() {
     assert!(profile.contains("lacks = [\"names\"]") && profile.contains("offers = [\"spawn\"]"), "{profile}");
 }
 
+#[test]
+fn manager_of_pmi2_alone_is_examined_in_pmi2() {
+    let server = format!("python3 {CASES}/pmi2_only.py -n {{ranks}} {{agent}}");
+    let (status, steps, told) = examined(&["--server", &server, "--timeout", "20"]);
+    let state = |what: &str| steps.iter().find(|s| s.0 == what).map(|s| s.1.as_str());
+    assert_eq!((status, &told["fit"]), (0, &true.into()), "{steps:?}");
+    for what in ["version", "session", "silence"] {
+        assert_eq!(state(what), Some("works"), "{what}: {steps:?}");
+    }
+    let profile = told["profile"].as_str().unwrap();
+    assert!(profile.contains("dialect = \"pmi-2\"\n"), "{profile}");
+    let folder = TempDir::new().unwrap();
+    let ran = conform(folder.path(), &["doctor", "--server", &server, "--timeout", "20"]);
+    assert!(ran.out.contains("it takes PMI-2 only: --dialect pmi-2 judges that"), "{}", ran.whole());
+    assert!(ran.out.ends_with("--dialect pmi-2\n"), "{}", ran.whole());
+    // The profile selects the dialect.
+    std::fs::write(folder.path().join("mine.toml"), profile).unwrap();
+    let ran = conform(folder.path(), &["--server", "@mine", "-f", "=pmi2/kvs/own-key"]);
+    assert!(ran.out.contains("1 passed"), "{}", ran.whole());
+}
+
 /// Silence in response to a request for an operation is not an offer of it.
 #[test]
 fn unanswered_operation_is_not_offered() {

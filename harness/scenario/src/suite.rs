@@ -256,6 +256,14 @@ impl Suite {
         Ok(())
     }
 
+    /// Returns a scenario that is not part of the suite, in the first dialect of its head. `None` if it has a mistake.
+    pub fn spelled(&self, source: Arc<Source>, name: &str) -> Option<Scenario> {
+        let scenario = parse(source, name).ok()?;
+        let has_fragment = |name: &str| self.fragments.contains_key(name);
+        let references = References { catalogue: &self.catalogue, has_fragment: &has_fragment };
+        spelled(&scenario, scenario.dialect, &references).ok()
+    }
+
     /// Everything that is to be said about the scenarios, warnings included.
     pub fn diagnose(&self) -> Vec<Diagnostic> {
         let fragment_names: Vec<String> = self.fragments.keys().cloned().collect();

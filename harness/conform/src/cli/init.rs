@@ -57,6 +57,7 @@ pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
         return Ok(UNFIT);
     };
     let mut words = words("");
+    words.push(format!("--dialect={}", patient.examination.dialect));
     words.extend(
         patient
             .examination

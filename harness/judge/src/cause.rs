@@ -4,6 +4,7 @@ use pmi_scenario::ids;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
+use crate::evidence;
 use crate::own::CRASH;
 use crate::verdict::{Judged, ScenarioResult, Verdict};
 use crate::{Finding, Severity};
@@ -167,6 +168,54 @@ fn add_crashes_without_place(all: &mut Vec<CommonCause<'_>>) {
     }
 }
 
+/// Scenarios that show a general cause, and how many times as many these are as those that show a special one.
+const GENERAL_SCENARIOS: usize = 10;
+const GENERAL_TIMES: usize = 5;
+
+/// Adds findings to a far more frequent cause with the same answer to the same request. That is one general fault, which a scenario about
+/// something else reports as a breach of the requirement that it tests.
+fn add_special_to_general(all: &mut Vec<CommonCause<'_>>) {
+    type Group<'a> = (Option<&'a str>, String, &'a [u8]);
+    let mut groups: HashMap<Group<'_>, Vec<usize>> = HashMap::new();
+    for (place, cause) in all.iter().enumerate() {
+        for (result, Judged { finding, .. }) in &cause.findings {
+            let request = evidence::command(finding, &result.last_events);
+            if let Some(request) = request.filter(|_| finding.requirement != CRASH) {
+                groups.entry((cause.deviation, key(finding), request)).or_default().push(place);
+            }
+        }
+    }
+    for ((_, shape, request), places) in groups {
+        let count = |place: usize| places.iter().filter(|other| **other == place).count();
+        let Some(general) = places.iter().copied().max_by_key(|place| (count(*place), Reverse(*place)))
+        else {
+            continue;
+        };
+        if count(general) < GENERAL_SCENARIOS {
+            continue;
+        }
+        for special in places.iter().copied().filter(|place| *place != general) {
+            let is_general = count(special) * GENERAL_TIMES > count(general)
+                || DATA.contains(&all[special].requirement)
+                || all[special].severity > all[general].severity;
+            if is_general {
+                continue;
+            }
+            let same = |(result, Judged { finding, .. }): &mut (&ScenarioResult, &Judged)| {
+                key(finding) == shape && evidence::command(finding, &result.last_events) == Some(request)
+            };
+            let moved: Vec<_> = all[special].findings.extract_if(.., same).collect();
+            for (result, judged) in moved {
+                let findings = &mut all[general].findings;
+                if !findings.iter().any(|(listed, _)| std::ptr::eq(*listed, result)) {
+                    findings.push((result, judged));
+                }
+            }
+        }
+    }
+    all.retain(|cause| !cause.findings.is_empty());
+}
+
 /// The causes of what results have found: those that no deviation covers before the others, the worst first, and those that valid
 /// input reaches before the others.
 pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
@@ -198,6 +247,7 @@ pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
         }
     }
     add_crashes_without_place(&mut all);
+    add_special_to_general(&mut all);
     let kind =
         |cause: &CommonCause<'_>| cause.findings.first().map(|(_, judged)| CauseKind::of(&judged.finding));
     all.sort_by_key(|cause| {
@@ -217,6 +267,8 @@ mod tests {
     use super::*;
     use crate::Side;
     use crate::backtrace::Place;
+    use crate::event::{Bytes, Event, What};
+    use pmi_wire::Proc;
 
     fn seen(text: &str) -> String {
         seen_in(text, None)
@@ -295,6 +347,32 @@ mod tests {
         };
         assert_eq!(of(&[None, Some("get"), None]), [3]);
         assert_eq!(of(&[None, Some("get"), Some("put")]), [1, 1, 1], "it may be of either");
+    }
+
+    #[test]
+    fn special_scenarios_join_the_general_cause() {
+        let found = |name: String, requirement: &str, request: &str| {
+            let proc = Proc { group: 0, rank: 0 };
+            let what = What::ToServer { proc, bytes: Bytes(format!("cmd={request}\n").into()) };
+            let finding = Finding {
+                proc: Some(proc),
+                seq: 2,
+                ..Finding::new(requirement, Side::Server, "", "silence")
+            };
+            ScenarioResult { last_events: vec![Event::new(1, what)], ..result(&name, finding, true) }
+        };
+        let mut results: Vec<_> =
+            (0..12).map(|n| found(format!("a/{n}"), "rfc13.finalize.ack", "finalize")).collect();
+        results.push(found("wire/split".into(), "rfc13.wire.newline", "finalize"));
+        let of = |results: &[ScenarioResult]| {
+            causes(results).iter().map(|c| (c.requirement.to_owned(), c.findings.len())).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&results), [("rfc13.finalize.ack".to_owned(), 13)]);
+        // Another request that is not answered is another cause.
+        results.push(found("wire/other".into(), "rfc13.wire.newline", "get_maxes kvsname=k"));
+        assert_eq!(of(&results).len(), 2);
+        // A few scenarios are no general cause.
+        assert_eq!(of(&results[8..13]).len(), 2);
     }
 
     #[test]

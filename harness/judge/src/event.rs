@@ -264,7 +264,7 @@ pub enum What {
     },
     /// A scenario that had failed beside others was played again.
     PlayedAgain {
-        /// The other jobs that ran at the same time; none if it was played alone.
+        /// The other jobs of the implementation that ran at the same time; none if it was played alone or beside other load.
         beside: Vec<OtherJob>,
         /// Number of plays.
         played: u32,

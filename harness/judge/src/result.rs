@@ -196,7 +196,7 @@ pub const SHOWS_INTERFERENCE: u32 = 4;
 /// Plays of a scenario after it had failed beside others.
 #[derive(Default)]
 struct Again {
-    /// Alone: number of plays, and how many failed.
+    /// Alone or beside unrelated jobs: number of plays, and how many failed.
     alone: (u32, u32),
     /// Beside other jobs.
     together: (u32, u32),
@@ -233,7 +233,8 @@ impl Again {
             None if failed < SHOWS_INTERFERENCE => return None,
             None => format!("beside {names} it fails ({failed} of {played})"),
         };
-        let expected = format!("the same as alone, where it passes ({} of {})", self.alone.0, self.alone.0);
+        let alone = self.alone.0;
+        let expected = format!("the same as beside unrelated jobs, where it passes ({alone} of {alone})");
         let seen =
             format!("interference between jobs: {how}, first with {}: {}", first.requirement, first.seen);
         Some(Finding { seq: self.seq, ..Finding::new(JOBS_APART, under_test, expected, seen) })

@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
-use crate::interference::Neighbours;
+use crate::interference::{MAX_NEIGHBOURS, Neighbours};
 use crate::interpret::EventSink;
 use crate::iut::{Iut, Played, append};
 use crate::offers::{dialects, offers};
 use crate::party::Limits;
+use crate::party::server::{Environment, Implementation};
 use crate::process::trace;
 use pmi_judge::attempts::Repetitions;
 use pmi_judge::crash::{Of, of_crash};
@@ -19,6 +20,7 @@ use pmi_judge::event::{Event, OtherJob, What};
 use pmi_judge::result::{self, Ran};
 use pmi_judge::verdict::{Judged, LOG_FORMAT, RunEnd, RunHeader, ScenarioResult, Strictness, Verdict};
 use pmi_judge::{Outcome, Unjudged};
+use pmi_reference::Config;
 use pmi_scenario::ast::{Dialect, Scenario, Source};
 use pmi_scenario::suite::Suite;
 
@@ -197,11 +199,13 @@ pub fn run(
     let next = AtomicUsize::new(0);
     // A retry would hide a failure that was never tried alone.
     let neighbours = Neighbours::new(!matches!(options.tries, Tries::Retry(_)));
+    let unrelated = OnceLock::new();
     let (sender, receiver) = mpsc::channel();
     std::thread::scope(|scope| {
         for _ in 0..iut.plays_at_once(options.jobs).clamp(1, selected.len().max(1)) {
             let sender = sender.clone();
             let (stop, dead, next, offers, neighbours) = (&stop, &dead, &next, &offers, &neighbours);
+            let unrelated = &unrelated;
             let (mut known, failures) = (deviations.clone(), deviations.clone());
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) && !interrupted.load(Ordering::Relaxed) {
@@ -239,13 +243,11 @@ pub fn run(
                                 }
                                 Err(_) => true,
                             };
-                            let play_other = |other: usize| {
+                            let play_other = |iut: &Iut, other: usize| {
                                 let scenario = &offers.bind(&selected[other]);
-                                let events = once(scenario, &mut ()).map(|(outcome, _)| outcome.events);
-                                OtherJob {
-                                    scenario: scenario.name.clone(),
-                                    events: events.unwrap_or_default(),
-                                }
+                                let played = iut.play(suite, scenario, options.limits, interrupted, &mut ());
+                                let events = played.map(|(outcome, _)| outcome.events).unwrap_or_default();
+                                OtherJob { scenario: scenario.name.clone(), events }
                             };
                             for fact in neighbours.examine(
                                 &scenario.name,
@@ -253,7 +255,8 @@ pub fn run(
                                 &beside,
                                 fails,
                                 |other| selected[other].name.clone(),
-                                play_other,
+                                |other| play_other(iut, other),
+                                |other| play_other(unrelated.get_or_init(|| reference(interrupted)), other),
                             ) {
                                 append(&mut outcome, fact, sink);
                             }
@@ -365,6 +368,18 @@ pub fn run(
     };
     let end = result::of_run(suite, &results, deviations, ran);
     (header, results, end)
+}
+
+/// The reference manager, whose jobs cannot affect those of an implementation under test except by the load that they make. In memory
+/// if its program cannot be found.
+fn reference(interrupted: &AtomicBool) -> Iut {
+    let stops = Arc::new(AtomicBool::new(interrupted.load(Ordering::Relaxed)));
+    match Environment::new(stops, MAX_NEIGHBOURS) {
+        Ok(environment) => {
+            Iut::Processes(Box::new(Implementation::reference(&environment.binary)), environment)
+        }
+        Err(_) => Iut::Memory(Config::default()),
+    }
 }
 
 /// Counts scenarios in a row without a sign of life.

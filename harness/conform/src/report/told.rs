@@ -211,8 +211,11 @@ pub(super) fn told<'a>(event: &'a Event, limit: usize) -> Option<EventInWords<'a
         }
         What::PlayedAgain { beside, played, failed, .. } => {
             let names = beside.iter().map(|other| other.scenario.as_str()).collect::<Vec<_>>().join(", ");
-            let beside =
-                if names.is_empty() { "alone".to_owned() } else { format!("beside {}", text::clean(&names)) };
+            let beside = if names.is_empty() {
+                "without its other jobs".to_owned()
+            } else {
+                format!("beside {}", text::clean(&names))
+            };
             told(None, Way::Stays, format!("played again {beside}: failed in {failed} of {played}"))
         }
         What::StartsFewer { ranks } => {

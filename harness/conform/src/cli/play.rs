@@ -509,21 +509,15 @@ impl Observer for Reports {
     fn event(&mut self, scenario: &str, event: &Event) {
         self.log(|log| log.event(scenario, event));
         if let Some(events) = &mut self.events {
-            let events = events.entry(scenario.to_owned()).or_default();
-            // It is played once more.
-            if event.seq == 0 {
-                events.clear();
-            }
-            events.push(event.clone());
+            events.entry(scenario.to_owned()).or_default().push(event.clone());
         }
     }
 
     fn result(&mut self, result: &ScenarioResult) {
         self.log(|log| log.write(&LogLine::Result(result.clone())));
         if let Some(events) = self.events.as_mut()
-            && (result.findings.is_empty() || result.replay.is_empty())
+            && result.findings.is_empty()
         {
-            // A result whose input is sensitive has no command that plays it again.
             events.remove(&result.scenario);
         }
         let done = self.terminal.scenario_done(result);

@@ -20,6 +20,7 @@ use crate::own::{CRASH, LIVES};
 use crate::program::{FINALIZE, VISIBLE, unacknowledged};
 use crate::recent::Recent;
 use crate::result::{crash, excerpt, judged, same};
+use crate::seen::show;
 use crate::verdict::{Judged, ScenarioResult, Strictness, Verdict};
 use crate::{Finding, Monitor, Severity, Side, evidence};
 
@@ -301,23 +302,30 @@ impl SessionJudge {
         if let Some(cause) = self.findings.iter().find(of_answer) {
             finding.at_most = Some(Severity::Note);
             finding.seen = format!("{}, behind an answer that breaks {}", f.seen, cause.requirement);
-        } else if let Some(key) = self.missed(p, process).filter(|_| fails) {
-            let pmi2 = self.monitor.speaks_frames(p);
-            let key = key.escape_ascii();
-            finding.requirement = VISIBLE[usize::from(pmi2)].to_owned();
-            finding.expected = format!("a barrier between the put of {key} and the get by rank {p}");
-            finding.seen = format!(
-                "the get of {key} found nothing, since there is no barrier before it, and the process gave up"
-            );
+        } else if let Some((request, answer)) = self.refused(process).filter(|_| fails) {
+            match key_of_get(request).filter(|key| self.monitor.is_put(p.group, key)) {
+                Some(key) => {
+                    let (pmi2, key) = (self.monitor.speaks_frames(p), key.escape_ascii());
+                    finding.requirement = VISIBLE[usize::from(pmi2)].to_owned();
+                    finding.expected = format!("a barrier between the put of {key} and the get by rank {p}");
+                    finding.seen = format!(
+                        "the get of {key} found nothing, with no barrier before it, and the process gave up"
+                    );
+                }
+                None => {
+                    let (request, answer) = (show(request), show(answer));
+                    finding.seen = format!("{}, after {request} was answered by {answer}", f.seen);
+                }
+            }
         }
         finding
     }
 
-    /// Returns the key that a process asked for last, if it was not found although some process puts it.
-    fn missed(&self, p: Proc, process: &Process) -> Option<Vec<u8>> {
+    /// Returns the last request of a process and its answer, if that was a refusal or found nothing.
+    fn refused(&self, process: &Process) -> Option<(&[u8], &[u8])> {
         let bytes = |seq: u64| self.event(seq).and_then(|event| event.what.bytes());
-        let key = key_of_get(bytes(process.asked)?)?;
-        (is_miss(bytes(process.answered)?) && self.monitor.is_put(p.group, &key)).then_some(key)
+        let (request, answer) = (bytes(process.asked)?, bytes(process.answered)?);
+        is_miss(answer).then(|| (request.trim_ascii_end(), answer.trim_ascii_end()))
     }
 
     /// The event of this number, if it is kept.
@@ -615,10 +623,10 @@ mod tests {
                 answers(proc, "cmd=my_kvsname rc=0 kvsname=k"),
             ]
         };
-        let found = |get: &str, exit: Exit| {
+        let found = |key: &str, get: &str, exit: Exit| {
             let launched = What::Launched { command: Vec::new(), ranks: 2, nodes: 0 };
             let rest = [
-                asks(q, "cmd=get kvsname=k key=a"),
+                asks(q, &format!("cmd=get kvsname=k key={key}")),
                 answers(q, get),
                 What::ClosedByClient { proc: q },
                 What::Exited { proc: q, exit },
@@ -634,15 +642,22 @@ mod tests {
             for (what, seq) in all.zip(0..) {
                 judge.observe(Event::new(seq, what));
             }
-            judge.findings().into_iter().map(|f| f.requirement).collect::<Vec<_>>()
+            judge.findings().into_iter().map(|f| (f.requirement, f.seen)).collect::<Vec<_>>()
+        };
+        let (visible, finalize) = ("rfc13.put.visible-after-barrier", "rfc13.abnf.c-finalize");
+        let ids = |key: &str, get: &str, exit: Exit| {
+            found(key, get, exit).into_iter().map(|(id, _)| id).collect::<Vec<_>>()
         };
         let miss = "cmd=get_result rc=-1";
-        assert_eq!(found(miss, Exit::Code(1)), ["rfc13.put.visible-after-barrier"]);
-        assert_eq!(found(miss, Exit::Code(0)), ["rfc13.abnf.c-finalize"]);
-        assert_eq!(
-            found("cmd=get_result rc=0 value=1", Exit::Code(1)).last().unwrap(),
-            "rfc13.abnf.c-finalize"
-        );
+        assert_eq!(ids("a", miss, Exit::Code(1)), [visible]);
+        assert_eq!(ids("a", miss, Exit::Code(0)), [finalize]);
+        assert_eq!(ids("a", "cmd=get_result rc=0 value=1", Exit::Code(1)).last().unwrap(), finalize);
+        // The writer may have been killed before it could put the key.
+        let (id, seen) = found("b", miss, Exit::Code(1)).remove(0);
+        assert_eq!(id, finalize);
+        let after =
+            "closed without it, after \"cmd=get kvsname=k key=b\" was answered by \"cmd=get_result rc=-1\"";
+        assert_eq!(seen, after);
     }
 
     /// A version that is too high in the first answer, many messages, and a request after which the manager ends.

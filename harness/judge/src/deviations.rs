@@ -289,6 +289,11 @@ struct Key<'a> {
     precedent: Option<(&'a str, Option<&'a str>)>,
 }
 
+/// Returns the number of entries of a draft, and of those whose reason is to be written.
+pub fn drafted(text: &str) -> (usize, usize) {
+    (text.matches("[[deviation]]").count(), text.matches(UNWRITTEN).count())
+}
+
 /// Processes of known managers, as reasons name them.
 const PROCESSES: [&str; 4] = ["proxy", "mpiexec", "slurmstepd", "srun"];
 

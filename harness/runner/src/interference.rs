@@ -28,6 +28,14 @@ const PLAYS_ONCE_SHOWN: u32 = 3;
 /// Events of another job that are kept as evidence.
 const EVENTS_OF_OTHER_JOB: usize = 40;
 
+/// The manager whose job is played beside the failed scenario.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PlayedBy {
+    Implementation,
+    /// Its jobs share nothing with those of the implementation but the machine.
+    Reference,
+}
+
 /// The scenarios of a run that are played at the same time.
 #[derive(Default)]
 pub(crate) struct Neighbours {
@@ -68,7 +76,7 @@ impl Neighbours {
     }
 
     /// Examines a failure of the scenario `name` that was seen beside these others. `fails` plays the failed scenario, `play` any of the
-    /// run, `play_unrelated` the same with the reference manager, and `names` names it. Returns the facts as events, none if the scenario
+    /// run, and `names` names it. Returns the facts as events, none if the scenario
     /// fails alone as well.
     pub(crate) fn examine(
         &self,
@@ -77,9 +85,10 @@ impl Neighbours {
         beside: &BTreeSet<usize>,
         fails: impl Fn() -> bool,
         names: impl Fn(usize) -> String,
-        play: impl Fn(usize) -> OtherJob + Sync,
-        play_unrelated: impl Fn(usize) -> OtherJob + Sync,
+        play: impl Fn(PlayedBy, usize) -> OtherJob + Sync,
     ) -> Vec<What> {
+        let play_related = |other: usize| play(PlayedBy::Implementation, other);
+        let play_unrelated = |other: usize| play(PlayedBy::Reference, other);
         let keys = || failure.iter().map(|j| (j.finding.requirement.clone(), shape(&j.finding)));
         let known = || self.examines_once && keys().all(|key| lock(&self.seen_alone).contains(&key));
         if beside.is_empty() || known() {
@@ -106,7 +115,7 @@ impl Neighbours {
             && together.failed < SHOWS_INTERFERENCE
             && alone.failed == 0
         {
-            let (failed, jobs) = fails_beside(&fails, &others, &play);
+            let (failed, jobs) = fails_beside(&fails, &others, &play_related);
             together.count(failed);
             if failed || evidence.is_empty() {
                 evidence = jobs;
@@ -202,23 +211,13 @@ mod tests {
                 }
             }
         };
-        let job = |kind: u8| {
-            let beside = &beside;
-            move |_: usize| {
-                beside.store(kind, Ordering::SeqCst);
-                OtherJob { scenario: "other".into(), events: Vec::new() }
-            }
+        let play = |by: PlayedBy, _: usize| {
+            let kind = if by == PlayedBy::Implementation { RELATED } else { UNRELATED_JOB };
+            beside.store(kind, Ordering::SeqCst);
+            OtherJob { scenario: "other".into(), events: Vec::new() }
         };
         let others = BTreeSet::from([0]);
-        let facts = Neighbours::new(false).examine(
-            "this",
-            &[],
-            &others,
-            fails,
-            |_| "other".into(),
-            job(RELATED),
-            job(UNRELATED_JOB),
-        );
+        let facts = Neighbours::new(false).examine("this", &[], &others, fails, |_| "other".into(), play);
         let failed = facts.iter().map(|fact| match fact {
             What::PlayedAgain { failed, .. } => *failed,
             _ => unreachable!(),

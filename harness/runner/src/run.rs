@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
-use crate::interference::{MAX_NEIGHBOURS, Neighbours};
+use crate::interference::{MAX_NEIGHBOURS, Neighbours, PlayedBy};
 use crate::interpret::EventSink;
 use crate::iut::{Iut, Played, append};
 use crate::offers::{dialects, offers};
@@ -243,7 +243,11 @@ pub fn run(
                                 }
                                 Err(_) => true,
                             };
-                            let play_other = |iut: &Iut, other: usize| {
+                            let play_other = |by: PlayedBy, other: usize| {
+                                let iut = match by {
+                                    PlayedBy::Implementation => iut,
+                                    PlayedBy::Reference => unrelated.get_or_init(|| reference(interrupted)),
+                                };
                                 let scenario = &offers.bind(&selected[other]);
                                 let played = iut.play(suite, scenario, options.limits, interrupted, &mut ());
                                 let events = played.map(|(outcome, _)| outcome.events).unwrap_or_default();
@@ -255,8 +259,7 @@ pub fn run(
                                 &beside,
                                 fails,
                                 |other| selected[other].name.clone(),
-                                |other| play_other(iut, other),
-                                |other| play_other(unrelated.get_or_init(|| reference(interrupted)), other),
+                                play_other,
                             ) {
                                 append(&mut outcome, fact, sink);
                             }

@@ -26,7 +26,6 @@ use pmi_scenario::ast::{Dialect, Scenario};
 use pmi_scenario::inputs::{Cell, Inputs, Status};
 use pmi_scenario::requirement::{Binds, Level, Requirement};
 use pmi_scenario::suite::Suite;
-use pmi_wire::Framing;
 use pmi_wire::protocol::{self, Exchange, Field};
 
 use super::args::{Coverage, side_by_side};
@@ -180,20 +179,18 @@ fn explain_operation(word: &str) -> anyhow::Result<Option<u8>> {
             || exchange.response == Some(word)
             || exchange.functions.contains(&word)
     };
-    let rows: Vec<_> = [Framing::Lines, Framing::Frames]
+    let rows: Vec<_> = Dialect::NAMES
         .into_iter()
-        .flat_map(|framing| protocol::exchanges(framing).map(move |exchange| (framing, exchange)))
+        .flat_map(|(_, dialect)| {
+            protocol::exchanges(dialect.framing()).map(move |exchange| (dialect, exchange))
+        })
         .collect();
     let Some(operation) = rows.iter().map(|(_, row)| *row).find(is_meant).map(|row| row.operation) else {
         return Ok(None);
     };
     let mut text = format!("{operation}\n");
-    for (framing, row) in rows.into_iter().filter(|(_, row)| row.operation == operation) {
-        let protocol = match framing {
-            Framing::Lines => "PMI-1",
-            Framing::Frames => "PMI-2",
-        };
-        writeln!(text, "\n{protocol}: {}  ({})", row.request, row.source)?;
+    for (dialect, row) in rows.into_iter().filter(|(_, row)| row.operation == operation) {
+        writeln!(text, "\n{}: {}  ({})", dialect.title(), row.request, row.source)?;
         if !row.functions.is_empty() {
             writeln!(text, "  C API     {}", row.functions.join(", "))?;
         }

@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 
+use crate::decoded::Decoded;
 use crate::frame::{FrameError, Framer, HEADER, Overlong, frame_length};
 use crate::message::{Message, ValueReading};
 use crate::protocol::Framing;
@@ -39,6 +40,27 @@ pub enum FramingError {
     /// Frames were negotiated, and this begins like a line. It is reported once, and nothing behind it is read.
     #[error("a line where a frame is due")]
     LineForFrame,
+}
+
+/// A message that is complete, or the reason why there is none where one should begin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Arrival {
+    /// The side that sent it.
+    pub direction: Direction,
+    /// Its framing and its text, as in [`Framed`].
+    pub message: Result<(Framing, Vec<u8>), FramingError>,
+}
+
+impl Arrival {
+    /// Decodes the message.
+    ///
+    /// # Errors
+    ///
+    /// There is no message.
+    pub fn decode(&self) -> Result<Decoded<'_>, FramingError> {
+        let (framing, text) = self.message.as_ref().map_err(|error| *error)?;
+        Ok(Decoded::new(self.direction, *framing, text))
+    }
 }
 
 /// How far the negotiation has come.
@@ -103,6 +125,30 @@ impl Connection {
             Framing::Lines => framer.partial(),
             Framing::Frames => framer.partial_frame(),
         }
+    }
+
+    /// Appends bytes, and returns the messages that are complete now: those of the server, each before the ones of the client that
+    /// it tells how to read.
+    pub fn read(&mut self, direction: Direction, chunk: &[u8]) -> Vec<Arrival> {
+        self.push(direction, chunk);
+        let mut arrivals = Vec::new();
+        loop {
+            let arrival = match direction {
+                Direction::FromServer => self.arrival(direction),
+                Direction::ToServer => None,
+            };
+            let is_last = arrival.is_none();
+            arrivals.extend(arrival);
+            arrivals.extend(std::iter::from_fn(|| self.arrival(Direction::ToServer)));
+            if is_last {
+                return arrivals;
+            }
+        }
+    }
+
+    fn arrival(&mut self, direction: Direction) -> Option<Arrival> {
+        let message = self.next(direction)?;
+        Some(Arrival { direction, message: message.map(|framed| (framed.framing, framed.text.to_vec())) })
     }
 
     /// The next complete message, or `None` until more bytes are pushed. Take messages of the server before those of the client:

@@ -11,6 +11,7 @@ use pmi_scenario::requirement::is_advisory;
 use pmi_wire::{Direction, Framing, Proc};
 
 use crate::bytes::SHOWN;
+use crate::connections::decode;
 use crate::conversation::{Conversation, ReceivedMessage};
 use crate::event::{Abandoned, Event, Exit, Flaw, PlainRun, SilenceProof, ToldValues, What};
 use crate::expectation::Standing;
@@ -156,7 +157,9 @@ impl Judge {
     /// Reads the next event.
     pub fn observe(&mut self, event: &Event) {
         self.line = event.line;
-        self.monitor.observe(event);
+        let arrivals = self.monitor.read(event);
+        let messages = decode(&arrivals);
+        self.monitor.judge(event, &messages);
         self.upstream.observe(event);
         for mut finding in self.monitor.take_findings().into_iter().chain(self.upstream.take_findings()) {
             finding.line = event.line;
@@ -168,10 +171,11 @@ impl Judge {
                 self.watched.push(finding);
             }
         }
-        self.conversation.observe(event);
+        self.conversation.observe(event, &messages);
+        let connections = &self.monitor.connections;
         match self.party {
-            Side::Client => self.program.observe(event, &self.conversation),
-            Side::Library => self.library.observe(event),
+            Side::Client => self.program.observe(event, &messages, connections, &self.conversation),
+            Side::Library => self.library.observe(event, &messages, connections),
             Side::Server => {}
         }
         match &event.what {
@@ -367,7 +371,8 @@ impl Judge {
     /// Returns the findings of the monitor and of [`ProgramState::weigh`], whose `seq` is given, against a program.
     fn program_findings(&self, seq: u64) -> Vec<Finding> {
         let watched = self.watched.iter().filter(|f| f.party == Side::Client && !self.program.excuses(f));
-        watched.cloned().chain(self.program.weigh(&self.conversation, seq)).collect()
+        let connections = &self.monitor.connections;
+        watched.cloned().chain(self.program.weigh(connections, &self.conversation, seq)).collect()
     }
 
     /// What it all came to.
@@ -777,10 +782,11 @@ impl Judge {
                 | Expected::Silence
                 | Expected::OneOf(_)
         );
-        let link =
-            self.conversation.find(p).filter(|link| waits && !link.is_closed() && link.lines.is_empty())?;
-        let connection = link.connection.as_ref()?;
-        Unended::new(connection, Direction::FromServer, self.silence(proof, waited))
+        let link = self.conversation.find(p)?;
+        if !waits || link.is_closed() || !link.lines.is_empty() {
+            return None;
+        }
+        self.monitor.connections.unended(p, Direction::FromServer, self.silence(proof, waited))
     }
 
     /// A silence in words, by how it is known, and with the requests that were not read.

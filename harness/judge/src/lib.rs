@@ -7,6 +7,7 @@ pub mod backtrace;
 mod bytes;
 pub mod cause;
 pub mod compatibility;
+pub mod connections;
 mod conversation;
 pub mod crash;
 pub mod deviations;

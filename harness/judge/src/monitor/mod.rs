@@ -14,16 +14,29 @@ mod response;
 mod server;
 mod state;
 
-use pmi_wire::Proc;
+use pmi_wire::{Arrival, Proc};
 
 pub use state::Monitor;
 
+use crate::connections::{Message, decode};
 use crate::event::{Event, SilenceProof, What};
 use state::Group;
 
 impl Monitor {
     /// Reads the next event.
     pub fn observe(&mut self, event: &Event) {
+        let arrivals = self.read(event);
+        self.judge(event, &decode(&arrivals));
+    }
+
+    /// Reads the bytes of the next event, and returns the messages that it completes.
+    pub(crate) fn read(&mut self, event: &Event) -> Vec<Arrival> {
+        self.goes_on = matches!(event.what.said(), Some((p, direction, _)) if !self.connections.partial(p, direction).is_empty());
+        self.connections.read(event)
+    }
+
+    /// Judges an event, with the messages that it completes.
+    pub(crate) fn judge(&mut self, event: &Event, messages: &[Message<'_>]) {
         self.seq = event.seq;
         match &event.what {
             // What is said on a stray connection is no conversation of a process; the scenario judges it.
@@ -50,8 +63,8 @@ impl Monitor {
             What::Greeted { proc, told, .. } => self.greeted(*proc, &told.0),
             What::ManagerStarted { proc, args } => self.manager_started(*proc, args),
             What::Singinit { proc, asked, said, told } => self.singinit(*proc, &asked.0, &said.0, &told.0),
-            What::ToServer { proc, bytes } => self.client_wrote(*proc, &bytes.0),
-            What::FromServer { proc, bytes } => self.server_wrote(*proc, &bytes.0),
+            What::ToServer { proc, bytes } => self.client_wrote(*proc, bytes.0.len(), messages),
+            What::FromServer { proc, .. } => self.server_wrote(*proc, messages),
             What::ClosedByClient { proc } => self.client_gone(*proc, true),
             What::ClosedByServer { proc } => self.closed_by_server(*proc),
             What::Ended { proc, ours: true } => self.client_gone(*proc, false),

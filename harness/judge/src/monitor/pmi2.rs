@@ -3,11 +3,9 @@
 
 use pmi_scenario::ids;
 use pmi_wire::grammar::parse_uint;
-use pmi_wire::pmi2::{
-    Body, BodyError, Command, Program, Request, RequestError, Response, ResponseError, Semicolons, is_key,
-};
+use pmi_wire::pmi2::{BodyError, Command, Program, Request, RequestError, Response, ResponseError, is_key};
 use pmi_wire::protocol::PARTS;
-use pmi_wire::{Direction, FrameError, FramingError, Proc, place};
+use pmi_wire::{Decoded, Direction, FrameError, FramingError, Proc, place};
 
 use super::pmi2_state::{Detail, PREPUT, Pending, Put};
 use super::state::{LONG_REQUEST, MOST_PROCESSES, Monitor, RESERVED, Rank};
@@ -67,22 +65,27 @@ fn is_within_limits(key: &[u8], value: &[u8]) -> bool {
         && !key.starts_with(RESERVED)
 }
 
+/// The value of a key, as on the wire.
+fn raw<'a>(message: &Decoded<'a>, key: &[u8]) -> Option<&'a [u8]> {
+    message.tuples().find(|tuple| tuple.key == key).map(|tuple| tuple.value)
+}
+
 /// Returns true if a request has only keys of its own. In a spawn, numbered keys have to agree with their counts as well.
-fn has_known_keys(request: &Request<'_>, body: &Body<'_>) -> bool {
+fn has_known_keys(request: &Request<'_>, message: &Decoded<'_>) -> bool {
     let known = || request.command().request_keys().chain(["cmd", "thrid"]);
     let is_known = |key: &[u8]| known().any(|known| known.as_bytes() == key);
     let is_spawn = matches!(request.command(), Command::Spawn | Command::SpawnCmd);
-    if !is_spawn && body.tuples().all(|tuple| is_known(tuple.key)) {
+    if !is_spawn && message.tuples().all(|tuple| is_known(tuple.key)) {
         return true;
     }
     let mut canonical = Vec::new();
-    request.write_to(body.raw("thrid"), &mut canonical);
-    let keys = |body: &Body<'_>| {
-        let mut keys: Vec<_> = body.tuples().map(|tuple| tuple.key.to_vec()).collect();
+    request.write_to(raw(message, b"thrid"), &mut canonical);
+    let keys = |message: &Decoded<'_>| {
+        let mut keys: Vec<_> = message.tuples().map(|tuple| tuple.key.to_vec()).collect();
         keys.sort_unstable();
         keys
     };
-    Body::parse(&canonical, Semicolons::Doubled).is_ok_and(|canonical| keys(&canonical) == keys(body))
+    keys(&Decoded::new(message.direction, message.framing, &canonical)) == keys(message)
 }
 
 impl Monitor {
@@ -121,33 +124,36 @@ impl Monitor {
     }
 
     /// A frame of a client.
-    pub(super) fn pmi2_request(&mut self, p: Proc, body: &[u8]) {
+    pub(super) fn pmi2_request(
+        &mut self,
+        p: Proc,
+        request: &Result<Request<'_>, RequestError>,
+        message: &Decoded<'_>,
+    ) {
+        let body = message.text;
         // No server need read so much.
         if body.len() > LONG_REQUEST {
             self.irregular_sent(p);
         }
-        let request = match Request::parse(body, Semicolons::Doubled) {
+        let request = match request {
             Ok(request) => request,
-            Err(error) => return self.bad_pmi2_request(p, &error, body),
+            Err(error) => return self.bad_pmi2_request(p, error, body),
         };
-        let thrid = Request::thrid(body, Semicolons::Doubled).map(std::borrow::Cow::into_owned);
+        let thrid = message.value("thrid").map(std::borrow::Cow::into_owned);
         let command = request.command();
-        let mut in_capitals = false;
-        if let Ok(tuples) = Body::parse(body, Semicolons::Doubled) {
-            if let Some(tuple) = tuples.tuples().find(|t| !is_key(t.key)) {
-                let expected = "letters, digits, hyphens and underscores";
-                self.client_misuse(p, ids::PMI2_DRAFT_KEY, expected, show(tuple.key));
-                // A server may take it for no message at all.
-                self.irregular_sent(p);
-            }
-            in_capitals = tuples.raw("wait").is_some_and(|wait| wait == b"TRUE");
-            // Servers that read info may end a job where it cannot be read.
-            let count = tuples.raw("infokeycount");
-            if count.is_some_and(|count| parse_uint(count).is_none()) {
-                self.irregular_sent(p);
-            }
-            self.irregular |= !has_known_keys(&request, &tuples);
+        if let Some(tuple) = message.tuples().find(|t| !is_key(t.key)) {
+            let expected = "letters, digits, hyphens and underscores";
+            self.client_misuse(p, ids::PMI2_DRAFT_KEY, expected, show(tuple.key));
+            // A server may take it for no message at all.
+            self.irregular_sent(p);
         }
+        let in_capitals = raw(message, b"wait").is_some_and(|wait| wait == b"TRUE");
+        // Servers that read info may end a job where it cannot be read.
+        let count = raw(message, b"infokeycount");
+        if count.is_some_and(|count| parse_uint(count).is_none()) {
+            self.irregular_sent(p);
+        }
+        self.irregular |= !has_known_keys(request, message);
         let needs = if contains(body, b";;") {
             Some(ids::PMI2_DRAFT_SEMICOLONS)
         } else if body.iter().any(|b| !(b' '..=b'~').contains(b)) {
@@ -175,7 +181,7 @@ impl Monitor {
         | Request::InfoGetnodeattr { key, .. }
         | Request::NamePublish { name: key, .. }
         | Request::NameLookup { name: key }
-        | Request::NameUnpublish { name: key } = &request
+        | Request::NameUnpublish { name: key } = request
             && key.iter().any(|b| *b == b';' || *b == 0)
         {
             // Who does not undo the doubling, or reads a text of C, has read another key.
@@ -186,13 +192,13 @@ impl Monitor {
         | Request::KvsGet { key, .. }
         | Request::InfoPutnodeattr { key, .. }
         | Request::InfoGetnodeattr { key, .. }
-        | Request::InfoGetjobattr { key } = &request
+        | Request::InfoGetjobattr { key } = request
             && !is_key(key)
         {
             // The draft has no such keys, and does not say what becomes of them.
             self.irregular_sent(p);
         }
-        let what = match &request {
+        let what = match request {
             Request::Fullinit { pmijobid, pmirank, threaded, authtype, .. } => {
                 self.pmi2(p).asked_in = true;
                 let bare = pmijobid.is_none() || pmirank.is_none() || threaded.is_none();
@@ -412,11 +418,17 @@ impl Monitor {
     }
 
     /// A frame of the server.
-    pub(super) fn pmi2_response(&mut self, p: Proc, body: &[u8]) {
-        let response = match Response::parse(body, Semicolons::Doubled) {
+    pub(super) fn pmi2_response(
+        &mut self,
+        p: Proc,
+        response: &Result<Response<'_>, ResponseError>,
+        message: &Decoded<'_>,
+    ) {
+        let body = message.text;
+        let response = match response {
             Ok(response) => response,
-            Err(ResponseError::UnknownCommand) if self.is_expected_part(p, body) => return,
-            Err(error) => return self.bad_pmi2_response(p, error, body),
+            Err(ResponseError::UnknownCommand) if self.is_expected_part(p, message) => return,
+            Err(error) => return self.bad_pmi2_response(p, *error, body),
         };
         let thrid = response.get("thrid");
         let unknown = self.state_unknown(p);
@@ -450,7 +462,7 @@ impl Monitor {
                 format!("thrid={}, as in the request", show(pending.thrid.as_deref().unwrap_or_default()));
             self.server_error(p, ids::PMI2_DRAFT_THRID_ECHOED, expected, shown(body));
         }
-        self.pmi2_answered(p, pending, &response, body);
+        self.pmi2_answered(p, pending, response, body);
     }
 
     /// Takes the oldest request as answered, by whatever that was.
@@ -552,9 +564,8 @@ impl Monitor {
 
     /// Whether a message is one that the draft has before the answer to a pending request: a challenge before that to fullinit, and
     /// the pairs before that to kvs-getall.
-    fn is_expected_part(&mut self, p: Proc, body: &[u8]) -> bool {
-        let Ok(message) = Body::parse(body, Semicolons::Doubled) else { return false };
-        let Some((name, _)) = PARTS.into_iter().find(|(name, _)| message.cmd() == Some(name.as_bytes()))
+    fn is_expected_part(&mut self, p: Proc, message: &Decoded<'_>) -> bool {
+        let Some((name, _)) = PARTS.into_iter().find(|(name, _)| message.command() == Some(name.as_bytes()))
         else {
             return false;
         };
@@ -800,7 +811,7 @@ impl Monitor {
     /// Reports that an answer which was waited for did not come, or that the connection ended before it.
     pub(super) fn pmi2_unanswered(&mut self, p: Proc, how: SeenKind) {
         // A server may wait for the end of what it has begun to read.
-        let mid_request = !self.rank(p).connection.partial(Direction::ToServer).is_empty();
+        let mid_request = !self.connections.partial(p, Direction::ToServer).is_empty();
         if self.may_abort(p) || (mid_request && how == SeenKind::Silence) {
             return;
         }

@@ -2,14 +2,15 @@
 
 use pmi_scenario::ids;
 use pmi_wire::{
-    Body, Connection, Direction, Framing, FramingError, MappingForm, MessageError, Operation, Request,
-    Response, ResponseError, SpawnRequest, ValueReading, Version,
+    Body, Content, Decoded, Direction, Framing, FramingError, MappingForm, MessageError, Operation, Response,
+    ResponseError, SpawnRequest, Version,
 };
 
 use super::response::is_regular;
 use super::state::{COMPLETE, LONG_REQUEST, Monitor, Pending, RESERVED, Rank, Singinit, request_rule};
 use crate::Severity;
 use crate::bytes::LINE_LIMIT;
+use crate::connections::Message;
 use crate::event::Exit;
 use crate::finding::Side;
 use crate::kvs::{ExpectedValue, is_ambiguous, without_tuples};
@@ -56,12 +57,12 @@ fn is_readable_leniently(line: &[u8]) -> bool {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let visible = |byte: &u8| if matches!(byte, b'\t' | b' '..=b'~') { *byte } else { b'?' };
     let line: Vec<u8> = line.iter().map(visible).collect();
-    Response::parse(&line, ValueReading::ToEndOfLine).is_ok()
+    Decoded::new(Direction::FromServer, Framing::Lines, &line).is_well_formed()
 }
 
 /// Returns true if a line is a well-formed request. A line that only begins like a request is a malformed response.
 fn is_request(line: &[u8]) -> bool {
-    !line.contains(&b'\t') && Request::parse(line, ValueReading::ToEndOfLine).is_ok()
+    !line.contains(&b'\t') && Decoded::new(Direction::ToServer, Framing::Lines, line).is_well_formed()
 }
 
 /// Whether a key is a word that messages of the protocol have in front of their values.
@@ -147,35 +148,44 @@ fn duty(op: Operation) -> &'static str {
 }
 
 impl Monitor {
-    pub(super) fn server_wrote(&mut self, p: Proc, bytes: &[u8]) {
-        let mut connection = std::mem::replace(&mut self.rank(p).connection, Connection::new(0));
-        connection.push(Direction::FromServer, bytes);
+    /// Judges what a server wrote, which completes these messages. Requests that were sent after an offer of PMI-2 can be read
+    /// once that is answered.
+    pub(super) fn server_wrote(&mut self, p: Proc, messages: &[Message<'_>]) {
         (self.rank(p).answered, self.rank(p).unanswered_pages) = (true, 0);
-        while let Some(message) = connection.next(Direction::FromServer) {
-            self.messages += 1;
-            if let (true, Ok(message)) = (self.inspects_responses, &message) {
-                let pending = &self.rank(p).pmi2.pending;
-                let asked =
-                    |thrid: &[u8]| pending.iter().any(|pending| pending.thrid.as_deref() == Some(thrid));
-                let regular = is_regular(message.framing, message.text, asked);
-                self.irregular_response |= !regular || message.text.len() > LONG_REQUEST;
-            }
-            match message {
-                Ok(message) => match message.framing {
-                    Framing::Lines => self.response_line(p, message.text),
-                    Framing::Frames => self.pmi2_response(p, message.text),
-                },
-                Err(FramingError::Line(_)) => {
-                    let seen = format!("more than {LINE_LIMIT} bytes without a newline");
-                    self.rank(p).no_message = true;
-                    self.unreadable(p, ids::RFC13_WIRE_NEWLINE, "messages end with a newline", seen);
+        let mut joined = false;
+        for (direction, message) in messages {
+            match direction {
+                Direction::FromServer => self.response_arrived(p, message),
+                Direction::ToServer => {
+                    self.rank(p).split_write = false;
+                    self.request_arrived(p, message, joined);
                 }
-                Err(error) => self.framing_error(p, Side::Server, error),
             }
-            // What was asked behind an offer of PMI-2 can be read once that is answered.
-            self.requests(p, &mut connection, false);
+            joined = *direction == Direction::ToServer;
         }
-        self.rank(p).connection = connection;
+    }
+
+    fn response_arrived(&mut self, p: Proc, message: &Result<Decoded<'_>, FramingError>) {
+        self.messages += 1;
+        if let (true, Ok(message)) = (self.inspects_responses, message) {
+            let pending = &self.rank(p).pmi2.pending;
+            let asked = |thrid: &[u8]| pending.iter().any(|pending| pending.thrid.as_deref() == Some(thrid));
+            let regular = is_regular(message, asked);
+            self.irregular_response |= !regular || message.text.len() > LONG_REQUEST;
+        }
+        match message {
+            Ok(message) => match &message.content {
+                Content::LineResponse(response) => self.response_line(p, response, message),
+                Content::FrameResponse(response) => self.pmi2_response(p, response, message),
+                Content::LineRequest(_) | Content::FrameRequest(_) => {}
+            },
+            Err(FramingError::Line(_)) => {
+                let seen = format!("more than {LINE_LIMIT} bytes without a newline");
+                self.rank(p).no_message = true;
+                self.unreadable(p, ids::RFC13_WIRE_NEWLINE, "messages end with a newline", seen);
+            }
+            Err(error) => self.framing_error(p, Side::Server, *error),
+        }
     }
 
     /// Reports a message that cannot be read at all, once for each connection, since what follows is rarely a finding of its own.
@@ -186,18 +196,24 @@ impl Monitor {
         }
     }
 
-    fn response_line(&mut self, p: Proc, line: &[u8]) {
-        let response = match Response::parse(line, ValueReading::ToEndOfLine) {
+    fn response_line(
+        &mut self,
+        p: Proc,
+        response: &Result<Response<'_>, ResponseError>,
+        message: &Decoded<'_>,
+    ) {
+        let line = message.text;
+        let response = match response {
             Ok(response) => response,
             Err(error) => {
                 self.irregular_answered(p, false);
-                return self.bad_response(p, &error, line);
+                return self.bad_response(p, error, message);
             }
         };
-        if self.group_barrier_answered(p, &response, line) {
+        if self.group_barrier_answered(p, response, line) {
             return;
         }
-        self.correlated_answer(p, &response, line);
+        self.correlated_answer(p, response, line);
         self.irregular_answered(p, response.is_success());
     }
 
@@ -260,9 +276,8 @@ impl Monitor {
         }
     }
 
-    fn bad_response(&mut self, p: Proc, error: &ResponseError, line: &[u8]) {
-        let message = pmi_wire::Message::parse(line, ValueReading::ToEndOfLine);
-        let cmd = message.as_ref().ok().and_then(|m| m.cmd());
+    fn bad_response(&mut self, p: Proc, error: &ResponseError, message: &Decoded<'_>) {
+        let (line, cmd) = (message.text, message.command());
         let asked = self.rank(p).pending.front().map(Pending::op);
         let unasked = asked.is_none();
         self.rank(p).got_unasked |= unasked;
@@ -711,8 +726,8 @@ impl Monitor {
             return;
         }
         let closed = how == SeenKind::ConnectionEnd;
-        let unended = Unended::new(&self.rank(p).connection, Direction::FromServer, how);
-        if self.rank(p).connection.framing() == Framing::Frames {
+        let unended = self.connections.unended(p, Direction::FromServer, how);
+        if self.connections.framing(p) == Framing::Frames {
             return match unended {
                 Some(Unended { rule, expected, seen }) => self.server_error(p, rule, expected, seen),
                 None => self.pmi2_unanswered(p, how),
@@ -786,7 +801,8 @@ impl Monitor {
 
     /// Whether the processes of the group have agreed on PMI-2, of which RFC 13 says nothing.
     fn others_speak_pmi2(&mut self, p: Proc) -> bool {
-        self.group(p.group).ranks.values().any(|rank| rank.connection.framing() == Framing::Frames)
+        let mut others = self.connections.iter().filter(|(other, _)| other.group == p.group);
+        others.any(|(_, connection)| connection.framing() == Framing::Frames)
     }
 
     /// The requirement that a server breaks when it does not understand the last request of a process: one that came in pieces is

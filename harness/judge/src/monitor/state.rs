@@ -10,7 +10,7 @@ use pmi_wire::{
 use super::group_barrier_state::{Name, Part};
 use super::pmi2_state;
 use crate::Severity;
-use crate::bytes::LINE_LIMIT;
+use crate::connections::Connections;
 use crate::finding::{Finding, Side};
 use crate::kvs::{Known, Kvs};
 use crate::recent::Recent;
@@ -88,7 +88,6 @@ pub(super) enum Singinit {
 /// One process and its connection.
 #[derive(Debug)]
 pub(super) struct Rank {
-    pub(super) connection: Connection,
     /// What is said in frames.
     pub(super) pmi2: pmi2_state::Rank,
     /// The spawn request that it is in the middle of.
@@ -162,7 +161,6 @@ pub(super) struct Rank {
 impl Default for Rank {
     fn default() -> Self {
         Self {
-            connection: Connection::new(LINE_LIMIT),
             pmi2: pmi2_state::Rank::default(),
             spawn: None,
             spawn_lines: Vec::new(),
@@ -303,6 +301,9 @@ impl Group {
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub struct Monitor {
+    pub(crate) connections: Connections,
+    /// The bytes of the event go on with a request that has begun before.
+    pub(super) goes_on: bool,
     /// Something was done on a connection that is no process's.
     pub(super) strayed: bool,
     /// The server writes tuples after values that run to the end of the line. That has been reported.
@@ -404,18 +405,19 @@ impl Monitor {
 
     /// Returns true if a message of this direction has begun on some connection and has no end yet.
     pub(crate) fn is_mid_message(&self, direction: Direction) -> bool {
-        let open = |rank: &Rank| match direction {
-            Direction::ToServer => rank.spawn.is_some(),
-            Direction::FromServer => false,
-        };
         let mut ranks = self.groups.values().flat_map(|group| group.ranks.values());
-        ranks.any(|rank| !rank.connection.partial(direction).is_empty() || open(rank))
+        self.of_processes().any(|(_, connection)| !connection.partial(direction).is_empty())
+            || direction == Direction::ToServer && ranks.any(|rank| rank.spawn.is_some())
     }
 
     /// Whether the server has answered the init of a process so that messages are framed like this from then on.
     pub fn has_negotiated(&self, framing: Framing) -> bool {
-        let mut ranks = self.groups.values().flat_map(|group| group.ranks.values());
-        ranks.any(|rank| rank.connection.negotiated() == Some(framing))
+        self.of_processes().any(|(_, connection)| connection.negotiated() == Some(framing))
+    }
+
+    /// The connections without those that no process has made.
+    pub(super) fn of_processes(&self) -> impl Iterator<Item = (Proc, &Connection)> {
+        self.connections.iter().filter(|(p, _)| p.group != Proc::STRAYS)
     }
 
     /// Whether the server has sent this process something that could not be read. That has been reported.
@@ -431,9 +433,9 @@ impl Monitor {
     /// The requirement that the server breaks by not reading what these processes wrote, unless it may have read a part: of
     /// processes that it has answered before, what came in several writes or is longer than a page.
     pub(crate) fn unread_rule(&self, not_read: &BTreeSet<Proc>) -> Option<&'static str> {
-        let mut ranks = not_read.iter().filter_map(|p| self.known(*p));
-        let rank = ranks.find(|rank| !rank.answered || rank.unanswered_pages <= 1)?;
-        Some(match rank.connection.framing() {
+        let mut ranks = not_read.iter().filter_map(|p| Some((*p, self.known(*p)?)));
+        let (p, _) = ranks.find(|(_, rank)| !rank.answered || rank.unanswered_pages <= 1)?;
+        Some(match self.connections.framing(p) {
             Framing::Lines => ids::RFC13_WIRE_LOCK_STEP,
             Framing::Frames => ids::PMI2_COMMON_ANSWERED,
         })
@@ -451,8 +453,7 @@ impl Monitor {
 
     /// Returns whether the connection of a process carries frames.
     pub(crate) fn speaks_frames(&self, p: Proc) -> bool {
-        let rank = self.known(p);
-        rank.is_some_and(|rank| rank.connection.framing() == Framing::Frames)
+        self.connections.framing(p) == Framing::Frames
     }
 
     /// Returns whether the server has sent a process something that it had not asked for.
@@ -513,11 +514,13 @@ impl Monitor {
 
     /// Whether a process other than this one has sent the beginning of a request, and may still send its end.
     pub(super) fn others_mid_request(&self, p: Proc) -> bool {
-        let ranks =
-            self.groups.iter().flat_map(|(group, g)| g.ranks.iter().map(move |(rank, r)| (*group, rank, r)));
-        ranks
-            .filter(|(group, rank, r)| (*group, *rank) != (p.group, p.rank) && !r.gone && !r.closed)
-            .any(|(_, _, r)| r.spawn.is_some() || !r.connection.partial(Direction::ToServer).is_empty())
+        let begun = |of: Proc| !self.connections.partial(of, Direction::ToServer).is_empty();
+        let of = |group: u32, rank: u32| Proc { group, rank };
+        let ranks = self
+            .groups
+            .iter()
+            .flat_map(|(group, g)| g.ranks.iter().map(move |(rank, r)| (of(*group, rank), r)));
+        ranks.filter(|(of, r)| *of != p && !r.gone && !r.closed).any(|(of, r)| r.spawn.is_some() || begun(of))
     }
 
     /// Whether it cannot be told what the server holds for the group of this process.

@@ -22,8 +22,9 @@ use crate::own::USABLE;
 use crate::program::{ProgramState, misfit};
 use crate::seen::{NO_PROOF, SeenKind, Unended, not_read};
 use crate::unjudged::Unjudged;
+use crate::upstream::UpstreamMonitor;
 use crate::verdict::Verdict;
-use crate::{Finding, Monitor, Severity, Side, UpstreamMonitor};
+use crate::{Finding, Monitor, Severity, Side};
 
 /// Most findings of one scenario about one party: after so many the rest says nothing new.
 const FINDINGS: usize = 1000;
@@ -62,6 +63,8 @@ pub struct Outcome {
     pub lifeless: bool,
     /// The first process of the implementation that died of a signal, and the signal.
     pub crashed: Option<(String, i32)>,
+    /// The versions that the connections have agreed on, the lowest first: `1.1`.
+    pub negotiated: Vec<String>,
     /// Names of processes that ranks of a program under test have left which had ended by themselves: they are of
     /// no rank's process group, with which they would have been ended. Empty unless that was asked for.
     pub left: Vec<String>,
@@ -160,7 +163,7 @@ impl Judge {
         let arrivals = self.monitor.read(event);
         let messages = decode(&arrivals);
         self.monitor.judge(event, &messages);
-        self.upstream.observe(event);
+        self.upstream.observe(event, &messages);
         for mut finding in self.monitor.take_findings().into_iter().chain(self.upstream.take_findings()) {
             finding.line = event.line;
             if self.party == Side::Library && !library::lay_to_library(&mut finding, event) {
@@ -394,6 +397,7 @@ impl Judge {
                 || matches!(self.library.unjudged, Some(Unjudged::Unloadable(_)))
                 || ((self.hung || self.conversation.unconnected) && self.conversation.received == 0),
             crashed: self.conversation.crashed.or(self.library.crashed),
+            negotiated: self.monitor.versions(),
             left: Vec::new(),
             unjudged: self.unjudged.or(self.library.unjudged),
             scenario_error: self.mistake,
@@ -426,6 +430,7 @@ impl Judge {
             hung,
             lifeless: self.program.is_silent(),
             crashed,
+            negotiated: self.monitor.versions(),
             left: self.program.left,
             unjudged,
             scenario_error: self.mistake,

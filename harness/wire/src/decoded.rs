@@ -105,6 +105,16 @@ impl<'a> Decoded<'a> {
         self.tuples.is_some()
     }
 
+    /// The reason why the message breaks the grammar, if it does.
+    pub fn error(&self) -> Option<String> {
+        match &self.content {
+            Content::LineRequest(request) => request.as_ref().err().map(ToString::to_string),
+            Content::LineResponse(response) => response.as_ref().err().map(ToString::to_string),
+            Content::FrameRequest(request) => request.as_ref().err().map(ToString::to_string),
+            Content::FrameResponse(response) => response.as_ref().err().map(ToString::to_string),
+        }
+    }
+
     /// The row of the protocol table, also of a message with the right command that breaks the grammar.
     pub fn exchange(&self) -> Option<&'static Exchange> {
         match &self.content {
@@ -148,6 +158,14 @@ impl<'a> Decoded<'a> {
         };
         let line = line.into_iter().flat_map(|message| message.tuples());
         line.chain(body.into_iter().flat_map(|body| body.tuples()))
+    }
+
+    /// The value of the first tuple with this key, as on the wire.
+    pub fn raw(&self, key: &str) -> Option<&'a [u8]> {
+        match self.tuples? {
+            Tuples::Line(message) => message.get(key),
+            Tuples::Frame(body) => body.raw(key),
+        }
     }
 
     /// The value of the first tuple with this key.

@@ -236,6 +236,23 @@ mod tests {
     }
 
     #[test]
+    fn versions_are_those_of_accepted_offers() {
+        let told =
+            |rank, text: &str| What::FromServer { proc: Proc { group: 0, rank }, bytes: Bytes(text.into()) };
+        let taken = "cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=0\n";
+        let (first, second) = taken.split_at(30);
+        let refused = "cmd=response_to_init rc=-1 pmi_version=1 pmi_subversion=9\n";
+        let again = "cmd=response_to_init pmi_version=1 pmi_subversion=1\n";
+        let value = "cmd=get_result rc=0 value=cmd=response_to_init pmi_version=7 pmi_subversion=0\n";
+        let events = [told(0, &format!("{refused}{again}")), told(1, first), told(1, second), told(2, value)];
+        let mut monitor = Monitor::new();
+        for (what, seq) in events.into_iter().zip(0..) {
+            monitor.observe(&Event::new(seq, what));
+        }
+        assert_eq!(monitor.versions(), ["1.1", "2.0"]);
+    }
+
+    #[test]
     fn lost_half_request_is_the_cause() {
         let proc = Proc { group: 0, rank: 0 };
         let lines = JOINED.map(|(_, server, line)| {

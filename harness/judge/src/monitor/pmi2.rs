@@ -65,11 +65,6 @@ fn is_within_limits(key: &[u8], value: &[u8]) -> bool {
         && !key.starts_with(RESERVED)
 }
 
-/// The value of a key, as on the wire.
-fn raw<'a>(message: &Decoded<'a>, key: &[u8]) -> Option<&'a [u8]> {
-    message.tuples().find(|tuple| tuple.key == key).map(|tuple| tuple.value)
-}
-
 /// Returns true if a request has only keys of its own. In a spawn, numbered keys have to agree with their counts as well.
 fn has_known_keys(request: &Request<'_>, message: &Decoded<'_>) -> bool {
     let known = || request.command().request_keys().chain(["cmd", "thrid"]);
@@ -79,7 +74,7 @@ fn has_known_keys(request: &Request<'_>, message: &Decoded<'_>) -> bool {
         return true;
     }
     let mut canonical = Vec::new();
-    request.write_to(raw(message, b"thrid"), &mut canonical);
+    request.write_to(message.raw("thrid"), &mut canonical);
     let keys = |message: &Decoded<'_>| {
         let mut keys: Vec<_> = message.tuples().map(|tuple| tuple.key.to_vec()).collect();
         keys.sort_unstable();
@@ -147,9 +142,9 @@ impl Monitor {
             // A server may take it for no message at all.
             self.irregular_sent(p);
         }
-        let in_capitals = raw(message, b"wait").is_some_and(|wait| wait == b"TRUE");
+        let in_capitals = message.raw("wait").is_some_and(|wait| wait == b"TRUE");
         // Servers that read info may end a job where it cannot be read.
-        let count = raw(message, b"infokeycount");
+        let count = message.raw("infokeycount");
         if count.is_some_and(|count| parse_uint(count).is_none()) {
             self.irregular_sent(p);
         }

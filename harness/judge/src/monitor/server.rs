@@ -173,6 +173,11 @@ impl Monitor {
             let regular = is_regular(message, asked);
             self.irregular_response |= !regular || message.text.len() > LONG_REQUEST;
         }
+        if let Ok(message) = message
+            && let Some(version) = message.version().filter(|_| message.is_success())
+        {
+            self.versions.insert((version.version, version.subversion));
+        }
         match message {
             Ok(message) => match &message.content {
                 Content::LineResponse(response) => self.response_line(p, response, message),

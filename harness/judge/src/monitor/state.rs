@@ -312,6 +312,8 @@ pub struct Monitor {
     pub(super) takes_arguments_from_one: bool,
     /// The requirements that the scenario tests, if there is one.
     pub(super) focus: Option<Vec<String>>,
+    /// The versions that the connections have agreed on.
+    pub(super) versions: BTreeSet<(u64, u64)>,
     /// The first version that was too high.
     pub(super) first_version: Option<Version>,
     pub(super) groups: BTreeMap<u32, Group>,
@@ -385,6 +387,11 @@ impl Monitor {
     /// Number of process groups that were asked for by spawn requests.
     pub fn spawned(&self) -> u32 {
         self.spawned
+    }
+
+    /// The versions that the connections have agreed on, the lowest first: `1.1`.
+    pub(crate) fn versions(&self) -> Vec<String> {
+        self.versions.iter().map(|(version, subversion)| format!("{version}.{subversion}")).collect()
     }
 
     /// Number of messages from and to the processes.

@@ -7,6 +7,7 @@ use pmi_wire::{
     frame_length, is_extra_command,
 };
 
+use super::names::NameRequest;
 use super::pmi2::{KEY_MAX, VALUE_MAX};
 use super::state::{LONG_REQUEST, MOST_PROCESSES, Monitor, PAGE, Pending, RESERVED, request_rule};
 use crate::Severity;
@@ -126,7 +127,7 @@ impl Monitor {
                     self.irregular_sent(p);
                 }
                 if GroupBarrier::parse(group) == Ok(GroupBarrier::PLAIN) {
-                    self.request(p, Request::Barrier { group: Some(group) }, line);
+                    self.request(p, Request::Barrier { group: Some(group) }, message);
                 } else {
                     self.order(p, Operation::Barrier, line);
                     self.group_barrier_entered(p, group, line);
@@ -143,7 +144,7 @@ impl Monitor {
                     self.group(p.group).irregular_ranks.insert(p.rank);
                     self.irregular = true;
                 }
-                self.request(p, request, line);
+                self.request(p, request, message);
             }
             Err(error) => {
                 self.unknown_sent(p);
@@ -275,34 +276,16 @@ impl Monitor {
         }
     }
 
-    /// Notes that two requests about a name overlap, unless both only look it up.
-    fn note_contest(&mut self, p: Proc, request: &Request<'_>) {
-        let (service, changes) = match request {
-            Request::Publish { service, .. } | Request::Unpublish { service } => (*service, true),
-            Request::Lookup { service } => (*service, false),
-            _ => return,
-        };
-        let overlaps = |pending: &Pending| match pending {
-            Pending::Publish { service: other, .. } | Pending::Unpublish(other) => other == service,
-            Pending::Lookup(other) => changes && other == service,
-            _ => false,
-        };
-        let others =
-            self.groups.iter().flat_map(|(group, g)| g.ranks.iter().map(move |(r, rank)| (group, r, rank)));
-        let overlapping = others
-            .filter(|(group, r, _)| (**group, *r) != (p.group, p.rank))
-            .any(|(_, _, rank)| rank.pending.iter().any(overlaps));
-        if overlapping {
-            self.contested_names.insert(service.to_vec());
-        }
-    }
-
-    fn request(&mut self, p: Proc, request: Request<'_>, line: &[u8]) {
+    fn request(&mut self, p: Proc, request: Request<'_>, message: &Decoded<'_>) {
+        let line = message.text;
         self.order(p, request.operation(), line);
         if request.operation() == Operation::Barrier {
             self.plain_barrier_entered(p, line);
         }
-        self.note_contest(p, &request);
+        if let Some(asked) = NameRequest::new(message) {
+            self.name_asked(&asked);
+            return self.rank(p).pending.push_back(Pending::Name(asked));
+        }
         let pending = match request {
             Request::Init(offered) => {
                 // RFC 13 sets no bound, and numbers that do not fit the int of the API are not used to judge.
@@ -319,13 +302,8 @@ impl Monitor {
             }
             Request::Get { kvsname, key } => {
                 self.get_sent(p, kvsname, key);
-                Pending::Get { key: key.to_vec(), kvsname: kvsname.to_vec() }
+                Pending::Get { key: key.to_vec(), kvsname: kvsname.to_vec(), left: self.rank(p).left }
             }
-            Request::Publish { service, port } => {
-                Pending::Publish { service: service.to_vec(), port: port.to_vec() }
-            }
-            Request::Unpublish { service } => Pending::Unpublish(service.to_vec()),
-            Request::Lookup { service } => Pending::Lookup(service.to_vec()),
             Request::Barrier { group } => {
                 let rank = self.rank(p);
                 rank.entered += 1;
@@ -362,10 +340,11 @@ impl Monitor {
             self.group(p.group).unjudged_keys.insert(key.to_vec());
             return false;
         }
+        let entered = self.rank(p).entered;
         let group = self.group(p.group);
         let unjudged_keys = group.unjudged_keys.contains(key);
         let repeated = group.kvs.contains(key);
-        group.kvs.sent(key, value);
+        group.kvs.sent(key, value, p.rank, entered);
         let first = *group.writers.entry(key.to_vec()).or_insert(p.rank);
         if repeated {
             let (id, expected) = match first == p.rank {

@@ -8,6 +8,8 @@ mod client;
 mod environment;
 mod group_barrier;
 mod group_barrier_state;
+mod kvs;
+mod names;
 mod pmi2;
 mod pmi2_state;
 mod response;

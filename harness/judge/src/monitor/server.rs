@@ -6,14 +6,15 @@ use pmi_wire::{
     ResponseError, SpawnRequest, Version,
 };
 
+use super::kvs::FULL;
 use super::response::is_regular;
-use super::state::{COMPLETE, LONG_REQUEST, Monitor, Pending, RESERVED, Rank, Singinit, request_rule};
+use super::state::{COMPLETE, LONG_REQUEST, Monitor, Pending, Rank, Singinit, request_rule};
 use crate::Severity;
 use crate::bytes::LINE_LIMIT;
 use crate::connections::Message;
 use crate::event::Exit;
 use crate::finding::Side;
-use crate::kvs::{ExpectedValue, is_ambiguous, without_tuples};
+use crate::kvs::{is_ambiguous, without_tuples};
 use crate::seen::{NO_PROOF, Seen, SeenKind, Unended, not_read, show};
 use pmi_wire::Proc;
 use pmi_wire::grammar::Rule;
@@ -22,10 +23,7 @@ use pmi_wire::grammar::Rule;
 const MAPPING_KEY: &[u8] = b"PMI_process_mapping";
 
 /// Only the newline ends a message, however it is spread over writes.
-const IN_PIECES: &str = ids::RFC13_WIRE_NEWLINE;
-
-/// What is as long as the limits allow is taken, and is there.
-const FULL: &str = ids::RFC13_MAXES_HONOURED;
+pub(super) const IN_PIECES: &str = ids::RFC13_WIRE_NEWLINE;
 
 /// `rfc13.abnf.s-get` and so on.
 fn response_rule(op: Operation) -> String {
@@ -63,12 +61,6 @@ fn is_readable_leniently(line: &[u8]) -> bool {
 /// Returns true if a line is a well-formed request. A line that only begins like a request is a malformed response.
 fn is_request(line: &[u8]) -> bool {
     !line.contains(&b'\t') && Decoded::new(Direction::ToServer, Framing::Lines, line).is_well_formed()
-}
-
-/// Whether a key is a word that messages of the protocol have in front of their values.
-fn is_protocol_word(key: &[u8]) -> bool {
-    const WORDS: [&[u8]; 7] = [b"cmd", b"mcmd", b"rc", b"msg", b"kvsname", b"key", b"value"];
-    WORDS.contains(&key)
 }
 
 /// The rule of the grammar that a process mapping breaks at this offset.
@@ -218,18 +210,19 @@ impl Monitor {
         if self.group_barrier_answered(p, response, line) {
             return;
         }
-        self.correlated_answer(p, response, line);
+        self.correlated_answer(p, response, message);
         self.irregular_answered(p, response.is_success());
     }
 
     /// Takes a response for the answer to the oldest request.
-    fn correlated_answer(&mut self, p: Proc, response: &Response<'_>, line: &[u8]) {
+    fn correlated_answer(&mut self, p: Proc, response: &Response<'_>, message: &Decoded<'_>) {
+        let line = message.text;
         let op = response.operation();
         self.put_first(p, op);
         let asked = self.rank(p).pending.front().map(Pending::op);
         self.rank(p).got_unasked |= asked.is_none();
         if self.rank(p).uncorrelated {
-            return self.uncorrelated_answer(p, response, line);
+            return self.uncorrelated_answer(p, response, message);
         }
         match asked {
             None if op == Operation::Spawn && self.rank(p).spawns => {
@@ -246,7 +239,7 @@ impl Monitor {
             Some(None) => drop(self.rank(p).pending.pop_front()),
             Some(Some(asked)) if asked == op => {
                 if let Some(pending) = self.rank(p).pending.pop_front() {
-                    self.answer(p, pending, response, line);
+                    self.answer(p, pending, response, message);
                 }
             }
             Some(Some(asked)) => {
@@ -269,7 +262,7 @@ impl Monitor {
     }
 
     /// Takes a response as the answer to the first pending request that it fits.
-    fn uncorrelated_answer(&mut self, p: Proc, response: &Response<'_>, line: &[u8]) {
+    fn uncorrelated_answer(&mut self, p: Proc, response: &Response<'_>, message: &Decoded<'_>) {
         let rank = self.rank(p);
         let place = |op| rank.pending.iter().position(|pending| pending.op() == op);
         let place = place(Some(response.operation())).or_else(|| place(None));
@@ -277,7 +270,7 @@ impl Monitor {
         // Every request has been answered, so from here on it is clear again which answer belongs to which request.
         rank.uncorrelated = !rank.pending.is_empty();
         if let Some(pending) = pending.filter(|pending| pending.op().is_some()) {
-            self.answer(p, pending, response, line);
+            self.answer(p, pending, response, message);
         }
     }
 
@@ -340,60 +333,21 @@ impl Monitor {
     }
 
     /// Judges a response that has the command which the request asks for.
-    fn answer(&mut self, p: Proc, pending: Pending, response: &Response<'_>, line: &[u8]) {
+    fn answer(&mut self, p: Proc, pending: Pending, response: &Response<'_>, message: &Decoded<'_>) {
+        let line = message.text;
         let ok = response.is_success();
         match (pending, &response.body) {
-            // How such a request is understood is a SHOULD, which only the scenario can judge.
-            (Pending::Publish { service, .. } | Pending::Unpublish(service), _) if self.is_irregular(p) => {
-                self.contested_names.insert(service);
-            }
-            (Pending::Lookup(_), _) if self.is_irregular(p) => {}
             (Pending::Init(offered), Body::Init(used)) => self.init_answered(p, offered, ok, *used, line),
-            (Pending::Put { key, value, lawful }, _) => {
-                let round = self.rank(p).entered;
-                let full = self.is_full(p, &key, &value);
-                if ok {
-                    self.group(p.group).puts_protocol_words |= is_protocol_word(&key);
-                    if full {
-                        self.group(p.group).puts_full = true;
-                        self.group(p.group).full_keys.insert(key.clone());
-                    }
-                    // An irregular put may have been understood in another way, so that the pair need not be there.
-                    if !self.is_irregular(p) {
-                        self.group(p.group).kvs.acknowledged(&key, &value, p.rank, round);
-                    }
-                } else {
-                    self.group(p.group).kvs.refused(&key, &value);
-                    if lawful && !self.may_abort(p) {
-                        let id = if full { FULL } else { ids::RFC13_ABNF_C_PUT };
-                        let id = self.in_pieces_or(p, id);
-                        self.server_error(p, id, "a put within all limits succeeds", Seen::message(line));
-                    }
-                }
-            }
-            (Pending::Get { key, kvsname }, Body::Get(value))
+            (Pending::Put { key, value, lawful }, _) => self.put_answered(p, &key, &value, lawful, message),
+            (Pending::Get { key, kvsname, left }, Body::Get(value))
                 if self.group(p.group).kvsname.as_deref() == Some(&kvsname) =>
             {
-                self.get_answered(p, &key, ok, *value, line);
-            }
-            (Pending::Lookup(service), Body::Lookup(port)) => {
-                self.lookup_answered(p, &service, ok, *port, line)
-            }
-            (Pending::Publish { service, port }, _) if ok => {
-                self.names.entry(service).or_default().insert(port);
-            }
-            (Pending::Unpublish(service), _) => {
-                let known = self.names.remove(&service).is_some() || self.contested_names.contains(&service);
-                if known && ok {
-                    self.unpublished.insert(service);
-                }
-                if ok && !known && !self.state_unknown(p) {
-                    // RFC 13 does not say whether there is anything to fail at: the name is not published afterwards either.
-                    let expected = "an error, since the name is not published".to_owned();
-                    let (id, note) = (ids::RFC13_ERROR_RC_NONZERO, Some(Severity::Note));
-                    self.find(Side::Server, p, id, note, expected, Seen::message(line));
+                match key == MAPPING_KEY {
+                    true => self.mapping_answered(p, ok, *value, line),
+                    false => self.get_answered(p, &key, left, None, message),
                 }
             }
+            (Pending::Name(asked), _) => self.name_answered(p, asked, message),
             (Pending::Spawn(request), Body::Spawn(codes)) => {
                 self.takes_arguments_from_one |= ok && counts_from_one(&request);
                 let Some(codes) = codes else { return };
@@ -407,12 +361,6 @@ impl Monitor {
             (Pending::Other(op), body) => self.plain_answered(p, op, ok, body, line),
             _ => {}
         }
-    }
-
-    /// Whether a key or a value is as long as the limits that the process was told allow.
-    fn is_full(&mut self, p: Proc, key: &[u8], value: &[u8]) -> bool {
-        let full = |length: usize, most: u64| length as u64 + 1 == most;
-        self.rank(p).maxes.is_some_and(|m| full(key.len(), m.keylen_max) || full(value.len(), m.vallen_max))
     }
 
     fn init_answered(&mut self, p: Proc, offered: Version, ok: bool, used: Option<Version>, line: &[u8]) {
@@ -453,75 +401,6 @@ impl Monitor {
             }
             _ => {}
         }
-    }
-
-    fn get_answered(&mut self, p: Proc, key: &[u8], ok: bool, value: Option<&[u8]>, line: &[u8]) {
-        if key == MAPPING_KEY {
-            return self.mapping_answered(p, ok, value, line);
-        }
-        if self.group(p.group).unjudged_keys.contains(key) || self.state_unknown(p) {
-            return;
-        }
-        // A spawned process counts as having left one barrier when it starts; see `spawn_sent`.
-        let left =
-            self.rank(p).left + u64::from(p.group != 0 && self.rank(p).left == 0 && self.is_preput(p, key));
-        let what = self.group(p.group).kvs.expected(key, left, value);
-        let values = |monitor: &mut Self| {
-            format!("the value of {}, {}", show(key), monitor.group(p.group).kvs.shown(key))
-        };
-        match what {
-            ExpectedValue::Missing if ok && !key.starts_with(RESERVED) => {
-                let expected = format!("an error, since nobody has put the key {}", show(key));
-                let unended = self.group(p.group).unended_puts.contains(key);
-                let id = if unended { IN_PIECES } else { ids::RFC13_ERROR_RC_NONZERO };
-                self.server_error(p, id, expected, Seen::message(line));
-            }
-            ExpectedValue::Missing => {}
-            ExpectedValue::OneOf { must: false, .. }
-                if !ok && self.knows_key(p, key) && !self.may_abort(p) =>
-            {
-                self.group_value_missing(p, key, line);
-            }
-            ExpectedValue::OneOf { must, .. } if !ok => {
-                if must && !self.may_abort(p) {
-                    let id = if p.group != 0 && self.rank(p).left == 0 {
-                        ids::RFC13_SPAWN_PREPUT
-                    } else if self.group(p.group).full_keys.contains(key) {
-                        FULL
-                    } else {
-                        ids::RFC13_PUT_VISIBLE_AFTER_BARRIER
-                    };
-                    let expected = values(self);
-                    self.server_error(p, id, expected, Seen::message(line));
-                }
-            }
-            ExpectedValue::OneOf { .. } if value.is_none() => {
-                let expected = values(self);
-                self.server_error(p, COMPLETE, expected, Seen::message(line));
-            }
-            ExpectedValue::OneOf { fits, ambiguous, .. } => {
-                if !fits {
-                    let alone = value.map(without_tuples);
-                    let otherwise = self.group(p.group).kvs.expected(key, left, alone);
-                    self.adds_tuples |= matches!(otherwise, ExpectedValue::OneOf { fits: true, .. });
-                    let id = if ambiguous { ids::RFC13_VALUE_BLANK } else { ids::RFC13_GET_VALUE };
-                    let expected = values(self);
-                    self.server_error(p, id, expected, Seen::message(line));
-                }
-            }
-        }
-    }
-
-    /// Whether a process knows the key by a barrier of a part of its group.
-    fn knows_key(&mut self, p: Proc, key: &[u8]) -> bool {
-        let known = self.rank(p).knows.clone();
-        self.group(p.group).kvs.is_known(key, &known)
-    }
-
-    fn is_preput(&mut self, p: Proc, key: &[u8]) -> bool {
-        matches!(self.group(p.group).kvs.expected(key, 1, None), ExpectedValue::OneOf { must: true, .. })
-            && matches!(self.group(p.group).kvs.expected(key, 0, None), ExpectedValue::OneOf { .. })
-            && !self.group(p.group).ranks.values().any(|r| r.entered > 0)
     }
 
     fn mapping_answered(&mut self, p: Proc, ok: bool, value: Option<&[u8]>, line: &[u8]) {
@@ -598,44 +477,6 @@ impl Monitor {
                     self.server_error(p, ids::RFC13_MAPPING_TRUE, expected, seen);
                 }
             }
-        }
-    }
-
-    fn lookup_answered(&mut self, p: Proc, service: &[u8], ok: bool, port: Option<&[u8]>, line: &[u8]) {
-        if self.contested_names.contains(service) || self.state_unknown(p) {
-            return;
-        }
-        let ports = self.names.get(service).cloned().unwrap_or_default();
-        let shown = ports.iter().map(|p| show(p)).collect::<Vec<_>>().join(" or ");
-        match port {
-            _ if ports.is_empty() && ok => {
-                let id = match port {
-                    Some(_) if self.unpublished.contains(service) => ids::RFC13_UNPUBLISH_GONE,
-                    Some(_) => ids::RFC13_LOOKUP_PORT,
-                    None => ids::RFC13_ERROR_RC_NONZERO,
-                };
-                let expected = format!("an error, since {} is not published", show(service));
-                self.server_error(p, id, expected, Seen::message(line));
-            }
-            _ if ports.is_empty() => {}
-            Some(port) if ok && !ports.contains(port) => {
-                self.server_error(
-                    p,
-                    ids::RFC13_LOOKUP_PORT,
-                    format!("the port that was published, {shown}"),
-                    Seen::message(line),
-                );
-            }
-            None if ok => self.server_error(p, COMPLETE, format!("a port, {shown}"), Seen::message(line)),
-            _ if !ok && !self.may_abort(p) => {
-                self.server_error(
-                    p,
-                    ids::RFC13_PUBLISH_LOOKUP,
-                    format!("the port that was published, {shown}"),
-                    Seen::message(line),
-                );
-            }
-            _ => {}
         }
     }
 
@@ -812,7 +653,7 @@ impl Monitor {
 
     /// The requirement that a server breaks when it does not understand the last request of a process: one that came in pieces is
     /// not understood for that.
-    fn in_pieces_or<'a>(&self, p: Proc, otherwise: &'a str) -> &'a str {
+    pub(super) fn in_pieces_or<'a>(&self, p: Proc, otherwise: &'a str) -> &'a str {
         if self.known(p).is_some_and(|rank| rank.split_write) { IN_PIECES } else { otherwise }
     }
 

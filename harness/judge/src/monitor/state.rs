@@ -8,7 +8,8 @@ use pmi_wire::{
 };
 
 use super::group_barrier_state::{Name, Part};
-use super::pmi2_state;
+use super::names::NameRequest;
+use super::pmi2_state::{self, Detail};
 use crate::Severity;
 use crate::connections::Connections;
 use crate::finding::{Finding, Side};
@@ -44,16 +45,13 @@ pub(super) enum Pending {
         /// The server has no reason to refuse it.
         lawful: bool,
     },
+    /// `left` is the number of barriers that the process had left.
     Get {
         key: Vec<u8>,
         kvsname: Vec<u8>,
+        left: u64,
     },
-    Lookup(Vec<u8>),
-    Publish {
-        service: Vec<u8>,
-        port: Vec<u8>,
-    },
-    Unpublish(Vec<u8>),
+    Name(NameRequest),
     Spawn(SpawnRequest),
     Other(Operation),
     /// Something that is no request of PMI-1. Its answer cannot be judged by an operation.
@@ -66,9 +64,7 @@ impl Pending {
             Self::Init(_) => Operation::Init,
             Self::Put { .. } => Operation::Put,
             Self::Get { .. } => Operation::Get,
-            Self::Lookup(_) => Operation::Lookup,
-            Self::Publish { .. } => Operation::Publish,
-            Self::Unpublish(_) => Operation::Unpublish,
+            Self::Name(asked) => asked.operation(),
             Self::Spawn(_) => Operation::Spawn,
             Self::Other(op) => *op,
             Self::Unknown => return None,
@@ -156,6 +152,20 @@ pub(super) struct Rank {
     /// It has sent something that is no request, or a request before the last one was answered. Which answer belongs to
     /// which pending request cannot be told until all of them are answered.
     pub(super) uncorrelated: bool,
+}
+
+impl Rank {
+    /// The requests about names that have no answer yet.
+    pub(super) fn open_names(&self) -> impl Iterator<Item = &NameRequest> {
+        let lines = self.pending.iter().filter_map(|pending| match pending {
+            Pending::Name(asked) => Some(asked),
+            _ => None,
+        });
+        lines.chain(self.pmi2.pending.iter().filter_map(|pending| match &pending.what {
+            Detail::Name(asked) => Some(asked),
+            _ => None,
+        }))
+    }
 }
 
 impl Default for Rank {
@@ -286,15 +296,6 @@ impl Group {
             self.entered_by_all = round;
         }
         self.entered_by_all >= round
-    }
-
-    /// Whether all have entered this fence.
-    pub(super) fn all_fenced(&mut self, number: u64) -> bool {
-        let known = self.pmi2.entered_by_all >= number;
-        if !known && self.all(|rank| rank.pmi2.entered >= number) {
-            self.pmi2.entered_by_all = number;
-        }
-        self.pmi2.entered_by_all >= number
     }
 }
 

@@ -7,11 +7,11 @@ use crate::event::Event;
 use crate::recent::Recent;
 use crate::seen::Unended;
 
-/// A message that an event completes, or the reason why there is none where one should begin.
+/// A message that an event completes, or the framing error in its place.
 pub type Message<'a> = (Direction, Result<Decoded<'a>, FramingError>);
 
 /// Decodes what has arrived.
-pub(crate) fn decode(arrivals: &[Arrival]) -> Vec<Message<'_>> {
+pub(crate) fn decode<'a>(arrivals: &'a [Arrival<'_>]) -> Vec<Message<'a>> {
     arrivals.iter().map(|arrival| (arrival.direction, arrival.decode())).collect()
 }
 
@@ -20,9 +20,9 @@ pub(crate) fn decode(arrivals: &[Arrival]) -> Vec<Message<'_>> {
 pub struct Connections(Recent<Proc, Connection>);
 
 impl Connections {
-    /// Reads the bytes of an event, if it has any, and returns the messages that it completes: those of the server, each before
-    /// the ones of the client that it tells how to read.
-    pub fn read(&mut self, event: &Event) -> Vec<Arrival> {
+    /// Reads the bytes of an event, if it has any, and returns the messages that it completes. A response to an offer of PMI-2
+    /// precedes the requests whose framing it settles.
+    pub fn read<'e>(&mut self, event: &'e Event) -> Vec<Arrival<'e>> {
         let Some((proc, direction, bytes)) = event.what.said() else { return Vec::new() };
         self.0.get_or_insert_with(proc, || Connection::new(LINE_LIMIT)).read(direction, bytes)
     }

@@ -269,7 +269,7 @@ pub(crate) fn reply(events: &[Event], p: Proc, before: usize) -> Reply {
                 for arrival in arrivals.filter(|arrival| arrival.direction == Direction::FromServer) {
                     let Ok((framing, text)) = arrival.message else { return Reply::Unasked };
                     if answers == before {
-                        return Reply::Message(framing, text);
+                        return Reply::Message(framing, text.into_owned());
                     }
                     answers += 1;
                 }
@@ -406,7 +406,7 @@ pub(crate) fn requests(events: &[Event]) -> Vec<(Framing, Vec<u8>)> {
         let arrivals = connection.read(direction, bytes).into_iter();
         for arrival in arrivals.filter(|arrival| arrival.direction == Direction::ToServer) {
             all.push(match arrival.message {
-                Ok(message) => message,
+                Ok((framing, text)) => (framing, text.into_owned()),
                 // It speaks as if something else had been agreed on.
                 Err(FramingError::FrameForLine) => (Framing::Frames, b"a frame of PMI-2".to_vec()),
                 Err(FramingError::LineForFrame) => (Framing::Lines, b"a line".to_vec()),

@@ -23,7 +23,7 @@ pub struct Decoded<'a> {
     tuples: Option<Tuples<'a>>,
 }
 
-/// What a message says, or why it breaks the grammar.
+/// The content of a message, or the error that breaks its grammar.
 #[derive(Debug)]
 pub enum Content<'a> {
     /// A line of a client.
@@ -36,7 +36,7 @@ pub enum Content<'a> {
     FrameResponse(Result<pmi2::Response<'a>, pmi2::ResponseError>),
 }
 
-/// What a response reports.
+/// The outcome that a response reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
     /// The operation succeeded, and what was looked for was found.
@@ -149,7 +149,7 @@ impl<'a> Decoded<'a> {
         }
     }
 
-    /// The tuples in their order, with values as on the wire. There are none if the message is no series of tuples.
+    /// The tuples in their order, with values as on the wire. A malformed message has none.
     pub fn tuples(&self) -> impl Iterator<Item = Tuple<'a>> + use<'a> {
         let (line, body) = match self.tuples {
             Some(Tuples::Line(message)) => (Some(message), None),
@@ -189,7 +189,7 @@ impl<'a> Decoded<'a> {
         keys.find_map(|field| self.value(field.key))
     }
 
-    /// What a well-formed response reports. `None` if it is none, or if its flag is neither true nor false.
+    /// The outcome of a well-formed response. `None` for other messages, and if the flag is neither true nor false.
     pub fn outcome(&self) -> Option<Outcome> {
         let (is_success, is_found) = match &self.content {
             Content::LineResponse(Ok(response)) => (response.is_success(), Some(true)),
@@ -264,7 +264,7 @@ mod tests {
         "port",
         Some("v")
     )]
-    // What breaks the grammar has no operation, and its fields can be read.
+    // A request without a required field has no operation; its other fields can be read.
     #[case(ToServer, Lines, "cmd=put key=a", None, "key", Some("a"))]
     #[case(ToServer, Frames, "cmd=kvs-put;key=a;", None, "key", Some("a"))]
     #[case(FromServer, Frames, "cmd=info-getjobattr-response;value=v;rc=0;", None, "value", Some("v"))]

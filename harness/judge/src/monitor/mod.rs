@@ -32,7 +32,7 @@ impl Monitor {
     }
 
     /// Reads the bytes of the next event, and returns the messages that it completes.
-    pub(crate) fn read(&mut self, event: &Event) -> Vec<Arrival> {
+    pub(crate) fn read<'e>(&mut self, event: &'e Event) -> Vec<Arrival<'e>> {
         self.goes_on = matches!(event.what.said(), Some((p, direction, _)) if !self.connections.partial(p, direction).is_empty());
         self.connections.read(event)
     }

@@ -116,8 +116,8 @@ impl Writer {
         let mut happened = Vec::new();
         for Arrival { direction, message } in rank.connection.read(direction, bytes) {
             happened.push(match message {
-                Ok((framing, text)) => Happening::StepText { direction, framing, text },
-                // A line that long is no request, and says nothing.
+                Ok((framing, text)) => Happening::StepText { direction, framing, text: text.into_owned() },
+                // An overlong line is not a request.
                 Err(FramingError::Line(_)) => {
                     Happening::StepText { direction, framing: Framing::Lines, text: Vec::new() }
                 }

@@ -173,7 +173,7 @@ impl Observations {
                     let link = links.entry(*proc).or_default();
                     // The client may end because of that, and not because of the answer before it.
                     self.goes_on(link, None);
-                    // Of several it cannot be told which one the server has not liked.
+                    // If several requests are pending, the log does not show which one the server rejects.
                     if let [request] = link.pending.make_contiguous() {
                         self.request(request, false);
                     }

@@ -202,7 +202,7 @@ impl Conversation {
                     if link.lines.len() >= LINES_LIMIT {
                         continue;
                     }
-                    // What cannot be read cannot fit any expectation; the monitor has reported it.
+                    // A framing error fits no expectation, like an empty message. The monitor reports it.
                     let (framing, text) = message
                         .as_ref()
                         .map_or_else(|_| Default::default(), |m| (m.framing, m.text.to_vec()));

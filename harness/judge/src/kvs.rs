@@ -54,7 +54,7 @@ impl Kvs {
         self.puts.entry(key.to_vec()).or_default().push(put);
     }
 
-    /// A rank has sent a put, and had entered so many barriers before.
+    /// Stores a put that a rank sends after it has entered this number of barriers.
     pub(crate) fn sent(&mut self, key: &[u8], value: &[u8], by: u32, entered: u64) {
         let put = Put { value: value.to_vec(), by, entered, acknowledged: None };
         self.puts.entry(key.to_vec()).or_default().push(put);
@@ -69,7 +69,7 @@ impl Kvs {
         self.puts.get(key).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The server has taken a put of this rank.
+    /// Notes that the server has accepted a put of this rank.
     pub(crate) fn acknowledged(&mut self, key: &[u8], value: &[u8], by: u32) {
         let number = self.acknowledged;
         if let Some(at) = self.open(key, value, by)
@@ -97,13 +97,13 @@ impl Kvs {
         }
     }
 
-    /// The place of a put among those of its key that is not acknowledged.
+    /// Returns the place of an unacknowledged put among the puts of its key.
     fn open(&self, key: &[u8], value: &[u8], by: u32) -> Option<usize> {
         let is_it = |put: &Put| put.by == by && put.value == value && put.acknowledged.is_none();
         self.puts(key).iter().position(is_it)
     }
 
-    /// A put that a process must see which has left so many barriers.
+    /// Returns a put that a process must see after it has left this number of barriers.
     pub(crate) fn due(&self, key: &[u8], left: u64) -> Option<&Put> {
         let is_due = |put: &&Put| put.acknowledged.is_some() && (put.by == PREPUT || put.entered < left);
         self.puts(key).iter().find(is_due)

@@ -87,7 +87,7 @@ struct Process {
     waits: bool,
     /// It has said finalize.
     finalized: bool,
-    /// How many requests it has made, and how many messages it was told.
+    /// Numbers of requests that it has sent and of messages that it has received.
     requests: usize,
     told: usize,
     /// It was told something that it had not asked for.
@@ -130,7 +130,7 @@ impl Process {
         }
     }
 
-    /// Reads the messages that event number `seq` completes. `is_partial` tells that the server has begun another one.
+    /// Reads the messages that event number `seq` completes. `is_partial` is true if a message of the server is incomplete.
     fn reads(
         &mut self,
         p: Proc,

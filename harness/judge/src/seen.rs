@@ -101,7 +101,7 @@ pub(crate) struct Unended {
 }
 
 impl Unended {
-    /// Returns the message of which this part has come before something else, if there is a part.
+    /// Returns the incomplete message that ends with this part, unless the part is empty.
     pub(crate) fn new(framing: Framing, partial: &[u8], then: impl fmt::Display) -> Option<Self> {
         let (rule, expected) = match framing {
             Framing::Lines => (ids::RFC13_WIRE_NEWLINE, "a message that ends with a newline"),

@@ -438,7 +438,7 @@ impl Frames {
             return;
         }
         let thrid = message.value("thrid").map(Cow::into_owned);
-        // Without numbers, or with the same, it cannot be told which answer belongs to which request.
+        // Without distinct thread ids, the responses cannot be matched with the requests.
         self.blurred |= self.pending.iter().any(|other| thrid.is_none() || other.thrid == thrid);
         self.pending.push(Pending { body: message.text.to_vec(), thrid, passed: None });
     }
@@ -453,7 +453,7 @@ impl Frames {
     }
 }
 
-/// Whether a body has a doubled semicolon, which a proxy may read in its own way.
+/// Returns true if a body has a doubled semicolon, which only some proxies undo.
 fn is_doubled(body: &[u8]) -> bool {
     body.windows(2).any(|two| two == b";;")
 }
@@ -601,7 +601,7 @@ mod tests {
     use crate::connections::{Connections, decode};
     use crate::event::Bytes;
 
-    /// What the monitor finds in these events.
+    /// Returns the monitor after these events.
     fn judged(events: impl IntoIterator<Item = What>) -> UpstreamMonitor {
         let (mut monitor, mut connections) = (UpstreamMonitor::default(), Connections::default());
         for (what, seq) in events.into_iter().zip(0..) {

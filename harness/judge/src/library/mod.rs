@@ -65,7 +65,7 @@ struct Process {
     /// The call that is under way has asked for the barrier.
     in_barrier: bool,
     requests: Requests,
-    /// How its messages are framed, the request that it has begun, and whether it has been told half a message.
+    /// The framing of its connection, the incomplete request, and whether it has received half a message.
     framing: Framing,
     begun: Vec<u8>,
     half_answered: bool,

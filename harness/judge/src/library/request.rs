@@ -12,7 +12,7 @@ const BLOCK_LIMIT: usize = 10_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     framing: Framing,
-    /// What it asks for, if that can be read.
+    /// The row of the protocol table, if the request is well formed.
     pub(super) asked: Option<&'static Exchange>,
     lines: Vec<Vec<u8>>,
 }
@@ -80,7 +80,7 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    /// Returns the request that a message completes. Bytes that are no message are an empty one.
+    /// Returns the request that a message completes. A framing error counts as an empty request.
     pub(super) fn next(&mut self, message: &Result<Decoded<'_>, FramingError>) -> Option<Request> {
         let message = message.as_ref().ok();
         let framing = message.map(|message| message.framing).unwrap_or_default();

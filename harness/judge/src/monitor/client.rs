@@ -52,7 +52,7 @@ fn number_at_end(line: &[u8]) -> u64 {
 }
 
 impl Monitor {
-    /// Judges what a client wrote: so many bytes, which complete these messages.
+    /// Judges a write of a client: its length and the messages that it completes.
     pub(super) fn client_wrote(&mut self, p: Proc, length: usize, messages: &[Message<'_>]) {
         self.rank(p).unanswered_pages += length.div_ceil(PAGE);
         for (place, (_, message)) in messages.iter().enumerate() {
@@ -81,7 +81,7 @@ impl Monitor {
         }
     }
 
-    /// Judges a request that is complete. `joined` tells that it came with others in one write.
+    /// Judges a complete request. `joined` is true if it follows another one in the same write.
     pub(super) fn request_arrived(
         &mut self,
         p: Proc,
@@ -425,21 +425,12 @@ impl Monitor {
     }
 
     fn spawn_sent(&mut self, p: Proc, request: SpawnRequest) {
-        self.spawned += 1;
-        let id = self.spawned;
         let mut canonical = Vec::new();
         request.programs.iter().for_each(|program| program.write_to(&mut canonical));
         let as_written = std::mem::take(&mut self.rank(p).spawn_lines);
         self.irregular |= canonical != as_written || !is_ordinary(&request);
-        let nodes = self.group(p.group).nodes;
-        let group = self.group(id);
-        group.nodes = nodes;
-        group.ask_for(request.programs.iter().fold(0, |n: u64, p| n.saturating_add(p.nprocs)));
-        for (key, value) in request.programs.iter().flat_map(|p| &p.preput) {
-            group.kvs.preput(key, value);
-        }
-        // A spawned process counts as having left one barrier when it starts: the preput pairs must be there, while later
-        // puts need a barrier of its own.
+        let size = request.programs.iter().fold(0, |n: u64, p| n.saturating_add(p.nprocs));
+        self.group_asked(p, size, request.programs.iter().flat_map(|p| &p.preput));
         if request.programs.iter().any(|p| p.args_base().is_some_and(|base| base != 0)) {
             let expected = "the numbered indices of a spawn request begin with zero";
             self.client_misuse(p, ids::RFC13_SPAWN_ARG_INDICES, expected, "args numbered from 1");

@@ -12,14 +12,14 @@ use crate::seen::{Seen, show};
 /// The requirement that a server breaks that does not serve a pair as long as the limits allow.
 pub(super) const FULL: &str = ids::RFC13_MAXES_HONOURED;
 
-/// Whether a key is a word that messages of the protocol have in front of their values.
+/// Returns true if a key is also a field name of the protocol.
 fn is_protocol_word(key: &[u8]) -> bool {
     const WORDS: [&[u8]; 7] = [b"cmd", b"mcmd", b"rc", b"msg", b"kvsname", b"key", b"value"];
     WORDS.contains(&key)
 }
 
 impl Monitor {
-    /// Judges the response to a put. `lawful` tells that the server has no reason to refuse it.
+    /// Judges the response to a put. `lawful` is true if the server has no reason to refuse it.
     pub(super) fn put_answered(
         &mut self,
         p: Proc,
@@ -57,7 +57,7 @@ impl Monitor {
         }
     }
 
-    /// Whether a key or a value is as long as the limits that the process was told allow.
+    /// Returns true if a key or a value has the greatest length within the limits of get_maxes.
     pub(super) fn is_full(&mut self, p: Proc, key: &[u8], value: &[u8]) -> bool {
         let full = |length: usize, most: u64| length as u64 + 1 == most;
         self.rank(p).maxes.is_some_and(|m| full(key.len(), m.keylen_max) || full(value.len(), m.vallen_max))
@@ -158,9 +158,59 @@ impl Monitor {
         self.server_error(p, id, expected, Seen::message(message.text));
     }
 
-    /// Whether a process knows the key by a barrier of a part of its group.
+    /// Returns true if a barrier of a part of the group makes the key visible to the process.
     fn knows_key(&mut self, p: Proc, key: &[u8]) -> bool {
         let known = self.rank(p).knows.clone();
         self.group(p.group).kvs.is_known(key, &known)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::event::{Bytes, Event, What};
+
+    /// A put of a spawned process becomes visible with a barrier; a preput pair is visible from the start.
+    #[rstest]
+    #[case::preput("a", &["rfc13.spawn.preput"])]
+    #[case::put_by_another_rank("b", &[])]
+    fn only_preput_pairs_are_due_before_a_barrier(#[case] key: &str, #[case] broken: &[&str]) {
+        let said = |group, rank, text: &str| What::ToServer {
+            proc: Proc { group, rank },
+            bytes: Bytes(format!("{text}\n").into_bytes()),
+        };
+        let told = |group, rank, text: &str| What::FromServer {
+            proc: Proc { group, rank },
+            bytes: Bytes(format!("{text}\n").into_bytes()),
+        };
+        let joins = |group, rank| {
+            [
+                said(group, rank, "cmd=init pmi_version=1 pmi_subversion=1"),
+                told(group, rank, "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1"),
+                said(group, rank, "cmd=get_my_kvsname"),
+                told(group, rank, &format!("cmd=my_kvsname rc=0 kvsname=k{group}")),
+            ]
+        };
+        let spawn = "mcmd=spawn\nnprocs=2\nexecname=x\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=1\n\
+                     preput_key_0=a\npreput_val_0=v\ninfo_num=0\nendcmd";
+        let events = [What::Launched { command: Vec::new(), ranks: 1, nodes: 1 }]
+            .into_iter()
+            .chain(joins(0, 0))
+            .chain([said(0, 0, spawn), told(0, 0, "cmd=spawn_result rc=0 errcodes=0,0")])
+            .chain(joins(1, 0))
+            .chain(joins(1, 1))
+            .chain([said(1, 0, "cmd=put kvsname=k1 key=b value=v"), told(1, 0, "cmd=put_result rc=0")])
+            .chain([
+                said(1, 1, &format!("cmd=get kvsname=k1 key={key}")),
+                told(1, 1, "cmd=get_result rc=-1"),
+            ]);
+        let mut monitor = Monitor::new();
+        for (what, seq) in events.zip(0..) {
+            monitor.observe(&Event::new(seq, what));
+        }
+        let found: Vec<String> = monitor.take_findings().into_iter().map(|f| f.requirement).collect();
+        assert_eq!(found, broken);
     }
 }

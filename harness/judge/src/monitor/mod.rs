@@ -5,6 +5,7 @@
 //! lawful is reported for that process group.
 
 mod client;
+mod collective;
 mod environment;
 mod group_barrier;
 mod group_barrier_state;

@@ -44,7 +44,7 @@ impl NameRequest {
         name
     }
 
-    /// Whether two requests concern the same name and one of them changes it.
+    /// Returns true if two requests concern the same name and one of them changes it.
     fn contends(&self, other: &Self) -> bool {
         let only_look = matches!((self, other), (Self::Lookup { .. }, Self::Lookup { .. }));
         !only_look && self.name() == other.name()
@@ -63,7 +63,7 @@ impl Monitor {
     /// Judges the response to a request about a name.
     pub(super) fn name_answered(&mut self, p: Proc, asked: NameRequest, message: &Decoded<'_>) {
         let (ok, seen) = (message.is_success(), Seen::message(message.text));
-        // How a request in an unusual form is understood is a SHOULD, which only the scenario can judge.
+        // Reading a request in an unusual form is a SHOULD, which only the scenario can judge.
         let is_irregular = self.is_irregular(p);
         match asked {
             NameRequest::Lookup { name } if !is_irregular => self.name_found(p, &name, message),

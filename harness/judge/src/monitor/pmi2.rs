@@ -9,7 +9,7 @@ use pmi_wire::{Decoded, Direction, FrameError, FramingError, Proc, place};
 
 use super::names::NameRequest;
 use super::pmi2_state::{Detail, Pending};
-use super::state::{LONG_REQUEST, MOST_PROCESSES, Monitor, RESERVED, Rank};
+use super::state::{LONG_REQUEST, MOST_PROCESSES, Monitor, RESERVED};
 use crate::finding::Side;
 use crate::seen::{Seen, SeenKind, show};
 
@@ -289,9 +289,6 @@ impl Monitor {
 
     /// Notes what a spawn asks for.
     fn pmi2_spawns(&mut self, p: Proc, preput: &[(Vec<u8>, Vec<u8>)], programs: &[Program]) -> Detail {
-        self.spawned += 1;
-        let id = self.spawned;
-        let nodes = self.group(p.group).nodes;
         let size = programs.iter().fold(0u64, |n, p| n.saturating_add(p.maxprocs));
         self.processes_requested = self.processes_requested.saturating_add(size);
         if preput.iter().any(|(key, _)| !is_key(key)) {
@@ -299,12 +296,7 @@ impl Monitor {
         }
         self.irregular |= !(1..=MOST_PROCESSES).contains(&size)
             || preput.iter().any(|(key, value)| !is_within_limits(key, value));
-        let group = self.group(id);
-        group.nodes = nodes;
-        group.ask_for(size);
-        for (key, value) in preput {
-            group.kvs.preput(key, value);
-        }
+        self.group_asked(p, size, preput);
         Detail::Plain
     }
 
@@ -487,22 +479,7 @@ impl Monitor {
                 self.get_answered(p, &key, fences, srcid, message);
             }
             Detail::Unclear => {}
-            Detail::Fence(number) => {
-                self.rank(p).left = number;
-                // Who has gone will never enter.
-                let entered = |rank: &Rank| rank.entered >= number;
-                let gone = |rank: &Rank| rank.finalized || rank.gone || rank.closed;
-                let lacks = |rank: &Rank| gone(rank) && !entered(rank);
-                if !ok && !excused && !self.group(p.group).ranks.values().any(lacks) {
-                    self.server_error(
-                        p,
-                        ids::PMI2_COMMON_FENCE,
-                        "success, since nothing went wrong",
-                        shown(body),
-                    );
-                }
-                self.fence_left(p, number, ok && !unknown, body);
-            }
+            Detail::Fence(number) => self.barrier_left(p, number, message),
             Detail::PutNode { key, lawful } => {
                 let node = self.node_of(p);
                 if ok {
@@ -602,20 +579,6 @@ impl Monitor {
         } else if p.group == 0 && response.get("spawner-jobid").is_some() {
             let expected = "no spawner-jobid, since the process was not spawned";
             self.server_error(p, ids::PMI2_DRAFT_FULLINIT_SPAWNER, expected, shown(body));
-        }
-    }
-
-    /// The draft's fence is a barrier; Hydra's answers at once and holds back gets.
-    fn fence_left(&mut self, p: Proc, number: u64, judged: bool, body: &[u8]) {
-        let group = self.group(p.group);
-        if judged
-            && !group.all_entered(number)
-            && let Some(missing) = group.all_but(|rank| rank.entered >= number)
-        {
-            let expected = format!("nobody leaves fence {number} before all have entered it");
-            let seen = Seen { kind: Some(SeenKind::EarlyBarrierExit), ..shown(body) };
-            let seen = seen.and(format!("while rank {missing} has not entered"));
-            self.server_error(p, ids::PMI2_DRAFT_FENCE_BLOCKS, expected, seen);
         }
     }
 

@@ -8,7 +8,7 @@ use pmi_wire::{
 
 use super::kvs::FULL;
 use super::response::is_regular;
-use super::state::{COMPLETE, LONG_REQUEST, Monitor, Pending, Rank, Singinit, request_rule};
+use super::state::{COMPLETE, LONG_REQUEST, Monitor, Pending, Singinit, request_rule};
 use crate::Severity;
 use crate::bytes::LINE_LIMIT;
 use crate::connections::Message;
@@ -358,7 +358,7 @@ impl Monitor {
                     self.server_error(p, "de-facto.spawn.errcodes", expected, Seen::message(line));
                 }
             }
-            (Pending::Other(op), body) => self.plain_answered(p, op, ok, body, line),
+            (Pending::Other(op), body) => self.plain_answered(p, op, ok, body, message),
             _ => {}
         }
     }
@@ -480,9 +480,13 @@ impl Monitor {
         }
     }
 
-    fn plain_answered(&mut self, p: Proc, op: Operation, ok: bool, body: &Body<'_>, line: &[u8]) {
+    fn plain_answered(&mut self, p: Proc, op: Operation, ok: bool, body: &Body<'_>, message: &Decoded<'_>) {
+        let line = message.text;
         match body {
-            Body::Barrier(_) => return self.barrier_left(p, ok, line),
+            Body::Barrier(_) => {
+                let round = self.rank(p).left + 1;
+                return self.barrier_left(p, round, message);
+            }
             // RFC 13, PMI_Get_universe_size and PMI_Get_appnum: the server may be unable to tell.
             Body::Universe(_) | Body::Appnum(_) if !ok => return,
             Body::Kvsname(Some(name)) if ok => return self.kvsname_answered(p, name, line),
@@ -534,35 +538,6 @@ impl Monitor {
         if self.groups.iter().any(|(id, g)| *id != p.group && g.kvsname.as_deref() == Some(name)) {
             let expected = "a kvsname that no other process group has";
             self.server_error(p, ids::RFC13_KVSNAME_DISTINCT, expected, Seen::message(line));
-        }
-    }
-
-    fn barrier_left(&mut self, p: Proc, ok: bool, line: &[u8]) {
-        let rank = self.rank(p);
-        rank.left += 1;
-        let round = rank.left;
-        self.group(p.group).puts_protocol_words &= !ok;
-        self.group(p.group).puts_full &= !ok;
-        if ok
-            && !self.group(p.group).all_entered(round)
-            && !self.state_unknown(p)
-            && let Some(ranks) = self.group(p.group).all_but(|rank| rank.entered >= round)
-        {
-            let expected = format!("nobody leaves barrier {round} before all have entered it");
-            let seen = Seen::message(line).and(format!("while rank {ranks} has not entered"));
-            let counted = |rank: &Rank| rank.entered + u64::from(rank.unended_barrier) >= round;
-            let unended = self.group(p.group).all(counted);
-            let id = if unended { IN_PIECES } else { ids::RFC13_BARRIER_ALL_IN_BEFORE_ANY_OUT };
-            self.server_error(p, id, expected, seen);
-        }
-        let left_for_good = |r: &Rank| r.finalized || r.gone;
-        if !ok && !self.group(p.group).ranks.values().any(left_for_good) && !self.may_abort(p) {
-            self.server_error(
-                p,
-                ids::RFC13_BARRIER_RELEASED,
-                "success, since nothing went wrong",
-                Seen::message(line),
-            );
         }
     }
 

@@ -482,6 +482,21 @@ impl Monitor {
         self.group(p.group).ranks.get_or_insert_with(p.rank, Rank::default)
     }
 
+    /// Begins the process group that a process asks for, with its size and the pairs that are there from the start.
+    pub(super) fn group_asked<'a>(
+        &mut self,
+        p: Proc,
+        size: u64,
+        preput: impl IntoIterator<Item = &'a (Vec<u8>, Vec<u8>)>,
+    ) {
+        self.spawned += 1;
+        let (id, nodes) = (self.spawned, self.group(p.group).nodes);
+        let group = self.group(id);
+        group.nodes = nodes;
+        group.ask_for(size);
+        preput.into_iter().for_each(|(key, value)| group.kvs.preput(key, value));
+    }
+
     /// Whether the server may abort the program of this process, so that a missing answer or a failure proves nothing.
     pub(super) fn may_abort(&self, p: Proc) -> bool {
         self.groups.get(&p.group).is_some_and(|g| g.may_abort || !g.irregular_ranks.is_empty())

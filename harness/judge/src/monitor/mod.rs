@@ -34,7 +34,9 @@ impl Monitor {
 
     /// Reads the bytes of the next event, and returns the messages that it completes.
     pub(crate) fn read<'e>(&mut self, event: &'e Event) -> Vec<Arrival<'e>> {
-        self.goes_on = matches!(event.what.said(), Some((p, direction, _)) if !self.connections.partial(p, direction).is_empty());
+        let said = event.what.said();
+        self.goes_on =
+            said.is_some_and(|(p, direction, _)| !self.connections.partial(p, direction).is_empty());
         self.connections.read(event)
     }
 

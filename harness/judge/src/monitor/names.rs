@@ -96,7 +96,9 @@ impl Monitor {
             return;
         }
         let ports = self.names.get(name).cloned().unwrap_or_default();
-        let shown = ports.iter().map(|port| show(port)).collect::<Vec<_>>().join(" or ");
+        let mut shown: Vec<String> = ports.iter().map(|port| show(port)).collect();
+        shown.sort();
+        let shown = shown.join(" or ");
         let found = message.outcome() == Some(Outcome::Success);
         let is_line = message.framing == Framing::Lines;
         let cite = |rule: [&'static str; 2]| rule[message.framing as usize];

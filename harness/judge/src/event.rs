@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use pmi_wire::Proc;
+use pmi_wire::{Direction, Proc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -425,6 +425,15 @@ pub enum What {
 }
 
 impl What {
+    /// The bytes that a client or the server of a process wrote, if it is that.
+    pub fn said(&self) -> Option<(Proc, Direction, &[u8])> {
+        match self {
+            Self::ToServer { proc, bytes } => Some((*proc, Direction::ToServer, &bytes.0)),
+            Self::FromServer { proc, bytes } => Some((*proc, Direction::FromServer, &bytes.0)),
+            _ => None,
+        }
+    }
+
     /// What was written or read, if it is that.
     pub fn bytes(&self) -> Option<&[u8]> {
         match self {

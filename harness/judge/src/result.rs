@@ -13,7 +13,6 @@ use crate::crash::{Cause, Of, is_assertion, of_crash};
 use crate::deviations::Deviations;
 use crate::event::{Event, What};
 use crate::evidence::{self, EXPLAINED};
-use crate::negotiated;
 use crate::own::{self, CRASH, JOBS_APART, STARTS};
 use crate::verdict::{
     Attempts, Judged, Repeated, RunEnd, ScenarioResult, Strictness, UnreachedStep, Verdict,
@@ -141,7 +140,7 @@ pub fn of_scenario(
         What::JobExited { exit } => Some(exit),
         _ => None,
     });
-    result.negotiated = negotiated::versions(&outcome.events);
+    result.negotiated = outcome.negotiated;
     if !matches!(result.verdict, Verdict::Pass | Verdict::NotApplicable) {
         let found = findings.iter().map(|judged| &judged.finding);
         (result.last_events, result.left_out) = excerpt(outcome.events, found);
@@ -545,6 +544,7 @@ mod tests {
             hung: false,
             lifeless: false,
             crashed: Some(("proxy".into(), 11)),
+            negotiated: Vec::new(),
             left: Vec::new(),
             unjudged: None,
             scenario_error: None,

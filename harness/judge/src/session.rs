@@ -15,7 +15,6 @@ use pmi_wire::{Framing, HEADER, Proc, Request, Response, ValueReading};
 use crate::crash::Cause;
 use crate::deviations::Deviations;
 use crate::event::{Abandoned, Event, Exit, What};
-use crate::negotiated::Negotiated;
 use crate::own::{CRASH, LIVES};
 use crate::program::{FINALIZE, VISIBLE, unacknowledged};
 use crate::recent::Recent;
@@ -115,7 +114,6 @@ pub struct SessionJudge {
     monitor: Monitor,
     findings: Vec<Finding>,
     processes: Recent<Proc, Process>,
-    negotiated: Negotiated,
     /// Processes without a connection.
     unconnected: usize,
     /// The environment of some process has a variable of the wire protocol.
@@ -221,7 +219,6 @@ impl SessionJudge {
         }
         self.monitor.observe(event);
         self.trouble |= self.monitor.abort_sent();
-        self.negotiated.observe(event);
         for finding in self.monitor.take_findings() {
             self.trouble |= finding.party == Side::Client;
             if self.findings.len() < FINDINGS {
@@ -381,7 +378,7 @@ impl SessionJudge {
                 format!("A recorded session in {}.", words.join(" and "))
             }
         };
-        let negotiated = self.negotiated.versions();
+        let negotiated = self.monitor.versions();
         ScenarioResult {
             summary,
             verdict,

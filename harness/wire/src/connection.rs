@@ -1,7 +1,11 @@
 //! Both directions of a connection, whose messages are lines until something else is negotiated.
 
+use std::borrow::Cow;
+
+use memchr::memchr;
 use thiserror::Error;
 
+use crate::decoded::Decoded;
 use crate::frame::{FrameError, Framer, HEADER, Overlong, frame_length};
 use crate::message::{Message, ValueReading};
 use crate::protocol::Framing;
@@ -39,6 +43,27 @@ pub enum FramingError {
     /// Frames were negotiated, and this begins like a line. It is reported once, and nothing behind it is read.
     #[error("a line where a frame is due")]
     LineForFrame,
+}
+
+/// A complete message, or a framing error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Arrival<'a> {
+    /// The side that sent it.
+    pub direction: Direction,
+    /// Its framing and its text, as in [`Framed`].
+    pub message: Result<(Framing, Cow<'a, [u8]>), FramingError>,
+}
+
+impl Arrival<'_> {
+    /// Decodes the message.
+    ///
+    /// # Errors
+    ///
+    /// There is no message.
+    pub fn decode(&self) -> Result<Decoded<'_>, FramingError> {
+        let (framing, text) = self.message.as_ref().map_err(|error| *error)?;
+        Ok(Decoded::new(self.direction, *framing, text))
+    }
 }
 
 /// How far the negotiation has come.
@@ -103,6 +128,56 @@ impl Connection {
             Framing::Lines => framer.partial(),
             Framing::Frames => framer.partial_frame(),
         }
+    }
+
+    /// Appends bytes, and returns the messages that are complete now. A response to an offer of PMI-2 precedes the requests whose
+    /// framing it settles.
+    pub fn read<'c>(&mut self, direction: Direction, chunk: &'c [u8]) -> Vec<Arrival<'c>> {
+        let mut arrivals: Vec<Arrival<'c>> = self.whole_line(direction, chunk).into_iter().collect();
+        if arrivals.is_empty() {
+            self.push(direction, chunk);
+        }
+        self.take(direction, &mut arrivals);
+        arrivals
+    }
+
+    /// Takes the messages that are complete after bytes of this direction.
+    fn take(&mut self, direction: Direction, arrivals: &mut Vec<Arrival<'_>>) {
+        loop {
+            let response = match direction {
+                Direction::FromServer => self.arrival(direction),
+                Direction::ToServer => None,
+            };
+            let is_last = response.is_none();
+            arrivals.extend(response);
+            arrivals.extend(std::iter::from_fn(|| self.arrival(Direction::ToServer)));
+            if is_last {
+                return;
+            }
+        }
+    }
+
+    fn arrival(&mut self, direction: Direction) -> Option<Arrival<'static>> {
+        let message = self.next(direction)?;
+        let owned = |framed: Framed<'_>| (framed.framing, Cow::Owned(framed.text.to_vec()));
+        Some(Arrival { direction, message: message.map(owned) })
+    }
+
+    /// Takes a chunk that is one line, without copying it, if no other bytes wait before it. Most chunks are.
+    fn whole_line<'c>(&mut self, direction: Direction, chunk: &'c [u8]) -> Option<Arrival<'c>> {
+        let (index, end) = (direction as usize, memchr(b'\n', chunk)?);
+        let waits = self.negotiation == Negotiation::Offered && direction == Direction::ToServer;
+        let is_whole = end + 1 == chunk.len() && self.framers[index].takes_line(chunk.len());
+        let framing = self.framing();
+        if !is_whole || waits || self.lost[index] || framing != Framing::Lines {
+            return None;
+        }
+        if other_kind(chunk, framing).is_some() {
+            return None;
+        }
+        let text = &chunk[..end];
+        self.negotiation = after(self.negotiation, direction, text);
+        Some(Arrival { direction, message: Ok((framing, Cow::Borrowed(text))) })
     }
 
     /// The next complete message, or `None` until more bytes are pushed. Take messages of the server before those of the client:
@@ -217,6 +292,37 @@ mod tests {
             assert_eq!(asked[1..], ["Frames cmd=fullinit;", "Frames cmd=job-getid;", "Frames cmd=finalize;"]);
             assert_eq!(said[1..], ["Frames a\\nb=\\xff;;", "Frames "]);
             assert_eq!(connection.partial(FromServer), b"");
+        }
+    }
+
+    #[test]
+    fn whole_lines_are_read_like_pieces() {
+        let long = [&[b'x'; 70][..], b"\n"].concat();
+        let chunks: [(Direction, &[u8]); 9] = [
+            (ToServer, OFFER),
+            (FromServer, TAKEN),
+            (FromServer, b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n"),
+            (ToServer, b"cmd=get_maxes\n"),
+            (FromServer, b"\n"),
+            (ToServer, b"    13cmd=fullinit;"),
+            (ToServer, b"no "),
+            (FromServer, b"     4a=b;"),
+            (ToServer, &long),
+        ];
+        let mut prng = Prng(4);
+        for _ in 0..3000 {
+            let (mut whole, mut pieces) = (Connection::new(64), Connection::new(64));
+            for _ in 0..prng.below(9) {
+                let (direction, chunk) = chunks[prng.below(chunks.len() as u64) as usize];
+                pieces.push(direction, chunk);
+                let mut expected = Vec::new();
+                pieces.take(direction, &mut expected);
+                assert_eq!(whole.read(direction, chunk), expected);
+                assert_eq!(whole.negotiation, pieces.negotiation);
+                for side in [ToServer, FromServer] {
+                    assert_eq!(whole.partial(side), pieces.partial(side));
+                }
+            }
         }
     }
 

@@ -156,6 +156,11 @@ impl Framer {
         }
     }
 
+    /// Returns true if no bytes wait and a line of this length, newline included, is within the limit.
+    pub(crate) fn takes_line(&self, length: usize) -> bool {
+        self.start == self.buffer.len() && !self.skipping && self.left == 0 && length <= self.limit
+    }
+
     /// All bytes that are in no message yet, but for those that are to be dropped.
     pub(crate) fn rest(&self) -> &[u8] {
         if self.skipping || self.left > 0 { &[] } else { &self.buffer[self.start..] }

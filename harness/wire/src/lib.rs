@@ -3,6 +3,7 @@
 
 mod barrier;
 mod connection;
+mod decoded;
 mod frame;
 pub mod grammar;
 pub mod hydra;
@@ -21,7 +22,8 @@ pub mod singleton;
 mod spawn;
 
 pub use barrier::{GroupBarrier, GroupError, Members, RankList};
-pub use connection::{Connection, Direction, Framed, FramingError};
+pub use connection::{Arrival, Connection, Direction, Framed, FramingError};
+pub use decoded::{Content, Decoded, Outcome};
 pub use frame::{FrameError, Framer, HEADER, Overlong, frame_header, frame_length};
 pub use keyval_space::{KeyvalSpaceRequest, is_extra_command};
 pub use mapping::{Block, MappingError, MappingForm, ProcessMapping, TooFew};

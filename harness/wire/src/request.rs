@@ -109,7 +109,15 @@ impl<'a> Request<'a> {
     ///
     /// See [`RequestError`].
     pub fn parse(line: &'a [u8], reading: ValueReading) -> Result<Self, RequestError> {
-        let message = Message::parse(line, reading)?;
+        Self::read(Message::parse(line, reading)?)
+    }
+
+    /// Reads the tuples of a line.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`].
+    pub(crate) fn read(message: Message<'a>) -> Result<Self, RequestError> {
         let Some(cmd) = message.cmd() else {
             return Err(match message.get("mcmd") {
                 Some(b"spawn") => RequestError::SpawnOutsideBlock,

@@ -104,7 +104,15 @@ impl<'a> Response<'a> {
         if line.is_empty() {
             return Ok(Self { rc: None, msg: None, body: Body::AbortAck });
         }
-        let message = Message::parse(line, reading)?;
+        Self::read(Message::parse(line, reading)?)
+    }
+
+    /// Reads the tuples of a line that is not empty.
+    ///
+    /// # Errors
+    ///
+    /// See [`ResponseError`].
+    pub(crate) fn read(message: Message<'a>) -> Result<Self, ResponseError> {
         let cmd = message.cmd().ok_or(ResponseError::NoCommand)?;
         let operation = Operation::from_response_cmd(cmd).ok_or(ResponseError::UnknownCommand)?;
         let fields = without_extensions(operation.exchange().results);

@@ -4,8 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use pmi_wire::pmi2::Command;
 
-/// In the place of a rank: whoever spawned the group.
-pub(super) const PREPUT: u32 = u32::MAX;
+use super::names::NameRequest;
 
 /// A request that has no answer yet.
 #[derive(Debug)]
@@ -43,16 +42,7 @@ pub(super) enum Detail {
         wait: Option<&'static str>,
         there: bool,
     },
-    Publish {
-        name: Vec<u8>,
-        port: Vec<u8>,
-    },
-    Lookup {
-        name: Vec<u8>,
-    },
-    Unpublish {
-        name: Vec<u8>,
-    },
+    Name(NameRequest),
     Fence(u64),
     /// `bare` if one of the keys is not there that some servers want.
     ///
@@ -76,9 +66,6 @@ pub(super) struct Rank {
     pub(super) refused: bool,
     /// Its fullinit has been answered with success.
     pub(super) joined: bool,
-    /// Fences that it has entered, and that it has left.
-    pub(super) entered: u64,
-    pub(super) left: u64,
 }
 
 impl Rank {
@@ -88,24 +75,10 @@ impl Rank {
     }
 }
 
-/// A value that was put.
-#[derive(Debug)]
-pub(super) struct Put {
-    pub(super) value: Vec<u8>,
-    pub(super) by: u32,
-    /// Fences that the process had entered before.
-    pub(super) fences: u64,
-    /// The server has said that it has it.
-    pub(super) acknowledged: bool,
-}
-
 /// What a process group has told.
 #[derive(Debug, Default)]
 pub(super) struct Group {
     pub(super) jobid: Option<Vec<u8>>,
-    /// A fence that all have entered, as far as anybody has asked.
-    pub(super) entered_by_all: u64,
-    pub(super) puts: HashMap<Vec<u8>, Vec<Put>>,
     /// Ranks that were told that there is no such key, with the number of fences that they had left.
     pub(super) misses: HashMap<Vec<u8>, HashMap<u32, u64>>,
     /// By node and key.

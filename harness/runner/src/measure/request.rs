@@ -1,8 +1,8 @@
 //! What ranks ask for while they are measured, in the words of either protocol.
 
 use pmi_scenario::ast::Dialect;
-use pmi_wire::pmi2::{self, Program, Semicolons};
-use pmi_wire::{Request, Response, SpawnProgram, ValueReading, Version, frame_header};
+use pmi_wire::pmi2::{self, Program};
+use pmi_wire::{Decoded, Direction, Outcome, Request, SpawnProgram, Version, frame_header};
 
 /// One request of a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,11 +105,6 @@ impl Ask {
 
 /// Whether an answer says that what was asked for has been done. What cannot be read is for the judge to complain of.
 pub(super) fn succeeds(answer: &[u8], dialect: Dialect) -> bool {
-    match dialect {
-        Dialect::Pmi1 => {
-            Response::parse(answer, ValueReading::ToEndOfLine).map_or(true, |answer| answer.is_success())
-        }
-        Dialect::Pmi2 => pmi2::Response::parse(answer, Semicolons::Plain)
-            .map_or(true, |answer| answer.is_found().unwrap_or_else(|| answer.is_success())),
-    }
+    let answer = Decoded::new(Direction::FromServer, dialect.framing(), answer);
+    !matches!(answer.outcome(), Some(Outcome::Miss | Outcome::Failure))
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use pmi_judge::event::{SilenceProof, What};
 use pmi_scenario::ast::Dialect;
-use pmi_wire::{Body, Connection, Direction, Framing, Proc, Response, ValueReading};
+use pmi_wire::{Connection, Decoded, Direction, Framing, Proc};
 
 use super::plan::{Phase, Plan, Unmeasured};
 use super::request::{Ask, succeeds};
@@ -169,9 +169,10 @@ impl MeasuredJob {
         let offered = self.join_ranks(0)?;
         if self.plan.dialect == Dialect::Pmi1 {
             let told = self.must(Phase::Init, 1, &|_, _| Ask::Kvsname)?;
-            match Response::parse(&told.last, ValueReading::ToEndOfLine).map(|response| response.body) {
-                Ok(Body::Kvsname(Some(name))) => self.kvsname = name.to_vec(),
-                _ => return Err(self.wrong(format!("no kvsname in \"{}\"", told.last.escape_ascii()))),
+            let answer = Decoded::new(Direction::FromServer, Framing::Lines, &told.last);
+            match answer.field("kvsname").filter(|_| answer.is_well_formed()) {
+                Some(name) => self.kvsname = name.into_owned(),
+                None => return Err(self.wrong(format!("no kvsname in \"{}\"", told.last.escape_ascii()))),
             }
         }
         Ok(offered)

@@ -13,7 +13,7 @@ use crate::party::program::{FinishedJob, Plain, Program};
 use pmi_judge::event::{Abandoned, Difference, PlainRun, ToldValues, What};
 use pmi_judge::{Judge, LINE_LIMIT, Outcome, Side};
 use pmi_scenario::ast::{Dialect, Scenario};
-use pmi_wire::{Framer, Message, Proc, ValueReading};
+use pmi_wire::{Connection, Direction, Proc};
 use script::Script;
 
 /// Plays a scenario against a program.
@@ -44,17 +44,17 @@ pub fn play(
 pub fn offered(program: &Program, limits: Limits, interrupted: &AtomicBool) -> Dialect {
     let mut offers_second = false;
     // Of each process until its first line is there, which is the offer.
-    let mut framers: BTreeMap<Proc, Option<Framer>> = BTreeMap::new();
+    let mut connections: BTreeMap<Proc, Option<Connection>> = BTreeMap::new();
     let mut record = |_, what: What| {
         let What::ToServer { proc, bytes } = what else { return };
-        let unheard = framers.entry(proc).or_insert_with(|| Some(Framer::new(LINE_LIMIT)));
-        let Some(framer) = unheard else { return };
-        framer.push(&bytes.0);
-        let Some(line) = framer.next_line() else { return };
-        let offer = line.ok().and_then(|line| Message::parse(line, ValueReading::ToBlank).ok());
-        offers_second |= offer
-            .is_some_and(|offer| offer.get("cmd") == Some(b"init") && offer.get("pmi_version") == Some(b"2"));
-        *unheard = None;
+        let open = connections.entry(proc).or_insert_with(|| Some(Connection::new(LINE_LIMIT)));
+        let Some(connection) = open else { return };
+        let arrivals = connection.read(Direction::ToServer, &bytes.0);
+        let Some(first) = arrivals.first() else { return };
+        offers_second |= first.decode().is_ok_and(|offer| {
+            offer.command() == Some(b"init") && offer.value("pmi_version").as_deref() == Some(b"2")
+        });
+        *open = None;
     };
     program.start(&Script::plain(), program.ranks, limits, interrupted, &mut record);
     if offers_second { Dialect::Pmi2 } else { Dialect::Pmi1 }

@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 
 use arbitrary::{Result, Unstructured};
-use pmi_scenario::ast::{Dialect, UnderTest};
+use pmi_scenario::ast::UnderTest;
+use pmi_wire::Framing;
 
 use super::model::Model;
 use super::scope::Scope;
@@ -27,12 +28,13 @@ impl Generator for Scope {
         let ranks = ranks.min(self.ranks.max(1));
         let nodes = if self.nodes > 1 && ranks > 1 && lawful.ratio(1, 3)? { 2 } else { 1 };
         // What a proxy passes on of PMI-2 is no text that we answer.
-        let held = (self.upstream && dialect == Dialect::Pmi1 && percent(lawful)? < 60)
+        let in_lines = dialect.framing() == Framing::Lines;
+        let held = (self.upstream && in_lines && percent(lawful)? < 60)
             .then(|| upstream::held(self.names, self.spawn, lawful))
             .transpose()?;
         let swarm = Swarm::draw(lawful)?;
         // What is passed on of the barriers of PMI-1.2 is no text that we answer either.
-        let speaks12 = self.pmi12 && dialect == Dialect::Pmi1 && held.is_none() && lawful.ratio(2, 3)?;
+        let speaks12 = self.pmi12 && in_lines && held.is_none() && lawful.ratio(2, 3)?;
         let mut model = Model::new(*self, dialect, ranks, nodes, swarm, lawful);
         (model.held, model.speaks12) = (held, speaks12);
         model.build()?;
@@ -81,7 +83,7 @@ impl Generator for Scope {
 mod tests {
     use std::collections::BTreeMap;
 
-    use pmi_scenario::ast::Need;
+    use pmi_scenario::ast::{Dialect, Need};
     use pmi_wire::pmi2::Command;
 
     use super::super::scope::Spoken;
@@ -105,7 +107,7 @@ mod tests {
             struck.extend(mutations(&case));
             texts += &case.text();
         }
-        let all: BTreeSet<String> = Mutation::OF_PMI2_REQUESTS.iter().map(|m| m.name().to_owned()).collect();
+        let all: BTreeSet<String> = Mutation::of_requests(Framing::Frames).iter().map(|m| m.name()).collect();
         assert_eq!(struck, all);
         use Command as C;
         // No known server has these.
@@ -248,13 +250,13 @@ mod tests {
             struck.extend(mutations(&case));
             texts.insert(case.text());
         }
-        assert_eq!(struck, Mutation::OF_REQUESTS.iter().map(|m| m.name().to_owned()).collect());
+        assert_eq!(struck, Mutation::of_requests(Framing::Lines).iter().map(|m| m.name()).collect());
         assert!(texts.len() > 1800, "{}", texts.len());
     }
 
     #[test]
     fn mutations_stay_when_what_is_lawful_changes() {
-        let junk = Mutation::OF_REQUESTS.iter().position(|m| *m == Mutation::Junk).unwrap();
+        let junk = Mutation::of_requests(Framing::Lines).iter().position(|m| *m == Mutation::Junk).unwrap();
         for lawful in 1..50 {
             let mut bytes = [lawful; 400];
             // One mutation, and which.
@@ -275,7 +277,7 @@ mod tests {
                 *struck.entry(mutation).or_default() += 1;
             }
         }
-        let all: BTreeSet<String> = Mutation::OF_REQUESTS.iter().map(|m| m.name().to_owned()).collect();
+        let all: BTreeSet<String> = Mutation::of_requests(Framing::Lines).iter().map(|m| m.name()).collect();
         assert_eq!(struck.keys().cloned().collect::<BTreeSet<_>>(), all, "{struck:?}");
         assert!((1000..1800).contains(&plain), "{plain}");
     }
@@ -294,7 +296,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(struck, Mutation::OF_REPLIES.iter().map(|m| m.name().to_owned()).collect());
+        assert_eq!(struck, Mutation::OF_REPLIES.iter().map(|m| m.name()).collect());
         let expected = ["barrier_in", "get", "lookup_name", "publish_name", "spawn", "unpublish_name"];
         assert_eq!(kinds.iter().map(String::as_str).collect::<Vec<_>>(), expected);
     }

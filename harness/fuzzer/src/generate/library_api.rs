@@ -2,6 +2,7 @@
 //! operation that a function requests, and the fields of the answer.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use arbitrary::{Result, Unstructured};
 use pmi_runner::interpret::library::KVS_PREFIX;
@@ -63,16 +64,31 @@ struct Draft<'a> {
     told: Text,
 }
 
-impl Libraries {
-    /// The operation that a function may ask for.
-    fn op(&self, function: &Function) -> Option<Op> {
-        let too = ASKS_TOO.iter().find(|(name, _)| *name == function.name);
-        let mut all = Op::all(self.dialect);
-        all.find(|op| {
-            op.exchange().functions.contains(&function.name) || too.is_some_and(|(_, other)| op.is(&[*other]))
-        })
-    }
+/// The operation that a function may ask for.
+fn operation_of(dialect: Dialect, function: &Function) -> Option<Op> {
+    let too = ASKS_TOO.iter().find(|(name, _)| *name == function.name);
+    let mut all = Op::all(dialect);
+    all.find(|op| {
+        op.exchange().functions.contains(&function.name) || too.is_some_and(|(_, other)| op.is(&[*other]))
+    })
+}
 
+/// The functions of an API, each as often as it is to be drawn; not those with which a program begins and ends.
+fn weighted(dialect: Dialect, ring: bool) -> Vec<&'static Function> {
+    let strings = |function: &Function| function.params.iter().filter(|p| **p == Param::Str).count();
+    let times = |function: &Function| match operation_of(dialect, function) {
+        Some(op) if op.is(&["init", "finalize", "abort"]) => 0,
+        Some(op) if op.is(&["ring"]) && !ring => 0,
+        Some(op) if op.is(&["get", "put"]) && strings(function) > 1 => 10,
+        Some(op) if op.is(&["barrier", "spawn", "publish", "unpublish"]) => 5,
+        Some(op) if !op.is(&["maxes"]) => 3,
+        _ => 1,
+    };
+    let all = signature::functions(dialect).iter();
+    all.flat_map(|function| std::iter::repeat_n(function, times(function))).collect()
+}
+
+impl Libraries {
     /// The function that is for an operation.
     fn function(&self, operation: &str) -> &'static Function {
         let name = Op::of(self.dialect, operation).and_then(|op| op.exchange().functions.first());
@@ -81,18 +97,18 @@ impl Libraries {
     }
 
     /// The functions that are called between the first and the last call, some of them several times.
-    fn functions(&self) -> Vec<&'static Function> {
-        let strings = |function: &Function| function.params.iter().filter(|p| **p == Param::Str).count();
-        let times = |function: &Function| match self.op(function) {
-            Some(op) if op.is(&["init", "finalize", "abort"]) => 0,
-            Some(op) if op.is(&["ring"]) && !self.ring => 0,
-            Some(op) if op.is(&["get", "put"]) && strings(function) > 1 => 10,
-            Some(op) if op.is(&["barrier", "spawn", "publish", "unpublish"]) => 5,
-            Some(op) if !op.is(&["maxes"]) => 3,
-            _ => 1,
-        };
-        let all = signature::functions(self.dialect).iter();
-        all.flat_map(|function| std::iter::repeat_n(function, times(function))).collect()
+    fn functions(&self) -> &'static [&'static Function] {
+        type All = Vec<(Dialect, bool, Vec<&'static Function>)>;
+        static ALL: LazyLock<All> = LazyLock::new(|| {
+            let kinds = Dialect::NAMES.map(|(_, dialect)| [(dialect, false), (dialect, true)]);
+            kinds
+                .into_iter()
+                .flatten()
+                .map(|(dialect, ring)| (dialect, ring, weighted(dialect, ring)))
+                .collect()
+        });
+        let own = ALL.iter().find(|(dialect, ring, _)| (*dialect, *ring) == (self.dialect, self.ring));
+        own.map_or(&[], |(_, _, all)| all)
     }
 
     /// How many kinds of calls there are.
@@ -119,7 +135,8 @@ impl Libraries {
     /// A call of the function for an operation, in which nothing is drawn.
     pub(super) fn plain(&self, operation: &str) -> Planned {
         let (function, mut none) = (self.function(operation), Unstructured::new(&[]));
-        let call = self.call(function, self.op(function), &mut none, &CallSwarm::default(), 0, 1);
+        let call =
+            self.call(function, operation_of(self.dialect, function), &mut none, &CallSwarm::default(), 0, 1);
         call.unwrap_or_else(|e| panic!("decisions have no end: {e}"))
     }
 
@@ -133,7 +150,7 @@ impl Libraries {
         ranks: u32,
     ) -> Result<Planned> {
         let function = self.functions()[kind as usize];
-        self.call(function, self.op(function), u, swarm, number, ranks)
+        self.call(function, operation_of(self.dialect, function), u, swarm, number, ranks)
     }
 
     fn call(

@@ -87,44 +87,18 @@ impl Mutation {
     }
 
     const fn requests(own: Self) -> [Self; 13] {
-        [
-            Self::Token,
-            Self::Separator,
-            Self::Length,
-            Self::Number,
-            Self::Count,
-            Self::Order,
-            Self::Repeat,
-            Self::Half,
-            Self::Pipeline,
-            Self::Close,
-            own,
-            Self::Junk,
-            Self::Bytes,
-        ]
+        use Mutation::*;
+        [Token, Separator, Length, Number, Count, Order, Repeat, Half, Pipeline, Close, own, Junk, Bytes]
     }
 
     /// What can be done to the answers of a proxy's upstream.
-    pub(crate) const OF_REPLIES: &[Self] = &[
-        Self::Token,
-        Self::Separator,
-        Self::Length,
-        Self::Number,
-        Self::Count,
-        Self::Bytes,
-        Self::Junk,
-        Self::Command,
-        Self::Another,
-        Self::Cache,
-        Self::Repeat,
-        Self::Late,
-        Self::Order,
-        Self::Half,
-        Self::Surplus,
-        Self::Unasked,
-        Self::Never,
-        Self::Close,
-    ];
+    pub(crate) const OF_REPLIES: &[Self] = {
+        use Mutation::*;
+        &[
+            Token, Separator, Length, Number, Count, Bytes, Junk, Command, Another, Cache, Repeat, Late,
+            Order, Half, Surplus, Unasked, Never, Close,
+        ]
+    };
 
     /// What can be done to the answers of a server.
     pub(crate) fn of_answers(framing: Framing) -> &'static [Self] {
@@ -137,42 +111,18 @@ impl Mutation {
     }
 
     const fn answers([first, second]: [Self; 2]) -> [Self; 17] {
+        use Mutation::*;
         [
-            Self::Token,
-            Self::Separator,
-            Self::Length,
-            Self::Number,
-            Self::Count,
-            Self::Command,
-            Self::Refusal,
-            Self::Value,
-            Self::Mapping,
-            first,
-            second,
-            Self::Junk,
-            Self::Bytes,
-            Self::Half,
-            Self::Close,
-            Self::Pieces,
-            Self::Surplus,
+            Token, Separator, Length, Number, Count, Command, Refusal, Value, Mapping, first, second, Junk,
+            Bytes, Half, Close, Pieces, Surplus,
         ]
     }
 
     /// How a case is made of others.
-    pub(crate) const OF_CASES: &[Self] = &[
-        Self::Content,
-        Self::Multiply,
-        Self::Splice,
-        Self::Insert,
-        Self::Drop,
-        Self::Repeat,
-        Self::Order,
-        Self::Rank,
-        Self::Bytes,
-        Self::Junk,
-        Self::Partial,
-        Self::Close,
-    ];
+    pub(crate) const OF_CASES: &[Self] = {
+        use Mutation::*;
+        &[Content, Multiply, Splice, Insert, Drop, Repeat, Order, Rank, Bytes, Junk, Partial, Close]
+    };
 
     /// Its name in `avoid`.
     pub(crate) fn name(self) -> String {

@@ -27,7 +27,7 @@ const SCRIPT: [(&str, &str); 8] = [
     ("cmd=finalize\n", "cmd=finalize_ack rc=0\n"),
 ];
 
-/// What both groups do in one dialect.
+/// The behavior of both groups in one dialect.
 pub(crate) struct Session {
     /// The framing after the offer.
     pub(crate) framing: Framing,

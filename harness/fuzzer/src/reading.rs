@@ -1,5 +1,5 @@
-//! Reads the messages of one direction of a connection, whole or not. Campaigns also send what is no message, so the first bytes
-//! distinguish lines from frames, not what was negotiated.
+//! Reads the messages of one direction of a connection, complete or not. Campaigns also send other bytes than messages, so the first bytes
+//! distinguish lines from frames, not the negotiated framing.
 
 use std::borrow::Cow;
 
@@ -24,7 +24,7 @@ pub(crate) enum WireMessage {
     Line(Vec<u8>),
     /// The body of a frame.
     Body(Vec<u8>),
-    /// Six bytes that are no length, so that nothing after them can be read.
+    /// An invalid header; nothing after it can be read.
     NoFrame,
 }
 
@@ -136,7 +136,7 @@ pub(crate) struct Answered<'a> {
     pub(crate) op: Op,
     /// The request has succeeded.
     pub(crate) is_success: bool,
-    /// What the request asks for exists, as far as the response says so.
+    /// The request has succeeded and its key or name exists, as far as the response states it.
     pub(crate) is_found: bool,
     text: Text<'a>,
 }
@@ -216,7 +216,7 @@ mod tests {
                 let mut reader = Reader::new(framing);
                 let mut all: Vec<WireMessage> =
                     text.chunks(size).flat_map(|chunk| reader.push(chunk)).collect();
-                // What cannot be read stays so.
+                // After an invalid header, nothing can be read.
                 all.dedup();
                 assert_eq!(all, expected, "{size}");
                 assert!(!reader.is_partial());

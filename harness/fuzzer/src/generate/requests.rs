@@ -1,4 +1,4 @@
-//! What processes lawfully ask for: operations, which the protocol table spells in the dialect of the session.
+//! Lawful requests of processes: operations, which the protocol table spells in the dialect of the session.
 
 use arbitrary::Result;
 use pmi_scenario::ast::{Stmt, Template};
@@ -37,12 +37,12 @@ impl Model<'_, '_> {
         Op::of(self.dialect, operation).unwrap_or_else(|| panic!("{}: no {operation}", self.dialect))
     }
 
-    /// Whether the dialect has an operation.
+    /// Returns whether the dialect has an operation.
     pub(super) fn has(&self, operation: &str) -> bool {
         Op::of(self.dialect, operation).is_some()
     }
 
-    /// Whether several requests of a process may be under way at once.
+    /// Returns whether a process may have several requests under way at once.
     pub(super) fn has_threads(&self) -> bool {
         self.op("put").key("thrid").is_some()
     }
@@ -115,7 +115,7 @@ impl Model<'_, '_> {
         Ok(requests)
     }
 
-    /// The same request with a `thrid` of its own.
+    /// Adds a new `thrid` to a request.
     fn of_thread(&mut self, mut planned: Planned) -> Planned {
         self.threads.last += 1;
         let thrid = match self.threads.last % 4 {
@@ -272,8 +272,8 @@ impl Model<'_, '_> {
         Ok(self.ask(rank, "get-node-attribute", &fields))
     }
 
-    /// Some ranks may wait for an attribute that another puts, or one with several requests under way puts itself; seldom
-    /// nobody does, and they wait for ever.
+    /// Some ranks may wait for an attribute that another puts, or that one with several requests under way puts itself. Seldom it is
+    /// never put, and they wait for ever.
     pub(super) fn wait_for_attribute(&mut self) -> Result<()> {
         if !self.u.ratio(1, 3)? {
             return Ok(());
@@ -349,7 +349,7 @@ impl Model<'_, '_> {
         Ok(vec![request, must_answer(rank, op)])
     }
 
-    /// What those who were spawned ask for: what was put for them, what their parents have as well, and what they have put.
+    /// The requests of spawned processes: for values that were put for them, for keys that their parents have as well, and for their own.
     pub(super) fn children(&mut self, group: u32) -> Result<Vec<Stmt>> {
         let mut requests: Vec<(Op, Template)> = Vec::new();
         let dialect = self.dialect;

@@ -9,7 +9,8 @@ use pmi_reference::{Action, Config, GroupSpec, Server};
 use pmi_wire::Proc;
 
 use crate::pmi2_model::{Expected, Model, Who};
-use crate::pmi2_requests::{Op, SPAWN_MAX, framed};
+use crate::pmi2_requests::{Op, SPAWN_MAX};
+use crate::spell::framed;
 use crate::{counters, input, planted};
 
 /// Most process groups that steps are made for.

@@ -93,7 +93,7 @@ fn rare_bugs_are_found_in_few_sessions() {
         ("barrier-6", "pmi-1.1", "40", "hang--rfc13.barrier.generic--barrier_in"),
         ("name-first", "pmi-1.1", "150", "rule--rfc13.publish.lookup--lookup_name"),
         ("spawn-second-job", "pmi-1.1", "50", "rule--rfc13.kvsname.distinct--get_my_kvsname"),
-        ("attribute-two", "pmi-2", "25", "hang--pmi2.common.nodeattr.wait--"),
+        ("attribute-two", "pmi-2", "40", "hang--pmi2.common.nodeattr.wait--"),
     ];
     side_by_side(&cases, |&(bug, dialect, sessions, bucket)| {
         rare_bug_is_found(bug, dialect, sessions, bucket)

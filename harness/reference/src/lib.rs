@@ -1,7 +1,6 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
-pub mod behaviour;
 pub mod client;
 pub mod fault;
 mod reply;

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pmi_reference::Config;
-use pmi_reference::behaviour::Behaviour;
+use pmi_reference::fault::behaviour::Behaviour;
 use pmi_reference::fault::{Fault, Variation};
 use serde::Serialize;
 

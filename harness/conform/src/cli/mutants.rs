@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Instant;
 
-use pmi_reference::behaviour::Behaviour;
+use pmi_reference::fault::behaviour::Behaviour;
 use pmi_reference::fault::client::{self as of_clients, ClientFault, ClientVariation, UNSEEN};
 use pmi_reference::fault::{self, Fault, Variation, faults, variations};
 use pmi_runner::kill_matrix::client::{self, ClientMatrix};

@@ -263,7 +263,7 @@ impl Target for Server {
 
 #[cfg(test)]
 mod tests {
-    use pmi_reference::behaviour::Behaviour;
+    use pmi_reference::fault::behaviour::Behaviour;
     use pmi_reference::fault::{faults, variations};
 
     use super::*;

@@ -4,7 +4,7 @@ use pmi_wire::{Operation, Proc, place};
 
 use super::config::{Action, GroupId};
 use super::state::{Phase, Server, Waiting, own_key};
-use crate::behaviour::{BarrierEffect, Effect, NamesEffect};
+use crate::fault::{BarrierEffect, Effect, NamesEffect};
 use crate::reply::Reply;
 
 impl Server {
@@ -90,7 +90,8 @@ impl Server {
         let release = match effect {
             BarrierEffect::Never => return true,
             BarrierEffect::AtOnce => true,
-            BarrierEffect::Short(n) => entered + n >= size,
+            BarrierEffect::OneShort => entered + 1 >= size,
+            BarrierEffect::TwoShort => entered + 2 >= size,
             BarrierEffect::Half => entered * 2 >= size,
             BarrierEffect::AcrossGroups => full || others >= size,
             BarrierEffect::KeepsCount => full || toggles > 0,

@@ -2,7 +2,7 @@
 
 use pmi_wire::{Maxes, Proc, SpawnProgram, WayIn};
 
-use crate::behaviour::Behaviour;
+use crate::fault::behaviour::Behaviour;
 
 /// Number of a process group: 0 for the first, then in order of creation.
 pub type GroupId = u32;

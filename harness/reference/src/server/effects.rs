@@ -6,7 +6,8 @@ use pmi_wire::Proc;
 
 use super::config::GroupId;
 use super::open_barrier::Name;
-use crate::behaviour::{Behaviour, Circumstances, Effect, When};
+use crate::fault::behaviour::Behaviour;
+use crate::fault::{Circumstances, Effect, When};
 
 /// An effect, and how often it might have shown so far.
 #[derive(Debug)]
@@ -22,7 +23,7 @@ impl ActiveEffect {
     /// Whether it shows now. One that is only rehearsed does not.
     fn shows(&mut self, circumstances: &Circumstances, rehearsed: bool) -> bool {
         self.uses += 1;
-        let holds = self.when.holds(circumstances, self.uses);
+        let holds = self.when.holds(&Circumstances { uses: self.uses, ..*circumstances });
         self.shown |= holds;
         holds && !rehearsed
     }
@@ -110,13 +111,13 @@ impl EffectState {
         &mut self,
         circumstances: &Circumstances,
         pick: impl Fn(&Effect) -> Option<T>,
-        mut apply: impl FnMut(T, u64),
+        mut apply: impl FnMut(T, &Circumstances),
     ) {
         for effect in &mut self.list {
             if let Some(picked) = pick(&effect.effect)
                 && effect.shows(circumstances, self.rehearsed)
             {
-                apply(picked, effect.uses);
+                apply(picked, &Circumstances { uses: effect.uses, ..*circumstances });
             }
         }
     }

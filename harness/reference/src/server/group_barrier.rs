@@ -5,7 +5,7 @@ use pmi_wire::{GroupBarrier, Members, Operation, Proc, place};
 use super::config::GroupId;
 use super::open_barrier::{Kind, Name, OpenBarrier};
 use super::state::{Group, Phase, Server, Waiting};
-use crate::behaviour::{Effect, GroupBarrierEffect};
+use crate::fault::{Effect, GroupBarrierEffect};
 use crate::reply::Reply;
 
 /// Most barriers of parts that one process may have open, so that nobody can make a server grow.

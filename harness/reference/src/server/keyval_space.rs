@@ -4,7 +4,7 @@ use pmi_wire::{KeyvalSpaceRequest, Operation, Proc};
 
 use super::config::Action;
 use super::state::{KeyvalSpace, Phase, Server};
-use crate::behaviour::{Effect, KeyvalSpaceEffect};
+use crate::fault::{Effect, KeyvalSpaceEffect};
 use crate::reply::Reply;
 
 /// Most of them, so that nobody can make a server grow.

@@ -4,7 +4,7 @@ use pmi_wire::{Operation, Proc, place};
 
 use super::effects::Origin;
 use super::state::{Server, own_key};
-use crate::behaviour::{Effect, GetEffect, PutEffect};
+use crate::fault::{Effect, GetEffect, PutEffect};
 use crate::reply::Reply;
 
 impl Server {
@@ -63,7 +63,11 @@ impl Server {
     /// The key under which a pair is stored.
     fn alias(&mut self, from: Proc, key: &[u8]) -> Vec<u8> {
         match self.effect(from, |e| if let Effect::Key(f) = e { Some(*f) } else { None }) {
-            Some(alias) if !own_key(key) => alias(key),
+            Some(edit) if !own_key(key) => {
+                let mut alias = key.to_vec();
+                edit.apply(&mut alias, &self.circumstances(from));
+                alias
+            }
             _ => key.to_vec(),
         }
     }
@@ -128,11 +132,13 @@ impl Server {
             _ => {}
         }
         self.effect_state().origins.insert(at, Origin { rank: from.rank, round });
-        let (mut key, mut value) = (self.alias(from, key), value.to_vec());
+        let (key, mut value) = (self.alias(from, key), value.to_vec());
         self.each_effect(
             from,
             |e| if let Effect::Store(f) = e { Some(*f) } else { None },
-            |store, _| store(&mut key, &mut value, maxes),
+            |edit, circumstances| {
+                edit.apply(&mut value, circumstances);
+            },
         );
         self.groups[from.group as usize].kvs.insert(key, value);
         ok

@@ -4,7 +4,7 @@ use pmi_wire::{Framing, Operation, Proc, Version, place};
 
 use super::config::Action;
 use super::state::{Phase, Server, Waiting};
-use crate::behaviour::{AbortEffect, BarrierEffect, Effect, ErrorEffect, FinalizeEffect, VersionEffect};
+use crate::fault::{AbortEffect, BarrierEffect, Effect, ErrorEffect, FinalizeEffect, Line, VersionEffect};
 use crate::reply::Reply;
 
 /// The version of PMI-2 that is spoken.
@@ -217,13 +217,14 @@ impl Server {
 
     /// Whether an effect has dealt with the protocol error.
     fn affected_error(&mut self, from: Proc, line: &[u8]) -> bool {
-        let pick = |e: &Effect| match e {
-            Effect::Error(which, effect) if which(line) => Some(*effect),
-            _ => None,
-        };
         if self.proc(from).phase == Phase::Closed {
             return false;
         }
+        let circumstances = self.circumstances(from);
+        let pick = |e: &Effect| match e {
+            Effect::Error(which, effect) if which.apply(&mut Line(line), &circumstances) => Some(*effect),
+            _ => None,
+        };
         let Some(effect) = self.effect(from, pick) else { return false };
         let spawning = self.proc(from).spawn.take().is_some();
         let cmd = line.split(|b| *b == b' ').find_map(|t| t.strip_prefix(b"cmd=")).unwrap_or(b"");

@@ -31,7 +31,7 @@ use pmi_wire::{Framer, Framing, Operation, Proc, Request, SpawnAssembler, ValueR
 pub use config::{Action, Config, GroupId, GroupSpec};
 pub use state::Server;
 
-use crate::behaviour::Effect;
+use crate::fault::{Edit, Effect, Line};
 use state::{Phase, Waiting};
 
 impl Server {
@@ -151,14 +151,20 @@ impl Server {
         self.effects.as_ref()?;
         let spawns = bytes.starts_with(b"mcmd=");
         self.effect_state().burst = !spawns && bytes.iter().filter(|b| **b == b'\n').count() > 1;
-        let change = self.effect(from, |e| if let Effect::Read(f) = e { Some(*f) } else { None })?;
-        Some(change(bytes))
+        let edit = self.effect(from, |e| if let Effect::Read(f) = e { Some(*f) } else { None })?;
+        let mut heard = bytes.to_vec();
+        edit.apply(&mut heard, &self.circumstances(from));
+        Some(heard)
     }
 
     /// Whether a lawful request is taken for a protocol error.
     fn rejects(&mut self, from: Proc, request: &[u8]) -> bool {
-        let reject = |e: &Effect| if let Effect::Reject(f) = e { Some(*f) } else { None };
-        let rejected = self.effect(from, |e| reject(e).filter(|f| f(request))).is_some();
+        let circumstances = self.circumstances(from);
+        let pick = |e: &Effect| match e {
+            Effect::Reject(which) => which.apply(&mut Line(request), &circumstances).then_some(()),
+            _ => None,
+        };
+        let rejected = self.effect(from, pick).is_some();
         if rejected {
             self.protocol_error(from, "not understood", request);
         }
@@ -177,9 +183,15 @@ impl Server {
         if line == b"cmd=barrier_in" && self.counts_twice(from) {
             return None;
         }
-        match self.effect(from, |e| if let Effect::Hear(f) = e { Some(*f) } else { None }) {
-            Some(change) => change(line),
-            None => Some(line.to_vec()),
+        let circumstances = self.circumstances(from);
+        let pick = |e: &Effect| if let Effect::Hear(which, edit) = e { Some((*which, *edit)) } else { None };
+        let edit = self.effect(from, pick).filter(|(which, _)| which.apply(&mut Line(line), &circumstances));
+        let mut heard = line.to_vec();
+        match edit {
+            Some((_, Edit(&[]))) => return None,
+            Some((_, edit)) => drop(edit.apply(&mut heard, &circumstances)),
+            None => {}
         }
+        Some(heard)
     }
 }

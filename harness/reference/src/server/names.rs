@@ -3,7 +3,7 @@
 use pmi_wire::{Operation, Proc, Request};
 
 use super::state::{Phase, Server};
-use crate::behaviour::{Effect, NamesEffect};
+use crate::fault::{Effect, NamesEffect};
 use crate::reply::Reply;
 
 impl Server {

@@ -12,7 +12,7 @@ use pmi_wire::{Proc, SpawnProgram, place};
 use super::config::{Action, GroupId, GroupSpec};
 use super::held::{Awaits, Held};
 use super::state::{Phase, Server};
-use crate::behaviour::{Effect, Pmi2Effect, ReplyDraft};
+use crate::fault::{Effect, Pmi2Effect, ReplyDraft};
 use crate::reply::FrameReply;
 
 /// The limits that the draft has for keys and values, in bytes.
@@ -345,15 +345,14 @@ impl Server {
     // ----- replies and effects
 
     fn send_frame(&mut self, to: Proc, reply: FrameReply) {
-        let mut draft = ReplyDraft::frame(to, self.size(to.group), &reply);
+        let mut draft = ReplyDraft::frame(to, &reply);
         let (command, ok) = (reply.command, reply.rc == 0);
         let pick = |e: &Effect| match e {
             Effect::FrameReply(which, f) if which.fits(command, ok) => Some(*f),
             _ => None,
         };
-        self.each_effect(to, pick, |edit, count| {
-            draft.count = count;
-            edit(&mut draft);
+        self.each_effect(to, pick, |edit, circumstances| {
+            edit.apply(&mut draft, circumstances);
         });
         let pick = |e: &Effect| match e {
             Effect::FrameWrites(which, f) if which.fits(command, ok) => Some(*f),

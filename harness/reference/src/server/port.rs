@@ -4,7 +4,7 @@ use pmi_wire::Proc;
 use pmi_wire::port::{Greeting, initack_id};
 
 use super::state::Server;
-use crate::behaviour::Effect;
+use crate::fault::Effect;
 
 impl Server {
     /// The number by which a process says who it is: processes are counted through all groups.
@@ -30,12 +30,10 @@ impl Server {
         let greeting = Greeting { size: self.size(p.group), rank: p.rank };
         let mut told = greeting.lines(true).into_bytes();
         if self.effects.is_some() {
-            let circumstances = self.circumstances(p);
-            self.each_effect(
-                p,
-                |e| if let Effect::Greeting(f) = e { Some(*f) } else { None },
-                |f, _| f(&mut told, &circumstances),
-            );
+            let pick = |e: &Effect| if let Effect::Greeting(f) = e { Some(*f) } else { None };
+            self.each_effect(p, pick, |edit, circumstances| {
+                edit.apply(&mut told, circumstances);
+            });
         }
         told
     }

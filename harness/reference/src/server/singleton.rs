@@ -4,7 +4,7 @@ use pmi_wire::singleton::{ASKS, Info, check_answer};
 use pmi_wire::{Proc, Version, WayIn};
 
 use super::state::Server;
-use crate::behaviour::{Effect, Singinit};
+use crate::fault::{Effect, Singinit};
 
 impl Server {
     /// How processes come to their connections.
@@ -46,11 +46,10 @@ impl Server {
         let mut says =
             Singinit { asks: [ASKS.as_bytes(), b"\n"].concat(), info: [told, b"\n".to_vec()].concat() };
         if self.effects.is_some() {
-            self.each_effect(
-                p,
-                |e| if let Effect::Singinit(f) = e { Some(*f) } else { None },
-                |f, _| f(&mut says),
-            );
+            let pick = |e: &Effect| if let Effect::Singinit(f) = e { Some(*f) } else { None };
+            self.each_effect(p, pick, |edit, circumstances| {
+                edit.apply(&mut says, circumstances);
+            });
         }
         says
     }

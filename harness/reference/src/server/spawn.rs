@@ -4,7 +4,7 @@ use pmi_wire::{Operation, Proc, SpawnCollector, SpawnLimits, SpawnProgram, Spawn
 
 use super::config::{Action, GroupId, GroupSpec};
 use super::state::{Phase, Server, Waiting, own_key};
-use crate::behaviour::{Effect, SpawnEffect};
+use crate::fault::{Effect, SpawnEffect};
 use crate::reply::Reply;
 
 /// Whether the effect shows when the group has been made, and not when the request comes.
@@ -96,7 +96,9 @@ impl Server {
         self.each_effect(
             by,
             |e| if let Effect::SpawnRequest(f) = e { Some(*f) } else { None },
-            |f, _| f(&mut request),
+            |edit, circumstances| {
+                edit.apply(&mut request, circumstances);
+            },
         );
         match self
             .effect(by, |e| if let Effect::Spawn(f) = e { Some(*f) } else { None }.filter(|f| !at_start(*f)))
@@ -135,7 +137,9 @@ impl Server {
         self.each_effect(
             by,
             |e| if let Effect::SpawnStart(f) = e { Some(*f) } else { None },
-            |f, _| f(&mut request),
+            |edit, circumstances| {
+                edit.apply(&mut request, circumstances);
+            },
         );
         let preput: Vec<_> = request.programs.iter().flat_map(|p| p.preput.clone()).collect();
         match self

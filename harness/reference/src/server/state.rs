@@ -9,7 +9,7 @@ use super::config::{Action, Config, GroupId, GroupSpec};
 use super::effects::EffectState;
 use super::held::Pmi2Process;
 use super::open_barrier::OpenBarrier;
-use crate::behaviour::{Circumstances, Effect, ReplyDraft};
+use crate::fault::{Circumstances, Effect, ReplyDraft, Writes};
 use crate::reply::Reply;
 
 /// Whether a key is the process manager's own. Effects on the keyval space leave those keys alone.
@@ -265,6 +265,7 @@ impl Server {
             waiting: group.is_some_and(|g| g.procs.iter().any(|p| p.waiting == Waiting::Barrier)),
             refused: self.effects.as_ref().is_some_and(|q| q.refused.contains(&p)),
             burst: self.effects.as_ref().is_some_and(|q| q.burst),
+            uses: 0,
         }
     }
 
@@ -280,7 +281,7 @@ impl Server {
         &mut self,
         p: Proc,
         pick: impl Fn(&Effect) -> Option<T>,
-        apply: impl FnMut(T, u64),
+        apply: impl FnMut(T, &Circumstances),
     ) {
         let circumstances = self.circumstances(p);
         if let Some(effects) = &mut self.effects {
@@ -295,12 +296,10 @@ impl Server {
 
     fn affect_environment(&mut self, p: Proc, env: &mut Vec<(&'static str, String)>) {
         if self.effects.is_some() {
-            let circumstances = self.circumstances(p);
-            self.each_effect(
-                p,
-                |e| if let Effect::Env(f) = e { Some(*f) } else { None },
-                |f, _| f(env, &circumstances),
-            );
+            let pick = |e: &Effect| if let Effect::Env(f) = e { Some(*f) } else { None };
+            self.each_effect(p, pick, |edit, circumstances| {
+                edit.apply(env, circumstances);
+            });
         }
     }
 
@@ -321,7 +320,9 @@ impl Server {
             let circumstances = Circumstances { size, ..self.circumstances(p) };
             let pick = |e: &Effect| if let Effect::Mapping(f) = e { Some(*f) } else { None };
             if let Some(effects) = &mut self.effects {
-                effects.each(&circumstances, pick, |f, _| f(&mut mapping, &circumstances));
+                effects.each(&circumstances, pick, |edit, circumstances| {
+                    edit.apply(&mut mapping, circumstances);
+                });
             }
         }
         mapping
@@ -330,25 +331,23 @@ impl Server {
     fn affect_kvsname(&mut self, group: GroupId, mut name: Vec<u8>) -> Vec<u8> {
         if self.effects.is_some() {
             let p = Proc { group, rank: 0 };
-            self.each_effect(
-                p,
-                |e| if let Effect::Kvsname(f) = e { Some(*f) } else { None },
-                |f, _| f(&mut name, group),
-            );
+            let pick = |e: &Effect| if let Effect::Kvsname(f) = e { Some(*f) } else { None };
+            self.each_effect(p, pick, |edit, circumstances| {
+                edit.apply(&mut name, circumstances);
+            });
         }
         name
     }
 
     fn affected_reply(&mut self, to: Proc, reply: &Reply) {
-        let mut draft = ReplyDraft::new(to, self.size(to.group), reply);
+        let mut draft = ReplyDraft::new(to, reply);
         let (op, ok) = (reply.op, reply.rc == 0);
         let pick = |e: &Effect| match e {
             Effect::Reply(which, f) if which.fits(op, ok) => Some(*f),
             _ => None,
         };
-        self.each_effect(to, pick, |edit, count| {
-            draft.count = count;
-            edit(&mut draft);
+        self.each_effect(to, pick, |edit, circumstances| {
+            edit.apply(&mut draft, circumstances);
         });
         let pick = |e: &Effect| match e {
             Effect::Writes(which, f) if which.fits(op, ok) => Some(*f),
@@ -363,7 +362,7 @@ impl Server {
         asker: Proc,
         draft: ReplyDraft,
         ok: bool,
-        pick: impl Fn(&Effect) -> Option<fn(Vec<u8>) -> Vec<Vec<u8>>>,
+        pick: impl Fn(&Effect) -> Option<Writes>,
     ) {
         if let Some(effects) = &mut self.effects {
             match ok {
@@ -376,7 +375,7 @@ impl Server {
             return;
         }
         let writes = match self.effect(asker, pick) {
-            Some(split) => split(bytes),
+            Some(writes) => writes.of(bytes),
             None => vec![bytes],
         };
         for bytes in writes {

@@ -1,9 +1,11 @@
-//! The rows of the catalogue of clients.
+//! The entries of the catalogue of clients.
 
-use super::session::Session;
+use super::session::{Plain, Session};
+use crate::fault::circumstances::Circumstances;
+use crate::fault::edit::Edit;
 
-/// One named way in which a client breaks RFC 13, or PMI-2.
-#[derive(Debug)]
+/// One named way in which a client breaks a standard, or is unusual and lawful.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientFault {
     /// Stable name.
     pub name: &'static str,
@@ -12,42 +14,21 @@ pub struct ClientFault {
     /// What the client does, in a line.
     pub about: &'static str,
     /// The session that it changes.
-    pub plain: fn() -> Session,
+    pub plain: Plain,
     /// What that makes of the plain session.
-    pub effect: fn(&mut Session),
+    pub edit: Edit,
 }
+
+/// An entry that breaks nothing.
+pub type ClientVariation = ClientFault;
 
 impl ClientFault {
-    /// The session with this fault.
+    /// The session with this entry.
     pub fn session(&self) -> Session {
-        changed(self.plain, self.effect)
+        let mut session = self.plain.session();
+        self.edit.apply(&mut session, &Circumstances::default());
+        session
     }
-}
-
-impl ClientVariation {
-    /// The session with this variation.
-    pub fn session(&self) -> Session {
-        changed(self.plain, self.effect)
-    }
-}
-
-fn changed(plain: fn() -> Session, effect: fn(&mut Session)) -> Session {
-    let mut session = plain();
-    effect(&mut session);
-    session
-}
-
-/// One named way in which a client is unusual and lawful.
-#[derive(Debug)]
-pub struct ClientVariation {
-    /// Stable name.
-    pub name: &'static str,
-    /// What the client does, in a line.
-    pub about: &'static str,
-    /// The session that it changes.
-    pub plain: fn() -> Session,
-    /// What that makes of the plain session.
-    pub effect: fn(&mut Session),
 }
 
 /// A requirement for clients that no script can break so that it shows on the wire.
@@ -59,29 +40,31 @@ pub struct Unseen {
     pub reason: &'static str,
 }
 
-/// Makes rows about the session that is plain otherwise.
-pub(super) struct Rows(pub(super) fn() -> Session);
+/// Requirements for clients that no script breaks.
+pub const UNSEEN: &[Unseen] = &[
+    Unseen {
+        id: "rfc13.env.pmi-fd",
+        reason: "a process that uses another descriptor than PMI_FD says nothing on the wire at all",
+    },
+    Unseen {
+        id: "rfc13.wire.client-sends-requests",
+        reason: "only a server can break it, by a request of its own; see rfc13.wire.server-sends-responses for the client",
+    },
+    Unseen { id: "rfc13.init.highest", reason: "what versions a client knows is its own knowledge" },
+    Unseen {
+        id: "rfc13.init.highest-mutual",
+        reason: "the server picks the version; a client that knows more than it offers does not show it",
+    },
+    Unseen { id: "rfc13.put.visible-after-barrier", reason: NEEDS },
+    Unseen { id: "pmi2.common.fence.visible", reason: NEEDS },
+    Unseen { id: "rfc13.abnf.intlist", reason: "no request has a list of integers" },
+    Unseen { id: "singleton.client.answers", reason: SINGLETON },
+    Unseen { id: "singleton.client.arguments", reason: SINGLETON },
+    Unseen { id: "singleton.client.once", reason: SINGLETON },
+];
 
-/// Of the session of PMI-1.
-pub(super) const LINES: Rows = Rows(Session::of_lines);
+/// Programs of our tests break these.
+const NEEDS: &str = "a script needs no value, and does not fail where there is none";
 
-impl Rows {
-    pub(super) const fn fault(
-        &self,
-        name: &'static str,
-        breaks: &'static [&'static str],
-        about: &'static str,
-        effect: fn(&mut Session),
-    ) -> ClientFault {
-        ClientFault { name, breaks, about, plain: self.0, effect }
-    }
-
-    pub(super) const fn vary(
-        &self,
-        name: &'static str,
-        about: &'static str,
-        effect: fn(&mut Session),
-    ) -> ClientVariation {
-        ClientVariation { name, about, plain: self.0, effect }
-    }
-}
+/// Programs of our tests break these.
+const SINGLETON: &str = "it is broken before PMI begins, by how a program starts its process manager, which no session of this table does";

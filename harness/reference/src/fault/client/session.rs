@@ -1,10 +1,21 @@
-//! One plain session of a program, and the ways to change it.
+//! The plain sessions of a program, one for each dialect.
 
-use pmi_wire::Operation as Op;
+use serde::Deserialize;
 
-use crate::behaviour::Behaviour;
-use crate::fault::catalogue::faults;
-use crate::fault::row::Fault;
+/// The session that an entry changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+pub enum Plain {
+    /// The one of PMI-1.
+    #[default]
+    #[serde(rename = "pmi-1.1")]
+    Lines,
+    /// The one of PMI-1.2.
+    #[serde(rename = "pmi-1.2")]
+    Groups,
+    /// The one of PMI-2.
+    #[serde(rename = "pmi-2")]
+    Frames,
+}
 
 /// What a process does next.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,14 +41,7 @@ pub struct SessionStep {
     /// It does so without waiting for the answer to what it wrote before.
     pub ahead: bool,
     /// The request that the plain session makes here.
-    pub(super) op: Option<Op>,
-}
-
-impl SessionStep {
-    /// Whether it writes this line.
-    pub(super) fn says(&self, line: &str) -> bool {
-        matches!(&self.act, Act::Write(bytes) if bytes == line.as_bytes())
-    }
+    pub(super) op: Option<&'static str>,
 }
 
 /// What the processes of a program write, in order, and the server that they get.
@@ -49,8 +53,8 @@ pub struct Session {
     pub steps: Vec<SessionStep>,
     /// Most bytes in one write.
     pub piece: usize,
-    /// What is odd about the server.
-    pub server: Behaviour,
+    /// The name of the fault that the server has.
+    pub server_fault: Option<&'static str>,
     /// Whether it is one of PMI-2.
     pub pmi2: bool,
     /// Whether it is one of PMI-1.2.
@@ -66,127 +70,139 @@ pub(super) const SPAWN_TWO: &str = "mcmd=spawn\nnprocs=1\nexecname={agent}\ntots
      preput_key_0=pre0\npreput_val_0=a\npreput_key_1=pre1\npreput_val_1=b\ninfo_num=0\nendcmd\n\
      mcmd=spawn\nnprocs=1\nexecname={agent}\ntotspawns=2\nspawnssofar=2\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n";
 
-const LIST: [(u32, u32, Op, &str); 28] = [
-    (0, 0, Op::Init, "cmd=init pmi_version=1 pmi_subversion=1\n"),
-    (0, 1, Op::Init, "cmd=init pmi_version=1 pmi_subversion=1\n"),
-    (0, 0, Op::Maxes, "cmd=get_maxes\n"),
-    (0, 1, Op::Maxes, "cmd=get_maxes\n"),
-    (0, 0, Op::Kvsname, "cmd=get_my_kvsname\n"),
-    (0, 1, Op::Kvsname, "cmd=get_my_kvsname\n"),
-    (0, 0, Op::Universe, "cmd=get_universe_size\n"),
-    (0, 0, Op::Appnum, "cmd=get_appnum\n"),
-    (0, 0, Op::Put, "cmd=put kvsname={kvs} key=card-0 value=tcp://10.0.0.1:4711\n"),
-    (0, 1, Op::Put, "cmd=put kvsname={kvs} key=card-1 value=tcp://10.0.0.2:4711\n"),
-    (0, 0, Op::Barrier, "cmd=barrier_in\n"),
-    (0, 1, Op::Barrier, "cmd=barrier_in\n"),
-    (0, 0, Op::Get, "cmd=get kvsname={kvs} key=card-1\n"),
-    (0, 1, Op::Get, "cmd=get kvsname={kvs} key=card-0\n"),
-    (0, 1, Op::Get, "cmd=get kvsname={kvs} key=PMI_process_mapping\n"),
-    (0, 0, Op::Publish, "cmd=publish_name service=ocean port=tag#0$host\n"),
-    (0, 1, Op::Lookup, "cmd=lookup_name service=ocean\n"),
-    (0, 0, Op::Unpublish, "cmd=unpublish_name service=ocean\n"),
-    (0, 0, Op::Spawn, SPAWN),
-    (1, 0, Op::Init, "cmd=init pmi_version=1 pmi_subversion=1\n"),
-    (1, 0, Op::Maxes, "cmd=get_maxes\n"),
-    (1, 0, Op::Kvsname, "cmd=get_my_kvsname\n"),
-    (1, 0, Op::Get, "cmd=get kvsname={kvs} key=pre1\n"),
-    (1, 0, Op::Barrier, "cmd=barrier_in\n"),
-    (1, 0, Op::Finalize, "cmd=finalize\n"),
-    (0, 0, Op::Universe, "cmd=get_universe_size\n"),
-    (0, 0, Op::Finalize, "cmd=finalize\n"),
-    (0, 1, Op::Finalize, "cmd=finalize\n"),
+/// What each process writes, in order: group, rank, operation, line.
+const LINES: [(u32, u32, &str, &str); 28] = [
+    (0, 0, "init", "cmd=init pmi_version=1 pmi_subversion=1\n"),
+    (0, 1, "init", "cmd=init pmi_version=1 pmi_subversion=1\n"),
+    (0, 0, "maxes", "cmd=get_maxes\n"),
+    (0, 1, "maxes", "cmd=get_maxes\n"),
+    (0, 0, "kvsname", "cmd=get_my_kvsname\n"),
+    (0, 1, "kvsname", "cmd=get_my_kvsname\n"),
+    (0, 0, "universe", "cmd=get_universe_size\n"),
+    (0, 0, "appnum", "cmd=get_appnum\n"),
+    (0, 0, "put", "cmd=put kvsname={kvs} key=card-0 value=tcp://10.0.0.1:4711\n"),
+    (0, 1, "put", "cmd=put kvsname={kvs} key=card-1 value=tcp://10.0.0.2:4711\n"),
+    (0, 0, "barrier", "cmd=barrier_in\n"),
+    (0, 1, "barrier", "cmd=barrier_in\n"),
+    (0, 0, "get", "cmd=get kvsname={kvs} key=card-1\n"),
+    (0, 1, "get", "cmd=get kvsname={kvs} key=card-0\n"),
+    (0, 1, "get", "cmd=get kvsname={kvs} key=PMI_process_mapping\n"),
+    (0, 0, "publish", "cmd=publish_name service=ocean port=tag#0$host\n"),
+    (0, 1, "lookup", "cmd=lookup_name service=ocean\n"),
+    (0, 0, "unpublish", "cmd=unpublish_name service=ocean\n"),
+    (0, 0, "spawn", SPAWN),
+    (1, 0, "init", "cmd=init pmi_version=1 pmi_subversion=1\n"),
+    (1, 0, "maxes", "cmd=get_maxes\n"),
+    (1, 0, "kvsname", "cmd=get_my_kvsname\n"),
+    (1, 0, "get", "cmd=get kvsname={kvs} key=pre1\n"),
+    (1, 0, "barrier", "cmd=barrier_in\n"),
+    (1, 0, "finalize", "cmd=finalize\n"),
+    (0, 0, "universe", "cmd=get_universe_size\n"),
+    (0, 0, "finalize", "cmd=finalize\n"),
+    (0, 1, "finalize", "cmd=finalize\n"),
 ];
 
-pub(super) fn write(group: u32, rank: u32, op: Option<Op>, line: impl AsRef<[u8]>) -> SessionStep {
-    SessionStep { group, rank, act: Act::Write(line.as_ref().to_vec()), ahead: false, op }
-}
+/// What each process says, in order: rank, operation, line, and whether it is in a barrier then.
+const GROUPS: [(u32, &str, &str, bool); 24] = [
+    (0, "init", "cmd=init pmi_version=1 pmi_subversion=2\n", false),
+    (1, "init", "cmd=init pmi_version=1 pmi_subversion=2\n", false),
+    (0, "maxes", "cmd=get_maxes\n", false),
+    (1, "maxes", "cmd=get_maxes\n", false),
+    (0, "kvsname", "cmd=get_my_kvsname\n", false),
+    (1, "kvsname", "cmd=get_my_kvsname\n", false),
+    (0, "put", "cmd=put kvsname={kvs} key=card-0 value=tcp://10.0.0.1:4711\n", false),
+    (1, "put", "cmd=put kvsname={kvs} key=card-1 value=tcp://10.0.0.2:4711\n", false),
+    (0, "barrier", "cmd=barrier_in group=0,1:42\n", false),
+    (1, "barrier", "cmd=barrier_in group=0,1:42\n", false),
+    (0, "get", "cmd=get kvsname={kvs} key=card-1\n", false),
+    // Three at once, and requests meanwhile.
+    (0, "barrier", "cmd=barrier_in group=0,1:1\n", false),
+    (0, "barrier", "cmd=barrier_in group=WORLD:2\n", true),
+    (0, "barrier", "cmd=barrier_in\n", true),
+    (0, "get", "cmd=get kvsname={kvs} key=card-0\n", true),
+    (1, "barrier", "cmd=barrier_in group=WORLD:2\n", false),
+    (1, "barrier", "cmd=barrier_in\n", false),
+    (1, "barrier", "cmd=barrier_in group=0,1:1\n", false),
+    (0, "barrier", "cmd=barrier_in group=NODE:3\n", false),
+    (1, "barrier", "cmd=barrier_in group=NODE:3\n", false),
+    (0, "barrier", "cmd=barrier_in group=0:0\n", false),
+    (1, "appnum", "cmd=get_appnum\n", false),
+    (0, "finalize", "cmd=finalize\n", false),
+    (1, "finalize", "cmd=finalize\n", false),
+];
 
-impl Session {
-    /// The plain session of PMI-1.
-    pub fn of_lines() -> Self {
-        Self::of(LIST.iter().map(|(group, rank, op, line)| write(*group, *rank, Some(*op), line)).collect())
-    }
+/// What each process says, in order: group, rank, body.
+const FRAMES: [(u32, u32, &str); 24] = [
+    (0, 0, "cmd=fullinit;pmijobid=job;pmirank=0;threaded=TRUE;"),
+    (0, 1, "cmd=fullinit;pmijobid=job;pmirank=1;threaded=TRUE;"),
+    (0, 0, "cmd=job-getid;"),
+    (0, 0, "cmd=kvs-put;key=card-0;value=tcp://10.0.0.1:4711;"),
+    (0, 1, "cmd=kvs-put;thrid=7f;key=card-1;value=a b=c;;d;"),
+    (0, 0, "cmd=kvs-fence;"),
+    (0, 1, "cmd=kvs-fence;thrid=7f;"),
+    (0, 0, "cmd=kvs-get;srcid=1;key=card-1;"),
+    (0, 1, "cmd=kvs-get;jobid=kvs-0;srcid=-1;key=card-0;"),
+    (0, 1, "cmd=info-putnodeattr;key=socket;value=/tmp/s;"),
+    (0, 0, "cmd=info-getnodeattr;key=socket;wait=TRUE;"),
+    (0, 1, "cmd=info-getjobattr;key=PMI_process_mapping;"),
+    (0, 0, "cmd=name-publish;name=ocean;port=tag#0$host;infokeycount=0;"),
+    (0, 1, "cmd=name-lookup;name=ocean;infokeycount=0;"),
+    (0, 0, "cmd=name-unpublish;name=ocean;infokeycount=0;"),
+    (
+        0,
+        0,
+        "cmd=spawn;thrid=1;ncmds=1;preputcount=1;ppkey0=pre;ppval0=a;subcmd=/memory/agent-1;maxprocs=1;argc=1;argv0=-x;\
+         infokeycount=0;",
+    ),
+    (1, 0, "cmd=fullinit;pmijobid=job;pmirank=0;threaded=FALSE;"),
+    (1, 0, "cmd=kvs-get;key=pre;"),
+    (1, 0, "cmd=kvs-fence;"),
+    (0, 0, "cmd=job-connect;jobid=kvs-1;"),
+    (0, 0, "cmd=job-disconnect;jobid=kvs-1;"),
+    (1, 0, "cmd=finalize;"),
+    (0, 0, "cmd=finalize;"),
+    (0, 1, "cmd=finalize;"),
+];
 
-    /// These steps, after which all processes close their connections.
-    pub(super) fn of(mut steps: Vec<SessionStep>) -> Self {
-        let closes = [(1, 0), (0, 0), (0, 1)];
-        steps.extend(closes.map(|(group, rank)| SessionStep {
-            group,
-            rank,
-            act: Act::Close,
-            ahead: true,
-            op: None,
-        }));
-        Self { ranks: 2, steps, piece: usize::MAX, server: Behaviour::default(), pmi2: false, pmi12: false }
-    }
-
-    /// Where the plain session first makes this request.
-    pub(super) fn at(&self, op: Op) -> usize {
-        self.steps.iter().position(|s| s.op == Some(op)).unwrap_or(0)
-    }
-
-    /// Where it last does.
-    pub(super) fn last(&self, op: Op) -> usize {
-        self.steps.iter().rposition(|s| s.op == Some(op)).unwrap_or(0)
-    }
-
-    /// The same process writes this too, at an offset from its first request of that kind.
-    pub(super) fn beside(&mut self, op: Op, offset: usize, ahead: bool, line: &str) {
-        let at = self.at(op);
-        let step = SessionStep { ahead, ..write(self.steps[at].group, self.steps[at].rank, None, line) };
-        self.steps.insert(at + offset, step);
-    }
-
-    /// Something else is written in its stead.
-    pub(super) fn instead(&mut self, op: Op, line: impl AsRef<[u8]>) {
-        let at = self.at(op);
-        self.steps[at].act = Act::Write(line.as_ref().to_vec());
-    }
-
-    /// Something is written, and answered, before it.
-    pub(super) fn before(&mut self, op: Op, line: &str) {
-        self.beside(op, 0, false, line);
-    }
-
-    /// Something is written once it has been answered.
-    pub(super) fn after(&mut self, op: Op, line: &str) {
-        self.beside(op, 1, false, line);
-    }
-
-    /// Something is written while its answer is still to come.
-    pub(super) fn meanwhile(&mut self, op: Op, line: &str) {
-        self.beside(op, 1, true, line);
-    }
-
-    /// It is followed by another request in the same write, before any answer.
-    pub(super) fn together(&mut self, op: Op, line: &str) {
-        self.edit(op, |bytes| bytes.extend_from_slice(line.as_bytes()));
-    }
-
-    pub(super) fn edit(&mut self, op: Op, change: impl Fn(&mut Vec<u8>)) {
-        let at = self.at(op);
-        if let Act::Write(bytes) = &mut self.steps[at].act {
-            change(bytes);
+impl Plain {
+    /// The session as it is.
+    pub fn session(self) -> Session {
+        let steps = match self {
+            Self::Lines => LINES.map(|(group, rank, op, line)| write(group, rank, op, line)).into(),
+            Self::Groups => {
+                let step = |(rank, op, line, ahead)| SessionStep { ahead, ..write(0, rank, op, line) };
+                GROUPS.map(step).into()
+            }
+            Self::Frames => frame_steps(),
+        };
+        let close = |(group, rank)| SessionStep { group, rank, act: Act::Close, ahead: true, op: None };
+        let closes = [(1, 0), (0, 0), (0, 1)].map(close);
+        Session {
+            ranks: 2,
+            steps: [steps, closes.into()].concat(),
+            piece: usize::MAX,
+            server_fault: None,
+            pmi2: self == Self::Frames,
+            pmi12: self == Self::Groups,
         }
     }
+}
 
-    /// Text in the request is replaced.
-    pub(super) fn replace(&mut self, op: Op, from: &str, to: &str) {
-        self.edit(op, |bytes| *bytes = String::from_utf8_lossy(bytes).replacen(from, to, 1).into_bytes());
-    }
+fn write(group: u32, rank: u32, op: &'static str, line: &str) -> SessionStep {
+    SessionStep { group, rank, act: Act::Write(line.into()), ahead: false, op: Some(op) }
+}
 
-    /// No process makes requests of this kind.
-    pub(super) fn without(&mut self, op: Op) {
-        self.steps.retain(|s| s.op != Some(op));
+/// Every request of PMI-2 that a server may be asked, by the draft or in use, each process's after its offer of the version.
+fn frame_steps() -> Vec<SessionStep> {
+    let mut steps = Vec::new();
+    for (group, rank, body) in FRAMES {
+        let op = body.strip_prefix("cmd=").and_then(|body| body.split(';').next());
+        if op == Some("fullinit") {
+            let offer = Act::Write("cmd=init pmi_version=2 pmi_subversion=0\n".into());
+            steps.push(SessionStep { group, rank, act: offer, ahead: false, op: None });
+        }
+        let act = Act::Frames(vec![body.into()]);
+        steps.push(SessionStep { group, rank, act, ahead: false, op });
     }
-
-    /// The group that is spawned is not there.
-    pub(super) fn childless(&mut self) {
-        self.steps.retain(|s| s.group == 0 && s.op != Some(Op::Spawn));
-    }
-
-    /// The server has this fault.
-    pub(super) fn against(&mut self, fault: &str) {
-        self.server = faults().find(|f| f.name == fault).map(Fault::behaviour).unwrap_or_default();
-    }
+    steps
 }

@@ -1,12 +1,12 @@
 //! A reply on its way to become bytes, open to every change.
 
-use pmi_wire::{HEADER, Proc};
+use pmi_wire::Proc;
 
 use crate::reply::{FrameReply, Reply};
 
 /// How the length of a frame is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Length {
+pub(crate) enum Length {
     /// Blanks before it, as the draft has it.
     Right,
     /// Blanks behind it.
@@ -14,18 +14,14 @@ pub enum Length {
     /// Zeros before it.
     Zeros,
     /// This, whatever the length is.
-    Text(&'static [u8; HEADER]),
+    Text(&'static str),
 }
 
 /// A reply in tuples.
 #[derive(Debug, Clone)]
-pub struct ReplyDraft {
+pub(crate) struct ReplyDraft {
     /// To whom it goes.
     pub to: Proc,
-    /// Size of that process's group.
-    pub size: u32,
-    /// How often the effect has been used, this time included.
-    pub count: u64,
     /// `cmd` first, then `rc`, the operation's own and `msg`; none for the answer to abort.
     pub tuples: Vec<(Vec<u8>, Vec<u8>)>,
     /// What stands before the first tuple.
@@ -47,7 +43,7 @@ pub struct ReplyDraft {
 }
 
 impl ReplyDraft {
-    pub(crate) fn new(to: Proc, size: u32, reply: &Reply) -> Self {
+    pub(crate) fn new(to: Proc, reply: &Reply) -> Self {
         let mut tuples: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
         if let Some(cmd) = reply.op.response_cmd() {
             tuples.push((b"cmd".to_vec(), cmd.into()));
@@ -55,17 +51,14 @@ impl ReplyDraft {
             tuples.extend(reply.fields.iter().map(|(k, v)| (k.as_bytes().to_vec(), v.clone())));
             tuples.extend(reply.msg.iter().map(|m| (b"msg".to_vec(), m.clone().into_bytes())));
         }
-        let after = Vec::new();
         Self {
             to,
-            size,
-            count: 1,
             tuples,
             before: b"",
             between: b" ",
             end: b"\n",
             copies: 1,
-            after,
+            after: Vec::new(),
             length: None,
             lengthened: 0,
             doubles: false,
@@ -73,11 +66,9 @@ impl ReplyDraft {
     }
 
     /// A reply of PMI-2.
-    pub(crate) fn frame(to: Proc, size: u32, reply: &FrameReply) -> Self {
+    pub(crate) fn frame(to: Proc, reply: &FrameReply) -> Self {
         Self {
             to,
-            size,
-            count: 1,
             tuples: reply.tuples(),
             before: b"",
             between: b";",
@@ -91,19 +82,12 @@ impl ReplyDraft {
     }
 
     /// The value of a key.
-    pub fn get(&mut self, key: &str) -> Option<&mut Vec<u8>> {
+    pub(super) fn get(&mut self, key: &str) -> Option<&mut Vec<u8>> {
         self.tuples.iter_mut().find(|(k, _)| k == key.as_bytes()).map(|(_, v)| v)
     }
 
-    /// Changes the value of a key if it is there.
-    pub fn edit(&mut self, key: &str, change: impl FnOnce(&mut Vec<u8>)) {
-        if let Some(value) = self.get(key) {
-            change(value);
-        }
-    }
-
     /// Replaces the value of a key, or adds the tuple at the end.
-    pub fn set(&mut self, key: &str, value: impl Into<Vec<u8>>) {
+    pub(super) fn set(&mut self, key: &str, value: impl Into<Vec<u8>>) {
         match self.get(key) {
             Some(old) => *old = value.into(),
             None => self.add(key, value),
@@ -111,23 +95,18 @@ impl ReplyDraft {
     }
 
     /// Adds a tuple at the end.
-    pub fn add(&mut self, key: &str, value: impl Into<Vec<u8>>) {
+    pub(super) fn add(&mut self, key: &str, value: impl Into<Vec<u8>>) {
         self.tuples.push((key.as_bytes().to_vec(), value.into()));
     }
 
     /// Adds a tuple behind `cmd`.
-    pub fn insert(&mut self, key: &str, value: impl Into<Vec<u8>>) {
+    pub(super) fn insert(&mut self, key: &str, value: impl Into<Vec<u8>>) {
         let at = self.tuples.len().min(1);
         self.tuples.insert(at, (key.as_bytes().to_vec(), value.into()));
     }
 
-    /// Leaves a tuple out.
-    pub fn remove(&mut self, key: &str) {
-        self.tuples.retain(|(k, _)| k != key.as_bytes());
-    }
-
     /// Gives a tuple another key.
-    pub fn rename(&mut self, key: &str, new: &str) {
+    pub(super) fn rename(&mut self, key: &str, new: &str) {
         for (k, _) in &mut self.tuples {
             if k == key.as_bytes() {
                 *k = new.as_bytes().to_vec();
@@ -135,26 +114,36 @@ impl ReplyDraft {
         }
     }
 
-    /// Makes another message of it.
-    pub fn replace(&mut self, tuples: &[(&str, &str)]) {
-        self.tuples = tuples.iter().map(|(k, v)| (k.as_bytes().to_vec(), v.as_bytes().to_vec())).collect();
+    /// Moves a tuple to another place, if it is there.
+    pub(super) fn move_to(&mut self, key: &str, place: usize) {
+        if let Some(at) = self.tuples.iter().position(|(k, _)| k == key.as_bytes()) {
+            let tuple = self.tuples.remove(at);
+            self.tuples.insert(place.min(self.tuples.len()), tuple);
+        }
+    }
+
+    /// Reverses the tuples after the first.
+    pub(super) fn reverse(&mut self) {
+        if let Some((_, rest)) = self.tuples.split_first_mut() {
+            rest.reverse();
+        }
+    }
+
+    /// Whether it has a process mapping for a value.
+    pub(super) fn has_mapping(&mut self) -> bool {
+        self.get("value").is_some_and(|value| value.starts_with(b"(vector"))
     }
 
     /// Makes a failure of it: `rc=-1` and none of the operation's own tuples.
-    pub fn fail(&mut self) {
+    pub(super) fn fail(&mut self) {
         self.tuples.truncate(1);
         self.add("rc", "-1");
     }
 
     /// Makes a failure of a response of PMI-2.
-    pub(crate) fn refuse(&mut self) {
+    pub(super) fn refuse(&mut self) {
         self.tuples.retain(|(key, _)| matches!(&key[..], b"cmd" | b"thrid"));
         self.add("rc", "1");
-    }
-
-    /// Nothing is sent.
-    pub fn silence(&mut self) {
-        self.copies = 0;
     }
 
     /// What is sent, in one piece.
@@ -178,7 +167,7 @@ impl ReplyDraft {
                 Length::Right => format!("{number:>6}").into_bytes(),
                 Length::Left => format!("{number:<6}").into_bytes(),
                 Length::Zeros => format!("{number:06}").into_bytes(),
-                Length::Text(text) => text.to_vec(),
+                Length::Text(text) => text.as_bytes().to_vec(),
             };
             line.splice(0..0, header);
         }

@@ -1,22 +1,14 @@
 //! Where a server does something else than the reference would.
 
 use pmi_wire::pmi2::Command;
-use pmi_wire::{Maxes, Operation, SpawnRequest};
+use pmi_wire::{Maxes, Operation};
+use serde::Deserialize;
 
-use super::circumstances::Circumstances;
-use super::draft::ReplyDraft;
-
-/// What a process is told that has asked for a process manager by singleton init: lines with their newlines, or nothing.
-#[derive(Debug, Clone)]
-pub struct Singinit {
-    /// What is said first.
-    pub asks: Vec<u8>,
-    /// What is said to its answer.
-    pub info: Vec<u8>,
-}
+use super::edit::Edit;
 
 /// Replies by their success.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum ReplyKind {
     /// Replies that report success.
     Ok,
@@ -58,39 +50,74 @@ impl FrameReplies {
     }
 }
 
-/// Where a server does something else. Data that the server consults, and functions on what it is about to read or send.
-#[derive(Debug, Clone, Copy)]
+/// The writes that a reply is sent in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Writes {
+    /// Each byte by itself.
+    Bytewise,
+    /// Two halves.
+    Halves,
+    /// The last byte by itself.
+    NewlineApart,
+    /// The length and the body.
+    HeaderApart,
+    /// All in one, with colons where equals signs should be.
+    Colons,
+}
+
+impl Writes {
+    /// Splits a reply.
+    pub(crate) fn of(self, mut bytes: Vec<u8>) -> Vec<Vec<u8>> {
+        let length = bytes.len();
+        let at = match self {
+            Self::Bytewise => return bytes.chunks(1).map(<[u8]>::to_vec).collect(),
+            Self::Halves => length.div_ceil(2),
+            Self::NewlineApart => length.saturating_sub(1),
+            Self::HeaderApart => length.min(pmi_wire::HEADER),
+            Self::Colons => {
+                bytes.iter_mut().filter(|b| **b == b'=').for_each(|b| *b = b':');
+                return vec![bytes];
+            }
+        };
+        let rest = bytes.split_off(at);
+        [bytes, rest].into_iter().filter(|write| !write.is_empty()).collect()
+    }
+}
+
+/// Where a server does something else, as data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// The limits of the keyval space.
     Maxes(Maxes),
     /// The universe size.
     Universe(u64),
     /// The environment of a process, `PMI_FD` included.
-    Env(fn(&mut Vec<(&'static str, String)>, &Circumstances)),
+    Env(Edit),
     /// The descriptor in `PMI_FD` is not connected.
     DeadFd,
     /// What a process is told that has made its connection by `PMI_PORT`.
-    Greeting(fn(&mut Vec<u8>, &Circumstances)),
+    Greeting(Edit),
     /// What a process is told that has asked for a process manager by singleton init.
-    Singinit(fn(&mut Singinit)),
+    Singinit(Edit),
     /// The name of a group's keyval space.
-    Kvsname(fn(&mut Vec<u8>, u32)),
+    Kvsname(Edit),
     /// The process mapping.
-    Mapping(fn(&mut Vec<u8>, &Circumstances)),
+    Mapping(Edit),
     /// What is taken for the bytes of one read.
-    Read(fn(&[u8]) -> Vec<u8>),
-    /// What is taken for a request; `None` where it is dropped.
-    Hear(fn(&[u8]) -> Option<Vec<u8>>),
-    /// Lawful requests that are taken for protocol errors.
-    Reject(fn(&[u8]) -> bool),
+    Read(Edit),
+    /// What is taken for a request that fulfils conditions; nothing if there are no steps.
+    Hear(Edit, Edit),
+    /// Lawful requests that are taken for protocol errors, by the conditions that they fulfil.
+    Reject(Edit),
     /// A reply.
-    Reply(Replies, fn(&mut ReplyDraft)),
+    Reply(Replies, Edit),
     /// The writes that a reply is sent in.
-    Writes(Replies, fn(Vec<u8>) -> Vec<Vec<u8>>),
-    /// What a put stores: key and value, which may change, and the limits of both.
-    Store(fn(&mut Vec<u8>, &mut Vec<u8>, Maxes)),
+    Writes(Replies, Writes),
+    /// The value that a put stores.
+    Store(Edit),
     /// What stands for a key, in puts and gets.
-    Key(fn(&[u8]) -> Vec<u8>),
+    Key(Edit),
     /// A put.
     Put(PutEffect),
     /// A get.
@@ -99,8 +126,8 @@ pub enum Effect {
     Barrier(BarrierEffect),
     /// The barrier of a part of a process group.
     GroupBarrier(GroupBarrierEffect),
-    /// A protocol error, for the lines that fit.
-    Error(fn(&[u8]) -> bool, ErrorEffect),
+    /// A protocol error, for the requests that fulfil conditions.
+    Error(Edit, ErrorEffect),
     /// An init of a version that is not 1.1.
     Version(VersionEffect),
     /// An abort.
@@ -108,9 +135,9 @@ pub enum Effect {
     /// A finalize.
     Finalize(FinalizeEffect),
     /// A spawn request before it is done.
-    SpawnRequest(fn(&mut SpawnRequest)),
+    SpawnRequest(Edit),
     /// What the driver is told to start.
-    SpawnStart(fn(&mut SpawnRequest)),
+    SpawnStart(Edit),
     /// How a spawn is done.
     Spawn(SpawnEffect),
     /// Keyval spaces beside those of the groups.
@@ -120,9 +147,9 @@ pub enum Effect {
     /// The exit status of the job is 0 whatever happened.
     StatusZero,
     /// A reply of PMI-2.
-    FrameReply(FrameReplies, fn(&mut ReplyDraft)),
+    FrameReply(FrameReplies, Edit),
     /// The writes that a reply of PMI-2 is sent in.
-    FrameWrites(FrameReplies, fn(Vec<u8>) -> Vec<Vec<u8>>),
+    FrameWrites(FrameReplies, Writes),
     /// What a request of PMI-2 does.
     Pmi2(Pmi2Effect),
 }
@@ -143,7 +170,10 @@ pub use kinds::*;
 mod kinds {
     #![allow(missing_docs, reason = "each is described by the faults that have it")]
 
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    use serde::Deserialize;
+
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
     pub enum PutEffect {
         Lost,
         LostIfLongKey,
@@ -159,7 +189,8 @@ mod kinds {
         Deferred,
     }
 
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
     pub enum GetEffect {
         AnyKvs,
         OtherGroups,
@@ -178,11 +209,13 @@ mod kinds {
         LongNameOnly,
     }
 
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
     pub enum BarrierEffect {
         Never,
         AtOnce,
-        Short(u32),
+        OneShort,
+        TwoShort,
         Half,
         PerNode,
         KeepsCount,
@@ -198,7 +231,8 @@ mod kinds {
         Toggle,
     }
 
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
     pub enum GroupBarrierEffect {
         Never,
         LoneNever,
@@ -219,7 +253,8 @@ mod kinds {
         OpensOnce,
     }
 
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
     pub enum ErrorEffect {
         Ignored,
         AnsweredOk,
@@ -229,7 +264,8 @@ mod kinds {
         Unlogged,
     }
 
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
     pub enum VersionEffect {
         RefusesHigher,
         AcceptsLower,
@@ -238,7 +274,8 @@ mod kinds {
         RefusesLower,
     }
 
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
     pub enum AbortEffect {
         Ignored,
         SenderOnly,
@@ -250,7 +287,8 @@ mod kinds {
         OpensBarrier,
     }
 
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
     pub enum FinalizeEffect {
         WaitsForAll,
         EndsGroup,
@@ -259,7 +297,8 @@ mod kinds {
         Closes,
     }
 
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
     pub enum SpawnEffect {
         AnswerPerProgram,
         CopiesParentKvs,
@@ -271,7 +310,8 @@ mod kinds {
         Refused,
     }
 
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
     pub enum Pmi2Effect {
         PutLost,
         PutReplaces,
@@ -310,7 +350,8 @@ mod kinds {
         OneAtATime,
     }
 
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
     pub enum KeyvalSpaceEffect {
         OneName,
         OwnName,
@@ -321,7 +362,8 @@ mod kinds {
         IndexStays,
     }
 
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
     pub enum NamesEffect {
         OwnOnly,
         GroupOnly,

@@ -1,19 +1,7 @@
-//! How a server may differ from the reference: the vocabulary that faults and variations are written in.
-//!
-//! An [`Effect`] says where a server does something else, [`When`] on which occasions. The server consults the effects of its
-//! [`Behaviour`]; which of them break RFC 13 is told by the rows in [`crate::fault`].
+//! The ways in which a server differs from the reference.
 
-mod circumstances;
-mod draft;
-mod effect;
-
-pub use circumstances::{Circumstances, When};
-pub use draft::{Length, ReplyDraft};
-pub use effect::{
-    AbortEffect, BarrierEffect, Effect, ErrorEffect, FinalizeEffect, FrameReplies, GetEffect,
-    GroupBarrierEffect, KeyvalSpaceEffect, NamesEffect, Pmi2Effect, PutEffect, Replies, ReplyKind, Singinit,
-    SpawnEffect, VersionEffect,
-};
+use super::circumstances::When;
+use super::effect::Effect;
 
 /// In which ways a server differs from the reference. By default in none.
 #[derive(Debug, Clone, Default)]

@@ -1,6 +1,7 @@
 //! When an effect applies.
 
 use pmi_wire::place;
+use serde::Deserialize;
 
 /// The circumstances in which a server does something.
 #[derive(Debug, Clone, Copy, Default)]
@@ -19,12 +20,16 @@ pub struct Circumstances {
     pub refused: bool,
     /// Whether the request came with others in one read.
     pub burst: bool,
+    /// How often the effect might have shown so far, this time included.
+    pub uses: u64,
 }
 
 /// On which occasions an effect shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum When {
     /// On every one.
+    #[default]
     Always,
     /// On the nth one only.
     Nth(u64),
@@ -53,12 +58,12 @@ pub enum When {
 }
 
 impl When {
-    /// Whether this is the occasion, at the `uses`th time that the effect might show.
-    pub(crate) fn holds(self, circumstances: &Circumstances, uses: u64) -> bool {
+    /// Whether this is the occasion.
+    pub(crate) fn holds(self, circumstances: &Circumstances) -> bool {
         match self {
             Self::Always => true,
-            Self::Nth(n) => uses == n,
-            Self::From(n) => uses >= n,
+            Self::Nth(n) => circumstances.uses == n,
+            Self::From(n) => circumstances.uses >= n,
             Self::Spawned => circumstances.group > 0,
             Self::Nodes => circumstances.nodes > 1,
             Self::Ranks(n) => circumstances.size >= n,

@@ -4,7 +4,7 @@
 //! Processes 0 to 2 are the first group, which has made its offer; 3 is the only one of a second group, and its records make it take
 //! its next step.
 
-use pmi_reference::{Action, Config, GroupSpec, Server};
+use pmi_faults::{Action, Config, GroupSpec, Server};
 use pmi_wire::Proc;
 
 use crate::{input, memory, planted};
@@ -88,8 +88,8 @@ fn is_message(bytes: &[u8]) -> bool {
 }
 
 fn server() -> Server {
-    let behaviour = planted::behaviour();
-    let config = Config { line_max: LINE_MAX, spawn_max: 4, pmi2: true, behaviour, ..Config::default() };
+    let wrapper = planted::behaviour();
+    let config = Config { line_max: LINE_MAX, spawn_max: 4, pmi2: true, wrapper, ..Config::default() };
     let mut server = Server::new(config);
     server.add_group(GroupSpec { programs: vec![3], ..GroupSpec::default() });
     server.add_group(GroupSpec { programs: vec![1], ..GroupSpec::default() });

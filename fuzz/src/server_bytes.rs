@@ -3,7 +3,7 @@
 //! Input: records of a byte that names the process, what it sends, and 0xff. One that sends nothing closes its connection.
 //! Processes 0 to 2 are the first group; 3 is the only one of a second group, and its records make it take its next step.
 
-use pmi_reference::{Action, Config, GroupSpec, Server};
+use pmi_faults::{Action, Config, GroupSpec, Server};
 use pmi_wire::Proc;
 
 use crate::{input, memory, planted};
@@ -77,8 +77,8 @@ pub fn run(data: &[u8]) {
 }
 
 fn server() -> Server {
-    let behaviour = planted::behaviour();
-    let mut server = Server::new(Config { line_max: LINE_MAX, spawn_max: 4, behaviour, ..Config::default() });
+    let wrapper = planted::behaviour();
+    let mut server = Server::new(Config { line_max: LINE_MAX, spawn_max: 4, wrapper, ..Config::default() });
     server.add_group(GroupSpec { programs: vec![3], ..GroupSpec::default() });
     server.add_group(GroupSpec { programs: vec![1], ..GroupSpec::default() });
     server

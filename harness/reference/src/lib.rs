@@ -2,8 +2,8 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
-pub mod fault;
 mod reply;
 pub mod server;
 
+pub use reply::{FrameReply, Reply};
 pub use server::{Action, Config, GroupId, GroupSpec, Server};

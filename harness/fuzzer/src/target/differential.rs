@@ -186,8 +186,7 @@ fn of_line(line: &[u8]) -> String {
 mod tests {
     use std::time::Duration;
 
-    use pmi_reference::Config;
-    use pmi_reference::fault::faults;
+    use pmi_faults::{Config, faults};
 
     use super::*;
     use crate::generate::numbered;
@@ -222,7 +221,7 @@ mod tests {
         let mut faults = faults().filter(|f| f.breaks.contains(&"rfc13.get.value"));
         // Some need more than these sessions hold.
         let told = faults.any(|fault| {
-            let found = differences(Config { behaviour: fault.behaviour(), ..Config::default() });
+            let found = differences(Config { wrapper: fault.behaviour(), ..Config::default() });
             found.iter().any(|bucket| bucket.starts_with("differs--get--"))
         });
         assert!(told);

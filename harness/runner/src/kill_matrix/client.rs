@@ -6,9 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use pmi_reference::Config;
-use pmi_reference::fault::client::{Act, ClientFault, ClientVariation, Plain, Session, UNSEEN};
-use pmi_reference::fault::{Edit, behaviour, faults};
+use pmi_faults::client::{Act, ClientFault, ClientVariation, Plain, Session, UNSEEN};
+use pmi_faults::{Config, Edit, behaviour, faults};
 use serde::Serialize;
 
 use crate::interpret::Recorder;
@@ -161,7 +160,7 @@ impl Playing<'_> {
 fn judged(session: &Session) -> Vec<Finding> {
     let Session { server_fault, pmi2, pmi12, .. } = *session;
     let fault = server_fault.and_then(|name| faults().find(|fault| fault.name == name));
-    let config = Config { behaviour: behaviour(fault, &[]), pmi2, pmi12, ..Config::default() };
+    let config = Config { wrapper: behaviour(fault, &[]), pmi2, pmi12, ..Config::default() };
     let mut sink = ();
     let mut play = Playing {
         party: MemoryParty::launch(config, session.ranks),
@@ -257,7 +256,7 @@ pub fn run(suite: &Suite, faults: &[&ClientFault], variations: &[&ClientVariatio
 
 #[cfg(test)]
 mod tests {
-    use pmi_reference::fault::client::{faults, variations};
+    use pmi_faults::client::{faults, variations};
 
     use super::*;
 

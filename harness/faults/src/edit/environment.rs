@@ -3,8 +3,8 @@
 use pmi_wire::place;
 use pmi_wire::singleton::Info;
 
-use super::{Editable, UnknownStep, Words, fill};
-use crate::fault::circumstances::Circumstances;
+use super::step::{Editable, UnknownStep, Words, fill};
+use crate::circumstances::Circumstances;
 
 /// The variables of a process.
 pub(crate) type Environment = Vec<(&'static str, String)>;
@@ -48,7 +48,7 @@ fn set(variables: &mut Environment, name: &'static str, value: String) {
 
 /// What a process is told that has asked for a process manager by singleton init: lines with their newlines, or nothing.
 #[derive(Debug, Clone, Default)]
-pub struct Singinit {
+pub(crate) struct Singinit {
     /// What is said first.
     pub asks: Vec<u8>,
     /// What is said to its answer.

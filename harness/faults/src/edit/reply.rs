@@ -1,8 +1,8 @@
 //! Steps that change a reply.
 
-use super::{Editable, UnknownStep, Words, fill, number};
-use crate::fault::circumstances::Circumstances;
-use crate::fault::draft::{Length, ReplyDraft};
+use super::step::{Editable, UnknownStep, Words, fill, number};
+use crate::circumstances::Circumstances;
+use crate::draft::{Length, ReplyDraft};
 
 impl Editable for ReplyDraft {
     fn step(&mut self, words: Words, circumstances: &Circumstances) -> Result<bool, UnknownStep> {

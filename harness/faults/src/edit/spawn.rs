@@ -2,8 +2,8 @@
 
 use pmi_wire::SpawnRequest;
 
-use super::{Editable, UnknownStep, Words, number};
-use crate::fault::circumstances::Circumstances;
+use super::step::{Editable, UnknownStep, Words, number};
+use crate::circumstances::Circumstances;
 
 impl Editable for SpawnRequest {
     fn step(&mut self, words: Words, circumstances: &Circumstances) -> Result<bool, UnknownStep> {

@@ -2,7 +2,7 @@
 
 use pmi_wire::Proc;
 
-use crate::reply::{FrameReply, Reply};
+use pmi_reference::{FrameReply, Reply};
 
 /// How the length of a frame is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

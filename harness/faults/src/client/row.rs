@@ -1,8 +1,8 @@
 //! The entries of the catalogue of clients.
 
 use super::session::{Plain, Session};
-use crate::fault::circumstances::Circumstances;
-use crate::fault::edit::Edit;
+use crate::circumstances::Circumstances;
+use crate::edit::Edit;
 
 /// One named way in which a client breaks a standard, or is unusual and lawful.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Faults and variations of clients.
 //!
 //! Each is a change to one plain session: two processes that use every operation, and one that they spawn. So a fault is
-//! the only thing wrong in what is otherwise a program like any other. The session is a script, not [`crate::client::Client`],
+//! the only thing wrong in what is otherwise a program like any other. The session is a script, not [`pmi_reference::client::Client`],
 //! which cannot be made to break RFC 13.
 
 mod edit;

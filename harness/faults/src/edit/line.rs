@@ -2,20 +2,26 @@
 
 use pmi_wire::Operation;
 
-use super::{Editable, UnknownStep, Words, byte};
-use crate::fault::circumstances::Circumstances;
+use super::step::{Editable, UnknownStep, Words, byte};
+use crate::circumstances::Circumstances;
 
 /// A request: a line or a body without its end.
 pub(crate) struct Line<'a>(pub(crate) &'a [u8]);
 
 impl Editable for Line<'_> {
-    fn step(&mut self, words: Words, circumstances: &Circumstances) -> Result<bool, UnknownStep> {
+    fn step(&mut self, words: Words, _: &Circumstances) -> Result<bool, UnknownStep> {
+        self.fulfils(words)
+    }
+}
+
+impl Line<'_> {
+    fn fulfils(&self, words: Words) -> Result<bool, UnknownStep> {
         let line = self.0;
         let at = |part: &str| line.windows(part.len()).position(|window| window == part.as_bytes());
         // A value may hold everything.
         let head = &line[..at(" value=").unwrap_or(line.len())];
         Ok(match words {
-            ["not", words @ ..] => !self.step(words, circumstances)?,
+            ["not", words @ ..] => !self.fulfils(words)?,
             ["is", text] => line == text.as_bytes(),
             ["starts", text] => line.starts_with(text.as_bytes()),
             ["ends", text] => line.ends_with(text.as_bytes()),

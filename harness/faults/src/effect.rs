@@ -144,8 +144,6 @@ pub enum Effect {
     KeyvalSpace(KeyvalSpaceEffect),
     /// The name service.
     Names(NamesEffect),
-    /// The exit status of the job is 0 whatever happened.
-    StatusZero,
     /// A reply of PMI-2.
     FrameReply(FrameReplies, Edit),
     /// The writes that a reply of PMI-2 is sent in.
@@ -157,7 +155,7 @@ pub enum Effect {
 impl Effect {
     /// Whether it shows from the beginning, whatever is asked: it changes how the server is set up, not what it does.
     pub(crate) fn is_of_setup(&self) -> bool {
-        matches!(self, Self::Maxes(_) | Self::Universe(_) | Self::StatusZero)
+        matches!(self, Self::Maxes(_) | Self::Universe(_))
     }
 
     /// Whether it shows in PMI-2 alone.

@@ -1,8 +1,8 @@
 //! Steps that change a session.
 
 use super::session::{Act, SPAWN, SPAWN_TWO, Session, SessionStep};
-use crate::fault::circumstances::Circumstances;
-use crate::fault::edit::{Editable, UnknownStep, Words, fill};
+use crate::circumstances::Circumstances;
+use crate::edit::{Editable, UnknownStep, Words, fill};
 
 impl Editable for Session {
     fn step(&mut self, words: Words, circumstances: &Circumstances) -> Result<bool, UnknownStep> {

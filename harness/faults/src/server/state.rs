@@ -2,12 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 
+use pmi_reference::GroupId;
+use pmi_reference::server::Name;
 use pmi_wire::Proc;
 
-use super::config::GroupId;
-use super::open_barrier::Name;
-use crate::fault::behaviour::Behaviour;
-use crate::fault::{Circumstances, Effect, When};
+use crate::behaviour::Behaviour;
+use crate::circumstances::{Circumstances, When};
+use crate::effect::Effect;
 
 /// An effect, and how often it might have shown so far.
 #[derive(Debug)]
@@ -38,12 +39,14 @@ pub(super) struct Origin {
 
 /// The effects of a server, and what it remembers for them beyond what the reference needs.
 #[derive(Debug, Default)]
-pub(super) struct EffectState {
+pub(super) struct State {
     list: Vec<ActiveEffect>,
     /// Nothing is to show.
     rehearsed: bool,
     /// The processes whose last reply was a refusal.
     pub(super) refused: HashSet<Proc>,
+    /// A process waited in the barrier when the message came that is dealt with.
+    pub(super) waiting: Option<bool>,
     /// The last read brought several requests.
     pub(super) burst: bool,
     /// The number of barriers that each group has passed.
@@ -70,11 +73,15 @@ pub(super) struct EffectState {
     pub(super) toggles: u64,
     /// Barriers of parts of a group that have been opened.
     pub(super) opened: Vec<(GroupId, Name)>,
+    /// The name of all spaces that are created.
+    pub(super) space_name: Option<Vec<u8>>,
+    /// The fences that each process has entered.
+    pub(super) fences: HashMap<Proc, u64>,
     /// The number of unpublish requests.
     pub(super) unpublished: u64,
 }
 
-impl EffectState {
+impl State {
     /// The effects of a behaviour; nothing if it has none, so that the reference pays one test of an empty option.
     pub(super) fn of(behaviour: &Behaviour) -> Option<Box<Self>> {
         let active = |(effect, when): (Effect, When)| ActiveEffect {
@@ -91,6 +98,11 @@ impl EffectState {
     /// Which effects have shown or, if they are rehearsed, would have: as long as none has, each could have been alone.
     pub(super) fn shown(&self) -> Vec<bool> {
         self.list.iter().map(|effect| effect.shown).collect()
+    }
+
+    /// Whether there is such an effect.
+    pub(super) fn has(&self, is: impl Fn(&Effect) -> bool) -> bool {
+        self.list.iter().any(|active| is(&active.effect))
     }
 
     /// The first effect that `pick` knows and whose occasion this is.

@@ -3,8 +3,8 @@
 use pmi_wire::port::Greeting;
 use pmi_wire::{MappingForm, frame_length, place};
 
-use super::{Editable, UnknownStep, Words, byte, fill, number};
-use crate::fault::circumstances::Circumstances;
+use super::step::{Editable, UnknownStep, Words, byte, fill, number};
+use crate::circumstances::Circumstances;
 
 impl Editable for Vec<u8> {
     fn step(&mut self, words: Words, circumstances: &Circumstances) -> Result<bool, UnknownStep> {

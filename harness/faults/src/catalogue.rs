@@ -15,9 +15,9 @@ use super::draft::ReplyDraft;
 use super::edit::{Edit, Editable, Environment, Line, Singinit, Words};
 use super::effect::{Effect, FrameReplies, Replies, ReplyKind};
 use super::row::{Fault, Variation};
-use crate::reply::Reply;
+use pmi_reference::Reply;
 
-const TEXT: &str = include_str!("../../faults.toml");
+const TEXT: &str = include_str!("../faults.toml");
 
 /// A mistake in an entry of `faults.toml`.
 #[derive(Debug, Error)]

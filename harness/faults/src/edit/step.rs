@@ -1,22 +1,8 @@
-//! Edits as data: what an entry of `faults.toml` changes, step by step.
-//!
-//! A step is a verb and its arguments. Each target has the steps that make sense for it: [`bytes`] for values, keys, names and what is
-//! read, [`reply`] for replies, [`environment`] for the variables of a process, [`spawn`] for spawn requests. [`line`] has the conditions
-//! that a request fulfils. A step that only code can express is one arm of its target's table as well.
-
-mod bytes;
-mod environment;
-mod line;
-mod reply;
-mod spawn;
+//! Steps, and what applies them.
 
 use thiserror::Error;
 
-use super::circumstances::Circumstances;
-
-pub(super) use environment::Environment;
-pub use environment::Singinit;
-pub(crate) use line::Line;
+use crate::circumstances::Circumstances;
 
 /// A verb and its arguments.
 pub type Words = &'static [&'static str];
@@ -47,14 +33,14 @@ impl Edit {
     }
 
     /// Returns the first step that a target does not have.
-    pub(super) fn unknown_step(self, target: &mut impl Editable) -> Option<Words> {
+    pub(crate) fn unknown_step(self, target: &mut impl Editable) -> Option<Words> {
         let circumstances = Circumstances { size: 2, nodes: 1, uses: 1, ..Circumstances::default() };
         self.0.iter().copied().find(|words| target.step(words, &circumstances).is_err())
     }
 }
 
 /// Replaces `{rank}`, `{size}`, `{count}` and `{group}` in a text, and sums like `{rank+1}`. `{k*64}` stands for a text so often.
-pub(super) fn fill(text: &str, circumstances: &Circumstances) -> String {
+pub(crate) fn fill(text: &str, circumstances: &Circumstances) -> String {
     let (mut out, mut rest) = (String::new(), text);
     while let Some((before, after)) = rest.split_once('{') {
         out += before;
@@ -90,11 +76,11 @@ fn value(name: &str, circumstances: &Circumstances) -> Option<String> {
 }
 
 /// Reads a number among the arguments of a step.
-fn number<T: std::str::FromStr>(text: &str) -> Result<T, UnknownStep> {
+pub(super) fn number<T: std::str::FromStr>(text: &str) -> Result<T, UnknownStep> {
     text.parse().map_err(|_| UnknownStep)
 }
 
 /// Reads a single byte among the arguments of a step.
-fn byte(text: &str) -> Result<u8, UnknownStep> {
+pub(super) fn byte(text: &str) -> Result<u8, UnknownStep> {
     <[u8; 1]>::try_from(text.as_bytes()).map(|[byte]| byte).map_err(|_| UnknownStep)
 }

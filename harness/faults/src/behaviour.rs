@@ -24,7 +24,7 @@ impl Behaviour {
         Self { rehearsed: true, ..self }
     }
 
-    /// Whether nothing is to show.
+    /// Returns whether nothing is to show.
     pub(crate) fn is_rehearsed(&self) -> bool {
         self.rehearsed
     }

@@ -1,4 +1,4 @@
-//! When an effect applies.
+//! The occasions on which an effect applies.
 
 use pmi_wire::place;
 use serde::Deserialize;
@@ -14,13 +14,13 @@ pub struct Circumstances {
     pub size: u32,
     /// The number of nodes that the group is spread over.
     pub nodes: u32,
-    /// Whether a process of the group waits in the barrier.
+    /// True if a process of the group waits in the barrier.
     pub waiting: bool,
-    /// Whether the last reply to the process was a refusal.
+    /// True if the last reply to the process was a refusal.
     pub refused: bool,
-    /// Whether the request came with others in one read.
+    /// True if the request came with others in one read.
     pub burst: bool,
-    /// How often the effect might have shown so far, this time included.
+    /// The number of times that the effect might have shown so far, this time included.
     pub uses: u64,
 }
 
@@ -58,7 +58,7 @@ pub enum When {
 }
 
 impl When {
-    /// Whether this is the occasion.
+    /// Returns whether this is the occasion.
     pub(crate) fn holds(self, circumstances: &Circumstances) -> bool {
         match self {
             Self::Always => true,

@@ -38,7 +38,7 @@ pub(crate) struct ReplyDraft {
     pub length: Option<Length>,
     /// Added to that length.
     pub lengthened: i64,
-    /// Whether semicolons in values are doubled.
+    /// True if semicolons in values are doubled.
     pub doubles: bool,
 }
 
@@ -129,7 +129,7 @@ impl ReplyDraft {
         }
     }
 
-    /// Whether it has a process mapping for a value.
+    /// Returns whether it has a process mapping for a value.
     pub(super) fn has_mapping(&mut self) -> bool {
         self.get("value").is_some_and(|value| value.starts_with(b"(vector"))
     }

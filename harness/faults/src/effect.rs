@@ -1,4 +1,4 @@
-//! Where a server does something else than the reference would.
+//! The places where a server can differ from the reference.
 
 use pmi_wire::pmi2::Command;
 use pmi_wire::{Maxes, Operation};
@@ -33,7 +33,7 @@ impl ReplyKind {
 pub struct Replies(pub Option<Operation>, pub ReplyKind);
 
 impl Replies {
-    /// Whether the reply to an operation, a success or not, is one of them.
+    /// Returns whether the reply to an operation, a success or not, is one of them.
     pub(crate) fn fits(self, op: Operation, ok: bool) -> bool {
         self.0.is_none_or(|o| o == op) && self.1.fits(ok)
     }
@@ -44,7 +44,7 @@ impl Replies {
 pub struct FrameReplies(pub Option<Command>, pub ReplyKind);
 
 impl FrameReplies {
-    /// Whether the reply to a command, a success or not, is one of them.
+    /// Returns whether the reply to a command, a success or not, is one of them.
     pub(crate) fn fits(self, command: Command, ok: bool) -> bool {
         self.0.is_none_or(|c| c == command) && self.1.fits(ok)
     }
@@ -85,7 +85,7 @@ impl Writes {
     }
 }
 
-/// Where a server does something else, as data.
+/// A place where a server differs from the reference, as data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// The limits of the keyval space.
@@ -96,17 +96,17 @@ pub enum Effect {
     Env(Edit),
     /// The descriptor in `PMI_FD` is not connected.
     DeadFd,
-    /// What a process is told that has made its connection by `PMI_PORT`.
+    /// The greeting of a process that has made its connection by `PMI_PORT`.
     Greeting(Edit),
-    /// What a process is told that has asked for a process manager by singleton init.
+    /// The messages to a process that has asked for a process manager by singleton init.
     Singinit(Edit),
     /// The name of a group's keyval space.
     Kvsname(Edit),
     /// The process mapping.
     Mapping(Edit),
-    /// What is taken for the bytes of one read.
+    /// The bytes of one read, as they are understood.
     Read(Edit),
-    /// What is taken for a request that fulfils conditions; nothing if there are no steps.
+    /// A request that fulfils conditions, as it is understood; it is dropped if there are no steps.
     Hear(Edit, Edit),
     /// Lawful requests that are taken for protocol errors, by the conditions that they fulfil.
     Reject(Edit),
@@ -116,7 +116,7 @@ pub enum Effect {
     Writes(Replies, Writes),
     /// The value that a put stores.
     Store(Edit),
-    /// What stands for a key, in puts and gets.
+    /// The key under which a pair is stored and found.
     Key(Edit),
     /// A put.
     Put(PutEffect),
@@ -136,7 +136,7 @@ pub enum Effect {
     Finalize(FinalizeEffect),
     /// A spawn request before it is done.
     SpawnRequest(Edit),
-    /// What the driver is told to start.
+    /// The programs that the driver starts.
     SpawnStart(Edit),
     /// How a spawn is done.
     Spawn(SpawnEffect),
@@ -148,17 +148,17 @@ pub enum Effect {
     FrameReply(FrameReplies, Edit),
     /// The writes that a reply of PMI-2 is sent in.
     FrameWrites(FrameReplies, Writes),
-    /// What a request of PMI-2 does.
+    /// A request of PMI-2.
     Pmi2(Pmi2Effect),
 }
 
 impl Effect {
-    /// Whether it shows from the beginning, whatever is asked: it changes how the server is set up, not what it does.
+    /// Returns whether it shows from the beginning, whatever is asked: it changes how the server is set up, not what it does.
     pub(crate) fn is_of_setup(&self) -> bool {
         matches!(self, Self::Maxes(_) | Self::Universe(_))
     }
 
-    /// Whether it shows in PMI-2 alone.
+    /// Returns whether it shows in PMI-2 alone.
     pub fn is_of_frames(&self) -> bool {
         matches!(self, Self::FrameReply(..) | Self::FrameWrites(..) | Self::Pmi2(_))
     }

@@ -11,11 +11,11 @@ pub struct Fault {
     pub name: &'static str,
     /// Ids of the requirements that it breaks; a finding has to cite one of them.
     pub breaks: &'static [&'static str],
-    /// What the server does, in a line.
+    /// A line about the server's behavior.
     pub about: &'static str,
-    /// Where it does so.
+    /// The place and the change.
     pub effect: Effect,
-    /// On which occasions.
+    /// The occasions.
     pub when: When,
 }
 

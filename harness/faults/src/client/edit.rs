@@ -128,7 +128,7 @@ impl Session {
         found.ok_or(UnknownStep)
     }
 
-    /// What a process does to say this in the session's dialect.
+    /// The act of a process that says this in the session's dialect.
     fn says(&self, messages: &[String]) -> Act {
         match self.pmi2 {
             true => Act::Frames(messages.iter().map(|message| message.clone().into()).collect()),

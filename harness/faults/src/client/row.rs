@@ -11,11 +11,11 @@ pub struct ClientFault {
     pub name: &'static str,
     /// Ids of the requirements that it breaks; a finding has to cite one of them.
     pub breaks: &'static [&'static str],
-    /// What the client does, in a line.
+    /// A line about the client's behavior.
     pub about: &'static str,
     /// The session that it changes.
     pub plain: Plain,
-    /// What that makes of the plain session.
+    /// The steps that change the plain session.
     pub edit: Edit,
 }
 

@@ -17,10 +17,10 @@ pub enum Plain {
     Frames,
 }
 
-/// What a process does next.
+/// The next act of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Act {
-    /// Writes these bytes. `{kvs}` stands for the name of the keyval space that the process's group has been told,
+    /// Writes these bytes. `{kvs}` stands for the keyval space of the process's group,
     /// `{child}` for that of the spawned group, `{agent}` for a program that can be spawned.
     Write(Vec<u8>),
     /// Writes these bodies of PMI-2 in one write, each with its length before it.
@@ -44,7 +44,7 @@ pub struct SessionStep {
     pub(super) op: Option<&'static str>,
 }
 
-/// What the processes of a program write, in order, and the server that they get.
+/// The messages of a program's processes, in order, and the server that they get.
 #[derive(Debug, Clone)]
 pub struct Session {
     /// Size of group 0.
@@ -55,9 +55,9 @@ pub struct Session {
     pub piece: usize,
     /// The name of the fault that the server has.
     pub server_fault: Option<&'static str>,
-    /// Whether it is one of PMI-2.
+    /// True if it is a server of PMI-2.
     pub pmi2: bool,
-    /// Whether it is one of PMI-1.2.
+    /// True if it is a server of PMI-1.2.
     pub pmi12: bool,
 }
 
@@ -70,7 +70,7 @@ pub(super) const SPAWN_TWO: &str = "mcmd=spawn\nnprocs=1\nexecname={agent}\ntots
      preput_key_0=pre0\npreput_val_0=a\npreput_key_1=pre1\npreput_val_1=b\ninfo_num=0\nendcmd\n\
      mcmd=spawn\nnprocs=1\nexecname={agent}\ntotspawns=2\nspawnssofar=2\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n";
 
-/// What each process writes, in order: group, rank, operation, line.
+/// The lines of the plain session of PMI-1: group, rank, operation, line.
 const LINES: [(u32, u32, &str, &str); 28] = [
     (0, 0, "init", "cmd=init pmi_version=1 pmi_subversion=1\n"),
     (0, 1, "init", "cmd=init pmi_version=1 pmi_subversion=1\n"),
@@ -102,7 +102,7 @@ const LINES: [(u32, u32, &str, &str); 28] = [
     (0, 1, "finalize", "cmd=finalize\n"),
 ];
 
-/// What each process says, in order: rank, operation, line, and whether it is in a barrier then.
+/// The lines of the plain session of PMI-1.2: rank, operation, line, and true if the process is in a barrier then.
 const GROUPS: [(u32, &str, &str, bool); 24] = [
     (0, "init", "cmd=init pmi_version=1 pmi_subversion=2\n", false),
     (1, "init", "cmd=init pmi_version=1 pmi_subversion=2\n", false),
@@ -131,7 +131,7 @@ const GROUPS: [(u32, &str, &str, bool); 24] = [
     (1, "finalize", "cmd=finalize\n", false),
 ];
 
-/// What each process says, in order: group, rank, body.
+/// The bodies of the plain session of PMI-2: group, rank, body.
 const FRAMES: [(u32, u32, &str); 24] = [
     (0, 0, "cmd=fullinit;pmijobid=job;pmirank=0;threaded=TRUE;"),
     (0, 1, "cmd=fullinit;pmijobid=job;pmirank=1;threaded=TRUE;"),

@@ -59,7 +59,7 @@ fn decimal(bytes: &[u8]) -> Option<i64> {
     std::str::from_utf8(bytes).ok()?.parse().ok()
 }
 
-/// Steps about lines and frames.
+/// Applies steps about lines and frames.
 fn read(bytes: &mut Vec<u8>, words: Words) -> Result<bool, UnknownStep> {
     let first_frame = bytes.first_chunk().and_then(|header| frame_length(*header)).map(|length| 6 + length);
     match words {
@@ -85,7 +85,7 @@ fn read(bytes: &mut Vec<u8>, words: Words) -> Result<bool, UnknownStep> {
     Ok(true)
 }
 
-/// Steps about names of keyval spaces, the process mapping, and what a process is told at its port.
+/// Applies steps about names of keyval spaces, the process mapping, and the greeting at a port.
 fn name(bytes: &mut Vec<u8>, words: Words, circumstances: &Circumstances) -> Result<bool, UnknownStep> {
     let Circumstances { group, size, nodes, .. } = *circumstances;
     let places = place(size, nodes);

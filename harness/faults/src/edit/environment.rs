@@ -1,4 +1,4 @@
-//! Steps that change the environment of a process, and what a singleton is told.
+//! Steps that change the environment of a process, and the messages to a singleton.
 
 use pmi_wire::place;
 use pmi_wire::singleton::Info;
@@ -46,12 +46,12 @@ fn set(variables: &mut Environment, name: &'static str, value: String) {
     variables.push((name, value));
 }
 
-/// What a process is told that has asked for a process manager by singleton init: lines with their newlines, or nothing.
+/// The messages to a process that has asked for a process manager by singleton init: lines with their newlines, or nothing.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Singinit {
-    /// What is said first.
+    /// The first message.
     pub asks: Vec<u8>,
-    /// What is said to its answer.
+    /// The message after its answer.
     pub info: Vec<u8>,
 }
 

@@ -12,7 +12,7 @@ pub type Words = &'static [&'static str];
 #[error("there is no such step, or it has other arguments")]
 pub struct UnknownStep;
 
-/// What steps can change.
+/// A target of steps.
 pub trait Editable {
     /// Applies one step; false for a condition that does not hold.
     ///
@@ -39,7 +39,7 @@ impl Edit {
     }
 }
 
-/// Replaces `{rank}`, `{size}`, `{count}` and `{group}` in a text, and sums like `{rank+1}`. `{k*64}` stands for a text so often.
+/// Replaces `{rank}`, `{size}`, `{count}` and `{group}` in a text, and sums like `{rank+1}`. `{k*64}` is replaced with 64 times k.
 pub(crate) fn fill(text: &str, circumstances: &Circumstances) -> String {
     let (mut out, mut rest) = (String::new(), text);
     while let Some((before, after)) = rest.split_once('{') {

@@ -19,7 +19,7 @@ impl Server {
         }
     }
 
-    /// Whether a process that is in the barrier already is counted once more because it enters again.
+    /// Returns whether a process that is in the barrier already is counted once more because it enters again.
     pub(super) fn counts_twice(&mut self, from: Proc) -> bool {
         if self.server.process(from).waiting != Waiting::Barrier
             || self.barrier_effect(from) != Some(BarrierEffect::CountsTwice)

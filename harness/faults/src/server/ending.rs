@@ -23,7 +23,7 @@ impl Server {
     pub(super) fn close(&mut self, from: Proc) {
         let joined = self.server.process(from).phase == Phase::Joined;
         match self.server.close(from) {
-            // The barrier counts a process that left without finalize as entered, so that its leaving is no protocol error.
+            // The barrier counts a process that left without finalize as entered: no protocol error.
             Err(_) if joined && self.barrier_effect(from) == Some(BarrierEffect::LeaverCounts) => {
                 if self.server.groups[from.group as usize].entered > 0 {
                     self.release(from.group);
@@ -56,7 +56,7 @@ impl Server {
         }
     }
 
-    /// Whether an effect has dealt with the init.
+    /// Returns whether an effect has dealt with the init.
     pub(super) fn affected_init(&mut self, from: Proc, offered: Version) -> bool {
         let is_of_pmi2 = self.server.config.pmi2 && offered.version == 2;
         if offered == Version::V1_1 || is_of_pmi2 || self.server.process(from).phase == Phase::Joined {
@@ -87,7 +87,7 @@ impl Server {
         true
     }
 
-    /// Whether an effect has dealt with the finalize.
+    /// Returns whether an effect has dealt with the finalize.
     fn affected_finalize(&mut self, from: Proc) -> bool {
         let pick = |e: &Effect| if let Effect::Finalize(f) = e { Some(*f) } else { None };
         let Some(effect) = self.pick(from, pick) else { return false };
@@ -134,7 +134,7 @@ impl Server {
         true
     }
 
-    /// Whether an effect has dealt with the abort.
+    /// Returns whether an effect has dealt with the abort.
     pub(super) fn affected_abort(&mut self, from: Proc) -> bool {
         let pick = |e: &Effect| if let Effect::Abort(f) = e { Some(*f) } else { None };
         let Some(effect) = self.pick(from, pick) else { return false };
@@ -159,7 +159,7 @@ impl Server {
         true
     }
 
-    /// Whether an effect has dealt with the protocol error.
+    /// Returns whether an effect has dealt with the protocol error.
     fn affected_error(&mut self, from: Proc, line: &[u8]) -> bool {
         if self.server.process(from).phase == Phase::Closed {
             return false;

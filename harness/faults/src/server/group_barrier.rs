@@ -99,13 +99,13 @@ impl Server {
         Some(name)
     }
 
-    /// Whether this effect, and no other, shows now.
+    /// Returns whether this effect, and no other, shows now.
     fn is_affected(&mut self, from: Proc, wanted: GroupBarrierEffect) -> bool {
         let pick = |e: &Effect| matches!(e, Effect::GroupBarrier(f) if *f == wanted).then_some(());
         self.pick(from, pick).is_some()
     }
 
-    /// Whether a request is refused because the process is in a barrier of a group.
+    /// Returns whether a request is refused because the process is in a barrier of a group.
     pub(super) fn keeps_lock_step(&mut self, from: Proc) -> bool {
         self.server.has_part_open(from) && self.is_affected(from, GroupBarrierEffect::LockStep)
     }

@@ -6,7 +6,7 @@ use super::Server;
 use crate::effect::{Effect, KeyvalSpaceEffect};
 
 impl Server {
-    /// Whether an effect has dealt with the request.
+    /// Returns whether an effect has dealt with the request.
     pub(super) fn affected_keyval_space(&mut self, from: Proc, request: &KeyvalSpaceRequest<'_>) -> bool {
         let pick = |e: &Effect| if let Effect::KeyvalSpace(f) = e { Some(*f) } else { None };
         let Some(effect) = self.pick(from, pick) else { return false };

@@ -8,13 +8,13 @@ use super::{Server, is_own_key};
 use crate::effect::{Effect, GetEffect, PutEffect};
 
 impl Server {
-    /// Whether an effect has dealt with a put.
+    /// Returns whether an effect has dealt with a put.
     pub(super) fn affected_put(&mut self, from: Proc, kvsname: &[u8], key: &[u8], value: &[u8]) -> bool {
         let reply = self.put_reply(from, kvsname, key, value);
         reply.map(|reply| self.server.reply(from, reply)).is_some()
     }
 
-    /// Whether an effect has dealt with a get.
+    /// Returns whether an effect has dealt with a get.
     pub(super) fn affected_get(&mut self, from: Proc, kvsname: &[u8], key: &[u8]) -> bool {
         let reply = self.get_reply(from, kvsname, key);
         reply.map(|reply| self.server.reply(from, reply)).is_some()

@@ -1,7 +1,7 @@
 //! A server that does as the reference does, except where its behaviour has an effect.
 //!
 //! It drives the public parts of [`pmi_reference::Server`] and has a hook at each: what is read, each request, each reply, each group that
-//! is made, and what a process is told before the protocol begins. A server without effects hands everything on.
+//! is made, and each message before the protocol begins. A server without effects hands everything on.
 
 mod barrier;
 mod ending;
@@ -26,14 +26,14 @@ use crate::edit::{Edit, Line, Singinit};
 use crate::effect::{Effect, Writes};
 use state::State;
 
-/// What such a server is set up with.
+/// The configuration of such a server.
 pub type Config = pmi_reference::Config<Behaviour>;
 
 /// The server.
 #[derive(Debug)]
 pub struct Server {
     server: pmi_reference::Server,
-    /// What the effects are and remember; nothing if there are none.
+    /// The effects and their state; none in a server without effects.
     state: Option<Box<State>>,
     actions: VecDeque<Action>,
 }
@@ -85,7 +85,7 @@ impl Server {
         env
     }
 
-    /// Whether the descriptor that PMI_FD names is to be connected.
+    /// Returns whether the descriptor that PMI_FD names is to be connected.
     pub fn connects(&mut self, p: Proc) -> bool {
         self.pick(p, |e| matches!(e, Effect::DeadFd).then_some(())).is_none()
     }
@@ -225,7 +225,7 @@ impl Server {
         }
     }
 
-    /// What effects remember. It is asked for only where there are some.
+    /// The state of the effects. Only servers with effects call this.
     fn state(&mut self) -> &mut State {
         self.state.get_or_insert_default()
     }
@@ -311,7 +311,7 @@ impl Server {
         }
     }
 
-    /// Whether a lawful request is taken for a protocol error.
+    /// Returns whether a lawful request is taken for a protocol error.
     fn rejects(&mut self, from: Proc, message: &[u8]) -> bool {
         let circumstances = self.circumstances(from);
         let pick = |e: &Effect| match e {
@@ -436,7 +436,7 @@ impl Server {
 
 const MAPPING: &[u8] = b"PMI_process_mapping";
 
-/// Whether a key is the process manager's own. Effects on the keyval space leave those keys alone.
+/// Returns whether a key is the process manager's own. Effects on the keyval space leave those keys alone.
 fn is_own_key(key: &[u8]) -> bool {
     key.starts_with(b"PMI_")
 }

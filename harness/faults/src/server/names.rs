@@ -8,7 +8,7 @@ use super::Server;
 use crate::effect::{Effect, NamesEffect};
 
 impl Server {
-    /// Whether an effect has dealt with the request.
+    /// Returns whether an effect has dealt with the request.
     pub(super) fn affected_names(&mut self, from: Proc, request: &Request<'_>) -> bool {
         let pick = |e: &Effect| if let Effect::Names(f) = e { Some(*f) } else { None };
         let Some(effect) = self.pick(from, pick) else { return false };

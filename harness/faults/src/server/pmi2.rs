@@ -46,7 +46,7 @@ impl Server {
         asked
     }
 
-    /// Whether an effect has dealt with the request.
+    /// Returns whether an effect has dealt with the request.
     pub(super) fn affected_frame(&mut self, from: Proc, thrid: Option<&[u8]>, request: &Request<'_>) -> bool {
         let relevant = |effect: Pmi2Effect| effect.command() == Some(request.command());
         let pick =

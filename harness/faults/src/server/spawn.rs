@@ -7,7 +7,7 @@ use pmi_wire::{Operation, Proc, SpawnProgram, SpawnRequest};
 use super::{Server, is_own_key};
 use crate::effect::{Effect, SpawnEffect};
 
-/// Whether the effect shows when the group has been made, and not when the request comes.
+/// Returns whether the effect shows when the group has been made, and not when the request comes.
 fn at_start(effect: SpawnEffect) -> bool {
     matches!(effect, SpawnEffect::CopiesParentKvs | SpawnEffect::NoPreput | SpawnEffect::PreputAtBarrier)
 }

@@ -21,7 +21,7 @@ struct ActiveEffect {
 }
 
 impl ActiveEffect {
-    /// Whether it shows now. One that is only rehearsed does not.
+    /// Returns whether it shows now. One that is only rehearsed does not.
     fn shows(&mut self, circumstances: &Circumstances, rehearsed: bool) -> bool {
         self.uses += 1;
         let holds = self.when.holds(&Circumstances { uses: self.uses, ..*circumstances });
@@ -100,7 +100,7 @@ impl State {
         self.list.iter().map(|effect| effect.shown).collect()
     }
 
-    /// Whether there is such an effect.
+    /// Returns whether there is such an effect.
     pub(super) fn has(&self, is: impl Fn(&Effect) -> bool) -> bool {
         self.list.iter().any(|active| is(&active.effect))
     }

@@ -34,7 +34,7 @@ impl Server {
         }
     }
 
-    /// Whether processes wait in the barrier for one that has left for good.
+    /// Returns whether processes wait in the barrier for one that has left for good.
     pub fn is_barrier_lost(&self, group: GroupId) -> bool {
         let group = &self.groups[group as usize];
         group.left > 0 && group.entered > 0

@@ -23,11 +23,11 @@ pub struct Config<W = ()> {
     pub nodes: u32,
     /// Most processes that one spawn may start.
     pub spawn_max: u64,
-    /// Whether it takes an offer of PMI-2. It speaks PMI-1.1 in any case.
+    /// True if it takes an offer of PMI-2. It speaks PMI-1.1 in any case.
     pub pmi2: bool,
-    /// Whether it answers 1.2 to whoever offers that or more.
+    /// True if it answers 1.2 to whoever offers that or more.
     pub pmi12: bool,
-    /// Whether it serves further keyval spaces, and tells pairs by their number: what RFC 13 does not have.
+    /// True if it serves further keyval spaces, and tells pairs by their number: what RFC 13 does not have.
     pub keyval_spaces: bool,
     /// First part of every kvsname; the group number is appended.
     pub kvs_prefix: String,
@@ -90,7 +90,7 @@ pub struct GroupSpec {
     pub programs: Vec<u32>,
     /// Pairs that are in the keyval space before the processes start.
     pub preput: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Whether it was created by a spawn request.
+    /// True if it was created by a spawn request.
     pub spawned: bool,
 }
 

@@ -147,7 +147,7 @@ impl Server {
         }
     }
 
-    /// Whether a process is in a barrier of a part of its group.
+    /// Returns whether a process is in a barrier of a part of its group.
     pub fn has_part_open(&self, p: Proc) -> bool {
         self.open_parts(p) > 0
     }

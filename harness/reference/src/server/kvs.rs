@@ -52,7 +52,7 @@ impl Server {
         self.reply(from, reply);
     }
 
-    /// Whether a key and a value are within the limits, which count a terminating NUL.
+    /// Returns whether a key and a value are within the limits, which count a terminating NUL.
     pub fn fits(&self, key: &[u8], value: &[u8]) -> (bool, bool) {
         let maxes = self.config.maxes;
         ((key.len() as u64) < maxes.keylen_max, (value.len() as u64) < maxes.vallen_max)

@@ -92,7 +92,7 @@ impl Process {
         }
     }
 
-    /// Whether it waits in a fence of PMI-2.
+    /// Returns whether it waits in a fence of PMI-2.
     pub fn is_in_fence(&self) -> bool {
         self.held.iter().any(|held| held.what == Awaits::Fence)
     }
@@ -115,9 +115,9 @@ pub struct Group {
     pub open_barriers: Vec<OpenBarrier>,
     /// The number of processes that have left for good: finalized or closed. It is kept, because every barrier asks for it.
     pub left: u32,
-    /// Whether it was aborted.
+    /// True if it was aborted.
     pub aborted: bool,
-    /// Whether it was created by a spawn request.
+    /// True if it was created by a spawn request.
     pub spawned: bool,
     /// The job that spawned it, by a request of PMI-2.
     pub spawner: Option<Vec<u8>>,
@@ -254,12 +254,12 @@ impl Server {
         self.outputs.pop_front()
     }
 
-    /// Whether the process has initialized and not finalized, so that [`closed`](Self::closed) would be an error.
+    /// Returns whether the process has initialized and not finalized, so that [`closed`](Self::closed) would be an error.
     pub fn is_joined(&self, p: Proc) -> bool {
         !self.is_gone(p) && self.process(p).phase == Phase::Joined
     }
 
-    /// Whether the connection of a process is closed.
+    /// Returns whether the connection of a process is closed.
     pub fn is_gone(&self, p: Proc) -> bool {
         self.groups[p.group as usize].aborted || self.process(p).phase == Phase::Closed
     }

@@ -3,7 +3,7 @@
 //! Input: records of a byte that names the process, what it sends, and 0xff. One that sends nothing closes its connection.
 //! Processes 0 to 2 are the first group; 3 is the only one of a second group, and its records make it take its next step.
 
-use pmi_reference::{Action, Config, GroupSpec, Server};
+use pmi_faults::{Action, Config, GroupSpec, Server};
 use pmi_wire::{Framing, Proc};
 
 use crate::{input, memory, planted, spell};
@@ -107,8 +107,8 @@ impl Session {
     }
 
     fn server(&self) -> Server {
-        let (behaviour, pmi2) = (planted::behaviour(), self.framing == Framing::Frames);
-        let config = Config { line_max: LINE_MAX, spawn_max: 4, pmi2, behaviour, ..Config::default() };
+        let (wrapper, pmi2) = (planted::behaviour(), self.framing == Framing::Frames);
+        let config = Config { line_max: LINE_MAX, spawn_max: 4, pmi2, wrapper, ..Config::default() };
         let mut server = Server::new(config);
         server.add_group(GroupSpec { programs: vec![3], ..GroupSpec::default() });
         server.add_group(GroupSpec { programs: vec![1], ..GroupSpec::default() });

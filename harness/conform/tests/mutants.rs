@@ -1,6 +1,6 @@
 //! The suite kills every fault and punishes no variation.
 
-use pmi_reference::fault::{faults, variations};
+use pmi_faults::{faults, variations};
 use pmi_runner::kill_matrix::{FaultResult, run};
 
 /// Without optimisation only one in so many is tried here; `pmi-conform mutants` tries all of them in CI.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use pmi_reference::Config;
+use pmi_faults::Config;
 
 use crate::interpret::library::play as play_library;
 use crate::interpret::{EventSink, play, program};

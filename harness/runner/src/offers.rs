@@ -4,7 +4,7 @@ use pmi_scenario::ids;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use pmi_reference::Config;
+use pmi_faults::Config;
 
 use crate::iut::Iut;
 use crate::party::Limits;

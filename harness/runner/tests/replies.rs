@@ -5,9 +5,8 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Instant;
 
+use pmi_faults::{Config, behaviour, faults, variations};
 use pmi_judge::event::What;
-use pmi_reference::Config;
-use pmi_reference::fault::{behaviour, faults, variations};
 use pmi_runner::party::{Incoming, MemoryParty, Party, Silence};
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::inputs::{Cell, Inputs, Status};
@@ -65,7 +64,7 @@ fn transcript(dialect: Dialect, name: &str) -> String {
     let varied: Vec<_> = variations().filter(|variation| variation.name == name).collect();
     assert!(name == "reference" || fault.is_some() || !varied.is_empty(), "no server is called {name}");
     let pmi2 = dialect == Dialect::Pmi2;
-    let config = Config { pmi2, behaviour: behaviour(fault, &varied), ..Config::default() };
+    let config = Config { pmi2, wrapper: behaviour(fault, &varied), ..Config::default() };
     let mut server = MemoryParty::launch(config, 1);
     let proc = Proc { group: 0, rank: 0 };
     let mut kvs = String::new();

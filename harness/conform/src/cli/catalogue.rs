@@ -9,12 +9,12 @@ use std::sync::atomic::AtomicBool;
 
 use crate::report::{Keep, catalogue_pages, read_log};
 use anyhow::Context;
+use pmi_faults::client::{self as of_clients, UNSEEN};
+use pmi_faults::faults;
 use pmi_judge::deviations::{Deviations, recorded};
 use pmi_judge::event::Event;
 use pmi_judge::own;
 use pmi_judge::verdict::{RunHeader, ScenarioResult, Verdict};
-use pmi_reference::fault::client::{self as of_clients, UNSEEN};
-use pmi_reference::fault::faults;
 use pmi_runner::iut::Iut;
 use pmi_runner::kill_matrix;
 use pmi_runner::kill_matrix::client::needs_client_fault;
@@ -361,7 +361,7 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
     }
     if args.log.is_empty() {
         let options = RunOptions::uncounted(Limits::default());
-        let iut = Iut::Memory(pmi_reference::Config::default());
+        let iut = Iut::Memory(pmi_faults::Config::default());
         let never = AtomicBool::new(false);
         let all: Vec<_> = suite.testing(UnderTest::Server).cloned().collect();
         results = run(&suite, &all, &iut, &mut Deviations::default(), &options, &never, &mut Silent).1;

@@ -169,7 +169,7 @@ impl Chosen {
                 version = implementation.as_ref().and_then(|i| i.version.clone());
                 library(args, environment, implementation)?
             }
-            (None, None) => Iut::Memory(pmi_reference::Config::default()),
+            (None, None) => Iut::Memory(pmi_faults::Config::default()),
             (None, Some(mut implementation)) => {
                 if let Some(nodes) = &args.server_nodes {
                     implementation.set_command_nodes(nodes).context("--server-nodes")?;

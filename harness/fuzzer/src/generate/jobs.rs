@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn few_sessions_that_are_drawn_come_after_another_job_which_is_lawful() {
         let suite = pmi_runner::suite::embedded().unwrap();
-        let access = Access::Memory(pmi_reference::Config::default());
+        let access = Access::Memory(pmi_faults::Config::default());
         let server = Server::new(access, suite, std::time::Duration::from_secs(1)).unwrap();
         let scope = Scope { spoken: Spoken::Any, nodes: 2, ..Scope::default() };
         let (mut after, mut again) = (0, 0);

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use arbitrary::{Result, Unstructured};
-use pmi_reference::fault::variations;
+use pmi_faults::variations;
 use pmi_scenario::ast::{Setting, UnderTest};
 
 use super::systematic::turn;

@@ -161,8 +161,7 @@ mod tests {
     use pmi_wire::Framing;
     use std::time::Duration;
 
-    use pmi_reference::Config;
-    use pmi_reference::fault::faults;
+    use pmi_faults::{Config, faults};
 
     use super::*;
     use crate::generate::numbered;
@@ -197,7 +196,7 @@ mod tests {
         let mut faults = faults().filter(|f| f.breaks.contains(&"rfc13.get.value"));
         // Some need more than these sessions hold.
         let told = faults.any(|fault| {
-            let found = differences(Config { behaviour: fault.behaviour(), ..Config::default() });
+            let found = differences(Config { wrapper: fault.behaviour(), ..Config::default() });
             found.iter().any(|bucket| bucket.starts_with("differs--get--"))
         });
         assert!(told);

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use pmi_faults::Config;
 use pmi_judge::event::What;
 use pmi_judge::names_before::{NamesBefore, is_found};
-use pmi_reference::Config;
 use pmi_runner::party::server::{Environment, Implementation, Patience, ServerParty};
 use pmi_runner::party::{Limits, MemoryParty};
 use pmi_runner::process::tree::left_over;
@@ -264,8 +264,7 @@ impl Target for Server {
 
 #[cfg(test)]
 mod tests {
-    use pmi_reference::behaviour::Behaviour;
-    use pmi_reference::fault::{faults, variations};
+    use pmi_faults::{Behaviour, faults, variations};
 
     use super::*;
     use crate::generate::numbered;
@@ -274,7 +273,7 @@ mod tests {
     /// The first thing that is found in so many cases of PMI-2.
     fn found(behaviour: Behaviour, cases: u64, mutate: bool) -> Option<(u64, Failure)> {
         let suite = pmi_runner::suite::embedded().unwrap();
-        let config = Config { behaviour, ..Config::default() };
+        let config = Config { wrapper: behaviour, ..Config::default() };
         let server = Server::new(Access::Memory(config), suite, Duration::from_secs(1)).unwrap();
         let scope = Scope { spoken: Spoken::One(Dialect::Pmi2), mutate, ..Scope::default() };
         (0..cases).find_map(|number| {

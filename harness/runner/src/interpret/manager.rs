@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
+use pmi_faults::Config;
 use pmi_judge::event::What;
-use pmi_reference::Config;
 use pmi_scenario::ast::{Dialect, Scenario, Template, WriteMode};
 use pmi_wire::Proc;
 

@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use crate::process::tcp::Ends;
+use pmi_faults::{Action, GroupId, GroupSpec, Server};
 use pmi_judge::event::Bytes;
-use pmi_reference::{Action, GroupId, GroupSpec, Server};
 use pmi_wire::{Proc, WayIn};
 
 use pmi_judge::event::Exit;

@@ -7,7 +7,7 @@ use std::io::{self, IsTerminal, PipeReader, Read};
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Command, Stdio};
 
-use pmi_reference::{Action, GroupId, GroupSpec};
+use pmi_faults::{Action, GroupId, GroupSpec};
 use pmi_wire::singleton::Caller;
 use pmi_wire::{Proc, SpawnProgram, WayIn};
 use rustix::process::Pid;

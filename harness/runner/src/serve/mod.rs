@@ -32,7 +32,7 @@ mod remote;
 use std::ffi::OsString;
 use std::io;
 
-use pmi_reference::{Config, Server};
+use pmi_faults::{Config, Server};
 pub use remote::{Remote, RemoteError};
 
 pub use pmi_wire::WayIn;

@@ -4,8 +4,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use pmi_reference::Config;
-use pmi_reference::fault::{behaviour, faults, variations};
+use pmi_faults::{Config, behaviour, faults, variations};
 use pmi_wire::Proc;
 
 use crate::interpret::walk::{Fragments, Position, Steps, walk};
@@ -79,7 +78,7 @@ impl Script {
         let fault = serving.fault.as_ref().and_then(|name| faults().find(|f| f.name == name.value));
         let varied: Vec<_> =
             vary.iter().filter_map(|name| variations().find(|v| v.name == name.value)).collect();
-        script.config.behaviour = behaviour(fault, &varied);
+        script.config.wrapper = behaviour(fault, &varied);
         for (setting, number) in &scenario.serving.settings {
             let n = u64::from(*number);
             let config = &mut script.config;

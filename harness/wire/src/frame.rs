@@ -1,5 +1,5 @@
-//! Splits a byte stream into messages: lines for PMI-1 (RFC 13, "Wire Protocol", requires every message to end with a newline), and frames
-//! for PMI-2 (a length of six bytes, and a body of that length).
+//! Splits a byte stream into messages. In PMI-1, these are lines: RFC 13 ("Wire Protocol") requires every message to end with a newline. In
+//! PMI-2, they are frames: a length of six bytes, and a body of that length.
 
 use memchr::{memchr, memrchr};
 use thiserror::Error;

@@ -124,7 +124,7 @@ impl ProcessMapping {
         Self { blocks }
     }
 
-    /// Returns the form in which MPICH writes it since 4.1: a node with one process is its number alone, and a repeated part is written
+    /// Returns the form in which MPICH writes it since 4.1. A node with one process is its number alone, and a repeated part is written
     /// once with its number of repetitions. [`MappingForm::classify`] reads it.
     pub fn mpich(&self) -> impl fmt::Display + use<'_> {
         MpichForm(&self.blocks)

@@ -14,8 +14,8 @@ use thiserror::Error;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ValueReading {
     /// The ABNF. `value` of `put` and `get_result` extends to the end of the line, including trailing blanks. `msg` of a response extends
-    /// to the end of the line, or to the next tuple that the response's rule defines and that has not occurred before, because Hydra writes
-    /// `rc=0 msg=success value=V`. Every other value ends at a blank, and so do values before `cmd`.
+    /// to the end of the line, or to the next tuple that the response's rule defines and that has not occurred before. Hydra, for example,
+    /// writes `rc=0 msg=success value=V`. Every other value ends at a blank, and so do values before `cmd`.
     ToEndOfLine,
     /// The rule of most implementations: every value ends at a blank.
     ToBlank,
@@ -177,8 +177,8 @@ impl<'a> Iterator for Tuples<'a> {
     }
 }
 
-/// Returns the length of `msg`, which ends before the first tuple whose key is `rc` or one of `fields` and not on the line `before`, and
-/// before the blanks of that tuple.
+/// Returns the length of `msg`. It ends before the blanks before the first tuple whose key is `rc` or one of `fields` and does not occur in
+/// `before`.
 fn msg_len(fields: impl Iterator<Item = &'static Field>, before: &[u8], rest: &[u8]) -> usize {
     let begins = |text: &[u8], key: &str| {
         text.strip_prefix(key.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'='))

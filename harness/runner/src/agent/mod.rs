@@ -36,8 +36,8 @@ pub(crate) const SOCKET: &str = "runner";
 /// Variable with the agent's path, for launchers that change `argv[0]`.
 pub(crate) const PATH_VARIABLE: &str = "PMI_CONFORM_AGENT";
 
-/// Returns the path of one of our programs: the small one of this name beside the command, which starts faster, or else the command, which
-/// contains all of them.
+/// Returns the path of one of our programs. This is the small one of this name beside the command, which starts faster, or else the command
+/// itself, which contains all of them.
 pub fn program(command: &Path, name: &str) -> PathBuf {
     let beside = command.with_file_name(name);
     if beside.is_file() { beside } else { command.to_owned() }

@@ -1,5 +1,5 @@
-//! The program that a program under test finds as `mpiexec` when it needs a process manager: it connects to the program, and passes the
-//! connection to the runner.
+//! Our `mpiexec`, which a program under test finds when it needs a process manager. It connects to the program, and passes the connection
+//! to the runner.
 
 use std::env;
 use std::ffi::{OsStr, OsString};

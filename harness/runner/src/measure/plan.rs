@@ -74,8 +74,8 @@ pub struct Measured {
     pub seconds: BTreeMap<Phase, f64>,
     /// Answers per second while every rank gets one value after the other; the median of all rounds.
     pub requests_per_second: f64,
-    /// Bytes of memory of the launcher and of the manager's processes that serve the ranks, after all have put a value; the maximum of all
-    /// rounds, 0 if they cannot be measured.
+    /// Bytes of memory of the launcher and of the manager's processes that serve the ranks, after all have put a value. The maximum of all
+    /// rounds; 0 if it cannot be measured.
     pub memory: u64,
     /// Bytes by which the memory grows with each further key, whose values have 64 bytes; the median of all rounds.
     pub memory_per_key: f64,

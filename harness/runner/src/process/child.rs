@@ -189,8 +189,8 @@ pub(crate) fn cancel(command: &str, mark: String) -> Option<Exit> {
     launch.child.try_wait()
 }
 
-/// Removes the variables of the protocol from a command's environment, which an outer process manager may have set for us; and our own
-/// variables, if `ours_too` is set.
+/// Removes the variables of the protocol from a command's environment, because an outer process manager may have set them for us. Also
+/// removes our own variables if `ours_too` is set.
 pub(crate) fn without_protocol_variables(command: &mut Command, ours_too: bool) {
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();

@@ -48,9 +48,10 @@ impl<B> Received<B> {
 
 /// Received bytes of a connection that are left in the system.
 ///
-/// Linux wakes a process that waits in `recv` on a local socket when a message has arrived, but also when its own message is taken from the
-/// system. A process that makes a request and waits is so woken twice for each answer. The first time is useless and takes as long as the
-/// rest. So we only peek at its requests, and take them from the system after an answer, when the process is awake anyway.
+/// Linux wakes a process that waits in `recv` on a local socket when a message has arrived. It also wakes the process when its own message
+/// is taken from the system. A process that makes a request and waits is so woken twice for each answer. The first time is useless and
+/// takes as long as the rest. So we only peek at its requests, and take them from the system after an answer, when the process is awake
+/// anyway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Left {
     bytes: usize,

@@ -1,6 +1,6 @@
 //! Proves from the state of the server's processes that no answer will come.
 //!
-//! A server is *idle* when each thread of each of its processes waits without a time limit for an event that only we can cause: no timer
+//! A server is *idle* when each thread of each of its processes waits without a time limit for an event that only we can cause. No timer
 //! and no process outside the server will wake it. Then silence is proved, without a timeout. This works on Linux only; elsewhere it is
 //! never proved.
 //!
@@ -220,9 +220,9 @@ fn look_at(pid: i32, tid: i32) -> (Thread, Option<u32>) {
     }
 }
 
-/// Returns whether only these processes and their friends can end the waits. The following can also end a wait: a timerfd, a POSIX timer or
-/// an alarm (of which only the handler is visible), a connection to a daemon or another host, and bytes on a TCP connection that the kernel
-/// delivers later.
+/// Returns whether only these processes and their friends can end the waits. Timers can also end a wait: a timerfd, a POSIX timer, or an
+/// alarm, of which only the handler is visible. So can a connection to a daemon or another host, and bytes on a TCP connection that the
+/// kernel delivers later.
 fn only_we_can_wake(pids: &[i32], friends: &Friends, alarms: bool) -> bool {
     let mut internet: HashMap<u64, Ends> = HashMap::new();
     for pid in pids {

@@ -85,8 +85,8 @@ pub fn number() -> io::Result<RawFd> {
     Ok(descriptors[0].as_raw_fd())
 }
 
-/// Starts a process that inherits nothing, or a connection under a number. Processes are started one at a time: until a child executes its
-/// own program, it may hold copies of all our open descriptors, and a connection that is closed everywhere else does not end.
+/// Starts a process that inherits nothing, or a connection under a number. Processes are started one at a time. Until a child executes its
+/// own program, it may hold copies of all our open descriptors, and then a connection that is closed everywhere else does not end.
 pub(crate) fn start(
     command: &mut Command,
     connection: Option<(OwnedFd, RawFd)>,

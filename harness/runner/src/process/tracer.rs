@@ -152,8 +152,8 @@ impl Seen {
         self.signals.remove(&process)
     }
 
-    /// Handles a death. Its cause is the last signal that the processor or the kernel has sent; otherwise, it is the last one that the
-    /// process has sent itself, because a process that catches a fault may end itself with the same signal.
+    /// Handles a death. Its cause is the last signal that the processor or the kernel has sent, or else the last one that the process has
+    /// sent itself. A process that catches a fault may end itself with the same signal.
     fn died(&mut self, thread: i32, signal: i32) {
         let Some(all) = self.ended(thread).filter(|_| self.told.dead.len() < DEAD) else { return };
         let mut of_it: Vec<Snapshot> = all.into_iter().filter(|seen| seen.signal == signal).collect();

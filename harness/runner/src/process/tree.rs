@@ -57,8 +57,8 @@ pub(crate) fn launch<T, E>(mark: &str, start: impl FnOnce() -> Result<(T, i32), 
 }
 
 /// Handles a launcher that has ended and is reaped. Orphans without a mark, because their environment was cleaned, are ended once every
-/// launch that may have left them is over. Orphans with the mark of this launch are ended at once: while a process starts another program,
-/// it has no environment to read, so [`end_all`] may have missed one.
+/// launch that may have left them is over. Orphans with the mark of this launch are ended at once. [`end_all`] may have missed one, because
+/// a process has no readable environment while it starts another program.
 pub(crate) fn launch_ended(mark: &str, launcher: i32) {
     let doomed = registry(|all| {
         all.live.remove(&launcher);
@@ -254,8 +254,8 @@ pub(crate) fn end_orphans_of(mark: &str) {
     }
 }
 
-/// Returns the remaining processes of a run, according to `names`, which is called until it returns none: a process that has lost its last
-/// companion may be about to end as well.
+/// Returns the remaining processes of a run, according to `names`. It is called until it returns none, because a process that has lost its
+/// last companion may be about to end as well.
 pub fn left_over(names: impl Fn() -> Vec<String>) -> Vec<String> {
     const GOING: Duration = Duration::from_millis(500);
     let deadline = Instant::now() + GOING;

@@ -1,5 +1,5 @@
-//! Derives the calls on the stack of a dead process from its registers and its stack, with the names of functions and the source lines if
-//! its files contain them.
+//! Derives the call stack of a dead process from its registers and the bytes of its stack. Includes the names of functions and the source
+//! lines if its files contain them.
 
 use std::collections::HashMap;
 use std::fs::File;

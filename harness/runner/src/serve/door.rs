@@ -34,7 +34,7 @@ struct Guest {
 pub(super) struct Door {
     /// `None` if this process connects to the other one.
     listener: Option<TcpListener>,
-    /// Where the programs report that a process has started as its process manager; and those that have reported, by the number of the
+    /// The socket for programs that a process has started as its process manager, and those that have reported there, by the number of the
     /// connection that each has brought.
     reception: Option<Reception>,
     managers: Vec<(u64, Channel)>,

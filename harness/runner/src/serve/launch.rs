@@ -139,8 +139,8 @@ impl Executable {
         this
     }
 
-    /// Returns the file to execute, which is searched once and not by every process: relative to the working directory if the name has a
-    /// slash, otherwise in `path` and `PATH`.
+    /// Returns the file to execute. It is relative to the working directory if the name has a slash, and otherwise searched in `path` and
+    /// `PATH`. It is searched once, and not by every process.
     pub(crate) fn resolve(&self) -> io::Result<PathBuf> {
         let dir = match &self.dir {
             Some(dir) => std::path::absolute(dir)?,

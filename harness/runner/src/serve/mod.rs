@@ -17,7 +17,7 @@
 //!
 //! # Exit status
 //!
-//! The status is 0 if every process, spawned ones included, exited with 0; otherwise, it is the status of the first that did not, in order
+//! The status is 0 if every process, including spawned ones, exited with 0. Otherwise, it is the status of the first that did not, in order
 //! of time.
 //!
 //! * A killed process counts as 128 + signal.

@@ -1,7 +1,7 @@
 //! The encoding of the control protocol of MPICH's Hydra. No I/O.
 //!
-//! A connection carries an unframed first record of the proxy ([`Init`]), and then frames in both directions: a header of `int` fields in
-//! the byte order of the host, and a body.
+//! A connection carries an unframed first record of the proxy ([`Init`]), and then frames in both directions. A frame has a header of `int`
+//! fields in the byte order of the host, and a body.
 
 use super::family::{Family, Header, Init};
 use super::record::{Address, BODY_MAX, CodecError, Received, Upward};

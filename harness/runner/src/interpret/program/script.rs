@@ -108,8 +108,8 @@ impl Script {
         format!("{}-{group}", self.config.kvs_prefix).into_bytes()
     }
 
-    /// Returns the expectation of a step. An expectation that is compared with a plain run cites the requirement of its step; others are
-    /// about how the program ends under a server that is not unusual.
+    /// Returns the expectation of a step. An expectation that is compared with a plain run cites the requirement of its step. Others are
+    /// about how the program ends under a plain server.
     fn expectation(&self, place: &Expanded, proc: Option<Proc>, what: Expected) -> Expectation {
         let cites = if self.is_unusual() { &place.cites } else { ENDS_WELL };
         Expectation { proc, cites: cites.to_owned(), what }

@@ -249,7 +249,7 @@ api! {
     /// Puts a pair.
     fn PMI_KVS_Put(kvsname: *const c_char, key: *const c_char, value: *const c_char) {
         joined(|session| {
-            // SAFETY: the caller's, three times.
+            // SAFETY: guaranteed by the caller.
             unsafe { own_space(session, kvsname, Code::Fail) }?;
             let key = unsafe { text(key) }.ok_or(Code::InvalidKey)?;
             let value = unsafe { text(value) }.ok_or(Code::InvalidVal)?;
@@ -266,7 +266,7 @@ api! {
     /// Gets a value.
     fn PMI_KVS_Get(kvsname: *const c_char, key: *const c_char, value: *mut c_char, length: c_int) {
         joined(|session| {
-            // SAFETY: the caller's, twice.
+            // SAFETY: guaranteed by the caller.
             unsafe { own_space(session, kvsname, Code::Fail) }?;
             let key = unsafe { text(key) }.ok_or(Code::InvalidKey)?;
             if value.is_null() {
@@ -364,7 +364,7 @@ api! {
     /// Publishes a port.
     fn PMI_Publish_name(service_name: *const c_char, port: *const c_char) {
         joined(|session| {
-            // SAFETY: the caller's, twice.
+            // SAFETY: guaranteed by the caller.
             let service = unsafe { text(service_name) }.ok_or(Code::InvalidArg)?;
             let port = unsafe { text(port) }.ok_or(Code::InvalidArg)?;
             session.ask(|c| c.publish(service, port), Code::InvalidArg).map(drop)

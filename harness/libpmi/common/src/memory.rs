@@ -22,7 +22,7 @@ pub unsafe fn strings(list: *const *const c_char) -> Vec<Vec<u8>> {
     if list.is_null() {
         return Vec::new();
     }
-    // SAFETY: as for this function: NULL is found before the list's end.
+    // SAFETY: the same conditions as for this function; the loop stops at NULL, the end of the list.
     (0..).map_while(|i| unsafe { text(*list.add(i)) }).map(<[u8]>::to_vec).collect()
 }
 
@@ -32,7 +32,7 @@ pub unsafe fn strings(list: *const *const c_char) -> Vec<Vec<u8>> {
 ///
 /// `pointer` is writable or NULL.
 pub unsafe fn set(pointer: *mut c_int, value: c_int) -> Option<()> {
-    // SAFETY: as for this function, and not NULL.
+    // SAFETY: the same conditions as for this function, and the pointer is not NULL.
     (!pointer.is_null()).then(|| unsafe { pointer.write(value) })
 }
 

@@ -241,7 +241,7 @@ api! {
     /// Puts a pair.
     fn PMI2_KVS_Put(key: *const c_char, value: *const c_char) {
         joined(|session| {
-            // SAFETY: the caller's, twice.
+            // SAFETY: guaranteed by the caller.
             let key = unsafe { need(key, Code::InvalidKey) }?;
             let value = unsafe { need(value, Code::InvalidVal) }?;
             session.tell(&Request::KvsPut { key, value })
@@ -266,7 +266,7 @@ api! {
             if value.is_null() {
                 return Err(Code::InvalidArg);
             }
-            // SAFETY: the caller's, twice.
+            // SAFETY: guaranteed by the caller.
             let key = unsafe { need(key, Code::InvalidKey) }?;
             let jobid = unsafe { text(jobid) }.map(Cow::Borrowed);
             let srcid = (src_pmi_id >= 0).then_some(i64::from(src_pmi_id));
@@ -322,7 +322,7 @@ api! {
     /// Puts an attribute of this node.
     fn PMI2_Info_PutNodeAttr(name: *const c_char, value: *const c_char) {
         joined(|session| {
-            // SAFETY: the caller's, twice.
+            // SAFETY: guaranteed by the caller.
             let key = unsafe { need(name, Code::InvalidKey) }?;
             let value = unsafe { need(value, Code::InvalidVal) }?;
             session.tell(&Request::InfoPutnodeattr { key, value })
@@ -363,7 +363,7 @@ api! {
     fn PMI2_Nameserv_publish(service_name: *const c_char, info_ptr: *const Info, port: *const c_char) {
         let _ = info_ptr;
         joined(|session| {
-            // SAFETY: the caller's, twice.
+            // SAFETY: guaranteed by the caller.
             let name = unsafe { need(service_name, Code::InvalidArg) }?;
             let port = unsafe { need(port, Code::InvalidArg) }?;
             session.tell(&Request::NamePublish { name, port })

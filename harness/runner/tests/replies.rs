@@ -1,5 +1,5 @@
-//! The reference server sends every reply that `scenarios/replies.toml` and `scenarios/pmi2/replies.toml` attribute to it, by itself or
-//! with a variation or a fault.
+//! What `scenarios/replies.toml` and `scenarios/pmi2/replies.toml` say that the reference server says, by itself or with a variation
+//! or a fault, it does say.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ const REQUESTS: &[&str] = &[
     "cmd=finalize",
 ];
 
-/// Requests in frames, after the first line.
+/// What is in frames, behind the first line.
 const REQUESTS_OF_PMI2: &[&str] = &[
     "cmd=init pmi_version=2 pmi_subversion=0",
     "cmd=fullinit;pmijobid=job;pmirank=0;threaded=FALSE;",
@@ -51,7 +51,7 @@ const REQUESTS_OF_PMI2: &[&str] = &[
     "cmd=finalize;",
 ];
 
-/// Encodes a request.
+/// The bytes of a request.
 fn written(dialect: Dialect, request: &str) -> Vec<u8> {
     match dialect {
         Dialect::Pmi2 if request.ends_with(';') => format!("{:>6}{request}", request.len()).into_bytes(),
@@ -59,7 +59,7 @@ fn written(dialect: Dialect, request: &str) -> Vec<u8> {
     }
 }
 
-/// Returns a scenario in which a server answers each request with the same bytes and the same writes as this one.
+/// A scenario in which a server says to each request, word for word and write for write, what this one has said.
 fn transcript(dialect: Dialect, name: &str) -> String {
     let fault = faults().find(|fault| fault.name == name);
     let varied: Vec<_> = variations().filter(|variation| variation.name == name).collect();
@@ -98,7 +98,7 @@ fn transcript(dialect: Dialect, name: &str) -> String {
         };
         let pieces: Vec<String> = writes.iter().map(escaped).collect();
         let message = pieces.join(if bytewise.is_empty() { "<|>" } else { "" });
-        // The newline is the end of a line.
+        // The end of a line is the newline.
         let message = if frame {
             format!("<bytes> {message}")
         } else {

@@ -20,7 +20,7 @@ pub(crate) struct Child {
     pid: Pid,
     /// Readable after the process has ended.
     pidfd: OwnedFd,
-    /// How it ended, once this is known.
+    /// The exit, once it is known.
     exit: Option<Exit>,
 }
 

@@ -1,4 +1,4 @@
-//! How processes ended that are not our children: the kernel stores it for holders of a pidfd (Linux 6.15 and later).
+//! The exits of processes that are not our children, which the kernel stores for holders of a pidfd (Linux 6.15 and later).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;

@@ -109,7 +109,7 @@ impl IdleCheck {
 /// Counts how often threads that wait with a time limit have done so.
 #[derive(Default)]
 pub(crate) struct PollCount {
-    /// How often each had gone to sleep when the count began.
+    /// The number of times that each had gone to sleep when the count began.
     began: HashMap<i32, u64>,
 }
 

@@ -41,7 +41,7 @@ pub(crate) struct Key(usize);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ready<S> {
     pub(crate) source: S,
-    /// Whether it may be written to.
+    /// It may be written to.
     pub(crate) writable: bool,
 }
 

@@ -59,7 +59,7 @@ struct Process {
     streams: [Option<(PipeReader, Key)>; 2],
     /// The process has sent us bytes.
     spoke: bool,
-    /// How it ended.
+    /// The exit, once it has ended.
     end: Option<Exit>,
 }
 

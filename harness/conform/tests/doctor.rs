@@ -1,4 +1,4 @@
-//! `doctor`: what it says of what works, of what lacks, and of what cannot be judged; and `init`, which begins with that.
+//! `doctor` reports what works, what is missing, and what prevents judging; `init` begins with the same checks.
 
 mod common;
 
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 const CONFORM: &str = env!("CARGO_BIN_EXE_pmi-conform");
 
-/// The state of each step, and whether it can be judged.
+/// Returns the state of each step, and whether the implementation can be judged.
 fn examined(args: &[&str]) -> (i32, Vec<(String, String, String)>, Value) {
     let folder = TempDir::new().unwrap();
     let ran = conform(folder.path(), &[&["doctor", "--json"], args].concat());
@@ -85,7 +85,7 @@ fn unended_answer_is_shown() {
     assert!(step.2.starts_with(told), "{}", step.2);
 }
 
-/// What is drafted is a profile: the same implementation, as far as it goes.
+/// The drafted text is a valid profile for the same implementation.
 #[test]
 fn the_profile_that_it_shows_can_be_used() {
     let server = serve("--nodes {nodes} --vary names-refused");
@@ -98,7 +98,7 @@ fn the_profile_that_it_shows_can_be_used() {
     assert!(ran.out.contains("2 passed") && ran.out.contains(" 1 not applicable"), "{}", ran.whole());
 }
 
-/// Whoever takes longer to start than a step may has the time that its profile says.
+/// A manager that starts more slowly than a step allows gets the time that its profile states.
 #[test]
 fn a_profile_says_how_long_processes_may_take_to_start() {
     let folder = TempDir::new().unwrap();
@@ -147,7 +147,7 @@ fn programs_and_libraries_are_looked_at() {
     assert_eq!(ran.status, 2, "{}", ran.whole());
 }
 
-/// A program that gets what another rank puts with no barrier in between breaks a rule, whether the value is there or not.
+/// A program that gets another rank's value without a barrier in between breaks a rule, whether the value exists or not.
 #[test]
 fn missing_barrier_of_a_program_is_named() {
     let (_, steps, _) = examined(&["--client", &format!("{FAULTY_PROGRAM} gets-before-the-barrier")]);
@@ -156,7 +156,7 @@ fn missing_barrier_of_a_program_is_named() {
     assert!(end.1 != "works" && named, "{steps:?}");
 }
 
-/// What `init` writes is what judges, and it covers what was found.
+/// The files that `init` writes can be used to judge, and cover the findings.
 #[test]
 fn what_is_written_for_a_repository_is_green_and_never_over_what_is_there() {
     let folder = TempDir::new().unwrap();
@@ -183,7 +183,7 @@ fn what_is_written_for_a_repository_is_green_and_never_over_what_is_there() {
     assert_eq!(ran.status, 0, "{}", ran.whole());
     assert!(ran.out.contains("1 known") && ran.out.contains("1 not applicable"), "{}", ran.out);
 
-    // The files for CI are those of the sample repository, but for the name of the profile.
+    // The files for CI are those of the sample repository, except for the name of the profile.
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ci/example");
     for (ours, sample, keys) in [
         (

@@ -1,4 +1,4 @@
-//! Both directions of a connection, whose messages are lines until something else is negotiated.
+//! Both directions of a connection, whose messages are lines until frames are negotiated.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use crate::frame::{FrameError, Framer, HEADER, Overlong, frame_length};
 use crate::message::{Message, ValueReading};
 use crate::protocol::Framing;
 
-/// Who speaks.
+/// The direction of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// The client (the process).
@@ -19,28 +19,28 @@ pub enum Direction {
     FromServer,
 }
 
-/// A message as it stood on the wire.
+/// A message as received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Framed<'a> {
-    /// How it was framed.
+    /// Its framing.
     pub framing: Framing,
     /// A line without its newline, or the body of a frame.
     pub text: &'a [u8],
 }
 
-/// Why there is no message where one should begin.
+/// An error at the beginning of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum FramingError {
-    /// A line that is too long.
+    /// A line is too long.
     #[error(transparent)]
     Line(#[from] Overlong),
-    /// A frame that is too long, or none.
+    /// A frame is too long or invalid.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// Lines were negotiated, or nothing yet, and this begins like a frame. It is reported once, and nothing behind it is read.
+    /// The input begins like a frame, but lines were negotiated, or nothing yet. It is reported once, and nothing after it is read.
     #[error("a frame where a line is due")]
     FrameForLine,
-    /// Frames were negotiated, and this begins like a line. It is reported once, and nothing behind it is read.
+    /// The input begins like a line, but frames were negotiated. It is reported once, and nothing after it is read.
     #[error("a line where a frame is due")]
     LineForFrame,
 }
@@ -71,33 +71,33 @@ impl Arrival<'_> {
 enum Negotiation {
     /// The client has not offered PMI-2.
     Open,
-    /// The client has offered PMI-2, and waits for the answer.
+    /// The client has offered PMI-2 and waits for the answer.
     Offered,
-    /// It is settled.
+    /// The framing is determined.
     Settled(Framing),
 }
 
-/// Both directions of a connection. It reads the init line and its answer, and from then on lines or frames, by the version that
-/// the server has answered.
+/// Both directions of a connection. It reads the init line and its answer, and from then on lines or frames, depending on the version in
+/// the server's answer.
 ///
-/// What a client sends before its offer of PMI-2 is answered is kept back until the answer tells how to read it.
+/// Bytes that a client sends before its offer of PMI-2 is answered are kept until the answer determines how to read them.
 #[derive(Debug, Clone)]
 pub struct Connection {
-    /// By direction.
+    /// The framers by direction.
     framers: [Framer; 2],
     negotiation: Negotiation,
-    /// Directions in which messages of the other kind have begun.
+    /// Directions in which a message of the wrong kind has begun.
     lost: [bool; 2],
 }
 
 impl Connection {
-    /// A connection on which nothing was said, that keeps messages of up to `limit` bytes.
+    /// Creates a connection without messages, which accepts messages of up to `limit` bytes.
     pub fn new(limit: usize) -> Self {
         let framers = [Framer::new(limit), Framer::new(limit)];
         Self { framers, negotiation: Negotiation::Open, lost: [false; 2] }
     }
 
-    /// What was negotiated, if the server has answered an init.
+    /// Returns the negotiated framing, if the server has answered an init.
     pub fn negotiated(&self) -> Option<Framing> {
         match self.negotiation {
             Negotiation::Settled(framing) => Some(framing),
@@ -105,19 +105,19 @@ impl Connection {
         }
     }
 
-    /// What was negotiated; lines before that.
+    /// Returns the negotiated framing; lines before the negotiation.
     pub fn framing(&self) -> Framing {
         self.negotiated().unwrap_or_default()
     }
 
-    /// Appends bytes as they were read.
+    /// Appends received bytes.
     pub fn push(&mut self, direction: Direction, chunk: &[u8]) {
         if !self.lost[direction as usize] {
             self.framers[direction as usize].push(chunk);
         }
     }
 
-    /// The bytes of a message that has begun and is not complete.
+    /// Returns the bytes of an incomplete message.
     pub fn partial(&self, direction: Direction) -> &[u8] {
         let index = direction as usize;
         if self.lost[index] {
@@ -214,7 +214,7 @@ impl Connection {
     }
 }
 
-/// Whether what comes next begins like a message of the other kind.
+/// Returns an error if the input begins like a message of the other kind.
 fn other_kind(rest: &[u8], framing: Framing) -> Option<FramingError> {
     match framing {
         Framing::Lines => {
@@ -226,7 +226,7 @@ fn other_kind(rest: &[u8], framing: Framing) -> Option<FramingError> {
     }
 }
 
-/// How far the negotiation is behind a line.
+/// Returns the state of the negotiation after a line.
 fn after(negotiation: Negotiation, direction: Direction, line: &[u8]) -> Negotiation {
     if matches!(negotiation, Negotiation::Settled(_)) {
         return negotiation;
@@ -239,7 +239,7 @@ fn after(negotiation: Negotiation, direction: Direction, line: &[u8]) -> Negotia
         (Direction::FromServer, Some(b"response_to_init")) if negotiation == Negotiation::Offered => {
             match second && number("rc").unwrap_or(0) == 0 {
                 true => Negotiation::Settled(Framing::Frames),
-                // It may offer again.
+                // The client may make another offer.
                 false => Negotiation::Open,
             }
         }
@@ -281,7 +281,7 @@ mod tests {
                 let (chunk, rest) = to.split_at((prng.below(9) as usize).min(to.len()));
                 (to, _) = (rest, connection.push(ToServer, chunk));
                 asked.extend(taken(&mut connection, ToServer));
-                // The server answers what it has read.
+                // The server answers a request that it has read.
                 let heard = asked.is_empty();
                 let (chunk, rest) =
                     from.split_at(if heard { 0 } else { prng.below(9) as usize }.min(from.len()));

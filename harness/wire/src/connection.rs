@@ -8,16 +8,7 @@ use thiserror::Error;
 use crate::decoded::Decoded;
 use crate::frame::{FrameError, Framer, HEADER, Overlong, frame_length};
 use crate::message::{Message, ValueReading};
-use crate::protocol::Framing;
-
-/// The direction of a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Direction {
-    /// The client (the process).
-    ToServer,
-    /// The server (the process manager).
-    FromServer,
-}
+use crate::protocol::{Direction, Framing};
 
 /// A message as received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

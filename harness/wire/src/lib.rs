@@ -22,7 +22,7 @@ pub mod singleton;
 mod spawn;
 
 pub use barrier::{GroupBarrier, GroupError, Members, RankList};
-pub use connection::{Arrival, Connection, Direction, Framed, FramingError};
+pub use connection::{Arrival, Connection, Framed, FramingError};
 pub use decoded::{Content, Decoded, Outcome};
 pub use frame::{FrameError, Framer, HEADER, Overlong, frame_header, frame_length};
 pub use keyval_space::{KeyvalSpaceRequest, is_extra_command};
@@ -31,7 +31,7 @@ pub use message::{Message, MessageError, Tuple, ValueReading};
 pub use op::Operation;
 pub use placement::place;
 pub use process::{Proc, WayIn};
-pub use protocol::{Framing, Version};
+pub use protocol::{Direction, Framing, Version};
 pub use request::{Request, RequestError};
 pub use response::{Body, Maxes, Response, ResponseError};
 pub use spawn::{

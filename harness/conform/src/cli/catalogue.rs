@@ -256,7 +256,7 @@ pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
     let mut text = format!("{}  ({}, binds {})\n{}\n\n  {}\n", r.id, r.level, binds(r), r.section, r.text);
     for (label, value) in [
         ("Grammar rule", &r.abnf),
-        ("How we read it", &r.reading),
+        ("Reading", &r.reading),
         ("Reported, never failed", &r.contradiction),
         ("A wording that would mend the text", &r.proposal),
         ("Not tested", &r.excluded),

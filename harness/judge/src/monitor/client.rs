@@ -7,8 +7,8 @@ use pmi_wire::{
     frame_length, is_extra_command,
 };
 
-use super::names::NameRequest;
 use super::pmi2::{KEY_MAX, VALUE_MAX};
+use super::pmi2_state::NameRequest;
 use super::state::{LONG_REQUEST, MOST_PROCESSES, Monitor, PAGE, Pending, RESERVED, request_rule};
 use crate::Severity;
 use crate::connections::Message;

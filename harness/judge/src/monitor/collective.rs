@@ -3,8 +3,7 @@
 use pmi_scenario::ids::rules;
 use pmi_wire::{Decoded, Framing, Proc};
 
-use super::server::IN_PIECES;
-use super::state::{Monitor, Rank};
+use super::state::{IN_PIECES, Monitor, Rank};
 use crate::seen::{Seen, SeenKind};
 
 impl Monitor {

@@ -4,13 +4,9 @@ use pmi_scenario::ids::{self, rules};
 use pmi_wire::{Decoded, Framing, Outcome, Proc};
 
 use super::pmi2::{pair_rule, values_rule};
-use super::server::IN_PIECES;
-use super::state::{COMPLETE, Monitor, RESERVED};
+use super::state::{COMPLETE, FULL, IN_PIECES, Monitor, RESERVED};
 use crate::kvs::{PREPUT, is_ambiguous, without_tuples};
 use crate::seen::{Seen, show};
-
-/// The requirement that a server breaks that does not serve a pair as long as the limits allow.
-pub(super) const FULL: &str = ids::RFC13_MAXES_HONOURED;
 
 /// Returns true if a key is also a field name of the protocol.
 fn is_protocol_word(key: &[u8]) -> bool {

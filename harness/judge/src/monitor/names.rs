@@ -1,55 +1,14 @@
 //! Published names: requests about them and what their responses may say.
 
 use pmi_scenario::ids::{self, rules};
-use pmi_wire::{Decoded, Framing, Operation, Outcome, Proc};
+use pmi_wire::{Decoded, Framing, Outcome, Proc};
 
 use super::pmi2::values_rule;
+use super::pmi2_state::NameRequest;
 use super::state::{COMPLETE, Monitor};
 use crate::Severity;
 use crate::finding::Side;
 use crate::seen::{Seen, show};
-
-/// A request about a name.
-#[derive(Debug)]
-pub(super) enum NameRequest {
-    Publish { name: Vec<u8>, port: Vec<u8> },
-    Unpublish { name: Vec<u8> },
-    Lookup { name: Vec<u8> },
-}
-
-impl NameRequest {
-    /// Reads a well-formed request, if it is about a name.
-    pub(super) fn new(message: &Decoded<'_>) -> Option<Self> {
-        let name = || message.field("service").unwrap_or_default().into_owned();
-        Some(match message.operation()? {
-            Operation::Publish => {
-                Self::Publish { name: name(), port: message.field("port").unwrap_or_default().into_owned() }
-            }
-            Operation::Unpublish => Self::Unpublish { name: name() },
-            Operation::Lookup => Self::Lookup { name: name() },
-            _ => return None,
-        })
-    }
-
-    pub(super) fn operation(&self) -> Operation {
-        match self {
-            Self::Publish { .. } => Operation::Publish,
-            Self::Unpublish { .. } => Operation::Unpublish,
-            Self::Lookup { .. } => Operation::Lookup,
-        }
-    }
-
-    fn name(&self) -> &[u8] {
-        let (Self::Publish { name, .. } | Self::Unpublish { name } | Self::Lookup { name }) = self;
-        name
-    }
-
-    /// Returns true if two requests concern the same name and one of them changes it.
-    fn contends(&self, other: &Self) -> bool {
-        let only_look = matches!((self, other), (Self::Lookup { .. }, Self::Lookup { .. }));
-        !only_look && self.name() == other.name()
-    }
-}
 
 impl Monitor {
     /// Notes that a request about a name overlaps with another one, so that a server may take the two in any order.

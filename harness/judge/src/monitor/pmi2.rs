@@ -7,7 +7,7 @@ use pmi_wire::pmi2::{BodyError, Command, Program, Request, RequestError, Respons
 use pmi_wire::protocol::PARTS;
 use pmi_wire::{Decoded, Direction, FrameError, FramingError, Proc, place};
 
-use super::names::NameRequest;
+use super::pmi2_state::NameRequest;
 use super::pmi2_state::{Detail, Pending};
 use super::state::{LONG_REQUEST, MOST_PROCESSES, Monitor, RESERVED};
 use crate::finding::Side;

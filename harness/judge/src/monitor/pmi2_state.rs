@@ -1,10 +1,9 @@
-//! What the monitor knows of processes that speak PMI-2.
+//! Monitor state of PMI-2 connections, and the requests about names of both dialects.
 
 use std::collections::{HashMap, HashSet};
 
 use pmi_wire::pmi2::Command;
-
-use super::names::NameRequest;
+use pmi_wire::{Decoded, Operation};
 
 /// A request that has no answer yet.
 #[derive(Debug)]
@@ -85,4 +84,46 @@ pub(super) struct Group {
     pub(super) node: HashMap<(u32, Vec<u8>), HashSet<Vec<u8>>>,
     /// Keys of nodes that a process has put and the server has acknowledged.
     pub(super) node_there: HashSet<(u32, Vec<u8>)>,
+}
+
+/// A request about a name.
+#[derive(Debug)]
+pub(super) enum NameRequest {
+    Publish { name: Vec<u8>, port: Vec<u8> },
+    Unpublish { name: Vec<u8> },
+    Lookup { name: Vec<u8> },
+}
+
+impl NameRequest {
+    /// Reads a well-formed request, if it is about a name.
+    pub(super) fn new(message: &Decoded<'_>) -> Option<Self> {
+        let name = || message.field("service").unwrap_or_default().into_owned();
+        Some(match message.operation()? {
+            Operation::Publish => {
+                Self::Publish { name: name(), port: message.field("port").unwrap_or_default().into_owned() }
+            }
+            Operation::Unpublish => Self::Unpublish { name: name() },
+            Operation::Lookup => Self::Lookup { name: name() },
+            _ => return None,
+        })
+    }
+
+    pub(super) fn operation(&self) -> Operation {
+        match self {
+            Self::Publish { .. } => Operation::Publish,
+            Self::Unpublish { .. } => Operation::Unpublish,
+            Self::Lookup { .. } => Operation::Lookup,
+        }
+    }
+
+    pub(super) fn name(&self) -> &[u8] {
+        let (Self::Publish { name, .. } | Self::Unpublish { name } | Self::Lookup { name }) = self;
+        name
+    }
+
+    /// Returns true if two requests concern the same name and one of them changes it.
+    pub(super) fn contends(&self, other: &Self) -> bool {
+        let only_look = matches!((self, other), (Self::Lookup { .. }, Self::Lookup { .. }));
+        !only_look && self.name() == other.name()
+    }
 }

@@ -6,9 +6,8 @@ use pmi_wire::{
     ResponseError, SpawnRequest, Version,
 };
 
-use super::kvs::FULL;
 use super::response::is_regular;
-use super::state::{COMPLETE, LONG_REQUEST, Monitor, Pending, Singinit, request_rule};
+use super::state::{COMPLETE, FULL, IN_PIECES, LONG_REQUEST, Monitor, Pending, Singinit, request_rule};
 use crate::Severity;
 use crate::bytes::LINE_LIMIT;
 use crate::connections::Message;
@@ -21,9 +20,6 @@ use pmi_wire::grammar::Rule;
 
 /// The key under which the server itself provides the process mapping.
 const MAPPING_KEY: &[u8] = b"PMI_process_mapping";
-
-/// Only the newline ends a message, however it is spread over writes.
-pub(super) const IN_PIECES: &str = ids::RFC13_WIRE_NEWLINE;
 
 /// `rfc13.abnf.s-get` and so on.
 fn response_rule(op: Operation) -> String {

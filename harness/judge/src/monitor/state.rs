@@ -8,7 +8,7 @@ use pmi_wire::{
 };
 
 use super::group_barrier_state::{Name, Part};
-use super::names::NameRequest;
+use super::pmi2_state::NameRequest;
 use super::pmi2_state::{self, Detail};
 use crate::Severity;
 use crate::connections::Connections;
@@ -29,6 +29,12 @@ pub(super) const FINDINGS_LIMIT: usize = 100;
 
 /// A server that starts so many processes more than it was asked for has not miscounted, but misread a number.
 pub(super) const EXCESS_PROCESSES: u64 = 64;
+
+/// The requirement that a server breaks that does not serve a pair as long as the limits allow.
+pub(super) const FULL: &str = ids::RFC13_MAXES_HONOURED;
+
+/// Only the newline ends a message, however it is spread over writes.
+pub(super) const IN_PIECES: &str = ids::RFC13_WIRE_NEWLINE;
 
 pub(super) const COMPLETE: &str = ids::RFC13_RESPONSE_COMPLETE_ON_SUCCESS;
 

@@ -198,7 +198,7 @@ fn a_planted_bug_is_found_shrunk_stored_and_played_again() {
 fn planted_bug_is_found_and_played_again(fault: &str, sessions: &str, bucket: &str) {
     let folder = tempfile::tempdir().unwrap();
     let server = faulty_manager(fault);
-    let campaign = ["--server", &server, "--seed", "1", "--sessions", sessions, "--valid", "--timeout", "5"];
+    let campaign = ["--server", &server, "--seed", "2", "--sessions", sessions, "--valid", "--timeout", "5"];
     let (status, text) = fuzz(folder.path(), &campaign);
     let out = folder.path().join("pmi-conform-fuzz");
     let all = found(&out);
@@ -291,7 +291,7 @@ use joined
 fn a_crash_below_a_launcher_that_ends_well_is_seen_by_campaigns_and_by_the_suite() {
     let folder = tempfile::tempdir().unwrap();
     let server = format!("sh -c '\"$@\"; exit 0' sh {}", faulty_manager("crash"));
-    let campaign = ["--server", &server, "--seed", "1", "--sessions", "40", "--valid", "--timeout", "5"];
+    let campaign = ["--server", &server, "--seed", "2", "--sessions", "40", "--valid", "--timeout", "5"];
     let (status, text) = fuzz(folder.path(), &campaign);
     let bucket = CRASH;
     let all = names(&found(&folder.path().join("pmi-conform-fuzz")));
@@ -360,7 +360,7 @@ fn what_is_known_is_not_found_again_and_a_campaign_goes_on() {
     let server = faulty_manager("crash");
     fs::write(folder.path().join("known.toml"), "[[known]]\nbucket = \"crash--faulty-manager--*\"\n")
         .unwrap();
-    let known = ["--server", &server, "--seed", "1", "--sessions", "40", "--valid", "--known", "known.toml"];
+    let known = ["--server", &server, "--seed", "2", "--sessions", "40", "--valid", "--known", "known.toml"];
     let (status, text) = fuzz(folder.path(), &known);
     assert_eq!(status, 0, "{text}");
     assert!(text.contains("known  crash--faulty-manager--SIGABRT--get"), "{text}");
@@ -369,7 +369,7 @@ fn what_is_known_is_not_found_again_and_a_campaign_goes_on() {
     assert!(status == 2 && text.contains("--resume goes on with it"), "{text}");
     let (status, text) =
         fuzz(folder.path(), &["--server", &server, "--sessions", "10", "--valid", "--resume"]);
-    assert!(status == 0 && text.contains("seed 1, from session 40"), "{text}");
+    assert!(status == 0 && text.contains("seed 2, from session 40"), "{text}");
 }
 
 /// Returns the scenarios in a folder.

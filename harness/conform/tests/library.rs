@@ -22,9 +22,9 @@ use pmi_scenario::ast::{Dialect, Need, Scenario};
 use pmi_scenario::requirement::Binds;
 use pmi_scenario::suite::Suite;
 use pmi_test_programs::{
-    CASES, CRASHING_LIBRARY, FAULTY_LIBRARY, FAULTY_PMI2_LIBRARY, LIBRARY_OF_ANOTHER_NAME,
+    CRASHING_LIBRARY, FAULTY_LIBRARY, FAULTY_PMI2_LIBRARY, LIBRARY_OF_ANOTHER_NAME,
     LIBRARY_OF_ANOTHER_VERSION, LIBRARY_PROGRAM, LIBRARY_WITH_FEWER_FUNCTIONS, LIBRARY_WITH_MORE_FUNCTIONS,
-    PMI2_CLIENT, PMI2_LIBRARY_PROGRAM, PMI2_LIBRARY_WITH_FEWER_FUNCTIONS, deaths_are_told, peers,
+    PMI2_CLIENT, PMI2_LIBRARY_PROGRAM, PMI2_LIBRARY_WITH_FEWER_FUNCTIONS, peers,
 };
 use rstest::rstest;
 use rustix::process::Signal;
@@ -648,22 +648,6 @@ fn crash_under_a_manager_is_a_crash() {
     let seen: BTreeSet<&str> =
         results.iter().flat_map(|r| &r.findings).map(|f| f.finding.seen.as_str()).collect();
     assert_eq!(seen.into_iter().collect::<Vec<_>>(), ["the library, in PMI_Init, died of signal 11"]);
-}
-
-/// The launcher kills the other ranks before the last one dies, which is the reason.
-#[test]
-fn crash_of_another_rank_is_the_headline() {
-    if !deaths_are_told() {
-        return;
-    }
-    let suite = pmi_runner::suite::embedded().unwrap();
-    let mut barrier = testing(&suite, &["rfc13.barrier.all-in-before-any-out"]);
-    barrier.retain(|scenario| scenario.name == "library/barrier/all-in");
-    let server = format!("python3 {CASES}/kills_rank_0_first.py -n {{ranks}} {{agent}}");
-    let manager = Some(Box::new(Implementation::from_argument(&server).unwrap()));
-    let results = judge_under(&suite, &barrier, own(Dialect::Pmi1), "", manager);
-    let seen: Vec<&str> = results.iter().flat_map(|r| &r.findings).map(|f| f.finding.seen.as_str()).collect();
-    assert_eq!(seen, ["the library, in PMI_Barrier, died of signal 11"]);
 }
 
 #[test]

@@ -36,8 +36,6 @@ pub(crate) const COMMAND: &str = "library-agent";
 const STDERR_MAX: u64 = 1 << 20;
 /// Longest time between the end of a process's connection and its own.
 const ENDING: Duration = Duration::from_secs(1);
-/// Longest wait for the ends of the other processes of a job after its launcher has ended one.
-const ENDING_TOGETHER: Duration = Duration::from_millis(500);
 /// Most bytes that wait to be written to one connection.
 const UNWRITTEN_MAX: usize = 8 << 20;
 
@@ -277,12 +275,8 @@ impl<'a> LibraryParty<'a> {
         for ready in reactor.wait(Some(wait)).unwrap_or_default() {
             match (ready.source, &mut *job) {
                 (Source::Rank(rank), _) => {
-                    let Some(process) = list.get_mut(&rank).filter(|process| !process.gone) else { continue };
-                    let told = process.told(rank, reactor);
-                    if is_ended_by_others(&told) {
-                        queue.extend(ended_together(told, list, reactor));
-                    } else {
-                        queue.extend(told);
+                    if let Some(process) = list.get_mut(&rank).filter(|process| !process.gone) {
+                        process.read(Proc { group: 0, rank }, reactor, &mut |what| queue.push_back(what));
                     }
                 }
                 (_, None) => {}
@@ -306,7 +300,7 @@ impl<'a> LibraryParty<'a> {
                     for rank in 0..job.ranks {
                         let process = list.entry(rank).or_default();
                         if process.control.is_none() && !process.gone {
-                            queue.extend(process.told(rank, reactor));
+                            process.read(Proc { group: 0, rank }, reactor, &mut |what| queue.push_back(what));
                         }
                     }
                 }
@@ -395,39 +389,7 @@ impl Party for LibraryParty<'_> {
     }
 }
 
-/// Returns whether the last of these events is the end of a process that somebody else has ended.
-fn is_ended_by_others(told: &[What]) -> bool {
-    matches!(told.last(), Some(What::Ended { ours: false, .. }))
-}
-
-/// Reads the ends of the other processes of a job after that of a process that its launcher has ended. Those that have ended by themselves
-/// come first: one of them is the reason, and the launcher may have acted before its end was complete.
-fn ended_together(
-    first: Vec<What>,
-    list: &mut BTreeMap<u32, Process>,
-    reactor: &mut Reactor<Source>,
-) -> Vec<What> {
-    let deadline = Instant::now() + ENDING_TOGETHER;
-    let (mut by_themselves, mut by_others) = (Vec::new(), first);
-    for (rank, process) in list.iter_mut().filter(|(_, process)| !process.gone) {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if process.foreign.as_ref().is_some_and(|foreign| foreign.ends_within(left)) {
-            let told = process.told(*rank, reactor);
-            if is_ended_by_others(&told) { &mut by_others } else { &mut by_themselves }.extend(told);
-        }
-    }
-    by_themselves.extend(by_others);
-    by_themselves
-}
-
 impl Process {
-    /// Reads whatever is there, as events.
-    fn told(&mut self, rank: u32, reactor: &mut Reactor<Source>) -> Vec<What> {
-        let mut told = Vec::new();
-        self.read(Proc { group: 0, rank }, reactor, &mut |what| told.push(what));
-        told
-    }
-
     /// Reads whatever is there. What the library wrote comes before what its call returned.
     fn read(&mut self, proc: Proc, reactor: &mut Reactor<Source>, tell: &mut dyn FnMut(What)) {
         if let Some((pmi, key)) = self.pmi.as_mut().filter(|(pmi, _)| pmi.is_blocked()) {

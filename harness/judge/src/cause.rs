@@ -2,7 +2,7 @@
 
 use pmi_scenario::ids;
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::evidence;
 use crate::own::CRASH;
@@ -82,9 +82,8 @@ pub struct CommonCause<'a> {
     pub severity: Severity,
     /// Reason of the deviation that covers it, if one does.
     pub deviation: Option<&'a str>,
-    /// True if valid input reaches it in some scenario, which is listed first.
-    pub valid_input: bool,
-    /// The findings, one for each scenario, in the order of the results but for the first, which represents the cause.
+    /// The findings, one for each scenario, in the order of the results except for the first. The first represents the cause: valid input
+    /// reaches it, if it reaches any.
     pub findings: Vec<(&'a ScenarioResult, &'a Judged)>,
 }
 
@@ -92,6 +91,11 @@ impl CommonCause<'_> {
     /// Returns whether each scenario that shows it passed when it was played again.
     pub fn is_flaky(&self) -> bool {
         self.findings.iter().all(|(result, _)| result.verdict == Verdict::Flaky)
+    }
+
+    /// Returns whether valid input reaches it in some scenario.
+    pub fn is_valid_input(&self) -> bool {
+        self.findings.iter().any(|(_, judged)| judged.valid_input)
     }
 }
 
@@ -163,7 +167,6 @@ fn add_crashes_without_place(all: &mut Vec<CommonCause<'_>>) {
             let unplaced = all.remove(index);
             let cause = &mut all[if place > index { place - 1 } else { place }];
             cause.findings.extend(unplaced.findings);
-            cause.valid_input |= unplaced.valid_input;
         }
     }
 }
@@ -176,26 +179,25 @@ const GENERAL_TIMES: usize = 5;
 /// something else reports as a breach of the requirement that it tests.
 fn add_special_to_general(all: &mut Vec<CommonCause<'_>>) {
     type Group<'a> = (Option<&'a str>, String, &'a [u8]);
-    let mut groups: HashMap<Group<'_>, Vec<usize>> = HashMap::new();
+    // The number of findings in each cause, by the cause's place. Ordered, so that a report of the same results is always the same.
+    let mut groups: BTreeMap<Group<'_>, BTreeMap<usize, usize>> = BTreeMap::new();
     for (place, cause) in all.iter().enumerate() {
         for (result, Judged { finding, .. }) in &cause.findings {
             let request = evidence::command(finding, &result.last_events);
             if let Some(request) = request.filter(|_| finding.requirement != CRASH) {
-                groups.entry((cause.deviation, key(finding), request)).or_default().push(place);
+                *groups
+                    .entry((cause.deviation, key(finding), request))
+                    .or_default()
+                    .entry(place)
+                    .or_default() += 1;
             }
         }
     }
-    for ((_, shape, request), places) in groups {
-        let count = |place: usize| places.iter().filter(|other| **other == place).count();
-        let Some(general) = places.iter().copied().max_by_key(|place| (count(*place), Reverse(*place)))
-        else {
-            continue;
-        };
-        if count(general) < GENERAL_SCENARIOS {
-            continue;
-        }
-        for special in places.iter().copied().filter(|place| *place != general) {
-            let is_general = count(special) * GENERAL_TIMES > count(general)
+    for ((_, shape, request), counts) in groups {
+        let most = counts.iter().max_by_key(|(place, count)| (**count, Reverse(**place)));
+        let Some((&general, &most)) = most.filter(|(_, most)| **most >= GENERAL_SCENARIOS) else { continue };
+        for (&special, count) in counts.iter().filter(|(place, _)| **place != general) {
+            let is_general = count * GENERAL_TIMES > most
                 || DATA.contains(&all[special].requirement)
                 || all[special].severity > all[general].severity;
             if is_general {
@@ -227,8 +229,7 @@ pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
             let deviation = judged.deviation.as_deref();
             let key = (requirement, severity, deviation, key(&judged.finding));
             let place = *places.entry(key).or_insert_with(|| {
-                let (valid_input, findings) = (false, Vec::new());
-                all.push(CommonCause { requirement, severity, deviation, valid_input, findings });
+                all.push(CommonCause { requirement, severity, deviation, findings: Vec::new() });
                 all.len() - 1
             });
             let cause = &mut all[place];
@@ -237,7 +238,6 @@ pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
             if listed.into_iter().flatten().any(|(listed, _)| std::ptr::eq(*listed, result)) {
                 continue;
             }
-            cause.valid_input |= judged.valid_input;
             let represents = |(result, judged): &(&ScenarioResult, &Judged)| {
                 (judged.valid_input, result.verdict != Verdict::Flaky)
             };
@@ -255,7 +255,7 @@ pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
             cause.deviation.is_some(),
             Reverse(cause.severity),
             cause.is_flaky(),
-            !cause.valid_input,
+            !cause.is_valid_input(),
             kind(cause),
         )
     });

@@ -290,11 +290,6 @@ impl Pattern {
         Ok(captures)
     }
 
-    /// Whether the bytes of a message can be read as one at all.
-    pub(crate) fn can_read(&self, text: &[u8], framing: Framing) -> bool {
-        Decoded::new(Direction::FromServer, framing, text).has_tuples()
-    }
-
     /// Returns true if a message has the expected command.
     pub(crate) fn has_name(&self, text: &[u8], framing: Framing) -> bool {
         let name = self.fields.iter().filter(|(key, _)| key == "cmd").cloned().collect();

@@ -696,7 +696,8 @@ impl Judge {
         let fits = pattern.fits(&line.text, line.framing);
         match fits {
             Err(_)
-                if self.monitor.has_unreadable_answer(p) && !pattern.can_read(&line.text, line.framing) =>
+                if self.monitor.has_unreadable_answer(p)
+                    && !line.decode(Direction::FromServer).has_tuples() =>
             {
                 pattern.reads(&line.text, line.framing).map_or(fits, Ok)
             }
@@ -896,8 +897,8 @@ fn lawful_instead(choices: &[Choice], line: &ReceivedMessage) -> String {
     let reason = choices.iter().filter(|choice| choice.grade != Grade::Fail).find_map(|choice| {
         let Expected::Message(pattern) = &choice.what else { return None };
         let Misfit(why) = pattern.fits(&line.text, line.framing).err()?;
-        (!pattern.can_read(&line.text, line.framing) || pattern.has_name(&line.text, line.framing))
-            .then_some(why)
+        let is_readable = line.decode(Direction::FromServer).has_tuples();
+        (!is_readable || pattern.has_name(&line.text, line.framing)).then_some(why)
     });
     reason.map_or_else(|| lawful(choices), |why| format!("{} ({why})", lawful(choices)))
 }

@@ -34,9 +34,6 @@ const OF_WHAT_IT_WAS_TOLD: [&str; 3] =
 /// Broken by whoever takes an answer that nobody has asked for as its own.
 const OUT_OF_STEP: &str = ids::RFC13_WIRE_LOCK_STEP;
 
-/// State when a process can read the values of others, in PMI-1 and PMI-2.
-pub(crate) const VISIBLE: [&str; 2] = [ids::RFC13_PUT_VISIBLE_AFTER_BARRIER, ids::PMI2_COMMON_FENCE_VISIBLE];
-
 /// Broken by whoever asks with a name that it was told and that is no word.
 const OF_NO_WORD: [&str; 2] = [ids::RFC13_ABNF_WORD, ids::RFC13_WIRE_TUPLES];
 
@@ -503,7 +500,7 @@ impl ProgramState {
                     format!("a barrier between the put of {key} by rank {writer} and the get by rank {p}");
                 (expected, format!("rank {writer} puts {key} with no barrier in between"))
             };
-            let visible = VISIBLE[usize::from(pmi2)];
+            let visible = ids::rules::PUT_VISIBLE[usize::from(pmi2)];
             for (expected, seen) in early.iter().map(no_barrier) {
                 find(visible, 0, Some(Severity::Note), expected, seen);
             }

@@ -16,7 +16,7 @@ use crate::crash::Cause;
 use crate::deviations::Deviations;
 use crate::event::{Abandoned, Event, Exit, What};
 use crate::own::{CRASH, LIVES};
-use crate::program::{FINALIZE, VISIBLE, unacknowledged};
+use crate::program::{FINALIZE, unacknowledged};
 use crate::recent::Recent;
 use crate::result::{crash, excerpt, judged, same};
 use crate::seen::show;
@@ -303,7 +303,7 @@ impl SessionJudge {
             match key_of_get(request).filter(|key| self.monitor.is_put(p.group, key)) {
                 Some(key) => {
                     let (pmi2, key) = (self.monitor.speaks_frames(p), key.escape_ascii());
-                    finding.requirement = VISIBLE[usize::from(pmi2)].to_owned();
+                    finding.requirement = ids::rules::PUT_VISIBLE[usize::from(pmi2)].to_owned();
                     finding.expected = format!("a barrier between the put of {key} and the get by rank {p}");
                     finding.seen = format!(
                         "the get of {key} found nothing, with no barrier before it, and the process gave up"

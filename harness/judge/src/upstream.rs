@@ -213,7 +213,7 @@ impl UpstreamMonitor {
             (Direction::ToServer, Err(_), None) => client.illegible = true,
             (Direction::FromServer, Err(_), None) => {}
             (Direction::ToServer, Ok(message), Some(frames)) => frames.asks(message),
-            (Direction::ToServer, Ok(message), None) => client.request(message.text.to_vec()),
+            (Direction::ToServer, Ok(message), None) => client.request(message),
             (Direction::FromServer, Ok(message), Some(frames)) => {
                 if let Some(id) = frames.answers(message) {
                     self.answered_in_frame(proc, id, message.text);
@@ -570,26 +570,27 @@ fn command_of(body: &[u8]) -> Option<&[u8]> {
 }
 
 impl Client {
-    fn request(&mut self, line: Vec<u8>) {
+    fn request(&mut self, message: &Decoded<'_>) {
+        let line = message.text;
         if self.in_block {
             self.in_block = line != b"endcmd";
             return;
         }
-        match command(&line) {
+        match command(line) {
             b"put" => {
-                if let (Some(key), Some(value)) = (get(&line, "key"), get(&line, "value")) {
+                if let (Some(key), Some(value)) = (message.raw("key"), message.raw("value")) {
                     let (key, value) = (key.to_vec(), value.to_vec());
                     self.puts.push(Put { key, value, round: self.entered, taken: false, missed: false });
                 }
             }
-            b"barrier_in" if get(&line, "group").is_none_or(|name| name == b"WORLD") => self.entered += 1,
+            b"barrier_in" if message.raw("group").is_none_or(|name| name == b"WORLD") => self.entered += 1,
             _ => {}
         }
         self.in_block = line.starts_with(b"mcmd=");
         self.illegible |= !self.in_block && !line.starts_with(b"cmd=");
         self.irregular |= self.asked.is_some();
         self.passed = None;
-        self.asked = Some(line);
+        self.asked = Some(line.to_vec());
     }
 }
 

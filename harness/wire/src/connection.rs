@@ -148,6 +148,12 @@ impl Connection {
         }
     }
 
+    /// Returns whether no message of this direction can be read: its framing is lost, or not negotiated yet.
+    fn is_held(&self, direction: Direction) -> bool {
+        let waits = self.negotiation == Negotiation::Offered && direction == Direction::ToServer;
+        self.lost[direction as usize] || waits
+    }
+
     fn arrival(&mut self, direction: Direction) -> Option<Arrival<'static>> {
         let message = self.next(direction)?;
         let owned = |framed: Framed<'_>| (framed.framing, Cow::Owned(framed.text.to_vec()));
@@ -157,10 +163,9 @@ impl Connection {
     /// Takes a chunk that is one line, without copying it, if no other bytes wait before it. Most chunks are.
     fn whole_line<'c>(&mut self, direction: Direction, chunk: &'c [u8]) -> Option<Arrival<'c>> {
         let (index, end) = (direction as usize, memchr(b'\n', chunk)?);
-        let waits = self.negotiation == Negotiation::Offered && direction == Direction::ToServer;
         let is_whole = end + 1 == chunk.len() && self.framers[index].takes_line(chunk.len());
         let framing = self.framing();
-        if !is_whole || waits || self.lost[index] || framing != Framing::Lines {
+        if !is_whole || self.is_held(direction) || framing != Framing::Lines {
             return None;
         }
         if other_kind(chunk, framing).is_some() {
@@ -179,8 +184,7 @@ impl Connection {
     /// See [`FramingError`].
     pub fn next(&mut self, direction: Direction) -> Option<Result<Framed<'_>, FramingError>> {
         let index = direction as usize;
-        let waits = self.negotiation == Negotiation::Offered && direction == Direction::ToServer;
-        if self.lost[index] || waits {
+        if self.is_held(direction) {
             return None;
         }
         let framing = self.framing();

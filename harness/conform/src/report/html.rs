@@ -620,7 +620,7 @@ fn shown(
         step: words(&judged.step),
         who: who(judged),
         known: words(judged.deviation.as_deref().unwrap_or_default()),
-        valid_input: cause.valid_input,
+        valid_input: cause.is_valid_input(),
         unreached: result.unreached_steps.iter().map(block::unreached).collect(),
         consequences: if cause.requirement == own::CRASH {
             consequences(result).collect()

@@ -132,7 +132,7 @@ fn result(run: &Run, cause: &CommonCause<'_>, id: &str) -> Value {
         n => format!(", and in {}", text::count(n - 1, "other scenario")),
     };
     let scenario = text::clip(&text::clean(&first.scenario), PART);
-    let input = if cause.valid_input { " Valid input reaches it." } else { "" };
+    let input = if cause.is_valid_input() { " Valid input reaches it." } else { "" };
     let flaky = if cause.is_flaky() { "Flaky: expected" } else { "Expected" };
     let mut message = format!("{flaky} {expected}, seen {seen}, in {scenario}{others}.{input}");
     if !first.replay.is_empty() {

@@ -212,12 +212,11 @@ pub(super) fn groups(results: &[ScenarioResult]) -> Vec<Group<'_>> {
                 let more = scenarios.iter().filter(|name| !group.scenarios.contains(name));
                 group.scenarios.extend(more.copied().collect::<Vec<_>>());
                 group.repeated.extend(repeated);
-                group.is_flaky &= cause.is_flaky();
             }
             None => groups.push(Group {
                 requirement: cause.requirement,
                 severity: cause.severity,
-                valid_input: cause.valid_input,
+                valid_input: cause.is_valid_input(),
                 is_flaky: cause.is_flaky(),
                 crash,
                 first,

@@ -14,6 +14,7 @@ use crate::Severity;
 use crate::connections::Message;
 use crate::finding::Side;
 use crate::kvs::is_ambiguous;
+use crate::program::FINALIZE;
 use crate::seen::{Seen, SeenKind, Unended, show};
 use pmi_wire::Proc;
 use pmi_wire::grammar::Rule;
@@ -468,11 +469,7 @@ impl Monitor {
             self.group(p.group).may_abort = true;
             if joined {
                 let expected = "finalize before the connection is closed";
-                let id = match framing {
-                    Framing::Lines => ids::RFC13_ABNF_C_FINALIZE,
-                    Framing::Frames => ids::PMI2_COMMON_FINALIZE_LAST,
-                };
-                self.client_misuse(p, id, expected, "closed without it");
+                self.client_misuse(p, FINALIZE[framing as usize], expected, "closed without it");
             }
         }
     }

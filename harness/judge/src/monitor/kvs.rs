@@ -84,7 +84,6 @@ impl Monitor {
 
     fn found(&mut self, p: Proc, key: &[u8], message: &Decoded<'_>) {
         let is_line = message.framing == Framing::Lines;
-        let elsewhere = self.groups.iter().any(|(id, group)| *id != p.group && group.kvs.contains(key));
         let Some(group) = self.groups.get(&p.group) else { return };
         let puts = group.kvs.puts(key);
         let values = || format!("the value of {}, {}", show(key), group.kvs.shown(key));
@@ -97,6 +96,8 @@ impl Monitor {
                 (id, format!("an error, since nobody has put the key {}", show(key)))
             }
             _ if puts.is_empty() => {
+                let elsewhere =
+                    self.groups.iter().any(|(id, group)| *id != p.group && group.kvs.contains(key));
                 let id = if elsewhere { ids::PMI2_COMMON_SPAWN_OWN_JOB } else { ids::PMI2_COMMON_GET_MISS };
                 (id, format!("no value, since nobody of this job has put {}", show(key)))
             }
@@ -117,7 +118,7 @@ impl Monitor {
     }
 
     fn missed(&mut self, p: Proc, key: &[u8], left: u64, srcid: Option<i64>, message: &Decoded<'_>) {
-        let (excused, knows) = (self.may_abort(p), self.knows_key(p, key));
+        let excused = self.may_abort(p);
         let framing = message.framing;
         let group = self.group(p.group);
         if framing == Framing::Frames {
@@ -127,7 +128,7 @@ impl Monitor {
             return;
         }
         let Some(put) = group.kvs.due(key, left) else {
-            if knows && group.kvs.contains(key) {
+            if group.ranks.get(p.rank).is_some_and(|rank| group.kvs.is_known(key, &rank.knows)) {
                 self.group_value_missing(p, key, message.text);
             }
             return;
@@ -152,12 +153,6 @@ impl Monitor {
         };
         let expected = format!("the value of {}{which}", show(key));
         self.server_error(p, id, expected, Seen::message(message.text));
-    }
-
-    /// Returns true if a barrier of a part of the group makes the key visible to the process.
-    fn knows_key(&mut self, p: Proc, key: &[u8]) -> bool {
-        let known = self.rank(p).knows.clone();
-        self.group(p.group).kvs.is_known(key, &known)
     }
 }
 

@@ -21,7 +21,7 @@ impl Monitor {
 
     /// Judges the response to a request about a name.
     pub(super) fn name_answered(&mut self, p: Proc, asked: NameRequest, message: &Decoded<'_>) {
-        let (ok, seen) = (message.is_success(), Seen::message(message.text));
+        let ok = message.is_success();
         // Reading a request in an unusual form is a SHOULD, which only the scenario can judge.
         let is_irregular = self.is_irregular(p);
         match asked {
@@ -44,7 +44,7 @@ impl Monitor {
                     // RFC 13 does not say whether there is anything to fail at: the name is not published afterwards either.
                     let expected = "an error, since the name is not published".to_owned();
                     let (id, note) = (ids::RFC13_ERROR_RC_NONZERO, Some(Severity::Note));
-                    self.find(Side::Server, p, id, note, expected, seen);
+                    self.find(Side::Server, p, id, note, expected, Seen::message(message.text));
                 }
             }
         }

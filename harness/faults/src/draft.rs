@@ -156,7 +156,9 @@ impl ReplyDraft {
             line.extend_from_slice(key);
             line.push(b'=');
             match self.doubles {
-                true => value.iter().for_each(|b| line.extend([*b].repeat(1 + usize::from(*b == b';')))),
+                true => value
+                    .iter()
+                    .for_each(|b| line.extend(std::iter::repeat_n(*b, 1 + usize::from(*b == b';')))),
                 false => line.extend_from_slice(value),
             }
         }

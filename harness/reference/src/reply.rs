@@ -126,7 +126,7 @@ impl FrameReply {
         for (key, value) in self.tuples() {
             body.extend(key);
             body.push(b'=');
-            value.iter().for_each(|b| body.extend([*b].repeat(1 + usize::from(*b == b';'))));
+            value.iter().for_each(|b| body.extend(std::iter::repeat_n(*b, 1 + usize::from(*b == b';'))));
             body.push(b';');
         }
         [format!("{:>6}", body.len()).into_bytes(), body].concat()

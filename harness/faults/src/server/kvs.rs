@@ -1,7 +1,7 @@
 //! The keyval space: put and get.
 
 use pmi_reference::Reply;
-use pmi_wire::{Operation, Proc, place};
+use pmi_wire::{Operation, Proc};
 
 use super::state::Origin;
 use super::{Server, is_own_key};
@@ -135,8 +135,7 @@ impl Server {
         let origin = self.state().origins.get(&(from.group, asked.to_vec())).copied();
         let round = self.state().rounds.get(&from.group).copied().unwrap_or(0);
         let value = self.server.groups[number].kvs.get(key).cloned();
-        let place = place(self.size(from.group), self.server.config.nodes);
-        let node = |rank: u32| place.get(rank as usize).copied();
+        let node = |rank: u32| self.server.node(Proc { rank, ..from });
         let hidden = origin.is_some_and(|o| match effect {
             Some(GetEffect::OwnOnly) => o.rank != from.rank,
             Some(GetEffect::SameNodeOnly) => node(o.rank) != node(from.rank),

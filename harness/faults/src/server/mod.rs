@@ -186,9 +186,6 @@ impl Server {
     // ----- which effects show
 
     fn circumstances(&self, p: Proc) -> Circumstances {
-        let waits = |group: &pmi_reference::server::Group| {
-            group.procs.iter().any(|proc| proc.waiting == Waiting::Barrier)
-        };
         Circumstances {
             group: p.group,
             rank: p.rank,
@@ -198,7 +195,7 @@ impl Server {
                 .state
                 .as_ref()
                 .and_then(|s| s.waiting)
-                .unwrap_or_else(|| self.server.groups.get(p.group as usize).is_some_and(waits)),
+                .unwrap_or_else(|| self.is_barrier_entered(p.group)),
             refused: self.state.as_ref().is_some_and(|s| s.refused.contains(&p)),
             burst: self.state.as_ref().is_some_and(|s| s.burst),
             uses: 0,
@@ -219,10 +216,12 @@ impl Server {
         pick: impl Fn(&Effect) -> Option<T>,
         apply: impl FnMut(T, &Circumstances),
     ) {
-        let circumstances = self.circumstances(p);
-        if let Some(state) = &mut self.state {
-            state.each(&circumstances, pick, apply);
+        // The circumstances take a look at every process of the group, which a server without effects has no use for.
+        if self.state.is_none() {
+            return;
         }
+        let circumstances = self.circumstances(p);
+        self.state().each(&circumstances, pick, apply);
     }
 
     /// The state of the effects. Only servers with effects call this.
@@ -230,11 +229,15 @@ impl Server {
         self.state.get_or_insert_default()
     }
 
+    /// Returns whether any process of a group waits in its barrier.
+    fn is_barrier_entered(&self, group: GroupId) -> bool {
+        let procs = self.server.groups.get(group as usize).into_iter().flat_map(|group| &group.procs);
+        procs.into_iter().any(|proc| proc.waiting == Waiting::Barrier)
+    }
+
     /// Notes whether a process waits in the barrier before a message is dealt with, for the replies to it.
     fn note_waiting(&mut self, p: Proc) {
-        let group = &self.server.groups[p.group as usize];
-        let waiting = group.procs.iter().any(|proc| proc.waiting == Waiting::Barrier);
-        self.state().waiting = Some(waiting);
+        self.state().waiting = Some(self.is_barrier_entered(p.group));
     }
 
     // ----- the process

@@ -18,8 +18,10 @@ impl Server {
         let process = self.server.process(from);
         let waits =
             process.framing == Framing::Frames && process.phase == Phase::Joined && !process.held.is_empty();
-        let request = Request::parse(body, Semicolons::Doubled).map(|request| request.command());
-        if !waits || request.is_ok_and(|command| command == Command::Abort) {
+        let is_abort = || {
+            Request::parse(body, Semicolons::Doubled).is_ok_and(|request| request.command() == Command::Abort)
+        };
+        if !waits || is_abort() {
             return Ok(());
         }
         let pick = |e: &Effect| matches!(e, Effect::Pmi2(Pmi2Effect::OneAtATime)).then_some(());

@@ -123,8 +123,8 @@ impl Server {
             }
         };
         in_time(Some(request.operation()))?;
-        let in_barrier = self.process(from).waiting == Waiting::Barrier || self.has_part_open(from);
-        if request == Request::Finalize && in_barrier {
+        let is_in_barrier = || self.process(from).waiting == Waiting::Barrier || self.has_part_open(from);
+        if request == Request::Finalize && is_in_barrier() {
             return Err("finalize while in a barrier".into());
         }
         Ok(Some(Asked::Line(request)))

@@ -169,13 +169,14 @@ impl Case {
     /// What a server must offer for it.
     pub(crate) fn needs(&self) -> Vec<Need> {
         let group = |line: &Template| {
-            let (op, _) = request(Framing::Lines, &bytes_of(line));
-            let key =
-                op.filter(|op| op.encoding(self.scenario.dialect) == Encoding::Dialect)?.key("group")?;
-            memchr::memmem::find(&bytes_of(line), format!(" {key}=").as_bytes())
+            let text = bytes_of(line);
+            let key = request(Framing::Lines, &text).0?.key("group")?;
+            memchr::memmem::find(&text, format!(" {key}=").as_bytes())
         };
         let mut lines = self.scenario.body.iter().filter_map(|stmt| sent(stmt, UnderTest::Server)).flatten();
-        let names_groups = self.tests() == UnderTest::Server && lines.any(|line| group(line).is_some());
+        let names_groups = self.tests() == UnderTest::Server
+            && self.scenario.dialect.framing() == Framing::Lines
+            && lines.any(|line| group(line).is_some());
         let all = [
             (Need::Pmi12, names_groups),
             (Need::Spawn, self.needs_spawn()),

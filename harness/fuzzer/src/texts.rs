@@ -53,11 +53,18 @@ impl Use {
 }
 
 /// Returns the texts of each kind that has any.
-fn kinds(dialect: Dialect, used: Use) -> Vec<Vec<&'static [u8]>> {
-    let texts = |kind: &Bytes| -> Vec<_> {
-        kind.iter().copied().filter(|text| used.accepts(dialect, text)).collect()
-    };
-    values().texts.iter().map(texts).filter(|kind| !kind.is_empty()).collect()
+fn kinds(dialect: Dialect, used: Use) -> &'static [Vec<&'static [u8]>] {
+    type All = Vec<((Dialect, Use), Vec<Vec<&'static [u8]>>)>;
+    static ALL: LazyLock<All> = LazyLock::new(|| {
+        let of = |(dialect, used): (Dialect, Use)| {
+            let texts = |kind: &Bytes| -> Vec<_> {
+                kind.iter().copied().filter(|text| used.accepts(dialect, text)).collect()
+            };
+            values().texts.iter().map(texts).filter(|kind| !kind.is_empty()).collect()
+        };
+        pairs().map(|pair| (pair, of(pair))).collect()
+    });
+    ALL.iter().find(|(of, _)| *of == (dialect, used)).map_or(&[], |(_, kinds)| kinds)
 }
 
 /// The length of a text without a limit: as much as every implementation should take.
@@ -98,8 +105,7 @@ pub(crate) fn length(dialect: Dialect, used: Use, u: &mut Unstructured<'_>) -> R
 
 /// A text of some kind.
 pub(crate) fn plain_content(dialect: Dialect, used: Use, u: &mut Unstructured<'_>) -> Result<&'static [u8]> {
-    let kinds = kinds(dialect, used);
-    let kind = u.choose(&kinds)?;
+    let kind = u.choose(kinds(dialect, used))?;
     pick(u, kind)
 }
 
@@ -208,7 +214,7 @@ fn enumerated(dialect: Dialect, used: Use) -> Vec<Text> {
         told.map(move |byte| Text::Bytes(with_byte("x", *byte, place)))
     };
     let mut all: Vec<Text> = boundaries.into_iter().map(Text::Letters).collect();
-    let told = kinds(dialect, used).into_iter().flatten();
+    let told = kinds(dialect, used).iter().flatten();
     let told = told.filter(|text| text.iter().all(|byte| held.contains(byte)));
     all.extend(told.map(|text| Text::Bytes(text.to_vec())));
     all.extend(bytes(0));

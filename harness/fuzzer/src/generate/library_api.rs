@@ -97,7 +97,7 @@ impl Libraries {
     }
 
     /// The functions that are called between the first and the last call, some of them several times.
-    fn functions(&self) -> &'static [&'static Function] {
+    pub(super) fn functions(&self) -> &'static [&'static Function] {
         type All = Vec<(Dialect, bool, Vec<&'static Function>)>;
         static ALL: LazyLock<All> = LazyLock::new(|| {
             let kinds = Dialect::NAMES.map(|(_, dialect)| [(dialect, false), (dialect, true)]);

@@ -317,18 +317,12 @@ fn nodes(suite: &Suite, iut: &Iut, limits: Limits, all: &mut Examination) {
         Ok(outcome) => {
             // The answers before this are to init, get_maxes and get_my_kvsname, or to init and fullinit.
             let before = if all.dialect == Dialect::Pmi1 { 3 } else { 2 };
-            let mapping = match reply(&outcome.events, FIRST, before) {
-                Reply::Message(_, text) => {
-                    let at = text.windows(6).position(|part| part == b"value=").map(|at| at + 6);
-                    at.map(|at| {
-                        let value = text[at..].split(|byte| *byte == b';').next().unwrap_or_default();
-                        value.escape_ascii().to_string()
-                    })
+            let answer = reply(&outcome.events, FIRST, before);
+            match answer.message().and_then(|message| message.value("value")) {
+                Some(mapping) => {
+                    let mapping = format!("PMI_process_mapping={}", mapping.escape_ascii());
+                    DoctorStep::new(what, State::Works, mapping)
                 }
-                _ => None,
-            };
-            match mapping {
-                Some(mapping) => DoctorStep::new(what, State::Works, format!("PMI_process_mapping={mapping}")),
                 None => DoctorStep::new(what, State::Works, "started; PMI_process_mapping is not there"),
             }
         }

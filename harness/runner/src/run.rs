@@ -20,7 +20,6 @@ use pmi_judge::event::{Event, OtherJob, What};
 use pmi_judge::result::{self, Ran};
 use pmi_judge::verdict::{Judged, LOG_FORMAT, RunEnd, RunHeader, ScenarioResult, Strictness, Verdict};
 use pmi_judge::{Outcome, Unjudged};
-use pmi_reference::Config;
 use pmi_scenario::ast::{Dialect, Scenario, Source};
 use pmi_scenario::suite::Suite;
 
@@ -231,7 +230,9 @@ pub fn run(
                         });
                         let (mut outcome, time) = played?;
                         let found = failure(suite, scenario, &outcome, options.strict, &failures);
-                        if !found.is_empty() && matches!(iut, Iut::Processes(..)) {
+                        if let Iut::Processes(_, environment) = iut
+                            && !found.is_empty()
+                        {
                             let fails = || match once(scenario, &mut ()) {
                                 // The run ends: nothing is left to examine.
                                 _ if stop.load(Ordering::Relaxed) => true,
@@ -246,7 +247,7 @@ pub fn run(
                             let play_other = |by: PlayedBy, other: usize| {
                                 let iut = match by {
                                     PlayedBy::Implementation => iut,
-                                    PlayedBy::Reference => unrelated.get_or_init(|| reference(interrupted)),
+                                    PlayedBy::Reference => unrelated.get_or_init(|| reference(environment)),
                                 };
                                 let scenario = &offers.bind(&selected[other]);
                                 let played = iut.play(suite, scenario, options.limits, interrupted, &mut ());
@@ -373,16 +374,10 @@ pub fn run(
     (header, results, end)
 }
 
-/// The reference manager, whose jobs cannot affect those of an implementation under test except by the load that they make. In memory
-/// if its program cannot be found.
-fn reference(interrupted: &AtomicBool) -> Iut {
-    let stops = Arc::new(AtomicBool::new(interrupted.load(Ordering::Relaxed)));
-    match Environment::new(stops, MAX_NEIGHBOURS) {
-        Ok(environment) => {
-            Iut::Processes(Box::new(Implementation::reference(&environment.binary)), environment)
-        }
-        Err(_) => Iut::Memory(Config::default()),
-    }
+/// The reference manager, whose jobs cannot affect those of an implementation under test except by the load that they make.
+fn reference(environment: &Environment) -> Iut {
+    let reference = Implementation::reference(&environment.binary);
+    Iut::Processes(Box::new(reference), environment.beside(MAX_NEIGHBOURS))
 }
 
 /// Counts scenarios in a row without a sign of life.

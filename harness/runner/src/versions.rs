@@ -46,7 +46,8 @@ impl Reply {
         message.version()
     }
 
-    fn message(&self) -> Option<Decoded<'_>> {
+    /// The message, if it is one.
+    pub(crate) fn message(&self) -> Option<Decoded<'_>> {
         match self {
             Self::Message(framing, text) => Some(Decoded::new(Direction::FromServer, *framing, text)),
             _ => None,
@@ -59,16 +60,13 @@ impl Reply {
 
     /// As the answer to an offer.
     pub(crate) fn told(&self) -> String {
-        match self {
-            Self::Message(..) if self.version().is_some() => {
-                self.version().map(|version| version.to_string()).unwrap_or_default()
+        let Some(message) = self.message() else { return self.went() };
+        match message.version().filter(|_| message.is_success()) {
+            Some(version) => version.to_string(),
+            None if message.is_refusal() => {
+                format!("refused (rc={})", message.value("rc").unwrap_or_default().escape_ascii())
             }
-            Self::Message(..) if self.is_refusal() => {
-                let rc = self.message().and_then(|message| message.value("rc")).unwrap_or_default();
-                format!("refused (rc={})", rc.escape_ascii())
-            }
-            Self::Message(_, text) => shown(text),
-            other => other.went(),
+            None => shown(message.text),
         }
     }
 

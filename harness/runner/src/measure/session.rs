@@ -234,8 +234,7 @@ impl MeasuredJob {
     fn say(&mut self, proc: Proc, ask: &Ask) {
         let bytes = ask.bytes(self.plan.dialect, &self.kvsname);
         if let Some(connection) = self.connections.get_mut(&proc) {
-            connection.push(Direction::ToServer, &bytes);
-            while connection.next(Direction::ToServer).is_some() {}
+            connection.read(Direction::ToServer, &bytes);
         }
         self.party.send(proc, &bytes);
     }

@@ -1,36 +1,36 @@
-# For `run` and `planted`: how targets are built and started.
+# Functions for `run` and `planted`: how targets are built and started.
 
-# Builds "${targets[@]}" into $binaries. Arguments are passed on to cargo.
+# Builds "${targets[@]}" into $binaries. Passes its arguments on to cargo.
 build() {
     local cargo=(cargo) folder=fuzz place=()
     if [ "${FUZZ_ASAN:-}" = 1 ]; then
         cargo=(cargo +nightly)
         folder=fuzz-asan
         export RUSTFLAGS="${RUSTFLAGS:-} -Zsanitizer=address"
-        # With a target named, build scripts and macros are compiled without it.
+        # If a target is named, build scripts and macros are compiled without the sanitizer.
         place=(--target "$("${cargo[@]}" -vV | sed -n 's/^host: //p')")
     fi
-    # A folder of its own, since cargo does not see that the wrapper compiles differently.
+    # A separate folder, because cargo does not detect that the wrapper compiles differently.
     local into=${CARGO_TARGET_DIR:-target}/$folder
-    # Without the engine's own assertions.
+    # Disables the engine's own assertions.
     CXXFLAGS=${CXXFLAGS:+$CXXFLAGS }-DNDEBUG RUSTC_WRAPPER=$PWD/instrument CARGO_TARGET_DIR=$into \
         "${cargo[@]}" build --locked --release "${place[@]}" "${targets[@]/#/--bin=}" "$@"
     binaries=$into/${place[1]:+${place[1]}/}release
 }
 
-# Sets $options and $stored for a target, and $fixed_runs: so many take 3 to 5 s on a quiet core.
+# Sets $options and $stored for a target, and $fixed_runs: the number of runs that takes 3 to 5 s on a quiet core.
 options() {
     options=(-timeout=10 -rss_limit_mb=2048 -seed=1)
-    # Bounds that hold a session with room to spare; what is longer is only slower.
+    # Limits with ample room for a session; longer inputs are only slower.
     case $1 in
-        # Steps are of three bytes: shorter ones need not be looked for.
+        # Steps have three bytes, so shorter changes need not be tried.
         server_ops) fixed_runs=300000 options+=(-max_len=49 -entropic=0 -reduce_inputs=0) ;;
         stream) fixed_runs=1500000 options+=(-max_len=96 -entropic=0 -use_counters=0) ;;
-        # A finding is played again many times before it is told.
+        # A finding is played again many times before it is reported.
         external) fixed_runs=4000 options+=(-max_len=400 -timeout=120) ;;
         frames) fixed_runs=300000 options+=(-max_len=512) ;;
         pmi2_messages) fixed_runs=200000 options+=(-max_len=512) ;;
-        # Steps are of four bytes.
+        # Steps have four bytes.
         pmi2_ops) fixed_runs=100000 options+=(-max_len=97 -entropic=0 -reduce_inputs=0) ;;
         pmi2_bytes) fixed_runs=50000 options+=(-max_len=2048) ;;
         messages) fixed_runs=400000 options+=(-max_len=512) ;;
@@ -45,6 +45,6 @@ options() {
     if [ -f "dictionaries/$1.dict" ]; then options+=("-dict=dictionaries/$1.dict"); fi
     stored=("seeds/$1")
     if [ -d "regressions/$1" ]; then stored+=("regressions/$1"); fi
-    # The suite is full of good examples.
+    # The suite contains many good examples.
     if [ "$1" = scenario ]; then stored+=(../scenarios); fi
 }

@@ -1,10 +1,11 @@
 #!/bin/bash -eu
-# Builds the in-process targets of fuzz/ into $OUT, each with its seeds, its dictionary and its options. ClusterFuzzLite runs it in
-# the container, in the root of the repository. Processes and real implementations are not for its containers: see `pmi-conform fuzz`.
+# Builds the in-process targets of fuzz/ into $OUT, each with its seeds, its dictionary and its options. ClusterFuzzLite runs this
+# in its container, in the root of the repository. Its containers cannot fuzz processes and real implementations: see
+# `pmi-conform fuzz`.
 
 cargo fuzz build --fuzz-dir fuzz -O --debug-assertions
 
-# Where cargo-fuzz builds to.
+# The output folder of cargo-fuzz.
 built=${CARGO_TARGET_DIR:-fuzz/target}/$(rustc -vV | sed -n 's/^host: //p')/release
 targets=$(sed -n 's|^path = "fuzz_targets/\(.*\)\.rs"|\1|p' fuzz/Cargo.toml)
 
@@ -15,7 +16,7 @@ for target in $targets; do
         if [ -d "$folder" ]; then cp "$folder"/* "$seeds/"; fi
     done
     if [ "$target" = scenario ]; then
-        # One name for each, since the archive has no folders.
+        # Each file gets its own name, because the archive has no folders.
         find scenarios -name '*.pmi' | while read -r file; do cp "$file" "$seeds/${file//\//_}"; done
     fi
     rm -f "$OUT/${target}_seed_corpus.zip"

@@ -41,7 +41,7 @@ class Process:
         try:
             self.connection.sendall(line.encode("latin-1"))
         except OSError:
-            pass  # It has gone; the end of its connection says so.
+            pass  # It has gone, which the end of its connection shows.
 
 
 class Manager:

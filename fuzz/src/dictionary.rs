@@ -1,4 +1,4 @@
-//! The words that the targets' inputs are made of, from the printers of the codec itself, so that they cannot rot.
+//! The words that the targets' inputs are made of, from the protocol table and the printers of the codec.
 //!
 //! `cargo run --example dictionaries` writes them into `dictionaries/`; a test holds them up to date.
 
@@ -7,8 +7,11 @@ use std::fmt::Write as _;
 
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::signature;
-use pmi_wire::{Body, Maxes, Operation, ProcessMapping, Request, Response, SpawnProgram, Version};
-use pmi_wire::{pmi2, protocol};
+use pmi_wire::grammar::Rule;
+use pmi_wire::protocol::{self, Exchange, Field};
+use pmi_wire::{Framing, ProcessMapping, SpawnProgram};
+
+use crate::spell;
 
 /// The dictionary of a target in libFuzzer's format; `None` for those whose inputs are not text.
 pub fn of(target: &str) -> Option<String> {
@@ -34,7 +37,7 @@ pub fn of(target: &str) -> Option<String> {
         "frames" | "pmi2_bytes" => {
             words.extend(frames());
             words.extend(
-                ["cmd=init pmi_version=2 pmi_subversion=0\n", "kvs-0", ";;", "TRUE"]
+                ["cmd=init pmi_version=2 pmi_subversion=0\n", "kvs-0", "universeSize", ";;", "TRUE"]
                     .map(|w| w.as_bytes().to_vec()),
             );
             words.insert(b"cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0\n".to_vec());
@@ -72,80 +75,59 @@ pub fn of(target: &str) -> Option<String> {
 
 /// The tuples of a line, each with the blank before it, and the line.
 fn tuples(line: &[u8]) -> Vec<Vec<u8>> {
-    let mut words = vec![line.to_vec()];
-    for (at, tuple) in line.trim_ascii_end().split(|byte| *byte == b' ').enumerate() {
+    let mut words = vec![[line, b"\n"].concat()];
+    for (at, tuple) in line.split(|byte| *byte == b' ').enumerate() {
         words.push([if at == 0 { &b""[..] } else { b" " }, tuple].concat());
     }
     words
 }
 
-fn requests() -> Vec<Vec<u8>> {
-    let (kvsname, key, value, service, port) = (&b"kvs-0"[..], &b"k"[..], &b"v"[..], &b"s"[..], &b"p"[..]);
-    let all = [
-        Request::Init(Version::V1_1),
-        Request::Maxes,
-        Request::Abort { exitcode: Some(1) },
-        Request::Finalize,
-        Request::Universe,
-        Request::Appnum,
-        Request::Put { kvsname, key, value },
-        Request::Kvsname,
-        Request::Barrier { group: Some(b"0,1:1") },
-        Request::Get { kvsname, key },
-        Request::Publish { service, port },
-        Request::Unpublish { service },
-        Request::Lookup { service },
-    ];
-    let printed = all.iter().flat_map(|request| {
-        let mut line = Vec::new();
-        request.write_to(&mut line);
-        tuples(&line)
-    });
-    printed.collect()
+/// The fields of a message, each with its key and a value; those with a number have the first.
+fn fields(fields: &'static [Field]) -> Vec<(String, Vec<u8>)> {
+    let value = |field: &Field| match field.rule {
+        Rule::Word if field.name == "kvsname" => b"kvs-0".to_vec(),
+        Rule::Word | Rule::String | Rule::Visible => field.name.as_bytes()[..1].to_vec(),
+        Rule::Uint | Rule::Int => b"1".to_vec(),
+        Rule::IntList => b"0,1".to_vec(),
+        Rule::Bool => b"TRUE".to_vec(),
+    };
+    let key = |field: &Field| format!("{}{}", field.key, if field.numbered { "0" } else { "" });
+    fields.iter().map(|field| (key(field), value(field))).collect()
 }
 
-fn response(operation: Operation, rc: i64, msg: Option<&[u8]>) -> Response<'_> {
-    let maxes = Maxes { kvsname_max: 256, keylen_max: 64, vallen_max: 1024 };
-    let body = match operation {
-        Operation::Init => Body::Init(Some(Version::V1_1)),
-        Operation::Maxes => Body::Maxes(Some(maxes)),
-        Operation::Abort => Body::AbortAck,
-        Operation::Finalize => Body::Finalize,
-        Operation::Universe => Body::Universe(Some(1)),
-        Operation::Appnum => Body::Appnum(Some(0)),
-        Operation::Put => Body::Put,
-        Operation::Kvsname => Body::Kvsname(Some(b"kvs-0")),
-        Operation::Barrier => Body::Barrier(Some(b"1")),
-        Operation::Get => Body::Get(Some(b"v")),
-        Operation::Publish => Body::Publish,
-        Operation::Unpublish => Body::Unpublish,
-        Operation::Lookup => Body::Lookup(Some(b"p")),
-        Operation::Spawn => Body::Spawn(Some(vec![0, 1])),
-    };
-    Response { rc: Some(rc), msg, body }
+/// A message with this command, these fields and others.
+fn message(framing: Framing, cmd: &str, first: &[(&str, &str)], rest: &'static [Field]) -> Vec<u8> {
+    let rest = fields(rest);
+    let first = [("cmd", cmd)].into_iter().chain(first.iter().copied());
+    let first = first.map(|(key, value)| (key, value.as_bytes()));
+    spell::message(framing, first.chain(rest.iter().map(|(key, value)| (key.as_str(), &value[..]))))
+}
+
+fn lines() -> impl Iterator<Item = &'static Exchange> {
+    protocol::documented(Framing::Lines).iter()
+}
+
+fn requests() -> Vec<Vec<u8>> {
+    let all = lines().filter(|exchange| exchange.operation != "spawn");
+    all.flat_map(|exchange| tuples(&message(Framing::Lines, exchange.request, &[], exchange.arguments)))
+        .collect()
+}
+
+/// The success of an operation over lines; of an abort, an empty line.
+fn success(exchange: &'static Exchange) -> Vec<u8> {
+    let response = exchange.response;
+    response.map_or(Vec::new(), |cmd| message(Framing::Lines, cmd, &[("rc", "0")], exchange.results))
 }
 
 fn responses() -> Vec<Vec<u8>> {
-    let mut words = Vec::new();
-    for operation in Operation::ALL {
-        for (rc, msg) in [(0, None), (-1, Some(&b"m"[..]))] {
-            let mut line = Vec::new();
-            response(operation, rc, msg).write_to(&mut line);
-            words.extend(tuples(&line));
-        }
-    }
-    words
+    let refusals = lines().filter_map(|exchange| exchange.response);
+    let refusals = refusals.map(|cmd| message(Framing::Lines, cmd, &[("rc", "-1"), ("msg", "m")], &[]));
+    lines().map(success).chain(refusals).flat_map(|line| tuples(&line)).collect()
 }
 
 /// Whole records of `client_bytes`: an operation and its success.
 fn records() -> Vec<Vec<u8>> {
-    let record = |(at, operation)| {
-        let mut record = vec![at];
-        response(operation, 0, None).write_to(&mut record);
-        record.push(0xff);
-        record
-    };
-    (0..).zip(Operation::ALL).map(record).collect()
+    (0..).zip(lines()).map(|(at, exchange)| [&[at][..], &success(exchange), b"\n\xff"].concat()).collect()
 }
 
 fn spawn() -> Vec<Vec<u8>> {
@@ -175,52 +157,18 @@ fn mapping() -> Vec<Vec<u8>> {
     words
 }
 
-/// Frames of PMI-2 and their tuples: requests as they are printed, and the beginnings and keys of responses.
+/// Frames of PMI-2 and their tuples: requests, and the beginnings and keys of responses.
 fn frames() -> Vec<Vec<u8>> {
-    let text = |text: &str| text.as_bytes().to_vec();
-    let value = |text: &'static str| text.as_bytes().into();
-    let program = pmi2::Program {
-        command: text("x"),
-        maxprocs: 1,
-        argv: vec![text("y")],
-        info: vec![(text("k"), text("v"))],
-    };
-    let all = [
-        pmi2::Request::Fullinit {
-            pmijobid: Some(value("j")),
-            pmirank: Some(0),
-            threaded: Some(true),
-            authtype: Some(value("challenge-sha256")),
-            authinfo: Some(value("a")),
-        },
-        pmi2::Request::Finalize,
-        pmi2::Request::Abort { isworld: Some(true), exitcode: Some(1), message: Some(value("m")) },
-        pmi2::Request::JobGetid,
-        pmi2::Request::JobConnect { jobid: value("kvs-1") },
-        pmi2::Request::JobDisconnect { jobid: value("kvs-1") },
-        pmi2::Request::KvsPut { key: value("k"), value: value("v") },
-        pmi2::Request::KvsGet { jobid: Some(value("kvs-0")), srcid: Some(-1), key: value("k") },
-        pmi2::Request::KvsFence,
-        pmi2::Request::InfoPutnodeattr { key: value("k"), value: value("v") },
-        pmi2::Request::InfoGetnodeattr { key: value("k"), wait: true },
-        pmi2::Request::InfoGetjobattr { key: value("universeSize") },
-        pmi2::Request::NamePublish { name: value("s"), port: value("p") },
-        pmi2::Request::NameLookup { name: value("s") },
-        pmi2::Request::NameUnpublish { name: value("s") },
-        pmi2::Request::Ring { left: value("l"), right: value("r") },
-        pmi2::Request::Spawn { preput: vec![(text("k"), text("v"))], programs: vec![program] },
-    ];
-    let mut words = Vec::new();
-    for request in all {
-        let mut body = Vec::new();
-        request.write_to(Some(b"1"), &mut body);
-        words.push([format!("{:>6}", body.len()).as_bytes(), &body].concat());
+    let all = || protocol::documented(Framing::Frames).iter();
+    let mut words = vec![b"concat=1;".to_vec()];
+    for exchange in all() {
+        let body = message(Framing::Frames, exchange.request, &[("thrid", "1")], exchange.arguments);
+        words.push(spell::framed(&body));
         words.extend(body.split_inclusive(|b| *b == b';').map(<[u8]>::to_vec));
     }
-    words.push(text("concat=1;"));
-    let responses = pmi2::Command::ALL.map(|command| (command.response_name(), command.exchange().results));
+    let responses = all().map(|exchange| (exchange.response, exchange.results));
     let parts = protocol::PARTS.map(|(name, fields)| (Some(name), fields));
-    for (name, fields) in responses.into_iter().chain(parts) {
+    for (name, fields) in responses.chain(parts) {
         words.extend(name.map(|name| format!("cmd={name};").into_bytes()));
         let keys = fields.iter().filter(|field| !field.numbered);
         words.extend(keys.map(|field| format!("{}=", field.key).into_bytes()));

@@ -80,7 +80,7 @@ impl External {
     fn of_environment() -> Self {
         let server = std::env::var("PMI_CONFORM_SERVER").ok();
         let (access, scope) = match &server {
-            None => (Access::Memory(pmi_reference::Config::default()), Scope::default()),
+            None => (Access::Memory(pmi_faults::Config::default()), Scope::default()),
             Some(server) => processes(server).unwrap_or_else(|why| panic!("PMI_CONFORM_SERVER: {why}")),
         };
         let suite = pmi_runner::suite::embedded().expect("the suite is sound");

@@ -6,9 +6,9 @@
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashSet};
 
+use pmi_faults::Action;
 use pmi_judge::event::{Bytes, Event, SilenceProof, What};
 use pmi_judge::{Finding, Monitor, Side};
-use pmi_reference::Action;
 use pmi_wire::Proc;
 
 use crate::server_ops::{Play, Watch};

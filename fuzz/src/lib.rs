@@ -26,6 +26,7 @@ mod ops;
 mod planted;
 mod pmi2_model;
 mod pmi2_requests;
+mod spell;
 
 #[cfg(test)]
 mod replay;

@@ -3,6 +3,9 @@
 //! Input: a byte for the number of ranks and nodes, then three bytes for each step.
 
 use arbitrary::{Arbitrary, Unstructured};
+use pmi_wire::{Framing, SpawnProgram};
+
+use crate::spell;
 
 /// Keys; the longest that fits [`KEYLEN_MAX`], and the shortest that does not.
 pub(crate) const KEYS: [&str; 8] =
@@ -184,79 +187,61 @@ impl ProcessStep {
     }
 }
 
-/// Appends the bytes of a request of a process in group `group`. They are written here by hand, so that server and model
-/// meet the wire and not each other's code.
+/// Appends the bytes of a request of a process in group `group`, in the words of the protocol table.
 pub(crate) fn bytes(op: Op, group: u32, out: &mut Vec<u8>) {
-    let kvsname = |own: bool| match (own, group) {
-        (false, _) => &b"kvs-other "[..],
-        (true, 0) => b"kvs-0 ",
-        (true, 1) => b"kvs-1 ",
-        (true, _) => b"kvs-2 ",
+    let space = |own: bool| if own { format!("kvs-{}", group.min(2)) } else { "kvs-other".to_owned() };
+    let text = |list: &[&str], at: u8| list[usize::from(at)].to_owned();
+    let mut put = |operation: &str, fields: &[(&str, String)]| {
+        out.extend(spell::request(Framing::Lines, operation, None, fields));
     };
-    let mut put = |parts: &[&[u8]]| parts.iter().for_each(|part| out.extend_from_slice(part));
-    let text = |list: &'static [&'static str], at: u8| list[usize::from(at)].as_bytes();
     match op {
         Op::Init(version) => {
-            let numbers: [&[u8]; OFFERS as usize] = [
-                b"0 pmi_subversion=9",
-                b"1 pmi_subversion=0",
-                b"1 pmi_subversion=1",
-                b"1 pmi_subversion=2",
-                b"2 pmi_subversion=0",
-            ];
-            put(&[b"cmd=init pmi_version=", numbers[usize::from(version % OFFERS)]]);
+            let offers: [[u8; 2]; OFFERS as usize] = [[0, 9], [1, 0], [1, 1], [1, 2], [2, 0]];
+            let [version, subversion] =
+                offers[usize::from(version % OFFERS)].map(|number| number.to_string());
+            put("init", &[("pmi_version", version), ("pmi_subversion", subversion)]);
         }
-        Op::Maxes => put(&[b"cmd=get_maxes"]),
-        Op::Universe => put(&[b"cmd=get_universe_size"]),
-        Op::Appnum => put(&[b"cmd=get_appnum"]),
-        Op::Kvsname => put(&[b"cmd=get_my_kvsname"]),
-        Op::Barrier => put(&[b"cmd=barrier_in"]),
-        Op::Finalize => put(&[b"cmd=finalize"]),
-        Op::Abort(None) => put(&[b"cmd=abort"]),
-        Op::Abort(Some(code)) => put(&[b"cmd=abort exitcode=", code.to_string().as_bytes()]),
+        Op::Maxes => put("maxes", &[]),
+        Op::Universe => put("universe", &[]),
+        Op::Appnum => put("appnum", &[]),
+        Op::Kvsname => put("kvsname", &[]),
+        Op::Barrier => put("barrier", &[]),
+        Op::Finalize => put("finalize", &[]),
+        Op::Abort(None) => put("abort", &[]),
+        Op::Abort(Some(code)) => put("abort", &[("exitcode", code.to_string())]),
         Op::Put { own, key, value } => {
-            put(&[
-                b"cmd=put kvsname=",
-                kvsname(own),
-                b"key=",
-                text(&KEYS, key),
-                b" value=",
-                text(&VALUES, value),
-            ]);
+            put(
+                "put",
+                &[("kvsname", space(own)), ("key", text(&KEYS, key)), ("value", text(&VALUES, value))],
+            );
         }
-        Op::Get { own, key } => put(&[b"cmd=get kvsname=", kvsname(own), b"key=", text(&KEYS, key)]),
-        Op::GetMapping => put(&[b"cmd=get kvsname=", kvsname(true), b"key=PMI_process_mapping"]),
+        Op::Get { own, key } => put("get", &[("kvsname", space(own)), ("key", text(&KEYS, key))]),
+        Op::GetMapping => put("get", &[("kvsname", space(true)), ("key", "PMI_process_mapping".to_owned())]),
         Op::Publish { service, port } => {
-            put(&[b"cmd=publish_name service=", text(&SERVICES, service), b" port=", text(&PORTS, port)]);
+            put("publish", &[("service", text(&SERVICES, service)), ("port", text(&PORTS, port))]);
         }
-        Op::Unpublish(service) => put(&[b"cmd=unpublish_name service=", text(&SERVICES, service)]),
-        Op::Lookup(service) => put(&[b"cmd=lookup_name service=", text(&SERVICES, service)]),
+        Op::Unpublish(service) => put("unpublish", &[("service", text(&SERVICES, service))]),
+        Op::Lookup(service) => put("lookup", &[("service", text(&SERVICES, service))]),
         Op::Spawn { first, second, key } => {
-            let total = if second.is_some() { b"2" } else { b"1" };
-            for (number, nprocs) in [Some(first), second].into_iter().flatten().enumerate() {
-                put(&[
-                    b"mcmd=spawn\nnprocs=",
-                    &[b'0' + nprocs],
-                    b"\nexecname=x\ntotspawns=",
-                    total,
-                    b"\nspawnssofar=",
-                    &[b'1' + number as u8],
-                    b"\narg1=y\nargcnt=1\n",
-                ]);
-                match key.filter(|_| number == 0) {
-                    Some(key) => {
-                        put(&[b"preput_num=1\npreput_key_0=", text(&KEYS, key), b"\npreput_val_0=pre"])
-                    }
-                    None => put(&[b"preput_num=0"]),
+            let totspawns = 1 + u64::from(second.is_some());
+            for (nprocs, spawnssofar) in [Some(first), second].into_iter().flatten().zip(1..) {
+                let key = key.filter(|_| spawnssofar == 1);
+                let preput = key.map(|key| (text(&KEYS, key).into_bytes(), b"pre".to_vec()));
+                SpawnProgram {
+                    nprocs: nprocs.into(),
+                    execname: b"x".to_vec(),
+                    totspawns,
+                    spawnssofar,
+                    args: vec![(1, b"y".to_vec())],
+                    preput: preput.into_iter().collect(),
+                    info: Vec::new(),
                 }
-                put(&[b"\ninfo_num=0\nendcmd"]);
-                if number == 0 && second.is_some() {
-                    put(&[b"\n"]);
-                }
+                .write_to(out);
             }
+            return;
         }
-        Op::Junk(line) => put(&[text(&JUNK, line)]),
-        Op::Overlong => put(&[&[b'x'; LINE_MAX]]),
+        Op::Junk(line) => out.extend_from_slice(JUNK[usize::from(line)].as_bytes()),
+        Op::Overlong => out.extend([b'x'; LINE_MAX]),
     }
-    put(&[b"\n"]);
+    out.push(b'\n');
 }

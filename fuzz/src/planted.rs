@@ -24,8 +24,8 @@ fn chosen() -> Option<&'static str> {
 
 /// How the reference server errs: by the fault of its own tables that is chosen, if any.
 #[cfg(feature = "planted")]
-pub(crate) fn behaviour() -> pmi_reference::behaviour::Behaviour {
-    use pmi_reference::fault::{Fault, faults};
+pub(crate) fn behaviour() -> pmi_faults::Behaviour {
+    use pmi_faults::{Fault, faults};
     static FAULT: OnceLock<Option<&'static Fault>> = OnceLock::new();
     let fault = FAULT.get_or_init(|| faults().find(|fault| Some(fault.name) == chosen()));
     fault.map(Fault::behaviour).unwrap_or_default()
@@ -33,6 +33,6 @@ pub(crate) fn behaviour() -> pmi_reference::behaviour::Behaviour {
 
 /// How the reference server errs: not at all, in this build.
 #[cfg(not(feature = "planted"))]
-pub(crate) fn behaviour() -> pmi_reference::behaviour::Behaviour {
-    pmi_reference::behaviour::Behaviour::default()
+pub(crate) fn behaviour() -> pmi_faults::Behaviour {
+    pmi_faults::Behaviour::default()
 }

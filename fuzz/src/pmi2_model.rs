@@ -248,7 +248,7 @@ impl Model {
                 self.fail_fence(who.0);
             }
             Op::JobGetid => self.answer(who, thrid, "job-getid", &format!("jobid=kvs-{group};")),
-            Op::DraftOnly { command, .. } => self.refuse(who, thrid, DRAFT_ONLY[usize::from(command)], 1),
+            Op::DraftOnly { command, .. } => self.refuse(who, thrid, DRAFT_ONLY[usize::from(command)].1, 1),
             Op::Put { key, value } => {
                 let slot = &mut self.groups[group].kvs[usize::from(key)];
                 if fits(key, value) && slot.is_none() {

@@ -5,11 +5,12 @@
 //! cut.
 
 use arbitrary::Unstructured;
-use pmi_reference::{Action, Config, GroupSpec, Server};
+use pmi_faults::{Action, Config, GroupSpec, Server};
 use pmi_wire::Proc;
 
 use crate::pmi2_model::{Expected, Model, Who};
-use crate::pmi2_requests::{Op, SPAWN_MAX, framed};
+use crate::pmi2_requests::{Op, SPAWN_MAX};
+use crate::spell::framed;
 use crate::{counters, input, planted};
 
 /// Most process groups that steps are made for.
@@ -21,8 +22,8 @@ pub fn run(data: &[u8]) {
     let mut u = Unstructured::new(data);
     let head = input::byte(&mut u);
     let (size, nodes) = (u32::from(head & 3) + 1, u32::from(head >> 2 & 3) + 1);
-    let behaviour = planted::behaviour();
-    let config = Config { spawn_max: SPAWN_MAX, nodes, pmi2: true, behaviour, ..Config::default() };
+    let wrapper = planted::behaviour();
+    let config = Config { spawn_max: SPAWN_MAX, nodes, pmi2: true, wrapper, ..Config::default() };
     let mut server = Server::new(config);
     server.add_group(GroupSpec { programs: vec![size], ..GroupSpec::default() });
     let mut model = Model::new(size, nodes);

@@ -1,5 +1,10 @@
 //! What clients of PMI-2 send in the target `pmi2_ops`, and how it is written.
 
+use pmi_wire::Framing;
+use pmi_wire::pmi2::{Program, Request};
+
+use crate::spell::{self, framed};
+
 /// Keys; the longest that the draft has, and one that is longer.
 pub(crate) const KEYS: [&str; 6] = ["a", "key-2", "PMI_x", LONGEST, TOO_LONG, "b;c"];
 const LONGEST: &str = "kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk";
@@ -23,8 +28,9 @@ const JUNK: [&str; 8] = [
     "cmd=fullinit;pmirank=x;",
     "cmd=kvs-get;key=a;key=b;",
 ];
-/// Commands that no known server has.
-pub(crate) const DRAFT_ONLY: [&str; 3] = ["kvs-getall", "job-connect", "job-disconnect"];
+/// Operations that no known server has, with their commands.
+pub(crate) const DRAFT_ONLY: [(&str, &str); 3] =
+    [("get-all", "kvs-getall"), ("connect", "job-connect"), ("disconnect", "job-disconnect")];
 /// Most processes of one spawn.
 pub(crate) const SPAWN_MAX: u64 = 4;
 
@@ -106,99 +112,75 @@ impl Op {
         }
     }
 
-    /// Its message, written here by hand, so that server and model meet the wire and not each other's code; the offer as the line
-    /// that it is.
+    /// Its message, in the words of the protocol table; the offer as the line that it is.
     pub(crate) fn message(self, thrid: Option<u8>) -> Vec<u8> {
-        let (cmd, tuples) = match self {
-            Self::Offer => {
-                return b"cmd=init pmi_version=2 pmi_subversion=0
-"
-                .to_vec();
+        if self == Self::Offer {
+            return b"cmd=init pmi_version=2 pmi_subversion=0\n".to_vec();
+        }
+        framed(&match self {
+            Self::Junk(body) => JUNK[usize::from(body)].as_bytes().to_vec(),
+            Self::Spawn { first, second, key } => spawn([Some(first), second], key, thrid),
+            _ => {
+                let (operation, fields) = self.fields();
+                spell::request(Framing::Frames, operation, thrid, &fields)
             }
-            Self::Junk(body) => return framed(JUNK[usize::from(body)].as_bytes()),
-            _ => self.tuples(),
-        };
-        let tie = thrid.map_or(String::new(), |thrid| format!("thrid={thrid};"));
-        let tuples: String =
-            tuples.iter().map(|(key, value)| format!("{key}={};", value.replace(';', ";;"))).collect();
-        framed(format!("cmd={cmd};{tie}{tuples}").as_bytes())
+        })
     }
 
-    /// Its command and what it says besides.
-    fn tuples(self) -> (&'static str, Vec<(&'static str, String)>) {
-        let mut tuples: Vec<(&str, String)> = Vec::new();
+    /// Its operation, and the fields of the request.
+    fn fields(self) -> (&'static str, Vec<(&'static str, String)>) {
         let text = |list: &[&str], at: u8| list[usize::from(at)].to_owned();
-        let cmd = match self {
-            Self::Offer | Self::Junk(_) => "",
-            Self::Fullinit => {
-                tuples.push(("pmijobid", "job".into()));
-                "fullinit"
+        let named = |at| ("service", text(&NAMES, at));
+        let job = |job: u8| ("jobid", format!("kvs-{job}"));
+        let key = |at| ("key", text(&KEYS, at));
+        match self {
+            Self::Offer | Self::Fullinit | Self::Junk(_) | Self::Spawn { .. } => {
+                ("init", vec![("pmijobid", "job".into())])
             }
-            Self::Finalize => "finalize",
+            Self::Finalize => ("finalize", vec![]),
             Self::Abort(code) => {
-                tuples.extend(code.map(|code| ("exitcode", code.to_string())));
-                "abort"
+                ("abort", code.map(|code| ("exitcode", code.to_string())).into_iter().collect())
             }
-            Self::JobGetid => "job-getid",
-            Self::DraftOnly { command, job } => {
-                tuples.push(("jobid", format!("kvs-{job}")));
-                DRAFT_ONLY[usize::from(command)]
+            Self::JobGetid => ("kvsname", vec![]),
+            Self::DraftOnly { command, job: of } => (DRAFT_ONLY[usize::from(command)].0, vec![job(of)]),
+            Self::Put { key: at, value } => ("put", vec![key(at), ("value", value_of(value))]),
+            Self::PutNode { key: at, value } => {
+                ("put-node-attribute", vec![key(at), ("value", value_of(value))])
             }
-            Self::Put { key, value: at } | Self::PutNode { key, value: at } => {
-                tuples.extend([("key", text(&KEYS, key)), ("value", value_of(at))]);
-                if matches!(self, Self::Put { .. }) { "kvs-put" } else { "info-putnodeattr" }
+            Self::Get { key: at, job: of } => {
+                let hint = ("srcid", "-1".to_owned());
+                ("get", of.map(job).into_iter().chain([hint, key(at)]).collect())
             }
-            Self::Get { key, job } => {
-                tuples.extend(job.map(|job| ("jobid", format!("kvs-{job}"))));
-                tuples.extend([("srcid", "-1".to_owned()), ("key", text(&KEYS, key))]);
-                "kvs-get"
+            Self::Fence => ("barrier", vec![]),
+            Self::GetNode { key: at, wait } => {
+                let wait = wait.then(|| ("wait", "TRUE".to_owned()));
+                ("get-node-attribute", [key(at)].into_iter().chain(wait).collect())
             }
-            Self::Fence => "kvs-fence",
-            Self::GetNode { key, wait } => {
-                tuples.push(("key", text(&KEYS, key)));
-                tuples.extend(wait.then(|| ("wait", "TRUE".to_owned())));
-                "info-getnodeattr"
-            }
-            Self::JobAttribute(key) => {
-                tuples.push(("key", text(&ATTRIBUTES, key)));
-                "info-getjobattr"
-            }
-            Self::Publish { name, port } => {
-                tuples.extend([("name", text(&NAMES, name)), ("port", text(&PORTS, port))]);
-                "name-publish"
-            }
-            Self::Lookup(name) => {
-                tuples.push(("name", text(&NAMES, name)));
-                "name-lookup"
-            }
-            Self::Unpublish(name) => {
-                tuples.push(("name", text(&NAMES, name)));
-                "name-unpublish"
-            }
-            Self::Spawn { first, second, key } => {
-                let number = |n: usize| n.to_string();
-                tuples.push(("ncmds", number(1 + usize::from(second.is_some()))));
-                tuples.push(("preputcount", number(usize::from(key.is_some()))));
-                if let Some(key) = key {
-                    tuples.extend([("ppkey0", text(&KEYS, key)), ("ppval0", "pre".to_owned())]);
-                }
-                for processes in [Some(first), second].into_iter().flatten() {
-                    tuples.extend([("subcmd", "x".to_owned()), ("maxprocs", processes.to_string())]);
-                    tuples.extend([("argc", "1".to_owned()), ("argv0", "y".to_owned())]);
-                }
-                "spawn"
-            }
-        };
-        (cmd, tuples)
+            Self::JobAttribute(at) => ("get-job-attribute", vec![("key", text(&ATTRIBUTES, at))]),
+            Self::Publish { name, port } => ("publish", vec![named(name), ("port", text(&PORTS, port))]),
+            Self::Lookup(name) => ("lookup", vec![named(name)]),
+            Self::Unpublish(name) => ("unpublish", vec![named(name)]),
+        }
     }
+}
+
+/// A spawn of these programs, with a key that is put before they start.
+fn spawn(programs: [Option<u8>; 2], key: Option<u8>, thrid: Option<u8>) -> Vec<u8> {
+    let program = |maxprocs: u8| Program {
+        command: b"x".to_vec(),
+        maxprocs: maxprocs.into(),
+        argv: vec![b"y".to_vec()],
+        info: Vec::new(),
+    };
+    let preput = key.map(|key| (KEYS[usize::from(key)].into(), b"pre".to_vec())).into_iter().collect();
+    let programs = programs.into_iter().flatten().map(program).collect();
+    let thrid = thrid.map(|thrid| thrid.to_string());
+    let mut body = Vec::new();
+    Request::Spawn { preput, programs }.write_to(thrid.as_deref().map(str::as_bytes), &mut body);
+    body
 }
 
 /// The value with this index.
 pub(crate) fn value_of(at: u8) -> String {
     if VALUES[usize::from(at)] == "long" { "x".repeat(LONG) } else { VALUES[usize::from(at)].to_owned() }
-}
-
-/// A message as it goes over the wire.
-pub(crate) fn framed(body: &[u8]) -> Vec<u8> {
-    [format!("{:>6}", body.len()).as_bytes(), body].concat()
 }

@@ -3,14 +3,16 @@
 //! Input: records of a byte that names the process, what it sends, and 0xff. One that sends nothing closes its connection.
 //! Processes 0 to 2 are the first group; 3 is the only one of a second group, and its records make it take its next step.
 
-use pmi_reference::{Action, Config, GroupSpec, Server};
-use pmi_wire::Proc;
+use pmi_faults::{Action, Config, GroupSpec, Server};
+use pmi_wire::{Framing, Proc};
 
-use crate::{input, memory, planted};
+use crate::{input, memory, planted, spell};
 
 const LINE_MAX: usize = 256;
+const OFFER: &[u8] = b"cmd=init pmi_version=2 pmi_subversion=0\n";
+const QUIET: Proc = Proc { group: 1, rank: 0 };
 
-/// A process that keeps to the protocol: what it sends, what it must be answered. None of it depends on another group.
+/// See [`Session::script`].
 const SCRIPT: [(&str, &str); 8] = [
     (
         "cmd=init pmi_version=1 pmi_subversion=1\n",
@@ -24,97 +26,110 @@ const SCRIPT: [(&str, &str); 8] = [
     ("cmd=get kvsname=kvs-1 key=PMI_process_mapping\n", "cmd=get_result rc=0 value=(vector,(0,1,1))\n"),
     ("cmd=finalize\n", "cmd=finalize_ack rc=0\n"),
 ];
-const QUIET: Proc = Proc { group: 1, rank: 0 };
 
-/// Nothing that the first group sends changes what the second is answered; a server that gets a stream in pieces does what
-/// one does that gets it line by line; the server holds no more than what it was sent asks for.
+/// The behavior of both groups in one dialect.
+pub(crate) struct Session {
+    /// The framing after the offer.
+    pub(crate) framing: Framing,
+    /// A process that keeps to the protocol: what it sends, and the answers. None of it depends on another group.
+    pub(crate) script: &'static [(&'static str, &'static str)],
+    /// The most bytes that a server may hold for each byte of the input.
+    pub(crate) bytes: usize,
+}
+
+/// Plays a session of PMI-1.
 pub fn run(data: &[u8]) {
-    let before = memory::live();
-    let (mut server, mut by_line) = (server(), server());
-    let mut lines = [const { Line::new() }; 3];
-    let mut script = SCRIPT.iter();
-    let mut records = data;
-    while let Some((&[who], bytes)) = input::record(&mut records) {
-        let from = Proc { group: 0, rank: u32::from(who & 3) };
-        if from.rank == 3 {
-            if let Some((request, answer)) = script.next() {
-                step(&mut server, request, answer);
-                step(&mut by_line, request, answer);
-            }
-        } else if bytes.is_empty() {
-            server.closed(from);
-            // An end within a message is told from one between messages.
-            by_line.receive(from, &lines[from.rank as usize].bytes);
-            by_line.closed(from);
-        } else {
-            server.receive(from, bytes);
-            lines[from.rank as usize].push(bytes, |line| by_line.receive(from, line));
-        }
-        loop {
-            let action = server.next_action();
-            assert_eq!(action, by_line.next_action(), "in pieces, and line by line");
-            match action {
-                None => break,
-                Some(Action::Send { to, bytes }) => {
-                    assert_eq!(to.group, 0, "an answer to who asked nothing: {}", bytes.escape_ascii());
-                    assert!(bytes.ends_with(b"\n"), "an answer is a line");
+    Session { framing: Framing::Lines, script: &SCRIPT, bytes: 64 }.play(data);
+}
+
+impl Session {
+    /// Nothing that the first group sends changes the answers to the second; a server that gets a stream byte by byte does what one does
+    /// that gets it at once; answers are whole messages; the server holds no more than what it was sent asks for.
+    pub(crate) fn play(&self, data: &[u8]) {
+        let before = memory::live();
+        let (mut server, mut bytewise) = (self.server(), self.server());
+        let mut script = self.script.iter();
+        let mut records = data;
+        while let Some((&[who], bytes)) = input::record(&mut records) {
+            let from = Proc { group: 0, rank: u32::from(who & 3) };
+            if from.rank == 3 {
+                if let Some((request, answer)) = script.next() {
+                    self.step(&mut server, request, answer);
+                    self.step(&mut bytewise, request, answer);
                 }
-                Some(Action::Spawn { group, .. }) => {
-                    for server in [&mut server, &mut by_line] {
-                        let size = server.size(group) as usize;
-                        server.spawned(group, &[0; 4][..size]);
+            } else if bytes.is_empty() {
+                server.closed(from);
+                bytewise.closed(from);
+            } else {
+                server.receive(from, bytes);
+                bytes.iter().for_each(|byte| bytewise.receive(from, &[*byte]));
+            }
+            loop {
+                let action = server.next_action();
+                assert_eq!(action, bytewise.next_action(), "at once, and byte by byte");
+                match action {
+                    None => break,
+                    Some(Action::Send { to, bytes }) => {
+                        assert_eq!(to.group, 0, "an answer to who asked nothing: {}", bytes.escape_ascii());
+                        assert!(self.is_message(&bytes), "{}", bytes.escape_ascii());
                     }
+                    Some(Action::Spawn { group, .. }) => {
+                        for server in [&mut server, &mut bytewise] {
+                            let size = server.size(group) as usize;
+                            server.spawned(group, &[0; 4][..size]);
+                        }
+                    }
+                    Some(Action::Abort { group, .. }) => {
+                        assert_eq!(group, 0, "whose members keep to the protocol")
+                    }
+                    Some(Action::Close { .. }) => panic!("only a server with a fault closes one connection"),
                 }
-                Some(Action::Abort { group, .. }) => {
-                    assert_eq!(group, 0, "whose members keep to the protocol")
-                }
-                Some(Action::Close { .. }) => panic!("only a server with a fault closes one connection"),
+            }
+        }
+        // A spawn request of a hundred bytes makes a group of up to four processes, in both servers.
+        memory::check(before, (64 << 10) + self.bytes * data.len(), "a server");
+    }
+
+    /// Returns whether it is a line, or one frame with the right length.
+    fn is_message(&self, bytes: &[u8]) -> bool {
+        let is_frame = |(header, body): (&[u8], &[u8])| {
+            let text = std::str::from_utf8(header).ok();
+            let length: Option<usize> = text.and_then(|text| text.trim().parse().ok());
+            length == Some(body.len()) && body.ends_with(b";") && body.starts_with(b"cmd=")
+        };
+        match self.framing {
+            Framing::Lines => bytes.ends_with(b"\n"),
+            Framing::Frames => {
+                bytes.split_at_checked(6).is_some_and(is_frame)
+                    || (bytes.starts_with(b"cmd=") && bytes.ends_with(b"\n"))
             }
         }
     }
-    // A spawn request of a hundred bytes makes a group of up to four processes, in both servers.
-    memory::check(before, (64 << 10) + 64 * data.len(), "a server");
-}
 
-fn server() -> Server {
-    let behaviour = planted::behaviour();
-    let mut server = Server::new(Config { line_max: LINE_MAX, spawn_max: 4, behaviour, ..Config::default() });
-    server.add_group(GroupSpec { programs: vec![3], ..GroupSpec::default() });
-    server.add_group(GroupSpec { programs: vec![1], ..GroupSpec::default() });
-    server
-}
-
-fn step(server: &mut Server, request: &str, answer: &str) {
-    server.receive(QUIET, request.as_bytes());
-    match server.next_action() {
-        Some(Action::Send { to: QUIET, bytes }) if bytes == answer.as_bytes() => {}
-        other => panic!("{other:?} in answer to {request}"),
-    }
-    assert_eq!(server.next_action(), None);
-}
-
-/// A line that arrives in pieces.
-struct Line {
-    bytes: Vec<u8>,
-    /// It was passed on already, as it is too long.
-    passed: bool,
-}
-
-impl Line {
-    const fn new() -> Self {
-        Self { bytes: Vec::new(), passed: false }
-    }
-
-    /// Passes on every line that has become whole, and one that is too long as soon as that shows.
-    fn push(&mut self, bytes: &[u8], mut pass: impl FnMut(&[u8])) {
-        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
-            self.bytes.extend_from_slice(piece);
-            let whole = piece.ends_with(b"\n");
-            if whole || self.bytes.len() >= LINE_MAX && !self.passed {
-                pass(&self.bytes);
-                self.bytes.clear();
-                self.passed = !whole;
-            }
+    fn server(&self) -> Server {
+        let (wrapper, pmi2) = (planted::behaviour(), self.framing == Framing::Frames);
+        let config = Config { line_max: LINE_MAX, spawn_max: 4, pmi2, wrapper, ..Config::default() };
+        let mut server = Server::new(config);
+        server.add_group(GroupSpec { programs: vec![3], ..GroupSpec::default() });
+        server.add_group(GroupSpec { programs: vec![1], ..GroupSpec::default() });
+        let offers = [(0, 0), (0, 1), (0, 2), (1, 0)].map(|(group, rank)| Proc { group, rank });
+        for proc in offers.into_iter().filter(|_| pmi2) {
+            server.receive(proc, OFFER);
+            assert!(matches!(server.next_action(), Some(Action::Send { .. })), "the offer is taken");
         }
+        server
+    }
+
+    fn step(&self, server: &mut Server, request: &str, answer: &str) {
+        let [request, answer] = [request, answer].map(|text| match self.framing {
+            Framing::Lines => text.as_bytes().to_vec(),
+            Framing::Frames => spell::framed(text.as_bytes()),
+        });
+        server.receive(QUIET, &request);
+        match server.next_action() {
+            Some(Action::Send { to: QUIET, bytes }) if bytes == answer => {}
+            other => panic!("{other:?} in answer to {}", request.escape_ascii()),
+        }
+        assert_eq!(server.next_action(), None);
     }
 }

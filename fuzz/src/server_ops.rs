@@ -3,7 +3,7 @@
 //! Input: see `ops`.
 
 use arbitrary::Unstructured;
-use pmi_reference::{Action, Config, GroupSpec, Server};
+use pmi_faults::{Action, Config, GroupSpec, Server};
 use pmi_wire::{Maxes, Proc};
 
 use crate::model::{Expected, Model, Who};
@@ -70,7 +70,7 @@ pub(crate) fn config(nodes: u32) -> Config {
         line_max: ops::LINE_MAX,
         spawn_max: ops::SPAWN_MAX,
         nodes,
-        behaviour: planted::behaviour(),
+        wrapper: planted::behaviour(),
         ..Config::default()
     }
 }

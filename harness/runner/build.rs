@@ -1,5 +1,5 @@
-//! Builds the quick agent, where the target has one. It is a program without the standard library, whose panics abort, which cargo
-//! has no way to say of one program only.
+//! Builds the quick agent, if the target supports it. It is a program without the standard library whose panics abort, and cargo cannot set
+//! this for a single program.
 
 use std::env;
 use std::ffi::OsString;
@@ -35,7 +35,7 @@ fn main() {
     }
     match command.output() {
         Ok(built) if built.status.success() => println!("cargo::rustc-cfg=quick_agent"),
-        // The agent beside it can do all that this one does.
+        // The full agent beside it can do everything that this one does.
         Ok(built) => {
             let said = String::from_utf8_lossy(&built.stderr);
             println!("cargo::warning=processes will start more slowly: the quick agent cannot be built");

@@ -1,5 +1,7 @@
-//! Generates a constant for the id of each requirement, so that a misspelled id does not compile.
+//! Generates a constant for the id of each requirement and for each rule that requirements of several standards share, so that a
+//! misspelled one does not compile.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::{env, error, fs, path::Path};
 
@@ -8,19 +10,41 @@ fn main() -> Result<(), Box<dyn error::Error>> {
     println!("cargo:rerun-if-changed=scenarios");
     println!("cargo:rerun-if-changed=build.rs");
     let mut constants = String::new();
+    // The names of the constants of PMI-1 and PMI-2.
+    let mut rules: BTreeMap<String, [Option<String>; 2]> = BTreeMap::new();
     for file in fs::read_dir("scenarios")? {
         let path = file?.path();
         if path.extension().is_none_or(|extension| extension != "toml") {
             continue;
         }
+        let mut name = String::new();
         for line in fs::read_to_string(&path)?.lines() {
-            let Some(id) = line.strip_prefix("id = \"").and_then(|rest| rest.strip_suffix('"')) else {
-                continue;
-            };
-            let name = id.replace(['.', '-'], "_").to_uppercase();
-            writeln!(constants, "/// `{id}`.\npub const {name}: &str = \"{id}\";")?;
+            if let Some(id) = line.strip_prefix("id = \"").and_then(|rest| rest.strip_suffix('"')) {
+                name = constant(id);
+                writeln!(constants, "/// `{id}`.\npub const {name}: &str = \"{id}\";")?;
+            } else if let Some(list) = line.strip_prefix("rules = [") {
+                for rule in list.trim_end_matches(']').split(", ") {
+                    let dialect = usize::from(name.starts_with("PMI2_"));
+                    rules.entry(rule.trim_matches('"').to_owned()).or_default()[dialect] = Some(name.clone());
+                }
+            }
         }
     }
+    writeln!(constants, "/// The requirements that share a rule: of PMI-1 and of PMI-2.\npub mod rules {{")?;
+    for (rule, requirements) in rules {
+        let [Some(first), Some(second)] = requirements else { continue };
+        let name = constant(&rule);
+        writeln!(
+            constants,
+            "/// `{rule}`.\npub const {name}: [&str; 2] = [super::{first}, super::{second}];"
+        )?;
+    }
+    constants.push_str("}\n");
     fs::write(Path::new(&env::var("OUT_DIR")?).join("ids.rs"), constants)?;
     Ok(())
+}
+
+/// The name of the constant of a requirement or a rule.
+fn constant(id: &str) -> String {
+    id.replace(['.', '-'], "_").to_uppercase()
 }

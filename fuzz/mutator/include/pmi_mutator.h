@@ -5,8 +5,8 @@
  *     #define PMI_MUTATOR_PROTOCOL PMI_1
  *     #include "pmi_mutator.h"
  *
- * and link with libpmi_mutator.a, -lpthread, -ldl and -lm. What is fuzzed is then what one side of a connection says: lines of PMI-1, or
- * a first line and frames of PMI-2. Whatever it is, it is bytes: a parser must not fall at any of them. */
+ * and link with libpmi_mutator.a, -lpthread, -ldl and -lm. The input is then the messages of one side of a connection: lines of PMI-1, or
+ * a first line and frames of PMI-2. It may be any bytes, and a parser must not crash on any of them. */
 
 #ifndef PMI_MUTATOR_H
 #define PMI_MUTATOR_H
@@ -21,13 +21,13 @@ extern "C" {
 /* Protocols. */
 enum { PMI_1 = 1, PMI_2 = 2 };
 
-/* Changes what one side says in a protocol, in place, and says how many bytes it is then: at most `most`, for which there must be room. The
- * same seed makes the same of the same. Of no bytes at all it makes the requests of a session. */
+/* Mutates the messages of one side in place, and returns the new number of bytes: at most `most`, for which there must be room. The result
+ * depends only on the input and the seed. From an empty input, it makes the requests of a session. */
 size_t pmi_mutate(uint8_t *data, size_t size, size_t most, unsigned int seed, int protocol);
 
 #ifdef PMI_MUTATOR_PROTOCOL
 
-/* What libFuzzer does by itself. */
+/* libFuzzer's own mutations. */
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t most);
 
 /* Called by libFuzzer. Its own mutations have their share: they know what the parser compares with. */

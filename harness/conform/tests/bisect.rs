@@ -1,4 +1,4 @@
-//! `bisect`: which version brought or mended what.
+//! `bisect`: the version that introduced or fixed a finding.
 
 mod common;
 
@@ -32,7 +32,7 @@ fn the_version_that_brings_and_the_one_that_mends_are_told() {
     assert_eq!(turns, [(&1.into(), &"brought".into(), &id), (&2.into(), &"mended".into(), &id)], "{told:#}");
     assert_eq!(told["turns"][0]["scenarios"], serde_json::json!(["kvs/missing-key-before-any-put"]));
 
-    // What only becomes better, and what every version breaks, is no reason to fail.
+    // Improvements, and findings of every version, do not make it fail.
     let ran = bisect([&bad, &bad, &good], &[]);
     assert_eq!(ran.status, 0, "{}", ran.whole());
     assert!(ran.out.contains("mended by 3") && !ran.out.contains("brought by"), "{}", ran.out);

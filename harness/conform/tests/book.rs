@@ -1,8 +1,9 @@
-//! README and the book: their examples come to what they show, their commands exist, and their links lead somewhere.
+//! README and the book: their examples print what they show, their commands exist, and their links have targets.
 //!
-//! A fenced block that begins with `console` is a session: lines with `$ ` are run by a shell, one after the other in a folder that the page has to itself, and
-//! what follows is what they print. There, `...` stands for any lines and `[..]` for any text within one, and durations and numbers of events are all alike. `console peers` is run
-//! only where real implementations are (`PMI_CONFORM_PEERS`). A block with `file=NAME` is that file in the page's folder.
+//! A fenced block that begins with `console` is a session. A shell runs the lines with `$ `, one after the other, in a folder for each
+//! page, and the other lines are their expected output. In it, `...` stands for any lines and `[..]` for any text within a line; durations
+//! and event numbers are ignored. `console peers` is run only if real implementations are installed (`PMI_CONFORM_PEERS`). A block with
+//! `file=NAME` is written to that file in the page's folder.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +13,7 @@ use std::process::{Command, Stdio};
 use pmi_test_programs::peers;
 use tempfile::TempDir;
 
-/// How our pages name a file of the repository.
+/// Links of our pages to files of the repository begin like this.
 const REPOSITORY: [&str; 2] = [
     "https://github.com/pmi-conform/pmi-conform/blob/main/",
     "https://github.com/pmi-conform/pmi-conform/tree/main/",
@@ -22,7 +23,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// All files below a folder whose name ends so, in order.
+/// Returns all files below a folder whose names end like this, sorted.
 fn files(folder: &Path, end: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -37,14 +38,14 @@ fn files(folder: &Path, end: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The pages of the book, and README.
+/// Returns the pages of the book, and README.
 fn pages() -> Vec<PathBuf> {
     let mut pages = files(&root().join("docs/src"), ".md");
     pages.push(root().join("README.md"));
     pages
 }
 
-/// The text of a page with what it includes.
+/// Returns the text of a page with its included files.
 fn text(page: &Path) -> String {
     let mut whole = String::new();
     for line in fs::read_to_string(page).unwrap().lines() {
@@ -80,7 +81,7 @@ fn blocks(page: &str) -> Vec<Block> {
     found
 }
 
-/// The same text, in which every duration is the same one.
+/// Replaces every duration by the same text.
 fn timeless(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
@@ -98,7 +99,7 @@ fn timeless(text: &str) -> String {
     out + rest
 }
 
-/// A line without what differs from run to run: durations, the numbers of events in transcripts, and blanks at its end.
+/// Removes what varies between runs from a line: durations, event numbers in transcripts, and blanks at its end.
 fn comparable(line: &str) -> String {
     let line = timeless(line.trim_end());
     let event = line.trim_start_matches([' ', '>']);
@@ -110,7 +111,7 @@ fn comparable(line: &str) -> String {
     format!("{mark}EVENT{behind}")
 }
 
-/// Whether a line is as shown, where `[..]` is any text.
+/// Returns whether a line matches the shown one, where `[..]` is any text.
 fn line_fits(shown: &str, line: &str) -> bool {
     match shown.split_once("[..]") {
         None => shown == line,
@@ -120,7 +121,7 @@ fn line_fits(shown: &str, line: &str) -> bool {
     }
 }
 
-/// Whether lines are as shown, where `...` is any lines.
+/// Returns whether lines match the shown ones, where `...` is any lines.
 fn fits(shown: &[String], lines: &[String]) -> bool {
     match (shown, lines) {
         ([], []) => true,
@@ -130,7 +131,7 @@ fn fits(shown: &[String], lines: &[String]) -> bool {
     }
 }
 
-/// Runs the commands of a session and compares; says what differs.
+/// Runs the commands of a session and compares their output; returns the difference.
 fn play(block: &Block, folder: &Path, path: &str) -> Result<(), String> {
     let mut commands: Vec<(&str, Vec<&str>)> = Vec::new();
     for line in block.text.lines() {
@@ -140,7 +141,7 @@ fn play(block: &Block, folder: &Path, path: &str) -> Result<(), String> {
             (None, None) => return Err("a session begins with a command".into()),
         }
     }
-    // One shell for all, so that one command can ask for the status of the one before it.
+    // One shell runs all commands, so that a command can print the status of the previous one.
     let script: String = commands
         .iter()
         .map(|(command, _)| format!("{command}\n_s=$?\nprintf '\\036'\n(exit $_s)\n"))
@@ -167,18 +168,18 @@ fn play(block: &Block, folder: &Path, path: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// How often a page is tried that needs real implementations: Hydra's mpiexec dies of SIGPIPE in one of some hundred launches, on a busy
-/// machine in one of thirty, when it writes to a proxy that has ended, and its verdicts are others then.
+/// Number of attempts for a page that needs real implementations. Hydra's mpiexec dies of SIGPIPE in one of some hundred launches, on a
+/// busy machine in one of thirty, when it writes to a proxy that has ended. The verdicts then differ.
 const TRIES: usize = 3;
 
-/// Runs the sessions of all pages, those that need real implementations as well or not; returns how many.
+/// Runs the sessions of all pages: those with real implementations, or the others; returns their number.
 fn sessions(path: &str, with_peers: bool) -> usize {
     let mut wrong = Vec::new();
     let mut played = 0;
     for page in pages() {
         let text = text(&page);
         let blocks = blocks(&text);
-        // The others have been played without them.
+        // The test without real implementations has played the other pages.
         if with_peers && !blocks.iter().any(needs_peers) {
             continue;
         }
@@ -201,7 +202,7 @@ fn needs_peers(block: &Block) -> bool {
     block.info == "console peers"
 }
 
-/// Runs the sessions of a page in a folder of their own; returns how many, or what differs.
+/// Runs the sessions of a page in a folder of its own; returns their number, or the differences.
 fn play_page(blocks: &[Block], path: &str, with_peers: bool) -> Result<usize, Vec<String>> {
     let folder = TempDir::new().unwrap();
     let (mut played, mut wrong) = (0, Vec::new());
@@ -221,7 +222,7 @@ fn play_page(blocks: &[Block], path: &str, with_peers: bool) -> Result<usize, Ve
     if wrong.is_empty() { Ok(played) } else { Err(wrong) }
 }
 
-/// The folder of the built command, before all others.
+/// Returns a path in which the folder of the built command comes first.
 fn path(folders: &[PathBuf]) -> String {
     let own = Path::new(env!("CARGO_BIN_EXE_pmi-conform")).parent().unwrap().to_owned();
     let system = std::env::var_os("PATH").unwrap_or_default();
@@ -245,7 +246,7 @@ fn sessions_with_peers_come_to_what_they_show() {
     assert!(sessions(&path(&bin), true) > 10);
 }
 
-/// The words of every command of ours that a page shows: in lines of sessions, of blocks without a name, and of indented code.
+/// Returns the words of every `pmi-conform` command on a page: in lines of sessions, in unnamed blocks, and in indented code.
 fn commands(text: &str) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     let mut fence: Option<&str> = None;
@@ -262,7 +263,7 @@ fn commands(text: &str) -> Vec<Vec<String>> {
         };
         let code = code.unwrap_or_default().split(" #").next().unwrap_or_default();
         for part in code.split(" && ").flat_map(|part| part.split(" | ")) {
-            // What is no command line is the output of one.
+            // A line that is not a command line is the output of one.
             let Ok(words) = shell_words::split(part) else { continue };
             let command =
                 words.iter().position(|word| word == "pmi-conform").map(|at| words[at + 1..].to_vec());
@@ -277,13 +278,13 @@ fn commands_have_the_options_that_pages_show() {
     let mut asked = BTreeSet::new();
     for page in pages() {
         for command in commands(&text(&page)) {
-            // Behind these stands another's command line.
+            // The words after these belong to another command.
             let another = |word: &String| word == "--" || (command[0] == "serve" && word.starts_with("./"));
             let own: Vec<String> = command.iter().take_while(|word| !another(word)).cloned().collect();
             if !asked.insert(own.clone()) {
                 continue;
             }
-            // The arguments are read up to --help, and nothing is done.
+            // With --help, the arguments are parsed and nothing else is done.
             let output =
                 Command::new(env!("CARGO_BIN_EXE_pmi-conform")).args(&own).arg("--help").output().unwrap();
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -293,13 +294,13 @@ fn commands_have_the_options_that_pages_show() {
     assert!(asked.len() > 50, "only {} commands were found", asked.len());
 }
 
-/// What a heading is called in a link, as GitHub and mdBook have it.
+/// Returns the anchor of a heading in links, as GitHub and mdBook derive it.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
     kept.collect::<String>().to_lowercase().replace(' ', "-")
 }
 
-/// The places of a page that a link can lead to.
+/// Returns the anchors of a page.
 fn anchors(page: &Path) -> BTreeSet<String> {
     let mut inside = false;
     let mut found = BTreeSet::new();
@@ -313,7 +314,7 @@ fn anchors(page: &Path) -> BTreeSet<String> {
     found
 }
 
-/// The targets of the links in a text.
+/// Returns the targets of the links in a text.
 fn links(text: &str) -> Vec<String> {
     let prose: String = {
         let mut inside = false;
@@ -334,7 +335,7 @@ fn links_lead_somewhere() {
     let mut all = pages();
     all.extend([root.join("CONTRIBUTING.md"), root.join("CHANGELOG.md"), root.join("scenarios/README.md")]);
     for page in all {
-        // Links of what a page includes lead from that page.
+        // Links of an included file are relative to the including page.
         for link in links(&text(&page)) {
             let ours = REPOSITORY.iter().find_map(|prefix| link.strip_prefix(prefix));
             let (file, place) = link.split_once('#').map_or((link.as_str(), None), |(f, p)| (f, Some(p)));

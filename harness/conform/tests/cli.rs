@@ -1,4 +1,4 @@
-//! The command as its users see it. Nothing here needs more than the built-in reference.
+//! The command as users see it, with only the built-in reference.
 
 mod common;
 
@@ -13,7 +13,7 @@ use rstest::rstest;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Expects of the reference that a get returns what nobody put.
+/// Expects the reference to return a value for a key that was not put.
 const WRONG: &str = "\
 # The value of a key is told as it was put.
 requires rfc13.get.value
@@ -38,12 +38,12 @@ use joined
 use finalized
 ";
 
-/// The root of the repository.
+/// Returns the root of the repository.
 fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// A folder with these files.
+/// Creates a folder with these files.
 fn folder(files: &[(&str, &str)]) -> TempDir {
     let folder = TempDir::new().unwrap();
     for (name, text) in files {
@@ -56,7 +56,7 @@ fn here(args: &[&str]) -> Ran {
     conform(root(), args)
 }
 
-/// Compares with a snapshot in which times are not times.
+/// Compares with a snapshot in which all times are equal.
 macro_rules! snapshot {
     ($name:expr, $text:expr) => {
         insta::with_settings!({ filters => vec![
@@ -108,7 +108,7 @@ fn a_failure_of_processes() {
     let folder = folder(&[("wrong.pmi", WRONG)]);
     let ran = conform(folder.path(), &["wrong.pmi"]);
     assert_eq!(ran.status, 1);
-    // Which rank's events come first differs, and that is true: they run side by side.
+    // The order of the ranks' events varies, correctly so: they run side by side.
     let transcript = ran.out.find("  last events").unwrap();
     let after = ran.out.find("  play it again").unwrap();
     let steady = format!("{}...\n{}", &ran.out[..transcript], &ran.out[after..]);
@@ -248,7 +248,7 @@ fn deviations() {
         snapshot!(format!("deviations_{}", file.trim_end_matches(".toml")), ran.whole());
     }
 
-    // Of what is sensitive, nothing is told but the symptom.
+    // Reports contain only the symptom of a sensitive deviation.
     let text = entry("rfc13.get.value", "wrong", "value=1").replace("reason", "sensitive = true\nreason");
     fs::write(folder.path().join("sensitive.toml"), text).unwrap();
     let args = ["--memory", "-v", "--deviations", "sensitive.toml", "--report", "ndjson=log", "wrong.pmi"];
@@ -259,7 +259,7 @@ fn deviations() {
         assert!(text.contains("value=1") && !text.contains("cmd=put"), "{text}");
     }
 
-    // What is drafted can be taken as it is, and covers what was found; somebody has still to say why.
+    // A draft can be used unchanged and covers the findings; only the reasons are missing.
     let ran = conform(folder.path(), &["--memory", "--repeat", "2", "--draft-deviations", "draft.toml", "."]);
     assert_eq!(ran.status, 1);
     assert!(ran.out.contains("red in 2 of 2 attempts"), "{}", ran.out);
@@ -268,12 +268,12 @@ fn deviations() {
     snapshot!("draft", fs::read_to_string(folder.path().join("draft.toml")).unwrap());
     let ran = conform(folder.path(), &["--memory", "-q", "--deviations", "draft.toml", "."]);
     assert_eq!((ran.status, ran.err.as_str()), (0, "warning: draft.toml: a reason is still to be written\n"));
-    // It is no place for one that is in use.
+    // A draft must not overwrite the file that is in use.
     let both = ["--memory", "--deviations", "draft.toml", "--draft-deviations", "draft.toml", "."];
     assert_eq!(conform(folder.path(), &both).status, 2);
 }
 
-/// A server that is wrong at its first launch only.
+/// The server is wrong at its first launch only.
 #[test]
 fn what_is_red_once_is_flaky_and_drafted_as_what_happens_sometimes() {
     let folder = folder(&[
@@ -316,7 +316,7 @@ fn what_is_red_once_is_flaky_and_drafted_as_what_happens_sometimes() {
     );
 }
 
-/// Of launches on several nodes, another command is used: that it does not work says nothing of the one for one node.
+/// Launches on several nodes use another command. If that one does not work, the command for one node may still do.
 #[test]
 fn what_does_not_start_on_two_nodes_is_judged_on_one() {
     let twice = RIGHT.replace("universe.size\n", "universe.size\nranks 2\nnodes 2\n");
@@ -355,7 +355,7 @@ fn a_report_that_cannot_be_written_is_named() {
     if !Path::new("/dev/full").exists() {
         return;
     }
-    // Not by `conform`, which reads every log that was written; this one has no end.
+    // `conform` reads every written log, but this one has no end.
     let args = ["--memory", "-q", "-f", "=kvs/own-key", "--report", "ndjson=/dev/full"];
     let ran = Command::new(env!("CARGO_BIN_EXE_pmi-conform")).args(args).output().unwrap();
     let told = String::from_utf8_lossy(&ran.stderr);
@@ -373,7 +373,7 @@ fn listed(args: &[&str]) -> Vec<String> {
 fn selections() {
     let all = listed(&[]);
     assert!(all.len() >= 100);
-    // As RFC 13 tells of it, each protocol for itself.
+    // The requirement is the one of RFC 13 for each protocol.
     let places = ["environment/", "init/", "kvs/", "barrier/", "abort/", "pmi2/init/", "pmi2/abort/"];
     let places = places.map(|folder| all.iter().position(|name| name.starts_with(folder)).unwrap());
     assert!(places.is_sorted() && places[0] == 0, "{places:?}");
@@ -402,7 +402,7 @@ fn two_runs_are_compared() {
     let same = conform(folder.path(), &["compare", "one", "one"]);
     assert_eq!(same.status, 0, "{}", same.whole());
     assert!(same.out.contains("2 the same, 0 not"), "{}", same.whole());
-    // What only one has played is no difference.
+    // A scenario that only one of the runs has played is no difference.
     let apart = conform(folder.path(), &["compare", "-v", "one", "two"]);
     assert_eq!(apart.status, 0, "{}", apart.whole());
     assert!(apart.out.contains("played only before: a\n\nplayed only after: b\n"), "{}", apart.whole());
@@ -458,13 +458,13 @@ fn reports() {
     assert_eq!(results, ["ok 1 - right", "not ok 2 - wrong"]);
     snapshot!("report_markdown", read("run.markdown"));
 
-    // A log renders to the same reports as the run did.
+    // Reports from a log are the same as those of the run.
     for format in formats {
         let again = conform(folder.path(), &["report", "run.ndjson", "--format", format]);
         assert_eq!((again.status, again.err.as_str()), (0, ""));
         assert_eq!(again.out, read(&format!("run.{format}")), "{format}");
     }
-    // The index of causes begins what is rendered, and ends what was shown while the run went on.
+    // The index of causes is at the beginning of a rendered report, and at the end of the run's output.
     let again = conform(folder.path(), &["report", "run.ndjson"]);
     let index = |text: &str| {
         let begin = text.find("causes\n").unwrap();
@@ -477,13 +477,13 @@ fn reports() {
         first < again.out.find("  FAIL  wrong").unwrap() && last > ran.out.find("  FAIL  wrong").unwrap()
     );
 
-    // One that goes to standard output has it to itself.
+    // A report to standard output is its only content.
     let ran = conform(folder.path(), &["--memory", "--report", "json", "."]);
     serde_json::from_str::<Value>(&ran.out).unwrap();
     assert!(ran.err.contains("1 failed"), "{}", ran.err);
 }
 
-/// Without what is true of one run only.
+/// Removes the values that vary between runs.
 fn timeless(value: &mut Value) {
     match value {
         Value::Object(map) => {
@@ -495,7 +495,7 @@ fn timeless(value: &mut Value) {
     }
 }
 
-/// The log of a run that is to be green.
+/// Returns the log of a run that must be green.
 fn written(args: &[&str]) -> String {
     let folder = TempDir::new().unwrap();
     let ran = conform(folder.path(), &[&["-q", "--report", "ndjson=run.ndjson"], args].concat());
@@ -512,7 +512,7 @@ fn log(args: &[&str]) -> Vec<Value> {
 
 #[test]
 fn two_runs_in_memory_are_the_same() {
-    // Byte by byte but for the times, which all have one name.
+    // The logs are identical except for times, which are replaced by one name.
     let log = |jobs| {
         let text = written(&["--memory", jobs]);
         let mut parts = text.split("\"time_us\":");
@@ -526,14 +526,14 @@ fn two_runs_in_memory_are_the_same() {
 
 #[test]
 fn the_reference_conforms_as_processes_and_two_runs_find_the_same() {
-    // Processes run side by side, so the order of independent events is free; what is found is not.
+    // Processes run side by side, so the order of independent events may vary, but the findings may not.
     let found = |args: &[&str]| -> Vec<Value> {
         let mut lines = results(&written(args));
         for line in &mut lines {
             timeless(line);
             let line = line.as_object_mut().unwrap();
             line.remove("last_events");
-            // Of a job in which a rank dies, a bystander's end or the death itself may be seen first.
+            // In a job in which a rank dies, the end of another process may be seen before or after the death itself.
             line.remove("exit");
             for finding in line.get_mut("findings").and_then(Value::as_array_mut).into_iter().flatten() {
                 finding["finding"].as_object_mut().unwrap().remove("seq");
@@ -543,7 +543,7 @@ fn the_reference_conforms_as_processes_and_two_runs_find_the_same() {
     };
     let mut all = found(&["-j4"]);
     let name = |line: &Value| line["scenario"].as_str().unwrap().to_owned();
-    // How rows of a table are played differs in their values only: of each table, one is played again.
+    // The rows of a table differ in their values only, so one row of each table is played again.
     let mut tables = BTreeSet::new();
     all.retain(|line| tables.insert(name(line).split('[').next().map(str::to_owned)));
     let filters: Vec<String> = all.iter().map(|line| format!("={}", name(line))).collect();
@@ -584,7 +584,7 @@ fn the_schema_names_every_kind_of_line() {
     }
 }
 
-/// The words are those of RFC 13 and of the draft of PMI-2.
+/// The text names the words of RFC 13 and of the draft of PMI-2.
 #[test]
 fn explains_an_operation_in_each_protocol() {
     for word in ["put", "kvs-put", "put_result", "PMI2_KVS_Put"] {
@@ -699,7 +699,7 @@ fn acknowledged_operation_is_supported() {
 
 #[test]
 fn what_is_red_has_levels() {
-    // A job that was aborted ends with status 0.
+    // An aborted job ends with status 0.
     let server = format!(
         "sh -c '{} serve \"$@\"; exit 0' sh -n {{ranks}} {{agent}}",
         env!("CARGO_BIN_EXE_pmi-conform")
@@ -719,13 +719,13 @@ fn what_is_red_has_levels() {
         args.extend(strict);
         let ran = conform(folder.path(), &args);
         assert_eq!(ran.status, status, "{profile} {strict:?}: {}", ran.whole());
-        // What makes the run red is shown as a failure, and counted as one.
+        // A finding that makes the run red is shown and counted as a failure.
         let (label, count) = if status == 1 { ("FAIL", "1 failed (de facto)") } else { ("note", "1 noted") };
         let shown = format!("{label} de-facto.abort.job-fails");
         assert!(ran.out.contains(&shown) && ran.out.contains(count), "{}", ran.whole());
         assert_eq!(ran.out.contains(red), status == 1, "{}", ran.whole());
     }
-    // The last run was by `must`. To judge or report its log, another level may be named.
+    // The last run used `must`. `judge` and `report` accept another level for its log.
     for (strict, status) in [(None, 0), (Some("--strict"), 0), (Some("--strict=de-facto"), 1)] {
         let ran = |command| {
             let args = [command, "log"].into_iter().chain(strict);
@@ -738,7 +738,7 @@ fn what_is_red_has_levels() {
         }
     }
     assert_eq!(here(&["--strict=most"]).status, 2);
-    // What is red can be drafted.
+    // A red finding can be drafted.
     let draft = ["--server", "@strict", "-q", "-f", "=abort/alone", "--draft-deviations", "draft.toml"];
     conform(folder.path(), &draft);
     let draft = fs::read_to_string(folder.path().join("draft.toml")).unwrap();
@@ -758,7 +758,7 @@ fn figures_are_the_same_in_all_reports() {
     let end = |text: &str| read(text)["end"].clone();
     let played = end(&fs::read_to_string(folder.path().join("run.json")).unwrap());
     assert_eq!((&played["counts"], &played["deviations"]), (&serde_json::json!({ "pass": 1 }), &1.into()));
-    // Of a log in which scenarios that were played side by side took longer together than the run.
+    // In this log, scenarios that were played side by side took longer together than the run.
     let log = fs::read_to_string(folder.path().join("log")).unwrap();
     let slow = |line: &str| {
         let mut line = read(line);
@@ -814,7 +814,7 @@ fn unanswered_operation_is_lacking_and_red_once(
     assert!(ran.out.contains(" 1 not applicable"), "{}", ran.whole());
 }
 
-/// One line for each event of a scenario, without what differs from run to run.
+/// Returns one line for each event of a scenario, without values that vary between runs.
 fn transcript(name: &str) -> String {
     let told = |what: &Value| -> String {
         let (kind, data) = what.as_object().unwrap().iter().next().unwrap();
@@ -835,13 +835,13 @@ fn transcript(name: &str) -> String {
     log(&["--memory", "--filter", &format!("={name}")])
         .iter()
         .filter(|line| line["type"] == "event")
-        // What the scenario expects stands in its own file.
+        // The expectations are in the scenario's own file.
         .filter(|line| ["expected", "nothing"].iter().all(|word| line["event"]["what"].get(word).is_none()))
         .map(|line| told(&line["event"]["what"]) + "\n")
         .collect()
 }
 
-/// Goldens of the self-check: whatever changes how a scenario is played or how the reference answers shows here.
+/// Golden transcripts of the self-check: they show every change of how a scenario is played or how the reference answers.
 #[rstest]
 fn goldens(
     #[values(
@@ -879,12 +879,12 @@ fn pmi2_is_judged_where_it_is_asked_for() {
         (&draft, &["--dialect", "pmi-2"][..], 0, "note pmi2.draft.fullinit.version"),
         (&draft, &["--dialect", "pmi-2", "--against", "pmi2-draft"], 1, "FAIL pmi2.draft.fullinit.version"),
         (&common, &["--dialect", "all"], 1, "FAIL pmi2.common.fullinit.rank"),
-        // By default only PMI-1 is asked for.
+        // By default, only PMI-1 is played.
         (&common, &[], 0, "1 passed"),
         (&first_only, &["--dialect", "all"], 0, "it does not speak PMI-2: offered version 2.0"),
         (&first_only, &["--dialect", "pmi-2"], 1, "FAIL pmi2.common.version"),
     ] {
-        // A pattern that fits nothing which is played is refused.
+        // A pattern that matches no played scenario is refused.
         let filters = match options {
             [] => &["-f", "=group/appnum"][..],
             [_, "pmi-2", ..] => &["-f", "=pmi2/init/fullinit"],
@@ -907,7 +907,7 @@ fn a_start_that_fails_once_makes_no_duty_of_what_nobody_has_to_have() {
     assert!(ran.status == 4 && ran.out.contains("it lacks pmi-1.2: asked once"), "{}", ran.whole());
 }
 
-/// It is the agent that waits for it, and whatever time it has for that, less than a step or more, it is heard afterwards.
+/// The agent waits for the connection. For any patience, shorter or longer than a step, its report arrives afterwards.
 #[test]
 fn a_process_manager_that_does_not_come_to_its_process_is_at_fault() {
     side_by_side(&["0.3", "3"], |patience| {

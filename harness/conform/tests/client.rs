@@ -1,4 +1,4 @@
-//! Programs under test: a clean one and its variations pass, each fault is found by the scenario that is about it.
+//! Programs under test: a correct one and its variations pass, and each fault is found by the scenario about it.
 
 mod common;
 
@@ -17,13 +17,14 @@ use pmi_test_programs::{CLIENT, FAULTY_PMI2_PROGRAM, FAULTY_PROGRAM, mpi_program
 use rstest::rstest;
 use tempfile::TempDir;
 
-/// What a run found: for each scenario the verdict and the requirements that are cited.
+/// The result of a run: for each scenario, the verdict and the cited requirements.
 struct Found {
     ran: Ran,
     scenarios: BTreeMap<String, (String, Vec<String>)>,
 }
 
-/// `patience` is how long a program may do nothing: no test asserts it, short ones save time where a fault is to be found.
+/// Judges a program. `patience` is how long it may show no activity: no test asserts it, and short values save time where a fault must be
+/// found.
 fn judge(command: &str, patience: &str, args: &[&str]) -> Found {
     let scratch = TempDir::new().unwrap();
     let log = scratch.path().join("log");
@@ -56,11 +57,16 @@ static CLEAN_OF_1_2: LazyLock<Found> = LazyLock::new(|| {
     )
 });
 
-/// One scenario of each table, since its rows differ in what the server does, and lawful programs in what they make of it.
+/// Returns one scenario of each file, and of a product one for each row of its table: the other rows differ in the server's
+/// behaviour, and lawful programs in their reactions.
 fn one_of_each() -> Vec<String> {
-    let mut tables = BTreeSet::new();
+    let mut samples = BTreeSet::new();
     let mut names = CLEAN.scenarios.keys().cloned().collect::<Vec<_>>();
-    names.retain(|name| tables.insert(name.split('[').next().map(str::to_owned)));
+    names.retain(|name| {
+        // Files with rows are named `FILE[ROW]`, and products `FILE[ROW-OF-TABLE.ROW]`.
+        let sample = name.rsplit_once('.').or_else(|| name.split_once('['));
+        samples.insert(sample.map_or_else(|| name.clone(), |(sample, _)| sample.to_owned()))
+    });
     names.into_iter().flat_map(|name| ["--filter".to_owned(), format!("={name}")]).collect()
 }
 
@@ -76,7 +82,7 @@ fn passes(found: &Found, at_least: usize) {
     assert!(played >= at_least, "only {played} scenarios apply");
 }
 
-/// A program that prints its mapping and the size of the universe does what it does otherwise, whatever these are.
+/// Such a program behaves in the same way for any mapping and universe size.
 #[test]
 fn program_that_prints_what_it_is_told_is_never_red() {
     let filters = ["mapping", "universe", "client/replies/texts[get."].map(|part| ["--filter", part]).concat();
@@ -103,7 +109,8 @@ fn a_lawful_program_passes_as_well(#[case] variation: &str) {
     passes(&judge(&faulty(variation), "20", &filters), 100);
 }
 
-/// To abort is to end, which loses the exit status. RFC 13 does not say what a client does that is answered a version which it did not
+/// A program that aborts has ended, but loses its exit status. RFC 13 does not specify what a client does when the answer contains a
+/// version that it did not offer.
 /// offer.
 #[rstest]
 #[case::aborts("aborts-itself", "closed/at[maxes]", "de-facto.client.exits")]
@@ -122,7 +129,7 @@ fn unusual_program_is_noted_and_no_more(
     assert_eq!((&**verdict, &all[..]), ("note", &[cited.to_owned()][..]));
 }
 
-/// A program that never finalizes and ends well all the same is judged as any other.
+/// A program that never finalizes and still ends successfully is judged like any other.
 #[test]
 fn plain_flaw_is_reported_once_and_hides_nothing() {
     const FLAW: &str = "rfc13.abnf.c-finalize";
@@ -133,7 +140,7 @@ fn plain_flaw_is_reported_once_and_hides_nothing() {
     for (name, (verdict, cited)) in &found.scenarios {
         let plain = name.starts_with("client/plain/") && verdict != "pass";
         assert_eq!(cited.iter().any(|id| id == FLAW), plain, "{name}\n{}", found.ran.whole());
-        // A program that never says it is not judged by the answer to it.
+        // A program that never sends finalize is not judged by its answer.
         if !name.contains("finalize") {
             let applies = CLEAN.scenarios[name].0 != "not_applicable";
             assert_eq!(verdict != "not_applicable", applies, "{name}\n{}", found.ran.whole());
@@ -182,7 +189,7 @@ fn process_without_its_first_thread_is_not_idle() {
 }
 
 #[rstest]
-// What the wire shows.
+// Faults in the program's messages.
 #[case("asks-before-init", "plain/ends-well", "rfc13.init.first")]
 #[case("init-twice", "plain/ends-well", "rfc13.init.first")]
 #[case("runs-ahead", "plain/ends-well", "rfc13.wire.lock-step")]
@@ -204,7 +211,7 @@ fn process_without_its_first_thread_is_not_idle() {
 #[case("numbers-in-sixteen-bits", "lawful/appnum-large", "rfc13.abnf.uint")]
 #[case("asserts-small-limits", "limits/roomy", "iut.no-crash")]
 #[case("polls-instead-of-the-barrier", "lawful/forms[get-after-barrier-only]", "iut.no-hang")]
-// How it reads what is lawful.
+// Faults in reading lawful messages.
 #[case("counts-on-the-order", "lawful/forms[order-reversed]", "rfc13.parser.order")]
 #[case("counts-on-the-order", "lawful/forms[rc-last]", "rfc13.parser.order")]
 #[case("rejects-other-keys", "lawful/forms[extra-key]", "rfc13.parser.extra-keys")]
@@ -223,7 +230,7 @@ fn process_without_its_first_thread_is_not_idle() {
 #[case("needs-a-mapping", "lawful/mapping-absent", "rfc13.mapping.may-be-used")]
 #[case("needs-a-mapping", "lawful/mapping[empty]", "rfc13.mapping.may-be-used")]
 #[case("counts-on-the-mapping", "lawful/mapping[other-ids]", "rfc13.mapping.may-be-used")]
-// The connection.
+// Faults of the connection.
 #[case("assumes-fd-3", "lawful/fd[9]", "rfc13.env.pmi-fd")]
 #[case("one-digit-fd", "lawful/fd[137]", "rfc13.env.pmi-fd")]
 #[case("fd-in-a-byte", "lawful/fd[256]", "rfc13.env.pmi-fd")]
@@ -233,7 +240,7 @@ fn process_without_its_first_thread_is_not_idle() {
 #[case("well-after-close", "closed/at[get]", "de-facto.client.ends-on-close")]
 #[case("well-after-close", "closed/inside-a-value", "de-facto.client.ends-on-close")]
 #[case("crashes-after-close", "closed/at[init]", "iut.no-crash")]
-// What is refused, wrong or too much.
+// Faults in the reaction to refused, wrong or oversized answers.
 #[case("ignores-failures", "replies/refused[put.refused]", "de-facto.client.reports-failure")]
 #[case("ignores-failures", "replies/refused[get.refused]", "de-facto.client.reports-failure")]
 #[case("ignores-failures", "replies/refused[init.refused]", "rfc13.init.complete-before-others")]
@@ -259,7 +266,7 @@ fn process_without_its_first_thread_is_not_idle() {
 #[case("overruns-a-buffer", "long/value-beyond-the-limit", "iut.no-crash")]
 #[case("crashes-on-long-names", "long/kvsname-beyond-the-limit", "iut.no-crash")]
 #[case("believes-any-mapping", "garbage/mapping[beyond]", "iut.no-crash")]
-// What any reply may be.
+// Faults in the reaction to any reply.
 #[case("crashes-at-keys-of-others", "lawful/forms[extra-known-keys]", "iut.no-crash")]
 #[case("wants-the-command-first", "lawful/forms[command-not-first]", "rfc13.parser.order")]
 #[case("divides-by-the-universe", "replies/numbers[universe.zero]", "iut.no-crash")]
@@ -312,7 +319,7 @@ fn a_lawful_program_of_pmi2_passes_as_well(#[case] variation: &str) {
 }
 
 #[rstest]
-// What the wire shows.
+// Faults in the program's messages.
 #[case("fullinit-in-the-place-of-init", "plain/well", "pmi2.common.first-line")]
 #[case("asks-before-fullinit", "plain/well", "pmi2.common.fullinit-first")]
 #[case("says-fullinit-twice", "plain/well", "pmi2.common.fullinit-first")]
@@ -330,7 +337,7 @@ fn a_lawful_program_of_pmi2_passes_as_well(#[case] variation: &str) {
 #[case("ends-badly", "plain/well", "iut.ends-well")]
 #[case("last-goes-alone", "plain/joins", "de-facto.client.joins")]
 #[case("never-ends", "plain/well", "iut.no-hang")]
-// What is refused, wrong, or ends.
+// Faults in the reaction to refused or wrong answers, or to the end.
 #[case("waits-after-close", "closed/at[put]", "iut.no-hang")]
 #[case("well-after-close", "closed/at[barrier]", "de-facto.client.ends-on-close")]
 #[case("crashes-after-close", "closed/at[init]", "iut.no-crash")]
@@ -365,8 +372,8 @@ fn a_program_that_speaks_no_pmi_cannot_be_judged() {
     assert!(found.ran.out.contains("speaks PMI,"), "{}", found.ran.whole());
 }
 
-/// Whether it speaks PMI at all is not known of a program that goes on as so many programs of one process, so that it is not judged; but
-/// that it did so is told, with the requirement, and where there is one process only it says nothing.
+/// If the processes of a program run as singletons, it is not known whether it speaks PMI at all, so it is not judged. The report states
+/// this, with the requirement. With one process only, it states nothing.
 #[rstest]
 #[case::pmi1(faulty("goes-alone"))]
 #[case::pmi2(faulty_pmi2("goes-alone"))]
@@ -380,16 +387,16 @@ fn a_program_whose_processes_go_on_alone_is_told_so(#[case] program: String) {
     assert!(found.ran.out.contains("rank 0 of 1"), "{}", found.ran.whole());
 }
 
-/// What a process is told in answer to its initack is all that it knows of its rank and size.
+/// The answer to its initack is the only source of its rank and size.
 #[test]
 fn a_program_that_makes_its_connection_itself_is_judged() {
     let by_port = ["-n", "3", "--connection", "port"];
     let found = judge(CLIENT, "20", &by_port);
     assert_eq!(found.ran.status, 0, "{}", found.ran.whole());
     assert_eq!(found.scenarios["client/plain/ends-well"].0, "pass", "{}", found.ran.whole());
-    // What is about PMI_FD is not for it.
+    // Scenarios about PMI_FD do not apply.
     assert_eq!(found.scenarios["client/lawful/fd[10]"].0, "not_applicable", "{}", found.ran.whole());
-    // One that knows PMI_FD only.
+    // A program that only supports PMI_FD.
     let found = judge(&faulty(""), "20", &[&by_port[..], &["--filter", "plain/ends-well", "-q"]].concat());
     assert_ne!(found.ran.status, 0, "{}", found.ran.whole());
 }
@@ -401,7 +408,7 @@ fn a_program_that_is_not_there_is_a_usage_error() {
     assert!(found.ran.err.contains("nowhere"), "{}", found.ran.whole());
 }
 
-/// What a program leaves running is gone when it has been judged.
+/// Processes that a program leaves running are gone after it has been judged.
 #[test]
 fn nothing_is_left_behind() {
     let mark = format!("{}", 900_000 + std::process::id());
@@ -421,7 +428,7 @@ fn an_mpi_program_deviates_as_recorded(
     let scratch = TempDir::new().unwrap();
     let program = mpi_program(&peers().join(name).join("bin/mpicc"), "hello", scratch.path());
     let deviations = root.join("golden").join(format!("client-{name}")).join("deviations.toml");
-    // Where the server is hostile, what two of its processes come to differs from run to run: see ci/judge-clients.
+    // Under a hostile server, the results of two of its processes vary between runs: see ci/judge-clients.
     let args =
         ["-q", "--filter", "plain/", "--filter", "lawful/", "--deviations", deviations.to_str().unwrap()];
     let found = judge(program.to_str().unwrap(), "10", &args);
@@ -431,11 +438,11 @@ fn an_mpi_program_deviates_as_recorded(
 #[test]
 fn a_run_that_is_interrupted_before_it_begins_ends() {
     let program = Program::new(CLIENT, 2).unwrap();
-    // Nothing is heard of a program that is ended before it speaks.
+    // A program that is ended before its first message offers nothing.
     assert_eq!(offered(&program, Limits::default(), &AtomicBool::new(true)), Dialect::Pmi1);
 }
 
-/// A program that is started without a process manager and starts one, with or without a mistake.
+/// A program that is started without a process manager and starts one, correctly or with an error.
 const ALONE: &str = r#"
 import os, socket, subprocess, sys
 how = sys.argv[1]
@@ -505,14 +512,14 @@ fn a_program_without_a_process_manager_starts_one(#[case] how: &str, #[case] bre
     }
 }
 
-/// Whoever was sent away is not left with a process manager that stays.
+/// A process whose second process manager is not needed does not keep it.
 #[test]
 fn a_process_manager_ends_that_is_of_no_use() {
     let folder = TempDir::new().unwrap();
     let program = folder.path().join("alone.py");
     let last = "    manager([str(os.getpid())])\n";
     assert!(ALONE.contains(last));
-    // The second has nothing to do with a process that is served already, and says so by its end.
+    // The second one is for a process that is already served, so it ends.
     let waits = "    other, second, _ = manager([str(os.getpid())])\n    \
                  second.sendall(b\"cmd=singinit pmi_version=1 pmi_subversion=1 stdio=no authtype=none\\n\")\n    \
                  other.wait()\n";
@@ -524,7 +531,7 @@ fn a_process_manager_ends_that_is_of_no_use() {
     assert!(found.ran.out.contains("singleton.client.once"), "{}", found.ran.whole());
 }
 
-/// What never asks for a process manager is given none, and nothing is said about it.
+/// A program that never requests a process manager gets none, and there is no finding.
 #[test]
 fn a_program_that_needs_no_process_manager_starts_none() {
     let folder = TempDir::new().unwrap();
@@ -536,8 +543,8 @@ fn a_program_that_needs_no_process_manager_starts_none() {
     assert!(!found.ran.out.contains("started a process manager"), "{}", found.ran.whole());
 }
 
-/// Who says nothing is not known to speak PMI at all: that it does not end either is told, and is no finding. It is waited for as long as
-/// the user says, and what is said is which time that was.
+/// A program that sends nothing may not speak PMI at all, so its failure to exit is reported, but not as a finding. The runner waits as
+/// long as the user states, and the report names the option.
 #[test]
 fn a_program_that_says_nothing_is_not_judged() {
     let found = judge("sleep 1000", "600", &["--start-timeout", "1", "--filter", "client/plain/ends-well"]);

@@ -1,4 +1,4 @@
-//! `doctor`: what it says of what works, of what lacks, and of what cannot be judged; and `init`, which begins with that.
+//! `doctor` reports what works, what is missing, and what prevents judging; `init` begins with the same checks.
 
 mod common;
 
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 const CONFORM: &str = env!("CARGO_BIN_EXE_pmi-conform");
 
-/// The state of each step, and whether it can be judged.
+/// Returns the state of each step, and whether the implementation can be judged.
 fn examined(args: &[&str]) -> (i32, Vec<(String, String, String)>, Value) {
     let folder = TempDir::new().unwrap();
     let ran = conform(folder.path(), &[&["doctor", "--json"], args].concat());
@@ -40,6 +40,27 @@ fn what_works_and_what_lacks_is_told() {
     assert!(profile.contains("lacks = [\"names\"]") && profile.contains("offers = [\"spawn\"]"), "{profile}");
 }
 
+#[test]
+fn manager_of_pmi2_alone_is_examined_in_pmi2() {
+    let server = format!("python3 {CASES}/pmi2_only.py -n {{ranks}} {{agent}}");
+    let (status, steps, told) = examined(&["--server", &server, "--timeout", "20"]);
+    let state = |what: &str| steps.iter().find(|s| s.0 == what).map(|s| s.1.as_str());
+    assert_eq!((status, &told["fit"]), (0, &true.into()), "{steps:?}");
+    for what in ["version", "session", "silence"] {
+        assert_eq!(state(what), Some("works"), "{what}: {steps:?}");
+    }
+    let profile = told["profile"].as_str().unwrap();
+    assert!(profile.contains("dialect = \"pmi-2\"\n"), "{profile}");
+    let folder = TempDir::new().unwrap();
+    let ran = conform(folder.path(), &["doctor", "--server", &server, "--timeout", "20"]);
+    assert!(ran.out.contains("it takes PMI-2 only: --dialect pmi-2 judges that"), "{}", ran.whole());
+    assert!(ran.out.ends_with("--dialect pmi-2\n"), "{}", ran.whole());
+    // The profile selects the dialect.
+    std::fs::write(folder.path().join("mine.toml"), profile).unwrap();
+    let ran = conform(folder.path(), &["--server", "@mine", "-f", "=pmi2/kvs/own-key"]);
+    assert!(ran.out.contains("1 passed"), "{}", ran.whole());
+}
+
 /// Silence in response to a request for an operation is not an offer of it.
 #[test]
 fn unanswered_operation_is_not_offered() {
@@ -64,7 +85,7 @@ fn unended_answer_is_shown() {
     assert!(step.2.starts_with(told), "{}", step.2);
 }
 
-/// What is drafted is a profile: the same implementation, as far as it goes.
+/// The drafted text is a valid profile for the same implementation.
 #[test]
 fn the_profile_that_it_shows_can_be_used() {
     let server = serve("--nodes {nodes} --vary names-refused");
@@ -77,7 +98,7 @@ fn the_profile_that_it_shows_can_be_used() {
     assert!(ran.out.contains("2 passed") && ran.out.contains(" 1 not applicable"), "{}", ran.whole());
 }
 
-/// Whoever takes longer to start than a step may has the time that its profile says.
+/// A manager that starts more slowly than a step allows gets the time that its profile states.
 #[test]
 fn a_profile_says_how_long_processes_may_take_to_start() {
     let folder = TempDir::new().unwrap();
@@ -126,7 +147,7 @@ fn programs_and_libraries_are_looked_at() {
     assert_eq!(ran.status, 2, "{}", ran.whole());
 }
 
-/// A program that gets what another rank puts with no barrier in between breaks a rule, whether the value is there or not.
+/// A program that gets another rank's value without a barrier in between breaks a rule, whether the value exists or not.
 #[test]
 fn missing_barrier_of_a_program_is_named() {
     let (_, steps, _) = examined(&["--client", &format!("{FAULTY_PROGRAM} gets-before-the-barrier")]);
@@ -135,7 +156,7 @@ fn missing_barrier_of_a_program_is_named() {
     assert!(end.1 != "works" && named, "{steps:?}");
 }
 
-/// What `init` writes is what judges, and it covers what was found.
+/// The files that `init` writes can be used to judge, and cover the findings.
 #[test]
 fn what_is_written_for_a_repository_is_green_and_never_over_what_is_there() {
     let folder = TempDir::new().unwrap();
@@ -162,7 +183,7 @@ fn what_is_written_for_a_repository_is_green_and_never_over_what_is_there() {
     assert_eq!(ran.status, 0, "{}", ran.whole());
     assert!(ran.out.contains("1 known") && ran.out.contains("1 not applicable"), "{}", ran.out);
 
-    // The files for CI are those of the sample repository, but for the name of the profile.
+    // The files for CI are those of the sample repository, except for the name of the profile.
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ci/example");
     for (ours, sample, keys) in [
         (

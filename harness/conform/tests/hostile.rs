@@ -1,5 +1,5 @@
-//! Implementations that crash, hang, flood, fork away or leave things behind cost one scenario, never the run; and
-//! nothing is left of them.
+//! Implementations that crash, hang, flood, fork or leave processes behind cost one scenario, never the run; and no process of them
+//! remains.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ fn hostile(mode: &str) -> String {
     format!("{HOSTILE_MANAGER} {mode} {{ranks}} {{agent}}")
 }
 
-/// The reference process manager after some lines of shell.
+/// Returns the command of the reference process manager, after some lines of shell.
 fn after(shell: &str) -> String {
     format!("sh -c '{shell} exec {CONFORM} serve -n {{ranks}} -- {{agent}}'")
 }
@@ -63,15 +63,14 @@ fn run(args: &[&str]) -> Run {
     read(scratch.path(), &output)
 }
 
-/// How long is waited where nobody can tell that no answer will come: each such wait is a second of the tests. To start takes as long as it
-/// takes.
+/// Options for tests in which nothing can prove that no answer will come: each such wait takes a second. The start may take longer.
 const IN_VAIN: [&str; 4] = ["--timeout", "1", "--start-timeout", "20"];
 
 fn one(server: &str) -> Run {
     run(&["--server", server, "--filter", "=group/appnum", "--timeout", "20"])
 }
 
-/// Processes that sleep for so long.
+/// Returns the processes that sleep for this number of seconds.
 fn sleeping(seconds: &str) -> Vec<String> {
     fs::read_dir("/proc")
         .unwrap()
@@ -83,7 +82,7 @@ fn sleeping(seconds: &str) -> Vec<String> {
         .collect()
 }
 
-/// A number of seconds that no other process sleeps.
+/// Returns a number of seconds that no other process sleeps.
 fn unique_sleep(salt: u32) -> String {
     format!("86400.{}{salt}", std::process::id())
 }
@@ -164,7 +163,7 @@ fn names_the_rank_whose_request_was_not_read() {
     assert!(!run.log.contains("has read everything"), "{}", run.log);
 }
 
-/// A request that was not read is the only cause, whatever the scenario tests.
+/// The only cause is a request that was not read, in any scenario.
 #[test]
 fn unread_request_breaks_one_requirement() {
     let server = format!("python3 {CASES}/one_rank_after_another.py -n {{ranks}} {{agent}}");
@@ -258,7 +257,7 @@ fn a_missing_descriptor_is_told_as_such() {
 
 #[test]
 fn agents_know_themselves_without_name_and_environment() {
-    // The process manager ends at the first request; that there was one shows that all agents have reported.
+    // The process manager ends at the first request, which shows that all agents have reported.
     let run = one(&hostile("renamed"));
     assert_eq!(run.only(), "fail", "{}", run.log);
 }
@@ -276,7 +275,7 @@ fn who_forks_away_is_told_so_and_is_ended() {
 #[test]
 fn what_a_good_manager_leaves_behind_is_ended() {
     let sleep = unique_sleep(2);
-    // With its environment cleaned and a session of its own, only the parent gives it away.
+    // The process has a clean environment and its own session, so only its parent identifies it.
     let server = after(&format!("env -i PATH=\"$PATH\" setsid sleep {sleep} & sleep {sleep} &"));
     for jobs in ["1", "2"] {
         let run = run(&["--server", &server, "--filter", "group/", "-j", jobs, "--timeout", "20"]);
@@ -285,12 +284,12 @@ fn what_a_good_manager_leaves_behind_is_ended() {
     }
 }
 
-/// A manager whose launcher passes its jobs on to a daemon, which the test starts and which is no descendant of ours. A job goes on
-/// when its processes have ended.
+/// A manager whose launcher passes its jobs to a daemon, which the test starts and which is not our descendant. A job continues after its
+/// processes have ended.
 struct Daemon {
     folder: tempfile::TempDir,
     process: Child,
-    /// What the job does after its processes have ended, and the launcher all the time.
+    /// The command of the job after its processes have ended; the launcher runs it all the time.
     sleep: String,
 }
 
@@ -315,7 +314,7 @@ impl Daemon {
         Self { folder, process, sleep }
     }
 
-    /// Plays a scenario that passes, and gives what is told of the job's end.
+    /// Plays a scenario that passes; returns what is reported about the job's end.
     fn run(&self, cancel: &str) -> (Run, Vec<serde_json::Value>) {
         let launcher = self.folder.path().join("launcher");
         let profile = self.folder.path().join("profile.toml");
@@ -352,7 +351,7 @@ fn a_job_that_stays_is_told_and_its_launcher_is_asked_first() {
     assert_eq!(ending[1]["job_ending"]["asked"]["exit"]["code"], 7, "{ending:?}");
     assert_eq!(ending[2]["job_ending"]["killed"]["names"], serde_json::json!(["sleep"]), "{ending:?}");
     assert!(run.log.contains("told to end"), "{}", run.log);
-    // The daemon's part of the job is out of our reach, as the next test would not show otherwise.
+    // We cannot end the daemon's part of the job; otherwise, the next test would prove nothing.
     assert_eq!(sleeping(&daemon.sleep).len(), 1);
     let end =
         Command::new("sh").args(["-c", "kill $(cat job.pid)"]).current_dir(daemon.folder.path()).status();

@@ -1,4 +1,4 @@
-//! Bare proxies of Hydra: what is no proxy, and real ones.
+//! Bare proxies of Hydra: files that are not proxies, and real ones.
 
 mod common;
 
@@ -13,7 +13,8 @@ use pmi_test_programs::{WITHOUT_PTRACE, peers};
 use rstest::rstest;
 use tempfile::TempDir;
 
-/// A script by the name of a proxy; the folder must outlive it. In it, `linger` waits to be ended, and leaves a file if nobody does.
+/// Creates a script with the name of a proxy; the folder must outlive it. In the script, `linger` waits to be ended, and leaves a file if
+/// it is not.
 fn script(text: &str) -> (TempDir, PathBuf) {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("hydra_pmi_proxy");
@@ -23,7 +24,7 @@ fn script(text: &str) -> (TempDir, PathBuf) {
     (folder, file)
 }
 
-/// Processes that hold a word in their command line.
+/// Returns the number of processes with a word in their command line.
 fn running(word: &str) -> usize {
     let lines =
         fs::read_dir("/proc").unwrap().flatten().filter_map(|p| fs::read(p.path().join("cmdline")).ok());
@@ -59,7 +60,7 @@ fn an_interrupt_leaves_nothing_behind() {
         .spawn()
         .unwrap();
     let start = Instant::now();
-    // The judge names it, its helper does, and then the script itself runs.
+    // The judge and its helper have the file's name in their command lines, and then the script itself runs.
     while running(file.to_str().unwrap()) < 3 {
         assert!(start.elapsed() < Duration::from_secs(20));
         std::thread::sleep(Duration::from_millis(5));
@@ -106,7 +107,7 @@ fn real_proxies_deviate_as_recorded(
     assert_eq!(ran.status, 0, "{}", ran.whole());
 }
 
-/// A spawned process comes back by the port, and what the proxy passes on of it is known for its own.
+/// A spawned process connects to the port, and the requests that the proxy forwards for it are attributed to it.
 #[rstest]
 #[ignore = "needs real proxies: PMI_CONFORM_PEERS"]
 fn processes_of_a_real_proxy_come_by_pmi_port(#[values("mpich-4.3.2", "mpich-5.0.2")] name: &str) {
@@ -139,7 +140,7 @@ fn nodes_spawns_and_names_work(#[values("debian-mpich-4.0.2", "mpich-4.3.2", "mp
     assert!(ran.out.contains("4 passed"), "{}", ran.whole());
 }
 
-/// What a scenario says in the upstream's place reaches the processes, and what it expects and does not get is found.
+/// The processes receive what a scenario sends as the upstream, and a missing expected message is found.
 #[rstest]
 #[ignore = "needs real proxies: PMI_CONFORM_PEERS"]
 fn the_upstream_side_is_seen_and_answered(
@@ -164,14 +165,14 @@ fn the_upstream_side_is_seen_and_answered(
     assert_eq!(ran.out.contains("hydra.upstream.requests-kept"), !right, "{}", ran.whole());
 }
 
-/// An answer without `cmd=` is the death of these proxies.
+/// These proxies die of an answer without `cmd=`.
 #[rstest]
 #[ignore = "needs real proxies: PMI_CONFORM_PEERS"]
 fn a_campaign_speaks_as_the_upstream(#[values("mpich-4.3.2", "mpich-5.0.2")] name: &str) {
     let scratch = TempDir::new().unwrap();
     let proxy = peer(name);
     let proxy = proxy.to_str().unwrap();
-    // What is not ours to look at here.
+    // Other known findings are not examined here.
     let avoid = [
         "token",
         "separator",
@@ -204,7 +205,8 @@ fn a_campaign_speaks_as_the_upstream(#[values("mpich-4.3.2", "mpich-5.0.2")] nam
         "--known",
         "known.toml",
     ];
-    // By its place it would be one with what a process's own words do, and told by whichever comes first.
+    // By its place, the crash would be the same finding as one that a process's own messages cause, and the first of the two would be
+    // reported.
     let mut command = Command::new(WITHOUT_PTRACE);
     command.arg(env!("CARGO_BIN_EXE_pmi-conform")).args(campaign).current_dir(scratch.path());
     let output = command.env_remove("PMI_CONFORM_SERVER").stdin(Stdio::null()).output().unwrap();
@@ -216,7 +218,7 @@ fn a_campaign_speaks_as_the_upstream(#[values("mpich-4.3.2", "mpich-5.0.2")] nam
     let why = fs::read_to_string(scratch.path().join(&finding).join("no-reproducer.txt")).unwrap();
     assert!(why.contains("plays the upstream of the proxy"), "{why}");
     assert!(!scratch.path().join(&finding).join("reproducer.py").exists());
-    // As a scenario of the suite it shows the same.
+    // As a scenario of the suite, it shows the same.
     conform(scratch.path(), &["fuzz", "--export", "found"]);
     let scenario = format!("found/{bucket}.pmi");
     assert_eq!(conform(scratch.path(), &["check", &scenario]).status, 0);

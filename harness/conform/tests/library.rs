@@ -1,4 +1,4 @@
-//! PMI libraries under test: our own is clean, and each of many faulty ones is found out by a finding that cites what it breaks.
+//! PMI libraries under test: our own has no findings, and each of many faulty ones has a finding that cites the broken requirement.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::ExitStatusExt;
@@ -146,7 +146,7 @@ const FAULTS: &[Fault] = &[
     ("create-code", &["rfc13.api.return-codes"]),
 ];
 
-/// What RFC 13 allows, of the same file, all at once: no scenario may find fault with it.
+/// Variations of the same file that RFC 13 allows, all at once: no scenario may have a finding.
 const LAWFUL: &str = "lawful-put-late,lawful-clique-reversed,lawful-slow,lawful-for-ever-initialized";
 
 /// Faults of the faulty PMI-2 library.
@@ -225,7 +225,7 @@ const PMI2_FAULTS: &[Fault] = &[
     ("unpublish-never-fails", &["pmi2.common.api.errors"]),
 ];
 
-/// What the header of PMI-2 allows.
+/// Variations that the header of PMI-2 allows.
 const PMI2_LAWFUL: &str = "lawful-abort-core";
 
 /// Faults of the file itself.
@@ -246,10 +246,10 @@ const FILES: &[Fault] = &[
     (LIBRARY_OF_ANOTHER_NAME, &["rfc13.api.name-libpmi"]),
 ];
 
-/// How many scenarios are played before it is seen whether a fault is found by now.
+/// Number of scenarios that are played before the test checks whether the fault has been found.
 const AT_ONCE: usize = 4;
 
-/// Requirements that a library and its caller keep together; here the caller is the scenario.
+/// Requirements for which a library and its caller are responsible together; here, the caller is the scenario.
 const CALLERS: &[&str] = &["rfc13.put.unique"];
 
 fn folder() -> PathBuf {
@@ -258,12 +258,12 @@ fn folder() -> PathBuf {
     folder
 }
 
-/// Our own libraries, of PMI-1 and PMI-2, which cargo has made beside this test: it depends on their crates.
+/// Our own libraries, of PMI-1 and PMI-2, which cargo has built beside this test: it depends on their crates.
 static OWN: LazyLock<[PathBuf; 2]> = LazyLock::new(|| {
     let test = std::env::current_exe().unwrap();
     ["pmi", "pmi2"].map(|target| {
         let built = test.with_file_name(format!("lib{target}.so"));
-        // By the name that programs look for.
+        // The name under which programs search for it.
         let own = folder().join(format!("lib{target}.so.0"));
         let part = folder().join(format!("lib{target}.so.0.{}", std::process::id()));
         std::fs::copy(&built, &part).unwrap_or_else(|error| panic!("{}: {error}", built.display()));
@@ -272,12 +272,12 @@ static OWN: LazyLock<[PathBuf; 2]> = LazyLock::new(|| {
     })
 });
 
-/// Our own library of a dialect.
+/// Returns our own library of a dialect.
 fn own(dialect: Dialect) -> &'static Path {
     &OWN[usize::from(dialect == Dialect::Pmi2)]
 }
 
-/// All scenarios for libraries of a dialect that need a process manager: our own do.
+/// Returns all scenarios for libraries of a dialect that need a process manager, as our own do.
 fn all(suite: &Suite, dialect: Dialect) -> Vec<Arc<Scenario>> {
     suite
         .testing(UnderTest::Library)
@@ -290,7 +290,7 @@ fn needs_to_be_alone(scenario: &Scenario) -> bool {
     scenario.needs.iter().any(|need| need.value == Need::Alone)
 }
 
-/// Beginnings and ends of the names of rows in which the process manager breaks the grammar or answers what nobody has asked for.
+/// Beginnings and ends of the names of rows in which the process manager breaks the grammar or sends an unrequested answer.
 const INVALID: [(&str, &str); 15] = [
     ("thrid", ""),
     ("", "huge"),
@@ -330,7 +330,7 @@ impl Observer for ValidScenarios {
     }
 }
 
-/// A finding of a scenario that plays an invalid response is not one that valid input reaches.
+/// Valid input does not reach the finding of a scenario with an invalid response.
 #[rstest]
 #[case(Dialect::Pmi1, 100)]
 #[case(Dialect::Pmi2, 150)]
@@ -338,7 +338,7 @@ fn invalid_responses_are_not_valid_input(#[case] dialect: Dialect, #[case] least
     let suite = pmi_runner::suite::embedded().unwrap();
     let invalid = |name: &str| {
         let row = name.split_once('[').and_then(|(_, row)| row.trim_end_matches(']').rsplit('.').next());
-        // A message, and in PMI-1 a value, runs to the end of the line, and a port has no limit.
+        // A message, and in PMI-1 a value, extends to the end of the line, and a port has no limit.
         let any_text = ["/reasons[", "/odd[get.", "/texts[lookup."].iter().any(|part| name.contains(part));
         let of_replies = name.contains("/replies/") && !any_text;
         let is_one = |row: &str| INVALID.iter().any(|(a, b)| row.starts_with(a) && row.ends_with(b));
@@ -357,7 +357,7 @@ fn invalid_responses_are_not_valid_input(#[case] dialect: Dialect, #[case] least
     assert_eq!(valid.names, Vec::<String>::new());
 }
 
-/// Judges every scenario again, by its events alone: it comes to the same.
+/// Judges every scenario again, from its events alone, and compares the results.
 struct JudgesAgain<'a> {
     suite: &'a Suite,
     header: Option<RunHeader>,
@@ -381,7 +381,7 @@ impl Observer for JudgesAgain<'_> {
         let mut judge = Again::new(header, self.suite, Strictness::Must);
         events.into_iter().for_each(|event| judge.event(&result.scenario, event));
         let mut again = judge.result(result, deviations);
-        // These have long lines cut.
+        // Long lines are cut here.
         again.last_events.clone_from(&result.last_events);
         assert!(again == *result, "{}: {:?} {:?}", result.scenario, result.findings, again.findings);
     }
@@ -419,14 +419,14 @@ fn under_serve(suite: &Suite, scenarios: &[Arc<Scenario>], path: &Path, fault: &
     judge_under(suite, scenarios, path, fault, Some(Box::new(server)))
 }
 
-/// One row of each table: the rows differ in what a library may be told, and not in what it makes of its calls.
+/// Returns one row of each table: the rows differ in what a library receives, and not in the results of its calls.
 fn one_of_each(scenarios: &[Arc<Scenario>]) -> Vec<Arc<Scenario>> {
     let mut tables = BTreeSet::new();
     let is_first = |s: &&Arc<Scenario>| tables.insert(s.name.split('[').next().map(str::to_owned));
     scenarios.iter().filter(is_first).cloned().collect()
 }
 
-/// Scenarios that test one of these.
+/// Returns the scenarios that test one of these requirements.
 fn testing(suite: &Suite, requirements: &[&str]) -> Vec<Arc<Scenario>> {
     let tests = |s: &&Arc<Scenario>| s.requires.iter().any(|r| requirements.contains(&r.value.as_str()));
     suite.testing(UnderTest::Library).filter(tests).cloned().collect()
@@ -461,7 +461,7 @@ fn each_fault_is_found_for_its_reason() {
     let mut shown: BTreeSet<&str> = BTreeSet::new();
     let mut try_one = |name: &str, path: &Path, breaks: &[&'static str]| {
         let (mut results, mut cited) = (Vec::new(), BTreeSet::new());
-        // What the fault is called after comes first: it is likely to show it.
+        // Scenarios whose name contains the first word of the fault are likely to find it, so they come first.
         let word = name.split('-').next().unwrap_or(name);
         let mut likely = testing(&suite, breaks);
         likely.sort_by_key(|scenario| !scenario.name.contains(word));
@@ -513,7 +513,7 @@ fn what_is_alone_is_judged_where_a_library_can_be(
     let alone: Vec<_> = alone.into_iter().filter(|s| s.dialect == dialect).collect();
     assert_eq!(alone.len(), scenarios);
     clean(&judge(&suite, &alone, library.as_ref(), "lawful-alone"));
-    // Ours want a process manager, and say so.
+    // Our libraries need a process manager, and their error says so.
     for result in judge(&suite, &alone, own(dialect), "") {
         assert_eq!(result.verdict, Verdict::NotApplicable, "{result:?}");
         assert!(result.reason.unwrap_or_default().contains("it lacks alone: asked once"));
@@ -556,7 +556,7 @@ fn library_without_its_manager_is_not_judged() {
     assert!(why.contains("PMI_FD") && why.contains("PMI_FAIL") && why.contains("--server"), "{why}");
     assert!(results.iter().all(|r| r.verdict != Verdict::NotApplicable));
     assert!(results.iter().any(|r| r.scenario == "library/object/soname" && r.verdict == Verdict::Pass));
-    // Nor under a manager that is not its own.
+    // The same holds under a manager that is not its own.
     let results = under_serve(&suite, &all, FAULTY_LIBRARY.as_ref(), "lawful-foreign");
     assert!(results.iter().all(|r| r.findings.is_empty()));
     let fails = |r: &&ScenarioResult| r.reason.as_ref().is_some_and(|why| why.contains("fails under"));
@@ -567,7 +567,7 @@ fn library_without_its_manager_is_not_judged() {
 /// Starts two ranks of our own server, without a connection to it.
 const WITHOUT_FD: &str = "serve -n {ranks} env -u PMI_FD {agent}";
 
-/// A library whose processes do not find the manager that started them breaks nothing: each of them is a job of its own.
+/// A library whose processes do not find the manager that started them breaks nothing: each process is a job of its own.
 #[rstest]
 #[case::looks_elsewhere(
     "lawful-other-manager",
@@ -598,7 +598,7 @@ fn singletons_under_a_manager_are_not_judged(
     assert!(out.status.code() == Some(1) && text.contains(evidence), "{text}");
 }
 
-/// A scenario, its verdict, and what its findings cite.
+/// Returns a scenario, its verdict, and the requirements that its findings cite.
 fn red(result: &ScenarioResult) -> String {
     let cited: Vec<&str> = result.findings.iter().map(|f| f.finding.requirement.as_str()).collect();
     format!("{} {:?}: {}", result.scenario, result.verdict, cited.join(" "))
@@ -683,13 +683,13 @@ fn a_library_is_judged_as_a_program_is() {
             result.findings.iter().map(|f| f.finding.requirement.clone()).collect::<Vec<_>>().join(" ");
         (result.verdict, cited)
     };
-    // It dies of SIGPIPE at any failure. That is no crash where we have closed the connection, and one where we have not.
+    // It dies of SIGPIPE at any failure. This is no crash if we have closed the connection, and a crash if we have not.
     let (verdict, cited) = of("library/replies/closed[get]", "dies-of-a-closed-connection");
     assert_eq!((verdict, cited.as_str()), (Verdict::Note, "de-facto.client.exits"));
     assert_eq!(of("library/replies/fails[get.refused]", "dies-of-a-closed-connection").0, Verdict::Crashed);
-    // Spawn is optional for a process manager, and so for a library that asks none.
+    // Spawn is optional for a process manager, and so for a library without one.
     assert_eq!(of("library/spawn/plain", "lacks-spawn").0, Verdict::NotApplicable);
-    // RFC 13 does not say that PMI_Init needs a place for its answer.
+    // RFC 13 does not require an output argument for PMI_Init.
     assert_eq!(of("library/init/null", "init-null").0, Verdict::Note);
 }
 
@@ -721,7 +721,7 @@ fn a_library_is_judged_under_a_process_manager_of_its_own() {
         assert!(passed >= least, "{passed}");
         assert_eq!(passed, apply, "{:?}", results.iter().find(|r| !r.findings.is_empty()));
     }
-    // Faults that show between ranks, in what is left of a process, and without any answer being arranged.
+    // Faults that show between ranks, in the remains of a process, or without a scripted answer.
     for (library, fault, id) in [
         (FAULTY_LIBRARY, "barrier-at-once", "rfc13.barrier.all-in-before-any-out"),
         (FAULTY_LIBRARY, "put-second-lost", "rfc13.put.visible-after-barrier"),
@@ -743,7 +743,7 @@ fn a_library_is_judged_under_a_process_manager_of_its_own() {
     }
 }
 
-/// A scenario that expects all ranks on one node says nothing where a launcher spreads them.
+/// A scenario that expects all ranks on one node does not apply if a launcher spreads them.
 #[test]
 fn ranks_on_other_nodes_are_no_clique() {
     let suite = pmi_runner::suite::embedded().unwrap();
@@ -789,7 +789,7 @@ fn a_program_in_c_runs_under_serve() {
     );
 }
 
-/// Judges a program, which finds our own libraries; the exit status, and the scenarios that are not green with what each cites.
+/// Judges a program with our own libraries; returns the exit status, and the scenarios that are not green with their cited requirements.
 fn judge_program(program: &str, name: &str, more: &[&str]) -> (Option<i32>, Vec<String>) {
     LazyLock::force(&OWN);
     let log = folder().join(format!("{name}.ndjson"));
@@ -812,7 +812,7 @@ fn judge_program(program: &str, name: &str, more: &[&str]) -> (Option<i32>, Vec<
 fn a_program_that_offers_version_2_is_judged_in_it() {
     let (status, red) = judge_program(PMI2_LIBRARY_PROGRAM, "program", &[]);
     assert_eq!((status, red), (Some(0), Vec::new()));
-    // It goes on in frames, whatever its offer is answered.
+    // It continues in frames after any answer to its offer.
     let (status, red) = judge_program(PMI2_CLIENT, "client", &["--filter", "pmi2/client/refused/init"]);
     assert_eq!(status, Some(1));
     assert!(red.len() == 3 && red.iter().all(|line| line.contains("pmi2.common.first-line")), "{red:?}");
@@ -826,7 +826,7 @@ fn a_program_in_c_runs_under_real_managers() {
         let mpiexec = peer.path().join("bin/mpiexec.hydra");
         if mpiexec.exists() {
             tried += 1;
-            // Intel's finds its own libraries by the path only.
+            // Intel's program finds its own libraries only through the path.
             says_what_it_should(
                 Command::new(mpiexec).args(["-n", "3"]).arg(LIBRARY_PROGRAM),
                 &peer.path().join("lib"),
@@ -834,7 +834,7 @@ fn a_program_in_c_runs_under_real_managers() {
         }
     }
     assert!(tried > 0, "no peer has an mpiexec.hydra");
-    // Slurm's mpi/pmi2 serves PMI-1 as well; where there is a cluster, however small.
+    // Slurm's mpi/pmi2 also serves PMI-1; this part runs if there is a cluster.
     let cluster = Command::new("srun").args(["-n", "1", "true"]).stderr(Stdio::null()).status();
     if cluster.is_ok_and(|status| status.success()) {
         let srun = ["--mpi=pmi2", "--overcommit", "-n", "3"];
@@ -842,7 +842,7 @@ fn a_program_in_c_runs_under_real_managers() {
     }
 }
 
-/// Who misspells a fault, or a variation that is to be found lawful, would otherwise judge a library without one.
+/// Otherwise, a test with a misspelled fault or variation would judge a library without one.
 #[rstest]
 #[case(FAULTY_LIBRARY, LAWFUL, None)]
 #[case(FAULTY_LIBRARY, "", None)]
@@ -862,7 +862,7 @@ fn a_fault_that_a_library_does_not_have_ends_the_process(
     assert_eq!(String::from_utf8_lossy(&out.stderr), said.unwrap_or_default());
 }
 
-/// Exit status of a campaign, and what it says.
+/// Runs a campaign; returns its exit status and its output.
 fn fuzz(folder: &Path, dialect: Dialect, library: &str, fault: &str, more: &[&str]) -> (Option<i32>, String) {
     let out = Command::new(env!("CARGO_BIN_EXE_pmi-conform"))
         .args(["fuzz", "--library", library])

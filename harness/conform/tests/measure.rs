@@ -1,4 +1,4 @@
-//! What is measured is there, and what cannot be measured is told; never how long something takes.
+//! All measurements are present, and failures to measure are reported. No test asserts a duration.
 
 use std::process::{Command, Output};
 
@@ -26,7 +26,7 @@ fn every_phase_of_every_number_of_ranks_is_measured() {
         assert!(seconds.values().all(|took| took.as_f64().unwrap() > 0.0), "{of}");
         assert!(of["memory"].as_u64().unwrap() > 0);
         assert!(of["requests_per_second"].as_f64().unwrap() > 0.0);
-        // 64 bytes of each value are there at least, whatever allocation rounds.
+        // Each value has 64 bytes, in addition to any rounding of allocations.
         assert!(of["memory_per_key"].as_f64().unwrap() > 64.0, "{of}");
     }
     assert_eq!(told[0]["growth"].as_object().unwrap().len(), 12);
@@ -45,7 +45,7 @@ fn frames_are_measured_and_what_is_lacking_is_left_out() {
     let expected =
         ["end", "fence", "first-fence", "get-missing", "get-other", "get-own", "init", "put", "start"];
     assert_eq!(names, expected);
-    // All of it is there in frames, too.
+    // All measurements work in frames, too.
     let (status, told, error) = measure(&["--ranks", "2", "--dialect", "pmi-2"]);
     assert_eq!(status, 0, "{error}");
     assert!(["publish", "lookup", "spawn"].iter().all(|name| told.contains(name)), "{told}");
@@ -75,7 +75,7 @@ fn a_page_has_a_plot_of_each_thing() {
     let (status, _, error) = measure(&["--ranks", "1,2,4", "--report", &report]);
     assert_eq!(status, 0, "{error}");
     let text = std::fs::read_to_string(page).unwrap();
-    // A plot for each phase, for requests and for memory, with a point for each number of ranks.
+    // There is a plot for each phase, for requests and for memory, with a point for each number of ranks.
     assert_eq!((text.matches("<svg").count(), text.matches("<circle").count()), (14, 3 * 14));
     let (status, _, error) = measure(&["--report", "pdf=x"]);
     assert_eq!(status, 2);
@@ -120,7 +120,7 @@ fn what_cannot_be_measured_is_told() {
         assert_eq!(status, 3, "{mode}: {error}");
         assert!(error.contains(told), "{mode}: {error}");
     }
-    // As many jobs of one process as there were to be ranks are no job, nor are ranks that are told to be the same one.
+    // Separate jobs of one process are not a job of several ranks, and neither are ranks with equal numbers.
     for (wrong, told) in [("PMI_SIZE=1", "PMI_SIZE=1"), ("PMI_RANK=0", "PMI_RANK=0 twice")] {
         let server = format!("{CONFORM} serve -n {{ranks}} -- env {wrong} {{agent}}");
         let (status, _, error) = measure(&["--server", &server, "--ranks", "1,2"]);

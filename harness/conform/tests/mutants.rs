@@ -1,9 +1,9 @@
-//! The suite kills every fault and punishes no variation.
+//! The suite kills every fault and has no finding for any variation.
 
-use pmi_reference::fault::{faults, variations};
+use pmi_faults::{faults, variations};
 use pmi_runner::kill_matrix::{FaultResult, run};
 
-/// Without optimisation only one in so many is tried here; `pmi-conform mutants` tries all of them in CI.
+/// Without optimization, only every `EVERY`th one is tried here; `pmi-conform mutants` tries all of them in CI.
 const EVERY: usize = if cfg!(debug_assertions) { 12 } else { 1 };
 
 #[test]

@@ -1,5 +1,5 @@
-//! Pages in a real browser, Debian's chromium: `apt-get install chromium`, then `cargo test -p pmi-conform --test pages -- --ignored`.
-//! BROWSER names another one of its kind.
+//! Pages in a real browser, Debian's chromium: `apt-get install chromium`, then `cargo test -p pmi-conform --test pages -- --ignored`. The
+//! variable BROWSER selects a similar browser.
 
 mod common;
 
@@ -15,7 +15,7 @@ use std::time::Duration;
 use common::conform;
 use tempfile::TempDir;
 
-/// Expects what no server answers, so that there is a finding; the key is a script.
+/// Expects a value that no server returns, so that there is a finding; the key is a script.
 const WRONG: &str = "\
 # A key that is a script, <script>document.title = \"broken\"</script>, is shown as it is.
 requires rfc13.get.value
@@ -40,7 +40,7 @@ use joined
 use finalized
 ";
 
-/// What is in the page once its script has run, and the requests that opening it has made. The address ends with `hash`.
+/// Returns the content of the page after its script has run, and the requests made by opening it. The address ends with `hash`.
 fn opened(folder: &Path, page: &str, hash: &str) -> (String, Vec<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -71,7 +71,7 @@ fn opened(folder: &Path, page: &str, hash: &str) -> (String, Vec<String>) {
     let browser = std::env::var("BROWSER").unwrap_or_else(|_| "chromium".to_owned());
     let run = Command::new(&browser)
         .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking"])
-        // The browser itself would talk to its makers. The page may not ask anybody else, by its own policy, which the unit tests hold.
+        // The browser itself would contact its makers. The page's own policy forbids other requests, which the unit tests check.
         .arg("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1")
         .arg("--disable-component-update")
         .arg(format!("--user-data-dir={}", folder.join("browser").display()))
@@ -82,7 +82,7 @@ fn opened(folder: &Path, page: &str, hash: &str) -> (String, Vec<String>) {
         .output();
     let run = run.unwrap_or_else(|e| panic!("{browser}: {e}; these tests need `apt-get install chromium`"));
     assert!(run.status.success(), "{browser}: {}", run.status);
-    // What its pages ask for has come by now; what is under way no longer matters.
+    // All requests of the pages have arrived by now.
     let mut all = Vec::new();
     while let Ok(line) = requests.recv_timeout(Duration::ZERO) {
         all.push(line);
@@ -100,7 +100,7 @@ fn page() -> (TempDir, String) {
     (folder, page)
 }
 
-/// The elements that can be filtered, by kind, and whether they are shown.
+/// Returns the kinds of the elements that can be filtered, and whether they are shown.
 fn items(dom: &str) -> Vec<(String, bool)> {
     let tags = dom.split('<').filter(|tag| tag.contains(" data-kind=\""));
     let one = |tag: &str| {
@@ -118,7 +118,7 @@ fn a_page_opens_and_fetches_nothing() {
     let (dom, requests) = opened(folder.path(), &page, "");
     assert_eq!(requests, ["GET / HTTP/1.1"], "nothing but the page itself");
     assert!(!dom.contains("<title>broken"), "what was said is not done");
-    // The script has run: it shows the bar.
+    // The script has run: it shows the filter bar.
     assert!(dom.contains("<form class=\"filters\" role=\"search\" aria-label=\"Filter\">"), "{dom}");
     let items = items(&dom);
     assert!(items.len() >= 5 && items.iter().all(|(_, shown)| *shown), "{items:?}");
@@ -142,7 +142,7 @@ fn filters_are_kept_in_the_address() {
     assert!(items_of_passes.iter().any(|(_, shown)| *shown));
     let (dom, _) = opened(folder.path(), &page, "#text=no%20such%20words");
     assert!(items(&dom).iter().all(|(_, shown)| !shown), "{:?}", items(&dom));
-    // The address of a finding shows it, whatever is filtered elsewhere.
+    // The address of a finding shows it, regardless of the filter.
     let (dom, _) = opened(folder.path(), &page, "#finding:wrong-rfc13.get.value");
     assert!(dom.contains("id=\"finding:wrong-rfc13.get.value\""));
     assert!(items(&dom).iter().all(|(_, shown)| *shown));
@@ -162,7 +162,7 @@ fn a_matrix_opens_and_is_filtered() {
     let items = items(&dom);
     assert!(items.iter().all(|(kind, shown)| (kind == "passes") == *shown), "{items:?}");
     assert!(items.iter().any(|(_, shown)| *shown) && items.iter().any(|(_, shown)| !shown), "{items:?}");
-    // The word that is red leads to what was found.
+    // The red word is a link to the finding.
     let link = dom.split("href=\"runs/").nth(2).unwrap().split('"').next().unwrap();
     assert!(folder.path().join("pages/runs").join(link.split('#').next().unwrap()).is_file(), "{link}");
 }

@@ -20,8 +20,7 @@ fn deviates_as_recorded(#[values("debian-mpich-4.0.2", "mpich-4.3.2", "mpich-5.0
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../golden").join(name).join("deviations.toml");
     let scratch = TempDir::new().unwrap();
     let (launcher, deviations) = (launcher.to_str().unwrap(), deviations.to_str().unwrap());
-    // Exit status 0 means just the recorded findings, no more and no fewer. What Hydra does in some runs only is
-    // recorded as such.
+    // Exit status 0 means exactly the recorded findings. Findings that Hydra shows only in some runs are recorded as such.
     for _ in 0..2 {
         let ran = conform(scratch.path(), &["--server", launcher, "--deviations", deviations, "-q"]);
         assert_eq!(ran.status, 0, "{name}\n{}", ran.whole());

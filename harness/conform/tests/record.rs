@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 const BIN: &str = env!("CARGO_BIN_EXE_pmi-conform");
 
-/// Records a job of ours into `DIR/out`.
+/// Records a job into `DIR/out`.
 fn record(folder: &Path, ranks: &str, command: &[&str]) -> Ran {
     let args = [&["record", "-o", "out", "--", BIN, "serve", "-n", ranks, "--", "{tap}"], command].concat();
     conform(folder, &args)
@@ -27,7 +27,7 @@ fn sorted(text: &str) -> Vec<&str> {
     lines
 }
 
-/// Both scenarios of the last recording, for the process manager and for its program.
+/// Returns both scenarios of the last recording, for the process manager and for its program.
 #[test]
 fn a_session_plays_against_either_side() {
     let folder = TempDir::new().unwrap();
@@ -42,7 +42,7 @@ fn a_session_plays_against_either_side() {
     let ran = conform(folder.path(), &["--client", &program, "out/client.pmi"]);
     assert_eq!(ran.status, 0, "{}", ran.whole());
     assert!(ran.out.contains("1 passed"), "{}", ran.whole());
-    // The recorded limits are what it is held to.
+    // The scenario uses the recorded limits.
     let script = fs::read_to_string(folder.path().join("out/client.pmi")).unwrap();
     fs::write(folder.path().join("out/client.pmi"), script.replace("vallen_max=1024", "vallen_max=8"))
         .unwrap();
@@ -50,7 +50,7 @@ fn a_session_plays_against_either_side() {
     assert_eq!(ran.status, 1, "{}", ran.whole());
 }
 
-/// The scenario of the last recording: whole, laid out, and passed by our process manager.
+/// Returns the scenario of the last recording, which must be complete, formatted, and passed by our process manager.
 fn plays(folder: &Path) {
     for args in [&["check", "out/server.pmi"][..], &["fmt", "--check", "out/server.pmi"], &["out/server.pmi"]]
     {
@@ -63,7 +63,7 @@ fn script(folder: &Path) -> String {
     fs::read_to_string(folder.join("out/server.pmi")).unwrap()
 }
 
-/// RFC 13, wire protocol: requests and answers alternate. `record` reports what `--client` does.
+/// RFC 13, wire protocol: requests and answers alternate. `record` reports the same as `--client`.
 #[test]
 fn a_close_before_the_answer_to_finalize_is_reported() {
     let folder = TempDir::new().unwrap();
@@ -71,7 +71,7 @@ fn a_close_before_the_answer_to_finalize_is_reported() {
     assert_eq!(ran.status, 1, "{}", ran.whole());
     assert!(ran.err.contains("FAIL rfc13.wire.lock-step (MUST)"), "{}", ran.whole());
     assert!(ran.err.contains("seen      closed without reading it"), "{}", ran.whole());
-    // The option is one of this command.
+    // The message names an option of this command.
     assert!(ran.err.contains("which the log has (record -o DIR)"), "{}", ran.whole());
     let ran = record(folder.path(), "2", &[FAULTY_PROGRAM]);
     assert_eq!(ran.status, 0, "{}", ran.whole());
@@ -113,13 +113,13 @@ fn spawned_processes_are_recorded() {
     let script = script(folder.path());
     assert!(script.contains("execname=$agent"), "{script}");
     assert!(script.contains("S[rfc13.spawn.preput]: cmd=get_result rc=ok value="), "{script}");
-    // What the program sent, and not what was made of it.
+    // The log contains the original bytes of the program.
     let log = fs::read_to_string(folder.path().join("out/session.ndjson")).unwrap();
     assert!(log.contains(&format!("execname={CLIENT}")), "{log}");
     plays(folder.path());
 }
 
-/// A session in PMI-2 is followed from its init line into frames, and plays against a process manager.
+/// A session in PMI-2 is recorded from its init line into frames, and plays against a process manager.
 #[rstest]
 #[case::exchange(&["exchange"], 0)]
 #[case::draft(&["draft"], 0)]
@@ -145,7 +145,7 @@ fn a_session_in_frames(#[case] mode: &[&str], #[case] code: i32) {
     }
 }
 
-/// Hydra's fence lets everybody go on: what is recorded so plays against a process manager that keeps them in it.
+/// Hydra's fence releases its processes early. Its recording also plays against a process manager whose fence holds them.
 #[test]
 fn behind_a_fence_that_keeps_nobody() {
     let folder = TempDir::new().unwrap();
@@ -158,7 +158,7 @@ fn behind_a_fence_that_keeps_nobody() {
     plays(folder.path());
 }
 
-/// Which half does not fit which is told, and which document says so.
+/// The report names the side that is wrong and the document that says so.
 #[test]
 fn who_gives_up_on_an_answer_is_shown_behind_it() {
     let folder = TempDir::new().unwrap();
@@ -186,7 +186,7 @@ fn who_gives_up_on_an_answer_is_shown_behind_it() {
     }
 }
 
-/// Who can talk to whom is seen from logs of each, and from nothing else.
+/// Compatibility is derived from the logs of both sides alone.
 #[test]
 fn two_halves_are_compared_by_their_logs() {
     let folder = TempDir::new().unwrap();
@@ -207,7 +207,7 @@ fn two_halves_are_compared_by_their_logs() {
     assert_eq!(ran.status, 1, "{}", ran.whole());
     let told = "BREAKS   pmi-2  answer to fullinit: ";
     assert!(ran.out.contains(told), "{}", ran.whole());
-    // What was only seen to work is not known to be needed.
+    // A field that was only present in a successful session may not be needed.
     let ran = compare(&[works], "fails.ndjson", &["--json"]);
     assert_eq!(ran.status, 0, "{}", ran.whole());
     let json: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
@@ -232,7 +232,7 @@ fn processes_spawned_in_frames_are_recorded() {
         script.contains("S[pmi2.common.spawn.preput]: cmd=kvs-get-response rc=0 value=hello"),
         "{script}"
     );
-    // What the program sent, and not what was made of it.
+    // The log contains the original bytes of the program.
     let log = fs::read_to_string(folder.path().join("out/session.ndjson")).unwrap();
     assert!(log.contains(&format!("subcmd={PMI2_CLIENT};")), "{log}");
     plays(folder.path());
@@ -248,7 +248,7 @@ fn a_faulty_process_manager_is_blamed() {
     assert!(ran.err.contains("the program: nothing found"), "{}", ran.whole());
 }
 
-/// A shell stands for the part of a process manager that serves one node.
+/// A shell takes the place of the part of a process manager that serves one node.
 #[test]
 fn crash_of_the_process_manager_is_the_headline() {
     if !deaths_are_told() {
@@ -284,7 +284,7 @@ fn the_log_is_one_that_report_renders() {
 
 #[test]
 fn a_program_is_as_without_a_tap() {
-    // Descriptors, signals, environment, arguments, directory; stdin goes to rank 0.
+    // Checks descriptors, signals, environment, arguments and directory; stdin goes to rank 0.
     let look = "ls -l /proc/self/fd | grep -c socket; grep Sig[BI] /proc/self/status; env | sort | grep -v ^_=; pwd; echo \
                 \"$0\" \"$@\"; cat";
     let folder = TempDir::new().unwrap();
@@ -313,7 +313,7 @@ fn a_tap_dies_of_the_signal_that_its_program_died_of() {
     let command = ["record", "--", "{tap}", "sh", "-c", "kill -9 $$"];
     let ran = conform(folder.path(), &command);
     assert!(ran.err.contains("the job: killed by signal 9"), "{}", ran.whole());
-    // A signal for the tap is one for the program.
+    // A signal to the tap is forwarded to the program.
     let script = "trap 'echo got it; exit 5' TERM; echo ready; while :; do sleep 0.01; done";
     let mut child = Command::new(BIN)
         .args(["record", "--", "{tap}", "sh", "-c", script])
@@ -331,8 +331,7 @@ fn a_tap_dies_of_the_signal_that_its_program_died_of() {
     assert_eq!(output.status.into_raw() >> 8, 3);
 }
 
-/// A process manager that has its processes connect to a port: it starts the rest of its command once, and answers
-/// what it is asked from a table.
+/// A process manager whose processes connect to a port: it starts the rest of its command once, and answers requests from a table.
 const PORT_MANAGER: &str = r#"
 import os, socket, subprocess, sys
 listener = socket.create_server(("127.0.0.1", 0))
@@ -379,7 +378,7 @@ fn a_port_has_a_tap_too() {
     assert_eq!(plain.status.code(), Some(6));
     assert!(ran.err.contains("the job: exit status 6"), "{}", ran.whole());
     assert_eq!(sorted(&ran.out), sorted(&String::from_utf8(plain.stdout).unwrap()));
-    // RFC 13 knows descriptors only, and nothing of the handshake: it asks for none where there is a port.
+    // RFC 13 describes only descriptors and not the handshake: it requires none where there is a port.
     assert!(!ran.err.contains("rfc13.env"), "{}", ran.whole());
     let log = fs::read_to_string(folder.path().join("out/session.ndjson")).unwrap();
     assert!(log.contains(r#""greeted""#), "what was said before the protocol is an event of its own: {log}");
@@ -388,7 +387,7 @@ fn a_port_has_a_tap_too() {
     plays(folder.path());
 }
 
-/// Connects to the port that the program has found, before it, and says what the program would.
+/// Connects to the port of the program before the program does, and sends the same messages.
 const STRANGER: &str = r#"
 import os, socket, time
 while not os.path.exists("port"):
@@ -494,7 +493,7 @@ fn programs_under_process_managers_make_a_matrix() {
     assert_eq!(json["cells"][0]["exit"]["code"], 0);
     assert_eq!(json["cells"][0]["verdict"], "pass");
     assert_eq!(json["cells"][0]["versions"], serde_json::json!(["1.1"]));
-    // The pages show it beside others.
+    // The pages show these results together with others.
     fs::write(folder.path().join("met.json"), &ran.out).unwrap();
     let ran = conform(folder.path(), &["matrix", "--interop", "met.json", "-o", "pages"]);
     assert_eq!(ran.status, 0, "{}", ran.whole());

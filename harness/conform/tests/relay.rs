@@ -1,4 +1,4 @@
-//! Processes that relay their connections to the runner, as they do on other machines. `ci/judge-elsewhere` has another one.
+//! Processes that relay their connections to the runner, as on other machines. `ci/judge-elsewhere` uses a separate network.
 
 mod common;
 
@@ -15,10 +15,10 @@ use tempfile::TempDir;
 
 const CONFORM: &str = env!("CARGO_BIN_EXE_pmi-conform");
 
-/// What a run found in each scenario, and its verdict.
+/// The verdict and the findings of each scenario of a run.
 type Found = BTreeMap<String, (String, Vec<String>)>;
 
-/// Plays; what was found, and how the command ended.
+/// Plays scenarios; returns the findings, and the result of the command.
 fn play(folder: &Path, args: &[&str]) -> (Found, Ran) {
     let ran = conform(folder, &[args, &["--report", "ndjson=log"]].concat());
     let log = fs::read_to_string(folder.join("log")).unwrap_or_default();
@@ -31,7 +31,7 @@ fn play(folder: &Path, args: &[&str]) -> (Found, Ran) {
     (found.collect(), ran)
 }
 
-/// The same played over the relay must come to the same; returns what that is.
+/// Plays the same scenarios with and without the relay, which must have the same results; returns them.
 fn alike(args: &[&str]) -> Found {
     let folder = TempDir::new().unwrap();
     let (plain, ran) = play(folder.path(), args);
@@ -45,13 +45,13 @@ fn alike(args: &[&str]) -> Found {
     relayed
 }
 
-/// The reference process manager, with this way to break the protocol or to end.
+/// Returns the command of the reference process manager, with this option to break the protocol or to end.
 fn serve(option: &str) -> String {
     format!("{CONFORM} serve -n {{ranks}} {option} -- {{agent}}")
 }
 
-/// What the way of the bytes may make another thing of: how much is said, in which pieces and order, by how many, and how it ends. Over a
-/// relay nobody can tell that no answer will come, so that it is waited for.
+/// These scenarios depend on what the relay could change: the amount of bytes, their pieces and order, the number of processes, and the
+/// end. Over a relay, nothing can prove that no answer will come, so the runner waits.
 #[rstest]
 #[case::conversation("5", &["kvs/many-*", "kvs/o*", "kvs/value-*", "kvs/seven-ranks", "maxes/*", "mapping/*", "environment/*"])]
 #[case::ends("2", &["abort/*", "death/*", "finalize/*"])]
@@ -94,7 +94,7 @@ fn the_words_of_an_agent_within_a_word_are_for_a_shell() {
     alike(&["--server", &server, "--filter", "=group/appnum"]);
 }
 
-/// A port that nobody has at this time.
+/// Returns a port that is currently free.
 fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
@@ -103,8 +103,8 @@ fn free_port() -> u16 {
 fn who_has_no_token_is_sent_away_and_told_of() {
     let folder = TempDir::new().unwrap();
     let port = free_port();
-    // One says junk, one a token of its own, one nothing at all, as an agent that is ended early, and one does not end its line. The first
-    // two have to be sent away before the job begins.
+    // One connection sends junk, one sends another token, one sends nothing, like an agent that is ended early, and one does not end its
+    // line. The first two must be rejected before the job begins.
     let strangers = format!(
         "connect() {{ exec {{to}}<>/dev/tcp/127.0.0.1/{port}; }}
          connect; echo junk >&$to; cat <&$to
@@ -128,7 +128,7 @@ fn who_has_no_token_is_sent_away_and_told_of() {
 
 #[test]
 fn a_spawned_process_that_does_not_find_us_is_no_ones_fault() {
-    // Its environment is not passed on, and with it the way to us.
+    // The environment is not passed on, so the agent does not find the runner.
     let folder = TempDir::new().unwrap();
     let server = format!("env -u CONFORM_RELAY {}", serve(""));
     let (found, ran) = play(

@@ -1,4 +1,4 @@
-//! `--report python=DIR` writes programs that show what was found, and nothing where the fault is gone.
+//! `--report python=DIR` writes programs that show a finding, and show nothing after the fault is fixed.
 
 use std::fs;
 use std::path::Path;
@@ -9,14 +9,14 @@ use rstest::rstest;
 
 const CONFORM: &str = env!("CARGO_BIN_EXE_pmi-conform");
 
-/// The exit status of a script, and what it printed.
+/// Runs a script; returns its exit status and its output.
 fn run(script: &Path, command: &[String]) -> (Option<i32>, String) {
     let output = Command::new("python3").arg(script).args(command).stdin(Stdio::null()).output().unwrap();
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     (output.status.code(), text)
 }
 
-/// Writes the reproducers of a scenario; the text of their index.
+/// Writes the reproducers of a scenario; returns the text of their index.
 fn write(folder: &Path, scenario: &str, of: [&str; 2]) -> String {
     let mut conform = Command::new(CONFORM);
     conform.args(of).args(["-q", "--filter", &format!("={scenario}"), "--report", "python=scripts"]);
@@ -29,7 +29,7 @@ fn serve(fault: &str) -> String {
     format!("{CONFORM} serve {fault} --nodes {{nodes}} -n {{ranks}} -- {{agent}}")
 }
 
-/// A command that starts the given number of ranks, as words.
+/// Returns the words of a command that starts the given number of ranks.
 fn words(command: &str, ranks: &str, nodes: &str) -> Vec<String> {
     let command = command.replace("{ranks}", ranks).replace("{nodes}", nodes);
     shell_words::split(&command).unwrap()
@@ -60,7 +60,7 @@ fn shows_a_fault_of_a_server(
     }
 }
 
-/// Processes that connect by PMI_PORT, and a process that the manager connects to.
+/// Processes that connect through PMI_PORT, and a process to which the manager connects.
 #[rstest]
 #[case::port(
     "--pmi-port -n {ranks} -- {agent}",

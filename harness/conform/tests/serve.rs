@@ -42,7 +42,8 @@ fn ranks_exchange_keys(#[values("1", "4", "64")] ranks: &str) {
     assert_eq!(run_client(ranks, &["exchange"]), (0, String::new(), String::new()));
 }
 
-/// What is linked with another library than one that finds us runs so many times, alone each time, and nobody else would say so.
+/// A program that is linked with a library which does not find our server runs once for each rank, alone each time. Only our warning
+/// reports this.
 #[rstest]
 #[case::all("goes-alone", "3 of 3 processes")]
 #[case::one("last-goes-alone", "1 of 3 processes")]
@@ -50,12 +51,12 @@ fn processes_that_go_on_alone_are_told_of(#[case] fault: &str, #[case] told: &st
     let (_, out, error) = run(&["-n", "3", "--", FAULTY_PROGRAM, fault]);
     assert!(out.contains("rank 0 of 1"), "{out}");
     assert!(error.contains(told) || fault.starts_with("last") && error.contains("protocol error"), "{error}");
-    // One process is rank 0 of 1, and needs nobody.
+    // A single process is rank 0 of 1, as expected.
     let (status, _, error) = run(&["-n", "1", "--", FAULTY_PROGRAM, fault]);
     assert_eq!((status, error.as_str()), (0, ""));
 }
 
-/// Says who it is by PMI_PORT, asks where all are, and tells the host that it was launched on.
+/// Connects through PMI_PORT, requests the mapping, and prints the host on which it was launched.
 const ELSEWHERE: &str = r#"
 import os, socket, sys
 host, port = os.environ["PMI_PORT"].rsplit(":", 1)
@@ -120,7 +121,7 @@ fn more_ranks_than_the_soft_limit_of_descriptors() {
         .args(["-c", script, "sh", bin, "serve", "-n", "100", "--", "sh", "-c", rank])
         .output()
         .unwrap();
-    // And the processes get the limit that the user set.
+    // The processes get the limit that the user set.
     assert_eq!(String::from_utf8_lossy(&output.stdout), "100\n");
     assert!(output.status.success());
 }
@@ -146,7 +147,7 @@ fn environment() {
 
 #[test]
 fn a_rank_has_its_own_connection_only() {
-    // The numbers of all sockets that a rank has open.
+    // Prints the numbers of all open sockets of a rank.
     let script = r#"for fd in /proc/$$/fd/*; do case $(readlink $fd) in socket:*) echo ${fd##*/} $PMI_FD;; esac; done"#;
     let (status, stdout, _) = shell("8", script);
     assert_eq!(status, 0);
@@ -174,7 +175,7 @@ fn exit_status(#[case] script: &str, #[case] status: i32) {
 
 #[test]
 fn of_several_statuses_the_first_in_time_counts() {
-    // The others end when rank 0 has been waited for, and so is no process any more.
+    // The others end after rank 0 has been reaped.
     let script = r#"
         if [ $PMI_RANK = 0 ]; then echo $$ >$DIR/new; mv $DIR/new $DIR/first; exit 5; fi
         patience=3000
@@ -219,7 +220,7 @@ fn of_several_statuses_the_first_in_time_counts() {
 )]
 #[case::abort_with_success(&["abort", "1", "0"], 0, "pmi-conform serve: rank 1 of group 0: abort requested\n")]
 fn a_rank_ends_the_job(#[case] args: &[&str], #[case] status: i32, #[case] log: &str) {
-    // A process that is not ended says so.
+    // A process that is not ended would print a line.
     assert_eq!(run_client("3", args), (status, String::new(), log.to_owned()));
 }
 
@@ -260,7 +261,7 @@ fn spawn_of_a_missing_program() {
     assert_eq!(status, 0);
 }
 
-/// The processes that a script wrote the numbers of into the folder.
+/// Returns the processes whose numbers a script wrote into the folder.
 fn pids(dir: &Path, n: usize) -> Vec<Pid> {
     let start = Instant::now();
     loop {
@@ -274,7 +275,7 @@ fn pids(dir: &Path, n: usize) -> Vec<Pid> {
     }
 }
 
-/// Once killed, orphans are waited for by init, which may take a moment.
+/// After orphans are killed, init reaps them, which may take a moment.
 fn assert_gone(pids: &[Pid]) {
     let start = Instant::now();
     for pid in pids {
@@ -314,17 +315,17 @@ fn nothing_is_left_of_a_rank() {
     assert_gone(&pids(dir.path(), 6));
 }
 
-/// Real MPI programs, with every MPICH at hand.
+/// Real MPI programs, with every available MPICH.
 mod mpi {
     use super::*;
 
-    /// Compilers, and whether their library can spawn at all.
+    /// Returns the compilers, and whether their library can spawn at all.
     fn compilers() -> Vec<(PathBuf, bool)> {
         let mut compilers = vec![];
         for name in ["mpich-4.3.2", "mpich-5.0.2"] {
             compilers.push((peers().join(name).join("bin/mpicc"), true));
         }
-        // Debian's (4.0.2, ch4:ucx) fails in the client, whoever the process manager.
+        // Debian's library (4.0.2, ch4:ucx) fails in the client, under any process manager.
         compilers.push(("/usr/bin/mpicc.mpich".into(), false));
         compilers.retain(|(mpicc, _)| mpicc.exists());
         assert!(!compilers.is_empty(), "no mpicc");
@@ -351,7 +352,7 @@ mod mpi {
     }
 }
 
-/// What comes on a connection until it ends or has been silent for a moment.
+/// Reads a connection until it ends or has been silent for a moment.
 fn heard(stream: &mut std::net::TcpStream, lines: usize) -> String {
     use std::io::Read;
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -365,7 +366,7 @@ fn heard(stream: &mut std::net::TcpStream, lines: usize) -> String {
     text
 }
 
-/// A process that has been started already asks for us, and spawns; it ends by its connection, not by its number.
+/// A running process requests a process manager, and spawns. Its connection determines its end, not its process id.
 #[test]
 fn a_process_that_asks_for_a_manager_is_served() {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
@@ -392,7 +393,7 @@ fn a_process_that_asks_for_a_manager_is_served() {
     assert_eq!(manager.wait().unwrap().code(), Some(0));
 }
 
-/// Who does not answer as it should is not waited for.
+/// A process that does not answer correctly is given up.
 #[test]
 fn a_process_that_does_not_answer_singinit_is_given_up() {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
@@ -408,7 +409,7 @@ fn a_process_that_does_not_answer_singinit_is_given_up() {
     }
 }
 
-/// Anybody can connect to the port: only who says the number of a process is let in, once, and the others hurt nobody.
+/// Every process can connect to the port. Only the id of a process is accepted, once, and other connections have no effect.
 #[test]
 fn by_port_only_processes_come_in_and_each_once() {
     use std::io::{BufRead, BufReader};
@@ -431,11 +432,11 @@ fn by_port_only_processes_come_in_and_each_once() {
     {
         assert_eq!(heard(&mut connect(wrong), 1), "", "{wrong}");
     }
-    // Too much for a line; what is written behind the end is refused.
+    // A line that is too long; writing after the end of the connection fails.
     let mut flood = TcpStream::connect(&address).unwrap();
     let _ = flood.write_all(&[b'x'; 4096]);
     assert_eq!(heard(&mut flood, 1), "");
-    // The first request may come right behind the initack.
+    // The first request may directly follow the initack.
     let mut process = connect("cmd=initack pmiid=0\ncmd=init pmi_version=1 pmi_subversion=1\n");
     let told = heard(&mut process, 5);
     assert_eq!(
@@ -450,7 +451,7 @@ fn by_port_only_processes_come_in_and_each_once() {
     assert_eq!(job.wait().unwrap().code(), Some(0));
 }
 
-/// More strangers than there are descriptors for do not keep a process out that comes after them.
+/// Even if there are more stray connections than descriptors, a later process can connect.
 #[test]
 fn strangers_do_not_take_up_all_descriptors() {
     const PROGRAM: &str = r#"
@@ -477,7 +478,7 @@ for request, answers in ("initack pmiid=0", 4), ("init pmi_version=1 pmi_subvers
     assert!(output.status.success());
 }
 
-/// A process at whose port nobody listens has not come in, and is not ended with the job.
+/// A process whose port cannot be reached is not a member of the job, and is not ended with it.
 #[test]
 fn a_process_that_cannot_be_reached_is_left_alone() {
     let mut process = Command::new("sleep").arg("1000").spawn().unwrap();
@@ -492,7 +493,8 @@ fn a_process_that_cannot_be_reached_is_left_alone() {
     process.wait().unwrap();
 }
 
-/// A job of a process that has asked for us ends with it, also where it is we who end that: nobody else tells of its end.
+/// A job of a process that requests a process manager ends with that process, also if we end the connection: no other event reports its
+/// end.
 #[test]
 fn a_job_ends_with_the_process_that_it_is_for() {
     let mut named = Command::new("sleep").arg("1000").spawn().unwrap();
@@ -503,7 +505,7 @@ fn a_job_ends_with_the_process_that_it_is_for() {
     heard(&mut process, 1);
     process.write_all(b"cmd=singinit pmi_version=1 pmi_subversion=1 stdio=no authtype=none\n").unwrap();
     heard(&mut process, 1);
-    // Before init, which ends the job.
+    // This message before init ends the job.
     process.write_all(b"cmd=get_maxes\n").unwrap();
     assert_ne!(manager.wait().unwrap().code(), Some(0));
     named.wait().unwrap();

@@ -1,4 +1,4 @@
-//! `pmi-conform versions`: what stands in its tables is what a server, a program or a library does.
+//! `pmi-conform versions`: its tables show the real behaviour of a server, a program or a library.
 
 mod common;
 
@@ -8,7 +8,7 @@ use common::conform;
 use pmi_test_programs::{CLIENT, side_by_side};
 use serde_json::Value;
 
-/// What a server with this fault answers to an offer, and what comes after it.
+/// Returns the answer of a server with this fault to an offer, and what follows.
 fn cell(fault: &str, offered: &str) -> (String, String) {
     let server =
         format!("{} serve --fault {fault} -n {{ranks}} {{agent}}", env!("CARGO_BIN_EXE_pmi-conform"));
@@ -52,7 +52,7 @@ fn what_a_program_makes_of_an_answer_stands_in_its_table() {
         row["then"].as_str().unwrap().to_owned()
     };
     assert!(then("1.1").starts_with("goes on"), "{}", then("1.1"));
-    // RFC 13: a client that is refused cannot go on.
+    // RFC 13: a refused client cannot continue.
     assert!(!then("refused (rc=-1)").contains("goes on"), "{}", then("refused (rc=-1)"));
     assert_eq!(then("no answer"), "waits without end");
 }

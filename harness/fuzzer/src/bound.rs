@@ -1,30 +1,10 @@
 //! Which names have a value at a step of a case against a server, and what was passed on and spawned before it.
 
 use pmi_scenario::ast::{Expr, Piece, Stmt, Template, UpstreamAction};
-use pmi_wire::Operation;
-use pmi_wire::pmi2::Command;
 
-use super::op::Op;
 use super::pieces::{agent, bytes_of, length, letters, literal, tidy};
+use super::reading::whole_spawn;
 use super::statement::{Answer, ServerStep};
-
-/// Whether lines have all that a spawn of PMI-1 cannot do without, if they are one: else nobody starts, and who waits for that waits
-/// long.
-fn is_whole_if_spawn(lines: &[Template]) -> bool {
-    let lines: Vec<Vec<u8>> = lines.iter().map(bytes_of).collect();
-    if lines.first().is_none_or(|first| first != b"mcmd=spawn") {
-        return true;
-    }
-    let programs = lines.iter().filter(|line| *line == b"endcmd").count();
-    let says =
-        |begin: &str| lines.iter().filter(|line| line.starts_with(begin.as_bytes())).count() == programs;
-    let total = format!("totspawns={programs}").into_bytes();
-    let all = ["mcmd=spawn", "nprocs=", "execname=", "spawnssofar=", "argcnt=", "preput_num=", "info_num="];
-    programs > 0
-        && all.into_iter().all(says)
-        && lines.iter().filter(|line| **line == total).count() == programs
-        && lines.last().is_some_and(|last| last == b"endcmd")
-}
 
 /// What has been bound and taken before a step.
 #[derive(Debug, Default)]
@@ -42,16 +22,21 @@ impl Bound {
     pub(crate) fn take(&mut self, stmt: &Stmt) -> bool {
         match ServerStep::of(stmt) {
             Some(ServerStep::Join) => (self.kvs, self.limits) = (true, true),
-            Some(ServerStep::Wait { answer: Answer::Due(op), .. }) => match op {
-                Op::Pmi1(Operation::Kvsname) => self.kvs = true,
-                Op::Pmi1(Operation::Maxes) => self.limits = true,
-                Op::Pmi2(Command::JobGetid) => self.jobid = true,
-                _ => {}
-            },
+            Some(ServerStep::Wait { answer: Answer::Due(op), .. }) => {
+                for name in op.bindings().map(|(_, name)| name) {
+                    match name {
+                        "kvs" => self.kvs = true,
+                        "jobid" => self.jobid = true,
+                        _ => self.limits = true,
+                    }
+                }
+            }
             Some(ServerStep::PassedOn) => self.passed_on += 1,
             Some(ServerStep::Write { lines, .. }) => {
                 let spawns = lines.iter().flat_map(|line| &line.pieces).any(|piece| *piece == agent());
-                self.spawned += u32::from(spawns && is_whole_if_spawn(lines));
+                // An incomplete spawn starts no process, and waiting for one takes long.
+                let is_block = || lines.first().is_some_and(|first| bytes_of(first) == b"mcmd=spawn");
+                self.spawned += u32::from(spawns && (!is_block() || whole_spawn(lines).is_some()));
             }
             Some(ServerStep::OfChildren { group }) => {
                 self.child_kvs |= matches!(stmt, Stmt::Use { .. });

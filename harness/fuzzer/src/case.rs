@@ -9,11 +9,13 @@ use pmi_scenario::ast::{
     Action, Arg, Dialect, Encoding, Expr, Need, Piece, RankSet, Role, Scenario, Step, Stmt, Template,
     UnderTest, Who,
 };
-use pmi_wire::Proc;
+use pmi_wire::{Framing, Proc};
 
 use super::bodies::as_bodies;
 use super::bound::Bound;
+use super::op::Op;
 use super::pieces::{agent, bytes_of, bytes_said, letters, tidy, unplaced};
+use super::reading::request;
 use super::statement::{
     Answer, ServerStep, command, encoding_of, ends, is_end, join, rank_of, sent, sent_mut, set_rank, wait,
 };
@@ -69,7 +71,7 @@ impl Case {
         }
         let (tests, dialect) = (scenario.tests, scenario.dialect);
         for stmt in &mut scenario.body {
-            if dialect == Dialect::Pmi2 {
+            if dialect.framing() == Framing::Frames {
                 as_bodies(stmt, tests);
             }
             let fits = match tests {
@@ -139,10 +141,10 @@ impl Case {
 
     /// Cites a requirement: the one that is broken, or one that fits what is said.
     pub fn cite(&mut self, requirement: Option<&str>) {
-        let fits = match self.scenario.tests {
-            UnderTest::Server if self.scenario.dialect == Dialect::Pmi2 => PMI2_SERVER_CITES,
-            UnderTest::Server => SERVER_CITES,
-            UnderTest::Client | UnderTest::Library => CLIENT_CITES,
+        let fits = match (self.scenario.tests, self.scenario.dialect.framing()) {
+            (UnderTest::Server, Framing::Frames) => PMI2_SERVER_CITES,
+            (UnderTest::Server, Framing::Lines) => SERVER_CITES,
+            (UnderTest::Client | UnderTest::Library, _) => CLIENT_CITES,
         };
         self.scenario.requires = vec![unplaced(requirement.unwrap_or(fits).to_owned())];
     }
@@ -166,18 +168,15 @@ impl Case {
 
     /// What a server must offer for it.
     pub(crate) fn needs(&self) -> Vec<Need> {
-        let is_of_a_part = |text: Vec<u8>| {
-            text.starts_with(b"cmd=barrier_in") && memchr::memmem::find(&text, b" group=").is_some()
+        let group = |line: &Template| {
+            let text = bytes_of(line);
+            let key = request(Framing::Lines, &text).0?.key("group")?;
+            memchr::memmem::find(&text, format!(" {key}=").as_bytes())
         };
-        let names_groups = self.scenario.dialect == Dialect::Pmi1
-            && self.tests() == UnderTest::Server
-            && self
-                .scenario
-                .body
-                .iter()
-                .filter_map(|stmt| sent(stmt, UnderTest::Server))
-                .flatten()
-                .any(|line| is_of_a_part(bytes_of(line)));
+        let mut lines = self.scenario.body.iter().filter_map(|stmt| sent(stmt, UnderTest::Server)).flatten();
+        let names_groups = self.tests() == UnderTest::Server
+            && self.scenario.dialect.framing() == Framing::Lines
+            && lines.any(|line| group(line).is_some());
         let all = [
             (Need::Pmi12, names_groups),
             (Need::Spawn, self.needs_spawn()),
@@ -315,7 +314,7 @@ impl Case {
 
     /// Whether the spawns in it, if any, ask for few processes, however a server reads them. Only of a case against a server.
     pub(crate) fn is_bounded(&self) -> bool {
-        if self.scenario.dialect == Dialect::Pmi1 {
+        if self.scenario.dialect.framing() == Framing::Lines {
             return true;
         }
         let mut said = vec![Vec::new(); self.ranks() as usize];
@@ -354,10 +353,10 @@ impl Case {
 
     /// The same with a start in good order instead of what ranks say of their own at the start.
     pub(crate) fn joined_instead(&self) -> Option<Self> {
-        let words: &[&str] = match self.scenario.dialect {
-            Dialect::Pmi1 => &["init", "get_maxes", "get_my_kvsname"],
-            Dialect::Pmi2 => &["init", "fullinit"],
-        };
+        // A process may ask for the id of its job at any time.
+        let begins = |op: &Op| *op == Op::offer() || op.is(&["init", "maxes"]) || op.binds("kvs");
+        let own = Op::all(self.scenario.dialect).chain([Op::offer()]).filter(begins);
+        let words: Vec<&str> = own.map(Op::name).collect();
         let starts = |stmt: &Stmt| match stmt {
             Stmt::Step(Step { action: action @ Action::Message { .. }, role: Role::Client, .. }) => {
                 command(action).is_some_and(|word| words.contains(&word.as_str()))
@@ -549,9 +548,9 @@ mod tests {
             wait(0, Answer::InTime(Operation::Put.into())),
             wait(0, Answer::Due(Operation::Get.into())),
             write(0, vec![template(vec![literal("execname="), agent(), letters(70)])], false),
-            passed_on(Operation::Get),
+            passed_on(Operation::Get.into()),
             upstream(UpstreamAction::Usual { to: Some(1) }),
-            passed_on(Operation::Spawn),
+            passed_on(Operation::Spawn.into()),
             says(Some(2), vec![template(vec![literal("to 1 cmd="), kvsname()]), empty()], true),
             says(None, vec![text("close"), text("every one\n")], false),
             upstream(UpstreamAction::Close),
@@ -732,13 +731,13 @@ mod tests {
         assert!(!sound(vec![write(0)]));
         assert!(!sound(vec![join(Dialect::Pmi1), write(1)]));
         assert!(sound(vec![wait(0, Answer::Due(Operation::Kvsname.into())), write(0)]));
-        let passed = || passed_on(Operation::Lookup);
+        let passed = || passed_on(Operation::Lookup.into());
         let usual = |to| upstream(UpstreamAction::Usual { to });
         assert!(sound(vec![passed(), passed(), usual(Some(2)), usual(None)]));
         assert!(!sound(vec![passed(), usual(Some(2))]) && !sound(vec![usual(None), passed()]));
         assert!(sound(vec![says(None, vec![], false)]));
         assert!(!sound(vec![says(None, vec![template(vec![kvsname()])], false)]));
-        let case = server(1, vec![passed(), passed_on(Operation::Get), passed()]);
+        let case = server(1, vec![passed(), passed_on(Operation::Get.into()), passed()]);
         assert_eq!(case.scenario.answers(), ["get", "lookup_name"]);
     }
 }

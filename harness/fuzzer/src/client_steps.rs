@@ -1,8 +1,6 @@
 //! Statements of cases in which we are the server: which request is answered, and what is said to it.
 
 use pmi_scenario::ast::{Action, Kind, Piece, ProcessAction, Role, Stmt, Template, WriteMode};
-use pmi_wire::Operation;
-use pmi_wire::pmi2::Command;
 
 use super::fields::text;
 use super::mutate::ReplyStep;
@@ -15,13 +13,8 @@ pub(crate) const MAPPING: &str = "PMI_process_mapping";
 
 /// A request as a case names it.
 pub(crate) fn pattern(op: Op, mapping: bool) -> Template {
-    text(match op {
-        Op::Pmi1(Operation::Spawn) => "mcmd=spawn".to_owned(),
-        Op::Pmi1(Operation::Get) | Op::Pmi2(Command::InfoGetjobattr) if mapping => {
-            format!("cmd={op} key={MAPPING}")
-        }
-        op => format!("cmd={op}"),
-    })
+    let key = if mapping { format!(" key={MAPPING}") } else { String::new() };
+    text(format!("{}={op}{key}", op.command_key()))
 }
 
 /// The same of a thread, whose number an answer may have as `$thrid`.

@@ -20,6 +20,7 @@ use super::frontier::Frontier;
 use super::generate::scope::Scope;
 use super::generate::{Generator, jobs, systematic};
 use super::mutate::{explore, vary};
+use super::op::Op;
 use super::pieces::{agent, bytes_of};
 use super::statement::sent;
 use super::store::{self, ReadError, WriteError};
@@ -265,9 +266,6 @@ impl Generator for Evolving {
     }
 }
 
-/// Parts of the commands of requests that are about names.
-const NAMES: [&[u8]; 3] = [b"lish_name", b"lookup_name", b"name-"];
-
 /// Whether a case asks only for what may be asked for.
 fn fits(case: &Case, scope: Scope) -> bool {
     let has = |wanted: &dyn Fn(&Piece) -> bool| {
@@ -280,6 +278,7 @@ fn fits(case: &Case, scope: Scope) -> bool {
         sent.flatten().any(|line| wanted(&bytes_of(line)))
     };
     let contains = |text: &[u8], part: &[u8]| memchr::memmem::find(text, part).is_some();
+    let of_names = || Op::all(case.scenario.dialect).filter(|op| op.is(&["publish", "lookup", "unpublish"]));
     // A server does well to believe how many processes it is to start, and a machine would not like it.
     let many = |text: &[u8]| {
         memchr::memmem::find_iter(text, b"nprocs=").any(|at| {
@@ -294,7 +293,7 @@ fn fits(case: &Case, scope: Scope) -> bool {
         && case.is_sound()
         && (scope.upstream || !case.needs_upstream())
         && (scope.spawn || !has(&|piece| *piece == agent()))
-        && (scope.names || !says(&|text| NAMES.iter().any(|part| contains(text, part))))
+        && (scope.names || !says(&|text| of_names().any(|op| contains(text, op.name().as_bytes()))))
         && !says(&many)
         && !has(&|piece| matches!(piece, Piece::Fill(Expr::Number(n)) if *n > 1 << 20))
 }

@@ -1,9 +1,10 @@
 //! A message as tuples, as long as it still is one: what generators make and mutations change before it is text.
 
 use pmi_scenario::ast::{Encoding, Piece, Template};
-
+use pmi_wire::Framing;
 use pmi_wire::pmi2::{Body, Semicolons};
 
+use super::op::Op;
 use super::pieces::{literal, push, template};
 
 /// A tuple.
@@ -55,34 +56,41 @@ impl Written {
     }
 }
 
-/// A tuple of a key and one piece.
+/// A tuple.
 pub(crate) fn field(key: &str, value: impl Into<Value>) -> Field {
-    Field { key: key.to_owned(), value: template(vec![value.into().0]) }
+    Field { key: key.to_owned(), value: value.into().0 }
 }
 
-/// The line that ends a program of a spawn.
-pub(crate) fn end_of_command() -> Field {
-    Field { key: "endcmd".to_owned(), value: Template::default() }
+/// A request with these fields, by the names that they have in every framing; those that it does not have are left out.
+pub(crate) fn spelled(op: Op, fields: &[(&str, Template)]) -> FieldList {
+    let own = fields.iter().filter_map(|(name, value)| Some(field(&op.key(name)?, value.clone())));
+    std::iter::once(field(op.command_key(), op.name())).chain(own).collect()
 }
 
 /// The value of a [`field`].
-pub(crate) struct Value(Piece);
+pub(crate) struct Value(Template);
 
 impl From<&str> for Value {
-    fn from(text: &str) -> Self {
-        Self(literal(text))
+    fn from(value: &str) -> Self {
+        Self(text(value))
     }
 }
 
 impl From<String> for Value {
-    fn from(text: String) -> Self {
-        Self(literal(text))
+    fn from(value: String) -> Self {
+        Self(text(value))
     }
 }
 
 impl From<Piece> for Value {
     fn from(piece: Piece) -> Self {
-        Self(piece)
+        Self(template(vec![piece]))
+    }
+}
+
+impl From<Template> for Value {
+    fn from(value: Template) -> Self {
+        Self(value)
     }
 }
 
@@ -114,8 +122,24 @@ pub(crate) fn text(bytes: impl Into<Vec<u8>>) -> Template {
     template(vec![literal(bytes)])
 }
 
+/// A message as tuples; none if it is the body of a frame and no series of tuples.
+pub(crate) fn tuples_of(framing: Framing, text: &[u8]) -> FieldList {
+    match framing {
+        Framing::Lines => tuples(text),
+        Framing::Frames => frame_tuples(text),
+    }
+}
+
+/// A message of this framing as its text.
+pub(crate) fn message(framing: Framing, fields: &[Field]) -> Template {
+    match framing {
+        Framing::Lines => line(fields),
+        Framing::Frames => body(fields),
+    }
+}
+
 /// An answer as tuples: the value of get_result and msg run to the end of the line.
-pub(crate) fn tuples(line: &[u8]) -> FieldList {
+fn tuples(line: &[u8]) -> FieldList {
     let mut fields = Vec::new();
     let mut rest = line;
     while !rest.is_empty() {
@@ -131,7 +155,7 @@ pub(crate) fn tuples(line: &[u8]) -> FieldList {
 }
 
 /// The body of a frame as tuples, whose values have their semicolons still doubled; none if it is no series of tuples.
-pub(crate) fn frame_tuples(body: &[u8]) -> FieldList {
+fn frame_tuples(body: &[u8]) -> FieldList {
     let Ok(body) = Body::parse(body, Semicolons::Doubled) else { return Vec::new() };
     let field = |key: &[u8], value: &[u8]| Field {
         key: String::from_utf8_lossy(key).into_owned(),

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use pmi_scenario::names::NamePattern;
 
 use pmi_judge::backtrace::Backtrace;
+use pmi_judge::deviations::UNWRITTEN;
 
 use super::failure::{CrashSite, FailureKey};
 use super::store::Found;
@@ -113,7 +114,7 @@ impl Known {
                     place: place.as_deref().map(NamePattern::new),
                     bucket,
                     sensitive: false,
-                    reason: "TODO: say why".to_owned(),
+                    reason: UNWRITTEN.to_owned(),
                     avoid: Vec::new(),
                 });
             }

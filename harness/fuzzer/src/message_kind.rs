@@ -5,11 +5,11 @@ use std::fmt;
 
 use pmi_judge::event::{Event, What};
 use pmi_scenario::ast::Dialect;
-use pmi_wire::pmi2::{self, Body, Semicolons};
-use pmi_wire::{Operation, Proc, Request, Response, ValueReading};
+use pmi_wire::{Framing, Operation, Proc};
 
+use super::fields::tuples_of;
 use super::op::Op;
-use super::wire_message::{Reader, WireMessage};
+use super::reading::{Answered, Reader, WireMessage, request};
 
 /// A message with more keys is told by that alone, whatever it asks: RFC 13's have five at most.
 const MANY_KEYS: usize = 20;
@@ -47,49 +47,54 @@ pub enum UpstreamKind {
     /// Pairs of which some are none.
     MalformedCache,
     /// A response of RFC 13.
-    Response(Operation),
+    Response(Op),
     /// One that is not as it should be.
-    Malformed(Operation),
+    Malformed(Op),
 }
 
 impl MessageKind {
-    /// What kind of message of PMI-1 a write ends with.
+    /// The kind of the message of PMI-1 with which a write ends.
     pub fn of(bytes: &[u8]) -> Self {
-        let Some(text) = bytes.strip_suffix(b"\n") else { return Self::Partial };
-        let last = text.rsplit(|b| *b == b'\n').next().unwrap_or_default();
-        let spawning = bytes.split(|b| *b == b'\n').any(|l| l.starts_with(b"mcmd="));
-        if spawning || last == b"endcmd" {
-            return Self::Request(Operation::Spawn.into());
-        }
-        if last.split(u8::is_ascii_whitespace).filter(|word| word.contains(&b'=')).count() > MANY_KEYS {
-            return Self::ManyKeys;
-        }
-        let Some(rest) = last.strip_prefix(b"cmd=") else { return Self::NoCommand };
-        let cmd = rest.split(|b| !b.is_ascii_graphic()).next().unwrap_or_default();
-        let Some(op) = Operation::from_request_cmd(cmd) else { return Self::UnknownCommand };
-        match Request::parse(last, ValueReading::ToEndOfLine) {
-            Ok(_) => Self::Request(op.into()),
-            Err(_) => Self::Malformed(op.into()),
+        let mut reader = Reader::new(Framing::Lines);
+        Self::last(&reader.push(bytes), &reader)
+    }
+
+    /// The kind of the last of these messages, after which nothing has begun.
+    fn last(said: &[WireMessage], reader: &Reader) -> Self {
+        said.last().filter(|_| !reader.is_partial()).map_or(Self::Partial, Self::of_said)
+    }
+
+    /// The operation that it is a request of, complete or not.
+    pub(crate) fn op(self) -> Option<Op> {
+        match self {
+            Self::Request(op) | Self::Malformed(op) => Some(op),
+            _ => None,
         }
     }
 
-    /// What kind of message this is on a connection of PMI-2.
+    /// The kind of a message.
     pub(crate) fn of_said(said: &WireMessage) -> Self {
-        let body = match said {
-            WireMessage::Line(line) => return Self::of(&[line, &b"\n"[..]].concat()),
+        let (framing, text) = match said {
+            WireMessage::Line(line) => (Framing::Lines, line),
+            WireMessage::Body(body) => (Framing::Frames, body),
             WireMessage::NoFrame => return Self::NoFrame,
-            WireMessage::Body(body) => body,
         };
-        let Some(rest) = body.strip_prefix(b"cmd=") else { return Self::NoCommand };
-        let name = rest.split(|b| *b == b';').next().unwrap_or_default();
-        let Some(command) = pmi2::Command::from_name(name) else { return Self::UnknownCommand };
-        let keys = |body: &[u8]| Body::parse(body, Semicolons::Doubled).map_or(0, |b| b.tuples().count());
-        if command != pmi2::Command::Spawn && keys(body) > MANY_KEYS {
+        let is_line = framing == Framing::Lines;
+        if is_line && (text.starts_with(b"mcmd=") || text == b"endcmd") {
+            return Self::Request(Operation::Spawn.into());
+        }
+        let Some(rest) = text.strip_prefix(b"cmd=") else { return Self::NoCommand };
+        let name = rest.split(|b| if is_line { !b.is_ascii_graphic() } else { *b == b';' }).next();
+        let op = name.and_then(|name| Op::of_request(framing, name));
+        // Any number of processes may be asked for at once.
+        let keys = || tuples_of(framing, text).iter().filter(|field| !field.value.is_empty()).count();
+        if op.is_none_or(|op| !op.is_spawn()) && keys() > MANY_KEYS {
             return Self::ManyKeys;
         }
-        match pmi2::Request::parse(body, Semicolons::Doubled) {
-            Ok(_) => Self::Request(command.into()),
-            Err(_) => Self::Malformed(command.into()),
+        match (op, request(framing, text).1) {
+            (None, _) => Self::UnknownCommand,
+            (Some(op), true) => Self::Request(op),
+            (Some(op), false) => Self::Malformed(op),
         }
     }
 }
@@ -108,10 +113,12 @@ impl UpstreamKind {
             Some(cmd) => cmd,
             None => return Self::NoCommand,
         };
-        let Some(op) = Operation::from_response_cmd(cmd) else { return Self::UnknownCommand };
-        match Response::parse(first, ValueReading::ToEndOfLine) {
-            Ok(_) => Self::Response(op),
-            Err(_) => Self::Malformed(op),
+        match (Op::of_response(cmd), Answered::read(Framing::Lines, first)) {
+            (Some(op), answered) if op.framing() == Framing::Lines => match answered {
+                Some(_) => Self::Response(op),
+                None => Self::Malformed(op),
+            },
+            _ => Self::UnknownCommand,
         }
     }
 }
@@ -132,7 +139,7 @@ impl fmt::Display for MessageKind {
 
 impl fmt::Display for UpstreamKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = |op: &Operation| op.response_cmd().unwrap_or("abort");
+        let name = |op: &Op| op.response_name().unwrap_or("abort");
         match self {
             Self::Partial => f.write_str("upstream-partial"),
             Self::NoCommand => f.write_str("upstream-no-command"),
@@ -147,38 +154,20 @@ impl fmt::Display for UpstreamKind {
 
 /// What all processes say to a server, write by write.
 pub(crate) struct Writes {
-    dialect: Dialect,
+    framing: Framing,
     readers: BTreeMap<Proc, Reader>,
-    /// What has not come to the end of a line of PMI-1, and how many requests it has.
-    begun: BTreeMap<Proc, (Vec<u8>, usize)>,
 }
 
 impl Writes {
     pub(crate) fn new(dialect: Dialect) -> Self {
-        Self { dialect, readers: BTreeMap::new(), begun: BTreeMap::new() }
+        Self { framing: dialect.framing(), readers: BTreeMap::new() }
     }
 
     /// What kind of message the connection of a process holds at the end of a write, and how many requests it has completed.
     pub(crate) fn write(&mut self, proc: Proc, bytes: &[u8]) -> (MessageKind, usize) {
-        if self.dialect == Dialect::Pmi1 {
-            // A spawn is one request of many lines.
-            let starts = |line: &&[u8]| line.starts_with(b"cmd=") || line.starts_with(b"mcmd=spawn");
-            let (mut all, counted) = self.begun.remove(&proc).unwrap_or_default();
-            all.extend_from_slice(bytes);
-            let count = all.split(|b| *b == b'\n').filter(starts).count();
-            let kind = MessageKind::of(&all);
-            if !all.ends_with(b"\n") {
-                self.begun.insert(proc, (all, count));
-            }
-            return (kind, count - counted.min(count));
-        }
-        let reader = self.readers.entry(proc).or_default();
+        let reader = self.readers.entry(proc).or_insert_with(|| Reader::new(self.framing));
         let said = reader.push(bytes);
-        let kind = match said.last() {
-            Some(last) if !reader.is_partial() => MessageKind::of_said(last),
-            _ => MessageKind::Partial,
-        };
-        (kind, said.len())
+        (MessageKind::last(&said, reader), said.len())
     }
 }
 
@@ -234,12 +223,12 @@ mod tests {
         let [one, other] = [0, 1].map(|rank| Proc { group: 0, rank });
         let mut writes = Writes::new(Dialect::Pmi1);
         for (proc, bytes, expected) in [
-            (one, &b"cmd=get kvsname=a key=b"[..], ("partial", 1)),
+            (one, &b"cmd=get kvsname=a key=b"[..], ("partial", 0)),
             (other, b"cmd=get_appnum\n", ("get_appnum", 1)),
             (one, b"c", ("partial", 0)),
-            (one, b"\n", ("get", 0)),
-            (one, b"mcmd=spawn\nnpr", ("partial", 1)),
-            (one, b"ocs=1\nendcmd\n", ("spawn", 0)),
+            (one, b"\n", ("get", 1)),
+            (one, b"mcmd=spawn\nnpr", ("partial", 0)),
+            (one, b"ocs=1\nendcmd\n", ("spawn", 1)),
             (one, b"cmd=get_appnum\ncmd=finalize\n", ("finalize", 2)),
         ] {
             let (kind, requests) = writes.write(proc, bytes);

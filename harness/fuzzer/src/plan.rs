@@ -1,14 +1,13 @@
 //! What a case is before it is statements: requests are still messages, so that mutations can strike them.
 
-use pmi_scenario::ast::{Dialect, Encoding, Piece, Stmt, Template, UnderTest};
-use pmi_wire::Operation;
-use pmi_wire::pmi2::Command;
+use pmi_scenario::ast::{Dialect, Stmt, Template, UnderTest};
+use pmi_wire::{Framing, SpawnRequest};
 
 use super::bound::Bound;
-use super::fields::{Field, FieldList, Written, body, field};
+use super::fields::{FieldList, Written, body, line, spelled};
 use super::op::Op;
-use super::pieces::{agent, bytes_of};
-use super::request_body::request_command;
+use super::pieces::bytes_of;
+use super::reading::{request, whole_spawn};
 use super::statement::{Answer, ServerStep, rank_of, sent_mut, wait, write_as};
 
 /// A statement to be.
@@ -49,30 +48,14 @@ pub(crate) fn must_answer(rank: u32, op: impl Into<Op>) -> Planned {
     Planned::Stmt(wait(rank, Answer::Due(op.into())))
 }
 
-/// A request of one message.
-pub(crate) fn request(rank: u32, op: impl Into<Op>, fields: FieldList) -> Planned {
-    Planned::Request { rank, op: op.into(), messages: vec![fields] }
+/// A request of one message with these fields, by their names in the table.
+pub(crate) fn request_of(rank: u32, op: Op, fields: &[(&str, Template)]) -> Planned {
+    Planned::Request { rank, op, messages: vec![spelled(op, fields)] }
 }
 
 /// A request of one message and the wait for its answer.
-pub(crate) fn ask(rank: u32, op: impl Into<Op>, fields: FieldList) -> Vec<Planned> {
-    let op = op.into();
-    vec![request(rank, op, fields), must_answer(rank, op)]
-}
-
-/// A request without arguments.
-pub(crate) fn plain(rank: u32, op: impl Into<Op>) -> Vec<Planned> {
-    let op = op.into();
-    ask(rank, op, vec![field("cmd", op.name())])
-}
-
-/// What becomes of the text of a request.
-pub(crate) fn encoding(op: Op, dialect: Dialect) -> Encoding {
-    match (op, dialect) {
-        (_, Dialect::Pmi1) => Encoding::Dialect,
-        (Op::Pmi1(_), Dialect::Pmi2) => Encoding::Line,
-        (Op::Pmi2(_), Dialect::Pmi2) => Encoding::Body,
-    }
+pub(crate) fn ask(rank: u32, op: Op, fields: &[(&str, Template)]) -> Vec<Planned> {
+    vec![request_of(rank, op, fields), must_answer(rank, op)]
 }
 
 /// A request that has no answer yet.
@@ -96,16 +79,17 @@ pub(crate) fn settle(plan: Vec<Planned>, dialect: Dialect, pristine: bool) -> Ve
     for item in plan {
         let mut stmt = match item {
             Planned::Request { rank, op, messages } => {
-                let of_thread =
-                    dialect == Dialect::Pmi2 && messages.iter().flatten().any(|f| f.key == "thrid");
-                let of_part = op == Op::Pmi1(Operation::Barrier)
-                    && messages.iter().flatten().any(|field| field.key == "group");
+                let has = |name: &str| {
+                    let key = op.key(name);
+                    key.is_some_and(|key| messages.iter().flatten().any(|field| field.key == key))
+                };
+                let (of_thread, of_part) = (has("thrid"), has("group"));
                 let beside =
                     |other: &Asked| other.rank != rank || other.of_part || (of_thread && other.of_thread);
                 lawful &= is_as_generated(op, &messages) && asked.iter().all(beside);
                 lawful &= !op.is_abort() && (pristine || !of_part);
                 asked.push(Asked { rank, op, of_thread, of_part });
-                let encoding = encoding(op, dialect);
+                let encoding = op.encoding(dialect);
                 write_as(rank, encoding, Written::Messages(encoding, messages).lines(), false)
             }
             Planned::Stmt(stmt) => match ServerStep::of(&stmt) {
@@ -144,75 +128,40 @@ pub(crate) fn settle(plan: Vec<Planned>, dialect: Dialect, pristine: bool) -> Ve
     statements
 }
 
-/// Whether a request still has the tuples of its kind. A rough look: what is wrong in values shows in the answers, which need
-/// not be as expected then.
+/// Returns whether a request still has the tuples of its operation. The values are not checked: what is wrong in them shows in the
+/// answers.
 fn is_as_generated(op: Op, messages: &[FieldList]) -> bool {
-    match op {
-        Op::Pmi1(op) => is_as_generated_in_lines(op, messages),
-        Op::Pmi2(command) => is_as_generated_in_frames(command, messages),
+    if op.is_spawn() && op.framing() == Framing::Lines {
+        let lines: Vec<Template> = messages.iter().map(|message| line(message)).collect();
+        return whole_spawn(&lines).is_some_and(|spawn| is_canonical(&spawn, &lines));
     }
-}
-
-fn is_as_generated_in_frames(command: Command, messages: &[FieldList]) -> bool {
-    matches!(messages, [message] if request_command(&bytes_of(&body(message))) == (Some(command), true))
-}
-
-fn is_as_generated_in_lines(op: Operation, messages: &[FieldList]) -> bool {
-    // Where a write ends does not matter.
+    let [message] = messages else { return false };
+    if op.framing() == Framing::Frames {
+        return request(Framing::Frames, &bytes_of(&body(message))) == (Some(op), true);
+    }
     let is = |value: &Template, text: &str| value.literal().is_some_and(|literal| literal == text);
-    let keys: Vec<&str> = messages.iter().flatten().map(|f| f.key.as_str()).collect();
-    let named = messages.first().and_then(|m| m.first()).is_some_and(|f| is(&f.value, op.request_cmd()));
-    let are = |fields: &[Field], texts: &[&str]| fields.iter().zip(texts).all(|(f, text)| is(&f.value, text));
-    if op == Operation::Spawn {
-        return is_spawn_as_generated(messages);
-    }
-    named
-        && match op {
-            Operation::Put => keys == ["cmd", "kvsname", "key", "value"],
-            Operation::Get => keys == ["cmd", "kvsname", "key"],
-            Operation::Init => {
-                let offers =
-                    |f: &[Field]| [["1", "1"], ["1", "2"], ["2", "0"]].iter().any(|offer| are(f, offer));
-                keys == ["cmd", "pmi_version", "pmi_subversion"] && offers(&messages[0][1..])
-            }
-            Operation::Barrier => keys == ["cmd"] || keys == ["cmd", "group"],
-            Operation::Publish => keys == ["cmd", "service", "port"],
-            Operation::Unpublish | Operation::Lookup => keys == ["cmd", "service"],
-            _ => keys == ["cmd"],
-        }
+    let [command, fields @ ..] = &message[..] else { return false };
+    // Those that may be left out may be there.
+    let mut there = fields.iter().map(|field| field.key.as_str()).peekable();
+    let in_order = op
+        .exchange()
+        .arguments
+        .iter()
+        .all(|argument| there.next_if_eq(&argument.key).is_some() || argument.optional);
+    let offers = [["1", "1"], ["1", "2"], ["2", "0"]];
+    let is_offer =
+        || offers.iter().any(|offer| fields.iter().zip(offer).all(|(field, text)| is(&field.value, text)));
+    command.key == "cmd"
+        && is(&command.value, op.name())
+        && in_order
+        && there.next().is_none()
+        && (op != Op::offer() || is_offer())
 }
 
-/// Whether each program of a spawn has all that belongs to it, in order, and says how much that is.
-fn is_spawn_as_generated(messages: &[FieldList]) -> bool {
-    let fields: Vec<&Field> = messages.iter().flatten().collect();
-    let programs: Vec<&[&Field]> = fields.split(|field| field.key == "endcmd").collect();
-    let Some((rest, programs)) = programs.split_last() else { return false };
-    let total = programs.len().to_string();
-    let is_program = |(at, program): (usize, &&[&Field])| {
-        let text = |key: &str| program.iter().find(|f| f.key == key).and_then(|f| f.value.literal());
-        let count = |key: &str| text(key).and_then(|text| text.parse::<usize>().ok());
-        let (Some(arguments), Some(preput), Some(info)) =
-            (count("argcnt"), count("preput_num"), count("info_num"))
-        else {
-            return false;
-        };
-        if arguments.max(preput).max(info) > program.len() {
-            return false;
-        }
-        let first = ["mcmd", "nprocs", "execname", "totspawns", "spawnssofar"].map(str::to_owned);
-        let pairs = |of: &str, count| {
-            let pair = |i| [format!("{of}_key_{i}"), format!("{of}_val_{i}")];
-            [vec![format!("{of}_num")], (0..count).flat_map(pair).collect()].concat()
-        };
-        let arguments = (1..=arguments).map(|i| format!("arg{i}")).chain(["argcnt".to_owned()]);
-        let keys =
-            first.into_iter().chain(arguments).chain(pairs("preput", preput)).chain(pairs("info", info));
-        keys.eq(program.iter().map(|field| field.key.clone()))
-            && text("mcmd").as_deref() == Some("spawn")
-            && count("nprocs").is_some_and(|processes| (1..=9).contains(&processes))
-            && program[2].value.pieces.iter().filter(|piece| **piece != Piece::Cut).eq([&agent()])
-            && text("totspawns").as_ref() == Some(&total)
-            && count("spawnssofar") == Some(at + 1)
-    };
-    rest.is_empty() && !programs.is_empty() && programs.iter().enumerate().all(is_program)
+/// Returns whether lines are those of a request for few processes, as it is printed.
+fn is_canonical(spawn: &SpawnRequest, lines: &[Template]) -> bool {
+    let mut printed = Vec::new();
+    spawn.programs.iter().for_each(|program| program.write_to(&mut printed));
+    let said = lines.iter().flat_map(|line| [bytes_of(line), b"\n".to_vec()].concat());
+    spawn.programs.iter().all(|program| (1..=9).contains(&program.nprocs)) && said.eq(printed)
 }

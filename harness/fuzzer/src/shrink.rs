@@ -1,6 +1,7 @@
 //! Makes a case smaller as long as it shows the same.
 
-use pmi_scenario::ast::{Dialect, Expr, Piece, Template};
+use pmi_scenario::ast::{Expr, Piece, Template};
+use pmi_wire::Framing;
 
 use super::case::Case;
 use super::pieces::{length, letters, literal, template};
@@ -212,7 +213,7 @@ impl Shrinker<'_> {
     /// The line in parts that can be left out: words with the blank before them, or single bytes.
     fn units(&self, at: usize, line: usize, by_bytes: bool) -> Vec<Vec<Piece>> {
         let Some(line) = self.lines(at).and_then(|lines| lines.get(line)) else { return Vec::new() };
-        let frames = self.best.scenario.dialect == Dialect::Pmi2;
+        let frames = self.best.scenario.dialect.framing() == Framing::Frames;
         let mut ended = false;
         let mut units: Vec<Vec<Piece>> = Vec::new();
         for piece in &line.pieces {
@@ -290,6 +291,7 @@ mod tests {
     use crate::generate::scope::{Scope, Spoken};
     use crate::pieces::bytes_of;
     use crate::statement::{Answer, join, leave, rank_of, sent, wait, write};
+    use pmi_scenario::ast::Dialect;
     use pmi_scenario::ast::{Stmt, UnderTest};
 
     fn server(ranks: u32, body: Vec<Stmt>) -> Case {

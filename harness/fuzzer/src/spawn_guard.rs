@@ -2,11 +2,14 @@
 //! `maxprocs` is missing, and starts as many. So the counts of a spawn are never changed, left out or cut off.
 
 use memchr::memmem;
+use pmi_wire::Framing;
+use pmi_wire::grammar::Rule;
+use pmi_wire::pmi2::{Command, Request, Semicolons};
 
-use super::wire_message::{Reader, WireMessage};
+use super::reading::{Reader, WireMessage};
 
 /// Most programs, processes of each, arguments, pairs and values that are put for them.
-const MOST: usize = 4;
+const MOST: u8 = b'4';
 
 /// Whether the spawns in what a process says ask for few processes, however what stands before them is read.
 pub(crate) fn is_bounded(said: &[u8]) -> bool {
@@ -16,7 +19,7 @@ pub(crate) fn is_bounded(said: &[u8]) -> bool {
     if all == 0 {
         return true;
     }
-    let messages = Reader::default().push(said);
+    let messages = Reader::new(Framing::Frames).push(said);
     let mut bounded = 0;
     for said in &messages {
         if let WireMessage::Body(body) = said
@@ -29,59 +32,22 @@ pub(crate) fn is_bounded(said: &[u8]) -> bool {
     bounded == all
 }
 
-/// The tuples of one program, or of what stands before the first.
-type Section<'a> = Vec<(&'a [u8], &'a [u8])>;
-
-/// What stands before the first program in the body of a frame, and the programs.
-fn sections<'a>(body: &'a [u8], command: &[u8]) -> Option<(Section<'a>, Vec<Section<'a>>)> {
-    let rest = body.strip_prefix(command)?.strip_suffix(b";")?;
-    let mut head = Section::new();
-    let mut programs: Vec<Section<'_>> = Vec::new();
-    for tuple in rest.split(|b| *b == b';') {
-        let at = memchr::memchr(b'=', tuple).unwrap_or(tuple.len());
-        let (key, value) = (&tuple[..at], tuple.get(at + 1..).unwrap_or_default());
-        if key == b"subcmd" {
-            programs.push(Vec::new());
-        }
-        programs.last_mut().unwrap_or(&mut head).push((key, value));
-    }
-    Some((head, programs))
-}
-
-/// Whether a section has a small number of things, and all of them.
-fn lists(section: &[(&[u8], &[u8])], key: &str, names: &[&str]) -> bool {
-    number(section, key).is_some_and(|count| {
-        let listed = |name: &str| (0..count).all(|i| has(section, &format!("{name}{i}")));
-        names.iter().all(|name| listed(name))
-    })
-}
-
-fn is_small(program: &[(&[u8], &[u8])]) -> bool {
-    number(program, "maxprocs").is_some_and(|n| n > 0)
-        && lists(program, "argc", &["argv"])
-        && lists(program, "infokeycount", &["infokey", "infoval"])
-}
-
-/// Whether the body of a frame is a spawn that says all its numbers, and only small ones.
+/// Returns whether the body of a frame is a spawn that states all its numbers, each once, and only small ones.
 fn is_bounded_request(body: &[u8]) -> bool {
-    let Some((head, programs)) = sections(body, b"cmd=spawn;") else { return false };
-    number(&head, "ncmds").is_some_and(|n| n > 0 && n == programs.len())
-        && lists(&head, "preputcount", &["ppkey", "ppval"])
-        && programs.iter().all(|program| is_small(program))
-}
-
-fn has(section: &[(&[u8], &[u8])], key: &str) -> bool {
-    section.iter().any(|(k, _)| *k == key.as_bytes())
-}
-
-/// The one number of a key, if it is small.
-fn number(section: &[(&[u8], &[u8])], key: &str) -> Option<usize> {
-    let mut values = section.iter().filter(|(k, _)| *k == key.as_bytes()).map(|(_, value)| *value);
-    let (value, None) = (values.next()?, values.next()) else { return None };
-    match value {
-        [digit @ b'0'..=b'9'] => Some(usize::from(digit - b'0')).filter(|n| *n <= MOST),
-        _ => None,
-    }
+    let read = [Semicolons::Plain, Semicolons::Doubled].map(|reading| Request::parse(body, reading));
+    let Some(Request::Spawn { programs, .. }) = read.into_iter().find_map(Result::ok) else { return false };
+    let numbers = Command::Spawn.exchange().arguments.iter().filter(|field| field.rule == Rule::Uint);
+    let keys: Vec<&str> = numbers.map(|field| field.key).collect();
+    let is_number = |tuple: &&[u8]| {
+        keys.iter().any(|key| tuple.strip_prefix(key.as_bytes()).is_some_and(|rest| rest.starts_with(b"=")))
+    };
+    let stated = || body.split(|byte| *byte == b';').filter(is_number);
+    let is_small = |tuple: &[u8]| matches!(tuple, [.., b'=', digit] if (b'0'..=MOST).contains(digit));
+    stated().all(is_small)
+        // Two before the programs, three in each of them.
+        && stated().count() == 2 + 3 * programs.len()
+        && !programs.is_empty()
+        && programs.iter().all(|program| program.maxprocs > 0)
 }
 
 #[cfg(test)]

@@ -4,11 +4,10 @@ use pmi_scenario::ast::{
     Action, Alternative, Dialect, Encoding, Grade, Kind, Piece, ProcessAction, RankSet, Role, Span, Step,
     Stmt, Template, UnderTest, UpstreamAction, Who, WriteMode,
 };
-use pmi_wire::pmi2::Command;
-use pmi_wire::{Operation, Proc};
+use pmi_wire::{Framing, Proc};
 
 use super::op::Op;
-use super::pieces::{Limit, length, literal, push, template, unplaced};
+use super::pieces::{length, literal, push, template, unplaced};
 
 pub(crate) fn one(rank: u32) -> Who {
     Who::Ranks { group: 0, set: RankSet::Ranges(vec![(rank, rank)]) }
@@ -39,45 +38,49 @@ pub(crate) fn write_as(rank: u32, encoding: Encoding, lines: Vec<Template>, part
     step(one(rank), Role::Client, Action::Message { mode, lines })
 }
 
+/// The prefix of the names of fragments of PMI-2.
+const OF_FRAMES: &str = "pmi2-";
+
+/// The fragment of this name in a dialect.
+fn fragment(dialect: Dialect, name: &str) -> Stmt {
+    let prefix = if dialect.framing() == Framing::Frames { OF_FRAMES } else { "" };
+    Stmt::Use { name: unplaced(format!("{prefix}{name}")), with: Vec::new() }
+}
+
 /// Every rank begins: in PMI-1 with init, the limits and the name of the keyval space, in PMI-2 with init and fullinit.
 pub(crate) fn join(dialect: Dialect) -> Stmt {
-    let name = match dialect {
-        Dialect::Pmi1 => "joined",
-        Dialect::Pmi2 => "pmi2-joined",
-    };
-    Stmt::Use { name: unplaced(name.to_owned()), with: Vec::new() }
+    fragment(dialect, "joined")
 }
 
 /// Every rank says finalize and is acknowledged.
 pub(crate) fn leave(dialect: Dialect) -> Stmt {
-    let name = match dialect {
-        Dialect::Pmi1 => "finalized",
-        Dialect::Pmi2 => "pmi2-finalized",
-    };
-    Stmt::Use { name: unplaced(name.to_owned()), with: Vec::new() }
+    fragment(dialect, "finalized")
 }
 
 /// What a spawned group does, by its number, all of its processes alike: they start and begin, ask for these things, and leave.
 pub(crate) fn children(dialect: Dialect, group: u32, requests: Vec<(Op, Template)>) -> Vec<Stmt> {
     let who = || Who::Ranks { group, set: RankSet::All };
-    let (name, encoding) = match dialect {
-        Dialect::Pmi1 => (CHILDREN_JOIN[0], Encoding::Dialect),
-        Dialect::Pmi2 => (CHILDREN_JOIN[1], Encoding::Body),
-    };
     let number = (group > 1).then(|| template(vec![literal(group.to_string())]));
-    let with = number.map(|number| (unplaced("group".to_owned()), number)).into_iter().collect();
-    let begin = Stmt::Use { name: unplaced(name.to_owned()), with };
+    let mut begin = fragment(dialect, CHILDREN_JOIN);
+    if let Stmt::Use { with, .. } = &mut begin {
+        with.extend(number.map(|number| (unplaced("group".to_owned()), number)));
+    }
     let mut all = vec![step(who(), Role::Process, Action::Process(ProcessAction::Started)), begin];
     for (op, line) in requests {
-        let mode = WriteMode { encoding, ..WriteMode::default() };
+        let mode = WriteMode { encoding: op.encoding(dialect), ..WriteMode::default() };
         all.push(step(who(), Role::Client, Action::Message { mode, lines: vec![line] }));
         all.push(step(who(), Role::Server, expected(Answer::Due(op))));
     }
     all
 }
 
-/// The fragments by which the processes of a spawned group begin.
-const CHILDREN_JOIN: [&str; 2] = ["child-joined", "pmi2-child-joined"];
+/// The fragment with which the processes of a spawned group begin.
+const CHILDREN_JOIN: &str = "child-joined";
+
+/// Returns the name of a fragment without the prefix of its dialect.
+fn bare(name: &str) -> &str {
+    name.strip_prefix(OF_FRAMES).unwrap_or(name)
+}
 
 /// Most groups of a case that are spawned and do something.
 pub(crate) const MOST_GROUPS: u32 = 4;
@@ -85,7 +88,7 @@ pub(crate) const MOST_GROUPS: u32 = 4;
 /// The number of the spawned group that a statement is about.
 fn spawned_group(stmt: &Stmt) -> Option<u32> {
     let number = match stmt {
-        Stmt::Use { name, with } if CHILDREN_JOIN.contains(&name.value.as_str()) => match &with[..] {
+        Stmt::Use { name, with } if bare(&name.value) == CHILDREN_JOIN => match &with[..] {
             [] => 1,
             [(key, number)] if key.value == "group" => number.literal()?.parse().ok()?,
             _ => return None,
@@ -156,26 +159,22 @@ fn response(op: Op) -> Template {
         Some(cmd) => push(&mut line, literal(cmd)),
         None => push(&mut line, Piece::Typed(Kind::Any)),
     }
-    let mut bind = |key: &str, name: &str, kind: Kind| {
+    for (key, name) in op.bindings() {
+        let kind = match name {
+            "kvs" => Kind::Word,
+            "jobid" => Kind::Any,
+            _ => Kind::Uint(None, None),
+        };
         push(&mut line, literal(format!(" {key}=")));
         push(&mut line, Piece::Capture(name.to_owned(), kind));
-    };
-    match op {
-        Op::Pmi1(Operation::Kvsname) => bind("kvsname", "kvs", Kind::Word),
-        Op::Pmi2(Command::JobGetid) => bind("jobid", "jobid", Kind::Any),
-        Op::Pmi1(Operation::Maxes) => {
-            Limit::ALL.iter().for_each(|limit| bind(limit.name(), limit.name(), Kind::Uint(None, None)))
-        }
-        _ => {}
     }
     line
 }
 
 /// The proxy may pass a request on to its upstream, which we play. Requests of this kind are ours to answer all through the
 /// case. Whatever else comes first is taken as well: it is what the next answer is about.
-pub(crate) fn passed_on(op: Operation) -> Stmt {
-    let key = if op == Operation::Spawn { "mcmd" } else { "cmd" };
-    let wanted = template(vec![literal(format!("{key}={}", op.request_cmd()))]);
+pub(crate) fn passed_on(op: Op) -> Stmt {
+    let wanted = template(vec![literal(format!("{}={op}", op.command_key()))]);
     let any = template(vec![literal("cmd="), Piece::Typed(Kind::Any)]);
     let pass = [message(wanted), message(any), Action::Close, Action::Silence];
     step(the_proxy(), Role::Server, one_of(&pass.map(|action| (Grade::Pass, action))))
@@ -225,9 +224,9 @@ impl<'a> ServerStep<'a> {
     pub(crate) fn of(stmt: &'a Stmt) -> Option<Self> {
         let step = match stmt {
             Stmt::Use { name, with } => {
-                return match name.value.as_str() {
-                    "joined" | "pmi2-joined" if with.is_empty() => Some(Self::Join),
-                    "finalized" | "pmi2-finalized" if with.is_empty() => Some(Self::Leave),
+                return match bare(&name.value) {
+                    "joined" if with.is_empty() => Some(Self::Join),
+                    "finalized" if with.is_empty() => Some(Self::Leave),
                     _ => spawned_group(stmt).map(|group| Self::OfChildren { group }),
                 };
             }
@@ -272,7 +271,7 @@ impl<'a> ServerStep<'a> {
         match action {
             Action::OneOf(all) => {
                 let request = command(&all.first()?.action)?;
-                Operation::from_request_cmd(request.as_bytes()).map(|_| Self::PassedOn)
+                Op::of_request(Framing::Lines, request.as_bytes()).map(|_| Self::PassedOn)
             }
             Action::Upstream(UpstreamAction::Answer { lines, .. }) if !are_sent(lines) => None,
             Action::Upstream(action) => Some(Self::Upstream(action)),

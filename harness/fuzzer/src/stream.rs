@@ -2,32 +2,17 @@
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Dialect, Encoding, Template};
-use pmi_wire::HEADER;
+use pmi_wire::{Framing, HEADER};
 
 use super::case::Case;
 use super::decisions::{draw, percent, pick};
-use super::fields::{Written, frame_tuples, text, tuples};
+use super::fields::{Written, text, tuples_of};
 use super::generate::decided;
 use super::generate::scope::{Scope, Spoken};
 use super::mutate::{Mutation, contents};
 use super::pieces::bytes_said;
 use super::statement::ServerStep;
-
-/// Commands that stand in the place of others.
-const COMMANDS: [&str; 12] = [
-    "put",
-    "get",
-    "barrier_in",
-    "finalize",
-    "get_maxes",
-    "get_result",
-    "maxes",
-    "kvs-put",
-    "kvs-get",
-    "kvs-fence",
-    "kvs-get-response",
-    "",
-];
+use super::values::requests;
 
 /// What can be done to a message.
 const OF_MESSAGES: &[Mutation] = &[
@@ -80,10 +65,11 @@ pub fn drawn(dialect: Dialect, seed: u64) -> Vec<u8> {
 
 /// What the first process says.
 fn said(case: &Case) -> Vec<u8> {
-    let mut all = match case.scenario.dialect {
-        Dialect::Pmi1 => b"cmd=init pmi_version=1 pmi_subversion=1\n".to_vec(),
-        Dialect::Pmi2 => b"cmd=init pmi_version=2 pmi_subversion=0\n".to_vec(),
+    let version = match case.scenario.dialect.framing() {
+        Framing::Lines => "1 pmi_subversion=1",
+        Framing::Frames => "2 pmi_subversion=0",
     };
+    let mut all = format!("cmd=init pmi_version={version}\n").into_bytes();
     for stmt in &case.scenario.body {
         if let Some(ServerStep::Write { rank: 0, encoding, lines, partial }) = ServerStep::of(stmt) {
             all.extend(bytes_said(encoding, lines, partial));
@@ -97,8 +83,8 @@ fn parts(bytes: &[u8], dialect: Dialect) -> Vec<Part> {
     let mut all = Vec::new();
     let mut rest = bytes;
     while !rest.is_empty() {
-        let (part, length) = match (dialect, frame(rest)) {
-            (Dialect::Pmi2, Some(body)) => (Part::Frame(body.to_vec()), HEADER + body.len()),
+        let (part, length) = match (dialect.framing(), frame(rest)) {
+            (Framing::Frames, Some(body)) => (Part::Frame(body.to_vec()), HEADER + body.len()),
             _ => match memchr::memchr(b'\n', rest) {
                 Some(end) => (Part::Line(rest[..=end].to_vec()), end + 1),
                 None => (Part::Rest(rest.to_vec()), rest.len()),
@@ -129,7 +115,7 @@ fn change(bytes: &[u8], dialect: Dialect, u: &mut Unstructured<'_>) -> Result<Ve
         }
         let at = u.choose_index(parts.len())?;
         match percent(u)? {
-            0..70 => parts[at] = changed(&parts[at], u)?,
+            0..70 => parts[at] = changed(&parts[at], dialect, u)?,
             70..76 => drop(parts.remove(at)),
             76..82 => parts.insert(at, parts[at].clone()),
             82..88 => {
@@ -158,17 +144,20 @@ fn change(bytes: &[u8], dialect: Dialect, u: &mut Unstructured<'_>) -> Result<Ve
 }
 
 /// A message that is changed.
-fn changed(part: &Part, u: &mut Unstructured<'_>) -> Result<Part> {
+fn changed(part: &Part, dialect: Dialect, u: &mut Unstructured<'_>) -> Result<Part> {
+    let commands = requests(dialect.framing());
     let (encoding, message) = match part {
-        Part::Line(line) => (Encoding::Dialect, tuples(line.strip_suffix(b"\n").unwrap_or(line))),
-        Part::Frame(body) => (Encoding::Body, frame_tuples(body)),
+        Part::Line(line) => {
+            (Encoding::Dialect, tuples_of(Framing::Lines, line.strip_suffix(b"\n").unwrap_or(line)))
+        }
+        Part::Frame(body) => (Encoding::Body, tuples_of(Framing::Frames, body)),
         Part::Rest(_) => (Encoding::Bytes, Vec::new()),
     };
     if message.is_empty() {
         let mut line = text(part.bytes());
         contents(&mut line, u)?;
         let mut draft = Written::Lines(Encoding::Bytes, vec![line]);
-        Mutation::Bytes.change(&mut draft, &COMMANDS, u)?;
+        Mutation::Bytes.change(&mut draft, commands, u)?;
         return Ok(Part::Rest(of(&draft)));
     }
     let mut draft = Written::Messages(encoding, vec![message]);
@@ -177,7 +166,7 @@ fn changed(part: &Part, u: &mut Unstructured<'_>) -> Result<Part> {
         lines.iter_mut().try_for_each(|line| contents(line, u))?;
         draft = Written::Lines(encoding, lines);
     } else {
-        pick(u, OF_MESSAGES)?.change(&mut draft, &COMMANDS, u)?;
+        pick(u, OF_MESSAGES)?.change(&mut draft, commands, u)?;
     }
     Ok(Part::Rest(of(&draft)))
 }

@@ -4,13 +4,17 @@ use std::sync::LazyLock;
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Dialect, Template};
-use pmi_wire::grammar::{is_string, is_word};
+use pmi_wire::Framing;
+use pmi_wire::grammar::{Rule, is_string, is_word};
+use pmi_wire::protocol::Field;
 
 use crate::decisions::pick;
 use crate::fields::text;
+use crate::op::Op;
 use crate::pieces::{letters, template};
+use crate::values::{Bytes, values};
 
-/// What a text is for.
+/// The purpose of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {
     /// The value of a put.
@@ -23,107 +27,57 @@ pub(crate) enum Use {
     Port,
 }
 
-/// Texts by their kinds. Semicolons stand once.
-const EXAMPLES: &[&[&[u8]]] = &[
-    &[
-        b"0",
-        b"-1",
-        b"00",
-        b"4294967296",
-        b"1e9",
-        b"%",
-        b"100%d",
-        b"%s%n",
-        b"%%",
-        b"#",
-        b"a#b",
-        b"$HOME",
-        b"`id`",
-        b"~",
-        b"*",
-        b"a,b",
-        b"a:b",
-        b"a|b",
-        b"a&b",
-        b"(vector,(0,1,1))",
-        b"[0-3]",
-        b"<a>",
-        b"NULL",
-        b"TRUE",
-        b"!",
-        b"@x",
-    ],
-    &[b"a b", b"a  b", b"a b c d", b"10.0.0.1 10.0.0.2", b"a - b"],
-    &[b" a", b"  a"],
-    &[b"a ", b"a  "],
-    &[b"a\tb", b"a\t\tb"],
-    &[b"a=b", b"=", b"a=b=c", b"==", b"=a", b"a="],
-    &[b"a;b", b";", b"a;", b";a", b"a;;b", b"a;key=b"],
-    &[b"a\\b", b"\\", b"a\\", b"\\n", b"a\\\\b", b"\\073"],
-    &[b"\"a\"", b"'a'", b"\"", b"a'b", b"a\"b", b"\"\"", b"'\""],
-    &[
-        b"put",
-        b"get",
-        b"value",
-        b"key",
-        b"cmd",
-        b"rc",
-        b"kvsname",
-        b"endcmd",
-        b"PMI_",
-        b"PMI_process_mapping_2",
-    ],
-    &[b"rc=0", b"cmd=get", b"value=a", b"rc=-1", b"key=a"],
-    &[b"\xc3\xa9", b"\xff", b"a\x80b", b"\xe2\x82\xac"],
-    &[b"\n", b"a\nb", b"a\n"],
-    &[b"\0", b"a\0b"],
-];
-
-/// Contents by kinds, and the most bytes.
-struct Drawn {
-    kinds: Vec<Vec<&'static [u8]>>,
-    longest: Option<usize>,
-}
-
-impl Drawn {
-    fn of(dialect: Dialect, used: Use) -> Self {
-        // RFC 13 contradicts itself about blanks at the ends of a value.
-        let is_clear = |text: &[u8]| match (dialect, used) {
-            (Dialect::Pmi2, _) => true,
-            (Dialect::Pmi1, Use::Value) => is_string(text) && text.trim_ascii() == text,
-            (Dialect::Pmi1, _) => is_word(text),
+impl Use {
+    /// Returns the field of the protocol table that holds the text.
+    fn field(self, dialect: Dialect) -> Option<&'static Field> {
+        let (operation, name) = match self {
+            Self::Value => ("put", "value"),
+            Self::Key => ("put", "key"),
+            Self::Service => ("publish", "service"),
+            Self::Port => ("publish", "port"),
         };
-        let kinds =
-            EXAMPLES.iter().map(|texts| texts.iter().copied().filter(|text| is_clear(text)).collect());
-        let longest = match used {
-            Use::Key => Some(64),
-            Use::Value => Some(1024),
-            Use::Service | Use::Port => None,
-        };
-        // The limits of PMI-1 include a NUL.
-        let nul = usize::from(dialect == Dialect::Pmi1);
-        Self {
-            kinds: kinds.filter(|texts: &Vec<_>| !texts.is_empty()).collect(),
-            longest: longest.map(|longest| longest - nul),
+        let arguments = Op::of(dialect, operation)?.exchange().arguments;
+        arguments.iter().find(|argument| argument.name == name)
+    }
+
+    /// Returns whether it is clear how every implementation of a dialect reads this text. RFC 13 contradicts itself about blanks at the
+    /// ends of a value.
+    fn accepts(self, dialect: Dialect, text: &[u8]) -> bool {
+        let is_value = self.field(dialect).is_some_and(|field| field.rule == Rule::String);
+        match dialect.framing() {
+            Framing::Lines if is_value => is_string(text) && text.trim_ascii() == text,
+            Framing::Lines => is_word(text),
+            Framing::Frames => true,
         }
     }
 }
 
-fn drawn(dialect: Dialect, used: Use) -> &'static Drawn {
-    type All = Vec<((Dialect, Use), Drawn)>;
+/// Returns the texts of each kind that has any.
+fn kinds(dialect: Dialect, used: Use) -> &'static [Vec<&'static [u8]>] {
+    type All = Vec<((Dialect, Use), Vec<Vec<&'static [u8]>>)>;
     static ALL: LazyLock<All> = LazyLock::new(|| {
-        pairs().map(|(dialect, used)| ((dialect, used), Drawn::of(dialect, used))).collect()
+        let of = |(dialect, used): (Dialect, Use)| {
+            let texts = |kind: &Bytes| -> Vec<_> {
+                kind.iter().copied().filter(|text| used.accepts(dialect, text)).collect()
+            };
+            values().texts.iter().map(texts).filter(|kind| !kind.is_empty()).collect()
+        };
+        pairs().map(|pair| (pair, of(pair))).collect()
     });
-    static NONE: Drawn = Drawn { kinds: Vec::new(), longest: None };
-    ALL.iter().find(|(of, _)| *of == (dialect, used)).map_or(&NONE, |(_, drawn)| drawn)
+    ALL.iter().find(|(of, _)| *of == (dialect, used)).map_or(&[], |(_, kinds)| kinds)
 }
 
-/// Most bytes of what has no limit: as much as everybody should take.
-const UNLIMITED: usize = 256;
+/// The length of a text without a limit: as much as every implementation should take.
+const UNLIMITED: i64 = 256;
 
-/// The most bytes where the server announces what all known ones do.
+/// Returns the most bytes, where the server announces the limits that all known ones do. Those of PMI-1 include a NUL.
 pub(crate) fn longest(dialect: Dialect, used: Use) -> i64 {
-    drawn(dialect, used).longest.unwrap_or(UNLIMITED) as i64
+    let limit = match used.field(dialect).and_then(|field| field.limit) {
+        Some("keylen_max") => 64,
+        Some(_) => 1024,
+        None => return UNLIMITED,
+    };
+    limit - i64::from(dialect.framing() == Framing::Lines)
 }
 
 /// Round numbers, as people choose them for their buffers.
@@ -151,11 +105,7 @@ pub(crate) fn length(dialect: Dialect, used: Use, u: &mut Unstructured<'_>) -> R
 
 /// A text of some kind.
 pub(crate) fn plain_content(dialect: Dialect, used: Use, u: &mut Unstructured<'_>) -> Result<&'static [u8]> {
-    let kinds = &drawn(dialect, used).kinds;
-    if kinds.is_empty() {
-        return Ok(b"a");
-    }
-    let kind = &kinds[u.choose_index(kinds.len())?];
+    let kind = u.choose(kinds(dialect, used))?;
     pick(u, kind)
 }
 
@@ -166,12 +116,9 @@ pub(crate) fn content(dialect: Dialect, used: Use, u: &mut Unstructured<'_>) -> 
 
 /// A text, as a message of the protocol has it: in PMI-2 a semicolon in a value is doubled.
 pub(crate) fn as_said(dialect: Dialect, bytes: &[u8]) -> Template {
-    text(match dialect {
-        Dialect::Pmi1 => bytes.to_vec(),
-        Dialect::Pmi2 => {
-            bytes.iter().flat_map(|b| std::iter::repeat_n(*b, if *b == b';' { 2 } else { 1 })).collect()
-        }
-    })
+    let doubles = dialect.framing() == Framing::Frames;
+    let times = |byte: u8| if doubles && byte == b';' { 2 } else { 1 };
+    text(bytes.iter().flat_map(|byte| std::iter::repeat_n(*byte, times(*byte))).collect::<Vec<u8>>())
 }
 
 /// A text of a call or an answer.
@@ -213,10 +160,10 @@ const WITHIN: u32 = 2;
 
 /// All bytes that such a text may have.
 pub(crate) fn every_byte(dialect: Dialect, used: Use) -> Vec<u8> {
-    let may_be = |byte: &u8| match (used, dialect) {
-        (Use::Value, Dialect::Pmi1) => *byte == b'\t' || matches!(byte, b' '..=b'~'),
-        (Use::Value, Dialect::Pmi2) => true,
-        _ => byte.is_ascii_graphic() && !matches!(byte, b'=' | b';'),
+    let may_be = |byte: &u8| match (used, dialect.framing()) {
+        (Use::Value, Framing::Lines) => is_string(&[*byte]),
+        (Use::Value, Framing::Frames) => true,
+        _ => is_word(&[*byte]) && *byte != b';',
     };
     (0..=u8::MAX).filter(may_be).collect()
 }
@@ -224,7 +171,8 @@ pub(crate) fn every_byte(dialect: Dialect, used: Use) -> Vec<u8> {
 /// Whether RFC 13 leaves open what becomes of such a text.
 pub(crate) fn is_open(dialect: Dialect, used: Use, byte: u8, place: u32) -> bool {
     // A blank at the end of a value belongs to it or does not.
-    (used, dialect) == (Use::Value, Dialect::Pmi1) && matches!(byte, b' ' | b'\t') && place != WITHIN
+    let is_line = dialect.framing() == Framing::Lines;
+    used == Use::Value && is_line && matches!(byte, b' ' | b'\t') && place != WITHIN
 }
 
 /// A text with a byte at its end, at its beginning or within it, or the byte alone.
@@ -266,9 +214,9 @@ fn enumerated(dialect: Dialect, used: Use) -> Vec<Text> {
         told.map(move |byte| Text::Bytes(with_byte("x", *byte, place)))
     };
     let mut all: Vec<Text> = boundaries.into_iter().map(Text::Letters).collect();
-    let examples = drawn(dialect, used).kinds.iter().flatten();
-    let told = examples.filter(|example| example.iter().all(|byte| held.contains(byte)));
-    all.extend(told.map(|example| Text::Bytes(example.to_vec())));
+    let told = kinds(dialect, used).iter().flatten();
+    let told = told.filter(|text| text.iter().all(|byte| held.contains(byte)));
+    all.extend(told.map(|text| Text::Bytes(text.to_vec())));
     all.extend(bytes(0));
     // Lengths and bytes in turn, so that no kind is last.
     let mut lengths = lengths.into_iter().map(Text::Letters);
@@ -282,7 +230,7 @@ fn enumerated(dialect: Dialect, used: Use) -> Vec<Text> {
 
 fn pairs() -> impl Iterator<Item = (Dialect, Use)> {
     let uses = [Use::Value, Use::Key, Use::Service, Use::Port];
-    [Dialect::Pmi1, Dialect::Pmi2].into_iter().flat_map(move |d| uses.map(|used| (d, used)))
+    Dialect::NAMES.into_iter().flat_map(move |(_, dialect)| uses.map(|used| (dialect, used)))
 }
 
 #[cfg(test)]

@@ -4,14 +4,11 @@ use std::collections::HashMap;
 use std::fmt;
 
 use pmi_judge::event::What;
-use pmi_scenario::ast::Dialect;
-use pmi_wire::pmi2::{self, Semicolons};
-use pmi_wire::{Proc, Response, ValueReading};
+use pmi_wire::{Framing, Proc};
 
-use super::message_kind::MessageKind;
-use super::message_kind::Writes;
+use super::message_kind::{MessageKind, Writes};
 use super::observation::Observation;
-use super::wire_message::{Reader, WireMessage};
+use super::reading::{Answered, Reader, WireMessage};
 
 /// What a process was answered to a request, and what had come before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -97,13 +94,13 @@ pub fn transitions(seen: &Observation) -> Vec<Transition> {
                 asked.insert(*proc, writes.write(*proc, &bytes.0).0);
                 continue;
             }
-            What::FromServer { proc, bytes } if seen.dialect == Dialect::Pmi2 => {
-                // A frame may come in pieces.
-                let said = answers.entry(*proc).or_default().push(&bytes.0);
+            What::FromServer { proc, bytes } => {
+                // A response may come in pieces.
+                let reader = answers.entry(*proc).or_insert_with(|| Reader::new(seen.dialect.framing()));
+                let said = reader.push(&bytes.0);
                 let Some(said) = said.first() else { continue };
-                (*proc, reaction_to_frames(said))
+                (*proc, reaction(said))
             }
-            What::FromServer { proc, bytes } => (*proc, reaction(&bytes.0)),
             What::ClosedByServer { proc } => (*proc, Reaction::Close),
             What::NoAnswer { proc, .. } => (*proc, Reaction::Silence),
             _ => continue,
@@ -120,23 +117,14 @@ pub fn transitions(seen: &Observation) -> Vec<Transition> {
     all
 }
 
-fn reaction_to_frames(said: &WireMessage) -> Reaction {
-    match said {
-        WireMessage::Line(line) => reaction(line),
-        WireMessage::NoFrame => Reaction::Unreadable,
-        WireMessage::Body(body) => match pmi2::Response::parse(body, Semicolons::Doubled) {
-            Ok(response) if response.is_found() == Some(true) => Reaction::Success,
-            Ok(_) => Reaction::Refusal,
-            Err(_) => Reaction::Unreadable,
-        },
-    }
-}
-
-fn reaction(bytes: &[u8]) -> Reaction {
-    let line = bytes.split(|b| *b == b'\n').next().unwrap_or_default();
-    match Response::parse(line, ValueReading::ToEndOfLine) {
-        Ok(response) if response.is_success() => Reaction::Success,
-        Ok(_) => Reaction::Refusal,
-        Err(_) => Reaction::Unreadable,
-    }
+fn reaction(said: &WireMessage) -> Reaction {
+    let answered = match said {
+        WireMessage::Line(line) => Answered::read(Framing::Lines, line),
+        WireMessage::Body(body) => Answered::read(Framing::Frames, body),
+        WireMessage::NoFrame => None,
+    };
+    answered.map_or(Reaction::Unreadable, |answered| match answered.is_found {
+        true => Reaction::Success,
+        false => Reaction::Refusal,
+    })
 }

@@ -2,15 +2,14 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use pmi_scenario::ast::{Dialect, Encoding, Scenario, Template};
+use pmi_scenario::ast::{Encoding, Scenario, Template};
+use pmi_wire::Framing;
 use pmi_wire::pmi2::{self, Semicolons};
-use pmi_wire::{Message, Operation, Request, ValueReading};
 
 use super::op::Op;
 use super::pieces::bytes_said;
-use super::request_body::request_command;
+use super::reading::{Reader, WireMessage, request};
 use super::statement::{Answer, ServerStep, wait};
-use super::wire_message::{Reader, WireMessage};
 
 /// Makes every wait one for the request that it comes after: where requests were left out, their answers do not come,
 /// and others' do. A wait for an answer that nobody has asked for is left out.
@@ -37,8 +36,7 @@ pub(crate) fn tighten(scenario: &mut Scenario, unanswered: &[usize], held_up: bo
 /// Changes what is waited for, or leaves the wait out, by the number of its statement, what it was and which request has no
 /// answer yet, if one has none.
 fn refit(scenario: &mut Scenario, fit: impl Fn(usize, Answer, Option<Asked>) -> Option<Answer>) {
-    let dialect = scenario.dialect;
-    let mut open = vec![Open::default(); scenario.ranks as usize];
+    let mut open = vec![Open::new(scenario.dialect.framing()); scenario.ranks as usize];
     let mut attributes = HashSet::new();
     let mut number = 0;
     scenario.body.retain_mut(|stmt| {
@@ -46,7 +44,7 @@ fn refit(scenario: &mut Scenario, fit: impl Fn(usize, Answer, Option<Asked>) -> 
         let (rank, answer) = match ServerStep::of(stmt) {
             Some(ServerStep::Write { rank, encoding, lines, partial }) => {
                 if let Some(open) = open.get_mut(rank as usize) {
-                    open.write(dialect, encoding, lines, partial);
+                    open.write(encoding, lines, partial);
                     attributes.extend(open.puts.drain(..));
                 }
                 return true;
@@ -94,57 +92,43 @@ impl Unanswered {
 }
 
 /// What a rank has asked for and not been answered.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Open {
     asked: VecDeque<Unanswered>,
     /// The attributes of its node that it has put in what it said last.
     puts: Vec<Vec<u8>>,
-    /// A line of PMI-1 that is not complete.
-    partial: Vec<u8>,
+    /// The last message was a program of a spawn of PMI-1, which may have more.
     spawning: bool,
-    /// What is said in PMI-2.
     reader: Reader,
 }
 
 impl Open {
-    fn write(&mut self, dialect: Dialect, encoding: Encoding, lines: &[Template], partial: bool) {
-        let said = bytes_said(encoding, lines, partial);
-        match dialect {
-            Dialect::Pmi1 => {
-                self.partial.extend(said);
-                while let Some(end) = memchr::memchr(b'\n', &self.partial) {
-                    let line: Vec<u8> = self.partial.drain(..=end).collect();
-                    self.line(&line[..end]);
-                }
-                self.spawning &= partial;
-            }
-            Dialect::Pmi2 => {
-                for said in self.reader.push(&said) {
-                    match said {
-                        WireMessage::Line(line) => self.line(&line),
-                        WireMessage::Body(body) => self.body(&body),
-                        WireMessage::NoFrame => self.asked.push_back(Unanswered::new(None, false)),
-                    }
-                }
+    fn new(framing: Framing) -> Self {
+        Self { asked: VecDeque::new(), puts: Vec::new(), spawning: false, reader: Reader::new(framing) }
+    }
+
+    fn write(&mut self, encoding: Encoding, lines: &[Template], partial: bool) {
+        for said in self.reader.push(&bytes_said(encoding, lines, partial)) {
+            match said {
+                WireMessage::Line(line) => self.line(&line),
+                WireMessage::Body(body) => self.body(&body),
+                WireMessage::NoFrame => self.asked.push_back(Unanswered::new(None, false)),
             }
         }
+        self.spawning &= partial;
     }
 
     fn line(&mut self, line: &[u8]) {
-        if line.starts_with(b"mcmd=spawn") {
-            if !std::mem::replace(&mut self.spawning, true) {
-                self.asked.push_back(Unanswered::new(Some(Operation::Spawn.into()), true));
-            }
-        } else if !self.spawning || line.starts_with(b"cmd=") {
-            let message = Message::parse(line, ValueReading::ToEndOfLine).ok();
-            let op = message.and_then(|m| m.cmd().and_then(Operation::from_request_cmd)).map(Op::from);
-            let is_proper = Request::parse(line, ValueReading::ToEndOfLine).is_ok();
+        let spawns = line.starts_with(b"mcmd=spawn");
+        if !(spawns && self.spawning) {
+            let (op, is_proper) = request(Framing::Lines, line);
             self.asked.push_back(Unanswered::new(op, is_proper));
         }
+        self.spawning = spawns;
     }
 
     fn body(&mut self, body: &[u8]) {
-        let (command, is_proper) = request_command(body);
+        let (op, is_proper) = request(Framing::Frames, body);
         let waits_for = match pmi2::Request::parse(body, Semicolons::Doubled) {
             Ok(pmi2::Request::InfoGetnodeattr { key, wait: true }) => Some(key.into_owned()),
             Ok(pmi2::Request::InfoPutnodeattr { key, .. }) => {
@@ -153,6 +137,6 @@ impl Open {
             }
             _ => None,
         };
-        self.asked.push_back(Unanswered { op: command.map(Op::from), is_proper, waits_for });
+        self.asked.push_back(Unanswered { op, is_proper, waits_for });
     }
 }

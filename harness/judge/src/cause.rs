@@ -2,10 +2,11 @@
 
 use pmi_scenario::ids;
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
+use crate::evidence;
 use crate::own::CRASH;
-use crate::verdict::{Judged, ScenarioResult};
+use crate::verdict::{Judged, ScenarioResult, Verdict};
 use crate::{Finding, Severity};
 
 /// Numbers behind these words tell one mistake from another. Others are of ranks, processes, lines and what was sent.
@@ -81,10 +82,21 @@ pub struct CommonCause<'a> {
     pub severity: Severity,
     /// Reason of the deviation that covers it, if one does.
     pub deviation: Option<&'a str>,
-    /// True if valid input reaches it in some scenario, which is listed first.
-    pub valid_input: bool,
-    /// The findings, one for each scenario, in the order of the results.
+    /// The findings, one for each scenario, in the order of the results except for the first. The first represents the cause: valid input
+    /// reaches it, if it reaches any.
     pub findings: Vec<(&'a ScenarioResult, &'a Judged)>,
+}
+
+impl CommonCause<'_> {
+    /// Returns whether each scenario that shows it passed when it was played again.
+    pub fn is_flaky(&self) -> bool {
+        self.findings.iter().all(|(result, _)| result.verdict == Verdict::Flaky)
+    }
+
+    /// Returns whether valid input reaches it in some scenario.
+    pub fn is_valid_input(&self) -> bool {
+        self.findings.iter().any(|(_, judged)| judged.valid_input)
+    }
 }
 
 /// What is seen, with `#` for numbers that any other scenario may have otherwise. Where a process died is what tells a crash from
@@ -135,6 +147,77 @@ pub fn key(finding: &Finding) -> String {
     finding.place.as_ref().map(ToString::to_string).or_else(assertion).unwrap_or_else(|| shape(finding))
 }
 
+/// Adds crashes whose place is unknown to the crash with the same process and signal, if its place is known and there is no other such place.
+fn add_crashes_without_place(all: &mut Vec<CommonCause<'_>>) {
+    let same = |cause: &CommonCause<'_>| (cause.severity, cause.deviation.map(str::to_owned));
+    for index in (0..all.len()).rev() {
+        let Some((_, Judged { finding, .. })) = all[index].findings.first() else { continue };
+        if all[index].requirement != CRASH || finding.place.is_some() {
+            continue;
+        }
+        let bare = shape(finding);
+        let is_place = |cause: &CommonCause<'_>| {
+            let died = |(_, judged): &(&ScenarioResult, &Judged)| {
+                judged.finding.place.is_some() && shape(&judged.finding).split(" (in ").next() == Some(&bare)
+            };
+            same(cause) == same(&all[index]) && cause.findings.iter().any(died)
+        };
+        let mut places = (0..all.len()).filter(|place| is_place(&all[*place]));
+        if let (Some(place), None) = (places.next(), places.next()) {
+            let unplaced = all.remove(index);
+            let cause = &mut all[if place > index { place - 1 } else { place }];
+            cause.findings.extend(unplaced.findings);
+        }
+    }
+}
+
+/// Scenarios that show a general cause, and how many times as many these are as those that show a special one.
+const GENERAL_SCENARIOS: usize = 10;
+const GENERAL_TIMES: usize = 5;
+
+/// Adds findings to a far more frequent cause with the same answer to the same request. That is one general fault, which a scenario about
+/// something else reports as a breach of the requirement that it tests.
+fn add_special_to_general(all: &mut Vec<CommonCause<'_>>) {
+    type Group<'a> = (Option<&'a str>, String, &'a [u8]);
+    // The number of findings in each cause, by the cause's place. Ordered, so that a report of the same results is always the same.
+    let mut groups: BTreeMap<Group<'_>, BTreeMap<usize, usize>> = BTreeMap::new();
+    for (place, cause) in all.iter().enumerate() {
+        for (result, Judged { finding, .. }) in &cause.findings {
+            let request = evidence::command(finding, &result.last_events);
+            if let Some(request) = request.filter(|_| finding.requirement != CRASH) {
+                *groups
+                    .entry((cause.deviation, key(finding), request))
+                    .or_default()
+                    .entry(place)
+                    .or_default() += 1;
+            }
+        }
+    }
+    for ((_, shape, request), counts) in groups {
+        let most = counts.iter().max_by_key(|(place, count)| (**count, Reverse(**place)));
+        let Some((&general, &most)) = most.filter(|(_, most)| **most >= GENERAL_SCENARIOS) else { continue };
+        for (&special, count) in counts.iter().filter(|(place, _)| **place != general) {
+            let is_general = count * GENERAL_TIMES > most
+                || DATA.contains(&all[special].requirement)
+                || all[special].severity > all[general].severity;
+            if is_general {
+                continue;
+            }
+            let same = |(result, Judged { finding, .. }): &mut (&ScenarioResult, &Judged)| {
+                key(finding) == shape && evidence::command(finding, &result.last_events) == Some(request)
+            };
+            let moved: Vec<_> = all[special].findings.extract_if(.., same).collect();
+            for (result, judged) in moved {
+                let findings = &mut all[general].findings;
+                if !findings.iter().any(|(listed, _)| std::ptr::eq(*listed, result)) {
+                    findings.push((result, judged));
+                }
+            }
+        }
+    }
+    all.retain(|cause| !cause.findings.is_empty());
+}
+
 /// The causes of what results have found: those that no deviation covers before the others, the worst first, and those that valid
 /// input reaches before the others.
 pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
@@ -146,8 +229,7 @@ pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
             let deviation = judged.deviation.as_deref();
             let key = (requirement, severity, deviation, key(&judged.finding));
             let place = *places.entry(key).or_insert_with(|| {
-                let (valid_input, findings) = (false, Vec::new());
-                all.push(CommonCause { requirement, severity, deviation, valid_input, findings });
+                all.push(CommonCause { requirement, severity, deviation, findings: Vec::new() });
                 all.len() - 1
             });
             let cause = &mut all[place];
@@ -156,18 +238,26 @@ pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
             if listed.into_iter().flatten().any(|(listed, _)| std::ptr::eq(*listed, result)) {
                 continue;
             }
-            // A scenario with valid input represents the cause.
-            if judged.valid_input && !std::mem::replace(&mut cause.valid_input, true) {
-                cause.findings.insert(0, (result, judged));
-            } else {
-                cause.findings.push((result, judged));
-            }
+            let represents = |(result, judged): &(&ScenarioResult, &Judged)| {
+                (judged.valid_input, result.verdict != Verdict::Flaky)
+            };
+            let this = (result, judged);
+            let is_better = cause.findings.first().is_some_and(|first| represents(&this) > represents(first));
+            cause.findings.insert(if is_better { 0 } else { cause.findings.len() }, this);
         }
     }
+    add_crashes_without_place(&mut all);
+    add_special_to_general(&mut all);
     let kind =
         |cause: &CommonCause<'_>| cause.findings.first().map(|(_, judged)| CauseKind::of(&judged.finding));
     all.sort_by_key(|cause| {
-        (cause.deviation.is_some(), Reverse(cause.severity), !cause.valid_input, kind(cause))
+        (
+            cause.deviation.is_some(),
+            Reverse(cause.severity),
+            cause.is_flaky(),
+            !cause.is_valid_input(),
+            kind(cause),
+        )
     });
     all
 }
@@ -177,6 +267,8 @@ mod tests {
     use super::*;
     use crate::Side;
     use crate::backtrace::Place;
+    use crate::event::{Bytes, Event, What};
+    use pmi_wire::Proc;
 
     fn seen(text: &str) -> String {
         seen_in(text, None)
@@ -233,6 +325,54 @@ mod tests {
             cause.findings.iter().map(|(result, _)| result.scenario.clone()).collect::<Vec<_>>()
         };
         assert_eq!(causes.iter().map(scenarios).collect::<Vec<_>>(), [vec!["b", "a"], vec!["c"]]);
+    }
+
+    #[test]
+    fn crash_without_place_joins_the_only_place() {
+        let died = |place: Option<&str>| {
+            let seen = match place {
+                Some(function) => format!("pm died of signal 11 (in {function} at pm.c:1)"),
+                None => "pm died of signal 11".to_owned(),
+            };
+            let place = place.map(|name| Place::Function(name.to_owned()));
+            Finding { place, ..Finding::new(CRASH, Side::Server, "", seen) }
+        };
+        let of = |places: &[Option<&str>]| {
+            let results: Vec<_> = places
+                .iter()
+                .zip('a'..)
+                .map(|(place, name)| result(&name.to_string(), died(*place), false))
+                .collect();
+            causes(&results).iter().map(|cause| cause.findings.len()).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&[None, Some("get"), None]), [3]);
+        assert_eq!(of(&[None, Some("get"), Some("put")]), [1, 1, 1], "it may be of either");
+    }
+
+    #[test]
+    fn special_scenarios_join_the_general_cause() {
+        let found = |name: String, requirement: &str, request: &str| {
+            let proc = Proc { group: 0, rank: 0 };
+            let what = What::ToServer { proc, bytes: Bytes(format!("cmd={request}\n").into()) };
+            let finding = Finding {
+                proc: Some(proc),
+                seq: 2,
+                ..Finding::new(requirement, Side::Server, "", "silence")
+            };
+            ScenarioResult { last_events: vec![Event::new(1, what)], ..result(&name, finding, true) }
+        };
+        let mut results: Vec<_> =
+            (0..12).map(|n| found(format!("a/{n}"), "rfc13.finalize.ack", "finalize")).collect();
+        results.push(found("wire/split".into(), "rfc13.wire.newline", "finalize"));
+        let of = |results: &[ScenarioResult]| {
+            causes(results).iter().map(|c| (c.requirement.to_owned(), c.findings.len())).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&results), [("rfc13.finalize.ack".to_owned(), 13)]);
+        // Another request that is not answered is another cause.
+        results.push(found("wire/other".into(), "rfc13.wire.newline", "get_maxes kvsname=k"));
+        assert_eq!(of(&results).len(), 2);
+        // A few scenarios are no general cause.
+        assert_eq!(of(&results[8..13]).len(), 2);
     }
 
     #[test]

@@ -8,14 +8,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use pmi_scenario::ast::Dialect;
-use pmi_wire::pmi2::{Body, Semicolons};
-use pmi_wire::{
-    Connection, Direction, Framing, Message, Operation, Proc, SpawnAssembler, ValueReading, grammar,
-};
+use pmi_wire::{Decoded, Direction, Framing, Operation, Proc, SpawnAssembler, grammar};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::bytes::LINE_LIMIT;
+use crate::connections::{Connections, Message, decode};
 use crate::crash::Cause;
 use crate::event::{Event, Exit, What};
 
@@ -89,8 +86,8 @@ struct Pending {
 }
 
 /// A connection.
+#[derive(Default)]
 struct Link {
-    connection: Connection,
     pending: VecDeque<Pending>,
     /// The last answer, of which it is not known whether the client goes on from it.
     read: Option<((Dialect, String), Form)>,
@@ -109,18 +106,9 @@ struct Read {
     version: Option<String>,
 }
 
-fn read(framing: Framing, text: &[u8]) -> Option<Read> {
+fn read(message: &Decoded<'_>) -> Option<Read> {
     let shown = |bytes: &[u8]| bytes.escape_ascii().to_string();
-    let pairs: Vec<(String, &[u8])> = match framing {
-        Framing::Lines => {
-            let message = Message::parse(text, ValueReading::ToEndOfLine).ok()?;
-            message.tuples().map(|tuple| (shown(tuple.key), tuple.value)).collect()
-        }
-        Framing::Frames => {
-            let body = Body::parse(text, Semicolons::Doubled).ok()?;
-            body.tuples().map(|tuple| (shown(tuple.key), tuple.value)).collect()
-        }
-    };
+    let pairs: Vec<(String, &[u8])> = message.tuples().map(|tuple| (shown(tuple.key), tuple.value)).collect();
     let get = |key: &str| pairs.iter().find(|(name, _)| name == key).map(|(_, value)| *value);
     let flag = get("found").or_else(|| get("flag"));
     let version = get("pmi_version").zip(get("pmi_subversion"));
@@ -138,15 +126,11 @@ fn read(framing: Framing, text: &[u8]) -> Option<Read> {
 }
 
 impl Link {
-    fn new() -> Self {
-        let connection = Connection::new(LINE_LIMIT);
-        Self { connection, pending: VecDeque::new(), read: None, in_block: false, told_job: false }
-    }
-
     /// The request that a line or a frame is, if it is one.
-    fn request(&mut self, framing: Framing, text: &[u8]) -> Option<Pending> {
-        if framing == Framing::Lines && (self.in_block || SpawnAssembler::is_spawn_start(text)) {
-            self.in_block = text != b"endcmd";
+    fn request(&mut self, message: &Decoded<'_>) -> Option<Pending> {
+        let Decoded { framing, text, .. } = message;
+        if *framing == Framing::Lines && (self.in_block || SpawnAssembler::is_spawn_start(text)) {
+            self.in_block = *text != b"endcmd";
             let pending = Pending {
                 dialect: Dialect::Pmi1,
                 command: "spawn".to_owned(),
@@ -156,8 +140,8 @@ impl Link {
             };
             return (!self.in_block).then_some(pending);
         }
-        let read = read(framing, text)?;
-        let dialect = dialect(framing);
+        let read = read(message)?;
+        let dialect = dialect(*framing);
         let offer = read.version.filter(|_| read.command == "init");
         Some(Pending { dialect, command: read.command, fields: read.fields, offer, told_job: self.told_job })
     }
@@ -174,22 +158,36 @@ impl Observations {
     /// Reads the events of a scenario or of a recorded session.
     pub fn read(&mut self, events: &[Event]) {
         let mut links: BTreeMap<Proc, Link> = BTreeMap::new();
+        let mut connections = Connections::default();
         for event in events {
-            let (proc, said) = match &event.what {
-                What::ToServer { proc, bytes } => (proc, Some((Direction::ToServer, &bytes.0))),
-                What::FromServer { proc, bytes } => (proc, Some((Direction::FromServer, &bytes.0))),
-                What::ClosedByServer { proc } | What::NoAnswer { proc, .. } => (proc, None),
+            match &event.what {
+                What::ToServer { proc, .. } | What::FromServer { proc, .. }
+                    if proc.group != Proc::PROXIES =>
+                {
+                    let arrivals = connections.read(event);
+                    self.said(links.entry(*proc).or_default(), &decode(&arrivals));
+                }
+                What::ClosedByServer { proc } | What::NoAnswer { proc, .. }
+                    if proc.group != Proc::PROXIES =>
+                {
+                    let link = links.entry(*proc).or_default();
+                    // The client may end because of that, and not because of the answer before it.
+                    self.goes_on(link, None);
+                    // If several requests are pending, the log does not show which one the server rejects.
+                    if let [request] = link.pending.make_contiguous() {
+                        self.request(request, false);
+                    }
+                    link.pending.clear();
+                }
                 What::Returned { proc, returned, .. } => {
                     let went_on = returned.result == 0;
-                    self.goes_on(links.entry(*proc).or_insert_with(Link::new), Some(went_on));
-                    continue;
+                    self.goes_on(links.entry(*proc).or_default(), Some(went_on));
                 }
                 What::Started { proc, env, .. } => {
-                    links.entry(*proc).or_insert_with(Link::new).told_job = env.contains_key("PMI_JOBID");
-                    continue;
+                    links.entry(*proc).or_default().told_job = env.contains_key("PMI_JOBID");
                 }
                 What::Exited { proc, exit } => {
-                    let link = links.entry(*proc).or_insert_with(Link::new);
+                    let link = links.entry(*proc).or_default();
                     // Nothing comes behind finalize.
                     let finalized = link.read.as_ref().is_some_and(|((_, command), _)| command == "finalize");
                     let went_on = match exit {
@@ -198,71 +196,40 @@ impl Observations {
                         Exit::Signal(signal) => (!Cause::of(*signal).is_from_outside()).then_some(false),
                     };
                     self.goes_on(link, went_on);
-                    continue;
                 }
-                _ => continue,
-            };
-            if proc.group == Proc::PROXIES {
-                continue;
-            }
-            let link = links.entry(*proc).or_insert_with(Link::new);
-            match said {
-                Some((direction, bytes)) => {
-                    link.connection.push(direction, bytes);
-                    // The server's messages tell how to read what the client has sent ahead.
-                    for direction in [Direction::FromServer, Direction::ToServer] {
-                        self.said(link, direction);
-                    }
-                }
-                // Of several it cannot be told which one the server has not liked.
-                None => {
-                    // The client may end because of that, and not because of the answer before it.
-                    self.goes_on(link, None);
-                    if let [request] = link.pending.make_contiguous() {
-                        self.request(request, false);
-                    }
-                    link.pending.clear();
-                }
+                _ => {}
             }
         }
     }
 
-    fn said(&mut self, link: &mut Link, direction: Direction) {
-        let mut messages = Vec::new();
-        let mut unreadable = false;
-        while let Some(message) = link.connection.next(direction) {
-            match message {
-                Ok(message) => messages.push((message.framing, message.text.to_vec())),
-                Err(_) => unreadable = true,
-            }
-        }
-        for (framing, text) in messages {
-            if direction == Direction::ToServer {
-                let Some(request) = link.request(framing, &text) else { continue };
-                self.goes_on(link, Some(request.command != "abort"));
-                // Nothing answers it.
-                if request.command != "abort" {
-                    link.pending.push_back(request);
+    fn said(&mut self, link: &mut Link, messages: &[Message<'_>]) {
+        for (direction, message) in messages {
+            match (direction, message) {
+                (Direction::FromServer, message) => {
+                    match message.as_ref().ok().and_then(|message| Some((message, read(message)?))) {
+                        Some((message, read)) => self.answer(link, message, read),
+                        None => self.goes_on(link, None),
+                    }
                 }
-            } else if let Some(read) = read(framing, &text) {
-                self.answer(link, framing, read);
-            } else {
-                unreadable = true;
+                (Direction::ToServer, Ok(message)) => {
+                    let Some(request) = link.request(message) else { continue };
+                    self.goes_on(link, Some(request.command != "abort"));
+                    // Nothing answers it.
+                    if request.command != "abort" {
+                        link.pending.push_back(request);
+                    }
+                }
+                (Direction::ToServer, Err(_)) => {}
             }
-        }
-        if unreadable && direction == Direction::FromServer {
-            self.goes_on(link, None);
         }
     }
 
-    fn answer(&mut self, link: &mut Link, framing: Framing, read: Read) {
-        let answers = |asked: &Pending| match framing {
-            Framing::Lines => match Operation::from_response_cmd(read.command.as_bytes()) {
-                Some(operation) => asked.command == operation.request_cmd(),
-                // The name of the answer to a request outside RFC 13 is unknown.
-                None => Operation::from_request_cmd(asked.command.as_bytes()).is_none(),
-            },
-            Framing::Frames => read.command.strip_suffix("-response") == Some(asked.command.as_str()),
+    fn answer(&mut self, link: &mut Link, message: &Decoded<'_>, read: Read) {
+        let answers = |asked: &Pending| match (message.exchange(), message.framing) {
+            (Some(exchange), _) => asked.command == exchange.request,
+            // The name of the answer to a request outside RFC 13 is unknown.
+            (None, Framing::Lines) => Operation::from_request_cmd(asked.command.as_bytes()).is_none(),
+            (None, Framing::Frames) => read.command.strip_suffix("-response") == Some(&asked.command),
         };
         let place = link.pending.iter().position(answers);
         let Some(asked) = place.and_then(|place| link.pending.remove(place)) else {

@@ -2,11 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
-use pmi_wire::pmi2::{self, Semicolons};
 use pmi_wire::port::Greeting;
-use pmi_wire::{Connection, Direction, Framing, Operation, Proc, Response, ValueReading};
+use pmi_wire::{Content, Decoded, Direction, Framing, Operation, Proc, pmi2};
 
-use crate::bytes::LINE_LIMIT;
+use crate::connections::Message;
 use crate::event::{Bytes, Event, Exit, What};
 
 /// Most messages of one connection that wait for a step to expect them.
@@ -25,10 +24,16 @@ pub struct ReceivedMessage {
     pub text: Vec<u8>,
 }
 
+impl ReceivedMessage {
+    /// Decodes it as a message of this side.
+    pub fn decode(&self, direction: Direction) -> Decoded<'_> {
+        Decoded::new(direction, self.framing, &self.text)
+    }
+}
+
 /// One connection, and the process that holds it.
 #[derive(Debug, Default)]
 pub(crate) struct Link {
-    pub(crate) connection: Option<Connection>,
     pub(crate) lines: VecDeque<ReceivedMessage>,
     pub(crate) started: bool,
     pub(crate) env: HashMap<String, String>,
@@ -120,13 +125,8 @@ impl Conversation {
 
     /// A step has taken this message: if it refuses a spawn, nothing will come of the group.
     pub(crate) fn accepted(&mut self, message: &ReceivedMessage) {
-        let refuses = match message.framing {
-            Framing::Lines => Response::parse(&message.text, ValueReading::ToEndOfLine)
-                .is_ok_and(|r| r.operation() == Operation::Spawn && !r.is_success()),
-            Framing::Frames => pmi2::Response::parse(&message.text, Semicolons::Plain)
-                .is_ok_and(|r| r.command == pmi2::Command::Spawn && !r.is_success()),
-        };
-        if refuses {
+        let message = message.decode(Direction::FromServer);
+        if message.operation() == Some(Operation::Spawn) && message.is_refusal() {
             self.refuse_spawn();
         }
     }
@@ -136,7 +136,7 @@ impl Conversation {
         self.refused.insert(self.groups);
     }
 
-    pub(crate) fn observe(&mut self, event: &Event) {
+    pub(crate) fn observe(&mut self, event: &Event, messages: &[Message<'_>]) {
         let seq = event.seq;
         match &event.what {
             What::Launched { ranks, nodes, .. } => {
@@ -163,26 +163,10 @@ impl Conversation {
                     self.sizes.insert(proc.group, greeting.size);
                 }
             }
-            What::ToServer { proc, bytes } => {
-                self.connection(*proc).push(Direction::ToServer, &bytes.0);
-                self.asked(*proc);
-            }
+            What::ToServer { proc, .. } => self.arrived(seq, *proc, messages),
             What::FromServer { proc, bytes } => {
                 self.received += bytes.0.len() as u64;
-                let link = self.link(*proc);
-                let connection = link.connection.get_or_insert_with(|| Connection::new(LINE_LIMIT));
-                connection.push(Direction::FromServer, &bytes.0);
-                while let Some(message) = connection.next(Direction::FromServer) {
-                    if link.lines.len() >= LINES_LIMIT {
-                        break;
-                    }
-                    // What cannot be read cannot fit any expectation; the monitor has reported it.
-                    let (framing, text) =
-                        message.map_or_else(|_| Default::default(), |m| (m.framing, m.text.to_vec()));
-                    link.lines.push_back(ReceivedMessage { seq, request: None, framing, text });
-                }
-                // What was asked behind an offer of PMI-2 can be read once that is answered.
-                self.asked(*proc);
+                self.arrived(seq, *proc, messages);
             }
             What::ClosedByServer { proc } => self.link(*proc).closed = true,
             What::ClosedByClient { proc } => self.link(*proc).ours_closed = true,
@@ -209,31 +193,39 @@ impl Conversation {
         }
     }
 
-    fn connection(&mut self, p: Proc) -> &mut Connection {
-        self.link(p).connection.get_or_insert_with(|| Connection::new(LINE_LIMIT))
-    }
-
-    /// Reads what a process has sent.
-    fn asked(&mut self, p: Proc) {
-        let Some(mut connection) = self.link(p).connection.take() else { return };
-        while let Some(message) = connection.next(Direction::ToServer) {
-            let Ok(message) = message else { continue };
-            self.link(p).wants_abort |= message.text.starts_with(b"cmd=abort");
-            match message.framing {
-                Framing::Lines => self.spawn_line(message.text),
-                Framing::Frames => self.spawn_frame(message.text),
+    /// Reads the messages that are complete on the connection of a process.
+    fn arrived(&mut self, seq: u64, p: Proc, messages: &[Message<'_>]) {
+        for (direction, message) in messages {
+            match (direction, message) {
+                (Direction::FromServer, message) => {
+                    let link = self.link(p);
+                    if link.lines.len() >= LINES_LIMIT {
+                        continue;
+                    }
+                    // A framing error fits no expectation, like an empty message. The monitor reports it.
+                    let (framing, text) = message
+                        .as_ref()
+                        .map_or_else(|_| Default::default(), |m| (m.framing, m.text.to_vec()));
+                    link.lines.push_back(ReceivedMessage { seq, request: None, framing, text });
+                }
+                (Direction::ToServer, Ok(message)) => {
+                    self.link(p).wants_abort |= message.text.starts_with(b"cmd=abort");
+                    self.asked(message);
+                }
+                (Direction::ToServer, Err(_)) => {}
             }
         }
-        self.link(p).connection = Some(connection);
     }
 
-    /// [`Self::spawn_line`] for PMI-2, where a request is one message.
-    fn spawn_frame(&mut self, command: &[u8]) {
-        if let Ok(pmi2::Request::Spawn { programs, .. }) = pmi2::Request::parse(command, Semicolons::Doubled)
-        {
-            self.groups += 1;
-            let all = programs.iter().fold(0, |n: u64, p| n.saturating_add(p.maxprocs));
-            self.sizes.insert(self.groups, u32::try_from(all).unwrap_or(u32::MAX));
+    fn asked(&mut self, message: &Decoded<'_>) {
+        match &message.content {
+            Content::LineRequest(_) => self.spawn_line(message.text),
+            Content::FrameRequest(Ok(pmi2::Request::Spawn { programs, .. })) => {
+                self.groups += 1;
+                let all = programs.iter().fold(0, |n: u64, p| n.saturating_add(p.maxprocs));
+                self.sizes.insert(self.groups, u32::try_from(all).unwrap_or(u32::MAX));
+            }
+            _ => {}
         }
     }
 

@@ -289,6 +289,22 @@ struct Key<'a> {
     precedent: Option<(&'a str, Option<&'a str>)>,
 }
 
+/// Returns the number of entries of a draft, and of those whose reason is to be written.
+pub fn drafted(text: &str) -> (usize, usize) {
+    (text.matches("[[deviation]]").count(), text.matches(UNWRITTEN).count())
+}
+
+/// Processes of known managers, as reasons name them.
+const PROCESSES: [&str; 4] = ["proxy", "mpiexec", "slurmstepd", "srun"];
+
+/// Returns whether a reason can be about a finding: one that names a process is not about the crash of another.
+fn is_about(reason: &str, finding: &Finding) -> bool {
+    let mut named = PROCESSES.iter().filter(|name| reason.contains(**name)).peekable();
+    finding.requirement != own::CRASH
+        || named.peek().is_none()
+        || named.any(|name| finding.seen.contains(name))
+}
+
 /// A file of deviations with what results have found that would make the run red and that no deviation covers: an entry for each cause,
 /// with all of its scenarios. A finding that was absent from an attempt happens `sometimes`, as does one that a precedent records so. `precedents` are deviations of related implementations, the closest first; other reasons are still to be
 /// written.
@@ -312,6 +328,7 @@ pub fn draft(
             }
             let finding = &judged.finding;
             let precedent = precedents.iter().find_map(|known| known.covering(&result.scenario, finding));
+            let precedent = precedent.filter(|entry| is_about(&entry.reason, finding));
             let key = Key {
                 requirement: &finding.requirement,
                 symptom: symptom::of(finding),
@@ -336,9 +353,10 @@ pub fn draft(
     let mut text = format!(
         "# Drafted from {}. Say of each entry why it is so, and where it is reported; delete what is none of the implementation's doing.\n\
          implementation = {}\n",
-        match results.iter().filter_map(|r| r.attempts.as_ref().map(|a| a.played)).max() {
-            Some(played) => format!("{played} runs"),
-            None => "one run, which does not show what happens only sometimes (--repeat 5 would)".to_owned(),
+        // Some scenarios are played more often, for other reasons than to repeat the run.
+        match results.iter().filter(|r| r.verdict.is_judged()).map(|r| r.found().0).min() {
+            Some(played @ 2..) => format!("{played} runs"),
+            _ => "one run, which does not show what happens only sometimes (--repeat 5 would)".to_owned(),
         },
         quoted(implementation)
     );
@@ -369,6 +387,7 @@ mod tests {
     use super::*;
     use crate::attempts::Repetitions;
     use crate::backtrace::Place;
+    use crate::verdict::{Attempts, Repeated};
     use crate::{Severity, Side};
     use pmi_scenario::vocabulary::Behaviours;
 
@@ -390,6 +409,40 @@ mod tests {
             "another crash is a new finding"
         );
         assert_eq!(stale(None), (1, 0));
+    }
+
+    #[test]
+    fn reason_is_about_the_process_that_it_names() {
+        let crash =
+            |name: &str| Finding::new(own::CRASH, Side::Server, "", format!("{name} died of signal 11"));
+        for (reason, process, is_about_it) in [
+            ("the proxy dies of SIGSEGV", "hydra_pmi_proxy", true),
+            ("the proxy dies of SIGSEGV", "the launcher, mpiexec,", false),
+            ("mpiexec dies when its proxy has gone", "the launcher, mpiexec,", true),
+            ("a null pointer", "the launcher, mpiexec,", true),
+        ] {
+            assert_eq!(is_about(reason, &crash(process)), is_about_it, "{reason}: {process}");
+        }
+    }
+
+    /// A failure that was examined beside other jobs was played more often than the run was repeated.
+    #[test]
+    fn draft_counts_the_runs() {
+        let result = |scenario: &str, played: u32| {
+            let finding = Finding::new("rfc13.get.value", Side::Server, "", "rc=1");
+            let judged = crate::result::judged(&Default::default(), finding);
+            let found = vec![Repeated { times: 1, absent: true, judged: judged.clone() }];
+            let attempts = (played > 1).then_some(Attempts { played, red: 1, found });
+            ScenarioResult {
+                scenario: scenario.into(),
+                findings: vec![judged],
+                attempts,
+                ..Default::default()
+            }
+        };
+        let of = |results: &[ScenarioResult]| draft("x", results, Strictness::Must, &[]);
+        assert!(of(&[result("a", 5), result("b", 26)]).starts_with("# Drafted from 5 runs."));
+        assert!(of(&[result("a", 1), result("b", 26)]).starts_with("# Drafted from one run"));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use pmi_wire::Proc;
+use pmi_wire::{Direction, Proc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -57,6 +57,9 @@ pub struct Event {
     /// Line of the scenario that was being played, 0 if none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub line: usize,
+    /// Number of bytes that are left out at the end of its message.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cut: usize,
     /// What happened.
     pub what: What,
 }
@@ -68,7 +71,16 @@ fn is_zero(line: &usize) -> bool {
 impl Event {
     /// An event with this number, at time 0 and in no line of a scenario.
     pub fn new(seq: u64, what: What) -> Self {
-        Self { seq, time_us: 0, line: 0, what }
+        Self { seq, time_us: 0, line: 0, cut: 0, what }
+    }
+
+    /// Leaves out the bytes of its message after the first `most`. Returns how many it keeps.
+    pub fn cut_to(&mut self, most: usize) -> usize {
+        let Some(bytes) = self.what.bytes_mut() else { return 0 };
+        self.cut += bytes.len().saturating_sub(most);
+        bytes.truncate(most);
+        bytes.shrink_to_fit();
+        bytes.len()
     }
 }
 
@@ -252,7 +264,7 @@ pub enum What {
     },
     /// A scenario that had failed beside others was played again.
     PlayedAgain {
-        /// The other jobs that ran at the same time; none if it was played alone.
+        /// The other jobs of the implementation that ran at the same time; none if it was played alone or beside other load.
         beside: Vec<OtherJob>,
         /// Number of plays.
         played: u32,
@@ -413,6 +425,15 @@ pub enum What {
 }
 
 impl What {
+    /// The bytes that a client or the server of a process wrote, if it is that.
+    pub fn said(&self) -> Option<(Proc, Direction, &[u8])> {
+        match self {
+            Self::ToServer { proc, bytes } => Some((*proc, Direction::ToServer, &bytes.0)),
+            Self::FromServer { proc, bytes } => Some((*proc, Direction::FromServer, &bytes.0)),
+            _ => None,
+        }
+    }
+
     /// What was written or read, if it is that.
     pub fn bytes(&self) -> Option<&[u8]> {
         match self {

@@ -53,6 +53,30 @@ fn died(event: &Event) -> Option<Proc> {
     }
 }
 
+/// Returns the command of the last request of a finding's process before the finding.
+pub(crate) fn command<'a>(finding: &Finding, events: &'a [Event]) -> Option<&'a [u8]> {
+    let before = events.iter().rev().filter(|event| event.seq <= finding.seq);
+    let asked = before.filter_map(|event| match &event.what {
+        What::ToServer { proc, bytes } if Some(*proc) == finding.proc => Some(&bytes.0[..]),
+        _ => None,
+    });
+    let command =
+        asked.filter_map(|bytes| Some(&bytes[memchr::memmem::find(bytes, b"cmd=")? + 4..])).next()?;
+    command.split(|byte| matches!(byte, b' ' | b';' | b'\n')).next()
+}
+
+/// Returns whether a finding follows a process that left with a message unended or unanswered. Whether the server reads that before the
+/// next request of another process is a matter of timing.
+pub fn follows_a_race(finding: &Finding, events: &[Event]) -> bool {
+    let before = || events.iter().filter(|event| event.seq < finding.seq);
+    let leaves = |event: &Event| {
+        let What::ClosedByClient { proc } = event.what else { return false };
+        let last = before().rev().filter(|e| e.seq < event.seq).filter_map(message).find(|m| m.0 == proc);
+        finding.proc != Some(proc) && last.is_some_and(|(_, writer)| writer == Writer::Client)
+    };
+    before().any(leaves)
+}
+
 /// The event of this number.
 pub(crate) fn at(events: &[Event], seq: u64) -> Option<&Event> {
     events.binary_search_by_key(&seq, |event| event.seq).ok().map(|index| &events[index])

@@ -6,8 +6,7 @@ use std::fmt;
 use pmi_scenario::ast::{ExitPattern, Grade, Kind, Piece, Template};
 use pmi_scenario::scope::{ScenarioError, Scope};
 use pmi_scenario::signature;
-use pmi_wire::pmi2::{self, Body, Semicolons};
-use pmi_wire::{Framing, MappingForm, Message, Proc, ValueReading, grammar};
+use pmi_wire::{Decoded, Direction, Framing, MappingForm, MessageError, Outcome, Proc, grammar};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -274,36 +273,21 @@ impl Pattern {
     ///
     /// What was expected of the first key that does not fit, or of the message.
     pub fn fits(&self, text: &[u8], framing: Framing) -> Result<Captures, Misfit> {
+        let message = Decoded::new(Direction::FromServer, framing, text);
+        if !message.has_tuples() {
+            let why = message.error().unwrap_or_else(|| MessageError::Empty.to_string());
+            return Err(Misfit(why));
+        }
+        // Nobody reads the value of a frame that reports a miss or a failure.
+        let missed =
+            framing == Framing::Frames && matches!(message.outcome(), Some(Outcome::Miss | Outcome::Failure));
         let mut captures = Captures::new();
-        match framing {
-            Framing::Lines => {
-                let message =
-                    Message::parse(text, ValueReading::ToEndOfLine).map_err(|e| Misfit(e.to_string()))?;
-                for (key, matcher) in &self.fields {
-                    matcher.fits(key, message.get(key.as_bytes()), &mut captures)?;
-                }
-            }
-            Framing::Frames => {
-                let body = Body::parse(text, Semicolons::Doubled).map_err(|e| Misfit(e.to_string()))?;
-                // Of an answer that says found=FALSE, nobody reads the value.
-                let missed = pmi2::Response::parse(text, Semicolons::Doubled)
-                    .is_ok_and(|response| response.is_found() == Some(false));
-                for (key, matcher) in &self.fields {
-                    let unread = missed && matches!(key.as_str(), "value" | "port");
-                    let value = body.value(key).filter(|_| !unread);
-                    matcher.fits(key, value.as_deref(), &mut captures)?;
-                }
-            }
+        for (key, matcher) in &self.fields {
+            let unread = missed && matches!(key.as_str(), "value" | "port");
+            let value = message.value(key).filter(|_| !unread);
+            matcher.fits(key, value.as_deref(), &mut captures)?;
         }
         Ok(captures)
-    }
-
-    /// Whether the bytes of a message can be read as one at all.
-    pub(crate) fn can_read(&self, text: &[u8], framing: Framing) -> bool {
-        match framing {
-            Framing::Lines => Message::parse(text, ValueReading::ToEndOfLine).is_ok(),
-            Framing::Frames => Body::parse(text, Semicolons::Doubled).is_ok(),
-        }
     }
 
     /// Returns true if a message has the expected command.

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::backtrace::Place;
-use crate::own::{CRASH, HANG};
+use crate::own::{CRASH, HANG, JOBS_APART};
 use crate::seen::SeenKind;
 use pmi_scenario::requirement::Severity;
 use pmi_wire::Proc;
@@ -75,7 +75,9 @@ impl Finding {
     /// answer or the exit status of a job, and not what an answer contains.
     pub fn depends_on_timing(&self) -> bool {
         let is_status = self.party == Side::Server && self.seen.starts_with("exit status ");
-        [CRASH, HANG].contains(&self.requirement.as_str()) || self.absence().is_some() || is_status
+        [CRASH, HANG, JOBS_APART].contains(&self.requirement.as_str())
+            || self.absence().is_some()
+            || is_status
     }
 
     /// Returns what came in place of an answer, without how that is known.

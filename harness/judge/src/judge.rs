@@ -11,6 +11,7 @@ use pmi_scenario::requirement::is_advisory;
 use pmi_wire::{Direction, Framing, Proc};
 
 use crate::bytes::SHOWN;
+use crate::connections::decode;
 use crate::conversation::{Conversation, ReceivedMessage};
 use crate::event::{Abandoned, Event, Exit, Flaw, PlainRun, SilenceProof, ToldValues, What};
 use crate::expectation::Standing;
@@ -21,8 +22,9 @@ use crate::own::USABLE;
 use crate::program::{ProgramState, misfit};
 use crate::seen::{NO_PROOF, SeenKind, Unended, not_read};
 use crate::unjudged::Unjudged;
+use crate::upstream::UpstreamMonitor;
 use crate::verdict::Verdict;
-use crate::{Finding, Monitor, Severity, Side, UpstreamMonitor};
+use crate::{Finding, Monitor, Severity, Side};
 
 /// Most findings of one scenario about one party: after so many the rest says nothing new.
 const FINDINGS: usize = 1000;
@@ -61,6 +63,8 @@ pub struct Outcome {
     pub lifeless: bool,
     /// The first process of the implementation that died of a signal, and the signal.
     pub crashed: Option<(String, i32)>,
+    /// The versions that the connections have agreed on, the lowest first: `1.1`.
+    pub negotiated: Vec<String>,
     /// Names of processes that ranks of a program under test have left which had ended by themselves: they are of
     /// no rank's process group, with which they would have been ended. Empty unless that was asked for.
     pub left: Vec<String>,
@@ -156,8 +160,10 @@ impl Judge {
     /// Reads the next event.
     pub fn observe(&mut self, event: &Event) {
         self.line = event.line;
-        self.monitor.observe(event);
-        self.upstream.observe(event);
+        let arrivals = self.monitor.read(event);
+        let messages = decode(&arrivals);
+        self.monitor.judge(event, &messages);
+        self.upstream.observe(event, &messages);
         for mut finding in self.monitor.take_findings().into_iter().chain(self.upstream.take_findings()) {
             finding.line = event.line;
             if self.party == Side::Library && !library::lay_to_library(&mut finding, event) {
@@ -168,10 +174,11 @@ impl Judge {
                 self.watched.push(finding);
             }
         }
-        self.conversation.observe(event);
+        self.conversation.observe(event, &messages);
+        let connections = &self.monitor.connections;
         match self.party {
-            Side::Client => self.program.observe(event, &self.conversation),
-            Side::Library => self.library.observe(event),
+            Side::Client => self.program.observe(event, &messages, connections, &self.conversation),
+            Side::Library => self.library.observe(event, &messages, connections),
             Side::Server => {}
         }
         match &event.what {
@@ -367,7 +374,8 @@ impl Judge {
     /// Returns the findings of the monitor and of [`ProgramState::weigh`], whose `seq` is given, against a program.
     fn program_findings(&self, seq: u64) -> Vec<Finding> {
         let watched = self.watched.iter().filter(|f| f.party == Side::Client && !self.program.excuses(f));
-        watched.cloned().chain(self.program.weigh(&self.conversation, seq)).collect()
+        let connections = &self.monitor.connections;
+        watched.cloned().chain(self.program.weigh(connections, &self.conversation, seq)).collect()
     }
 
     /// What it all came to.
@@ -389,6 +397,7 @@ impl Judge {
                 || matches!(self.library.unjudged, Some(Unjudged::Unloadable(_)))
                 || ((self.hung || self.conversation.unconnected) && self.conversation.received == 0),
             crashed: self.conversation.crashed.or(self.library.crashed),
+            negotiated: self.monitor.versions(),
             left: Vec::new(),
             unjudged: self.unjudged.or(self.library.unjudged),
             scenario_error: self.mistake,
@@ -421,6 +430,7 @@ impl Judge {
             hung,
             lifeless: self.program.is_silent(),
             crashed,
+            negotiated: self.monitor.versions(),
             left: self.program.left,
             unjudged,
             scenario_error: self.mistake,
@@ -686,7 +696,8 @@ impl Judge {
         let fits = pattern.fits(&line.text, line.framing);
         match fits {
             Err(_)
-                if self.monitor.has_unreadable_answer(p) && !pattern.can_read(&line.text, line.framing) =>
+                if self.monitor.has_unreadable_answer(p)
+                    && !line.decode(Direction::FromServer).has_tuples() =>
             {
                 pattern.reads(&line.text, line.framing).map_or(fits, Ok)
             }
@@ -777,10 +788,11 @@ impl Judge {
                 | Expected::Silence
                 | Expected::OneOf(_)
         );
-        let link =
-            self.conversation.find(p).filter(|link| waits && !link.is_closed() && link.lines.is_empty())?;
-        let connection = link.connection.as_ref()?;
-        Unended::new(connection, Direction::FromServer, self.silence(proof, waited))
+        let link = self.conversation.find(p)?;
+        if !waits || link.is_closed() || !link.lines.is_empty() {
+            return None;
+        }
+        self.monitor.connections.unended(p, Direction::FromServer, self.silence(proof, waited))
     }
 
     /// A silence in words, by how it is known, and with the requests that were not read.
@@ -885,8 +897,8 @@ fn lawful_instead(choices: &[Choice], line: &ReceivedMessage) -> String {
     let reason = choices.iter().filter(|choice| choice.grade != Grade::Fail).find_map(|choice| {
         let Expected::Message(pattern) = &choice.what else { return None };
         let Misfit(why) = pattern.fits(&line.text, line.framing).err()?;
-        (!pattern.can_read(&line.text, line.framing) || pattern.has_name(&line.text, line.framing))
-            .then_some(why)
+        let is_readable = line.decode(Direction::FromServer).has_tuples();
+        (!is_readable || pattern.has_name(&line.text, line.framing)).then_some(why)
     });
     reason.map_or_else(|| lawful(choices), |why| format!("{} ({why})", lawful(choices)))
 }

@@ -4,15 +4,20 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::seen::PRINTABLE_LIMIT;
 
+/// In the place of a rank: the spawn request that began the process group.
+pub(crate) const PREPUT: u32 = u32::MAX;
+
 /// One put of a key.
 #[derive(Debug, Clone)]
-struct Put {
-    value: Vec<u8>,
-    /// The number of barriers that the writer had entered when the put was acknowledged, or `None` before that. Every
-    /// process that has left more barriers than this must see the value.
-    acknowledged_in: Option<u64>,
-    /// Who put it, and how many puts were acknowledged before.
-    acknowledged_as: Option<(u32, u64)>,
+pub(crate) struct Put {
+    pub(crate) value: Vec<u8>,
+    /// The rank that put it, or [`PREPUT`].
+    pub(crate) by: u32,
+    /// The number of barriers that the rank had entered before. Every process that has left more barriers than this must see the
+    /// value, if the put is acknowledged.
+    entered: u64,
+    /// The number of puts that were acknowledged before this one was.
+    acknowledged: Option<u64>,
 }
 
 /// Which puts a process must know of beside those before a barrier of the whole group: of each rank, all before this number.
@@ -42,33 +47,16 @@ pub(crate) struct Kvs {
     acknowledged: u64,
 }
 
-/// What a get of a key may answer.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum ExpectedValue {
-    /// Nobody has put the key, so the answer is an error.
-    Missing,
-    /// One of the values that were put, or an error as well if `must` is false.
-    OneOf {
-        must: bool,
-        fits: bool,
-        /// It cannot be told where one of the values ends.
-        ambiguous: bool,
-    },
-}
-
 impl Kvs {
     /// A pair that was there before the processes started.
     pub(crate) fn preput(&mut self, key: &[u8], value: &[u8]) {
-        // It is visible from the start, as if it had been put before a barrier that all processes have left.
-        self.puts.entry(key.to_vec()).or_default().push(Put {
-            value: value.to_vec(),
-            acknowledged_in: Some(0),
-            acknowledged_as: None,
-        });
+        let put = Put { value: value.to_vec(), by: PREPUT, entered: 0, acknowledged: Some(0) };
+        self.puts.entry(key.to_vec()).or_default().push(put);
     }
 
-    pub(crate) fn sent(&mut self, key: &[u8], value: &[u8]) {
-        let put = Put { value: value.to_vec(), acknowledged_in: None, acknowledged_as: None };
+    /// Stores a put that a rank sends after it has entered this number of barriers.
+    pub(crate) fn sent(&mut self, key: &[u8], value: &[u8], by: u32, entered: u64) {
+        let put = Put { value: value.to_vec(), by, entered, acknowledged: None };
         self.puts.entry(key.to_vec()).or_default().push(put);
     }
 
@@ -76,12 +64,18 @@ impl Kvs {
         self.puts.contains_key(key)
     }
 
-    /// The server has taken a put of this rank, which has entered so many barriers of the whole group.
-    pub(crate) fn acknowledged(&mut self, key: &[u8], value: &[u8], rank: u32, round: u64) {
+    /// The puts of a key.
+    pub(crate) fn puts(&self, key: &[u8]) -> &[Put] {
+        self.puts.get(key).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// Notes that the server has accepted a put of this rank.
+    pub(crate) fn acknowledged(&mut self, key: &[u8], value: &[u8], by: u32) {
         let number = self.acknowledged;
-        if let Some(put) = self.find(key, value) {
-            put.acknowledged_in = Some(round);
-            put.acknowledged_as = Some((rank, number));
+        if let Some(at) = self.open(key, value, by)
+            && let Some(puts) = self.puts.get_mut(key)
+        {
+            puts[at].acknowledged = Some(number);
             self.acknowledged += 1;
         }
     }
@@ -89,46 +83,41 @@ impl Kvs {
     /// Whether a process that knows this much must find the key.
     pub(crate) fn is_known(&self, key: &[u8], known: &Known) -> bool {
         let before = |rank: u32| known.0.get(&rank).copied().unwrap_or(0);
-        let puts = self.puts.get(key).into_iter().flatten();
-        puts.filter_map(|put| put.acknowledged_as).any(|(rank, number)| number < before(rank))
+        self.puts(key).iter().any(|put| put.acknowledged.is_some_and(|number| number < before(put.by)))
     }
 
     /// The server refused the put. Its value should not be seen, unless another put has the same value.
-    pub(crate) fn refused(&mut self, key: &[u8], value: &[u8]) {
+    pub(crate) fn refused(&mut self, key: &[u8], value: &[u8], by: u32) {
+        let open = self.open(key, value, by);
         if let Some(puts) = self.puts.get_mut(key) {
-            if let Some(at) = puts.iter().position(|p| p.value == value && p.acknowledged_in.is_none()) {
-                puts.remove(at);
-            }
+            open.map(|at| puts.remove(at));
             if puts.is_empty() {
                 self.puts.remove(key);
             }
         }
     }
 
-    fn find(&mut self, key: &[u8], value: &[u8]) -> Option<&mut Put> {
-        self.puts.get_mut(key)?.iter_mut().find(|p| p.value == value && p.acknowledged_in.is_none())
+    /// Returns the place of an unacknowledged put among the puts of its key.
+    fn open(&self, key: &[u8], value: &[u8], by: u32) -> Option<usize> {
+        let is_it = |put: &Put| put.by == by && put.value == value && put.acknowledged.is_none();
+        self.puts(key).iter().position(is_it)
+    }
+
+    /// Returns a put that a process must see after it has left this number of barriers.
+    pub(crate) fn due(&self, key: &[u8], left: u64) -> Option<&Put> {
+        let is_due = |put: &&Put| put.acknowledged.is_some() && (put.by == PREPUT || put.entered < left);
+        self.puts(key).iter().find(is_due)
     }
 
     /// The values that were put for a key, escaped for people.
     pub(crate) fn shown(&self, key: &[u8]) -> String {
-        let puts = self.puts.get(key).map(Vec::as_slice).unwrap_or_default();
         let cut = |put: &Put| {
             let value = &put.value[..put.value.len().min(PRINTABLE_LIMIT)];
             format!("\"{}\"", value.escape_ascii())
         };
-        let mut shown: Vec<String> = puts.iter().map(cut).collect();
+        let mut shown: Vec<String> = self.puts(key).iter().map(cut).collect();
         shown.dedup();
         shown.join(" or ")
-    }
-
-    /// What a process that has left `left` barrier rounds may read.
-    pub(crate) fn expected(&self, key: &[u8], left: u64, seen: Option<&[u8]>) -> ExpectedValue {
-        let Some(puts) = self.puts.get(key) else { return ExpectedValue::Missing };
-        ExpectedValue::OneOf {
-            must: puts.iter().any(|p| p.acknowledged_in.is_some_and(|round| round < left)),
-            ambiguous: puts.iter().any(|p| is_ambiguous(&p.value)),
-            fits: puts.iter().any(|p| Some(p.value.as_slice()) == seen),
-        }
     }
 }
 

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use pmi_wire::pmi2::{self, Semicolons};
-use pmi_wire::{Body, Connection, Direction, Framed, Framing, Proc, Request, Response, ValueReading};
+use pmi_wire::{Direction, Framing, Operation, Outcome, Proc};
 
-use crate::event::{Event, What};
+use crate::connections::Connections;
+use crate::event::Event;
 use crate::finding::Finding;
 
 /// Most names that are remembered. Of a campaign that publishes more, any is believed.
@@ -18,17 +18,12 @@ const MOST: usize = 100_000;
 pub struct NamesBefore(BTreeMap<Vec<u8>, u64>);
 
 /// What is asked or answered about a name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Publish,
-    Unpublish,
-    Lookup,
-}
+const NAMES: [Operation; 3] = [Operation::Publish, Operation::Unpublish, Operation::Lookup];
 
 /// What a process asks.
 #[derive(Debug, Clone)]
 struct Asked {
-    kind: Kind,
+    kind: Operation,
     name: Vec<u8>,
 }
 
@@ -52,8 +47,8 @@ impl NamesBefore {
         for (asked, succeeds) in answered.chain(open.into_iter().map(|asked| (asked, false))) {
             let Asked { kind, name } = asked;
             match kind {
-                Kind::Publish if self.0.len() < MOST => *self.0.entry(name).or_default() += 1,
-                Kind::Unpublish if succeeds => {
+                Operation::Publish if self.0.len() < MOST => *self.0.entry(name).or_default() += 1,
+                Operation::Unpublish if succeeds => {
                     if let Entry::Occupied(mut times) = self.0.entry(name) {
                         *times.get_mut() -= 1;
                         if *times.get() == 0 {
@@ -83,7 +78,10 @@ impl NamesBefore {
     fn may_find(&self, lookup: &Answered, answered: &[Answered]) -> bool {
         let name = &lookup.asked.name;
         let is_own = |one: &Answered| {
-            one.succeeds && one.seq < lookup.seq && one.asked.kind == Kind::Publish && one.asked.name == *name
+            one.succeeds
+                && one.seq < lookup.seq
+                && one.asked.kind == Operation::Publish
+                && one.asked.name == *name
         };
         lookup.finds && (self.0.contains_key(name) || self.0.len() >= MOST) && !answered.iter().any(is_own)
     }
@@ -97,92 +95,41 @@ pub fn is_found(events: &[Event]) -> bool {
 /// The requests about names that were answered, in the order of the answers, and those that were not.
 fn exchanges(events: &[Event]) -> (Vec<Answered>, Vec<Asked>) {
     let mut answered = Vec::new();
-    let mut connections: BTreeMap<Proc, (Connection, Vec<Asked>)> = BTreeMap::new();
-    for event in events {
-        let (proc, bytes, direction) = match &event.what {
-            What::ToServer { proc, bytes } => (*proc, bytes, Direction::ToServer),
-            What::FromServer { proc, bytes } => (*proc, bytes, Direction::FromServer),
-            _ => continue,
+    let mut open: BTreeMap<Proc, Vec<Asked>> = BTreeMap::new();
+    Connections::default().read_all(events, |event, proc, (direction, message)| {
+        let Ok(message) = message else { return };
+        let Some(kind) = message.operation().filter(|op| NAMES.contains(op)) else { return };
+        let open = open.entry(proc).or_default();
+        if *direction == Direction::ToServer {
+            let name = message.field("service").unwrap_or_default().into_owned();
+            return open.push(Asked { kind, name });
+        }
+        let is_it = |asked: &Asked| asked.kind == kind;
+        let at = match message.framing {
+            // Of what came before, the answer could not be read, or there was none.
+            Framing::Lines => open.iter().rposition(is_it),
+            // Of threads, several may be under way: they are taken in their order.
+            Framing::Frames => open.iter().position(is_it),
         };
-        let new = || (Connection::new(1 << 20), Vec::new());
-        let (connection, open) = connections.entry(proc).or_insert_with(new);
-        connection.push(direction, &bytes.0);
-        while let Some(message) = connection.next(direction) {
-            let Ok(message) = message else { continue };
-            match direction {
-                Direction::ToServer => open.extend(asked(message)),
-                Direction::FromServer => {
-                    let framing = message.framing;
-                    let Some((kind, succeeds, finds)) = answer(message) else { continue };
-                    let is_it = |asked: &Asked| asked.kind == kind;
-                    let at = match framing {
-                        // Of what came before, the answer could not be read, or there was none.
-                        Framing::Lines => open.iter().rposition(is_it),
-                        // Of threads, several may be under way: they are taken in their order.
-                        Framing::Frames => open.iter().position(is_it),
-                    };
-                    let Some(at) = at else { continue };
-                    let asked = open.remove(at);
-                    answered.push(Answered { proc, asked, seq: event.seq, succeeds, finds });
-                }
-            }
-        }
-    }
-    (answered, connections.into_values().flat_map(|(_, open)| open).collect())
-}
-
-fn asked(message: Framed<'_>) -> Option<Asked> {
-    let (kind, name) = match message.framing {
-        Framing::Lines => match Request::parse(message.text, ValueReading::ToEndOfLine).ok()? {
-            Request::Publish { service, .. } => (Kind::Publish, service.to_vec()),
-            Request::Unpublish { service } => (Kind::Unpublish, service.to_vec()),
-            Request::Lookup { service } => (Kind::Lookup, service.to_vec()),
-            _ => return None,
-        },
-        Framing::Frames => match pmi2::Request::parse(message.text, Semicolons::Doubled).ok()? {
-            pmi2::Request::NamePublish { name, .. } => (Kind::Publish, name.to_vec()),
-            pmi2::Request::NameUnpublish { name } => (Kind::Unpublish, name.to_vec()),
-            pmi2::Request::NameLookup { name } => (Kind::Lookup, name.to_vec()),
-            _ => return None,
-        },
-    };
-    Some(Asked { kind, name })
-}
-
-/// What it answers, whether that succeeds, and whether it has a port that was found.
-fn answer(message: Framed<'_>) -> Option<(Kind, bool, bool)> {
-    match message.framing {
-        Framing::Lines => {
-            let response = Response::parse(message.text, ValueReading::ToEndOfLine).ok()?;
-            let succeeds = response.is_success();
-            match response.body {
-                Body::Publish => Some((Kind::Publish, succeeds, false)),
-                Body::Unpublish => Some((Kind::Unpublish, succeeds, false)),
-                Body::Lookup(port) => Some((Kind::Lookup, succeeds, succeeds && port.is_some())),
-                _ => None,
-            }
-        }
-        Framing::Frames => {
-            let response = pmi2::Response::parse(message.text, Semicolons::Doubled).ok()?;
-            match response.command {
-                pmi2::Command::NamePublish => Some((Kind::Publish, response.is_success(), false)),
-                pmi2::Command::NameUnpublish => Some((Kind::Unpublish, response.is_success(), false)),
-                pmi2::Command::NameLookup => {
-                    let has_port = response.get("port").or_else(|| response.get("value")).is_some();
-                    let found = response.is_found() == Some(true);
-                    Some((Kind::Lookup, found, found && has_port))
-                }
-                _ => None,
-            }
-        }
-    }
+        let Some(at) = at else { return };
+        let found = message.outcome() == Some(Outcome::Success);
+        let is_lookup = kind == Operation::Lookup;
+        answered.push(Answered {
+            proc,
+            asked: open.remove(at),
+            seq: event.seq,
+            succeeds: if is_lookup { found } else { message.is_success() },
+            finds: is_lookup && found && message.field("port").is_some(),
+        });
+    });
+    (answered, open.into_values().flatten().collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Monitor;
-    use crate::event::Bytes;
+    use crate::event::{Bytes, What};
 
     /// A job of one process that asks these things, and is answered so.
     fn job(asked: &[(&str, &str)]) -> Vec<Event> {

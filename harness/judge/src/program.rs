@@ -1,14 +1,14 @@
 //! What the processes of a program under test come to, weighed when all are over.
 
 use pmi_scenario::ids;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use pmi_scenario::ast::ExitPattern;
 use pmi_scenario::requirement::Severity;
-use pmi_wire::pmi2::{self, Semicolons};
-use pmi_wire::{Body, Connection, Direction, Framing, Proc, Request, Response, ValueReading};
+use pmi_wire::{Decoded, Direction, Framing, Operation, Outcome, Proc};
 
-use crate::bytes::LINE_LIMIT;
+use crate::connections::{Connections, Message};
 use crate::conversation::Conversation;
 use crate::crash::Cause;
 use crate::event::{Difference, End, Event, Exit, HangProof, PlainRun, ProcessEnd, ToldValues, What};
@@ -33,9 +33,6 @@ const OF_WHAT_IT_WAS_TOLD: [&str; 3] =
 
 /// Broken by whoever takes an answer that nobody has asked for as its own.
 const OUT_OF_STEP: &str = ids::RFC13_WIRE_LOCK_STEP;
-
-/// State when a process can read the values of others, in PMI-1 and PMI-2.
-const VISIBLE: [&str; 2] = [ids::RFC13_PUT_VISIBLE_AFTER_BARRIER, ids::PMI2_COMMON_FENCE_VISIBLE];
 
 /// Broken by whoever asks with a name that it was told and that is no word.
 const OF_NO_WORD: [&str; 2] = [ids::RFC13_ABNF_WORD, ids::RFC13_WIRE_TUPLES];
@@ -87,8 +84,7 @@ struct Process {
     waits: bool,
     /// It has said finalize.
     finalized: bool,
-    /// What was said in both directions, how many requests it has made, and how many messages it was told.
-    connection: Option<Connection>,
+    /// Numbers of requests that it has sent and of messages that it has received.
     requests: usize,
     told: usize,
     /// It was told something that it had not asked for.
@@ -131,97 +127,68 @@ impl Process {
         }
     }
 
-    /// Reads bytes of either direction, from event number `seq`.
-    fn hears(
+    /// Reads the messages that event number `seq` completes. `is_partial` is true if a message of the server is incomplete.
+    fn reads(
         &mut self,
         p: Proc,
-        direction: Direction,
-        bytes: &[u8],
+        messages: &[Message<'_>],
+        is_partial: bool,
         seq: u64,
         puts: &mut BTreeMap<GroupKey, Put>,
     ) {
-        let mut connection = self.connection.take().unwrap_or_else(|| Connection::new(LINE_LIMIT));
-        connection.push(direction, bytes);
-        while let Some(message) = connection.next(Direction::FromServer) {
+        let from = |side: Direction| messages.iter().filter(move |(direction, _)| *direction == side);
+        for (_, message) in from(Direction::FromServer) {
             self.told += 1;
             if let Ok(message) = message {
-                self.is_told(message.framing, message.text, seq);
+                self.is_told(message, seq);
             }
         }
-        while let Some(message) = connection.next(Direction::ToServer) {
+        for (_, message) in from(Direction::ToServer) {
             self.waits = true;
             let Ok(message) = message else { continue };
             self.finalized |= message.text.starts_with(b"cmd=finalize");
             self.requests += usize::from(message.text.starts_with(b"cmd=") || message.text == b"endcmd");
-            if let Some(key) = self.asks(message.framing, message.text) {
+            if let Some(key) = self.asks(message) {
                 let put = Put { by: p, seq, entered: self.entered };
                 puts.entry((p.group, key)).or_insert(put);
             }
         }
-        self.waits &= direction == Direction::ToServer || !connection.partial(direction).is_empty();
-        self.connection = Some(connection);
+        self.waits &= is_partial;
     }
 
     /// Reads a request. Returns the key of a put.
-    fn asks(&mut self, framing: Framing, text: &[u8]) -> Option<Vec<u8>> {
-        let (get, put, enters) = match framing {
-            Framing::Lines => match Request::parse(text, ValueReading::ToEndOfLine) {
-                Ok(Request::Get { key, .. }) => (Some(key.to_vec()), None, false),
-                Ok(Request::Put { key, .. }) => (None, Some(key.to_vec()), false),
-                request => (None, None, matches!(request, Ok(Request::Barrier { .. }))),
-            },
-            Framing::Frames => match pmi2::Request::parse(text, Semicolons::Doubled) {
-                Ok(pmi2::Request::KvsGet { key, .. }) => (Some(key.to_vec()), None, false),
-                Ok(pmi2::Request::KvsPut { key, .. }) => (None, Some(key.to_vec()), false),
-                request => (None, None, request == Ok(pmi2::Request::KvsFence)),
-            },
-        };
-        self.entered += usize::from(enters);
-        let command = text.split(|b| matches!(b, b' ' | b';')).next().unwrap_or_default();
+    fn asks(&mut self, message: &Decoded<'_>) -> Option<Vec<u8>> {
+        let operation = message.operation();
+        self.entered += usize::from(operation == Some(Operation::Barrier));
+        let command = message.text.split(|b| matches!(b, b' ' | b';')).next().unwrap_or_default();
         self.asked = command.escape_ascii().to_string();
-        if let Some(key) = get.as_ref().or(put.as_ref()) {
+        let is_pair = matches!(operation, Some(Operation::Get | Operation::Put));
+        let key = message.field("key").filter(|_| is_pair).map(Cow::into_owned);
+        if let Some(key) = &key {
             self.asked = format!("{} key={}", self.asked, key.escape_ascii());
         }
+        let (get, put) = if operation == Some(Operation::Get) { (key, None) } else { (None, key) };
         self.gets = get;
         put
     }
 
     /// Reads a response.
-    fn is_told(&mut self, framing: Framing, text: &[u8], seq: u64) {
-        let fields = fields(framing, text);
+    fn is_told(&mut self, message: &Decoded<'_>, seq: u64) {
+        let fields = fields(message.framing, message.text);
         // A failed response carries no value.
         if !fields.iter().any(|(name, value)| name == b"rc" && value.iter().any(|b| !b"0 ".contains(b))) {
             self.values.extend(fields);
         }
-        let (found, released) = match framing {
-            Framing::Lines => match Response::parse(text, ValueReading::ToEndOfLine) {
-                Ok(response) => {
-                    let ok = response.is_success();
-                    (
-                        ok && matches!(response.body, Body::Get(_)),
-                        ok && matches!(response.body, Body::Barrier(_)),
-                    )
-                }
-                Err(_) => (false, false),
-            },
-            Framing::Frames => match pmi2::Response::parse(text, Semicolons::Doubled) {
-                Ok(response) => {
-                    let ok = response.is_success();
-                    (
-                        ok && response.is_found() == Some(true),
-                        ok && response.command == pmi2::Command::KvsFence,
-                    )
-                }
-                Err(_) => (false, false),
-            },
-        };
+        let is_of = |operation| message.operation() == Some(operation);
+        let found = is_of(Operation::Get) && message.outcome() == Some(Outcome::Success);
+        let released = is_of(Operation::Barrier) && message.is_success();
         if let Some(key) = self.gets.take() {
             self.got.push(Get { key, found, seq, left: self.released.len() });
         }
         if released {
             self.released.push(seq);
         }
-        let exchange = Exchange { request: self.asked.clone(), answer: show(text) };
+        let exchange = Exchange { request: self.asked.clone(), answer: show(message.text) };
         if std::mem::take(&mut self.scripted) {
             self.unusual = Some(exchange);
         } else {
@@ -306,7 +273,13 @@ impl ProgramState {
     }
 
     /// Reads the next event, which the conversation has read.
-    pub(crate) fn observe(&mut self, event: &Event, conversation: &Conversation) {
+    pub(crate) fn observe(
+        &mut self,
+        event: &Event,
+        messages: &[Message<'_>],
+        connections: &Connections,
+        conversation: &Conversation,
+    ) {
         match &event.what {
             What::Started { proc, env, .. } => {
                 self.process(*proc).offered =
@@ -336,15 +309,16 @@ impl ProgramState {
                 let process = self.process(*proc);
                 process.left_waiting = process.waits;
             }
-            What::ToServer { proc, bytes } => {
+            What::ToServer { proc, .. } => {
                 self.spoke = true;
                 let process = self.processes.entry(*proc).or_default();
                 process.said = true;
-                process.hears(*proc, Direction::ToServer, &bytes.0, event.seq, &mut self.puts);
+                process.reads(*proc, messages, true, event.seq, &mut self.puts);
             }
             What::FromServer { proc, bytes } => {
                 let process = self.processes.entry(*proc).or_default();
-                process.hears(*proc, Direction::FromServer, &bytes.0, event.seq, &mut self.puts);
+                let is_partial = !connections.partial(*proc, Direction::FromServer).is_empty();
+                process.reads(*proc, messages, is_partial, event.seq, &mut self.puts);
                 process.told_unasked |= process.told > process.requests;
                 process.misnamed |= is_bad_name(&bytes.0);
             }
@@ -490,22 +464,26 @@ impl ProgramState {
     }
 
     /// What the processes have not come to that they were to come to. `seq` is that of the findings.
-    pub(crate) fn weigh(&self, conversation: &Conversation, seq: u64) -> Vec<Finding> {
+    pub(crate) fn weigh(
+        &self,
+        connections: &Connections,
+        conversation: &Conversation,
+        seq: u64,
+    ) -> Vec<Finding> {
         let mut findings = Vec::new();
         for (p, process) in &self.processes {
             let mut find = |requirement: &str, line, at_most, expected: String, seen: String| {
                 let broken = Finding::new(requirement, Side::Client, expected, seen);
                 findings.push(Finding { proc: Some(*p), seq, line, at_most, ..broken });
             };
-            let pmi2 = process.connection.as_ref().is_some_and(|c| c.framing() == Framing::Frames);
+            let pmi2 = connections.framing(*p) == Framing::Frames;
             if self.left_unacknowledged(*p, process, conversation) {
                 let Finding { requirement, at_most, expected, seen, .. } = unacknowledged(pmi2);
                 find(&requirement, 0, at_most, expected, seen);
             }
             if let Some(proof) = process.hung {
                 let line = if process.reached > 0 { process.last_place } else { 0 };
-                let unended = process.connection.as_ref();
-                let unended = unended.and_then(|c| Unended::new(c, Direction::ToServer, proof));
+                let unended = connections.unended(*p, Direction::ToServer, proof);
                 match unended.filter(|_| proof != HangProof::Endless) {
                     Some(Unended { rule, expected, seen }) => {
                         find(rule, line, None, expected.to_owned(), seen.text);
@@ -522,7 +500,7 @@ impl ProgramState {
                     format!("a barrier between the put of {key} by rank {writer} and the get by rank {p}");
                 (expected, format!("rank {writer} puts {key} with no barrier in between"))
             };
-            let visible = VISIBLE[usize::from(pmi2)];
+            let visible = ids::rules::PUT_VISIBLE[usize::from(pmi2)];
             for (expected, seen) in early.iter().map(no_barrier) {
                 find(visible, 0, Some(Severity::Note), expected, seen);
             }
@@ -623,7 +601,8 @@ fn fields(framing: Framing, text: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
 /// Whether this tells a name of a keyval space that is none.
 fn is_bad_name(bytes: &[u8]) -> bool {
     let line = bytes.strip_suffix(b"\n").unwrap_or(bytes);
-    line.starts_with(b"cmd=my_kvsname") && Response::parse(line, ValueReading::ToEndOfLine).is_err()
+    line.starts_with(b"cmd=my_kvsname")
+        && !Decoded::new(Direction::FromServer, Framing::Lines, line).is_well_formed()
 }
 
 /// What was expected of an exit status that does not fit.

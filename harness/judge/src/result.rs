@@ -13,7 +13,6 @@ use crate::crash::{Cause, Of, is_assertion, of_crash};
 use crate::deviations::Deviations;
 use crate::event::{Event, What};
 use crate::evidence::{self, EXPLAINED};
-use crate::negotiated;
 use crate::own::{self, CRASH, JOBS_APART, STARTS};
 use crate::verdict::{
     Attempts, Judged, Repeated, RunEnd, ScenarioResult, Strictness, UnreachedStep, Verdict,
@@ -141,7 +140,7 @@ pub fn of_scenario(
         What::JobExited { exit } => Some(exit),
         _ => None,
     });
-    result.negotiated = negotiated::versions(&outcome.events);
+    result.negotiated = outcome.negotiated;
     if !matches!(result.verdict, Verdict::Pass | Verdict::NotApplicable) {
         let found = findings.iter().map(|judged| &judged.finding);
         (result.last_events, result.left_out) = excerpt(outcome.events, found);
@@ -196,7 +195,7 @@ pub const SHOWS_INTERFERENCE: u32 = 4;
 /// Plays of a scenario after it had failed beside others.
 #[derive(Default)]
 struct Again {
-    /// Alone: number of plays, and how many failed.
+    /// Alone or beside unrelated jobs: number of plays, and how many failed.
     alone: (u32, u32),
     /// Beside other jobs.
     together: (u32, u32),
@@ -233,7 +232,8 @@ impl Again {
             None if failed < SHOWS_INTERFERENCE => return None,
             None => format!("beside {names} it fails ({failed} of {played})"),
         };
-        let expected = format!("the same as alone, where it passes ({} of {})", self.alone.0, self.alone.0);
+        let alone = self.alone.0;
+        let expected = format!("the same as beside unrelated jobs, where it passes ({alone} of {alone})");
         let seen =
             format!("interference between jobs: {how}, first with {}: {}", first.requirement, first.seen);
         Some(Finding { seq: self.seq, ..Finding::new(JOBS_APART, under_test, expected, seen) })
@@ -332,7 +332,7 @@ pub(crate) fn excerpt<'a>(
     kept.sort_by_key(|event| event.seq);
     for event in &mut kept {
         let most = if evidence.contains(&event.seq) { EVIDENCE_BYTES } else { LAST_BYTES };
-        event.what.bytes_mut().into_iter().for_each(|bytes| bytes.truncate(most));
+        event.cut_to(most);
     }
     (kept, left_out)
 }
@@ -544,6 +544,7 @@ mod tests {
             hung: false,
             lifeless: false,
             crashed: Some(("proxy".into(), 11)),
+            negotiated: Vec::new(),
             left: Vec::new(),
             unjudged: None,
             scenario_error: None,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use pmi_scenario::ids;
-use pmi_wire::{Connection, Direction, Framing, Operation, Proc};
+use pmi_wire::{Framing, Operation, Proc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -101,14 +101,9 @@ pub(crate) struct Unended {
 }
 
 impl Unended {
-    /// Returns the message that has begun on a connection before this, if any.
-    pub(crate) fn new(
-        connection: &Connection,
-        direction: Direction,
-        then: impl fmt::Display,
-    ) -> Option<Self> {
-        let partial = connection.partial(direction);
-        let (rule, expected) = match connection.framing() {
+    /// Returns the incomplete message that ends with this part, unless the part is empty.
+    pub(crate) fn new(framing: Framing, partial: &[u8], then: impl fmt::Display) -> Option<Self> {
+        let (rule, expected) = match framing {
             Framing::Lines => (ids::RFC13_WIRE_NEWLINE, "a message that ends with a newline"),
             Framing::Frames => (ids::PMI2_COMMON_FRAME, "so many bytes as the frame's length says"),
         };

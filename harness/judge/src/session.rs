@@ -8,17 +8,18 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 
 use pmi_scenario::ast::Dialect;
-use pmi_scenario::requirement::Catalogue;
-use pmi_wire::{Framing, Proc};
+use pmi_scenario::requirement::{Catalogue, Set};
+use pmi_wire::pmi2::{self, Semicolons};
+use pmi_wire::{Framing, HEADER, Proc, Request, Response, ValueReading};
 
 use crate::crash::Cause;
 use crate::deviations::Deviations;
 use crate::event::{Abandoned, Event, Exit, What};
-use crate::negotiated::Negotiated;
 use crate::own::{CRASH, LIVES};
 use crate::program::{FINALIZE, unacknowledged};
 use crate::recent::Recent;
 use crate::result::{crash, excerpt, judged, same};
+use crate::seen::show;
 use crate::verdict::{Judged, ScenarioResult, Strictness, Verdict};
 use crate::{Finding, Monitor, Severity, Side, evidence};
 
@@ -52,6 +53,44 @@ pub fn offering_option(command: &[String]) -> Option<String> {
     Some(format!("{launcher} offers the wire protocol with {option}"))
 }
 
+/// The signal of a fault, if a process of the program has died of it.
+fn faulted(event: &Event) -> Option<i32> {
+    match event.what {
+        What::Exited { exit: Exit::Signal(signal), .. } => {
+            Some(signal).filter(|s| Cause::of(*s) == Cause::Fault)
+        }
+        _ => None,
+    }
+}
+
+/// Returns whether a requirement is one of RFC 13, or one that every known PMI-2 server keeps.
+fn binds_all(id: &str) -> bool {
+    let set = Set::of(id);
+    set.is_rfc13() || set == Set::Pmi2Common
+}
+
+/// Returns the key of a get.
+fn key_of_get(bytes: &[u8]) -> Option<Vec<u8>> {
+    if let Ok(Request::Get { key, .. }) = Request::parse(bytes.trim_ascii_end(), ValueReading::ToEndOfLine) {
+        return Some(key.to_vec());
+    }
+    match pmi2::Request::parse(bytes.get(HEADER..)?, Semicolons::Doubled) {
+        Ok(pmi2::Request::KvsGet { key, .. }) => Some(key.to_vec()),
+        _ => None,
+    }
+}
+
+/// Returns whether a message answers that there is no value.
+fn is_miss(bytes: &[u8]) -> bool {
+    if let Ok(response) = Response::parse(bytes.trim_ascii_end(), ValueReading::ToEndOfLine) {
+        return !response.is_success();
+    }
+    let response = bytes.get(HEADER..).map(|body| pmi2::Response::parse(body, Semicolons::Doubled));
+    response.is_some_and(|response| {
+        response.is_ok_and(|response| !response.is_success() || response.is_found() == Some(false))
+    })
+}
+
 /// A process of the session.
 #[derive(Default)]
 struct Process {
@@ -75,7 +114,6 @@ pub struct SessionJudge {
     monitor: Monitor,
     findings: Vec<Finding>,
     processes: Recent<Proc, Process>,
-    negotiated: Negotiated,
     /// Processes without a connection.
     unconnected: usize,
     /// The environment of some process has a variable of the wire protocol.
@@ -90,7 +128,7 @@ pub struct SessionJudge {
     /// The time was up.
     hung: bool,
     outlived: Vec<Proc>,
-    /// The first crash of a process of the manager, and the first event that shows it.
+    /// The first crash of a process of the manager or the program, and the first event that shows it.
     crash: Option<(Finding, u64)>,
     last: VecDeque<Event>,
     /// Events that explain findings, by their numbers.
@@ -102,16 +140,16 @@ impl SessionJudge {
     /// Reads the next event, and keeps it among the last.
     pub fn observe(&mut self, event: Event) -> &Event {
         let known = self.findings.len();
-        let crashed = matches!(event.what, What::Crashed { .. });
+        let crashed = matches!(event.what, What::Crashed { .. }) || faulted(&event).is_some();
         self.judge(&event);
         if self.last.len() == RECENT {
             self.last.pop_front();
         }
         self.events += 1;
         self.last.push_back(event);
-        if crashed && let Some((_, loss)) = &mut self.crash {
-            *loss =
-                evidence::first_loss(self.last.make_contiguous(), Side::Server).unwrap_or(*loss).min(*loss);
+        if crashed && let Some((crash, loss)) = &mut self.crash {
+            let first = evidence::first_loss(self.last.make_contiguous(), crash.party);
+            *loss = first.unwrap_or(*loss).min(*loss);
         }
         if crashed || known < self.findings.len().min(EXPLAINED) {
             let recent = self.last.make_contiguous();
@@ -163,11 +201,15 @@ impl SessionJudge {
                     let finding = Finding { proc: Some(*proc), seq, ..unacknowledged(pmi2) };
                     self.findings.extend((self.findings.len() < FINDINGS).then_some(finding));
                 }
+                if let Some(signal) = faulted(event) {
+                    let seen = crash(&format!("rank {proc}"), signal, &[]);
+                    let finding = Finding::new(CRASH, Side::Client, LIVES, seen);
+                    self.crashed(Finding { proc: Some(*proc), ..finding }, event.seq);
+                }
             }
             What::JobExited { exit } => self.exit = Some(*exit),
             What::Crashed { name, signal } => {
-                let finding = Finding::new(CRASH, Side::Server, LIVES, crash(name, *signal, &[]));
-                self.crash.get_or_insert((Finding { seq: event.seq, ..finding }, event.seq));
+                self.crashed(Finding::new(CRASH, Side::Server, LIVES, crash(name, *signal, &[])), event.seq);
                 self.trouble = true;
             }
             What::Abandoned(Abandoned::Interrupted) => self.trouble = true,
@@ -177,7 +219,6 @@ impl SessionJudge {
         }
         self.monitor.observe(event);
         self.trouble |= self.monitor.abort_sent();
-        self.negotiated.observe(event);
         for finding in self.monitor.take_findings() {
             self.trouble |= finding.party == Side::Client;
             if self.findings.len() < FINDINGS {
@@ -185,6 +226,11 @@ impl SessionJudge {
             }
         }
         self.trouble |= leaves || matches!(event.what, What::Exited { exit, .. } if exit != Exit::Code(0));
+    }
+
+    /// Keeps the first crash.
+    fn crashed(&mut self, crash: Finding, seq: u64) {
+        self.crash.get_or_insert((Finding { seq, ..crash }, seq));
     }
 
     fn process(&mut self, p: Proc) -> &mut Process {
@@ -210,8 +256,8 @@ impl SessionJudge {
             .collect()
     }
 
-    /// What either side broke, in order. A process that was killed has not left out its finalize, and who gives up on an answer
-    /// that breaks the protocol is shown behind it, as no more than a note.
+    /// What either side broke, in order. A process that was killed has not left out its finalize. One that gives up on an answer that
+    /// breaks the protocol is no more than noted, and one that gives up on a value is blamed for the barrier that it left out.
     pub fn findings(&self) -> Vec<Finding> {
         let applies = |f: &&Finding| self.is_offered || f.requirement != DESCRIPTOR;
         let findings = self.findings.iter().filter(applies).filter(|f| !self.is_of_a_killed(f));
@@ -232,21 +278,57 @@ impl SessionJudge {
     fn weighed(&self, f: &Finding) -> Finding {
         let mut finding = f.clone();
         let leaves = f.party == Side::Client && FINALIZE.contains(&&*f.requirement);
-        let process = f.proc.filter(|_| leaves).and_then(|p| self.processes.get(p));
-        // It has read the answer, asked for nothing else and said that it failed.
-        let gives_up =
-            |p: &&Process| p.answered > p.asked && matches!(p.exit, Some(Exit::Code(code)) if code != 0);
-        let cause = process.filter(gives_up).and_then(|process| {
-            let of_answer = |other: &&Finding| {
-                other.party == Side::Server && other.proc == f.proc && other.seq == process.answered
-            };
-            self.findings.iter().find(of_answer)
-        });
-        if let Some(cause) = cause {
+        // It has read the answer and asked for nothing else.
+        let gives_up = |p: &&Process| p.answered > p.asked;
+        let Some((p, process)) =
+            f.proc.filter(|_| leaves).and_then(|p| Some((p, self.processes.get(p).filter(gives_up)?)))
+        else {
+            return finding;
+        };
+        let fails = match process.exit {
+            Some(Exit::Code(code)) => code != 0,
+            Some(Exit::Signal(signal)) => Cause::of(signal) == Cause::Abort,
+            None => false,
+        };
+        let of_answer = |other: &&Finding| {
+            let is_answer =
+                other.party == Side::Server && other.proc == f.proc && other.seq == process.answered;
+            // A program that exits with 0 has taken an answer that only a draft or a habit rules out.
+            is_answer && (fails || process.exit == Some(Exit::Code(0)) && binds_all(&other.requirement))
+        };
+        if let Some(cause) = self.findings.iter().find(of_answer) {
             finding.at_most = Some(Severity::Note);
             finding.seen = format!("{}, behind an answer that breaks {}", f.seen, cause.requirement);
+        } else if let Some((request, answer)) = self.refused(process).filter(|_| fails) {
+            match key_of_get(request).filter(|key| self.monitor.is_put(p.group, key)) {
+                Some(key) => {
+                    let (pmi2, key) = (self.monitor.speaks_frames(p), key.escape_ascii());
+                    finding.requirement = ids::rules::PUT_VISIBLE[usize::from(pmi2)].to_owned();
+                    finding.expected = format!("a barrier between the put of {key} and the get by rank {p}");
+                    finding.seen = format!(
+                        "the get of {key} found nothing, with no barrier before it, and the process gave up"
+                    );
+                }
+                None => {
+                    let (request, answer) = (show(request), show(answer));
+                    finding.seen = format!("{}, after {request} was answered by {answer}", f.seen);
+                }
+            }
         }
         finding
+    }
+
+    /// Returns the last request of a process and its answer, if that was a refusal or found nothing.
+    fn refused(&self, process: &Process) -> Option<(&[u8], &[u8])> {
+        let bytes = |seq: u64| self.event(seq).and_then(|event| event.what.bytes());
+        let (request, answer) = (bytes(process.asked)?, bytes(process.answered)?);
+        is_miss(answer).then(|| (request.trim_ascii_end(), answer.trim_ascii_end()))
+    }
+
+    /// The event of this number, if it is kept.
+    fn event(&self, seq: u64) -> Option<&Event> {
+        let place = self.last.binary_search_by_key(&seq, |event| event.seq);
+        place.ok().map(|place| &self.last[place]).or_else(|| self.kept.get(&seq))
     }
 
     /// What it all came to. `blank` says which session it was and how long it took.
@@ -267,8 +349,7 @@ impl SessionJudge {
         deviations.apply(&blank.scenario, &mut findings);
         let follows = |judged: &mut Judged| {
             let finding = &judged.finding;
-            let place = self.last.binary_search_by_key(&finding.seq, |event| event.seq);
-            let event = place.ok().map(|place| &self.last[place]).or_else(|| self.kept.get(&finding.seq));
+            let event = self.event(finding.seq);
             self.crash.as_ref().is_some_and(|(_, loss)| evidence::follows(finding, event, *loss))
         };
         let consequences = findings.extract_if(.., follows).collect();
@@ -297,7 +378,7 @@ impl SessionJudge {
                 format!("A recorded session in {}.", words.join(" and "))
             }
         };
-        let negotiated = self.negotiated.versions();
+        let negotiated = self.monitor.versions();
         ScenarioResult {
             summary,
             verdict,
@@ -480,6 +561,7 @@ mod tests {
     #[case::has_no_reason(WHOLE, Exit::Code(3), None)]
     #[case::says_that_all_is_well(SHORT, Exit::Code(0), None)]
     #[case::dies(SHORT, Exit::Signal(11), None)]
+    #[case::aborts(SHORT, Exit::Signal(6), Some(Severity::Note))]
     fn who_gives_up_on_an_answer_has_a_reason(
         #[case] answer: &str,
         #[case] exit: Exit,
@@ -491,6 +573,88 @@ mod tests {
         assert_eq!((&*leaves.requirement, leaves.at_most), ("pmi2.common.finalize-last", at_most));
         assert_eq!(leaves.seen.contains("behind an answer that breaks pmi2.draft"), at_most.is_some());
         assert_eq!((judge.messages(), judge.dialects()), (4, vec![Dialect::Pmi2]));
+    }
+
+    fn result_of(judge: &SessionJudge) -> ScenarioResult {
+        let catalogue = pmi_scenario::suite::embedded_catalogue().unwrap();
+        judge.result(ScenarioResult::default(), &catalogue, &mut Deviations::default(), Strictness::Must)
+    }
+
+    /// A process that ends with status 0 after an answer that breaks a MUST is not the one to blame.
+    #[test]
+    fn close_after_unlawful_answer_is_noted() {
+        let end = [What::ClosedByClient { proc: P }, What::Exited { proc: P, exit: Exit::Code(0) }];
+        let result = result_of(&judge("cmd=fullinit-response;rc=0;rank=0;size=2;appnum=0;", &end));
+        let red = result.findings.iter().filter(|j| j.severity == Severity::Fail);
+        assert!(
+            red.clone().count() > 0 && red.clone().all(|j| j.finding.party == Side::Server),
+            "{result:?}"
+        );
+    }
+
+    #[test]
+    fn fault_of_the_program_is_the_headline() {
+        let end = [What::ClosedByClient { proc: P }, What::Exited { proc: P, exit: Exit::Signal(11) }];
+        let result = result_of(&judge(WHOLE, &end));
+        let seen: Vec<(Side, &str)> =
+            result.findings.iter().map(|j| (j.finding.party, &*j.finding.seen)).collect();
+        assert_eq!(
+            (result.verdict, seen),
+            (Verdict::Crashed, vec![(Side::Client, "rank 0 died of signal 11")])
+        );
+        assert_eq!(result.consequences[0].finding.requirement, "pmi2.common.finalize-last");
+    }
+
+    /// Rank 1 reads the value of rank 0 without a barrier, finds nothing and gives up.
+    #[test]
+    fn missing_barrier_is_the_headline() {
+        let q = Proc { group: 0, rank: 1 };
+        let asks = |proc, text: &str| What::ToServer { proc, bytes: Bytes(format!("{text}\n").into()) };
+        let answers = |proc, text: &str| What::FromServer { proc, bytes: Bytes(format!("{text}\n").into()) };
+        let joins = |proc| {
+            [
+                What::Started { proc, env: BTreeMap::new(), args: Vec::new(), bad_fd: None },
+                asks(proc, "cmd=init pmi_version=1 pmi_subversion=1"),
+                answers(proc, "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1"),
+                asks(proc, "cmd=get_my_kvsname"),
+                answers(proc, "cmd=my_kvsname rc=0 kvsname=k"),
+            ]
+        };
+        let found = |key: &str, get: &str, exit: Exit| {
+            let launched = What::Launched { command: Vec::new(), ranks: 2, nodes: 0 };
+            let rest = [
+                asks(q, &format!("cmd=get kvsname=k key={key}")),
+                answers(q, get),
+                What::ClosedByClient { proc: q },
+                What::Exited { proc: q, exit },
+                asks(P, "cmd=put kvsname=k key=a value=1"),
+                answers(P, "cmd=put_result rc=0"),
+                asks(P, "cmd=finalize"),
+                answers(P, "cmd=finalize_ack rc=0"),
+                What::ClosedByClient { proc: P },
+                What::Exited { proc: P, exit: Exit::Code(0) },
+            ];
+            let all = std::iter::once(launched).chain(joins(P)).chain(joins(q)).chain(rest);
+            let mut judge = SessionJudge::default();
+            for (what, seq) in all.zip(0..) {
+                judge.observe(Event::new(seq, what));
+            }
+            judge.findings().into_iter().map(|f| (f.requirement, f.seen)).collect::<Vec<_>>()
+        };
+        let (visible, finalize) = ("rfc13.put.visible-after-barrier", "rfc13.abnf.c-finalize");
+        let ids = |key: &str, get: &str, exit: Exit| {
+            found(key, get, exit).into_iter().map(|(id, _)| id).collect::<Vec<_>>()
+        };
+        let miss = "cmd=get_result rc=-1";
+        assert_eq!(ids("a", miss, Exit::Code(1)), [visible]);
+        assert_eq!(ids("a", miss, Exit::Code(0)), [finalize]);
+        assert_eq!(ids("a", "cmd=get_result rc=0 value=1", Exit::Code(1)).last().unwrap(), finalize);
+        // The writer may have been killed before it could put the key.
+        let (id, seen) = found("b", miss, Exit::Code(1)).remove(0);
+        assert_eq!(id, finalize);
+        let after =
+            "closed without it, after \"cmd=get kvsname=k key=b\" was answered by \"cmd=get_result rc=-1\"";
+        assert_eq!(seen, after);
     }
 
     /// A version that is too high in the first answer, many messages, and a request after which the manager ends.

@@ -10,11 +10,11 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use pmi_wire::place;
-use pmi_wire::pmi2::{self, Semicolons};
+use pmi_wire::pmi2;
 use pmi_wire::port::Greeting;
-use pmi_wire::{Framer, Message, Operation, Request, ValueReading, grammar};
+use pmi_wire::{Decoded, Direction, Framing, FramingError, Operation, Outcome, grammar};
 
-use crate::bytes::LINE_LIMIT;
+use crate::connections::Message;
 use crate::event::{Event, What};
 use crate::finding::{Finding, Side};
 use crate::kvs::is_ambiguous;
@@ -39,10 +39,8 @@ struct Put {
     missed: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Client {
-    to_server: Framer,
-    from_server: Framer,
     puts: Vec<Put>,
     /// Barriers of the whole process group that it has entered.
     entered: u64,
@@ -59,25 +57,7 @@ struct Client {
     /// It has sent lines that the proxy may read in another way than this monitor.
     illegible: bool,
     /// It has negotiated PMI-2.
-    frames: Option<Box<Frames>>,
-}
-
-impl Default for Client {
-    fn default() -> Self {
-        Self {
-            to_server: Framer::new(LINE_LIMIT),
-            from_server: Framer::new(LINE_LIMIT),
-            puts: Vec::new(),
-            entered: 0,
-            gone: false,
-            asked: None,
-            in_block: false,
-            passed: None,
-            irregular: false,
-            illegible: false,
-            frames: None,
-        }
-    }
+    frames: Option<Frames>,
 }
 
 /// A client's request that has reached the upstream.
@@ -102,7 +82,7 @@ struct Proxy {
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
-pub struct UpstreamMonitor {
+pub(crate) struct UpstreamMonitor {
     nodes: u32,
     /// Sizes of the process groups.
     sizes: BTreeMap<u32, u32>,
@@ -115,12 +95,16 @@ pub struct UpstreamMonitor {
     findings: Vec<Finding>,
 }
 
-fn parse(line: &[u8]) -> Option<Message<'_>> {
-    Message::parse(line, ValueReading::ToEndOfLine).ok()
+fn request(line: &[u8]) -> Decoded<'_> {
+    Decoded::new(Direction::ToServer, Framing::Lines, line)
+}
+
+fn response(line: &[u8]) -> Decoded<'_> {
+    Decoded::new(Direction::FromServer, Framing::Lines, line)
 }
 
 fn get<'a>(line: &'a [u8], key: &str) -> Option<&'a [u8]> {
-    parse(line)?.get(key.as_bytes())
+    response(line).raw(key)
 }
 
 /// The name of a request or response.
@@ -159,12 +143,12 @@ fn same_reply(seen: &[u8], given: &[u8]) -> bool {
 
 impl UpstreamMonitor {
     /// Takes the findings made so far.
-    pub fn take_findings(&mut self) -> Vec<Finding> {
+    pub(crate) fn take_findings(&mut self) -> Vec<Finding> {
         std::mem::take(&mut self.findings)
     }
 
-    /// Reads the next event.
-    pub fn observe(&mut self, event: &Event) {
+    /// Reads the next event, with the messages that it completes.
+    pub(crate) fn observe(&mut self, event: &Event, messages: &[Message<'_>]) {
         self.seq = event.seq;
         match &event.what {
             What::Launched { ranks, nodes, .. } => {
@@ -183,8 +167,9 @@ impl UpstreamMonitor {
                     self.mixed_up |= told.size != size || told.rank != proc.rank;
                 }
             }
-            What::ToServer { proc, bytes } => self.client_wrote(*proc, &bytes.0),
-            What::FromServer { proc, bytes } => self.server_wrote(*proc, &bytes.0),
+            What::ToServer { proc, .. } | What::FromServer { proc, .. } => {
+                messages.iter().for_each(|(direction, message)| self.arrived(*proc, *direction, message));
+            }
             What::ClosedByClient { proc } | What::ClosedByServer { proc } | What::Ended { proc, .. } => {
                 self.client(*proc).gone = true;
             }
@@ -221,41 +206,25 @@ impl UpstreamMonitor {
 
     // ----- the clients' side ---------------------------------------------------------------------------------------
 
-    fn client_wrote(&mut self, proc: Proc, bytes: &[u8]) {
+    fn arrived(&mut self, proc: Proc, direction: Direction, message: &Result<Decoded<'_>, FramingError>) {
         let client = self.client(proc);
-        if let Some(frames) = &mut client.frames {
-            return frames.asks(bytes);
-        }
-        client.to_server.push(bytes);
-        let mut lines = Vec::new();
-        while let Some(line) = client.to_server.next_line() {
-            client.illegible |= line.is_err();
-            lines.extend(line.ok().map(<[u8]>::to_vec));
-        }
-        for line in lines {
-            client.request(line);
-        }
-    }
-
-    fn server_wrote(&mut self, proc: Proc, bytes: &[u8]) {
-        let client = self.client(proc);
-        if let Some(frames) = &mut client.frames {
-            let answers = frames.answers(bytes);
-            return answers.into_iter().for_each(|(id, body)| self.answered_in_frame(proc, id, &body));
-        }
-        client.from_server.push(bytes);
-        let mut lines = Vec::new();
-        while let Some(line) = client.from_server.next_line() {
-            lines.extend(line.ok().map(<[u8]>::to_vec));
-        }
-        let takes = |line: &Vec<u8>| {
-            command(line) == b"response_to_init" && get(line, "pmi_version") == Some(b"2") && is_success(line)
-        };
-        if lines.iter().any(takes) {
-            client.frames = Some(Box::default());
-        }
-        for line in lines {
-            self.answered(proc, &line);
+        match (direction, message, &mut client.frames) {
+            (_, Err(_), Some(frames)) => frames.blurred = true,
+            (Direction::ToServer, Err(_), None) => client.illegible = true,
+            (Direction::FromServer, Err(_), None) => {}
+            (Direction::ToServer, Ok(message), Some(frames)) => frames.asks(message),
+            (Direction::ToServer, Ok(message), None) => client.request(message),
+            (Direction::FromServer, Ok(message), Some(frames)) => {
+                if let Some(id) = frames.answers(message) {
+                    self.answered_in_frame(proc, id, message.text);
+                }
+            }
+            (Direction::FromServer, Ok(message), None) => {
+                if message.is_success() && message.version().is_some_and(|version| version.version == 2) {
+                    client.frames = Some(Frames::default());
+                }
+                self.answered(proc, message.text);
+            }
         }
     }
 
@@ -283,7 +252,7 @@ impl UpstreamMonitor {
             return;
         };
         // A proxy may do what it likes with something that is no proper answer.
-        if parse(&given).is_none() || command(&given) != command(line) || same_reply(line, &given) {
+        if !response(&given).has_tuples() || command(&given) != command(line) || same_reply(line, &given) {
             return;
         }
         let theirs = self.passed.values().find(|p| p.by != proc && p.reply.as_deref().is_some_and(fits));
@@ -433,7 +402,7 @@ impl UpstreamMonitor {
         }
         let known = Operation::from_request_cmd(command(text)).is_some();
         // Of a message that is no request by the grammar, a proxy that takes it passes on what it has read.
-        let is_broken = |line: &[u8]| Request::parse(line, ValueReading::ToEndOfLine).is_err();
+        let is_broken = |line: &[u8]| !request(line).is_well_formed();
         if known && asking.iter().any(|(_, asked)| is_broken(asked)) {
             return;
         }
@@ -454,86 +423,75 @@ struct Pending {
 }
 
 /// What a process and its proxy say to each other in PMI-2.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Frames {
-    to_server: Framer,
-    from_server: Framer,
     pending: Vec<Pending>,
     /// Something was said that the proxy may read in another way than this monitor, or in an order that tells nothing.
     blurred: bool,
 }
 
-impl Default for Frames {
-    fn default() -> Self {
-        let framer = || Framer::new(LINE_LIMIT);
-        Self { to_server: framer(), from_server: framer(), pending: Vec::new(), blurred: false }
+impl Frames {
+    fn asks(&mut self, message: &Decoded<'_>) {
+        let is_clear = message.is_well_formed() && !is_doubled(message.text);
+        if !is_clear || self.pending.len() >= PASSED_LIMIT {
+            self.blurred = true;
+            return;
+        }
+        let thrid = message.value("thrid").map(Cow::into_owned);
+        // Without distinct thread ids, the responses cannot be matched with the requests.
+        self.blurred |= self.pending.iter().any(|other| thrid.is_none() || other.thrid == thrid);
+        self.pending.push(Pending { body: message.text.to_vec(), thrid, passed: None });
+    }
+
+    /// The number, on the other side, of the request that a response answers.
+    fn answers(&mut self, message: &Decoded<'_>) -> Option<u64> {
+        let thrid = message.value("thrid").filter(|_| !is_doubled(message.text));
+        let of_thread = |other: &Pending| other.thrid.as_deref() == thrid.as_deref();
+        let alone = self.pending.len() == 1;
+        let at = self.pending.iter().position(of_thread).or(alone.then_some(0))?;
+        self.pending.remove(at).passed.filter(|_| !self.blurred)
     }
 }
 
-impl Frames {
-    fn asks(&mut self, bytes: &[u8]) {
-        self.to_server.push(bytes);
-        while let Some(frame) = self.to_server.next_frame() {
-            let request = frame.ok().filter(|body| pmi2::Request::parse(body, Semicolons::Plain).is_ok());
-            let Some(body) = request.filter(|_| self.pending.len() < PASSED_LIMIT) else {
-                self.blurred = true;
-                return;
-            };
-            let thrid = pmi2::Request::thrid(body, Semicolons::Plain).map(Cow::into_owned);
-            // Without numbers, or with the same, it cannot be told which answer belongs to which request.
-            self.blurred |= self.pending.iter().any(|other| thrid.is_none() || other.thrid == thrid);
-            self.pending.push(Pending { body: body.to_vec(), thrid, passed: None });
-        }
-    }
+/// Returns true if a body has a doubled semicolon, which only some proxies undo.
+fn is_doubled(body: &[u8]) -> bool {
+    body.windows(2).any(|two| two == b";;")
+}
 
-    /// The answers that have come, each with the number of the request that it answers on the other side.
-    fn answers(&mut self, bytes: &[u8]) -> Vec<(u64, Vec<u8>)> {
-        self.from_server.push(bytes);
-        let mut answers = Vec::new();
-        while let Some(frame) = self.from_server.next_frame() {
-            let Ok(body) = frame else {
-                self.blurred = true;
-                break;
-            };
-            let thrid = pmi2::Request::thrid(body, Semicolons::Plain);
-            let of_thread = |other: &Pending| other.thrid.as_deref() == thrid.as_deref();
-            let alone = self.pending.len() == 1;
-            let Some(at) = self.pending.iter().position(of_thread).or(alone.then_some(0)) else { continue };
-            if let Some(id) = self.pending.remove(at).passed.filter(|_| !self.blurred) {
-                answers.push((id, body.to_vec()));
-            }
-        }
-        answers
-    }
+/// A body in which every semicolon ends a tuple.
+fn plain(direction: Direction, body: &[u8]) -> Option<Decoded<'_>> {
+    let message = Decoded::new(direction, Framing::Frames, body);
+    (message.has_tuples() && !is_doubled(body)).then_some(message)
 }
 
 /// Whether a request of PMI-2 asks for the same as another, by the tuples that its command has.
 fn same_frame(passed: &[u8], asked: &[u8]) -> bool {
-    let read = |body| pmi2::Body::parse(body, Semicolons::Plain).ok();
+    let read = |body| plain(Direction::ToServer, body);
     let (Some(passed), Some(asked)) = (read(passed), read(asked)) else { return false };
-    let command = asked.cmd().and_then(pmi2::Command::from_name);
+    let command = asked.command().and_then(pmi2::Command::from_name);
     let mut keys = command.into_iter().flat_map(pmi2::Command::request_keys);
     // What it is asked for whom does not change what is asked; counts of pairs that are none may be left out.
     let told = |key: &str| !matches!(key, "srcid" | "infokeycount") && command != Some(pmi2::Command::Spawn);
-    passed.cmd() == asked.cmd() && keys.all(|key| !told(key) || passed.raw(key) == asked.raw(key))
+    passed.command() == asked.command() && keys.all(|key| !told(key) || passed.raw(key) == asked.raw(key))
 }
 
 /// Whether an answer of PMI-2 says what the upstream's answer said, as far as a client must find it so.
 fn same_answer(seen: &[u8], given: &[u8]) -> bool {
-    let read = |body| pmi2::Response::parse(body, Semicolons::Plain);
-    let (Ok(seen), Ok(given)) = (read(seen), read(given)) else { return true };
-    let keys = ["value", "port", "jobid"].iter().all(|key| seen.get(key) == given.get(key));
-    seen.command != given.command
-        || seen.is_found() == given.is_found() && (keys || given.is_found() != Some(true))
+    let read = |body| plain(Direction::FromServer, body).filter(Decoded::is_well_formed);
+    let (Some(seen), Some(given)) = (read(seen), read(given)) else { return true };
+    let keys = ["value", "port", "jobid"].iter().all(|key| seen.raw(key) == given.raw(key));
+    let found = |answer: &Decoded<'_>| answer.outcome().map(|outcome| outcome == Outcome::Success);
+    seen.command() != given.command()
+        || found(&seen) == found(&given) && (keys || found(&given) != Some(true))
 }
 
 impl UpstreamMonitor {
     fn requested_in_frame(&mut self, group: u32, proxy: u32, id: u64, text: &[u8]) {
-        let name = pmi2::Body::parse(text, Semicolons::Plain).ok().and_then(|body| body.cmd());
+        let name = command_of(text);
         // A proxy says an abort for itself, or for a client that has died. What the monitor cannot read, it does not judge.
         let Some(command) = name.and_then(pmi2::Command::from_name) else { return };
         let served = self.served(group, proxy);
-        let frames = |proc: &Proc| self.clients.get(proc).map(|client| client.frames.as_deref());
+        let frames = |proc: &Proc| self.clients.get(proc).map(|client| client.frames.as_ref());
         // Whoever is not there yet, or has said something in the other protocol, may have asked anything.
         let clear = served.iter().all(|p| matches!(frames(p), Some(Some(frames)) if !frames.blurred));
         if command == pmi2::Command::Abort || !clear {
@@ -564,7 +522,7 @@ impl UpstreamMonitor {
         };
         // Of those that have asked for the same, it cannot be told whose request it is.
         let one = asking.len() == 1;
-        if let Some(frames) = self.client(by).frames.as_deref_mut() {
+        if let Some(frames) = self.client(by).frames.as_mut() {
             frames.pending[at].passed = Some(if one { id } else { u64::MAX });
         }
         if one && self.passed.len() < PASSED_LIMIT {
@@ -603,35 +561,36 @@ impl UpstreamMonitor {
 
 /// Whether a body has semicolons in its values, or bytes that are no visible letters.
 fn is_of_draft(body: &[u8]) -> bool {
-    body.windows(2).any(|two| two == b";;") || body.iter().any(|b| !(b' '..=b'~').contains(b))
+    is_doubled(body) || body.iter().any(|b| !(b' '..=b'~').contains(b))
 }
 
 /// The command of a body.
 fn command_of(body: &[u8]) -> Option<&[u8]> {
-    pmi2::Body::parse(body, Semicolons::Plain).ok().and_then(|body| body.cmd())
+    plain(Direction::ToServer, body)?.command()
 }
 
 impl Client {
-    fn request(&mut self, line: Vec<u8>) {
+    fn request(&mut self, message: &Decoded<'_>) {
+        let line = message.text;
         if self.in_block {
             self.in_block = line != b"endcmd";
             return;
         }
-        match command(&line) {
+        match command(line) {
             b"put" => {
-                if let (Some(key), Some(value)) = (get(&line, "key"), get(&line, "value")) {
+                if let (Some(key), Some(value)) = (message.raw("key"), message.raw("value")) {
                     let (key, value) = (key.to_vec(), value.to_vec());
                     self.puts.push(Put { key, value, round: self.entered, taken: false, missed: false });
                 }
             }
-            b"barrier_in" if get(&line, "group").is_none_or(|name| name == b"WORLD") => self.entered += 1,
+            b"barrier_in" if message.raw("group").is_none_or(|name| name == b"WORLD") => self.entered += 1,
             _ => {}
         }
         self.in_block = line.starts_with(b"mcmd=");
         self.illegible |= !self.in_block && !line.starts_with(b"cmd=");
         self.irregular |= self.asked.is_some();
         self.passed = None;
-        self.asked = Some(line);
+        self.asked = Some(line.to_vec());
     }
 }
 
@@ -640,12 +599,22 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+    use crate::connections::{Connections, decode};
     use crate::event::Bytes;
+
+    /// Returns the monitor after these events.
+    fn judged(events: impl IntoIterator<Item = What>) -> UpstreamMonitor {
+        let (mut monitor, mut connections) = (UpstreamMonitor::default(), Connections::default());
+        for (what, seq) in events.into_iter().zip(0..) {
+            let event = Event::new(seq, what);
+            monitor.observe(&event, &decode(&connections.read(&event)));
+        }
+        monitor
+    }
 
     /// Four ranks on two nodes, and then: `0 > text` from a rank, `0 < text` to it, `p0 > text` from a proxy, `p0 < ID text`
     /// to it. Requests of proxies are counted from 0.
     fn found(lines: &[&str]) -> Vec<(String, String)> {
-        let mut monitor = UpstreamMonitor::default();
         let mut requests = 0;
         let launched = What::Launched { command: Vec::new(), ranks: 4, nodes: 2 };
         let events = lines.iter().map(|line| {
@@ -672,10 +641,7 @@ mod tests {
                 }
             }
         });
-        for (seq, what) in std::iter::once(launched).chain(events.collect::<Vec<_>>()).enumerate() {
-            monitor.observe(&Event::new(seq as u64, what));
-        }
-        monitor
+        judged(std::iter::once(launched).chain(events))
             .take_findings()
             .into_iter()
             .map(|f| (f.requirement, format!("{} / {}", f.expected, f.seen)))
@@ -802,7 +768,6 @@ mod tests {
 
     /// Two ranks of one proxy that have agreed on PMI-2, and then what [`found`] has, in bodies.
     fn found_in_frames(lines: &[&str]) -> Vec<(String, String)> {
-        let mut monitor = UpstreamMonitor::default();
         let mut events = vec![What::Launched { command: Vec::new(), ranks: 2, nodes: 1 }];
         for rank in 0..2 {
             let proc = Proc { group: 0, rank };
@@ -835,11 +800,8 @@ mod tests {
                 }
             });
         }
-        for (seq, what) in events.into_iter().enumerate() {
-            monitor.observe(&Event::new(seq as u64, what));
-        }
         let told = |f: Finding| (f.requirement, format!("{} / {}", f.expected, f.seen));
-        monitor.take_findings().into_iter().map(told).collect()
+        judged(events).take_findings().into_iter().map(told).collect()
     }
 
     #[rstest]

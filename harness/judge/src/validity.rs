@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use pmi_wire::{Direction, Proc};
 
 use crate::event::{Event, What};
+use crate::library::api::Argument;
 use crate::{Monitor, Side};
 
 /// The requirement that every known library breaks: they number the arguments of a spawn from one. A request in their form is
@@ -33,12 +34,21 @@ pub fn is_reached_by_valid_input(events: &[Event], under_test: Side, shown_at: O
         };
         monitor.observe(event);
         let breaks = |f: &crate::Finding| f.party == ours && f.requirement != AS_LIBRARIES_SPAWN;
-        if is_of_upstream || monitor.take_findings().iter().any(breaks) {
+        if is_of_upstream || is_invalid_call(event) || monitor.take_findings().iter().any(breaks) {
             return false;
         }
     }
     let direction = if ours == Side::Client { Direction::ToServer } else { Direction::FromServer };
     !monitor.is_irregular_of(ours) && !monitor.is_mid_message(direction)
+}
+
+/// Returns whether a call of PMI-1 passes NULL where the API has no use for it. A spawn may leave out arguments, and to free nothing is
+/// allowed.
+fn is_invalid_call(event: &Event) -> bool {
+    let What::Called { function, arguments, .. } = &event.what else { return false };
+    let takes_null =
+        !function.starts_with("PMI_") || function.starts_with("PMI_Spawn") || function == "PMI_Free_keyvals";
+    !takes_null && arguments.contains(&Argument::Null)
 }
 
 /// The number of events up to the last that may have led to a failure which no event shows: the last message to a connection that
@@ -52,7 +62,9 @@ fn end_of_input(events: &[Event], ours: Side) -> usize {
                 input = number;
                 false
             }
-            What::FromServer { proc, .. } if ours == Side::Server && !closed.contains(proc) => {
+            What::FromServer { proc, .. } | What::Called { proc, .. }
+                if ours == Side::Server && !closed.contains(proc) =>
+            {
                 input = number;
                 false
             }
@@ -77,7 +89,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::event::{Bytes, SilenceProof};
+    use crate::event::{Bytes, Exit, SilenceProof};
 
     const INIT: &str = "cmd=init pmi_version=1 pmi_subversion=1\n";
     const JOINED: &str = "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n";
@@ -168,6 +180,21 @@ mod tests {
         let closed = What::ClosedByServer { proc: proc(0) };
         let events = session(vec![asks(0, "cmd=get_maxes\n"), closed, asks(0, "frob\n")]);
         assert!(is_reached_by_valid_input(&events, Side::Server, None));
+    }
+
+    #[rstest]
+    #[case::null("PMI_Get_size", &[Argument::Null], false)]
+    #[case::place("PMI_Get_size", &[Argument::Out("size".into(), None)], true)]
+    #[case::left_out("PMI_Spawn_multiple", &[Argument::Number(1), Argument::Null], true)]
+    fn null_is_invalid_input_for_a_library(
+        #[case] function: &str,
+        #[case] arguments: &[Argument],
+        #[case] valid: bool,
+    ) {
+        let (function, arguments) = (function.to_owned(), arguments.to_vec());
+        let called = What::Called { proc: proc(0), function, arguments, held: false };
+        let crash = What::Exited { proc: proc(0), exit: Exit::Signal(11) };
+        assert_eq!(is_reached_by_valid_input(&session(vec![called, crash]), Side::Library, None), valid);
     }
 
     #[test]

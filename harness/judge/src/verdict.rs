@@ -59,6 +59,11 @@ impl Verdict {
         Self::Unjudged,
     ];
 
+    /// Returns whether the implementation was judged.
+    pub fn is_judged(self) -> bool {
+        !matches!(self, Self::NotApplicable | Self::Unjudged)
+    }
+
     /// For people: `pass`, `could not judge` ...
     pub fn label(self) -> &'static str {
         match self {
@@ -242,7 +247,15 @@ impl ScenarioResult {
 
     /// Returns whether deviations cover everything that would make the run red.
     pub fn is_known(&self) -> bool {
-        self.deviates_as_recorded && !matches!(self.verdict, Verdict::NotApplicable | Verdict::Unjudged)
+        self.deviates_as_recorded && self.verdict.is_judged()
+    }
+
+    /// Returns the number of attempts, and the findings with the number of attempts that show each.
+    pub fn found(&self) -> (u32, Vec<(&Judged, u32)>) {
+        match &self.attempts {
+            Some(all) => (all.played, all.found.iter().map(|found| (&found.judged, found.times)).collect()),
+            None => (1, self.findings.iter().map(|judged| (judged, 1)).collect()),
+        }
     }
 
     /// The same result by another strictness.

@@ -1,4 +1,4 @@
-/* The application programming interface of PMI-1, after Flux RFC 13. */
+/* The C API of PMI-1, as specified by Flux RFC 13. */
 
 #ifndef PMI_H
 #define PMI_H
@@ -68,7 +68,7 @@ int PMI_Spawn_multiple(int count, const char *cmds[], const char **argvs[], cons
                        int preput_keyval_size, const PMI_keyval_t preput_keyval_vector[], int errors[]);
 int PMI_Publish_name(const char service_name[], const char port[]);
 int PMI_Unpublish_name(const char service_name[]);
-/* The port's buffer has no length: it has to hold PMI_KVS_Get_value_length_max bytes. */
+/* The port's buffer has no length: it must have room for PMI_KVS_Get_value_length_max bytes. */
 int PMI_Lookup_name(const char service_name[], char port[]);
 
 /* Options. Not supported: PMI_FAIL. */

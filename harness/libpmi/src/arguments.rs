@@ -1,4 +1,4 @@
-//! What C passes, and what it gets back.
+//! Conversion of C arguments into Rust values, and of results into C buffers.
 #![expect(unsafe_code, reason = "reads and writes through the pointers of C callers")]
 
 use std::ffi::{c_char, c_int};
@@ -16,7 +16,7 @@ pub struct Keyval {
     pub val: *mut c_char,
 }
 
-/// Keys and values.
+/// Pairs of a key and a value.
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// The arguments of `PMI_Spawn_multiple`.
@@ -32,21 +32,21 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// Copies them. No arguments, no infos and no preput may also be said by NULL.
+    /// Copies the arguments. NULL also stands for no arguments, no infos or no preput pairs.
     ///
     /// # Safety
     ///
-    /// The arrays are as long as `count` and the sizes say, lists of arguments end with NULL, and strings with a NUL.
+    /// The arrays have the lengths that `count` and the sizes state. Lists of arguments end with NULL, and strings with a NUL.
     pub(crate) unsafe fn read(&self) -> Result<Vec<SpawnProgram>, Code> {
         let count = usize::try_from(self.count).ok().filter(|n| *n > 0).ok_or(Code::InvalidArg)?;
         if self.cmds.is_null() || self.maxprocs.is_null() {
             return Err(Code::InvalidArg);
         }
-        // SAFETY: as for this function.
+        // SAFETY: the same conditions as for this function.
         let preput = unsafe { pairs(self.preput_keyval_vector, self.preput_keyval_size) }?;
         (0..count)
             .map(|i| {
-                // SAFETY: `i` is below `count`, which the arrays have elements for.
+                // SAFETY: `i` is below `count`, the length of the arrays.
                 unsafe {
                     let execname = text(*self.cmds.add(i)).ok_or(Code::InvalidArg)?;
                     let nprocs = u64::try_from(*self.maxprocs.add(i)).map_err(|_| Code::InvalidArg)?;
@@ -72,11 +72,11 @@ impl Programs {
     }
 }
 
-/// Keys and values of a vector.
+/// Returns the keys and values of a vector.
 ///
 /// # Safety
 ///
-/// The vector has `size` pairs of NUL-terminated strings, or is NULL.
+/// The vector is NULL or has `size` pairs of NUL-terminated strings.
 unsafe fn pairs(vector: *const Keyval, size: c_int) -> Result<Pairs, Code> {
     let size = usize::try_from(size).map_err(|_| Code::InvalidArg)?;
     if size > 0 && vector.is_null() {
@@ -84,7 +84,7 @@ unsafe fn pairs(vector: *const Keyval, size: c_int) -> Result<Pairs, Code> {
     }
     (0..size)
         .map(|i| {
-            // SAFETY: below `size`.
+            // SAFETY: the index is below `size`.
             let (key, value) = unsafe {
                 let pair = *vector.add(i);
                 (text(pair.key), text(pair.val))

@@ -12,8 +12,8 @@ use arguments::Programs;
 use pmi_c_api::{Code, call, call_initialized, text};
 use session::InitializedProcess;
 
-/// The process's use of PMI; `None` before `PMI_Init` and after `PMI_Finalize`. PMI-1 is not made for threads, but two that call
-/// at once must not corrupt anything.
+/// The process's use of PMI; `None` before `PMI_Init` and after `PMI_Finalize`. PMI-1 is not designed for threads, but two threads that
+/// call at once must not corrupt memory.
 static PROCESS: Mutex<Option<InitializedProcess>> = Mutex::new(None);
 
 /// Runs a function of the API.
@@ -21,18 +21,18 @@ fn api(body: impl FnOnce(&mut Option<InitializedProcess>) -> Result<(), Code>) -
     call(&PROCESS, body)
 }
 
-/// Runs a function that wants PMI to be initialized.
+/// Runs a function that requires PMI to be initialized.
 fn joined(body: impl FnOnce(&mut InitializedProcess) -> Result<(), Code>) -> c_int {
     call_initialized(&PROCESS, body)
 }
 
-/// Sets an integer.
+/// Writes an integer.
 ///
 /// # Safety
 ///
-/// Writable, or NULL.
+/// `pointer` is writable or NULL.
 unsafe fn set(pointer: *mut c_int, value: c_int) -> Result<(), Code> {
-    // SAFETY: as for this function.
+    // SAFETY: the same conditions as for this function.
     unsafe { pmi_c_api::set(pointer, value) }.ok_or(Code::InvalidArg)
 }
 
@@ -42,26 +42,26 @@ unsafe fn set(pointer: *mut c_int, value: c_int) -> Result<(), Code> {
 ///
 /// `buffer` has `length` bytes, if that is more than 0.
 unsafe fn copy_out(text: &[u8], buffer: *mut c_char, length: c_int) -> Result<(), Code> {
-    // SAFETY: as for this function.
+    // SAFETY: the same conditions as for this function.
     unsafe { pmi_c_api::copy_out(text, buffer, length) }.ok_or(Code::InvalidLength)
 }
 
-/// As C has it.
+/// Converts a number to the integer type of C.
 fn int(number: u64) -> Result<c_int, Code> {
     c_int::try_from(number).map_err(|_| Code::Fail)
 }
 
-/// Whether a keyval space is the group's own. The code for one that is not has a name in RFC 13 and no value.
+/// Checks that a keyval space is the group's own. The code for another one has a name in RFC 13 but no value, so the caller passes a code.
 ///
 /// # Safety
 ///
-/// A NUL-terminated string or NULL.
+/// `kvsname` is a NUL-terminated string or NULL.
 unsafe fn own_space(
     session: &InitializedProcess,
     kvsname: *const c_char,
     otherwise: Code,
 ) -> Result<(), Code> {
-    // SAFETY: as for this function.
+    // SAFETY: the same conditions as for this function.
     match unsafe { text(kvsname) } {
         Some(name) if name == session.kvsname => Ok(()),
         _ => Err(otherwise),
@@ -97,53 +97,53 @@ api! {
             let started = InitializedProcess::start()?;
             let flag = c_int::from(started.spawned);
             *session = Some(started);
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             unsafe { set(spawned, flag) }
         })
     }
 
-    /// Whether `PMI_Init` has succeeded.
+    /// Reports whether `PMI_Init` has succeeded.
     fn PMI_Initialized(initialized: *mut c_int) {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         api(|session| unsafe { set(initialized, c_int::from(session.is_some())) })
     }
 
-    /// The limit for names of keyval spaces.
+    /// Returns the limit for names of keyval spaces.
     fn PMI_KVS_Get_name_length_max(length: *mut c_int) {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         joined(|session| unsafe { set(length, int(session.maxes.kvsname_max)?) })
     }
 
-    /// The limit for keys.
+    /// Returns the limit for keys.
     fn PMI_KVS_Get_key_length_max(length: *mut c_int) {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         joined(|session| unsafe { set(length, int(session.maxes.keylen_max)?) })
     }
 
-    /// The limit for values.
+    /// Returns the limit for values.
     fn PMI_KVS_Get_value_length_max(length: *mut c_int) {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         joined(|session| unsafe { set(length, int(session.maxes.vallen_max)?) })
     }
 
-    /// The limit for ids, which are names of keyval spaces.
+    /// Returns the limit for ids, which are names of keyval spaces.
     fn PMI_Get_id_length_max(length: *mut c_int) {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         joined(|session| unsafe { set(length, int(session.maxes.kvsname_max)?) })
     }
 
-    /// Leaves PMI.
+    /// Finalizes PMI.
     fn PMI_Finalize() {
         api(|session| {
-            // Whatever the process manager says, nothing more is said to it.
+            // The library sends nothing after finalize, whatever the process manager answers.
             let mut session = session.take().ok_or(Code::ErrInit)?;
             session.ask(Client::finalize, Code::Fail).map(drop)
         })
     }
 
-    /// Ends this process, and asks for the end of its group.
+    /// Ends this process, and requests the end of its group.
     fn PMI_Abort(exit_code: c_int, error_msg: *const c_char) {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         if let Some(message) = unsafe { text(error_msg) } {
             eprintln!("{}", String::from_utf8_lossy(message));
         }
@@ -160,43 +160,43 @@ api! {
 // ----- Process group
 
 api! {
-    /// The size of the group.
+    /// Returns the size of the group.
     fn PMI_Get_size(size: *mut c_int) {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         joined(|session| unsafe { set(size, session.size) })
     }
 
-    /// The rank of this process.
+    /// Returns the rank of this process.
     fn PMI_Get_rank(rank: *mut c_int) {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         joined(|session| unsafe { set(rank, session.rank) })
     }
 
-    /// How large the group may grow.
+    /// Returns the number of processes to which the group may grow.
     fn PMI_Get_universe_size(size: *mut c_int) {
         joined(|session| {
             let known = (!size.is_null()).then_some(()).ok_or(Code::InvalidArg);
             match known.and_then(|()| session.ask(Client::universe, Code::Fail))? {
-                // SAFETY: the caller's.
+                // SAFETY: guaranteed by the caller.
                 Answer::Universe(n) => unsafe { set(size, int(n)?) },
                 _ => Err(Code::Fail),
             }
         })
     }
 
-    /// The number of the program among those that were started together.
+    /// Returns the number of the program among those that were started together.
     fn PMI_Get_appnum(appnum: *mut c_int) {
         joined(|session| {
             let known = (!appnum.is_null()).then_some(()).ok_or(Code::InvalidArg);
             match known.and_then(|()| session.ask(Client::appnum, Code::Fail))? {
-                // SAFETY: the caller's.
+                // SAFETY: guaranteed by the caller.
                 Answer::Appnum(n) => unsafe { set(appnum, int(n)?) },
                 _ => Err(Code::Fail),
             }
         })
     }
 
-    /// The ranks on this node.
+    /// Returns the ranks on this node.
     fn PMI_Get_clique_ranks(ranks: *mut c_int, length: c_int) {
         joined(|session| {
             if ranks.is_null() {
@@ -215,14 +215,14 @@ api! {
         })
     }
 
-    /// How many ranks are on this node.
+    /// Returns the number of ranks on this node.
     fn PMI_Get_clique_size(size: *mut c_int) {
         joined(|session| {
             if size.is_null() {
                 return Err(Code::InvalidArg);
             }
             let clique = session.clique()?;
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             unsafe { set(size, int(clique.len() as u64)?) }
         })
     }
@@ -230,17 +230,17 @@ api! {
 
 // ----- Keyval space
 
-/// The name of the group's keyval space.
+/// Returns the name of the group's keyval space.
 ///
 /// # Safety
 ///
-/// NULL or a buffer of `length` bytes.
+/// `kvsname` is NULL or a buffer of `length` bytes.
 unsafe fn name(kvsname: *mut c_char, length: c_int) -> c_int {
     joined(|session| {
         if kvsname.is_null() {
             return Err(Code::InvalidArg);
         }
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { copy_out(&session.kvsname, kvsname, length) }
     })
 }
@@ -249,7 +249,7 @@ api! {
     /// Puts a pair.
     fn PMI_KVS_Put(kvsname: *const c_char, key: *const c_char, value: *const c_char) {
         joined(|session| {
-            // SAFETY: the caller's, three times.
+            // SAFETY: guaranteed by the caller.
             unsafe { own_space(session, kvsname, Code::Fail) }?;
             let key = unsafe { text(key) }.ok_or(Code::InvalidKey)?;
             let value = unsafe { text(value) }.ok_or(Code::InvalidVal)?;
@@ -257,16 +257,16 @@ api! {
         })
     }
 
-    /// Has nothing to do: each put was sent at once.
+    /// Does nothing: each put was sent at once.
     fn PMI_KVS_Commit(kvsname: *const c_char) {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         joined(|session| unsafe { own_space(session, kvsname, Code::InvalidArg) })
     }
 
     /// Gets a value.
     fn PMI_KVS_Get(kvsname: *const c_char, key: *const c_char, value: *mut c_char, length: c_int) {
         joined(|session| {
-            // SAFETY: the caller's, twice.
+            // SAFETY: guaranteed by the caller.
             unsafe { own_space(session, kvsname, Code::Fail) }?;
             let key = unsafe { text(key) }.ok_or(Code::InvalidKey)?;
             if value.is_null() {
@@ -276,26 +276,26 @@ api! {
                 return Err(Code::InvalidLength);
             }
             let found = session.get(key)?;
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             unsafe { copy_out(&found, value, length) }
         })
     }
 
-    /// The name of the group's keyval space.
+    /// Returns the name of the group's keyval space.
     fn PMI_KVS_Get_my_name(kvsname: *mut c_char, length: c_int) {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { name(kvsname, length) }
     }
 
-    /// The same by another name.
+    /// Returns the same name.
     fn PMI_Get_kvs_domain_id(kvsname: *mut c_char, length: c_int) {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { name(kvsname, length) }
     }
 
-    /// The same by another name.
+    /// Returns the same name.
     fn PMI_Get_id(kvsname: *mut c_char, length: c_int) {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { name(kvsname, length) }
     }
 
@@ -304,22 +304,22 @@ api! {
         joined(|session| session.ask(Client::barrier, Code::Fail).map(drop))
     }
 
-    /// There is one keyval space.
+    /// Fails: there is only one keyval space.
     fn PMI_KVS_Create(_kvsname: *mut c_char, _length: c_int) {
         joined(|_| Err(Code::Fail))
     }
 
-    /// There is one keyval space.
+    /// Fails: there is only one keyval space.
     fn PMI_KVS_Destroy(_kvsname: *const c_char) {
         joined(|_| Err(Code::Fail))
     }
 
-    /// The wire protocol of PMI 1.1 cannot list keys.
+    /// Fails: the wire protocol of PMI 1.1 cannot list keys.
     fn PMI_KVS_Iter_first(_kvsname: *const c_char, _key: *mut c_char, _key_len: c_int, _val: *mut c_char, _val_len: c_int) {
         joined(|_| Err(Code::Fail))
     }
 
-    /// The wire protocol of PMI 1.1 cannot list keys.
+    /// Fails: the wire protocol of PMI 1.1 cannot list keys.
     fn PMI_KVS_Iter_next(_kvsname: *const c_char, _key: *mut c_char, _key_len: c_int, _val: *mut c_char, _val_len: c_int) {
         joined(|_| Err(Code::Fail))
     }
@@ -345,15 +345,15 @@ api! {
                 count, cmds, argvs, maxprocs, info_keyval_sizes, info_keyval_vectors,
                 preput_keyval_size, preput_keyval_vector
             };
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             let programs = unsafe { given.read() }?;
             let wanted: u64 = programs.iter().map(|program| program.nprocs).sum();
             let codes = session.spawn(&programs)?;
             if !errors.is_null() {
                 for slot in 0..usize::try_from(wanted).map_err(|_| Code::Fail)? {
-                    // A process of which nothing bad was said has been started.
+                    // The code of a process without an error is 0.
                     let code = codes.get(slot).map_or(0, |code| c_int::try_from(*code).unwrap_or(-1));
-                    // SAFETY: the caller's array has a slot for each process wanted.
+                    // SAFETY: the caller's array has a slot for each requested process.
                     unsafe { errors.add(slot).write(code) };
                 }
             }
@@ -364,7 +364,7 @@ api! {
     /// Publishes a port.
     fn PMI_Publish_name(service_name: *const c_char, port: *const c_char) {
         joined(|session| {
-            // SAFETY: the caller's, twice.
+            // SAFETY: guaranteed by the caller.
             let service = unsafe { text(service_name) }.ok_or(Code::InvalidArg)?;
             let port = unsafe { text(port) }.ok_or(Code::InvalidArg)?;
             session.ask(|c| c.publish(service, port), Code::InvalidArg).map(drop)
@@ -374,23 +374,23 @@ api! {
     /// Withdraws a name.
     fn PMI_Unpublish_name(service_name: *const c_char) {
         joined(|session| {
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             let service = unsafe { text(service_name) }.ok_or(Code::InvalidArg)?;
             session.ask(|c| c.unpublish(service), Code::InvalidArg).map(drop)
         })
     }
 
-    /// Finds a port. The caller's buffer holds a value of the greatest length.
+    /// Looks up the port of a name. The caller's buffer has room for a value of the maximum length.
     fn PMI_Lookup_name(service_name: *const c_char, port: *mut c_char) {
         joined(|session| {
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             let service = unsafe { text(service_name) }.ok_or(Code::InvalidArg)?;
             if port.is_null() {
                 return Err(Code::InvalidArg);
             }
             let room = int(session.maxes.vallen_max)?;
             match session.ask(|c| c.lookup(service), Code::InvalidArg)? {
-                // SAFETY: the caller's.
+                // SAFETY: guaranteed by the caller.
                 Answer::Port(found) => unsafe { copy_out(&found, port, room) }.map_err(|_| Code::Fail),
                 _ => Err(Code::Fail),
             }

@@ -1,4 +1,4 @@
-//! A process's use of PMI between `PMI_Init` and `PMI_Finalize`: the reference client with a blocking connection.
+//! The state of a process between `PMI_Init` and `PMI_Finalize`: the reference client with a blocking connection.
 
 use pmi_c_api::{Code, PmiFd, number};
 use pmi_reference::client::{Answer, Client, Misuse};
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 /// Key of the process mapping.
 const MAPPING: &[u8] = b"PMI_process_mapping";
 
-/// A process that is initialized.
+/// An initialized process.
 pub(crate) struct InitializedProcess {
     client: Client,
     /// `None` once the process manager has broken the protocol.
@@ -20,7 +20,7 @@ pub(crate) struct InitializedProcess {
     pub(crate) kvsname: Vec<u8>,
 }
 
-/// The code that a refused request comes to; `bad` where it is the arguments that are wrong.
+/// Returns the code for a refused request; `bad` if the arguments are invalid.
 fn refused(misuse: &Misuse, bad: Code) -> Code {
     match misuse {
         Misuse::BadField(_) | Misuse::TooLong { .. } | Misuse::KeyPutBefore | Misuse::NothingToSpawn => bad,
@@ -30,7 +30,7 @@ fn refused(misuse: &Misuse, bad: Code) -> Code {
 }
 
 impl InitializedProcess {
-    /// Connects by PMI_FD, and learns what the process manager has to say about this process.
+    /// Connects through PMI_FD, and requests the properties of this process.
     pub(crate) fn start() -> Result<Self, Code> {
         let (rank, size) = (number("PMI_RANK"), number("PMI_SIZE"));
         let (Some(rank), Some(size)) = (rank, size) else { return Err(Code::Fail) };
@@ -59,7 +59,7 @@ impl InitializedProcess {
         Ok(session)
     }
 
-    /// Makes a request and awaits its answer. `bad` is the code where the arguments are wrong.
+    /// Makes a request and waits for its answer. Returns the code `bad` if the arguments are invalid.
     pub(crate) fn ask(
         &mut self,
         request: impl FnOnce(&mut Client) -> Result<Vec<u8>, Misuse>,
@@ -90,7 +90,7 @@ impl InitializedProcess {
         self.connection.as_ref().ok_or(Errno::BADF)?.write(bytes)
     }
 
-    /// RFC 13, Error Handling: close the connection, which has the process manager abort the program, and log why.
+    /// Closes the connection and logs the reason, as RFC 13 requires (Error Handling). The process manager then aborts the program.
     fn broken(&mut self, why: &str) -> Code {
         if self.connection.take().is_some() {
             eprintln!("libpmi: rank {}: the process manager broke the protocol: {why}", self.rank);
@@ -98,7 +98,7 @@ impl InitializedProcess {
         Code::Fail
     }
 
-    /// Puts a pair; nothing is kept back.
+    /// Puts a pair, and sends it at once.
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Code> {
         let what = |misuse: &Misuse| match misuse {
             Misuse::BadField("value") | Misuse::TooLong { what: "value", .. } => Code::InvalidVal,
@@ -106,7 +106,7 @@ impl InitializedProcess {
         };
         let mut code = Code::Fail;
         let answer = self.ask(|c| c.put(key, value).inspect_err(|misuse| code = what(misuse)), Code::Fail);
-        // The request was refused before it was sent, or else the process manager has spoken.
+        // Both a request that was refused before it was sent and a refusal by the process manager give this code.
         answer.map(drop).map_err(|_| code)
     }
 
@@ -117,10 +117,10 @@ impl InitializedProcess {
         }
     }
 
-    /// The ranks on the node of this process, ascending.
+    /// Returns the ranks on the node of this process, ascending.
     pub(crate) fn clique(&mut self) -> Result<Vec<i32>, Code> {
         let value = self.get(MAPPING)?;
-        // Hydra's shorter forms as well.
+        // Hydra's shorter forms are accepted as well.
         let (MappingForm::Rfc(mapping) | MappingForm::Mpich(mapping)) = MappingForm::classify(&value) else {
             return Err(Code::Fail);
         };
@@ -129,7 +129,7 @@ impl InitializedProcess {
         Ok((0..).zip(&nodes).filter(|(_, node)| *node == here).map(|(rank, _)| rank).collect())
     }
 
-    /// Starts programs; the error codes that the process manager told.
+    /// Starts programs and returns the error codes of the process manager.
     pub(crate) fn spawn(&mut self, programs: &[SpawnProgram]) -> Result<Vec<i64>, Code> {
         match self.ask(|c| c.spawn(programs), Code::InvalidArg)? {
             Answer::Spawned(codes) => Ok(codes.unwrap_or_default()),
@@ -137,10 +137,10 @@ impl InitializedProcess {
         }
     }
 
-    /// Asks for the end of the program. The process ends at once and waits for no answer.
+    /// Requests the end of the program. The process ends at once and does not wait for an answer.
     pub(crate) fn abort(&mut self) {
         if let Ok(bytes) = self.client.abort(None) {
-            // Nobody is left to tell about an error.
+            // The process ends now, so a write error cannot be reported.
             let _ = self.write(&bytes);
         }
     }

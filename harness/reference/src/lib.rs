@@ -1,10 +1,9 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
-pub mod behaviour;
 pub mod client;
-pub mod fault;
 mod reply;
 pub mod server;
 
+pub use reply::{FrameReply, Reply};
 pub use server::{Action, Config, GroupId, GroupSpec, Server};

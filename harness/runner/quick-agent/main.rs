@@ -1,14 +1,14 @@
-//! The agent of a rank, for the case that nearly all launches are: the process manager has set PMI_FD, and the runner's socket
-//! lies beside the path by which the agent was started. It hands its descriptor over and waits to be told how to end, as
-//! `agent/rank.rs` does, which says the same things in the same order. In every other case it becomes that agent, which can do and
-//! explain all of them.
+//! The agent of a rank for the usual launch: the process manager has set PMI_FD, and the runner's socket is beside the path by which the
+//! agent was started. It passes its descriptor to the runner and waits for the order to end. `agent/rank.rs` sends the same messages in the
+//! same order. In every other case, this program becomes that agent, which handles and explains all of them.
 //!
-//! Most of what a short program costs is the start of its C library (the loader, and what it asks the processor about its caches,
-//! which traps on virtual machines): this one has none. It is built by the build script, since a crate of a workspace has no
+//! A short program spends most of its time on the start of its C library: on the loader, and on queries of the processor's caches, which
+//! trap on virtual machines. So this one has no C library. The build script builds it, because a crate of a workspace cannot have its own
+//! panic strategy.
 //! panics of its own.
 #![no_std]
 #![no_main]
-// There is no C library whose functions the compiler could call instead of these loops.
+// Without a C library, there are no functions that the compiler could call instead of these loops.
 #![no_builtins]
 
 use core::arch::{asm, global_asm};
@@ -19,7 +19,7 @@ const NAME: &[u8] = b"pmi-conform-agent";
 const SOCKET: &[u8] = b"/runner";
 /// The agent that can do everything, in the folder of this one; `agent::quick::FULL`.
 const FULL: &[u8] = b"/full";
-/// The agent's path for launchers that do not pass it on; `agent::PATH_VARIABLE`.
+/// Variable with the agent's path, for launchers that do not pass it on; `agent::PATH_VARIABLE`.
 const PATH_VARIABLE: &[u8] = b"PMI_CONFORM_AGENT=";
 
 /// Exit status of an agent that has lost its runner; `agent::RUNNER_GONE`.
@@ -87,25 +87,25 @@ const MSG_NOSIGNAL: usize = 0x4000;
 const SOL_SOCKET: i32 = 1;
 const SCM_RIGHTS: i32 = 1;
 const EINTR: isize = -4;
-/// The path by which a program was executed, in the auxiliary vector.
+/// Returns the path by which the program was executed, from the auxiliary vector.
 const AT_EXECFN: usize = 31;
 
-/// A system call; a negative result is an error's number.
+/// Makes a system call; a negative result is an error's number.
 ///
 /// # Safety
 ///
-/// What the kernel wants of the arguments of that call.
+/// The arguments must meet the kernel's requirements for that call.
 unsafe fn call(number: usize, arguments: [usize; 3]) -> isize {
     let [a, b, c] = arguments;
     let result: isize;
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         asm!("syscall", inlateout("rax") number as isize => result, in("rdi") a, in("rsi") b, in("rdx") c,
             lateout("rcx") _, lateout("r11") _, options(nostack));
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         asm!("svc 0", in("x8") number, inlateout("x0") a as isize => result, in("x1") b, in("x2") c,
             options(nostack));
@@ -125,17 +125,17 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     exit(FAILED)
 }
 
-/// What the core library, which was built with unwinding, names in its tables. Nothing unwinds here.
+/// A symbol to which the tables of the core library refer, because it was built with unwinding. Nothing unwinds here.
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() {}
 
 /// # Safety
 ///
-/// As of the function of the C library, for which the compiler takes it.
+/// The same as for the C library's function, which the compiler expects here.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, n: usize) -> *mut u8 {
     for i in 0..n {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { *to.add(i) = *from.add(i) };
     }
     to
@@ -143,11 +143,11 @@ unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, n: usize) -> *mut u8 {
 
 /// # Safety
 ///
-/// As of the function of the C library, for which the compiler takes it.
+/// The same as for the C library's function, which the compiler expects here.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memset(to: *mut u8, byte: i32, n: usize) -> *mut u8 {
     for i in 0..n {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { *to.add(i) = byte as u8 };
     }
     to
@@ -155,11 +155,11 @@ unsafe extern "C" fn memset(to: *mut u8, byte: i32, n: usize) -> *mut u8 {
 
 /// # Safety
 ///
-/// As of the function of the C library, for which the compiler takes it.
+/// The same as for the C library's function, which the compiler expects here.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memcmp(a: *const u8, b: *const u8, n: usize) -> i32 {
     for i in 0..n {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         let (a, b) = unsafe { (*a.add(i), *b.add(i)) };
         if a != b {
             return i32::from(a) - i32::from(b);
@@ -170,20 +170,20 @@ unsafe extern "C" fn memcmp(a: *const u8, b: *const u8, n: usize) -> i32 {
 
 /// # Safety
 ///
-/// As of the function of the C library, for which the compiler takes it.
+/// The same as for the C library's function, which the compiler expects here.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn bcmp(a: *const u8, b: *const u8, n: usize) -> i32 {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe { memcmp(a, b, n) }
 }
 
-/// What the kernel hands a program: strings that last as long as it.
+/// Strings that the kernel passes to a program, which last as long as the program.
 #[derive(Clone, Copy)]
 struct Strings(*const *const u8);
 
 impl Strings {
     fn get(self, index: usize) -> Option<&'static [u8]> {
-        // SAFETY: the list ends with a null, before which nobody stops; its strings end with a NUL and are never changed.
+        // SAFETY: the list ends with a null, and the loop does not go beyond it; the strings end with a NUL and are never changed.
         unsafe {
             let text = *self.0.add(index);
             (!text.is_null()).then(|| string(text))
@@ -194,7 +194,7 @@ impl Strings {
         (0..).map_while(move |index| self.get(index))
     }
 
-    /// The value of the variable that begins like this, `NAME=`.
+    /// Returns the value of the variable that begins like this, `NAME=`.
     fn variable(self, begin: &[u8]) -> Option<&'static [u8]> {
         self.iter().find_map(|entry| entry.strip_prefix(begin))
     }
@@ -202,10 +202,10 @@ impl Strings {
 
 /// # Safety
 ///
-/// It ends with a NUL, and nobody changes it.
+/// It ends with a NUL, and nothing changes it.
 unsafe fn string(text: *const u8) -> &'static [u8] {
     let mut length = 0;
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         while *text.add(length) != 0 {
             length += 1;
@@ -216,9 +216,9 @@ unsafe fn string(text: *const u8) -> &'static [u8] {
 
 /// # Safety
 ///
-/// `stack` is what the kernel has left at the top of the stack of a new program.
+/// `stack` is the top of the stack as the kernel prepares it for a new program.
 unsafe extern "C" fn begin(stack: *const usize) -> ! {
-    // SAFETY: the number of arguments stands there, then they, a null, the environment, a null, and the auxiliary vector.
+    // SAFETY: there are the number of arguments, the arguments, a null, the environment, a null, and the auxiliary vector.
     let (arguments, environment, executed_as) = unsafe {
         let arguments = Strings(stack.add(1).cast());
         let environment = Strings(stack.add(2 + *stack).cast());
@@ -240,13 +240,13 @@ unsafe extern "C" fn begin(stack: *const usize) -> ! {
     let Some((pmi, runner)) = connections else { become_full(&place, arguments, environment) };
     let mut hello = Hello { runner, descriptor: Some(pmi), text: [0; 4096], length: 0 };
     hello.write(&place, arguments, environment);
-    // The runner holds the only copy now, so that its close is the process's close.
-    // SAFETY: a descriptor of our own.
+    // The runner now holds the only copy, so that the runner's close is the process's close.
+    // SAFETY: the descriptor is our own.
     unsafe { call(number::CLOSE, [pmi, 0, 0]) };
     obey(runner)
 }
 
-/// Where the agent was started: the first path with folders that is called as the agent is.
+/// The path by which the agent was started: the first one with folders and with the agent's name.
 struct AgentPath {
     path: &'static [u8],
     /// Its folder.
@@ -267,7 +267,7 @@ impl AgentPath {
     }
 }
 
-/// A path's folder and its last part.
+/// Splits a path into its folder and its last part.
 fn split(path: &'static [u8]) -> Option<(&'static [u8], &'static [u8])> {
     let slash = path.iter().rposition(|b| *b == b'/')?;
     Some((path.get(..slash)?, path.get(slash + 1..)?))

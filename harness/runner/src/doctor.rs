@@ -69,6 +69,9 @@ pub struct Examination {
     /// A launch on two nodes came about.
     #[serde(skip)]
     pub two_nodes: bool,
+    /// The dialect in which a process manager was examined: the one that its profile names, or another if it takes only that.
+    #[serde(skip)]
+    pub dialect: Dialect,
 }
 
 impl Examination {
@@ -81,11 +84,11 @@ impl Examination {
 /// A session of two processes, or of one where there can only be one.
 const SESSION: &str = "\
 use joined
-0  C: cmd=put kvsname=$kvs key=pmi-conform-doctor value=works
-0  S: cmd=put_result rc=ok
+0  C: put key=pmi-conform-doctor value=works
+0  S: ok
 use barrier
-*  C: cmd=get kvsname=$kvs key=pmi-conform-doctor
-*  S: cmd=get_result rc=ok value=works
+*  C: get key=pmi-conform-doctor
+*  S: ok value=works
 use left
 ";
 
@@ -94,7 +97,7 @@ const NODES: &str = "\
 nodes 2
 
 use joined
-0  C: cmd=get kvsname=$kvs key=PMI_process_mapping
+0  C: get-job-attribute key=PMI_process_mapping
 0  S: <one of>
      pass: cmd=<any>
      pass: <closes>
@@ -105,10 +108,10 @@ use left
 /// A barrier that cannot end, since one does not enter it until nothing has come of it.
 const SILENCE: &str = "\
 use init
-0  C: cmd=barrier_in
+0  C: barrier
 0  S: <silence>
-1  C: cmd=barrier_in
-*  S: cmd=barrier_out rc=ok
+1  C: barrier
+*  S: ok
 ";
 
 const FIRST: Proc = Proc { group: 0, rank: 0 };
@@ -130,8 +133,16 @@ enum ProbeError {
 }
 
 /// Plays a few lines as a scenario for process managers.
-fn probe(suite: &Suite, iut: &Iut, limits: Limits, ranks: u32, body: &str) -> Result<Outcome, ProbeError> {
-    let text = format!("# Can it be judged?\nrequires rfc13.init.version-used\nranks {ranks}\n{body}");
+fn probe(
+    suite: &Suite,
+    iut: &Iut,
+    limits: Limits,
+    (dialect, ranks): (Dialect, u32),
+    body: &str,
+) -> Result<Outcome, ProbeError> {
+    let text = format!(
+        "# Can it be judged?\nrequires rfc13.init.version-used\ndialect {dialect}\nranks {ranks}\n{body}"
+    );
     match iut.probe(suite, &text, limits) {
         Some(Ok((outcome, _))) => match &outcome.unjudged {
             Some(why) => Err(ProbeError::Unjudged { why: why.clone(), printed: printed(&outcome.events) }),
@@ -169,7 +180,8 @@ pub fn of_server(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
     let mut all = Examination::default();
     let Iut::Processes(implementation, _) = iut else { return all };
     let room = if implementation.lacks_room(2, 1).is_none() { 2 } else { 1 };
-    let session = match probe(suite, iut, limits, room, SESSION) {
+    all.dialect = implementation.dialect.unwrap_or_default();
+    let mut session = match probe(suite, iut, limits, (all.dialect, room), SESSION) {
         Ok(outcome) => outcome,
         Err(why) => {
             let remedy = "look what the command does by hand, with true in the place of {agent}; a launcher that needs long may have \
@@ -182,9 +194,19 @@ pub fn of_server(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
     if !all.is_fit() {
         return all;
     }
-    all.steps.push(versions(suite, iut, limits));
+    let examined = all.dialect;
+    all.steps.push(versions(suite, iut, limits, &mut all.dialect));
     if !all.is_fit() {
         return all;
+    }
+    if all.dialect != examined {
+        session = match probe(suite, iut, limits, (all.dialect, room), SESSION) {
+            Ok(outcome) => outcome,
+            Err(why) => {
+                all.steps.push(DoctorStep::new("session", State::Fails, why.to_string()));
+                return all;
+            }
+        };
     }
     let processes = if room == 1 { "one process" } else { "two processes" };
     all.steps.push(match (trouble(suite, &session, Severity::Fail), session.unreached.len()) {
@@ -208,12 +230,12 @@ pub fn of_server(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
     }
     nodes(suite, iut, limits, &mut all);
     for (what, need) in [("spawn", Need::Spawn), ("names", Need::Names)] {
-        let (step, offered) = optional(suite, iut, limits, what, need);
+        let (step, offered) = optional(suite, all.dialect, iut, limits, what, need);
         all.steps.push(step);
         all.offers.extend(offered.map(|offered| (need, offered)));
     }
     if room > 1 {
-        all.steps.push(silence(suite, iut, limits));
+        all.steps.push(silence(suite, all.dialect, iut, limits));
     }
     all
 }
@@ -253,24 +275,31 @@ fn started(session: &Outcome, command: &[String], way_in: WayIn, steps: &mut Vec
     });
 }
 
-/// What is answered to each offer.
-fn versions(suite: &Suite, iut: &Iut, limits: Limits) -> DoctorStep {
-    let offers = [(1, 1), (1, 2), (2, 0)];
-    let mut takes_second = false;
-    let told = offers.map(|(version, subversion)| {
+/// Offers versions. `dialect` becomes another if the server takes an offer of that only.
+fn versions(suite: &Suite, iut: &Iut, limits: Limits, dialect: &mut Dialect) -> DoctorStep {
+    let mut takes = BTreeSet::new();
+    let told = [(1, 1), (1, 2), (2, 0)].map(|(version, subversion)| {
         let line = format!("cmd=init pmi_version={version} pmi_subversion={subversion}");
         let answers = asked(suite, iut, limits, &[(0, &line)], false).unwrap_or_default();
         let answer = answers.first().unwrap_or(&Reply::Unasked);
-        takes_second |= answer.version().is_some_and(|version| version.version == 2);
-        (answer.version().is_some(), format!("to {version}.{subversion}: {}", answer.told()))
+        takes.extend(answer.version().map(|taken| match taken.version {
+            2 => Dialect::Pmi2,
+            _ => Dialect::Pmi1,
+        }));
+        format!("to {version}.{subversion}: {}", answer.told())
     });
-    let seen = told.iter().map(|(_, told)| told.as_str()).collect::<Vec<_>>().join("; ");
-    match told.iter().any(|(taken, _)| *taken) {
-        true if takes_second => {
-            DoctorStep::new("version", State::Works, seen).with("--dialect all judges PMI-1 and PMI-2")
-        }
-        true => DoctorStep::new("version", State::Works, seen),
-        false => DoctorStep::new("version", State::Fails, seen).with("no offer was taken that we can make"),
+    let step = |state| DoctorStep::new("version", state, told.join("; "));
+    if let [only] = takes.iter().collect::<Vec<_>>()[..]
+        && only != dialect
+    {
+        *dialect = *only;
+        let title = only.title();
+        return step(State::Works).with(format!("it takes {title} only: --dialect {only} judges that"));
+    }
+    match takes.len() {
+        0 => step(State::Fails).with("no offer was taken that we can make"),
+        1 => step(State::Works),
+        _ => step(State::Works).with("--dialect all judges PMI-1 and PMI-2"),
     }
 }
 
@@ -282,20 +311,18 @@ fn nodes(suite: &Suite, iut: &Iut, limits: Limits, all: &mut Examination) {
         all.steps.push(DoctorStep::new(what, State::Lacks, why).with(remedy));
         return;
     }
-    let done = probe(suite, iut, limits, 2, NODES);
+    let done = probe(suite, iut, limits, (all.dialect, 2), NODES);
     all.two_nodes = done.is_ok();
     all.steps.push(match done {
         Ok(outcome) => {
-            // The fourth answer: to init, get_maxes, get_my_kvsname, and this.
-            let mapping = match reply(&outcome.events, FIRST, 3) {
-                Reply::Message(_, text) => {
-                    let at = text.windows(6).position(|part| part == b"value=").map(|at| at + 6);
-                    at.map(|at| text[at..].escape_ascii().to_string())
+            // The answers before this are to init, get_maxes and get_my_kvsname, or to init and fullinit.
+            let before = if all.dialect == Dialect::Pmi1 { 3 } else { 2 };
+            let answer = reply(&outcome.events, FIRST, before);
+            match answer.message().and_then(|message| message.value("value")) {
+                Some(mapping) => {
+                    let mapping = format!("PMI_process_mapping={}", mapping.escape_ascii());
+                    DoctorStep::new(what, State::Works, mapping)
                 }
-                _ => None,
-            };
-            match mapping {
-                Some(mapping) => DoctorStep::new(what, State::Works, format!("PMI_process_mapping={mapping}")),
                 None => DoctorStep::new(what, State::Works, "started; PMI_process_mapping is not there"),
             }
         }
@@ -308,12 +335,13 @@ fn nodes(suite: &Suite, iut: &Iut, limits: Limits, all: &mut Examination) {
 /// An optional operation, and whether it is offered if that could be told.
 fn optional(
     suite: &Suite,
+    dialect: Dialect,
     iut: &Iut,
     limits: Limits,
     what: &'static str,
     need: Need,
 ) -> (DoctorStep, Option<bool>) {
-    match asked_for(suite, Dialect::Pmi1, need, iut, limits) {
+    match asked_for(suite, dialect, need, iut, limits) {
         None => (DoctorStep::new(what, State::Odd, "it could not be asked for"), None),
         Some((_, Support::Lacking(seen))) => {
             let remedy =
@@ -337,9 +365,9 @@ fn optional(
 }
 
 /// How it is known that nothing comes.
-fn silence(suite: &Suite, iut: &Iut, limits: Limits) -> DoctorStep {
+fn silence(suite: &Suite, dialect: Dialect, iut: &Iut, limits: Limits) -> DoctorStep {
     let what = "silence";
-    let outcome = match probe(suite, iut, limits, 2, SILENCE) {
+    let outcome = match probe(suite, iut, limits, (dialect, 2), SILENCE) {
         Ok(outcome) => outcome,
         Err(why) => return DoctorStep::new(what, State::Odd, why.to_string()),
     };

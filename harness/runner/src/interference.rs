@@ -1,7 +1,8 @@
 //! Interference between jobs: finds out whether a failure depends on another job that runs at the same time.
 //!
-//! A scenario that has failed beside others is played again alone. If it passes, it is played beside scenarios that it ran with, in turn
-//! with plays alone. The facts are recorded as events; the judge distinguishes interference from chance.
+//! A scenario that has failed beside others is played again alone. If it passes, it is played beside scenarios that it ran with. In turn
+//! with that, it is played beside the same scenarios of the reference manager: load alone makes some failures more frequent. The facts
+//! are recorded as events; the judge distinguishes interference from chance.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,16 +15,26 @@ use pmi_judge::result::{SHOWS_INTERFERENCE, is_shown};
 use pmi_judge::verdict::Judged;
 
 /// Most scenarios beside which a failed one is played again.
-const MAX_NEIGHBOURS: usize = 3;
+pub(crate) const MAX_NEIGHBOURS: usize = 3;
 /// Plays beside them in which the failure must show at least once.
 const FIRST_ROUNDS: u32 = 4;
-/// Most plays beside them. As many plays alone must pass, so that a failure by chance is taken for interference in about one of
-/// fifty cases at most, whatever its probability.
+/// Most plays beside them.
 const MAX_ROUNDS: u32 = 16;
-/// Plays alone that must pass where interference has been shown in the run before.
+/// Plays beside jobs of the reference manager for each play beside jobs of the implementation. All must pass, so that a failure by chance
+/// is taken for interference in about one of eighty cases at most, whatever its probability.
+const UNRELATED: u32 = 2;
+/// Plays beside jobs of the reference manager that must pass where interference has been shown in the run before.
 const PLAYS_ONCE_SHOWN: u32 = 3;
 /// Events of another job that are kept as evidence.
 const EVENTS_OF_OTHER_JOB: usize = 40;
+
+/// The manager whose job is played beside the failed scenario.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PlayedBy {
+    Implementation,
+    /// Its jobs share nothing with those of the implementation but the machine.
+    Reference,
+}
 
 /// The scenarios of a run that are played at the same time.
 #[derive(Default)]
@@ -65,7 +76,8 @@ impl Neighbours {
     }
 
     /// Examines a failure of the scenario `name` that was seen beside these others. `fails` plays the failed scenario, `play` any of the
-    /// run, and `names` names it. Returns the facts as events, none if the scenario fails alone as well.
+    /// run, and `names` names it. Returns the facts as events, none if the scenario
+    /// fails alone as well.
     pub(crate) fn examine(
         &self,
         name: &str,
@@ -73,8 +85,10 @@ impl Neighbours {
         beside: &BTreeSet<usize>,
         fails: impl Fn() -> bool,
         names: impl Fn(usize) -> String,
-        play: impl Fn(usize) -> OtherJob + Sync,
+        play: impl Fn(PlayedBy, usize) -> OtherJob + Sync,
     ) -> Vec<What> {
+        let play_related = |other: usize| play(PlayedBy::Implementation, other);
+        let play_unrelated = |other: usize| play(PlayedBy::Reference, other);
         let keys = || failure.iter().map(|j| (j.finding.requirement.clone(), shape(&j.finding)));
         let known = || self.examines_once && keys().all(|key| lock(&self.seen_alone).contains(&key));
         if beside.is_empty() || known() {
@@ -90,7 +104,7 @@ impl Neighbours {
         let shown_by = lock(&self.shown_by).clone();
         if shown_by.is_some() {
             while alone.played < PLAYS_ONCE_SHOWN && alone.failed == 0 {
-                alone.count(fails());
+                alone.count(fails_beside(&fails, &others, &play_unrelated).0);
             }
             let unplayed = |other: &usize| OtherJob { scenario: names(*other), events: Vec::new() };
             let unplayed = others.iter().map(unplayed).collect();
@@ -101,12 +115,16 @@ impl Neighbours {
             && together.failed < SHOWS_INTERFERENCE
             && alone.failed == 0
         {
-            let (failed, jobs) = fails_beside(&fails, &others, &play);
+            let (failed, jobs) = fails_beside(&fails, &others, &play_related);
             together.count(failed);
             if failed || evidence.is_empty() {
                 evidence = jobs;
             }
-            alone.count(fails());
+            for _ in 0..UNRELATED {
+                if alone.failed == 0 {
+                    alone.count(fails_beside(&fails, &others, &play_unrelated).0);
+                }
+            }
         }
         if together.failed >= SHOWS_INTERFERENCE && alone.failed == 0 {
             *lock(&self.shown_by) = Some(name.to_owned());
@@ -157,4 +175,53 @@ fn fails_beside(
             threads.into_iter().map(|t| t.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         (failed, jobs.collect())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU8;
+
+    use rstest::rstest;
+
+    use super::*;
+
+    const RELATED: u8 = 1;
+    const UNRELATED_JOB: u8 = 2;
+
+    /// A failure that any load brings about is not interference, and one that only jobs of the implementation bring about is.
+    #[rstest]
+    #[case::load(&[RELATED, UNRELATED_JOB], 1, 1)]
+    #[case::jobs(&[RELATED], SHOWS_INTERFERENCE, 0)]
+    fn load_is_told_apart_from_interference(
+        #[case] fails_beside: &[u8],
+        #[case] together: u32,
+        #[case] unrelated: u32,
+    ) {
+        let (beside, plays) = (AtomicU8::new(0), AtomicU8::new(0));
+        let fails = || {
+            // The first play is alone.
+            if plays.fetch_add(1, Ordering::SeqCst) == 0 {
+                return false;
+            }
+            beside.store(0, Ordering::SeqCst);
+            loop {
+                match beside.load(Ordering::SeqCst) {
+                    0 => thread::yield_now(),
+                    job => return fails_beside.contains(&job),
+                }
+            }
+        };
+        let play = |by: PlayedBy, _: usize| {
+            let kind = if by == PlayedBy::Implementation { RELATED } else { UNRELATED_JOB };
+            beside.store(kind, Ordering::SeqCst);
+            OtherJob { scenario: "other".into(), events: Vec::new() }
+        };
+        let others = BTreeSet::from([0]);
+        let facts = Neighbours::new(false).examine("this", &[], &others, fails, |_| "other".into(), play);
+        let failed = facts.iter().map(|fact| match fact {
+            What::PlayedAgain { failed, .. } => *failed,
+            _ => unreachable!(),
+        });
+        assert_eq!(failed.collect::<Vec<_>>(), [unrelated, together]);
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use pmi_reference::Config;
+use pmi_faults::Config;
 
 use crate::interpret::library::play as play_library;
 use crate::interpret::{EventSink, play, program};
@@ -174,7 +174,7 @@ impl Iut {
     /// Plays a scenario of our own, of which nothing is reported; `None` if it is none.
     pub(crate) fn probe(&self, suite: &Suite, text: &str, limits: Limits) -> Option<Played> {
         let source = Arc::new(Source { path: "probe".into(), text: text.into() });
-        let scenario = pmi_scenario::parse(source, "probe").ok()?;
+        let scenario = suite.spelled(source, "probe")?;
         Some(self.play(suite, &scenario, limits, &AtomicBool::new(false), &mut ()))
     }
 }

@@ -10,9 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use pmi_reference::Config;
-use pmi_reference::behaviour::Behaviour;
-use pmi_reference::fault::{Fault, Variation};
+use pmi_faults::{Behaviour, Config, Fault, Variation};
 use serde::Serialize;
 
 use crate::interpret::play;
@@ -108,7 +106,7 @@ fn play_scenario(
     limits: Limits,
 ) -> (Outcome, Vec<bool>) {
     let config =
-        crate::iut::config_for(scenario, &Config { behaviour: behaviour.clone(), ..Config::default() });
+        crate::iut::config_for(scenario, &Config { wrapper: behaviour.clone(), ..Config::default() });
     let mut party = MemoryParty::launch(config, scenario.ranks);
     let outcome = play(scenario, &|name| suite.fragment(name), Vec::new(), &mut party, limits, &mut ());
     (outcome, party.shown_effects())
@@ -281,7 +279,7 @@ fn try_variation(
     limits: Limits,
 ) -> VariationResult {
     let behaviour = variation.map(Variation::behaviour).unwrap_or_default();
-    let config = Config { behaviour: behaviour.clone(), ..Config::default() };
+    let config = Config { wrapper: behaviour.clone(), ..Config::default() };
     let needs = [Need::Spawn, Need::Names];
     let lacking: Vec<Need> =
         needs.into_iter().filter(|need| crate::offers::lacks(suite, *need, &config, limits)).collect();
@@ -304,7 +302,7 @@ fn try_variation(
 
 #[cfg(test)]
 mod tests {
-    use pmi_reference::fault::{faults, variations};
+    use pmi_faults::{faults, variations};
 
     use super::*;
 

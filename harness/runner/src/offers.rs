@@ -4,27 +4,24 @@ use pmi_scenario::ids;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use pmi_reference::Config;
+use pmi_faults::Config;
 
 use crate::iut::Iut;
 use crate::party::Limits;
 use crate::party::library::Library;
 use crate::party::server::Implementation;
+use pmi_judge::Outcome;
+use pmi_judge::connections::Connections;
 use pmi_judge::event::{Event, What};
 use pmi_judge::library::api::Held;
 use pmi_judge::verdict::Verdict;
-use pmi_judge::{LINE_LIMIT, Outcome};
 use pmi_scenario::ast::{
     Action, Dialect, Kind, Need, Piece, ProcessAction, Role, Scenario, Spanned, Step, Stmt, Template,
 };
 use pmi_scenario::scope::FIRST_ARGUMENT;
 use pmi_scenario::signature;
 use pmi_scenario::suite::Suite;
-use pmi_wire::pmi2::{self, Semicolons};
-use pmi_wire::{
-    Body, Connection, Direction, Framed, Framing, HEADER, Message as Line, Proc, Response, ValueReading,
-    Version, WayIn,
-};
+use pmi_wire::{Decoded, Direction, Framing, HEADER, Operation, Proc, Version, WayIn};
 
 /// What the implementation offers, and how that is known.
 #[derive(Default)]
@@ -322,48 +319,39 @@ fn asks(outcome: &Outcome, request: &[u8]) -> bool {
 /// The response of a server to the request that begins like this. A successful answer counts, even if the promise in it is not kept. A
 /// request that is never answered shows no support; `answered-when-not-served` reports the silence itself.
 fn support(outcome: &Outcome, need: Need, request: &[u8]) -> Support {
-    let mut connections: BTreeMap<Proc, Connection> = BTreeMap::new();
+    let mut connections = Connections::default();
     let mut asked = None;
     for event in &outcome.events {
-        let (proc, direction, bytes) = match &event.what {
-            What::ToServer { proc, bytes } => (*proc, Direction::ToServer, &bytes.0),
-            What::FromServer { proc, bytes } => (*proc, Direction::FromServer, &bytes.0),
+        match &event.what {
             What::ClosedByServer { proc } | What::Ended { proc, ours: false }
                 if asked == Some(*proc) && outcome.crashed.is_none() =>
             {
                 return Support::Lacking("closed the connection".to_owned());
             }
             What::NoAnswer { proc, .. } if asked == Some(*proc) => {
-                let partial = |connection: &Connection| !connection.partial(Direction::FromServer).is_empty();
-                return match connections.get(proc).is_some_and(partial) {
+                return match connections.partial(*proc, Direction::FromServer) {
+                    [] => Support::Lacking("did not answer".to_owned()),
                     // An answer that does not end is for the scenarios to report.
-                    true => Support::Unknown,
-                    false => Support::Lacking("did not answer".to_owned()),
+                    _ => Support::Unknown,
                 };
             }
-            _ => continue,
-        };
-        let connection = connections.entry(proc).or_insert_with(|| Connection::new(LINE_LIMIT));
-        connection.push(direction, bytes);
-        while let Some(message) = connection.next(direction) {
-            let Ok(Framed { framing, text }) = message else { continue };
-            match direction {
-                Direction::ToServer if text.starts_with(request) => asked = Some(proc),
+            _ => {}
+        }
+        let arrivals = connections.read(event);
+        let Some((proc, ..)) = event.what.said() else { continue };
+        for message in arrivals.iter().filter_map(|arrival| arrival.decode().ok()) {
+            match message.direction {
+                Direction::ToServer if message.text.starts_with(request) => asked = Some(proc),
                 Direction::FromServer if asked == Some(proc) => {
-                    let granted = match framing {
-                        Framing::Lines if need == Need::KeyvalSpaces => {
-                            Line::parse(text, ValueReading::ToEndOfLine)
-                                .is_ok_and(|m| m.cmd() == Some(b"newkvs") && m.get("kvsname").is_some())
+                    let is_granted = match need {
+                        Need::KeyvalSpaces => {
+                            message.command() == Some(b"newkvs") && message.value("kvsname").is_some()
                         }
-                        Framing::Lines => Response::parse(text, ValueReading::ToEndOfLine)
-                            .is_ok_and(|r| r.is_success() && takes_offer(need, request, &r)),
-                        Framing::Frames => {
-                            pmi2::Response::parse(text, Semicolons::Plain).is_ok_and(|r| r.is_success())
-                        }
+                        _ => message.is_success() && takes_offer(need, request, &message),
                     };
-                    return match granted {
+                    return match is_granted {
                         true => Support::Acknowledged,
-                        false => Support::Lacking(format!("answered \"{}\"", text.escape_ascii())),
+                        false => Support::Lacking(format!("answered \"{}\"", message.text.escape_ascii())),
                     };
                 }
                 _ => {}
@@ -374,10 +362,14 @@ fn support(outcome: &Outcome, need: Need, request: &[u8]) -> Support {
 }
 
 /// Whether an answer to init takes the version that was offered; answers to other requests offer nothing.
-fn takes_offer(need: Need, request: &[u8], response: &Response<'_>) -> bool {
-    match &response.body {
-        Body::Init(used) if need == Need::Pmi12 => used.is_some_and(Version::has_group_barriers),
-        Body::Init(used) if request == b"cmd=init" => used.is_some_and(|version| version.version == 2),
+fn takes_offer(need: Need, request: &[u8], response: &Decoded<'_>) -> bool {
+    match (response.framing, response.operation()) {
+        (Framing::Lines, Some(Operation::Init)) if need == Need::Pmi12 => {
+            response.version().is_some_and(Version::has_group_barriers)
+        }
+        (Framing::Lines, Some(Operation::Init)) if request == b"cmd=init" => {
+            response.version().is_some_and(|version| version.version == 2)
+        }
         _ => true,
     }
 }

@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
-use crate::interference::Neighbours;
+use crate::interference::{MAX_NEIGHBOURS, Neighbours, PlayedBy};
 use crate::interpret::EventSink;
 use crate::iut::{Iut, Played, append};
 use crate::offers::{dialects, offers};
 use crate::party::Limits;
+use crate::party::server::{Environment, Implementation};
 use crate::process::trace;
 use pmi_judge::attempts::Repetitions;
 use pmi_judge::crash::{Of, of_crash};
@@ -197,11 +198,13 @@ pub fn run(
     let next = AtomicUsize::new(0);
     // A retry would hide a failure that was never tried alone.
     let neighbours = Neighbours::new(!matches!(options.tries, Tries::Retry(_)));
+    let unrelated = OnceLock::new();
     let (sender, receiver) = mpsc::channel();
     std::thread::scope(|scope| {
         for _ in 0..iut.plays_at_once(options.jobs).clamp(1, selected.len().max(1)) {
             let sender = sender.clone();
             let (stop, dead, next, offers, neighbours) = (&stop, &dead, &next, &offers, &neighbours);
+            let unrelated = &unrelated;
             let (mut known, failures) = (deviations.clone(), deviations.clone());
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) && !interrupted.load(Ordering::Relaxed) {
@@ -227,7 +230,9 @@ pub fn run(
                         });
                         let (mut outcome, time) = played?;
                         let found = failure(suite, scenario, &outcome, options.strict, &failures);
-                        if !found.is_empty() && matches!(iut, Iut::Processes(..)) {
+                        if let Iut::Processes(_, environment) = iut
+                            && !found.is_empty()
+                        {
                             let fails = || match once(scenario, &mut ()) {
                                 // The run ends: nothing is left to examine.
                                 _ if stop.load(Ordering::Relaxed) => true,
@@ -239,13 +244,15 @@ pub fn run(
                                 }
                                 Err(_) => true,
                             };
-                            let play_other = |other: usize| {
+                            let play_other = |by: PlayedBy, other: usize| {
+                                let iut = match by {
+                                    PlayedBy::Implementation => iut,
+                                    PlayedBy::Reference => unrelated.get_or_init(|| reference(environment)),
+                                };
                                 let scenario = &offers.bind(&selected[other]);
-                                let events = once(scenario, &mut ()).map(|(outcome, _)| outcome.events);
-                                OtherJob {
-                                    scenario: scenario.name.clone(),
-                                    events: events.unwrap_or_default(),
-                                }
+                                let played = iut.play(suite, scenario, options.limits, interrupted, &mut ());
+                                let events = played.map(|(outcome, _)| outcome.events).unwrap_or_default();
+                                OtherJob { scenario: scenario.name.clone(), events }
                             };
                             for fact in neighbours.examine(
                                 &scenario.name,
@@ -365,6 +372,12 @@ pub fn run(
     };
     let end = result::of_run(suite, &results, deviations, ran);
     (header, results, end)
+}
+
+/// The reference manager, whose jobs cannot affect those of an implementation under test except by the load that they make.
+fn reference(environment: &Environment) -> Iut {
+    let reference = Implementation::reference(&environment.binary);
+    Iut::Processes(Box::new(reference), environment.beside(MAX_NEIGHBOURS))
 }
 
 /// Counts scenarios in a row without a sign of life.

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use pmi_reference::fault::{faults, variations};
+use pmi_faults::{faults, variations};
 use pmi_scenario::ast::Source;
 use pmi_scenario::suite::{self, ENDING, Suite, SuiteError};
 use pmi_scenario::{Behaviours, UnderTest};

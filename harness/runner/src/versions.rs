@@ -7,10 +7,7 @@ use pmi_scenario::ast::Dialect;
 use pmi_scenario::ids;
 use pmi_scenario::signature;
 use pmi_scenario::suite::Suite;
-use pmi_wire::pmi2::{self, Semicolons};
-use pmi_wire::{
-    Body, Connection, Direction, Framing, FramingError, Proc, Request, Response, ValueReading, Version,
-};
+use pmi_wire::{Connection, Decoded, Direction, Framing, FramingError, Proc, Version};
 use serde::Serialize;
 
 use crate::interpret::program::offered;
@@ -45,37 +42,31 @@ pub(crate) enum Reply {
 impl Reply {
     /// The version that an answer to init takes.
     pub(crate) fn version(&self) -> Option<Version> {
-        let Self::Message(Framing::Lines, line) = self else { return None };
-        match Response::parse(line, ValueReading::ToEndOfLine).ok()? {
-            Response { body: Body::Init(version), rc: None | Some(0), .. } => version,
+        let message = self.message().filter(Decoded::is_success)?;
+        message.version()
+    }
+
+    /// The message, if it is one.
+    pub(crate) fn message(&self) -> Option<Decoded<'_>> {
+        match self {
+            Self::Message(framing, text) => Some(Decoded::new(Direction::FromServer, *framing, text)),
             _ => None,
         }
     }
 
     fn is_refusal(&self) -> bool {
-        match self {
-            Self::Message(Framing::Lines, line) => {
-                Response::parse(line, ValueReading::ToEndOfLine).is_ok_and(|r| !r.is_success())
-            }
-            Self::Message(Framing::Frames, body) => {
-                pmi2::Response::parse(body, Semicolons::Plain).is_ok_and(|r| !r.is_success())
-            }
-            _ => false,
-        }
+        self.message().is_some_and(|message| message.is_refusal())
     }
 
     /// As the answer to an offer.
     pub(crate) fn told(&self) -> String {
-        match self {
-            Self::Message(..) if self.version().is_some() => {
-                self.version().map(|version| version.to_string()).unwrap_or_default()
+        let Some(message) = self.message() else { return self.went() };
+        match message.version().filter(|_| message.is_success()) {
+            Some(version) => version.to_string(),
+            None if message.is_refusal() => {
+                format!("refused (rc={})", message.value("rc").unwrap_or_default().escape_ascii())
             }
-            Self::Message(_, text) if self.is_refusal() => {
-                let rc = Response::parse(text, ValueReading::ToEndOfLine).ok().and_then(|r| r.rc);
-                rc.map_or_else(|| "refused".to_owned(), |rc| format!("refused (rc={rc})"))
-            }
-            Self::Message(_, text) => shown(text),
-            other => other.went(),
+            None => shown(message.text),
         }
     }
 
@@ -269,20 +260,17 @@ pub(crate) fn reply(events: &[Event], p: Proc, before: usize) -> Reply {
         match &event.what {
             What::ToServer { proc, bytes } if *proc == p => {
                 sent += 1;
-                connection.push(Direction::ToServer, &bytes.0);
-                while connection.next(Direction::ToServer).is_some() {}
+                connection.read(Direction::ToServer, &bytes.0);
             }
             What::FromServer { proc, bytes } if *proc == p => {
-                connection.push(Direction::FromServer, &bytes.0);
-                while let Some(message) = connection.next(Direction::FromServer) {
-                    let Ok(message) = message else { return Reply::Unasked };
+                let arrivals = connection.read(Direction::FromServer, &bytes.0).into_iter();
+                for arrival in arrivals.filter(|arrival| arrival.direction == Direction::FromServer) {
+                    let Ok((framing, text)) = arrival.message else { return Reply::Unasked };
                     if answers == before {
-                        return Reply::Message(message.framing, message.text.to_vec());
+                        return Reply::Message(framing, text.into_owned());
                     }
                     answers += 1;
                 }
-                // What was asked behind an offer can be read now.
-                while connection.next(Direction::ToServer).is_some() {}
             }
             What::ClosedByServer { proc } | What::Ended { proc, ours: false } if *proc == p => {
                 return if sent > before { Reply::Closed } else { Reply::Unasked };
@@ -402,12 +390,8 @@ fn of_library(suite: &Suite, iut: &Iut, limits: Limits, step: Step<'_>) -> Optio
 
 /// The version that is first offered in these events.
 pub(crate) fn offer_of(events: &[Event]) -> Option<Version> {
-    requests(events).into_iter().find_map(|(_, line)| {
-        match Request::parse(&line, ValueReading::ToEndOfLine) {
-            Ok(Request::Init(version)) => Some(version),
-            _ => None,
-        }
-    })
+    let requests = requests(events).into_iter();
+    requests.filter_map(|(framing, text)| Decoded::new(Direction::ToServer, framing, &text).version()).next()
 }
 
 /// The requests of the first process, with how they are framed.
@@ -416,17 +400,11 @@ pub(crate) fn requests(events: &[Event]) -> Vec<(Framing, Vec<u8>)> {
     let mut connection = Connection::new(LINE_LIMIT);
     let mut all = Vec::new();
     for event in events {
-        match &event.what {
-            What::ToServer { proc, bytes } if *proc == p => connection.push(Direction::ToServer, &bytes.0),
-            What::FromServer { proc, bytes } if *proc == p => {
-                connection.push(Direction::FromServer, &bytes.0);
-                while connection.next(Direction::FromServer).is_some() {}
-            }
-            _ => continue,
-        }
-        while let Some(message) = connection.next(Direction::ToServer) {
-            all.push(match message {
-                Ok(message) => (message.framing, message.text.to_vec()),
+        let Some((_, direction, bytes)) = event.what.said().filter(|(proc, ..)| *proc == p) else { continue };
+        let arrivals = connection.read(direction, bytes).into_iter();
+        for arrival in arrivals.filter(|arrival| arrival.direction == Direction::ToServer) {
+            all.push(match arrival.message {
+                Ok((framing, text)) => (framing, text.into_owned()),
                 // It speaks as if something else had been agreed on.
                 Err(FramingError::FrameForLine) => (Framing::Frames, b"a frame of PMI-2".to_vec()),
                 Err(FramingError::LineForFrame) => (Framing::Lines, b"a line".to_vec()),

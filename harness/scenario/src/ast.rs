@@ -375,6 +375,11 @@ impl Need {
     pub fn is_way_in(self) -> bool {
         matches!(self, Self::Upstream | Self::Fd | Self::Port | Self::Singleton)
     }
+
+    /// The operations that an implementation may be asked for, each with its word.
+    pub fn optional() -> impl Iterator<Item = (&'static str, Self)> + Clone {
+        Self::NAMES.into_iter().filter(|(_, need)| !need.is_way_in())
+    }
 }
 
 /// A statement of the body.

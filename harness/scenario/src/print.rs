@@ -579,7 +579,7 @@ fn number(expr: &Expr) -> String {
 }
 
 /// Words in lines of the usual width.
-pub(super) fn wrapped<'a>(words: impl Iterator<Item = &'a str>) -> Vec<String> {
+pub(crate) fn wrapped<'a>(words: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in words {
         match lines.last_mut() {

@@ -10,6 +10,7 @@ use pmi_wire::protocol::{self, Exchange};
 
 use crate::ast::*;
 use crate::diag::{Diagnostic, Sink};
+use crate::print::wrapped;
 use crate::requirement::{Catalogue, Set};
 use crate::table;
 use crate::template::Field;
@@ -88,6 +89,9 @@ pub(crate) fn spelled(
     };
     let name = scenario.name_in(dialect);
     let mut spelled = Scenario { name, dialect, also: Vec::new(), ..scenario.clone() };
+    if dialect != scenario.dialect {
+        spelled.heading = wrapped(without_rfc13(&scenario.summary()).split_whitespace());
+    }
     spelled.requires.clear();
     for named in &scenario.requires {
         // Several rules may be one requirement of the dialect. The checker reports what is named twice in the file.
@@ -100,6 +104,12 @@ pub(crate) fn spelled(
     }
     let wrong = speller.sink.finish();
     if wrong.is_empty() { Ok(spelled) } else { Err(wrong) }
+}
+
+/// Returns a text without the sentences that quote RFC 13, which is the ground of a scenario in PMI-1 only.
+fn without_rfc13(text: &str) -> String {
+    let sentences = text.trim_end_matches('.').split(". ").filter(|sentence| !sentence.contains("RFC 13"));
+    sentences.collect::<Vec<_>>().join(". ") + "."
 }
 
 /// The outcome of a request, as a response line names it.

@@ -277,21 +277,29 @@ impl Suite {
 
     fn add_file(&mut self, scenario: &Scenario) -> Result<(), Vec<Diagnostic>> {
         for dialect in scenario.dialects() {
-            let has_fragment = |name: &str| self.fragments.contains_key(name);
-            let rows =
-                |name: &str| self.fragments.get(name).map_or(Vec::new(), |table| table::of_fragment(table));
-            let references =
-                References { catalogue: &self.catalogue, has_fragment: &has_fragment, rows: &rows };
-            let one = Arc::new(spelled(scenario, dialect, &references)?);
+            let one = Arc::new(self.spelled_in(scenario, dialect)?);
             let played = one.played();
             self.scenarios.extend(played.iter().cloned());
-            // Only with the words of its row does it say everything.
+            // A product is complete only with the words of its rows.
             match one.each.is_some() || one.requires.iter().any(|id| id.value.starts_with('$')) {
                 true => self.files.extend(played),
                 false => self.files.push(one),
             }
         }
         Ok(())
+    }
+
+    /// Returns a scenario that is not part of the suite, in the first dialect of its head. `None` if it has a mistake.
+    pub fn spelled(&self, source: Arc<Source>, name: &str) -> Option<Scenario> {
+        let scenario = parse(source, name).ok()?;
+        self.spelled_in(&scenario, scenario.dialect).ok()
+    }
+
+    fn spelled_in(&self, scenario: &Scenario, dialect: Dialect) -> Result<Scenario, Vec<Diagnostic>> {
+        let has_fragment = |name: &str| self.fragments.contains_key(name);
+        let rows = |name: &str| self.fragments.get(name).map_or(Vec::new(), |table| table::of_fragment(table));
+        let references = References { catalogue: &self.catalogue, has_fragment: &has_fragment, rows: &rows };
+        spelled(scenario, dialect, &references)
     }
 
     /// Everything that is to be said about the scenarios, warnings included.

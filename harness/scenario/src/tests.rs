@@ -544,6 +544,18 @@ fn suite() -> Vec<(String, Arc<Source>)> {
     suite::embedded_files().iter().filter_map(file).collect()
 }
 
+/// RFC 13 is the ground of a shared scenario in PMI-1 only.
+#[test]
+fn shared_scenarios_quote_no_rfc_in_pmi2() {
+    let whole = Suite::embedded(Behaviours::default()).expect("the embedded suite is good");
+    let is_shared = |s: &&Arc<Scenario>| s.name.starts_with("pmi2/") && !s.source.path.contains("pmi2/");
+    let summaries: Vec<String> = whole.scenarios.iter().filter(is_shared).map(|s| s.summary()).collect();
+    assert!(summaries.len() > 100);
+    for summary in summaries {
+        assert!(!summary.contains("RFC 13") && summary.len() > 10, "{summary}");
+    }
+}
+
 /// What is not wanted is left out by the heads of the files; here it is left out by what was read of them.
 #[test]
 fn a_part_of_the_suite_is_what_is_wanted_of_the_whole() {

@@ -1,4 +1,4 @@
-// A process manager that dies of a get without a key, in fn_get.
+// A process manager that dies in fn_get at a get without a key.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* What a program needs to tell which edges it goes along where there is no AFL++: compile the program with -fsanitize-coverage=trace-pc, which
- * gcc and clang have, and link it with this. It counts in the memory that the environment names, as AFL++'s runtime does. */
+/* Counts the edges of a program without AFL++: compile the program with -fsanitize-coverage=trace-pc, which gcc and clang have, and link
+ * it with this file. It counts in the shared memory that the environment names, as AFL++'s runtime does. */
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 static uint8_t *map;
 static uintptr_t bytes;
 
-/* Where the file begins in memory. */
+/* The beginning of the program file in memory. */
 extern const char __executable_start[];
 
 __attribute__((constructor)) static void attach(void)
@@ -24,7 +24,7 @@ __attribute__((constructor)) static void attach(void)
     }
 }
 
-/* Called wherever a block begins. */
+/* Called at the beginning of each block. */
 void __sanitizer_cov_trace_pc(void)
 {
     if (!map)

@@ -1,6 +1,6 @@
-/* What the faulty libraries have in common: shims around a good one, which GOOD_LIBRARY names. LIBRARY_FAULT names the fault, or
- * several with commas between them; names that begin with "lawful-" are of what the documents allow. A name that no place of the library
- * asks for ends the process as soon as the library is loaded: who misspells a fault would see a library without one. */
+/* The common part of the faulty libraries: shims around a good library, which GOOD_LIBRARY names. LIBRARY_FAULT names the fault, or
+ * several separated by commas. Names that begin with "lawful-" are variations that the specifications allow. An unknown name ends the
+ * process as soon as the library is loaded: otherwise, a test with a misspelled fault would test a library without one. */
 
 #ifndef FAULTS_H
 #define FAULTS_H
@@ -14,14 +14,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Whether a fault is chosen. Each name stands in a section of its own, in which `check_names` finds all that are asked for. */
+/* Reports whether a fault is selected. All names are in one section of the file, in which `check_names` finds them. */
 #define is(fault)                                                                                                     \
     ({                                                                                                                \
         static const char *const fault_name __attribute__((used, section("fault_names"))) = fault;                    \
         is_chosen(fault_name);                                                                                        \
     })
 
-/* The linker sets these to where that section begins and ends. */
+/* The linker sets these to the beginning and the end of that section. */
 extern const char *const __start_fault_names[] __attribute__((visibility("hidden")));
 extern const char *const __stop_fault_names[] __attribute__((visibility("hidden")));
 
@@ -63,7 +63,7 @@ static void *good(const char *name)
 
 #define GOOD(name) ((__typeof__(&name))(uintptr_t)good(#name))
 
-/* Says something that nobody has asked it to say. */
+/* Sends a message that was not requested. */
 static void blurt(const char *text)
 {
     if (write(atoi(getenv("PMI_FD")), text, strlen(text)) < 0)

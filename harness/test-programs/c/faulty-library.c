@@ -1,14 +1,14 @@
 /* A PMI library with faults.
  *
- * With -DMORE_FUNCTIONS it exports a function that RFC 13 does not have, with -DFEWER_FUNCTIONS it lacks some. */
+ * With -DMORE_FUNCTIONS, it exports a function that RFC 13 does not have. With -DFEWER_FUNCTIONS, it lacks some. */
 
 #include "faults.h"
 #include "pmi.h"
 
 static int once_initialized;
 
-/* Rare bugs by name, with what each does, to see how soon campaigns find them (ci/planted): a library of which nothing is left to
- * be faulty but one length, one order or one number. They sit at their places, like the faults. */
+/* Rare bugs by name, with the effect of each, to measure how soon campaigns find them (ci/planted). Each depends on one length, one
+ * order or one number. Like the faults, they are implemented at the places where they occur. */
 const char planted_bugs[] =
     "get-fits\tget writes the NUL of a value that fills the buffer behind it\n"
     "get-one-short\tget leaves the NUL out where the buffer has room for all but that\n"
@@ -38,8 +38,8 @@ const char planted_bugs[] =
     "publish-port-41\ta port of exactly 41 bytes crashes\n"
     "lookup-128\ta port of 128 bytes or more is written behind a buffer\n";
 
-/* The process has no process manager, and is told so by nobody: "lawful-alone", or names that begin with "alone-". With
- * "lawful-other-manager" it has the rank and size of its environment, and looks for its manager elsewhere than at PMI_FD. */
+/* The process has no process manager, and nothing tells it so: "lawful-alone", or names that begin with "alone-". With
+ * "lawful-other-manager", it has the rank and size of its environment, and ignores PMI_FD because its manager is elsewhere. */
 static int alone;
 
 static int is_to_be_alone(void)
@@ -52,7 +52,7 @@ static int is_to_be_alone(void)
 
 static char alone_key[64], alone_value[1024];
 
-/* What one that is alone says in the place of a good one. */
+/* Returns what a process without a process manager returns in the place of a good one. */
 static int alone_integer(const char *function, int *out)
 {
     if (!out)
@@ -130,8 +130,8 @@ int PMI_Initialized(int *initialized)
     return result;
 }
 
-/* Functions that set one integer. `fault`-off: the number is wrong, -null: NULL is accepted, -fails: failure is not told,
- * -code: success has another number, -behind: what lies behind the integer is overwritten. */
+/* Functions that set one integer. `fault`-off: the number is wrong; -null: NULL is accepted; -fails: failure is not reported;
+ * -code: success has another number; -behind: the memory after the integer is overwritten. */
 #define INTEGER(function, fault)                                                                                      \
     int function(int *out)                                                                                            \
     {                                                                                                                 \

@@ -3,7 +3,7 @@
 #include "faults.h"
 #include "pmi2.h"
 
-/* Rare bugs by name, with what each does, to see how soon campaigns find them (ci/planted). */
+/* Rare bugs by name, with the effect of each, to measure how soon campaigns find them (ci/planted). */
 const char planted_bugs[] =
     "get-one-short\tPMI2_KVS_Get leaves the NUL out where the buffer has room for all but that (PMI-2)\n"
     "get-64\ta value of exactly 64 bytes loses its last one (PMI-2)\n"
@@ -19,7 +19,7 @@ const char planted_bugs[] =
     "id-one-short\tPMI2_Job_GetId ignores its length where that is one too small (PMI-2)\n"
     "attribute-again\tan attribute that is put again crashes (PMI-2)\n";
 
-/* The process has no process manager, and is told so by nobody. */
+/* The process has no process manager, and nothing tells it so. */
 static int alone;
 
 int PMI2_Init(int *spawned, int *size, int *rank, int *appnum)
@@ -111,7 +111,8 @@ int PMI2_Job_Spawn(int count, const char *cmds[], int argcs[], const char **argv
     return is("spawn-never-fails") ? PMI2_SUCCESS : result;
 }
 
-/* Functions that fill a buffer. `fault`-other: with something else, -never-fails: whatever went wrong, buffers-ignored: whatever its length. */
+/* Functions that fill a buffer. `fault`-other: with something else; -never-fails: success after any error; buffers-ignored: the length is
+   ignored. */
 #define filled(result, buffer, length, fault)                                                                         \
     filled_as(result, buffer, length, is(fault "-other"), is(fault "-never-fails"))
 
@@ -203,7 +204,7 @@ int PMI2_KVS_Fence(void)
     return is("fence-never-fails") ? PMI2_SUCCESS : result;
 }
 
-/* Asks for a key by itself, and reads no answer but one that is written as it knows it. */
+/* Requests a key itself, and accepts only an answer in exactly the expected form. */
 static int get_strictly(const char key[], char value[], int maxvalue, int *vallen)
 {
     char body[256], frame[512], expected[] = "cmd=kvs-get-response;rc=0;found=TRUE;value=";
@@ -256,7 +257,7 @@ int PMI2_KVS_Get(const char *jobid, int src_pmi_id, const char key[], char value
     return filled(result, value, maxvalue, "get");
 }
 
-/* An attribute that is asked for. */
+/* Functions that get an attribute. */
 #define told(result, found, fault)                                                                                    \
     told_as(result, found, is(fault "-always-found"), is(fault "-never-found"), is(fault "-miss-fails"))
 
@@ -271,7 +272,7 @@ static int told_as(int result, int *found, int always_found, int never_found, in
     return result;
 }
 
-/* An attribute that is an array. */
+/* Functions that get an attribute that is an array. */
 static int counted(int result, int array[], int arraylen, int *outlen, int *found)
 {
     if (result != PMI2_SUCCESS || !*found)

@@ -1,4 +1,4 @@
-/* A small parallel program: each process publishes a word, reads everybody's, and says what it has seen. */
+/* A small parallel program: each process puts a word, reads the words of all, and prints them. */
 
 #include <stdio.h>
 #include <stdlib.h>

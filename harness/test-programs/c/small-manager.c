@@ -1,6 +1,6 @@
-/* A process manager of PMI-1.1 in C, as small as it goes, whose rare bugs hang on bytes that it looks at one by one: small-manager
- * [--bug NAME] -n N PROGRAM ARGS...; --list says which bugs there are. Without one it conforms. No answer shows how far a session came
- * towards a bug; which edges of the program it went along does. */
+/* A minimal process manager of PMI-1.1 in C, whose rare bugs depend on single bytes: small-manager [--bug NAME] -n N PROGRAM ARGS...;
+ * --list prints the bugs. Without one it conforms. Answers do not show how close a session came to a bug; the executed edges of the
+ * program do. */
 
 #include <errno.h>
 #include <poll.h>
@@ -65,7 +65,7 @@ static void say(struct rank *to, const char *line)
     }
 }
 
-/* The value of a key of a line whose tuples are parted by NULs; `value` goes to the end. */
+/* Returns the value of a key of a line whose tuples are separated by NULs; `value` extends to the end. */
 static const char *get(const char *line, size_t length, const char *key)
 {
     size_t n = strlen(key);
@@ -75,7 +75,7 @@ static const char *get(const char *line, size_t length, const char *key)
     return NULL;
 }
 
-/* Parts tuples; 0 if something is none. */
+/* Separates the tuples; returns 0 if one is invalid. */
 static int part(char *line, size_t length)
 {
     char *at = line;
@@ -100,7 +100,7 @@ static int part(char *line, size_t length)
 
 static int letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-/* Where the bugs are that hang on what is put. */
+/* The bugs that depend on what is put. */
 static void look(const char *key, char *value)
 {
     size_t keys = strlen(key), values = strlen(value);
@@ -177,13 +177,13 @@ static void barrier(struct rank *by)
     }
 }
 
-/* Answers a request; 0 if it is none. */
+/* Answers a request; returns 0 if it is invalid. */
 static int answer(struct rank *by, char *line, size_t length)
 {
     static char text[ROOM + 100];
     int steps;
     if (by->spawns || !strcmp(line, "mcmd=spawn")) {
-        /* Of the messages of a spawn the last is answered. */
+        /* Only the last message of a spawn is answered. */
         by->spawns = strcmp(line, "endcmd") != 0;
         if (!by->spawns)
             say(by, "cmd=spawn_result rc=-1 msg=not_served\n");

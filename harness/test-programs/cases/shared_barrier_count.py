@@ -12,7 +12,7 @@ def parse(line):
 
 
 def enter(s):
-    """Counts an entry in the file that all jobs share, and lets everybody of this job out with the last one."""
+    """Counts an entry in the file that all jobs share, and releases all ranks of this job after the last entry."""
     # Jobs that run at the same time are in barriers at the same time.
     time.sleep(0.002)
     with lock, open(path, "a+") as shared:

@@ -1,24 +1,23 @@
-//! What programs with faults have in common, whichever protocol they speak: the fault that the command line chooses, or several with
-//! commas between them.
+//! The selection of faults on the command line, for programs of both protocols: one name, or several separated by commas.
 
 use std::env;
 
-/// Whether a fault is chosen whose name is such a one.
+/// Reports whether a fault whose name matches is selected.
 fn is_any(fits: impl Fn(&str) -> bool) -> bool {
     env::args().nth(1).is_some_and(|faults| faults.split(',').any(fits))
 }
 
-/// Whether this fault is chosen.
+/// Reports whether this fault is selected.
 pub(super) fn is(name: &str) -> bool {
     is_any(|fault| fault == name)
 }
 
-/// Whether one of the faults is chosen whose names begin so.
+/// Reports whether a fault is selected whose name begins with `begin`.
 pub(super) fn is_some_of(begin: &str) -> bool {
     is_any(|fault| fault.starts_with(begin))
 }
 
-/// Lists the faults that there are, if that is asked for, and says so; `fail` is for a fault that there is not.
+/// Prints the list of faults if the command line requests it, and returns whether it did; calls `fail` for an unknown fault.
 pub(super) fn lists(faults: &[(&str, &str)], fail: fn(&str) -> !) -> bool {
     if is("--list") {
         faults.iter().for_each(|(name, what)| println!("{name}\t{what}"));
@@ -30,7 +29,7 @@ pub(super) fn lists(faults: &[(&str, &str)], fail: fn(&str) -> !) -> bool {
     false
 }
 
-/// A number in the environment.
+/// Reads a number from the environment.
 pub(super) fn variable(name: &str, fail: fn(&str) -> !) -> usize {
     let value = env::var(name).ok().and_then(|value| value.parse().ok());
     value.unwrap_or_else(|| fail(&format!("{name} is no number")))

@@ -1,4 +1,5 @@
-//! A small program that is a rank, by PMI_FD or by PMI_PORT: for the tests of `serve` and `record`, for benches, and to compare process managers.
+//! A small program that is a rank, through PMI_FD or PMI_PORT: for the tests of `serve` and `record`, for benches, and to compare process
+//! managers.
 //!
 //! Modes, as the first argument:
 //!
@@ -6,8 +7,8 @@
 //! * `neighbours K`: the same, but get only the keys of the next K ranks
 //! * `exit RANK STATUS`, `die RANK`, `abort RANK STATUS`, `junk RANK`: that rank misbehaves after init, all others wait in the barrier
 //! * `quit RANK STATUS`: that rank closes its connection after finalize and exits with a status
-//! * `leave RANK`: that rank closes its connection after init and goes on
-//! * `spawn N PROGRAM ARGS...`: rank 0 spawns N processes; prints its answer
+//! * `leave RANK`: that rank closes its connection after init and continues to run
+//! * `spawn N PROGRAM ARGS...`: rank 0 spawns N processes and prints the answer
 //! * `flood N`: send N requests without reading an answer, then read all
 
 use std::env;
@@ -29,7 +30,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 struct Rank {
     rank: u32,
     size: u32,
-    /// Of either kind.
+    /// The connection, from PMI_FD or PMI_PORT.
     socket: UnixStream,
     client: Client,
     buffer: Vec<u8>,
@@ -58,7 +59,7 @@ impl Rank {
     }
 
     fn exchange(&mut self, neighbours: u32) -> Result<()> {
-        // Without blanks, which Hydra does not keep.
+        // The value has no blanks, because Hydra does not preserve them.
         let value = |rank: u32| format!("the-address-of-rank-{rank}");
         let (key, own) = (format!("addr-{}", self.rank), value(self.rank));
         let put = self.ask(|c| c.put(key.as_bytes(), own.as_bytes()))?;
@@ -81,7 +82,7 @@ fn variable(name: &str) -> Result<u32> {
     Ok(env::var(name).map_err(|error| format!("{name}: {error}"))?.parse()?)
 }
 
-/// The connection, and which rank of how many this is.
+/// Returns the connection, the rank of this process and the size of its group.
 fn connect() -> Result<(UnixStream, u32, u32)> {
     if env::var_os("PMI_FD").is_none()
         && let Ok(port) = env::var("PMI_PORT")
@@ -97,7 +98,7 @@ fn connect() -> Result<(UnixStream, u32, u32)> {
         return Ok((OwnedFd::from(stream).into(), rank, size));
     }
     let fd = i32::try_from(variable("PMI_FD")?)?;
-    // SAFETY: RFC 13 has PMI_FD name a descriptor that was opened for this process; nothing else here has taken it.
+    // SAFETY: RFC 13 requires PMI_FD to name a descriptor that was opened for this process, and nothing else here has taken it.
     let socket = unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) };
     Ok((socket, variable("PMI_RANK")?, variable("PMI_SIZE")?))
 }
@@ -149,7 +150,7 @@ fn run() -> Result<()> {
             let mut writer = this.socket.try_clone()?;
             writer.set_write_timeout(Some(Duration::from_millis(500)))?;
             let line = b"cmd=get_my_kvsname\n";
-            // As many as fit: a server that stops listening is what is wanted.
+            // Sends as many requests as fit: the test needs a server that stops reading.
             let sent = (0..n).take_while(|_| matches!(writer.write(line), Ok(n) if n == line.len())).count();
             println!("{}", if sent < n as usize { "held back" } else { "all taken" });
             let mut lines = 0;
@@ -164,7 +165,7 @@ fn run() -> Result<()> {
         _ => return Err(format!("no mode {mode:?}").into()),
     }
     if chosen {
-        // Its process manager ends it before.
+        // The process manager ends this process earlier.
         std::thread::sleep(Duration::from_secs(60));
         return Err("nobody has ended this process".into());
     }

@@ -1,10 +1,14 @@
-//! A process manager with one fault that simple sessions do not show, for the tests of `fuzz`:
-//! `faulty-manager FAULT RANKS PROGRAM`.
+//! A process manager with one fault that simple sessions do not show, for the tests of `fuzz`: `faulty-manager FAULT RANKS PROGRAM`.
 //!
-//! FAULT is `crash` (a get of a missing key, and later a get by the same rank while another waits in a barrier), `swap`
-//! (a get while another rank waits in a barrier answers something else), `hang` (nothing is answered after the 100th
-//! put), `leak` (each of the first five puts costs ten megabytes), `crash-in-places` (a put dies in one of two functions, by the
-//! length of what it says; get_appnum and get_universe_size die in a third), or `none`.
+//! FAULT is one of:
+//!
+//! * `crash`: a get of a missing key, and later a get by the same rank while another waits in a barrier
+//! * `swap`: a get while another rank waits in a barrier returns another value
+//! * `hang`: no request is answered after the 100th put
+//! * `leak`: each of the first five puts costs ten megabytes
+//! * `crash-in-places`: a put dies in one of two functions, depending on the length of its message; get_appnum and get_universe_size die in
+//!   a third
+//! * `none`
 
 use std::collections::HashSet;
 use std::io::{Read, Write};
@@ -24,18 +28,18 @@ struct Rank {
 struct Fault {
     name: String,
     puts: u32,
-    /// Ranks that wait in a barrier, and that have asked for a missing key.
+    /// Ranks that wait in a barrier, and ranks that have requested a missing key.
     waiting: HashSet<u32>,
     missed: HashSet<u32>,
 }
 
 impl Fault {
-    /// Sees what a rank wrote.
+    /// Handles the bytes that a rank wrote.
     fn asked(&mut self, rank: u32, bytes: &[u8]) {
         let text = String::from_utf8_lossy(bytes);
         let puts = text.matches("cmd=put ").count();
         self.puts += puts as u32;
-        // Four puts are well beyond what is allowed and three well within, and no machine is brought down.
+        // Four puts are well beyond the limit and three well within it, and no machine runs out of memory.
         if self.name == "leak" && self.puts <= 5 {
             std::mem::forget(vec![1_u8; puts * (10 << 20)]);
         }
@@ -51,7 +55,7 @@ impl Fault {
         }
     }
 
-    /// Changes what is sent to a rank; `None` is nothing.
+    /// Changes the bytes for a rank; `None` sends nothing.
     fn answers(&mut self, rank: u32, bytes: Vec<u8>) -> Option<Vec<u8>> {
         let text = String::from_utf8_lossy(&bytes).into_owned();
         if text.starts_with("cmd=barrier_out") {
@@ -150,7 +154,7 @@ fn run() -> std::io::Result<()> {
                     Action::Send { to, bytes } => {
                         let connection = ranks[to.rank as usize].connection.as_mut();
                         if let (Some(to), Some(bytes)) = (connection, fault.answers(to.rank, bytes)) {
-                            // Who has gone gets nothing.
+                            // A rank that has gone gets nothing.
                             let _ = to.write_all(&bytes);
                         }
                     }

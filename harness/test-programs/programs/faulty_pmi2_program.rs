@@ -1,8 +1,8 @@
-//! A program that speaks PMI-2 in a way of its own, for the tests of `--client`: without arguments it does all as it should, with the
-//! name of a fault or a variation it does one thing otherwise (`faulty-pmi2-program NAME`).
+//! An independent program that speaks PMI-2, for the tests of `--client`. Without arguments it behaves correctly. With the name of a fault
+//! or a variation, it does one thing differently (`faulty-pmi2-program NAME`).
 //!
-//! It shares no code with the harness, so that what both would take for granted can show. It puts a key, enters the fence, gets the
-//! keys of all and an attribute of its node, and prints them.
+//! It shares no code with the harness, so that errors in a shared assumption can show. It puts a key, enters the fence, gets the keys of
+//! all ranks and an attribute of its node, and prints them.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -16,7 +16,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use super::chosen::{is, variable, wait_for_ever};
 use super::faulty_program::goes_alone;
 
-/// Longest body that it takes.
+/// Longest accepted body.
 const BODY_MAX: usize = 64 * 1024;
 
 pub(super) fn fail(what: &str) -> ! {
@@ -25,7 +25,7 @@ pub(super) fn fail(what: &str) -> ! {
 }
 
 pub(super) fn crash() -> ! {
-    // The first may go to the handler that Rust has for overflows of the stack, which then removes itself.
+    // The first signal may go to Rust's handler for stack overflows, which then removes itself.
     for _ in 0..2 {
         _ = kill_process(getpid(), Signal::SEGV);
     }
@@ -80,7 +80,7 @@ impl Pmi {
         self.write(frame.as_bytes());
     }
 
-    /// So many bytes, in however many reads.
+    /// Reads `count` bytes, in any number of reads.
     fn take(&mut self, count: usize) -> Vec<u8> {
         let mut all = vec![0; count];
         let mut filled = 0;
@@ -142,7 +142,7 @@ impl Pmi {
         String::from_utf8_lossy(&self.take(length)).into_owned()
     }
 
-    /// Offers version 2.
+    /// Offers version 2 and reads the answer.
     pub(super) fn negotiate(&mut self) {
         self.write(b"cmd=init pmi_version=2 pmi_subversion=0\n");
         let line = self.line();
@@ -153,7 +153,7 @@ impl Pmi {
         }
     }
 
-    /// The answer to a command, whatever its rc.
+    /// Reads the answer to a command, with any rc.
     pub(super) fn response(&mut self, command: &str) -> Tuples {
         let body = self.body();
         if !body.ends_with(';') && !is("needs-no-last-semicolon") {
@@ -196,7 +196,7 @@ impl Pmi {
         tuples
     }
 
-    /// The answer to a request that must succeed.
+    /// Makes a request that must succeed, and returns the answer.
     pub(super) fn must(&mut self, command: &str, rest: &str) -> Tuples {
         self.send(&format!("cmd={command};{rest}"));
         let answer = self.response(command);
@@ -211,7 +211,7 @@ impl Pmi {
         answer
     }
 
-    /// A value that there may not be.
+    /// Requests a value that may not exist.
     pub(super) fn value(&mut self, command: &str, rest: &str) -> Option<String> {
         self.send(&format!("cmd={command};{rest}"));
         let answer = self.response(command);
@@ -295,7 +295,7 @@ pub(crate) fn main() {
             None => fail("a value is missing"),
         }
     }
-    // Of rank 0 and its node, lest somebody waits on another one for ever.
+    // Only rank 0 and its node are used, so that no process waits for another for ever.
     if own == 0 {
         let there = pmi.value("info-getnodeattr", "key=there;wait=TRUE;");
         all.push(

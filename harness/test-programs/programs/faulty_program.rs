@@ -1,8 +1,8 @@
-//! A program that speaks PMI in a way of its own, for the tests of `--client`: without arguments it does all as it should, with the
-//! name of a fault or a variation it does one thing otherwise (`faulty-program NAME`).
+//! An independent program that speaks PMI, for the tests of `--client`. Without arguments it behaves correctly. With the name of a fault or
+//! a variation, it does one thing differently (`faulty-program NAME`).
 //!
-//! It shares no code with the harness, so that what both would take for granted can show. It puts a key, enters the barrier,
-//! gets the keys of all and prints them with what else it has learnt.
+//! It shares no code with the harness, so that errors in a shared assumption can show. It puts a key, enters the barrier, gets the keys of
+//! all ranks, and prints them with everything else that it has received.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -16,25 +16,25 @@ use rustix::process::{Signal, getpid, kill_process};
 
 use super::chosen::{is, is_some_of, variable, wait_for_ever};
 
-/// Longest line that it takes.
+/// Longest accepted line.
 const LINE_MAX: usize = 8 * 1024;
 
 pub(super) fn crash(signal: Signal) -> ! {
-    // The first may go to the handler that Rust has for overflows of the stack, which then removes itself.
+    // The first signal may go to Rust's handler for stack overflows, which then removes itself.
     for _ in 0..2 {
         _ = kill_process(getpid(), signal);
     }
     wait_for_ever()
 }
 
-/// The connection is of no use any more, or the other side is not.
+/// Ends the program: the connection or the other side cannot be used any more.
 pub(super) fn fail(what: &str) -> ! {
     eprintln!("faulty-program: {what}");
     if is("aborts-itself") {
         std::process::abort();
     }
     if is("leaves-a-process-when-it-fails") {
-        // In a group of its own: what is in ours is ended with us.
+        // The shell gets its own process group, because the runner ends all processes in ours.
         let mut shell = Command::new("sh");
         let started = shell.args(["-c", "sleep 60 >/dev/null 2>&1 &"]).process_group(0).status();
         started.expect("there is a shell");
@@ -60,7 +60,8 @@ fn lost() -> ! {
     fail("the connection has ended")
 }
 
-/// What is linked with the library of another implementation finds no process manager that it knows, and is a program of one process.
+/// Acts as a program that is linked with the library of another implementation: it finds no process manager and is a program of one
+/// process.
 pub(super) fn goes_alone() {
     let last = || variable("PMI_RANK", fail) + 1 == variable("PMI_SIZE", fail);
     if is("goes-alone") || is("last-goes-alone") && last() {
@@ -89,7 +90,7 @@ impl Pmi {
             () if is("crashes-on-bad-fd") && text.parse::<i32>().is_err() => crash(Signal::BUS),
             () => text.parse().unwrap_or_else(|_| fail("PMI_FD is no number")),
         };
-        // SAFETY: RFC 13 has PMI_FD name a descriptor that was opened for this process; nothing else here has taken it.
+        // SAFETY: RFC 13 requires PMI_FD to name a descriptor that was opened for this process, and nothing else here has taken it.
         let socket = unsafe { UnixStream::from_raw_fd(fd) };
         Self { socket, buffer: Vec::new(), kvsname: String::new(), keylen_max: 64, vallen_max: 1024 }
     }
@@ -164,7 +165,7 @@ impl Pmi {
         }
     }
 
-    /// The next response, whatever its rc.
+    /// Reads the next response, with any rc.
     fn response(&mut self, cmd: &str) -> Tuples {
         let mut line = self.line();
         if is("takes-any-byte") {
@@ -235,7 +236,7 @@ impl Pmi {
         self.response(cmd)
     }
 
-    /// The answer to a request that must succeed.
+    /// Makes a request that must succeed, and returns the answer.
     pub(super) fn must(&mut self, request: &str, cmd: &str) -> Tuples {
         let answer = self.ask(request, cmd);
         if !succeeded(&answer) && !is("ignores-failures") {
@@ -257,14 +258,14 @@ impl Pmi {
     }
 }
 
-/// Two barriers of PMI-1.2 at once, which open in any order.
+/// Enters two barriers of PMI-1.2 at once, which open in any order.
 fn barriers_of_groups(pmi: &mut Pmi, rank: usize, size: usize) {
     let others = |other: &usize| *other != rank || !is("groups-without-itself");
     let list: Vec<String> = (0..size).filter(others).map(|other| other.to_string()).collect();
     let list = if is("groups-odd-form") { "ALL".to_owned() } else { list.join(",") };
     let second = if is("groups-tag-twice") { 42 } else { 7 };
     let mut open = vec![42, second];
-    // In one write, so that the first is open in any case when the second is entered.
+    // Both are entered in one write, so that the first is certainly open when the second is entered.
     pmi.send(&format!("cmd=barrier_in group={list}:42\ncmd=barrier_in group=WORLD:{second}"));
     while !open.is_empty() {
         let out = pmi.response("barrier_out");
@@ -294,7 +295,7 @@ fn split(line: &str, cmd: &str) -> Tuples {
             break;
         }
         let Some((key, after)) = rest.split_once('=') else { fail("no tuple") };
-        // As MPICH 3.4 and 4.0 have it, other tuples may follow this one message.
+        // In MPICH 3.4 and 4.0, other tuples may follow this one message.
         let short = key == "msg" && after.starts_with("success ") && !is("reads-on-in-messages");
         let to_end = !short
             && matches!((key, cmd), ("msg", _) | ("value", "get_result"))
@@ -315,7 +316,7 @@ pub(super) fn succeeded(answer: &Tuples) -> bool {
         None => !is("wants-rc"),
         Some(rc) if is("compares-rc-as-text") => rc == "0",
         Some(rc) if is("knows-minus-one-only") => rc != "-1",
-        // As an exit status has it.
+        // As an exit status, the code has only eight bits.
         Some(rc) if is("rc-of-a-byte") => rc.parse::<i64>().is_ok_and(|rc| rc & 0xff == 0),
         Some(rc) => rc.parse::<i64>().unwrap_or_else(|_| fail("rc is no number")) == 0,
     }
@@ -339,7 +340,7 @@ pub(super) fn number(answer: &Tuples, key: &str) -> usize {
     parsed.unwrap_or_else(|| fail(&format!("{key} is no number")))
 }
 
-/// The node of each rank, by the process mapping.
+/// Returns the node of each rank, from the process mapping.
 pub(super) fn nodes(mapping: &str, size: usize) -> Option<Vec<usize>> {
     let inside = mapping.strip_prefix("(vector,")?.strip_suffix(')')?;
     let mut all = Vec::new();
@@ -381,7 +382,7 @@ pub(crate) fn main() {
         fail("a version that it does not speak");
     }
     if is("runs-ahead") {
-        // In one write: else the server may have answered the first before the second is there.
+        // Both are sent in one write. Otherwise the server might answer the first before the second is sent.
         pmi.send("cmd=get_maxes\ncmd=get_appnum");
         pmi.response("maxes");
         pmi.response("appnum");

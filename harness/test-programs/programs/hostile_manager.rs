@@ -1,6 +1,6 @@
 //! A process manager that misbehaves, for the tests of the runner: `hostile-manager MODE RANKS PROGRAM`.
 //!
-//! It starts the program once for each rank, as it should, and does what MODE says when the first request arrives.
+//! It starts the program correctly once for each rank. When the first request arrives, it misbehaves as MODE states.
 
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, exit};
 use std::time::Duration;
 
-/// How much a flood is. No runner should take it all.
+/// Size of a flood. No runner should read all of it.
 const FLOOD: usize = 1 << 30;
 
 struct Rank {
@@ -21,7 +21,7 @@ fn start(mode: &str, rank: u32, size: u32, program: &str) -> std::io::Result<Ran
     let (connection, theirs) = UnixStream::pair()?;
     let mut command = Command::new(program);
     if mode == "renamed" {
-        // As launchers do that know nothing of environments and names.
+        // Some launchers pass on neither the environment nor the program's name.
         command.env_clear().arg0("rank");
     }
     rustix::io::fcntl_setfd(&theirs, rustix::io::FdFlags::empty())?;
@@ -77,7 +77,7 @@ fn run() -> std::io::Result<()> {
         "hang" => std::thread::sleep(Duration::from_secs(1000)),
         "silent" => while (&ranks[0].connection).read(&mut request)? > 0 {},
         "late" => {
-            // The time limit is the socket's and stands in no argument of a call.
+            // The time limit is a property of the socket and not an argument of a system call.
             connection.set_read_timeout(Some(Duration::from_millis(700)))?;
             let mut stream = connection;
             while stream.read(&mut request).is_ok() {}
@@ -85,7 +85,7 @@ fn run() -> std::io::Result<()> {
             while !matches!(stream.read(&mut request), Ok(0)) {}
         }
         "polls" => {
-            // Its loop wakes by a timer, and it answers init only.
+            // Its loop wakes by a timer, and it answers only init.
             let mut stream = connection;
             stream.write_all(b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n")?;
             stream.set_nonblocking(true)?;
@@ -103,7 +103,7 @@ fn run() -> std::io::Result<()> {
             let junk: Vec<u8> = (0..5000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
             (&ranks[0].connection).write_all(&junk)?;
         }
-        // Closed by the end of this process, or asked for something that needs no request.
+        // The connections close when this process ends, or the mode needs no request.
         _ => exit(1),
     }
     wait_for_all(&mut ranks)

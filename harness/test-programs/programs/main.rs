@@ -1,9 +1,9 @@
-//! The programs that tests start, all in this one, which becomes each of them under its name.
+//! All programs that tests start, in one binary, which becomes each of them by its name.
 //!
-//! It is the build script of its crate. As such it copies itself into the output folder under the name of every program, and
-//! compiles what is written in C. So cargo has the programs ready before it starts a test that depends on this crate, whichever
-//! tests, profile or target folder were asked for, and whoever runs them. Programs of a package (`[[bin]]`, examples) are built
-//! ahead of the tests of that package only, and the package that needs these must not install them.
+//! It is the build script of its crate. As such, it copies itself into the output folder under the name of every program, and compiles the
+//! C sources. So cargo builds the programs before it starts a test that depends on this crate, for any selection of tests, profile and
+//! target folder. Cargo builds the programs of a package (`[[bin]]`, examples) only before the tests of that package, and the package that
+//! needs these must not install them.
 
 mod chosen;
 mod client;
@@ -33,7 +33,7 @@ const PROGRAMS: &[(&str, fn())] = &[
     ("pmi2-client", pmi2_client::main),
 ];
 
-/// Libraries by their file names, each with its source, its soname and what is defined for it.
+/// Libraries by their file names, each with its source, its soname and its definitions.
 const LIBRARIES: &[(&str, &str, &str, &str)] = &[
     ("libfaulty.so", "faulty-library.c", "libpmi.so.0", "PLAIN"),
     ("libmore.so", "faulty-library.c", "libpmi.so.0", "MORE_FUNCTIONS"),
@@ -61,7 +61,7 @@ fn build(own: &Path) {
     println!("cargo::rerun-if-changed=../libpmi/include");
     println!("cargo::rerun-if-changed=../libpmi/libpmi2/include");
     for (name, _) in PROGRAMS {
-        // A program that still runs can be replaced and not be written to.
+        // A running program's file cannot be written to, but it can be replaced.
         let part = out.join(format!("{name}.part"));
         fs::copy(own, &part)
             .and_then(|_| fs::rename(&part, out.join(name)))
@@ -81,12 +81,12 @@ fn build(own: &Path) {
     cc("small-manager.c", &of("small-manager.o"), &["-c".as_ref(), coverage]);
     cc("edges.c", &of("small-manager-with-edges"), &[&of("small-manager.o")]);
     cc("without-ptrace.c", &out.join("without-ptrace"), &[]);
-    // Any library has the functions that are wanted here. Which one the program gets is up to LD_LIBRARY_PATH.
+    // The program is linked with any library that has these functions. LD_LIBRARY_PATH determines which one it loads.
     cc("library-program.c", &out.join("library-program"), &[out.join("libfaulty.so").as_ref()]);
     cc("pmi2-library-program.c", &out.join("pmi2-library-program"), &[out.join("libfaulty2.so").as_ref()]);
 }
 
-/// Compiles a file of `c/`. Cargo needs this compiler as well, to link.
+/// Compiles a file of `c/` with the compiler that cargo uses to link.
 fn cc(source: &str, to: &Path, args: &[&Path]) {
     let mut cc = Command::new("cc");
     cc.args(["-I", "../libpmi/include", "-I", "../libpmi/libpmi2/include", "-I", "c", "-o"])

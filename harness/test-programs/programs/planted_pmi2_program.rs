@@ -1,13 +1,13 @@
-//! A program that speaks PMI-2 in nine rounds and more, with one rare bug, to see how soon campaigns find such: `planted-pmi2-program
-//! [NAME]`; `--list` says which bugs there are. Without a bug it does all as it should. What it says and how it reads is
-//! [faulty_pmi2_program]'s, and so are those of its bugs that sit there.
+//! A program of ten rounds that speaks PMI-2 and has one rare bug, to measure how soon campaigns find it: `planted-pmi2-program [NAME]`;
+//! `--list` prints the bugs. Without a bug it behaves correctly. It sends and reads messages through [faulty_pmi2_program], which also
+//! contains some of its bugs.
 //!
 //! [faulty_pmi2_program]: super::faulty_pmi2_program
 
 use super::chosen::{is, lists, variable, wait_for_ever};
 use super::faulty_pmi2_program::{Pmi, Tuples, crash, fail};
 
-/// Names of all bugs, and what each does, as somebody has written one like it.
+/// Names of all bugs, and the effect of each. Real programs have had similar ones.
 const BUGS: &[(&str, &str)] = &[
     ("frame-1000", "a frame of 1000 bytes or more is written behind a buffer (PMI-2)"),
     ("header-2", "a header is never read to its end if its first piece has two bytes (PMI-2)"),
@@ -25,7 +25,7 @@ const BUGS: &[(&str, &str)] = &[
     ("attribute-refused", "an attribute that is refused, rather than not found, is waited for (PMI-2)"),
 ];
 
-/// Rounds in which all put a key, meet, and read another's.
+/// Rounds in which all ranks put a key, meet, and read the key of another rank.
 const ROUNDS: usize = 10;
 
 pub(crate) fn main() {

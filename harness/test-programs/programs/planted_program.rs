@@ -1,6 +1,6 @@
-//! A program that speaks PMI in nine rounds and more, with one rare bug, to see how soon campaigns find such: `planted-program [NAME]`;
-//! `--list` says which bugs there are. Without a bug it does all as it should. What it says and how it reads is [faulty_program]'s,
-//! and so are those of its bugs that sit there.
+//! A program of several rounds that speaks PMI and has one rare bug, to measure how soon campaigns find it: `planted-program [NAME]`;
+//! `--list` prints the bugs. Without a bug it behaves correctly. It sends and reads messages through [faulty_program], which also contains
+//! some of its bugs.
 //!
 //! [faulty_program]: super::faulty_program
 
@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use super::chosen::{is, lists, variable, wait_for_ever};
 use super::faulty_program::{Pmi, Tuples, crash, fail, nodes, number, succeeded};
 
-/// Names of all bugs, and what each does, as somebody has written one like it.
+/// Names of all bugs, and the effect of each. Real programs have had similar ones.
 const BUGS: &[(&str, &str)] = &[
     ("value-256", "a value of exactly 256 bytes is written with its NUL behind a buffer"),
     ("value-longest", "a value as long as vallen_max allows, 1023 bytes, is written behind a buffer"),
@@ -63,7 +63,7 @@ const BUGS: &[(&str, &str)] = &[
     ("close-behind-equals", "a connection that ends behind an equals sign is read from for ever"),
 ];
 
-/// Rounds in which all put a key, meet, and read another's.
+/// Rounds in which all ranks put a key, meet, and read the key of another rank.
 const ROUNDS: usize = 10;
 
 pub(crate) fn main() {
@@ -97,7 +97,7 @@ pub(crate) fn main() {
         let get = format!("cmd=get kvsname={} key={}", pmi.kvsname, name((rank + 1) % size));
         let mut answer = pmi.ask(&get, "get_result");
         if !succeeded(&answer) {
-            // Once more, since a server may be late.
+            // The request is repeated once, because a server may be late.
             refused += 1;
             if is("get-7-refused") && round == 7 {
                 crash(Signal::SEGV);
@@ -107,7 +107,7 @@ pub(crate) fn main() {
         if !succeeded(&answer) {
             refused += 1;
             if is("get-refused-twice") && refused == 2 {
-                // As the C library says. Who only gave up would be free to.
+                // The text of the C library. A process that only gave up would be allowed to.
                 eprintln!("free(): double free detected in tcache 2");
                 crash(Signal::ABORT);
             }
@@ -127,7 +127,7 @@ pub(crate) fn main() {
     }
 }
 
-/// Begins, and learns the limits and the name of the keyval space.
+/// Initializes, and requests the limits and the name of the keyval space.
 fn joined(pmi: &mut Pmi) -> (usize, usize) {
     let version = pmi.ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init");
     let positive = version.get("rc").is_some_and(|rc| !rc.starts_with('-'));
@@ -150,7 +150,7 @@ fn joined(pmi: &mut Pmi) -> (usize, usize) {
     (limits[0], limits[1])
 }
 
-/// Learns how many processes there may be, and where they are.
+/// Requests the universe size and the process mapping.
 fn looked_around(pmi: &mut Pmi, size: usize) {
     let universe = pmi.ask("cmd=get_universe_size", "universe_size");
     if is("universe-absent") && succeeded(&universe) && !universe.contains_key("size") {
@@ -177,7 +177,7 @@ fn looked_around(pmi: &mut Pmi, size: usize) {
     }
 }
 
-/// Takes a value.
+/// Reads a value.
 fn read(answer: &Tuples) {
     let Some(value) = answer.get("value") else {
         if is("rc-of-a-byte") && answer.get("rc").is_some_and(|rc| rc != "0") {

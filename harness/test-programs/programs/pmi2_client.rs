@@ -1,14 +1,14 @@
-//! A small program that is a rank and speaks PMI-2, written from what is on the wire and nothing else: for the tests of `record`.
+//! A small program that is a rank and speaks PMI-2, written only from the messages on the wire: for the tests of `record`.
 //!
 //! Modes, as the first argument:
 //!
 //! * `exchange` (also without arguments): put a key, fence, get the key of the next rank, wait for an attribute of the node
 //! * `strict`: the same, but end with status 3 at once if the answer to fullinit has no `pmi-version`, as a real library does
-//! * `leave RANK STATUS`: that rank ends behind fullinit with a status, and all others wait in a fence
+//! * `leave RANK STATUS`: that rank ends after fullinit with a status, and all others wait in a fence
 //! * `abort RANK`: that rank aborts, and all others wait in a fence
 //! * `spawn N PROGRAM ARGS...`: rank 0 spawns N processes
 //! * `draft`: send requests that only the draft has, which the server may refuse
-//! * `child`: get what was put for the spawned
+//! * `child`: get the values that were put for the spawned process
 
 use std::env;
 use std::error::Error;
@@ -24,13 +24,13 @@ struct Rank {
 }
 
 impl Rank {
-    /// Sends a request, its length on the left, and returns the answer.
+    /// Sends a request as a frame whose length is left-aligned, and returns the answer.
     fn ask(&mut self, request: &str) -> Result<String> {
         self.send(request)?;
         self.next()
     }
 
-    /// The next message.
+    /// Reads the next message.
     fn next(&mut self) -> Result<String> {
         let mut header = [0; 6];
         self.stream.read_exact(&mut header)?;
@@ -44,7 +44,7 @@ impl Rank {
         Ok(self.stream.get_mut().write_all(frame.as_bytes())?)
     }
 
-    /// Asks for something, and wants a value.
+    /// Makes a request and requires a value in the answer.
     fn value(&mut self, request: &str, expected: &str) -> Result<()> {
         let answer = self.ask(request)?;
         let value = tuple(&answer, "value").ok_or_else(|| format!("{request} has no value in {answer}"))?;
@@ -99,7 +99,7 @@ fn run() -> Result<()> {
         "leave" if number(1)? == this.rank => process::exit(number(2)? as i32),
         "abort" if number(1)? == this.rank => {
             this.send("cmd=abort;isworld=TRUE;msg=enough;")?;
-            // Its process manager ends it before.
+            // The process manager ends this process earlier.
             std::thread::sleep(std::time::Duration::from_secs(60));
         }
         "leave" | "abort" => _ = this.ask("cmd=kvs-fence;")?,

@@ -8,43 +8,42 @@ use std::thread;
 #[path = "../programs/client.rs"]
 mod client;
 
-/// The path of what the build script has made.
+/// Expands to the path of a program that the build script has made.
 macro_rules! built {
     ($name:literal) => {
         concat!(env!("OUT_DIR"), "/", $name)
     };
 }
 
-/// A rank that does as it should or, by its first argument, ends the job in some way: `pmi-client MODE ARGS...`.
+/// A rank that behaves correctly or, by its first argument, ends the job in some way: `pmi-client MODE ARGS...`.
 pub const CLIENT: &str = built!("pmi-client");
 
-/// A program under test that does as it should or has the fault that is named: `faulty-program [FAULT]`.
+/// A program under test that behaves correctly or has the named fault: `faulty-program [FAULT]`.
 pub const FAULTY_PROGRAM: &str = built!("faulty-program");
 
 /// The same for PMI-2: `faulty-pmi2-program [FAULT]`.
 pub const FAULTY_PMI2_PROGRAM: &str = built!("faulty-pmi2-program");
 
-/// A process manager that conforms but for the fault that is named: `faulty-manager FAULT RANKS PROGRAM`.
+/// A process manager that conforms except for the named fault: `faulty-manager FAULT RANKS PROGRAM`.
 pub const FAULTY_MANAGER: &str = built!("faulty-manager");
 
-/// A small process manager of its own that conforms but for the rare bug that is named: `planted-manager [--bug NAME] [--nodes N]
-/// -n RANKS PROGRAM`; `--list` says which bugs there are.
+/// A small independent process manager that conforms except for the named rare bug:
+/// `planted-manager [--bug NAME] [--nodes N] -n RANKS PROGRAM`; `--list` prints the bugs.
 pub const PLANTED_MANAGER: &str = built!("planted-manager");
 
-/// A program of several rounds that does as it should but for the rare bug that is named: `planted-program [NAME]`; `--list` says which
-/// bugs there are.
+/// A program of several rounds that behaves correctly except for the named rare bug: `planted-program [NAME]`; `--list` prints the bugs.
 pub const PLANTED_PROGRAM: &str = built!("planted-program");
 
 /// The same for PMI-2: `planted-pmi2-program [NAME]`.
 pub const PLANTED_PMI2_PROGRAM: &str = built!("planted-pmi2-program");
 
-/// A process manager that crashes, hangs or floods, as its mode says: `hostile-manager MODE RANKS PROGRAM`.
+/// A process manager that crashes, hangs or floods, depending on its mode: `hostile-manager MODE RANKS PROGRAM`.
 pub const HOSTILE_MANAGER: &str = built!("hostile-manager");
 
-/// A rank that speaks PMI-2 and does as it should or, by its first argument, ends the job in some way: `pmi2-client MODE ARGS...`.
+/// A rank that speaks PMI-2 and behaves correctly or, by its first argument, ends the job in some way: `pmi2-client MODE ARGS...`.
 pub const PMI2_CLIENT: &str = built!("pmi2-client");
 
-/// A PMI library that has the fault which LIBRARY_FAULT names, and does all else by means of the one that GOOD_LIBRARY names.
+/// A PMI library with the fault that LIBRARY_FAULT names. It does everything else through the library that GOOD_LIBRARY names.
 pub const FAULTY_LIBRARY: &str = built!("libfaulty.so");
 
 /// The same with a function that RFC 13 does not have.
@@ -62,22 +61,22 @@ pub const LIBRARY_OF_ANOTHER_NAME: &str = built!("libname.so");
 /// A PMI library that dies in `PMI_Init`.
 pub const CRASHING_LIBRARY: &str = built!("libcrashing.so");
 
-/// A PMI-2 library that has the fault which LIBRARY_FAULT names, and does all else by means of the one that GOOD_LIBRARY names.
+/// A PMI-2 library with the fault that LIBRARY_FAULT names. It does everything else through the library that GOOD_LIBRARY names.
 pub const FAULTY_PMI2_LIBRARY: &str = built!("libfaulty2.so");
 
 /// The same without a function.
 pub const PMI2_LIBRARY_WITH_FEWER_FUNCTIONS: &str = built!("libfewer2.so");
 
-/// A small parallel program in C that takes whatever `libpmi2.so.0` it finds in LD_LIBRARY_PATH.
+/// A small parallel program in C that uses any `libpmi2.so.0` that it finds in LD_LIBRARY_PATH.
 pub const PMI2_LIBRARY_PROGRAM: &str = built!("pmi2-library-program");
 
-/// A small parallel program in C that takes whatever `libpmi.so.0` it finds in LD_LIBRARY_PATH.
+/// A small parallel program in C that uses any `libpmi.so.0` that it finds in LD_LIBRARY_PATH.
 pub const LIBRARY_PROGRAM: &str = built!("library-program");
 
-/// A process manager in C with rare bugs that hang on bytes which it looks at one by one: `small-manager [--bug NAME] -n RANKS PROGRAM`.
+/// A process manager in C with rare bugs that depend on single bytes: `small-manager [--bug NAME] -n RANKS PROGRAM`.
 pub const SMALL_MANAGER: &str = built!("small-manager");
 
-/// The same, which tells the edges of itself that it goes along as what AFL++ has compiled does.
+/// The same, instrumented to count its edges as programs that AFL++ has compiled do.
 pub const SMALL_MANAGER_WITH_EDGES: &str = built!("small-manager-with-edges");
 
 /// The source of both.
@@ -89,17 +88,17 @@ pub const CASES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/cases");
 /// Runs a command in which ptrace is refused, as in many containers: `without-ptrace PROGRAM ARGS...`.
 pub const WITHOUT_PTRACE: &str = built!("without-ptrace");
 
-/// What [`CLIENT`] does, for a program that wants to be its own client.
+/// Runs [`CLIENT`] in this process, for a program that needs to be its own client.
 pub fn client() {
     client::main();
 }
 
-/// Checks all of them at once, each in a thread that is named after it, however few threads the tests have: for what waits much and
-/// computes little, as where a planted hang is found. Use it within one test.
+/// Runs a check for all cases at once, each in a thread that is named after its case. The number of test threads does not limit it, so use
+/// it for checks that mostly wait, and within one test.
 ///
 /// # Panics
 ///
-/// If one of the checks does, when all have ended.
+/// Panics if a check does, after all have ended.
 pub fn side_by_side<T: Debug + Sync>(cases: &[T], check: impl Fn(&T) + Sync) {
     thread::scope(|scope| {
         for case in cases {
@@ -113,7 +112,7 @@ pub fn side_by_side<T: Debug + Sync>(cases: &[T], check: impl Fn(&T) + Sync) {
 ///
 /// # Panics
 ///
-/// If it cannot be compiled.
+/// Panics if it cannot be compiled.
 pub fn mpi_program(mpicc: &Path, name: &str, folder: &Path) -> PathBuf {
     let program = folder.join(name);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("c/mpi/{name}.c"));
@@ -124,11 +123,11 @@ pub fn mpi_program(mpicc: &Path, name: &str, folder: &Path) -> PathBuf {
     program
 }
 
-/// The folder of real implementations, which `ci/install-peers` makes.
+/// Returns the folder of real implementations, which `ci/install-peers` creates.
 ///
 /// # Panics
 ///
-/// If PMI_CONFORM_PEERS does not name it.
+/// Panics if PMI_CONFORM_PEERS does not name it.
 pub fn peers() -> PathBuf {
     std::env::var_os("PMI_CONFORM_PEERS")
         .expect("PMI_CONFORM_PEERS names a folder made by ci/install-peers")

@@ -1,4 +1,4 @@
-//! How fast KVS traffic and process mappings are read.
+//! The speed of reading KVS traffic and process mappings.
 
 use divan::counter::{BytesCount, ItemsCount};
 use divan::{Bencher, black_box};
@@ -12,7 +12,7 @@ fn main() {
     divan::main();
 }
 
-/// About a mebibyte of lines.
+/// Returns about a mebibyte of lines.
 fn traffic(length: usize, mut write: impl FnMut(&[u8], &[u8], &mut Vec<u8>)) -> Vec<u8> {
     let mut bytes = Vec::new();
     let value = b"0123456789ABCDEF".repeat(length.div_ceil(16));
@@ -39,7 +39,7 @@ fn cases() -> impl Iterator<Item = (ValueReading, usize)> {
     READINGS.into_iter().flat_map(|reading| LENGTHS.map(|length| (reading, length)))
 }
 
-/// Bytes as a socket would hand them over, cut into lines.
+/// Cuts bytes into lines, in pieces as a socket delivers them.
 fn lines(bytes: &[u8], mut each: impl FnMut(&[u8])) {
     let mut framer = Framer::new(4096);
     for chunk in bytes.chunks(1 << 16) {

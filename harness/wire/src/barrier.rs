@@ -1,28 +1,28 @@
 //! Barriers of a part of a process group: the `group` of PMI-1.2's `barrier_in`.
 //!
-//! RFC 13 knows neither `group` nor the `tag` of `barrier_out`. MPICH's table of messages for 1.2 has both as text; what the text
-//! says is what MPICH's client writes: `WORLD`, `NODE` or a list of ranks, and behind a colon the number that the answer carries.
+//! RFC 13 has neither `group` nor the `tag` of `barrier_out`. MPICH's table of messages for 1.2 has both as text. The text is the one that
+//! MPICH's client writes: `WORLD`, `NODE` or a list of ranks, and after a colon the number that the answer contains.
 
 use std::fmt;
 
 use crate::grammar::parse_uint;
 use thiserror::Error;
 
-/// A barrier of PMI-1.2, as `group` names it. It borrows the text, however long the list of ranks is.
+/// A barrier of PMI-1.2, as `group` names it. It borrows the text, so a long list of ranks costs nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct GroupBarrier<'a> {
-    /// Who has to enter it.
+    /// The processes that must enter it.
     pub members: Members<'a>,
-    /// What `barrier_out` carries, by which barriers that are open on one connection are told apart; 0 where nothing is said.
+    /// The number in `barrier_out`, which distinguishes barriers that are open on one connection; 0 if there is none.
     pub tag: u64,
 }
 
-/// Who has to enter a barrier.
+/// The processes of a barrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Members<'a> {
     /// All processes of the process group.
     World,
-    /// Those on the node of the process that asks.
+    /// The processes on the node of the requesting process.
     Node,
     /// These ranks.
     Ranks(RankList<'a>),
@@ -32,24 +32,24 @@ pub enum Members<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RankList<'a>(&'a [u8]);
 
-/// Why a text names no barrier.
+/// An error in the text of a barrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum GroupError {
-    /// What stands before the colon.
+    /// The text before the colon is invalid.
     #[error("the group is neither WORLD, NODE nor a list of ranks")]
     Members,
-    /// What stands behind the colon.
+    /// The text after the colon is invalid.
     #[error("the tag of the group is not an unsigned integer")]
     Tag,
 }
 
 impl GroupBarrier<'static> {
-    /// That of a `barrier_in` which names no group.
+    /// The barrier of a `barrier_in` without `group`.
     pub const PLAIN: Self = Self { members: Members::World, tag: 0 };
 }
 
 impl<'a> GroupBarrier<'a> {
-    /// Reads the value of `group`. Allocates nothing.
+    /// Parses the value of `group`. Allocates nothing.
     ///
     /// # Errors
     ///
@@ -73,9 +73,9 @@ impl<'a> GroupBarrier<'a> {
 }
 
 impl<'a> RankList<'a> {
-    /// The ranks.
+    /// Returns the ranks.
     pub fn iter(&self) -> impl Iterator<Item = u32> + use<'a> {
-        // They were read before the list was made.
+        // The list was validated when it was created.
         self.0.split(|byte| *byte == b',').filter_map(rank_of)
     }
 }

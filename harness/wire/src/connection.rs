@@ -1,44 +1,60 @@
-//! Both directions of a connection, whose messages are lines until something else is negotiated.
+//! Both directions of a connection, whose messages are lines until frames are negotiated.
 
+use std::borrow::Cow;
+
+use memchr::memchr;
 use thiserror::Error;
 
+use crate::decoded::Decoded;
 use crate::frame::{FrameError, Framer, HEADER, Overlong, frame_length};
 use crate::message::{Message, ValueReading};
-use crate::protocol::Framing;
+use crate::protocol::{Direction, Framing};
 
-/// Who speaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Direction {
-    /// The client (the process).
-    ToServer,
-    /// The server (the process manager).
-    FromServer,
-}
-
-/// A message as it stood on the wire.
+/// A message as received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Framed<'a> {
-    /// How it was framed.
+    /// Its framing.
     pub framing: Framing,
     /// A line without its newline, or the body of a frame.
     pub text: &'a [u8],
 }
 
-/// Why there is no message where one should begin.
+/// An error at the beginning of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum FramingError {
-    /// A line that is too long.
+    /// A line is too long.
     #[error(transparent)]
     Line(#[from] Overlong),
-    /// A frame that is too long, or none.
+    /// A frame is too long or invalid.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// Lines were negotiated, or nothing yet, and this begins like a frame. It is reported once, and nothing behind it is read.
+    /// The input begins like a frame, but lines were negotiated, or nothing yet. It is reported once, and nothing after it is read.
     #[error("a frame where a line is due")]
     FrameForLine,
-    /// Frames were negotiated, and this begins like a line. It is reported once, and nothing behind it is read.
+    /// The input begins like a line, but frames were negotiated. It is reported once, and nothing after it is read.
     #[error("a line where a frame is due")]
     LineForFrame,
+}
+
+/// A complete message, or a framing error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Arrival<'a> {
+    /// The side that sent it.
+    pub direction: Direction,
+    /// Its framing and its text, as in [`Framed`].
+    pub message: Result<(Framing, Cow<'a, [u8]>), FramingError>,
+}
+
+impl Arrival<'_> {
+    /// Decodes the message.
+    ///
+    /// # Errors
+    ///
+    /// There is no message.
+    pub fn decode(&self) -> Result<Decoded<'_>, FramingError> {
+        let (framing, text) = self.message.as_ref().map_err(|error| *error)?;
+        Ok(Decoded::new(self.direction, *framing, text))
+    }
 }
 
 /// How far the negotiation has come.
@@ -46,33 +62,33 @@ pub enum FramingError {
 enum Negotiation {
     /// The client has not offered PMI-2.
     Open,
-    /// The client has offered PMI-2, and waits for the answer.
+    /// The client has offered PMI-2 and waits for the answer.
     Offered,
-    /// It is settled.
+    /// The framing is determined.
     Settled(Framing),
 }
 
-/// Both directions of a connection. It reads the init line and its answer, and from then on lines or frames, by the version that
-/// the server has answered.
+/// Both directions of a connection. It reads the init line and its answer, and from then on lines or frames, depending on the version in
+/// the server's answer.
 ///
-/// What a client sends before its offer of PMI-2 is answered is kept back until the answer tells how to read it.
+/// Bytes that a client sends before its offer of PMI-2 is answered are kept until the answer determines how to read them.
 #[derive(Debug, Clone)]
 pub struct Connection {
-    /// By direction.
+    /// The framers by direction.
     framers: [Framer; 2],
     negotiation: Negotiation,
-    /// Directions in which messages of the other kind have begun.
+    /// Directions in which a message of the wrong kind has begun.
     lost: [bool; 2],
 }
 
 impl Connection {
-    /// A connection on which nothing was said, that keeps messages of up to `limit` bytes.
+    /// Creates a connection without messages, which accepts messages of up to `limit` bytes.
     pub fn new(limit: usize) -> Self {
         let framers = [Framer::new(limit), Framer::new(limit)];
         Self { framers, negotiation: Negotiation::Open, lost: [false; 2] }
     }
 
-    /// What was negotiated, if the server has answered an init.
+    /// Returns the negotiated framing, if the server has answered an init.
     pub fn negotiated(&self) -> Option<Framing> {
         match self.negotiation {
             Negotiation::Settled(framing) => Some(framing),
@@ -80,19 +96,19 @@ impl Connection {
         }
     }
 
-    /// What was negotiated; lines before that.
+    /// Returns the negotiated framing; lines before the negotiation.
     pub fn framing(&self) -> Framing {
         self.negotiated().unwrap_or_default()
     }
 
-    /// Appends bytes as they were read.
+    /// Appends received bytes.
     pub fn push(&mut self, direction: Direction, chunk: &[u8]) {
         if !self.lost[direction as usize] {
             self.framers[direction as usize].push(chunk);
         }
     }
 
-    /// The bytes of a message that has begun and is not complete.
+    /// Returns the bytes of an incomplete message.
     pub fn partial(&self, direction: Direction) -> &[u8] {
         let index = direction as usize;
         if self.lost[index] {
@@ -105,6 +121,61 @@ impl Connection {
         }
     }
 
+    /// Appends bytes, and returns the messages that are complete now. A response to an offer of PMI-2 precedes the requests whose
+    /// framing it settles.
+    pub fn read<'c>(&mut self, direction: Direction, chunk: &'c [u8]) -> Vec<Arrival<'c>> {
+        let mut arrivals: Vec<Arrival<'c>> = self.whole_line(direction, chunk).into_iter().collect();
+        if arrivals.is_empty() {
+            self.push(direction, chunk);
+        }
+        self.take(direction, &mut arrivals);
+        arrivals
+    }
+
+    /// Takes the messages that are complete after bytes of this direction.
+    fn take(&mut self, direction: Direction, arrivals: &mut Vec<Arrival<'_>>) {
+        loop {
+            let response = match direction {
+                Direction::FromServer => self.arrival(direction),
+                Direction::ToServer => None,
+            };
+            let is_last = response.is_none();
+            arrivals.extend(response);
+            arrivals.extend(std::iter::from_fn(|| self.arrival(Direction::ToServer)));
+            if is_last {
+                return;
+            }
+        }
+    }
+
+    /// Returns whether no message of this direction can be read: its framing is lost, or not negotiated yet.
+    fn is_held(&self, direction: Direction) -> bool {
+        let waits = self.negotiation == Negotiation::Offered && direction == Direction::ToServer;
+        self.lost[direction as usize] || waits
+    }
+
+    fn arrival(&mut self, direction: Direction) -> Option<Arrival<'static>> {
+        let message = self.next(direction)?;
+        let owned = |framed: Framed<'_>| (framed.framing, Cow::Owned(framed.text.to_vec()));
+        Some(Arrival { direction, message: message.map(owned) })
+    }
+
+    /// Takes a chunk that is one line, without copying it, if no other bytes wait before it. Most chunks are.
+    fn whole_line<'c>(&mut self, direction: Direction, chunk: &'c [u8]) -> Option<Arrival<'c>> {
+        let (index, end) = (direction as usize, memchr(b'\n', chunk)?);
+        let is_whole = end + 1 == chunk.len() && self.framers[index].takes_line(chunk.len());
+        let framing = self.framing();
+        if !is_whole || self.is_held(direction) || framing != Framing::Lines {
+            return None;
+        }
+        if other_kind(chunk, framing).is_some() {
+            return None;
+        }
+        let text = &chunk[..end];
+        self.negotiation = after(self.negotiation, direction, text);
+        Some(Arrival { direction, message: Ok((framing, Cow::Borrowed(text))) })
+    }
+
     /// The next complete message, or `None` until more bytes are pushed. Take messages of the server before those of the client:
     /// they may tell how to read them.
     ///
@@ -113,8 +184,7 @@ impl Connection {
     /// See [`FramingError`].
     pub fn next(&mut self, direction: Direction) -> Option<Result<Framed<'_>, FramingError>> {
         let index = direction as usize;
-        let waits = self.negotiation == Negotiation::Offered && direction == Direction::ToServer;
-        if self.lost[index] || waits {
+        if self.is_held(direction) {
             return None;
         }
         let framing = self.framing();
@@ -139,7 +209,7 @@ impl Connection {
     }
 }
 
-/// Whether what comes next begins like a message of the other kind.
+/// Returns an error if the input begins like a message of the other kind.
 fn other_kind(rest: &[u8], framing: Framing) -> Option<FramingError> {
     match framing {
         Framing::Lines => {
@@ -151,7 +221,7 @@ fn other_kind(rest: &[u8], framing: Framing) -> Option<FramingError> {
     }
 }
 
-/// How far the negotiation is behind a line.
+/// Returns the state of the negotiation after a line.
 fn after(negotiation: Negotiation, direction: Direction, line: &[u8]) -> Negotiation {
     if matches!(negotiation, Negotiation::Settled(_)) {
         return negotiation;
@@ -164,7 +234,7 @@ fn after(negotiation: Negotiation, direction: Direction, line: &[u8]) -> Negotia
         (Direction::FromServer, Some(b"response_to_init")) if negotiation == Negotiation::Offered => {
             match second && number("rc").unwrap_or(0) == 0 {
                 true => Negotiation::Settled(Framing::Frames),
-                // It may offer again.
+                // The client may make another offer.
                 false => Negotiation::Open,
             }
         }
@@ -206,7 +276,7 @@ mod tests {
                 let (chunk, rest) = to.split_at((prng.below(9) as usize).min(to.len()));
                 (to, _) = (rest, connection.push(ToServer, chunk));
                 asked.extend(taken(&mut connection, ToServer));
-                // The server answers what it has read.
+                // The server answers a request that it has read.
                 let heard = asked.is_empty();
                 let (chunk, rest) =
                     from.split_at(if heard { 0 } else { prng.below(9) as usize }.min(from.len()));
@@ -217,6 +287,37 @@ mod tests {
             assert_eq!(asked[1..], ["Frames cmd=fullinit;", "Frames cmd=job-getid;", "Frames cmd=finalize;"]);
             assert_eq!(said[1..], ["Frames a\\nb=\\xff;;", "Frames "]);
             assert_eq!(connection.partial(FromServer), b"");
+        }
+    }
+
+    #[test]
+    fn whole_lines_are_read_like_pieces() {
+        let long = [&[b'x'; 70][..], b"\n"].concat();
+        let chunks: [(Direction, &[u8]); 9] = [
+            (ToServer, OFFER),
+            (FromServer, TAKEN),
+            (FromServer, b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n"),
+            (ToServer, b"cmd=get_maxes\n"),
+            (FromServer, b"\n"),
+            (ToServer, b"    13cmd=fullinit;"),
+            (ToServer, b"no "),
+            (FromServer, b"     4a=b;"),
+            (ToServer, &long),
+        ];
+        let mut prng = Prng(4);
+        for _ in 0..3000 {
+            let (mut whole, mut pieces) = (Connection::new(64), Connection::new(64));
+            for _ in 0..prng.below(9) {
+                let (direction, chunk) = chunks[prng.below(chunks.len() as u64) as usize];
+                pieces.push(direction, chunk);
+                let mut expected = Vec::new();
+                pieces.take(direction, &mut expected);
+                assert_eq!(whole.read(direction, chunk), expected);
+                assert_eq!(whole.negotiation, pieces.negotiation);
+                for side in [ToServer, FromServer] {
+                    assert_eq!(whole.partial(side), pieces.partial(side));
+                }
+            }
         }
     }
 

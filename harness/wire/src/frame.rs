@@ -1,5 +1,5 @@
-//! From a byte stream to messages: lines for PMI-1 (RFC 13, "Wire Protocol", has every message end with a newline), frames for
-//! PMI-2 (six bytes of length and so many bytes of body).
+//! Splits a byte stream into messages. In PMI-1, these are lines: RFC 13 ("Wire Protocol") requires every message to end with a newline. In
+//! PMI-2, they are frames: a length of six bytes, and a body of that length.
 
 use memchr::{memchr, memrchr};
 use thiserror::Error;
@@ -7,31 +7,30 @@ use thiserror::Error;
 /// Bytes of a frame's header: the length of the body in decimal digits.
 pub const HEADER: usize = 6;
 
-/// A message was longer than the framer keeps; it is dropped up to its end.
+/// A message was longer than the limit; it is dropped up to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("a message is longer than {limit} bytes")]
 pub struct Overlong {
-    /// The longest message the framer keeps, in bytes, the newline of a line included, the header of a frame not.
+    /// The longest accepted message in bytes, including the newline of a line, but not the header of a frame.
     pub limit: usize,
 }
 
-/// Why there is no frame where one should begin.
+/// An error at the beginning of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum FrameError {
     /// See [`Overlong`].
     #[error(transparent)]
     Overlong(#[from] Overlong),
-    /// The header is no length, so where the next frame begins cannot be told. It is reported once, and nothing behind it
-    /// is read.
+    /// The header is not a length, so the beginning of the next frame is unknown. It is reported once, and nothing after it is read.
     #[error("\"{}\" is no length", header.escape_ascii())]
     Header {
-        /// The six bytes that should have been it.
+        /// The six bytes in the place of the header.
         header: [u8; HEADER],
     },
 }
 
-/// Reads the length in a frame's header: digits with blanks or zeros before or behind them, as they are in use. The draft has it
-/// be blank padded on the left.
+/// Parses the length in a frame's header: digits with blanks or zeros before or after them, as implementations write them. The draft
+/// requires blanks before the number.
 pub fn frame_length(header: [u8; HEADER]) -> Option<usize> {
     let digits = header.trim_ascii();
     let spaced = header.iter().any(|b| b.is_ascii_whitespace() && *b != b' ');
@@ -41,36 +40,36 @@ pub fn frame_length(header: [u8; HEADER]) -> Option<usize> {
     Some(digits.iter().fold(0, |n, digit| n * 10 + usize::from(digit - b'0')))
 }
 
-/// The header of a body of so many bytes, as the draft has it; `None` where six digits are too few.
+/// Returns the header of a body of `length` bytes in the draft's form; `None` if six digits are not sufficient.
 pub fn frame_header(length: usize) -> Option<[u8; HEADER]> {
     format!("{length:>6}").into_bytes().try_into().ok()
 }
 
-/// Cuts a byte stream into messages, however it was fragmented.
+/// Splits a byte stream into messages, regardless of its fragmentation.
 ///
-/// Take messages until there is none before pushing again; then the framer never holds more than the longest message
-/// plus the chunk pushed last, whatever the peer sends.
+/// Read messages until there is none before you push again. Then the framer never holds more than the longest message plus the last chunk,
+/// whatever the peer sends.
 #[derive(Debug, Clone)]
 pub struct Framer {
     buffer: Vec<u8>,
-    /// Where the next line begins.
+    /// The beginning of the next line.
     start: usize,
-    /// No newline lies between `start` and here, so that a line arriving byte by byte is searched only once.
+    /// There is no newline between `start` and this position, so a line that arrives byte by byte is searched only once.
     searched: usize,
-    /// The rest of a line already reported as too long is still arriving.
+    /// The rest of a line that was reported as too long is still arriving.
     skipping: bool,
-    /// So many bytes of a frame already reported as too long are still to come; all that come, if where it ends is unknown.
+    /// Number of missing bytes of a frame that was reported as too long; unlimited if its end is unknown.
     left: usize,
     limit: usize,
 }
 
 impl Framer {
-    /// A framer that keeps lines of up to `max_line` bytes, newline included (at least 1).
+    /// Creates a framer for lines of up to `max_line` bytes, including the newline (at least 1).
     pub fn new(max_line: usize) -> Self {
         Self { buffer: Vec::new(), start: 0, searched: 0, skipping: false, left: 0, limit: max_line.max(1) }
     }
 
-    /// Appends bytes as they were read.
+    /// Appends received bytes.
     pub fn push(&mut self, chunk: &[u8]) {
         if self.start > 0 {
             self.buffer.drain(..self.start);
@@ -80,11 +79,11 @@ impl Framer {
         self.buffer.extend_from_slice(chunk);
     }
 
-    /// The next complete line without its newline, or `None` until more bytes are pushed.
+    /// Returns the next complete line without its newline, or `None` until more bytes are pushed.
     ///
     /// # Errors
     ///
-    /// [`Overlong`], once for each line that is too long; what follows that line is read as usual.
+    /// Returns [`Overlong`] once for each line that is too long; the next line is read as usual.
     pub fn next_line(&mut self) -> Option<Result<&[u8], Overlong>> {
         loop {
             let from = self.start;
@@ -114,7 +113,7 @@ impl Framer {
         }
     }
 
-    /// The body of the next complete frame, or `None` until more bytes are pushed.
+    /// Returns the body of the next complete frame, or `None` until more bytes are pushed.
     ///
     /// # Errors
     ///
@@ -145,7 +144,7 @@ impl Framer {
         Some(Ok(&self.buffer[body..end]))
     }
 
-    /// Drops the rest of a line that was too long, if its end is there, so that what comes next can be looked at.
+    /// Drops the rest of a line that was too long, if it is complete, so that the next message can be examined.
     pub(crate) fn drop_overlong_line(&mut self) {
         if self.skipping
             && let Some(offset) = memchr(b'\n', &self.buffer[self.searched..])
@@ -156,19 +155,24 @@ impl Framer {
         }
     }
 
+    /// Returns true if no bytes wait and a line of this length, newline included, is within the limit.
+    pub(crate) fn takes_line(&self, length: usize) -> bool {
+        self.start == self.buffer.len() && !self.skipping && self.left == 0 && length <= self.limit
+    }
+
     /// All bytes that are in no message yet, but for those that are to be dropped.
     pub(crate) fn rest(&self) -> &[u8] {
         if self.skipping || self.left > 0 { &[] } else { &self.buffer[self.start..] }
     }
 
-    /// The bytes of a frame that has begun and is not complete, its header included.
+    /// Returns the bytes of an incomplete frame, including its header.
     pub fn partial_frame(&self) -> &[u8] {
         self.rest()
     }
 
-    /// The bytes after the last newline, empty while an over-long line is being dropped.
+    /// Returns the bytes after the last newline; none while an overlong line is being dropped.
     ///
-    /// At the end of a connection anything here is a message that was cut off.
+    /// At the end of a connection, these bytes are an incomplete message.
     pub fn partial(&self) -> &[u8] {
         let rest = &self.buffer[self.start..];
         match memrchr(b'\n', rest) {
@@ -190,7 +194,7 @@ mod tests {
     use super::*;
     use crate::testing::Prng;
 
-    /// Owned copies of all lines there are.
+    /// Returns owned copies of all available lines.
     fn drain(framer: &mut Framer) -> Vec<Result<Vec<u8>, Overlong>> {
         std::iter::from_fn(|| framer.next_line().map(|line| line.map(<[u8]>::to_vec))).collect()
     }

@@ -19,17 +19,17 @@ pub enum Rule {
     Int,
     /// See [`parse_intlist`].
     IntList,
-    /// One or more visible characters, `=` included: what ports look like in practice, which RFC 13 calls words.
+    /// One or more visible characters, including `=`: the form of ports in practice, which RFC 13 calls words.
     Visible,
     /// See [`parse_bool`].
     Bool,
 }
 
 impl Rule {
-    /// Whether the rule derives a value, given that the bytes are ones that a message of its framing may have.
+    /// Returns whether the rule derives a value. The bytes must be allowed in a message of its framing.
     ///
-    /// A `string` may be empty: the RFC's rule excludes that, but its section on `PMI_process_mapping` requires an empty value
-    /// for an unknown mapping.
+    /// A `string` may be empty: the RFC's rule excludes that, but its section on `PMI_process_mapping` requires an empty value for an
+    /// unknown mapping.
     pub fn accepts(self, value: &[u8]) -> bool {
         match self {
             Self::Word => is_word(value),
@@ -75,7 +75,7 @@ pub fn is_uint(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.iter().all(u8::is_ascii_digit)
 }
 
-/// The value of a `uint`; `None` if it is none, or does not fit 64 bits.
+/// Parses a `uint`; returns `None` if it is invalid, or does not fit into 64 bits.
 pub fn parse_uint(bytes: &[u8]) -> Option<u64> {
     if bytes.is_empty() {
         return None;
@@ -89,10 +89,10 @@ pub fn parse_uint(bytes: &[u8]) -> Option<u64> {
     })
 }
 
-/// The value of an `int`: a `uint` with at most one sign; `None` if it is none, or does not fit 64 bits.
+/// Parses an `int`: a `uint` with at most one sign. Returns `None` if it is invalid, or does not fit into 64 bits.
 ///
-/// As written, the RFC's rule wants the sequence `+-` as the sign and cannot derive -1; every implementation reads
-/// and writes an optional sign.
+/// The RFC's rule literally requires the sequence `+-` as the sign and cannot derive -1. Every implementation reads and writes an optional
+/// sign.
 pub fn parse_int(bytes: &[u8]) -> Option<i64> {
     let (negative, digits) = match bytes {
         [b'-', digits @ ..] => (true, digits),
@@ -103,12 +103,12 @@ pub fn parse_int(bytes: &[u8]) -> Option<i64> {
     if negative { 0i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() }
 }
 
-/// The values of an `intlist`: one or more `int` with a comma between them.
+/// Parses an `intlist`: one or more `int` separated by commas.
 pub fn parse_intlist(bytes: &[u8]) -> Option<Vec<i64>> {
     bytes.split(|byte| *byte == b',').map(parse_int).collect()
 }
 
-/// The value of a Boolean of PMI-2. The draft has `true` and `false`; all implementations write capitals.
+/// Parses a Boolean of PMI-2. The draft has `true` and `false`; all implementations write capitals.
 pub fn parse_bool(value: &[u8]) -> Option<bool> {
     let is = |text: &[u8]| value.eq_ignore_ascii_case(text);
     match (is(b"true"), is(b"false")) {
@@ -117,7 +117,7 @@ pub fn parse_bool(value: &[u8]) -> Option<bool> {
     }
 }
 
-/// One or more visible characters (VCHAR), `=` included: what ports look like in practice.
+/// Returns whether the bytes are one or more visible characters (VCHAR), including `=`: the form of ports in practice.
 pub(crate) fn is_visible(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.iter().fold(true, |good, byte| good & byte.is_ascii_graphic())
 }
@@ -126,7 +126,7 @@ pub(crate) fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t')
 }
 
-/// Without the SP and HTAB before and behind, and nothing else that Rust takes for white space.
+/// Removes SP and HTAB from both ends, and no other white space.
 pub(crate) fn trim_blanks(mut bytes: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = bytes {
         bytes = rest;
@@ -134,12 +134,12 @@ pub(crate) fn trim_blanks(mut bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// The offset of the first byte that is neither SP, HTAB nor VCHAR.
+/// Returns the offset of the first byte that is neither SP, HTAB nor VCHAR.
 pub(crate) fn first_bad_byte(bytes: &[u8]) -> Option<usize> {
     fn bad(byte: u8) -> bool {
         (byte.wrapping_sub(b' ') > b'~' - b' ') & (byte != b'\t')
     }
-    // Without an early exit the compiler turns this into vector code; only a bad line is searched again.
+    // Without an early exit, the compiler generates vector code; only an invalid line is searched again.
     if bytes.iter().fold(false, |any, byte| any | bad(*byte)) {
         bytes.iter().position(|byte| bad(*byte))
     } else {
@@ -222,7 +222,7 @@ mod tests {
     #[case(b"9223372036854775808", None)]
     #[case(b"-9223372036854775808", Some(i64::MIN))]
     #[case(b"-9223372036854775809", None)]
-    #[case(b"+-1", None)] // all that the RFC's rule derives with a sign, read literally
+    #[case(b"+-1", None)] // the only form with a sign that the RFC's rule derives literally
     #[case(b"--1", None)]
     #[case(b"-", None)]
     #[case(b"", None)]

@@ -1,37 +1,37 @@
-//! Requests of PMI-1 that RFC 13 left out and some process managers have: further keyval spaces, and the pairs of one by their
-//! number. MPICH's paper on process management has their functions (`PMI_KVS_Create`, `PMI_KVS_Destroy`, `PMI_KVS_Iter_first`); on
-//! the wire they are what MPICH's gforker answers.
+//! Requests of PMI-1 that RFC 13 omits and some process managers support: further keyval spaces, and access to the pairs of one by number.
+//! MPICH's paper on process management has their functions (`PMI_KVS_Create`, `PMI_KVS_Destroy`, `PMI_KVS_Iter_first`). The messages here
+//! are those that MPICH's gforker answers.
 
 use crate::grammar::{is_word, parse_uint};
 use crate::message::{Message, ValueReading};
 use crate::protocol::EXTRA_LINES;
 
-/// Whether a command is one that RFC 13 does not have and some clients send.
+/// Returns whether a command is one that RFC 13 does not have but some clients send.
 pub fn is_extra_command(cmd: &[u8]) -> bool {
     EXTRA_LINES.iter().any(|exchange| exchange.request.as_bytes() == cmd)
 }
 
-/// Such a request.
+/// A request about further keyval spaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyvalSpaceRequest<'a> {
-    /// `create_kvs`: a new space.
+    /// `create_kvs`: creates a space.
     Create,
-    /// `destroy_kvs`: the end of one.
+    /// `destroy_kvs`: destroys a space.
     Destroy {
-        /// Which.
+        /// The name of the space.
         kvsname: &'a [u8],
     },
-    /// `getbyidx`: a pair of one, by its number.
+    /// `getbyidx`: gets a pair of a space by its number.
     ByIndex {
-        /// Which space.
+        /// The name of the space.
         kvsname: &'a [u8],
-        /// From 0.
+        /// The number of the pair, from 0.
         index: u64,
     },
 }
 
 impl<'a> KeyvalSpaceRequest<'a> {
-    /// Reads a line without its newline; `None` if it is something else.
+    /// Parses a line without its newline; returns `None` if it is another request.
     pub fn parse(line: &'a [u8]) -> Option<Self> {
         let message = Message::parse(line, ValueReading::ToEndOfLine).ok()?;
         let kvsname = || message.get("kvsname").filter(|name| is_word(name));

@@ -3,6 +3,7 @@
 
 mod barrier;
 mod connection;
+mod decoded;
 mod frame;
 pub mod grammar;
 pub mod hydra;
@@ -21,7 +22,8 @@ pub mod singleton;
 mod spawn;
 
 pub use barrier::{GroupBarrier, GroupError, Members, RankList};
-pub use connection::{Connection, Direction, Framed, FramingError};
+pub use connection::{Arrival, Connection, Framed, FramingError};
+pub use decoded::{Content, Decoded, Outcome};
 pub use frame::{FrameError, Framer, HEADER, Overlong, frame_header, frame_length};
 pub use keyval_space::{KeyvalSpaceRequest, is_extra_command};
 pub use mapping::{Block, MappingError, MappingForm, ProcessMapping, TooFew};
@@ -29,7 +31,7 @@ pub use message::{Message, MessageError, Tuple, ValueReading};
 pub use op::Operation;
 pub use placement::place;
 pub use process::{Proc, WayIn};
-pub use protocol::{Framing, Version};
+pub use protocol::{Direction, Framing, Version};
 pub use request::{Request, RequestError};
 pub use response::{Body, Maxes, Response, ResponseError};
 pub use spawn::{

@@ -4,7 +4,7 @@ use crate::grammar::parse_uint;
 use std::fmt;
 use thiserror::Error;
 
-/// A block of a mapping: nodes that follow each other, each with the same number of consecutive ranks.
+/// A block of a mapping: consecutive nodes, each with the same number of consecutive ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Block {
     /// The first node's id.
@@ -17,25 +17,25 @@ pub struct Block {
 
 /// A mapping of ranks to nodes: rank 0 is the first process of the first block, and so on.
 ///
-/// Its `Display` is the RFC's form, which [`ProcessMapping::parse`] reads; without blocks it is empty, as the RFC has
-/// an unknown mapping.
+/// Its `Display` is the RFC's form, which [`ProcessMapping::parse`] reads. Without blocks it is empty, which is the RFC's form of an
+/// unknown mapping.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ProcessMapping {
     /// The blocks in order.
     pub blocks: Vec<Block>,
 }
 
-/// Where a value stops being a mapping.
+/// An error in a mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("expected {expected} at offset {at}")]
 pub struct MappingError {
     /// The offset in bytes.
     pub at: usize,
-    /// What the grammar wants there.
+    /// The input that the grammar requires there.
     pub expected: &'static str,
 }
 
-/// A mapping says nothing about some ranks.
+/// A mapping does not cover all ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("the mapping covers {covered} ranks only")]
 pub struct TooFew {
@@ -43,22 +43,22 @@ pub struct TooFew {
     pub covered: u64,
 }
 
-/// What the value of `PMI_process_mapping` turns out to be.
+/// The form of a value of `PMI_process_mapping`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MappingForm {
     /// A mapping in the RFC's form.
     Rfc(ProcessMapping),
     /// The empty value: the mapping is unknown.
     Unknown,
-    /// Not in the RFC's form, but MPICH's: white space between the parts, a bare node id for a node with one process
-    /// (`(vector,0)`), repetition (`(vector,[(0,2,1)]x2)`).
+    /// A mapping in MPICH's form: with white space between the parts, a bare node id for a node with one process (`(vector,0)`), or
+    /// repetition (`(vector,[(0,2,1)]x2)`).
     Mpich(ProcessMapping),
-    /// No mapping, by the RFC's grammar and at this place.
+    /// The value is not a mapping by the RFC's grammar, because of the error at this place.
     NotAMapping(MappingError),
 }
 
 impl MappingForm {
-    /// Reads a value of `PMI_process_mapping` by all known forms.
+    /// Parses a value of `PMI_process_mapping` in all known forms.
     pub fn classify(value: &[u8]) -> Self {
         if value.is_empty() {
             return Self::Unknown;
@@ -71,32 +71,32 @@ impl MappingForm {
 }
 
 impl ProcessMapping {
-    /// Reads the RFC's form, strictly: no white space, at least one block.
+    /// Parses the RFC's form, strictly: no white space, at least one block.
     ///
     /// # Errors
     ///
-    /// The first place where the value leaves the grammar. Numbers must be below 2^64.
+    /// Returns the first place where the value violates the grammar. Numbers must be below 2^64.
     pub fn parse(value: &[u8]) -> Result<Self, MappingError> {
         parse(value, false)
     }
 
-    /// The node of each of `size` ranks. Ranks beyond `size` are cut off.
+    /// Returns the node of each of `size` ranks. Ranks beyond `size` are left out.
     ///
-    /// Takes time and memory in proportion to `size` and the number of blocks, whatever the blocks say.
+    /// Takes time and memory in proportion to `size` and the number of blocks, regardless of the numbers in the blocks.
     ///
     /// # Errors
     ///
-    /// [`TooFew`] if there are fewer ranks than `size`. Nodes with ids from 2^32 on count as not there.
+    /// Returns [`TooFew`] if there are fewer ranks than `size`. Nodes with ids of 2^32 and above are ignored.
     pub fn expand(&self, size: u32) -> Result<Vec<u32>, TooFew> {
         let covered = self.covered();
         if covered < u64::from(size) { Err(TooFew { covered }) } else { Ok(self.nodes(size as usize)) }
     }
 
-    /// Like [`expand`](Self::expand), but starts over with the first block after the last, as MPICH does.
+    /// Does the same as [`expand`](Self::expand), but continues with the first block after the last, as MPICH does.
     ///
     /// # Errors
     ///
-    /// [`TooFew`] if the blocks cover no rank at all, or nodes from 2^32 on before `size` is reached.
+    /// Returns [`TooFew`] if the blocks cover no rank at all, or reach nodes of 2^32 and above before `size` ranks.
     pub fn expand_wrapping(&self, size: u32) -> Result<Vec<u32>, TooFew> {
         let covered = self.covered();
         let cut = self.blocks.iter().any(|block| block.usable() < block.nodes);
@@ -110,8 +110,8 @@ impl ProcessMapping {
         Ok(round.iter().copied().cycle().take(size as usize).collect())
     }
 
-    /// A short mapping for ranks on these nodes: neighbouring ranks of a node form runs, and runs of the same length
-    /// on nodes that follow each other form blocks.
+    /// Returns a short mapping for ranks on these nodes. Consecutive ranks of a node form runs, and runs of the same length on consecutive
+    /// nodes form blocks.
     pub fn compress(nodes: &[u32]) -> Self {
         let mut blocks: Vec<Block> = Vec::new();
         for run in nodes.chunk_by(|a, b| a == b) {
@@ -124,13 +124,13 @@ impl ProcessMapping {
         Self { blocks }
     }
 
-    /// The form in which MPICH writes it since 4.1: a node with one process as its number alone, and what is repeated once, with how
-    /// often it stands there. [`MappingForm::classify`] reads it.
+    /// Returns the form in which MPICH writes it since 4.1. A node with one process is its number alone, and a repeated part is written
+    /// once with its number of repetitions. [`MappingForm::classify`] reads it.
     pub fn mpich(&self) -> impl fmt::Display + use<'_> {
         MpichForm(&self.blocks)
     }
 
-    /// The ranks covered up to the first node whose id does not fit 32 bits.
+    /// Returns the number of ranks before the first node whose id does not fit into 32 bits.
     fn covered(&self) -> u64 {
         let mut covered = 0u64;
         for block in &self.blocks {
@@ -142,7 +142,7 @@ impl ProcessMapping {
         covered
     }
 
-    /// The nodes of the first `size` ranks, which must be covered.
+    /// Returns the nodes of the first `size` ranks, which must be covered.
     fn nodes(&self, size: usize) -> Vec<u32> {
         let mut nodes = Vec::with_capacity(size);
         for block in self.blocks.iter().filter(|block| block.ppn > 0) {
@@ -160,7 +160,7 @@ impl ProcessMapping {
 }
 
 impl Block {
-    /// The number of nodes with ids that fit 32 bits; of a block without processes, all.
+    /// Returns the number of nodes with ids that fit into 32 bits; for a block without processes, all of its nodes.
     fn usable(&self) -> u64 {
         if self.ppn == 0 {
             return self.nodes;
@@ -182,13 +182,13 @@ impl fmt::Display for ProcessMapping {
     }
 }
 
-/// Most blocks that are looked at for a repetition, so that a long mapping is written in time.
+/// Maximum number of blocks that are compared to find a repetition, so that a long mapping is written quickly.
 const LONGEST_PERIOD: usize = 64;
 
 struct MpichForm<'a>(&'a [Block]);
 
 impl MpichForm<'_> {
-    /// The length of what is repeated here, and how often: what covers the most.
+    /// Returns the length and the number of repetitions of the part that covers the most blocks here.
     fn repetition(rest: &[Block]) -> Option<(usize, usize)> {
         let times = |period: usize| {
             let first = &rest[..period];
@@ -243,7 +243,7 @@ fn parse(value: &[u8], mpich: bool) -> Result<ProcessMapping, MappingError> {
     Ok(ProcessMapping { blocks })
 }
 
-/// Bounds on MPICH's repetitions, which can say much in few bytes.
+/// Limits for MPICH's repetitions, which can expand to much in few bytes.
 const REPETITION_DEPTH: u32 = 8;
 const REPEATED_BLOCKS: usize = 1 << 16;
 
@@ -264,7 +264,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A block; in MPICH's form also a bare node id, which has one process, and `[list]xCOUNT`.
+    /// Parses a block; in MPICH's form, also a bare node id, which has one process, and `[list]xCOUNT`.
     fn item(&mut self, blocks: &mut Vec<Block>, depth: u32) -> Result<(), MappingError> {
         self.skip();
         let start = self.at;
@@ -383,7 +383,7 @@ mod tests {
     #[case("(vector, (0,1,1), (1,5,3), (6,2, 5))", "mpich")] // from MPICH's own tests
     #[case(" (vector,(0,1,1))\t", "mpich")]
     #[case("(vector,0)", "mpich")] // from Hydra 4.3 and 5.0, one rank
-    #[case("(vector,(0,2,2),2,0)", "mpich")] // from Hydra 4.1 on, two and two and one, and the first again
+    #[case("(vector,(0,2,2),2,0)", "mpich")] // from Hydra 4.1 on: two, two and one, and the first node again
     #[case("(vector,[(0,2,1)]x2)", "mpich")]
     #[case("(vector,[(0,2,1)]x18446744073709551615)", "none")]
     #[case("(vector,[[[[[[[[[[[0]x2]x2]x2]x2]x2]x2]x2]x2]x2]x2]x2)", "none")]
@@ -422,7 +422,7 @@ mod tests {
         }
     }
 
-    // What Hydra 4.3.2 and 5.0.2 write for these placements.
+    // The output of Hydra 4.3.2 and 5.0.2 for these placements.
     #[rstest]
     #[case(&[0], "(vector,0)")]
     #[case(&[0, 1], "(vector,(0,2,1))")]

@@ -1,4 +1,4 @@
-//! One line as a series of `key=value` tuples, before it means anything.
+//! One line as a series of `key=value` tuples, without their meaning.
 
 use std::iter;
 
@@ -7,34 +7,33 @@ use crate::protocol::{self, Field, Framing};
 use memchr::{memchr2, memchr2_iter};
 use thiserror::Error;
 
-/// Where a value ends that may hold blanks.
+/// The rule for the end of a value that may contain blanks.
 ///
-/// RFC 13 defines `value` and `msg` as `string`, blanks included, and at the same time asks parsers to allow tuples
-/// in any order with blanks between them. Both cannot be had; real implementations split at blanks.
+/// RFC 13 defines `value` and `msg` as `string`, which includes blanks. It also asks parsers to allow tuples in any order with blanks
+/// between them. Both are not possible at once; real implementations split at blanks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ValueReading {
-    /// The ABNF. `value` of `put` and `get_result` runs to the end of the line, trailing blanks included. `msg` of a
-    /// response runs to the end of the line or to the next tuple that the response's rule defines and that was not
-    /// seen before, because Hydra writes `rc=0 msg=success value=V`. Every other value ends at a blank, as do
-    /// values that stand before `cmd`.
+    /// The ABNF. `value` of `put` and `get_result` extends to the end of the line, including trailing blanks. `msg` of a response extends
+    /// to the end of the line, or to the next tuple that the response's rule defines and that has not occurred before. Hydra, for example,
+    /// writes `rc=0 msg=success value=V`. Every other value ends at a blank, and so do values before `cmd`.
     ToEndOfLine,
-    /// Most implementations. Every value ends at a blank.
+    /// The rule of most implementations: every value ends at a blank.
     ToBlank,
 }
 
-/// A `key=value` tuple. The key is not empty, the value may be.
+/// A `key=value` tuple. The key is not empty; the value may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tuple<'a> {
-    /// What stands before the first `=`.
+    /// The text before the first `=`.
     pub key: &'a [u8],
-    /// What stands behind it.
+    /// The text after it.
     pub value: &'a [u8],
 }
 
-/// Why a line is no message. Offsets count bytes from the start of the line.
+/// An error in a line. Offsets count bytes from the start of the line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum MessageError {
-    /// There is nothing on the line, or nothing but blanks.
+    /// The line is empty or contains only blanks.
     #[error("the line is empty")]
     Empty,
     /// A byte is neither blank, tab nor visible ASCII.
@@ -45,17 +44,17 @@ pub enum MessageError {
         /// The byte.
         byte: u8,
     },
-    /// What stands between blanks has no `=`, or nothing before it.
+    /// A text between blanks has no `=`, or nothing before it.
     #[error("no key=value tuple at offset {at}")]
     Malformed {
-        /// Where the would-be tuple begins.
+        /// The offset at which the text begins.
         at: usize,
     },
 }
 
 /// A line that is a series of tuples (RFC 13, "Wire Protocol").
 ///
-/// What the RFC recommends to tolerate is: any order, more blanks (also before and behind the tuples), more keys.
+/// As the RFC recommends, it accepts any order, more blanks (also before and after the tuples), and more keys.
 #[derive(Debug, Clone, Copy)]
 pub struct Message<'a> {
     line: &'a [u8],
@@ -64,11 +63,11 @@ pub struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Reads a line, given without its newline. Allocates nothing.
+    /// Parses a line without its newline. Allocates nothing.
     ///
     /// # Errors
     ///
-    /// See [`MessageError`]. A bad byte anywhere is reported before a malformed tuple.
+    /// See [`MessageError`]. An invalid byte anywhere is reported before a malformed tuple.
     pub fn parse(line: &'a [u8], reading: ValueReading) -> Result<Self, MessageError> {
         if let Some(at) = first_bad_byte(line) {
             return Err(MessageError::BadByte { at, byte: line[at] });
@@ -82,33 +81,33 @@ impl<'a> Message<'a> {
         if empty { Err(MessageError::Empty) } else { Ok(Self { line, reading, cmd: tuples.cmd }) }
     }
 
-    /// The tuples, in the order of the line.
+    /// Returns the tuples, in the order of the line.
     pub fn tuples(&self) -> impl Iterator<Item = Tuple<'a>> + use<'a> {
-        // `parse` has walked the same tuples and found no error.
+        // `parse` has read the same tuples without an error.
         Tuples::new(self.line, self.reading).map_while(Result::ok)
     }
 
-    /// The value of the first tuple with this key.
+    /// Returns the value of the first tuple with this key.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Option<&'a [u8]> {
         self.tuples().find(|tuple| tuple.key == key.as_ref()).map(|tuple| tuple.value)
     }
 
-    /// How many tuples have this key.
+    /// Returns the number of tuples with this key.
     pub fn count(&self, key: impl AsRef<[u8]>) -> usize {
         self.tuples().filter(|tuple| tuple.key == key.as_ref()).count()
     }
 
-    /// The command word: the value of the first `cmd`.
+    /// Returns the command word: the value of the first `cmd`.
     pub fn cmd(&self) -> Option<&'a [u8]> {
         self.cmd
     }
 
-    /// The line as given.
+    /// Returns the unchanged line.
     pub fn line(&self) -> &'a [u8] {
         self.line
     }
 
-    /// The first value of each key; fails with the first key that is repeated.
+    /// Returns the first value of each key; fails with the first repeated key.
     #[inline]
     pub(crate) fn fields<const N: usize>(
         &self,
@@ -130,7 +129,7 @@ struct Tuples<'a> {
     line: &'a [u8],
     at: usize,
     reading: ValueReading,
-    /// The command, once it was met.
+    /// The command, once it has been read.
     cmd: Option<&'a [u8]>,
 }
 
@@ -139,7 +138,7 @@ impl<'a> Tuples<'a> {
         Self { line, at: 0, reading, cmd: None }
     }
 
-    /// The length of the value of the tuple that begins at `at`, given the rest of the line.
+    /// Returns the length of the value of the tuple that begins at `at`, given the rest of the line.
     fn value_len(&self, at: usize, key: &[u8], rest: &[u8]) -> usize {
         if let (ValueReading::ToEndOfLine, Some(cmd)) = (self.reading, self.cmd) {
             if key == b"value" && matches!(cmd, b"put" | b"get_result") {
@@ -178,7 +177,8 @@ impl<'a> Iterator for Tuples<'a> {
     }
 }
 
-/// Where `msg` ends: before the blanks before the first tuple whose key is `rc` or one of `fields` and not on the line `before`.
+/// Returns the length of `msg`. It ends before the blanks before the first tuple whose key is `rc` or one of `fields` and does not occur in
+/// `before`.
 fn msg_len(fields: impl Iterator<Item = &'static Field>, before: &[u8], rest: &[u8]) -> usize {
     let begins = |text: &[u8], key: &str| {
         text.strip_prefix(key.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'='))
@@ -209,7 +209,7 @@ mod tests {
     use crate::testing::Prng;
     use rstest::rstest;
 
-    /// The tuples, written `key=<value>`.
+    /// Formats the tuples as `key=<value>`.
     fn show(line: &str, reading: ValueReading) -> String {
         match Message::parse(line.as_bytes(), reading) {
             Ok(message) => message

@@ -76,6 +76,11 @@ impl Operation {
         self.exchange().operation
     }
 
+    /// The operation with this name in the protocol table.
+    pub fn from_rule(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|op| op.rule() == name)
+    }
+
     /// The operation with this request command word.
     pub fn from_request_cmd(cmd: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|op| op.request_cmd().as_bytes() == cmd)

@@ -1,6 +1,6 @@
-/// Places `size` ranks on `nodes` nodes in blocks as even as can be: the node id of every rank.
+/// Places `size` ranks on `nodes` nodes in blocks as even as possible; returns the node id of every rank.
 ///
-/// The first `size % nodes` nodes take one rank more. No node stays empty as long as `size >= nodes`.
+/// The first `size % nodes` nodes get one more rank. No node is empty if `size >= nodes`.
 pub fn place(size: u32, nodes: u32) -> Vec<u32> {
     let nodes = nodes.clamp(1, size.max(1));
     let (share, extra) = (size / nodes, size % nodes);

@@ -1,51 +1,52 @@
-//! PMI_PORT: where a process makes its connection itself, and what it is told before the protocol begins on it.
+//! PMI_PORT: the process connects itself, and receives its rank before the protocol begins on that connection.
 //!
-//! A process finds `PMI_PORT=HOST:PORT` and `PMI_ID`, and neither `PMI_FD`, `PMI_RANK` nor `PMI_SIZE`. It connects and says who it
-//! is, `cmd=initack pmiid=ID`; the answer has four lines, which MPICH's client reads in this order: `cmd=initack`, which later
-//! servers put more into, `cmd=set size=`, `cmd=set rank=` and `cmd=set debug=`. No specification has it: this is what MPICH's
-//! servers and clients do.
+//! A process finds `PMI_PORT=HOST:PORT` and `PMI_ID`, and neither `PMI_FD`, `PMI_RANK` nor `PMI_SIZE`. It connects and identifies itself
+//! with `cmd=initack pmiid=ID`. The answer has four lines, which MPICH's client reads in this order: `cmd=initack`, which later servers
+//! extend, `cmd=set size=`, `cmd=set rank=` and `cmd=set debug=`. No specification describes this: it is the behaviour of MPICH's servers
+//! and clients.
 
 use crate::grammar::parse_uint;
 use crate::message::{Message, ValueReading};
 
-/// Lines of an answer to initack.
+/// Number of lines of an answer to initack.
 pub const LINES: usize = 4;
 
-/// Most bytes that an answer to initack may take: some times what any server sends.
+/// Maximum length of an answer to initack in bytes: several times the length of any server's answer.
 pub const LONGEST: usize = 1024;
 
-/// What a process says first, without the newline.
+/// Returns the first message of a process, without the newline.
 pub fn initack(id: &str) -> String {
     format!("cmd=initack pmiid={id}")
 }
 
-/// The id that a process says it has, if this line is an initack.
+/// Returns the id of the process, if this line is an initack.
 pub fn initack_id(line: &[u8]) -> Option<u64> {
     let message = Message::parse(line, ValueReading::ToEndOfLine).ok()?;
     (message.get("cmd") == Some(b"initack")).then(|| message.get("pmiid")).flatten().and_then(parse_uint)
 }
 
-/// What a process is told in answer to its initack.
+/// The content of the answer to an initack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Greeting {
-    /// Processes of its group.
+    /// The size of its process group.
     pub size: u32,
     /// Its rank.
     pub rank: u32,
 }
 
-/// Why an answer to initack cannot be read as MPICH's client does.
+/// An error in an answer to initack, which MPICH's client cannot read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} is to be {expected}")]
 pub struct GreetingError {
-    /// From 1.
+    /// The line with the error, from 1.
     pub line: usize,
-    /// What stands there otherwise.
+    /// The expected line.
     pub expected: &'static str,
 }
 
 impl Greeting {
-    /// The four lines, each with its newline. `told` has the first one say rank and size as well, as MPICH's servers do from 4.1 on.
+    /// Returns the four lines, each with its newline. With `told`, the first one also contains rank and size, as MPICH's servers write it
+    /// from 4.1 on.
     pub fn lines(self, told: bool) -> String {
         let Self { size, rank } = self;
         let more =
@@ -53,11 +54,11 @@ impl Greeting {
         format!("cmd=initack{more}\ncmd=set size={size}\ncmd=set rank={rank}\ncmd=set debug=0\n")
     }
 
-    /// Reads the four lines.
+    /// Parses the four lines.
     ///
     /// # Errors
     ///
-    /// The first line that is not what MPICH's client reads there.
+    /// Returns the first line that MPICH's client would not accept.
     pub fn parse(text: &[u8]) -> Result<Self, GreetingError> {
         let mut lines = text.split_inclusive(|b| *b == b'\n').map(|line| line.strip_suffix(b"\n"));
         let mut next = |line: usize, expected: &'static str, command: &[u8], key: Option<&str>| {
@@ -79,7 +80,7 @@ impl Greeting {
     }
 }
 
-/// Where a process is to connect: host and port of a `PMI_PORT`.
+/// Returns the host and the port of a `PMI_PORT`.
 pub fn address(variable: &str) -> Option<(&str, u16)> {
     let (host, port) = variable.rsplit_once(':')?;
     Some((host, port.parse().ok().filter(|port| *port != 0)?)).filter(|(host, _)| !host.is_empty())

@@ -1,8 +1,8 @@
-//! Whom a message is from or for.
+//! The process from which or to which a message is sent.
 
 use std::fmt;
 
-/// How the processes of a first group come to their connections.
+/// The way in which the processes of the first group get their connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
@@ -10,10 +10,10 @@ pub enum WayIn {
     /// They inherit them: `PMI_FD`.
     #[default]
     Fd,
-    /// They make them themselves: `PMI_PORT`, see [`port`](crate::port).
+    /// They connect themselves: `PMI_PORT`, see [`port`](crate::port).
     Port,
-    /// There is one process, which nobody has started for the program, and which has the process manager connect to it: see
-    /// [`singleton`](crate::singleton). What it spawns has `PMI_FD`.
+    /// There is one process, which was started without a process manager and requests one, which connects to it: see
+    /// [`singleton`](crate::singleton). The processes that it spawns have `PMI_FD`.
     Singleton,
 }
 
@@ -21,22 +21,22 @@ pub enum WayIn {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
 pub struct Proc {
-    /// Process group; 4294967295 for a proxy and 4294967294 for a stray connection, whose numbers stand in the place of the rank.
+    /// Process group; 4294967295 for a proxy and 4294967294 for a stray connection, whose number is in the place of the rank.
     pub group: u32,
     /// Rank.
     pub rank: u32,
 }
 
 impl Proc {
-    /// Stands in the place of a process group for the proxies of the first one, which are counted like ranks: at their
-    /// connections it is the server under test that asks.
+    /// Used in the place of a process group for the proxies of the first group, which are counted like ranks. On their connections, the
+    /// server under test makes the requests.
     pub const PROXIES: u32 = u32::MAX;
 
-    /// Stands in the place of a process group for connections to the port in `PMI_PORT` that no process has made: they are counted
-    /// from 0.
+    /// Used in the place of a process group for stray connections: connections to the port in `PMI_PORT` that no process of the job has
+    /// made. They are counted from 0.
     pub const STRAYS: u32 = u32::MAX - 1;
 
-    /// The proxy on a node.
+    /// Returns the proxy on a node.
     pub fn proxy(node: u32) -> Self {
         Self { group: Self::PROXIES, rank: node }
     }

@@ -19,6 +19,15 @@ pub enum Framing {
     Frames,
 }
 
+/// The direction of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// The client (the process).
+    ToServer,
+    /// The server (the process manager).
+    FromServer,
+}
+
 /// A PMI version, as negotiated by init. Ordered by version, then subversion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {

@@ -1,4 +1,4 @@
-//! Requests: what the client (the process) may send.
+//! Requests: the messages that the client (the process) may send.
 
 use crate::grammar::{Rule, parse_int, parse_uint};
 use crate::protocol::{Version, without_extensions};
@@ -7,7 +7,7 @@ use thiserror::Error;
 
 /// A request on one line: the `C:` rules of RFC 13's "Protocol Definition", except spawn.
 ///
-/// Fields are bytes as on the wire. `word`s have at least one byte, and no blank and no `=`.
+/// Fields are bytes as on the wire. A `word` has at least one byte, and contains no blank and no `=`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Request<'a> {
     /// `cmd=init`, with the highest version the client supports.
@@ -31,16 +31,15 @@ pub enum Request<'a> {
         kvsname: &'a [u8],
         /// The key, a `word`.
         key: &'a [u8],
-        /// The value, a `string`. It may be empty: the RFC's `string` rules that out, but its section on
-        /// `PMI_process_mapping` demands an empty value for an unknown mapping.
+        /// The value, a `string`. It may be empty: the RFC's `string` excludes that, but its section on `PMI_process_mapping` requires an
+        /// empty value for an unknown mapping.
         value: &'a [u8],
     },
     /// `cmd=get_my_kvsname`.
     Kvsname,
     /// `cmd=barrier_in`.
     Barrier {
-        /// `group`, as it stands there. RFC 13 does not have it; in PMI-1.2 it is read by
-        /// [`GroupBarrier::parse`](crate::GroupBarrier::parse).
+        /// The unparsed `group`. RFC 13 does not have it; in PMI-1.2, [`GroupBarrier::parse`](crate::GroupBarrier::parse) parses it.
         group: Option<&'a [u8]>,
     },
     /// `cmd=get`.
@@ -54,7 +53,7 @@ pub enum Request<'a> {
     Publish {
         /// The service, a `word`.
         service: &'a [u8],
-        /// The port: visible characters. The RFC says `word`, which has no `=`, but the ports of real MPI libraries do.
+        /// The port: visible characters. The RFC requires a `word`, which has no `=`, but the ports of real MPI libraries have one.
         port: &'a [u8],
     },
     /// `cmd=unpublish_name`.
@@ -69,19 +68,19 @@ pub enum Request<'a> {
     },
 }
 
-/// Why a line is no request.
+/// An error in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum RequestError {
-    /// The line is no series of tuples.
+    /// The line is not a series of tuples.
     #[error(transparent)]
     Message(#[from] MessageError),
-    /// There is no `cmd`.
+    /// `cmd` is missing.
     #[error("no command: the key \"cmd\" is missing")]
     NoCommand,
-    /// `cmd` names no request of PMI-1.1.
+    /// `cmd` is not a request of PMI-1.1.
     #[error("not a request of PMI-1.1")]
     UnknownCommand,
-    /// A key that the request's rule demands is missing.
+    /// A key that the request's rule requires is missing.
     #[error("the key \"{0}\" is missing")]
     MissingKey(&'static str),
     /// The value of a key does not follow its rule.
@@ -89,27 +88,35 @@ pub enum RequestError {
     BadValue {
         /// The key.
         key: &'static str,
-        /// What the value should have been.
+        /// The rule for the value.
         expected: Rule,
     },
     /// A key of the request's rule appears more than once.
     #[error("the key \"{0}\" appears more than once")]
     RepeatedKey(&'static str),
-    /// Spawn is a block of lines, to be read by a [`SpawnCollector`](crate::SpawnCollector).
+    /// Spawn is a block of lines, which a [`SpawnCollector`](crate::SpawnCollector) reads.
     #[error("spawn is a block of lines from \"mcmd=spawn\" to \"endcmd\"")]
     SpawnOutsideBlock,
 }
 
 impl<'a> Request<'a> {
-    /// Reads a line, given without its newline.
+    /// Parses a line without its newline.
     ///
-    /// Tuples may stand in any order and among keys that the rule does not have.
+    /// Tuples may have any order and may be mixed with keys that the rule does not have.
     ///
     /// # Errors
     ///
     /// See [`RequestError`].
     pub fn parse(line: &'a [u8], reading: ValueReading) -> Result<Self, RequestError> {
-        let message = Message::parse(line, reading)?;
+        Self::read(Message::parse(line, reading)?)
+    }
+
+    /// Reads the tuples of a line.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`].
+    pub(crate) fn read(message: Message<'a>) -> Result<Self, RequestError> {
         let Some(cmd) = message.cmd() else {
             return Err(match message.get("mcmd") {
                 Some(b"spawn") => RequestError::SpawnOutsideBlock,
@@ -140,7 +147,7 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// The operation requested.
+    /// Returns the requested operation.
     pub fn operation(&self) -> Operation {
         match self {
             Self::Init(_) => Operation::Init,
@@ -159,7 +166,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Appends the line, newline included, in the order of the RFC's rule. The bytes of the fields are not checked.
+    /// Appends the line, including its newline, in the order of the RFC's rule. The bytes of the fields are not checked.
     pub fn write_to(&self, out: &mut Vec<u8>) {
         let exchange = self.operation().exchange();
         put_tuple(out, "cmd", exchange.request);
@@ -194,10 +201,10 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The most fields of a request on one line.
+/// Maximum number of fields of a request on one line.
 const MAX_ARGUMENTS: usize = 3;
 
-/// The values of the fields that the operation's request has by RFC 13, in the order of the table.
+/// Returns the values of the fields that RFC 13 defines for the operation's request, in the order of the table.
 fn arguments<'a>(
     message: &Message<'a>,
     operation: Operation,
@@ -244,7 +251,7 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    // The C: rules, and beside them what real clients send.
+    // The C: rules, and the forms that real clients send.
     #[rstest]
     #[case("cmd=init pmi_version=1 pmi_subversion=1", Request::Init(Version::V1_1))]
     #[case("cmd=get_maxes", Request::Maxes)]

@@ -1,4 +1,4 @@
-//! Responses: what the server (the process manager) may send.
+//! Responses: the messages that the server (the process manager) may send.
 
 use crate::grammar::{Rule, parse_int, parse_intlist, parse_uint};
 use crate::protocol::without_extensions;
@@ -7,7 +7,7 @@ use crate::{Message, MessageError, Operation, ValueReading, Version};
 use std::borrow::Cow;
 use thiserror::Error;
 
-/// What get_maxes returns. Lengths in bytes; the API's section counts the terminating NUL in.
+/// The limits in the answer to get_maxes. Lengths are in bytes; according to the API's section, they include the terminating NUL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Maxes {
     /// The longest name of a keyval space.
@@ -18,8 +18,7 @@ pub struct Maxes {
     pub vallen_max: u64,
 }
 
-/// The part of a response that depends on the operation. `None` where the optional tuples of the rule are absent,
-/// as they are in most errors.
+/// The part of a response that depends on the operation. `None` if the optional tuples of the rule are absent, as in most errors.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Body<'a> {
     /// `cmd=response_to_init`: the version that this connection will use.
@@ -38,7 +37,7 @@ pub enum Body<'a> {
     Put,
     /// `cmd=my_kvsname`, a `word`.
     Kvsname(Option<&'a [u8]>),
-    /// `cmd=barrier_out`, with the `tag` of PMI-1.2 as it stands there.
+    /// `cmd=barrier_out`, with the unparsed `tag` of PMI-1.2.
     Barrier(Option<&'a [u8]>),
     /// `cmd=get_result`: the value, a `string` that may be empty (see [`Request::Put`](crate::Request::Put)).
     Get(Option<&'a [u8]>),
@@ -55,27 +54,27 @@ pub enum Body<'a> {
 /// A response: the `S:` rules of RFC 13's "Protocol Definition".
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Response<'a> {
-    /// `rc`, not 0 on error ("Error Handling").
+    /// `rc`; a value other than 0 is an error ("Error Handling").
     pub rc: Option<i64>,
     /// `msg`, a `string`. The RFC has it in the name service's responses; Hydra adds it to others.
     pub msg: Option<&'a [u8]>,
-    /// The rest.
+    /// The fields of the operation.
     pub body: Body<'a>,
 }
 
-/// Why a line is no response.
+/// An error in a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ResponseError {
-    /// The line is no series of tuples.
+    /// The line is not a series of tuples.
     #[error(transparent)]
     Message(#[from] MessageError),
-    /// There is no `cmd`.
+    /// `cmd` is missing.
     #[error("no command: the key \"cmd\" is missing")]
     NoCommand,
-    /// `cmd` names no response of PMI-1.1.
+    /// `cmd` is not a response of PMI-1.1.
     #[error("not a response of PMI-1.1")]
     UnknownCommand,
-    /// A key is missing though others that it belongs with are there.
+    /// A key is missing although others that belong to it are present.
     #[error("the key \"{0}\" is missing")]
     MissingKey(&'static str),
     /// The value of a key does not follow its rule.
@@ -83,7 +82,7 @@ pub enum ResponseError {
     BadValue {
         /// The key.
         key: &'static str,
-        /// What the value should have been.
+        /// The rule for the value.
         expected: Rule,
     },
     /// A key of the response's rule appears more than once.
@@ -92,10 +91,10 @@ pub enum ResponseError {
 }
 
 impl<'a> Response<'a> {
-    /// Reads a line, given without its newline. Allocates for `errcodes` only.
+    /// Parses a line without its newline. Allocates for `errcodes` only.
     ///
-    /// Tuples may stand in any order and among keys that the rule does not have. Whether tuples that the rule leaves
-    /// optional should have been there is for the caller to judge.
+    /// Tuples may have any order and may be mixed with keys that the rule does not have. The caller must judge whether optional tuples
+    /// should have been present.
     ///
     /// # Errors
     ///
@@ -104,7 +103,15 @@ impl<'a> Response<'a> {
         if line.is_empty() {
             return Ok(Self { rc: None, msg: None, body: Body::AbortAck });
         }
-        let message = Message::parse(line, reading)?;
+        Self::read(Message::parse(line, reading)?)
+    }
+
+    /// Reads the tuples of a line that is not empty.
+    ///
+    /// # Errors
+    ///
+    /// See [`ResponseError`].
+    pub(crate) fn read(message: Message<'a>) -> Result<Self, ResponseError> {
         let cmd = message.cmd().ok_or(ResponseError::NoCommand)?;
         let operation = Operation::from_response_cmd(cmd).ok_or(ResponseError::UnknownCommand)?;
         let fields = without_extensions(operation.exchange().results);
@@ -120,7 +127,7 @@ impl<'a> Response<'a> {
                 return Err(bad(field.key, field.rule));
             }
         }
-        // The RFC makes the fields of a response optional all together.
+        // In the RFC, the fields of a response are optional only all together.
         let present = values.iter().any(Option::is_some);
         if let Some((field, _)) = fields.zip(values).find(|(_, value)| present && value.is_none()) {
             return Err(ResponseError::MissingKey(field.key));
@@ -152,12 +159,12 @@ impl<'a> Response<'a> {
         Ok(Self { rc, msg, body })
     }
 
-    /// Whether the response reports success: `rc` absent or 0 (RFC 13, "Error Handling").
+    /// Returns whether the response reports success: `rc` absent or 0 (RFC 13, "Error Handling").
     pub fn is_success(&self) -> bool {
         self.rc.is_none_or(|rc| rc == 0)
     }
 
-    /// The operation answered.
+    /// Returns the answered operation.
     pub fn operation(&self) -> Operation {
         match self.body {
             Body::Init(_) => Operation::Init,
@@ -177,10 +184,10 @@ impl<'a> Response<'a> {
         }
     }
 
-    /// Appends the line, newline included, in the order of the RFC's rule. The bytes of the fields are not checked.
+    /// Appends the line, including its newline, in the order of the RFC's rule. The bytes of the fields are not checked.
     ///
-    /// `msg` comes last, except that the value of `get_result` does, as it runs to the end of the line. The answer to
-    /// abort has no room for `rc` and `msg`.
+    /// `msg` comes last, except before the value of `get_result`, which extends to the end of the line. The answer to abort has no place
+    /// for `rc` and `msg`.
     pub fn write_to(&self, out: &mut Vec<u8>) {
         let exchange = self.operation().exchange();
         let Some(cmd) = exchange.response else {
@@ -234,7 +241,7 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    // The S: rules, with and without what they leave optional.
+    // The S: rules, with and without their optional tuples.
     #[rstest]
     #[case("cmd=response_to_init pmi_version=1 pmi_subversion=1", Body::Init(Some(Version::V1_1)))]
     #[case("cmd=response_to_init", Body::Init(None))]
@@ -267,7 +274,7 @@ mod tests {
         assert_eq!(line.split([' ', '=']).nth(1), response.operation().response_cmd());
     }
 
-    // What process managers really send; see the two readings for the rest.
+    // Messages of real process managers; see the two readings for the others.
     #[rstest]
     #[case(
         "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0",
@@ -279,7 +286,7 @@ mod tests {
     #[case("cmd=get_result rc=0 found=TRUE value=V", 0, None, Body::Get(Some(b"V")))]
     #[case("cmd=put_result rc=-1 msg=e", -1, Some(&b"e"[..]), Body::Put)]
     #[case("cmd=lookup_result port=P info=ok rc=0 msg=success", 0, Some(&b"success"[..]), Body::Lookup(Some(b"P")))]
-    #[case("cmd=lookup_result rc=1 ", 1, None, Body::Lookup(None))] // the rule's blank before nothing
+    #[case("cmd=lookup_result rc=1 ", 1, None, Body::Lookup(None))] // the blank that the rule has before an absent tuple
     #[case("\tcmd=barrier_out  tag=0 rc=+0", 0, None, Body::Barrier(Some(b"0")))]
     fn unusual_forms_are_tolerated(
         #[case] line: &str,
@@ -341,7 +348,7 @@ mod tests {
             let response =
                 Response { rc: prng.maybe(|prng| prng.next() as i64), msg: prng.maybe(|_| &msg[..]), body };
             let text = write(&response);
-            // The blanks before the next tuple are not part of a message; only there can they get lost.
+            // The blanks before the next tuple are not part of a message; only there can they be lost.
             let line = text.trim_end_matches('\n').as_bytes();
             let mut read = Response::parse(line, ToEndOfLine).unwrap();
             if matches!(response.body, Body::Get(Some(_))) && response.msg.is_some() {

@@ -1,45 +1,45 @@
-//! Singleton init: a process that nobody has started by a process manager asks for one when it needs it.
+//! Singleton init: a process that was not started by a process manager requests one when it needs it.
 //!
-//! It listens on a port and starts `mpiexec -pmi_args PORT INTERFACE KEY PID`, which connects to it. The process manager speaks first,
-//! `cmd=singinit`; the process answers with the version that it speaks and whether it would have its standard streams forwarded; and
-//! the process manager says by `cmd=singinit_info` that all is well, and the name of the keyval space. From there on everything is as
-//! over PMI_FD, in a process group of one. No specification has it: this is what MPICH's client and its servers do.
+//! The process listens on a port and starts `mpiexec -pmi_args PORT INTERFACE KEY PID`, which connects to it. The process manager sends
+//! `cmd=singinit`. The process answers with its version and whether its standard streams should be forwarded. The process manager confirms
+//! with `cmd=singinit_info`, which contains the name of the keyval space. From then on, the protocol is the same as over PMI_FD, in a
+//! process group of one. No specification describes this: it is the behaviour of MPICH's client and its servers.
 
 use crate::message::{Message, ValueReading};
 use crate::protocol::Version;
 
-/// By which option a process manager is started for such a process.
+/// The option with which a process manager is started for such a process.
 pub const OPTION: &str = "-pmi_args";
 
-/// What MPICH's client says for the interface and the key, of which nothing is made use of.
+/// The values of MPICH's client for the interface and the key, which are not used.
 pub const UNUSED: [&str; 2] = ["default_interface", "default_key"];
 
-/// Most bytes that a line may take.
+/// Maximum length of a line in bytes.
 pub const LONGEST: usize = 1024;
 
-/// Connections that a process manager makes besides where it forwards the standard streams.
+/// Number of further connections of a process manager that forwards the standard streams.
 pub const STREAMS: usize = 3;
 
-/// What the process manager says first, without the newline.
+/// The first message of the process manager, without the newline.
 pub const ASKS: &str = "cmd=singinit authtype=none";
 
-/// What MPICH's client answers, without the newline.
+/// The answer of MPICH's client, without the newline.
 pub const ANSWER: &str = "cmd=singinit pmi_version=1 pmi_subversion=1 stdio=yes authtype=none";
 
-/// What the process manager says at last.
+/// The last message of the process manager.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Info {
     /// The name of the keyval space.
     pub kvsname: Vec<u8>,
-    /// It makes connections for the standard streams.
+    /// The process manager makes connections for the standard streams.
     pub streams: bool,
 }
 
-/// Whether MPICH's client takes a line for the beginning: it is asked for no authentication.
+/// Checks whether MPICH's client accepts a line as the first message: it must request no authentication.
 ///
 /// # Errors
 ///
-/// What stands there otherwise.
+/// Returns what is expected instead.
 pub fn check_asks(line: &[u8]) -> Result<(), &'static str> {
     let wanted = "cmd=singinit with authtype=none";
     let message = Message::parse(line, ValueReading::ToEndOfLine).map_err(|_| wanted)?;
@@ -48,11 +48,11 @@ pub fn check_asks(line: &[u8]) -> Result<(), &'static str> {
     if fits { Ok(()) } else { Err(wanted) }
 }
 
-/// The version that a process answers with, if a line is what a process answers.
+/// Returns the version in the answer of a process.
 ///
 /// # Errors
 ///
-/// What stands there otherwise.
+/// Returns what is expected instead, if the line is not such an answer.
 pub fn check_answer(line: &[u8]) -> Result<Version, &'static str> {
     let wanted = "cmd=singinit with pmi_version, pmi_subversion, stdio=yes or no, and authtype=none";
     let message = Message::parse(line, ValueReading::ToEndOfLine).map_err(|_| wanted)?;
@@ -65,12 +65,12 @@ pub fn check_answer(line: &[u8]) -> Result<Version, &'static str> {
 }
 
 impl Info {
-    /// The line, without the newline.
+    /// Returns the line, without the newline.
     pub fn line(&self) -> Vec<u8> {
         self.answer("yes")
     }
 
-    /// The same for a process whose version is not spoken, as gforker has it.
+    /// Returns the line for a process whose version is not supported, in gforker's form.
     pub fn refusal(&self) -> Vec<u8> {
         self.answer("no")
     }
@@ -81,11 +81,11 @@ impl Info {
         [line.as_bytes(), &self.kvsname].concat()
     }
 
-    /// Reads the line as MPICH's client does.
+    /// Parses the line as MPICH's client does.
     ///
     /// # Errors
     ///
-    /// What stands there otherwise.
+    /// Returns what is expected instead.
     pub fn parse(line: &[u8]) -> Result<Self, &'static str> {
         let wanted = "cmd=singinit_info with versionok=yes, stdio=yes or no, and kvsname";
         let message = Message::parse(line, ValueReading::ToEndOfLine).map_err(|_| wanted)?;
@@ -100,17 +100,17 @@ impl Info {
     }
 }
 
-/// What stands behind [`OPTION`].
+/// The arguments of [`OPTION`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller {
-    /// Where the process listens.
+    /// The port on which the process listens.
     pub port: u16,
-    /// The process; MPICH's client says the number of the process manager here.
+    /// The process id; MPICH's client puts the id of the process manager here.
     pub pid: i32,
 }
 
 impl Caller {
-    /// Reads the words behind [`OPTION`]: port, interface, key, process.
+    /// Parses the arguments of [`OPTION`]: port, interface, key, process.
     pub fn parse(words: &[impl AsRef<str>]) -> Option<Self> {
         let [port, _interface, _key, pid] = words else { return None };
         let port = port.as_ref().parse().ok().filter(|port| *port != 0)?;

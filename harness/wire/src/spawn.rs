@@ -1,4 +1,4 @@
-//! The spawn request, the only one of several lines (RFC 13, "Spawn Operation" and the rule `C:spawn`).
+//! The spawn request, the only one that has several lines (RFC 13, "Spawn Operation" and the rule `C:spawn`).
 
 use crate::grammar::{
     Rule, first_bad_byte, is_blank, is_string, is_word, parse_int, parse_uint, trim_blanks,
@@ -11,7 +11,7 @@ use thiserror::Error;
 /// One program of a spawn request: a block from `mcmd=spawn` to `endcmd`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct SpawnProgram {
-    /// The number of processes wanted.
+    /// The requested number of processes.
     pub nprocs: u64,
     /// The program, a `string`.
     pub execname: Vec<u8>,
@@ -19,7 +19,7 @@ pub struct SpawnProgram {
     pub totspawns: u64,
     /// The number of this program, from 1.
     pub spawnssofar: u64,
-    /// The arguments with their index as written, in order of the index.
+    /// The arguments with their written index, in the order of the index.
     pub args: Vec<(u64, Vec<u8>)>,
     /// Keys (`word`) and values to put into the new keyval space, in order of their index, which begins with 0.
     pub preput: Vec<(Vec<u8>, Vec<u8>)>,
@@ -28,12 +28,12 @@ pub struct SpawnProgram {
 }
 
 impl SpawnProgram {
-    /// The index of the first argument: 0 by the RFC, 1 from MPICH.
+    /// Returns the index of the first argument: 0 in the RFC, 1 in MPICH.
     pub fn args_base(&self) -> Option<u64> {
         self.args.first().map(|(index, _)| *index)
     }
 
-    /// Appends the block, newlines included, in the order of the RFC's rule. The bytes of the fields are not checked.
+    /// Appends the block, including its newlines, in the order of the RFC's rule. The bytes of the fields are not checked.
     pub fn write_to(&self, out: &mut Vec<u8>) {
         let mut line = |key: &str, value: &[u8]| {
             put_tuple(out, key, value);
@@ -63,18 +63,18 @@ impl SpawnProgram {
 /// A whole spawn request: its programs in order.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct SpawnRequest {
-    /// The programs; there is at least one in a request that was read.
+    /// The programs; a parsed request has at least one.
     pub programs: Vec<SpawnProgram>,
 }
 
-/// Bounds on a spawn request, so that a peer cannot make its reader grow.
+/// Limits for a spawn request, so that a peer cannot exhaust the memory of its reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpawnLimits {
-    /// The most bytes in a block, and in the blocks of a request together, newlines included.
+    /// Maximum number of bytes in a block, and in all blocks of a request together, including newlines.
     pub max_bytes: usize,
-    /// The most arguments, preput and info elements in a block, each.
+    /// Maximum number of arguments, of preput elements and of info elements in a block.
     pub max_elements: u64,
-    /// The most programs in a request.
+    /// Maximum number of programs in a request.
     pub max_programs: u64,
 }
 
@@ -85,23 +85,23 @@ impl Default for SpawnLimits {
     }
 }
 
-/// Why lines are no spawn request, and on which line of the block it showed.
+/// An error in a spawn request, with the line of the block in which it was detected.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("line {line} of the spawn request: {fault}")]
 pub struct SpawnError {
-    /// The line within the block, from 1 (`mcmd=spawn`). What is missing shows at `endcmd`.
+    /// The line within the block, from 1 (`mcmd=spawn`). Missing keys are detected at `endcmd`.
     pub line: usize,
-    /// What is wrong.
+    /// The error.
     pub fault: SpawnFault,
 }
 
-/// What is wrong with a spawn request.
+/// An error in a spawn request.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SpawnFault {
     /// A line came before `mcmd=spawn`.
     #[error("the block does not begin with \"mcmd=spawn\"")]
     OutsideBlock,
-    /// A message of another operation, or another `mcmd`, came before `endcmd`. The RFC rules that out.
+    /// A message of another operation, or another `mcmd`, came before `endcmd`. The RFC forbids this.
     #[error("another message before \"endcmd\"")]
     Interspersed,
     /// A byte is neither blank, tab nor visible ASCII.
@@ -120,24 +120,24 @@ pub enum SpawnFault {
     BadValue {
         /// The key.
         key: String,
-        /// What the value should have been.
+        /// The rule for the value.
         expected: Rule,
     },
-    /// The index in a key such as `arg-1` is no number from 0.
+    /// The index in a key such as `arg-1` is not a number from 0.
     #[error("the index in \"{key}\" is not a number from 0 and below 2^64")]
     BadIndex {
         /// The key.
         key: String,
-        /// What the index should have been: the rule for arguments has an `int` where the others have a `uint`.
+        /// The rule for the index: an `int` for arguments, and a `uint` for the others.
         expected: Rule,
     },
     /// A key appears more than once.
     #[error("the key \"{0}\" appears more than once")]
     RepeatedKey(String),
-    /// A key is missing that each block has.
+    /// A key that each block requires is missing.
     #[error("the key \"{0}\" is missing")]
     MissingKey(&'static str),
-    /// The key of a pair is missing: one between two indices, or the other half of one that is there.
+    /// The key of a pair is missing: the pair between two indices, or the other half of an existing one.
     #[error("the key \"{0}\" is missing")]
     MissingElement(String),
     /// The argument of this number is missing between two others.
@@ -153,12 +153,12 @@ pub enum SpawnFault {
         /// The number of elements.
         seen: u64,
     },
-    /// A bound of [`SpawnLimits`] is exceeded.
+    /// A limit of [`SpawnLimits`] is exceeded.
     #[error("more than {limit} {what}")]
     TooMany {
-        /// What there is too much of.
+        /// The limited quantity.
         what: &'static str,
-        /// The bound.
+        /// The limit.
         limit: u64,
     },
     /// `totspawns` or `spawnssofar` does not continue the request.
@@ -166,22 +166,21 @@ pub enum SpawnFault {
     Numbering {
         /// The key.
         key: &'static str,
-        /// The value that would continue the request.
+        /// The value that continues the request.
         expected: u64,
-        /// The value found.
+        /// The actual value.
         found: u64,
     },
 }
 
-/// Reads the lines of one block, which may come in any order between the first and the last.
+/// Reads the lines of one block, which may have any order between the first and the last.
 ///
-/// Arguments may be numbered from 0 (the RFC) or from 1 (MPICH). After a block or an error the next `mcmd=spawn`
-/// begins a new block.
+/// Arguments may be numbered from 0 (the RFC) or from 1 (MPICH). After a block or an error, the next `mcmd=spawn` begins a new block.
 #[derive(Debug, Clone)]
 pub struct SpawnAssembler {
     limits: SpawnLimits,
     block: Option<SpawnDraft>,
-    /// Of the current block.
+    /// Number of lines of the current block.
     lines: usize,
 }
 
@@ -189,9 +188,9 @@ pub struct SpawnAssembler {
 struct SpawnDraft {
     bytes: usize,
     execname: Option<Vec<u8>>,
-    /// By position in [`NUMBERS`].
+    /// The values by position in [`NUMBERS`].
     numbers: [Option<u64>; NUMBERS.len()],
-    /// By position in [`INDEXED`].
+    /// The elements by position in [`INDEXED`].
     indexed: [BTreeMap<u64, Vec<u8>>; INDEXED.len()],
 }
 
@@ -199,26 +198,26 @@ const NUMBERS: [&str; 6] = ["nprocs", "totspawns", "spawnssofar", "argcnt", "pre
 const INDEXED: [&str; 5] = ["arg", "preput_key_", "preput_val_", "info_key_", "info_val_"];
 
 impl SpawnAssembler {
-    /// An assembler that accepts blocks within these bounds.
+    /// Creates an assembler that accepts blocks within these limits.
     pub fn new(limits: SpawnLimits) -> Self {
         Self { limits, block: None, lines: 0 }
     }
 
-    /// Whether a line, given without its newline, begins a spawn request.
+    /// Returns whether a line, given without its newline, begins a spawn request.
     pub fn is_spawn_start(line: &[u8]) -> bool {
         trim_blanks(line) == b"mcmd=spawn"
     }
 
-    /// Whether a block has begun and not ended.
+    /// Returns whether a block has begun and not ended.
     pub fn in_block(&self) -> bool {
         self.block.is_some()
     }
 
-    /// Takes a line, without its newline; returns the program at `endcmd`.
+    /// Adds a line, without its newline; returns the program at `endcmd`.
     ///
     /// # Errors
     ///
-    /// See [`SpawnFault`]; the block is then given up.
+    /// See [`SpawnFault`]; the block is then dropped.
     pub fn push_line(&mut self, line: &[u8]) -> Result<Option<SpawnProgram>, SpawnError> {
         if self.block.is_none() {
             self.lines = 0;
@@ -288,7 +287,7 @@ impl SpawnDraft {
         }
         let indexed = INDEXED.iter().enumerate().find_map(|(i, prefix)| {
             let index = key.strip_prefix(prefix.as_bytes())?;
-            // "argument" is a key of its own, an extra one; "arg-1" is a bad index.
+            // "argument" is another key, which is ignored; "arg-1" is an invalid index.
             index.last()?.is_ascii_digit().then_some((i, index))
         });
         let Some((i, index)) = indexed else {
@@ -342,7 +341,7 @@ fn fill<T>(slot: &mut Option<T>, value: T, name: impl Fn() -> String) -> Result<
     }
 }
 
-/// The first index that is left out.
+/// Returns the first missing index.
 fn gap(elements: &BTreeMap<u64, Vec<u8>>, base: u64) -> Option<u64> {
     elements.keys().zip(base..).find(|(index, expected)| *index != expected).map(|(_, expected)| expected)
 }
@@ -375,32 +374,32 @@ fn pairs(
         .collect()
 }
 
-/// Reads the blocks of a whole request: `totspawns` of them, numbered by `spawnssofar` from 1, as MPICH writes them.
-/// The RFC is silent on how several programs are sent.
+/// Reads the blocks of a whole request: `totspawns` of them, numbered by `spawnssofar` from 1, as MPICH writes them. The RFC does not
+/// specify how several programs are sent.
 #[derive(Debug, Clone)]
 pub struct SpawnCollector {
     assembler: SpawnAssembler,
     programs: Vec<SpawnProgram>,
-    /// Of the current request, which as a whole must keep to the limit.
+    /// Number of bytes of the current request, which must stay within the limit as a whole.
     bytes: usize,
 }
 
 impl SpawnCollector {
-    /// A collector that accepts requests within these bounds.
+    /// Creates a collector that accepts requests within these limits.
     pub fn new(limits: SpawnLimits) -> Self {
         Self { assembler: SpawnAssembler::new(limits), programs: Vec::new(), bytes: 0 }
     }
 
-    /// Whether a request has begun and not ended, so that the next line belongs to it.
+    /// Returns whether a request has begun and not ended, so that the next line belongs to it.
     pub fn in_request(&self) -> bool {
         self.assembler.in_block() || !self.programs.is_empty()
     }
 
-    /// Takes a line, without its newline; returns the request at the `endcmd` of its last program.
+    /// Adds a line, without its newline; returns the request at the `endcmd` of its last program.
     ///
     /// # Errors
     ///
-    /// See [`SpawnFault`]; the request is then given up, and the next `mcmd=spawn` begins another.
+    /// See [`SpawnFault`]; the request is then dropped, and the next `mcmd=spawn` begins another.
     pub fn push_line(&mut self, line: &[u8]) -> Result<Option<SpawnRequest>, SpawnError> {
         if !self.in_request() {
             self.bytes = 0;
@@ -442,7 +441,7 @@ mod tests {
     use crate::testing::Prng;
     use rstest::rstest;
 
-    /// What MPICH's client writes: arguments from 1.
+    /// The format of MPICH's client: arguments from 1.
     const MPICH: &str = "mcmd=spawn\nnprocs=2\nexecname=./child\ntotspawns=1\nspawnssofar=1\narg1=-v\narg2=a b=c\n\
         argcnt=2\npreput_num=1\npreput_key_0=PARENT_ROOT_PORT_NAME\npreput_val_0=tag#0$description#h$\n\
         info_num=1\ninfo_key_0=wdir\ninfo_val_0=/tmp dir\nendcmd\n";
@@ -470,7 +469,7 @@ mod tests {
         Ok(result)
     }
 
-    /// The minimal block with some lines replaced by others.
+    /// Returns the error of the minimal block with some lines replaced.
     fn fault(replace: &[(&str, &str)]) -> Option<SpawnError> {
         let mut text = MINIMAL.join("\n");
         for (from, to) in replace {

@@ -15,7 +15,7 @@ use pmi_wire::hydra::Family;
 
 /// The operations that an implementation may lack, for `--has` and `--lacks`.
 fn optional() -> PossibleValuesParser {
-    Need::NAMES.into_iter().filter(|(_, need)| !need.is_way_in()).map(|(word, _)| word).into()
+    Need::optional().map(|(word, _)| word).collect::<Vec<_>>().into()
 }
 
 const EXIT_CODES: &str = "\

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Parser;
-use pmi_judge::verdict::{ScenarioResult, Verdict};
 
 use super::args::{Bisect, Cli};
 use super::exit::{INTERRUPTED, UNJUDGED};
@@ -26,11 +25,7 @@ pub(super) fn bisect(args: &Bisect) -> anyhow::Result<u8> {
         let Some(played) = played(args)? else { return Ok(INTERRUPTED) };
         entries = played;
     }
-    let unjudged = |entry: &&Entry| {
-        let none =
-            |result: &ScenarioResult| matches!(result.verdict, Verdict::Unjudged | Verdict::NotApplicable);
-        entry.run.results.iter().all(none)
-    };
+    let unjudged = |entry: &&Entry| entry.run.results.iter().all(|result| !result.verdict.is_judged());
     if let Some(entry) = entries.iter().find(unjudged) {
         let reason = entry.run.results.iter().find_map(|result| result.reason.as_deref());
         let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();

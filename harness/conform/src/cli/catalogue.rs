@@ -9,12 +9,12 @@ use std::sync::atomic::AtomicBool;
 
 use crate::report::{Keep, catalogue_pages, read_log};
 use anyhow::Context;
+use pmi_faults::client::{self as of_clients, UNSEEN};
+use pmi_faults::faults;
 use pmi_judge::deviations::{Deviations, recorded};
 use pmi_judge::event::Event;
 use pmi_judge::own;
 use pmi_judge::verdict::{RunHeader, ScenarioResult, Verdict};
-use pmi_reference::fault::client::{self as of_clients, UNSEEN};
-use pmi_reference::fault::faults;
 use pmi_runner::iut::Iut;
 use pmi_runner::kill_matrix;
 use pmi_runner::kill_matrix::client::needs_client_fault;
@@ -25,7 +25,6 @@ use pmi_scenario::UnderTest;
 use pmi_scenario::ast::{Dialect, Scenario};
 use pmi_scenario::requirement::{Binds, Level, Requirement};
 use pmi_scenario::suite::Suite;
-use pmi_wire::Framing;
 use pmi_wire::protocol::{self, Exchange, Field};
 
 use super::args::{Coverage, side_by_side};
@@ -179,20 +178,18 @@ fn explain_operation(word: &str) -> anyhow::Result<Option<u8>> {
             || exchange.response == Some(word)
             || exchange.functions.contains(&word)
     };
-    let rows: Vec<_> = [Framing::Lines, Framing::Frames]
+    let rows: Vec<_> = Dialect::NAMES
         .into_iter()
-        .flat_map(|framing| protocol::exchanges(framing).map(move |exchange| (framing, exchange)))
+        .flat_map(|(_, dialect)| {
+            protocol::exchanges(dialect.framing()).map(move |exchange| (dialect, exchange))
+        })
         .collect();
     let Some(operation) = rows.iter().map(|(_, row)| *row).find(is_meant).map(|row| row.operation) else {
         return Ok(None);
     };
     let mut text = format!("{operation}\n");
-    for (framing, row) in rows.into_iter().filter(|(_, row)| row.operation == operation) {
-        let protocol = match framing {
-            Framing::Lines => "PMI-1",
-            Framing::Frames => "PMI-2",
-        };
-        writeln!(text, "\n{protocol}: {}  ({})", row.request, row.source)?;
+    for (dialect, row) in rows.into_iter().filter(|(_, row)| row.operation == operation) {
+        writeln!(text, "\n{}: {}  ({})", dialect.title(), row.request, row.source)?;
         if !row.functions.is_empty() {
             writeln!(text, "  C API     {}", row.functions.join(", "))?;
         }
@@ -258,7 +255,7 @@ pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
     let mut text = format!("{}  ({}, binds {})\n{}\n\n  {}\n", r.id, r.level, binds(r), r.section, r.text);
     for (label, value) in [
         ("Grammar rule", &r.abnf),
-        ("How we read it", &r.reading),
+        ("Reading", &r.reading),
         ("Reported, never failed", &r.contradiction),
         ("A wording that would mend the text", &r.proposal),
         ("Not tested", &r.excluded),
@@ -305,14 +302,14 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
     }
     if args.log.is_empty() {
         let options = RunOptions::uncounted(Limits::default());
-        let iut = Iut::Memory(pmi_reference::Config::default());
+        let iut = Iut::Memory(pmi_faults::Config::default());
         let never = AtomicBool::new(false);
         let all: Vec<_> = suite.testing(UnderTest::Server).cloned().collect();
         results = run(&suite, &all, &iut, &mut Deviations::default(), &options, &never, &mut Silent).1;
     }
     let executed: BTreeSet<&str> = results
         .iter()
-        .filter(|r| !matches!(r.verdict, Verdict::NotApplicable | Verdict::Unjudged))
+        .filter(|r| r.verdict.is_judged())
         .flat_map(|r| r.requires.iter().map(String::as_str))
         .collect();
     let passed: BTreeSet<&str> = results

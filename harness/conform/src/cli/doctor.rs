@@ -85,7 +85,7 @@ pub(super) fn examined(args: &Doctor) -> anyhow::Result<Patient> {
         server.set_command_nodes(nodes).context("--server-nodes")?;
     }
     // As it is given: what we complete for a port is not for the profile.
-    let plain = server.clone();
+    let mut plain = server.clone();
     by_connection(&mut server, &args.connection)?;
     server.can_start().context("--server")?;
     server.play_upstream(&environment.binary, args.family, args.timeout)?;
@@ -106,6 +106,10 @@ pub(super) fn examined(args: &Doctor) -> anyhow::Result<Patient> {
     }
     if args.connection != "fd" {
         next.extend(["--connection".to_owned(), args.connection.clone()]);
+    }
+    if examination.dialect != plain.dialect.unwrap_or_default() {
+        next.extend(["--dialect".to_owned(), examination.dialect.to_string()]);
+        plain.dialect = Some(examination.dialect);
     }
     let profile = named.map(|_| profile::written(&plain, &examination.offers));
     Ok(Patient { label, examination, profile, next: shell_words::join(next) })

@@ -54,9 +54,7 @@ fn values(hint: &Hint) -> Vec<String> {
         return vec![hint.value.trim_end_matches(['.', '-']).to_owned()];
     }
     let words: Vec<&str> = match hint.option.as_str() {
-        "has" | "lacks" => {
-            Need::NAMES.into_iter().filter(|(_, need)| !need.is_way_in()).map(|(word, _)| word).collect()
-        }
+        "has" | "lacks" => Need::optional().map(|(word, _)| word).collect(),
         "connection" => vec!["fd", "port", "singleton"],
         "dialect" => Dialect::NAMES.map(|(word, _)| word).to_vec(),
         _ => vec!["1"],

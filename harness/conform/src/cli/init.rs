@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Parser;
-use pmi_judge::deviations::{UNWRITTEN, draft};
+use pmi_judge::deviations::{draft, drafted};
 
 use super::args::{Cli, Command, Init};
 use super::doctor::examined;
@@ -57,6 +57,7 @@ pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
         return Ok(UNFIT);
     };
     let mut words = words("");
+    words.push(format!("--dialect={}", patient.examination.dialect));
     words.extend(
         patient
             .examination
@@ -79,7 +80,7 @@ pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
     let name = profile.lines().find_map(|line| line.strip_prefix("name = ")).unwrap_or_default();
     let name = name.trim_matches('"').to_owned();
     let known = draft(&name, &run.results, run.header.strict, &precedents);
-    let (entries, unwritten) = (known.matches("[[deviation]]").count(), known.matches(UNWRITTEN).count());
+    let (entries, unwritten) = drafted(&known);
     profile += &format!("deviations = \"{DEVIATIONS}\"\n");
     let mut written = vec![write_new(PROFILE, &profile)?, write_new(DEVIATIONS, &known)?];
     for (file, template) in ci {

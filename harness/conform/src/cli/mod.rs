@@ -99,20 +99,20 @@ fn run_serve(serve: Serve) -> anyhow::Result<u8> {
         [] => None,
         words => Some(Caller::parse(words).context("--pmi-args takes a port, two words and a process id")?),
     };
-    let behaviour = mutants::behaviour(fault.as_deref(), &vary)?;
+    let wrapper = mutants::behaviour(fault.as_deref(), &vary)?;
     let kvs_prefix = serve::unique_prefix();
-    let config = pmi_reference::Config {
+    let config = pmi_faults::Config {
         nodes: remote.as_ref().map_or(nodes, Remote::nodes),
         way_in: match (pmi_port || remote.is_some(), &caller) {
             (true, _) => WayIn::Port,
             (false, Some(_)) => WayIn::Singleton,
             (false, None) => WayIn::Fd,
         },
-        behaviour,
+        wrapper,
         kvs_prefix,
         pmi2: true,
         pmi12: true,
-        ..pmi_reference::Config::default()
+        ..pmi_faults::Config::default()
     };
     match serve::run(ServeOptions { ranks, config, command, caller, remote, verbose }) {
         Ok(status) => Ok(u8::try_from(status).unwrap_or(255)),

@@ -3,9 +3,8 @@
 use std::fmt::Write;
 use std::time::Instant;
 
-use pmi_reference::behaviour::Behaviour;
-use pmi_reference::fault::client::{self as of_clients, ClientFault, ClientVariation, UNSEEN};
-use pmi_reference::fault::{self, Fault, Variation, faults, variations};
+use pmi_faults::client::{self as of_clients, ClientFault, ClientVariation, UNSEEN};
+use pmi_faults::{Behaviour, Fault, Variation, faults, variations};
 use pmi_runner::kill_matrix::client::{self, ClientMatrix};
 use pmi_runner::kill_matrix::{Found, run};
 
@@ -27,7 +26,7 @@ pub(super) fn behaviour(fault: Option<&str>, vary: &[String]) -> anyhow::Result<
         found.ok_or_else(|| unknown("variation", name, variations().map(|v| v.name).collect()))
     };
     let varied = vary.iter().map(find_variation).collect::<anyhow::Result<Vec<_>>>()?;
-    Ok(fault::behaviour(fault.map(find_fault).transpose()?, &varied))
+    Ok(pmi_faults::behaviour(fault.map(find_fault).transpose()?, &varied))
 }
 
 fn list(

@@ -11,7 +11,7 @@ use crate::report::{
     Format, LOG_OPTION, LogWriter, Look, ReportSpec, Run, Terminal, Verbosity, first_sentence,
 };
 use anyhow::Context;
-use pmi_judge::deviations::{Deviations, UNWRITTEN, draft};
+use pmi_judge::deviations::{Deviations, draft, drafted};
 use pmi_judge::event::Event;
 use pmi_judge::verdict::{LogLine, RunHeader, ScenarioResult, Strictness};
 use pmi_runner::agent::door::Listen;
@@ -68,11 +68,11 @@ pub(super) fn play(args: &Play) -> anyhow::Result<u8> {
     let mut observer = Reports::open(args)?;
     let precedents = if args.draft_deviations.is_some() { prepared.precedents() } else { Vec::new() };
     let (run, torn_down) = prepared.play(&mut observer)?;
-    let mut drafted = None;
+    let mut notice = None;
     if let Some(path) = &args.draft_deviations {
         let name = run.header.implementation.as_deref().unwrap_or(&run.header.server);
         let text = draft(name, &run.results, run.header.strict, &precedents);
-        let (entries, unwritten) = (text.matches("[[deviation]]").count(), text.matches(UNWRITTEN).count());
+        let (entries, unwritten) = drafted(&text);
         std::fs::write(path, text).with_context(|| path.display().to_string())?;
         let told = match (entries, unwritten) {
             (0, _) => "nothing to record, and a file without entries".to_owned(),
@@ -80,12 +80,12 @@ pub(super) fn play(args: &Play) -> anyhow::Result<u8> {
             (n, to_write) if n == to_write => format!("{n} entries, whose reasons are to be written"),
             (n, to_write) => format!("entries: {n}, with a reason to be written: {to_write}"),
         };
-        drafted = Some(format!("deviations drafted in {}: {told}\n", path.display()));
+        notice = Some(format!("deviations drafted in {}: {told}\n", path.display()));
     }
     let status = run.end.as_ref().map_or(0, |end| end.exit_code as u8);
     observer.finish(run, args)?;
-    if let Some(drafted) = drafted {
-        anstream::eprint!("{drafted}");
+    if let Some(notice) = notice {
+        anstream::eprint!("{notice}");
     }
     torn_down.map(|()| status)
 }
@@ -169,7 +169,7 @@ impl Chosen {
                 version = implementation.as_ref().and_then(|i| i.version.clone());
                 library(args, environment, implementation)?
             }
-            (None, None) => Iut::Memory(pmi_reference::Config::default()),
+            (None, None) => Iut::Memory(pmi_faults::Config::default()),
             (None, Some(mut implementation)) => {
                 if let Some(nodes) = &args.server_nodes {
                     implementation.set_command_nodes(nodes).context("--server-nodes")?;
@@ -509,21 +509,15 @@ impl Observer for Reports {
     fn event(&mut self, scenario: &str, event: &Event) {
         self.log(|log| log.event(scenario, event));
         if let Some(events) = &mut self.events {
-            let events = events.entry(scenario.to_owned()).or_default();
-            // It is played once more.
-            if event.seq == 0 {
-                events.clear();
-            }
-            events.push(event.clone());
+            events.entry(scenario.to_owned()).or_default().push(event.clone());
         }
     }
 
     fn result(&mut self, result: &ScenarioResult) {
         self.log(|log| log.write(&LogLine::Result(result.clone())));
         if let Some(events) = self.events.as_mut()
-            && (result.findings.is_empty() || result.replay.is_empty())
+            && result.findings.is_empty()
         {
-            // A result whose input is sensitive has no command that plays it again.
             events.remove(&result.scenario);
         }
         let done = self.terminal.scenario_done(result);

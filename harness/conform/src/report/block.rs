@@ -97,7 +97,7 @@ impl Display for Block<'_> {
             writeln!(f, "  {}", text::clean(reason))?;
         }
         for judged in result.findings.iter().take(FINDINGS) {
-            finding(f, *palette, result, judged, tally::shown(judged, *strict))?;
+            finding(f, *palette, result, judged, *strict)?;
         }
         if let Some(more @ 1..) = result.findings.len().checked_sub(FINDINGS) {
             writeln!(f, "  and {} in the log", text::count(more, "more finding"))?;
@@ -180,10 +180,11 @@ fn finding(
     palette: Palette,
     result: &ScenarioResult,
     judged: &Judged,
-    severity: Severity,
+    strict: Strictness,
 ) -> fmt::Result {
-    let (style, bold) = (palette.severity(severity), palette.bold());
-    let label = tally::severity(severity);
+    let is_flaky = result.verdict == Verdict::Flaky;
+    let (style, bold) = (palette.severity(tally::shown(judged, is_flaky, strict)), palette.bold());
+    let label = tally::called(judged, is_flaky, strict);
     writeln!(f, "  {style}{label}{style:#} {bold}{}{bold:#}", headline(judged))?;
     let (expected, seen) = marked(palette, &judged.finding.expected, &judged.finding.seen);
     writeln!(f, "    expected  {expected}")?;

@@ -85,7 +85,7 @@ fn page(catalogue: &Catalogue, prefix: &str, title: &str, about: &str) -> String
         text += &format!("\n### `{}`\n\n{}\n", r.id, says(r));
         for (label, value) in [
             ("Grammar rule", &r.abnf),
-            ("How we read it", &r.reading),
+            ("Reading", &r.reading),
             ("Reported, never failed", &r.contradiction),
             ("Not tested", &r.excluded),
         ] {
@@ -114,9 +114,7 @@ fn errata(catalogue: &Catalogue) -> String {
                 text += &format!("\n## {}\n", title);
             }
             text += &format!("\n### `{}`\n\n*{}* {}\n", r.id, plain(&r.section), says(r));
-            for (label, value) in
-                [("How the text contradicts itself", &r.contradiction), ("How we read it", &r.reading)]
-            {
+            for (label, value) in [("Contradiction", &r.contradiction), ("Reading", &r.reading)] {
                 if let Some(value) = value {
                     text += &format!("\n**{label}.** {}\n", plain(value));
                 }

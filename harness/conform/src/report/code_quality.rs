@@ -62,7 +62,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
         let Some((result, judged)) = cause.findings.first() else { continue };
         let locations =
             cause.findings.iter().map(|(result, judged)| Location::new(&result.path, judged.finding.line));
-        let severity = severity(run, result, judged);
+        let severity = severity(run, cause, result, judged);
         add(Issue::new(
             cause.requirement,
             &description(cause, judged),
@@ -88,8 +88,9 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out)
 }
 
-fn severity(run: &Run, result: &ScenarioResult, judged: &Judged) -> &'static str {
+fn severity(run: &Run, cause: &CommonCause<'_>, result: &ScenarioResult, judged: &Judged) -> &'static str {
     match judged.severity {
+        Severity::Fail | Severity::Warn if cause.is_flaky() => "minor",
         _ if matches!(result.verdict, Verdict::Crashed | Verdict::Hung) && judged.level.is_none() => {
             "critical"
         }
@@ -105,7 +106,8 @@ fn description(cause: &CommonCause<'_>, judged: &Judged) -> String {
         1 => String::new(),
         n => format!(" ({})", text::count(n, "scenario")),
     };
-    format!("{} - expected {expected}, seen {seen}{others}", headline(judged))
+    let flaky = if cause.is_flaky() { "flaky: " } else { "" };
+    format!("{flaky}{} - expected {expected}, seen {seen}{others}", headline(judged))
 }
 
 impl Issue {

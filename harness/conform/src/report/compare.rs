@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::run::Run;
 use super::text;
 use pmi_judge::Severity;
+use pmi_judge::evidence::follows_a_race;
 use pmi_judge::verdict::{Judged, ScenarioResult, Verdict};
 
 /// The differences between two runs. Times, transcripts and deviations do not count.
@@ -21,7 +22,8 @@ pub(crate) struct Comparison {
     pub(crate) changed: Vec<Change>,
     /// Scenarios that differ only in what an implementation does not do every time, by what the runs have counted.
     pub(crate) varies: Vec<String>,
-    /// Differences in crashes, hangs and missing answers for which there were too few attempts to exclude chance.
+    /// Differences in what depends on timing (crashes, hangs, missing answers, and what follows a process that left in the middle of a
+    /// message) for which there were too few attempts to exclude chance.
     pub(crate) uncertain: Vec<Uncertain>,
     /// Scenarios without a result in the second run.
     pub(crate) only_before: Vec<String>,
@@ -102,13 +104,13 @@ struct Found<'a> {
 
 impl<'a> Found<'a> {
     fn of(result: &'a ScenarioResult) -> Self {
-        let (played, found): (u32, Vec<(&Judged, u32)>) = match &result.attempts {
-            Some(all) => (all.played, all.found.iter().map(|found| (&found.judged, found.times)).collect()),
-            None => (1, result.findings.iter().map(|judged| (judged, 1)).collect()),
-        };
+        let (played, found) = result.found();
         let mut this = Self { played, times: BTreeMap::new(), bad: BTreeSet::new(), timed: BTreeSet::new() };
         // An early or a late crash changes the other findings of the scenario.
-        if found.iter().any(|(judged, _)| judged.finding.depends_on_timing()) {
+        let is_timed = |(judged, _): &(&Judged, u32)| {
+            judged.finding.depends_on_timing() || follows_a_race(&judged.finding, &result.last_events)
+        };
+        if found.iter().any(is_timed) {
             this.timed.extend(found.iter().map(|(judged, _)| judged.finding.requirement.as_str()));
         }
         for (judged, times) in found {
@@ -204,11 +206,10 @@ impl Comparison {
             Some((scenario, old, new, Found::of(old), Found::of(new)))
         });
         let judged: Vec<_> = judged.collect();
-        let unjudged = |verdict| matches!(verdict, Verdict::Unjudged | Verdict::NotApplicable);
         // By requirement: in how many scenarios only one of the runs shows it, without proof.
         let mut one_sided: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
         for (_, old, new, was, is) in &judged {
-            if unjudged(old.verdict) || unjudged(new.verdict) {
+            if !(old.verdict.is_judged() && new.verdict.is_judged()) {
                 continue;
             }
             for id in is.without(was).into_iter().filter(|id| is.may_be_chance(id, was)) {
@@ -226,7 +227,7 @@ impl Comparison {
                 this.same += 1;
                 continue;
             }
-            let both_judged = !unjudged(old.verdict) && !unjudged(new.verdict);
+            let both_judged = old.verdict.is_judged() && new.verdict.is_judged();
             let mut uncertain = Vec::new();
             if both_judged {
                 for (ids, here, there) in [(&mut broken, is, was), (&mut mended, was, is)] {
@@ -270,8 +271,7 @@ impl Comparison {
 
     /// Returns the scenarios that both runs judged with different results, by chance or not.
     pub(crate) fn differing(self) -> impl Iterator<Item = String> {
-        let silent = |verdict| matches!(verdict, Verdict::Unjudged | Verdict::NotApplicable);
-        let changed = self.changed.into_iter().filter(move |c| !silent(c.before) && !silent(c.after));
+        let changed = self.changed.into_iter().filter(|c| c.before.is_judged() && c.after.is_judged());
         let changed = changed.map(|change| change.scenario);
         changed.chain(self.varies).chain(self.uncertain.into_iter().map(|uncertain| uncertain.scenario))
     }
@@ -361,7 +361,9 @@ impl Comparison {
 mod tests {
     use super::super::tests;
     use super::*;
+    use pmi_judge::event::{Bytes, Event, What};
     use pmi_judge::verdict::{Attempts, Repeated};
+    use pmi_wire::Proc;
 
     fn with(scenario: &str, verdict: Verdict, ids: &[&str]) -> ScenarioResult {
         let findings = ids.iter().map(|id| tests::judged(id, Severity::Fail, "this", "that")).collect();
@@ -392,6 +394,20 @@ mod tests {
         ScenarioResult { attempts: Some(Attempts { played: 25, red: 0, found }), ..result }
     }
 
+    /// Rank 0 leaves with half a message, and rank 1 gets a wrong answer.
+    fn behind_half_a_message(scenario: &str) -> ScenarioResult {
+        let proc = |rank| Proc { group: 0, rank };
+        let bytes = |text: &str| Bytes(text.into());
+        let whats = [
+            What::ToServer { proc: proc(0), bytes: bytes("cmd=put kvsname=k ke") },
+            What::ClosedByClient { proc: proc(0) },
+            What::ToServer { proc: proc(1), bytes: bytes("cmd=get kvsname=k key=a\n") },
+            What::FromServer { proc: proc(1), bytes: bytes("cmd=put_result rc=0\n") },
+        ];
+        let last_events = (2..).zip(whats).map(|(seq, what)| Event::new(seq, what)).collect();
+        ScenarioResult { last_events, ..with(scenario, Verdict::Fail, &["x"]) }
+    }
+
     #[test]
     fn crash_in_one_run_may_be_chance() {
         let crashed = |scenario: &str| with(scenario, Verdict::Crashed, &["iut.no-crash"]);
@@ -412,8 +428,9 @@ mod tests {
             // A crash changes other findings.
             (crashed("a"), with("a", Verdict::Fail, &["x"]), true),
             (with("a", Verdict::Crashed, &["iut.no-crash", "x"]), crashed("a"), true),
-            // The contents of an answer do not depend on timing.
+            // The contents of an answer do not depend on timing, unless another process has left before in the middle of a message.
             (passed("a"), with("a", Verdict::Fail, &["x"]), false),
+            (passed("a"), behind_half_a_message("a"), true),
         ] {
             let comparison = Comparison::of(&run(vec![before]), &run(vec![after]));
             assert_eq!(comparison.is_same(), same, "{comparison:?}");

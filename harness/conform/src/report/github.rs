@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use super::block::{chance, headline};
 use super::run::Run;
 use super::{tally, text};
+use pmi_judge::Severity;
 
 /// GitHub shows so many errors, and as many warnings, of a step. So each requirement is one, not each scenario.
 const SHOWN: usize = 10;
@@ -16,8 +17,8 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     let (mut errors, mut warnings) = (Vec::new(), Vec::new());
     for group in tally::groups(&run.results) {
         let (result, judged) = group.first;
-        let red = run.header.strict.counts(judged);
-        if !red && judged.severity < pmi_judge::Severity::Warn {
+        let shown = group.shown(run.header.strict);
+        if shown < Severity::Warn {
             continue;
         }
         let others = match group.scenarios.len() {
@@ -36,9 +37,8 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
         let lines: Vec<String> =
             message.iter().filter(|line| *line != "help: ").map(|line| text::clip(line, LINE)).collect();
         let message = lines.join("\n");
-        let severity = tally::severity(group.shown(run.header.strict));
-        let title = text::clip(&format!("{severity} {}", group.name()), PART);
-        (if red { &mut errors } else { &mut warnings }).push((title, message, None));
+        let title = text::clip(&format!("{} {}", group.called(run.header.strict), group.name()), PART);
+        (if shown == Severity::Fail { &mut errors } else { &mut warnings }).push((title, message, None));
     }
     for ((verdict, reason), results) in tally::bare(&run.results, run.header.strict) {
         let (scenario, others) = (text::clean(&results[0].scenario), results.len() - 1);

@@ -94,33 +94,24 @@ struct Turn {
     frequency: (u32, u32),
 }
 
-/// Returns the number of attempts of a result, and its findings with the number of attempts that show each.
-fn attempts(result: &ScenarioResult) -> (u32, Vec<(&Judged, u32)>) {
-    match &result.attempts {
-        Some(all) => (all.played, all.found.iter().map(|found| (&found.judged, found.times)).collect()),
-        None => (1, result.findings.iter().map(|judged| (judged, 1)).collect()),
-    }
-}
-
 /// Returns the worst finding about a requirement, with the number of attempts that show it and of all attempts.
 fn found<'a>(result: &'a ScenarioResult, id: &str) -> Option<(&'a Judged, (u32, u32))> {
-    let (played, all) = attempts(result);
+    let (played, all) = result.found();
     let these = || all.iter().filter(|(judged, _)| judged.finding.requirement == id);
     let times = these().map(|(_, times)| *times).max()?;
     these().max_by_key(|(judged, _)| judged.severity).map(|(judged, _)| (*judged, (times, played)))
 }
 
 /// Returns the findings that some version shows in some attempts only, or that too few attempts attribute to a version.
-fn intermittent(entries: &[Entry]) -> Vec<Intermittent> {
-    let pairs = entries.windows(2).map(|pair| Comparison::of(&pair[0].run, &pair[1].run));
-    let uncertain: BTreeSet<(String, String)> =
-        pairs.flat_map(|pair| pair.uncertain).map(|u| (u.requirement, u.scenario)).collect();
+fn intermittent(entries: &[Entry], pairs: &[Comparison]) -> Vec<Intermittent> {
+    let uncertain: BTreeSet<(&str, &str)> =
+        pairs.iter().flat_map(|pair| &pair.uncertain).map(|u| (&*u.requirement, &*u.scenario)).collect();
     let mut keys: BTreeMap<(&str, &str), &Judged> = BTreeMap::new();
     for result in entries.iter().flat_map(|entry| &entry.run.results) {
-        let (played, all) = attempts(result);
+        let (played, all) = result.found();
         for (judged, times) in all.into_iter().filter(|(judged, _)| judged.severity > Severity::Note) {
             let id = judged.finding.requirement.as_str();
-            if times < played || uncertain.contains(&(id.to_owned(), result.scenario.clone())) {
+            if times < played || uncertain.contains(&(id, &*result.scenario)) {
                 keys.entry((id, &result.scenario)).or_insert(judged);
             }
         }
@@ -129,7 +120,10 @@ fn intermittent(entries: &[Entry]) -> Vec<Intermittent> {
         let in_version = |entry: &Entry| {
             let result = entry.run.results.iter().find(|result| result.scenario == scenario)?;
             let played = result.attempts.as_ref().map_or(1, |attempts| attempts.played);
-            (!is_silent(result)).then(|| found(result, id).map_or((0, played), |(_, frequency)| frequency))
+            result
+                .verdict
+                .is_judged()
+                .then(|| found(result, id).map_or((0, played), |(_, frequency)| frequency))
         };
         Intermittent {
             requirement: text::clean(id),
@@ -146,11 +140,6 @@ fn ends_early(result: &ScenarioResult) -> bool {
     result.unreached > 0 || matches!(result.verdict, Verdict::Crashed | Verdict::Hung)
 }
 
-/// Whether it says nothing.
-fn is_silent(result: &ScenarioResult) -> bool {
-    matches!(result.verdict, Verdict::NotApplicable | Verdict::Unjudged)
-}
-
 /// Requirements of which more than a note is found.
 fn broken(run: &Run) -> BTreeSet<&str> {
     let all = run.results.iter().flat_map(|result| &result.findings);
@@ -159,20 +148,26 @@ fn broken(run: &Run) -> BTreeSet<&str> {
         .collect()
 }
 
+/// Compares each version with the one after it.
+fn compared(entries: &[Entry]) -> impl Iterator<Item = Comparison> {
+    entries.windows(2).map(|pair| Comparison::of(&pair[0].run, &pair[1].run))
+}
+
 impl History {
     /// Of these versions, the oldest first.
     pub(crate) fn of(entries: &[Entry]) -> Self {
         let version = |entry: &Entry| Version {
             name: text::clean(&entry.name),
             broken: broken(&entry.run).len(),
-            judged: entry.run.results.iter().filter(|result| !is_silent(result)).count(),
+            judged: entry.run.results.iter().filter(|result| result.verdict.is_judged()).count(),
             complete: entry.run.unfinished() == 0,
         };
         let mut turns = Vec::new();
-        for (at, pair) in entries.windows(2).enumerate() {
-            turns.extend(turns_of(at + 1, &pair[0].run, &pair[1].run));
+        let pairs: Vec<Comparison> = compared(entries).collect();
+        for (version, pair) in (1..).zip(&pairs) {
+            turns.extend(turns_of(version, &entries[version - 1].run, &entries[version].run, pair));
         }
-        let mut intermittent = intermittent(entries);
+        let mut intermittent = intermittent(entries, &pairs);
         // One that a version has brought or mended is among the turns.
         intermittent.retain(|this| {
             let is_this =
@@ -194,8 +189,7 @@ impl History {
 
     /// Returns the scenarios in which neighbouring versions differ, be it by chance.
     pub(crate) fn differing(entries: &[Entry]) -> BTreeSet<String> {
-        let pairs = entries.windows(2).map(|pair| Comparison::of(&pair[0].run, &pair[1].run));
-        pairs.flat_map(Comparison::differing).collect()
+        compared(entries).flat_map(Comparison::differing).collect()
     }
 
     /// Whether a version has brought what binds.
@@ -272,18 +266,18 @@ impl History {
 }
 
 /// What a version has changed, grouped by requirement: the worst first.
-fn turns_of(version: usize, before: &Run, after: &Run) -> Vec<Turn> {
+fn turns_of(version: usize, before: &Run, after: &Run, pair: &Comparison) -> Vec<Turn> {
     let by_name = |run: &'_ Run| -> BTreeMap<String, usize> {
         run.results.iter().enumerate().map(|(at, result)| (result.scenario.clone(), at)).collect()
     };
     let (first, second) = (by_name(before), by_name(after));
     let mut turns: Vec<Turn> = Vec::new();
-    for change in Comparison::of(before, after).changed {
+    for change in &pair.changed {
         let (Some(old), Some(new)) = (first.get(&change.scenario), second.get(&change.scenario)) else {
             continue;
         };
         let (old, new) = (&before.results[*old], &after.results[*new]);
-        if is_silent(old) || is_silent(new) {
+        if !(old.verdict.is_judged() && new.verdict.is_judged()) {
             continue;
         }
         let brought = if ends_early(old) { Becomes::FirstSeen } else { Becomes::Brought };

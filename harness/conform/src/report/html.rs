@@ -10,13 +10,13 @@ use super::chart::{Chart, Drawing};
 use super::run::{RELAYED, Run, protocol};
 use super::standing::{Standing, in_order, standings};
 use super::{page, python, tally, text};
+use pmi_faults::faults;
 use pmi_judge::Severity;
 use pmi_judge::cause::{CommonCause, causes};
 use pmi_judge::deviations::recorded;
 use pmi_judge::event::What;
 use pmi_judge::own;
 use pmi_judge::verdict::{Judged, ScenarioResult, Strictness, Verdict};
-use pmi_reference::fault::faults;
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::requirement::{Catalogue, Requirement, Set};
 use pmi_scenario::suite::embedded_catalogue;
@@ -226,7 +226,7 @@ fn of_run<'a>(run: &Run, catalogue: &Catalogue) -> Page<'a> {
         Indexed {
             anchor: cause_anchors.get(&place).cloned().unwrap_or_default(),
             kind: kind_of_severity(group.shown(strict)),
-            label: tally::severity(group.shown(strict)),
+            label: group.called(strict),
             name: text::clip(&group.name(), WORDS),
             scenarios: text::count(group.scenarios.len(), "scenario"),
         }
@@ -416,9 +416,9 @@ fn kind_of_cause(cause: &CommonCause<'_>, strict: Strictness) -> (&'static str, 
     if cause.deviation.is_some() {
         ("known", "known")
     } else {
-        let first = cause.findings.first();
-        let severity = first.map_or(cause.severity, |(_, judged)| tally::shown(judged, strict));
-        (kind_of_severity(severity), tally::severity(severity))
+        let judged = cause.findings[0].1;
+        let severity = tally::shown(judged, cause.is_flaky(), strict);
+        (kind_of_severity(severity), tally::called(judged, cause.is_flaky(), strict))
     }
 }
 
@@ -620,7 +620,7 @@ fn shown(
         step: words(&judged.step),
         who: who(judged),
         known: words(judged.deviation.as_deref().unwrap_or_default()),
-        valid_input: cause.valid_input,
+        valid_input: cause.is_valid_input(),
         unreached: result.unreached_steps.iter().map(block::unreached).collect(),
         consequences: if cause.requirement == own::CRASH {
             consequences(result).collect()

@@ -7,7 +7,7 @@ use super::run::Run;
 use super::{tally, text};
 use pmi_judge::Severity;
 use pmi_judge::cause::{CommonCause, causes};
-use pmi_judge::verdict::{Judged, ScenarioResult, Strictness};
+use pmi_judge::verdict::{Judged, ScenarioResult, Strictness, Verdict};
 
 /// CI services cut or refuse long summaries; the log has the rest.
 const ROWS: usize = 50;
@@ -26,19 +26,20 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     let strict = run.header.strict;
     writeln!(out, "\n{}{}", tally::meaning(run), tally::by_strictness(strict))?;
 
-    let rows = |known: bool, red: bool| {
-        let of = move |cause: &CommonCause<'_>| cause.deviation.is_some() == known;
-        let causes = causes(&run.results).into_iter().filter(of);
-        causes.filter_map(move |cause| {
-            let (result, judged) = *cause.findings.first()?;
-            let row = Row { result, judged: Some(judged), scenarios: cause.findings.len() };
-            (known || strict.counts(judged) == red).then_some(row)
-        })
-    };
-    let mut failures: Vec<_> = rows(false, true).collect();
+    let (known, new): (Vec<_>, Vec<_>) =
+        causes(&run.results).into_iter().partition(|cause| cause.deviation.is_some());
+    let (red, others): (Vec<_>, Vec<_>) = new
+        .iter()
+        .partition(|cause| tally::shown(cause.findings[0].1, cause.is_flaky(), strict) == Severity::Fail);
+    let mut failures: Vec<_> = red.into_iter().map(|cause| Row::of(cause, strict)).collect();
     let bare = tally::bare(&run.results, strict);
-    failures.extend(bare.values().map(|all| Row { result: all[0], judged: None, scenarios: all.len() }));
-    section(out, "Failures", &failures, strict)?;
+    failures.extend(bare.iter().map(|((verdict, _), all)| Row {
+        label: verdict.label(),
+        result: all[0],
+        judged: None,
+        scenarios: all.len(),
+    }));
+    section(out, "Failures", &failures)?;
     let complaints = run.complaints();
     if !complaints.is_empty() {
         writeln!(out, "\n### The run\n")?;
@@ -48,19 +49,39 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "- {}: {text}", cell(&complaint.name))?;
     }
     more(out, complaints.len())?;
-    section(out, "Deviations as recorded", &rows(true, false).collect::<Vec<_>>(), strict)?;
-    section(out, "Notes and warnings", &rows(false, false).collect::<Vec<_>>(), strict)
+    section(
+        out,
+        "Deviations as recorded",
+        &known.iter().map(|cause| Row::of(cause, strict)).collect::<Vec<_>>(),
+    )?;
+    section(
+        out,
+        "Notes and warnings",
+        &others.into_iter().map(|cause| Row::of(cause, strict)).collect::<Vec<_>>(),
+    )
 }
 
 /// A cause, by the scenario that shows it first.
 struct Row<'a> {
+    label: &'static str,
     result: &'a ScenarioResult,
     judged: Option<&'a Judged>,
     /// Number of scenarios that show it.
     scenarios: usize,
 }
 
-fn section(out: &mut dyn Write, title: &str, rows: &[Row<'_>], strict: Strictness) -> io::Result<()> {
+impl<'a> Row<'a> {
+    fn of(cause: &CommonCause<'a>, strict: Strictness) -> Self {
+        let (result, judged) = cause.findings[0];
+        let label = match judged.severity {
+            Severity::Fail if cause.is_flaky() || result.verdict != Verdict::Flaky => result.verdict.label(),
+            _ => tally::called(judged, cause.is_flaky(), strict),
+        };
+        Self { label, result, judged: Some(judged), scenarios: cause.findings.len() }
+    }
+}
+
+fn section(out: &mut dyn Write, title: &str, rows: &[Row<'_>]) -> io::Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
@@ -68,23 +89,18 @@ fn section(out: &mut dyn Write, title: &str, rows: &[Row<'_>], strict: Strictnes
     let last = if known { " Reason |" } else { "" };
     writeln!(out, "\n### {title}\n\n| Verdict | Scenario | Requirement | Expected | Seen |{last}")?;
     writeln!(out, "|---|---|---|---|---|{}", if known { "---|" } else { "" })?;
-    for Row { result, judged, scenarios } in rows.iter().take(ROWS) {
-        let whole = result.verdict.label();
-        let (label, requirement, (expected, seen), at) = match judged {
+    for Row { label, result, judged, scenarios } in rows.iter().take(ROWS) {
+        let (requirement, (expected, seen), at) = match judged {
             None => {
                 let reason = text::clean(result.reason.as_deref().unwrap_or_default());
-                (whole, String::new(), (String::new(), reason), text::clean(&result.path))
+                (String::new(), (String::new(), reason), text::clean(&result.path))
             }
             Some(judged) => {
-                let label = match judged.severity {
-                    Severity::Fail => whole,
-                    _ => tally::severity(tally::shown(judged, strict)),
-                };
                 let level = judged.level.map(|level| format!(" ({level})")).unwrap_or_default();
                 let input = if judged.valid_input { ", valid input" } else { "" };
                 let requirement = format!("{}{level}{input}", cell(&judged.finding.requirement));
                 let texts = text::window(&judged.finding.expected, &judged.finding.seen, CELL);
-                (label, requirement, texts, place(result, judged))
+                (requirement, texts, place(result, judged))
             }
         };
         let others = match scenarios {

@@ -122,7 +122,7 @@ fn rule(id: &str, says: &str, help: &str) -> Value {
 fn result(run: &Run, cause: &CommonCause<'_>, id: &str) -> Value {
     let (first, judged) = cause.findings[0];
     let level = match judged.severity {
-        _ if run.header.strict.counts(judged) => "error",
+        _ if run.header.strict.counts(judged) && !cause.is_flaky() => "error",
         Severity::Fail | Severity::Warn => "warning",
         Severity::Note => "note",
     };
@@ -132,8 +132,9 @@ fn result(run: &Run, cause: &CommonCause<'_>, id: &str) -> Value {
         n => format!(", and in {}", text::count(n - 1, "other scenario")),
     };
     let scenario = text::clip(&text::clean(&first.scenario), PART);
-    let input = if cause.valid_input { " Valid input reaches it." } else { "" };
-    let mut message = format!("Expected {expected}, seen {seen}, in {scenario}{others}.{input}");
+    let input = if cause.is_valid_input() { " Valid input reaches it." } else { "" };
+    let flaky = if cause.is_flaky() { "Flaky: expected" } else { "Expected" };
+    let mut message = format!("{flaky} {expected}, seen {seen}, in {scenario}{others}.{input}");
     if !first.replay.is_empty() {
         message += &format!(
             " Play it again{}: {}",

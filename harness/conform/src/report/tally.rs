@@ -36,9 +36,21 @@ pub(super) fn verdict(result: &ScenarioResult, strict: Strictness) -> Verdict {
     }
 }
 
-/// The severity that a report shows: a finding that only `--strict` makes red is a failure.
-pub(super) fn shown(judged: &Judged, strict: Strictness) -> Severity {
-    if strict.makes_red(judged) { Severity::Fail } else { judged.severity }
+/// The severity that a report shows: a finding that only `--strict` makes red is a failure, and a flaky one is none.
+pub(super) fn shown(judged: &Judged, is_flaky: bool, strict: Strictness) -> Severity {
+    match strict.makes_red(judged) {
+        true if is_flaky => Severity::Warn,
+        true => Severity::Fail,
+        false => judged.severity,
+    }
+}
+
+/// The severity that a report shows, in a word: `FLAKY`, `FAIL` ...
+pub(super) fn called(judged: &Judged, is_flaky: bool, strict: Strictness) -> &'static str {
+    match strict.makes_red(judged) && is_flaky {
+        true => Verdict::Flaky.label(),
+        false => severity(shown(judged, is_flaky, strict)),
+    }
 }
 
 /// What a report calls a result.
@@ -152,6 +164,8 @@ pub(super) struct Group<'a> {
     pub(super) severity: Severity,
     /// True if valid input reaches it.
     pub(super) valid_input: bool,
+    /// True if no scenario shows it each time.
+    pub(super) is_flaky: bool,
     /// The place of a crash, or how the process died where the place is unknown: crashes have one requirement and many causes.
     pub(super) crash: Option<String>,
     /// The finding of the first of them.
@@ -164,7 +178,12 @@ pub(super) struct Group<'a> {
 impl Group<'_> {
     /// See [`shown`].
     pub(super) fn shown(&self, strict: Strictness) -> Severity {
-        shown(self.first.1, strict)
+        shown(self.first.1, self.is_flaky, strict)
+    }
+
+    /// See [`called`].
+    pub(super) fn called(&self, strict: Strictness) -> &'static str {
+        called(self.first.1, self.is_flaky, strict)
     }
 
     /// The cause in a line: what died where, else the requirement; and whether valid input reaches it.
@@ -197,7 +216,8 @@ pub(super) fn groups(results: &[ScenarioResult]) -> Vec<Group<'_>> {
             None => groups.push(Group {
                 requirement: cause.requirement,
                 severity: cause.severity,
-                valid_input: cause.valid_input,
+                valid_input: cause.is_valid_input(),
+                is_flaky: cause.is_flaky(),
                 crash,
                 first,
                 scenarios,

@@ -57,7 +57,7 @@ fn point(result: &ScenarioResult, number: usize, strict: Strictness, out: &mut d
         let level = judged.level.map(|level| level.to_string());
         let fields = [
             ("level", level.as_deref()),
-            ("severity", Some(tally::severity(judged.severity))),
+            ("severity", Some(tally::called(judged, result.verdict == Verdict::Flaky, strict))),
             ("text", Some(judged.text.as_str()).filter(|text| !text.is_empty())),
             ("at", Some(&place(result, judged))),
             ("by", Some(&who(judged))),

@@ -1,6 +1,6 @@
 //! What people see while scenarios run, and when all is done.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
@@ -24,6 +24,9 @@ const NAMED: usize = 2;
 /// Maximum length of a cause's name and of its seen text.
 const CAUSE: usize = 160;
 const SEEN: usize = 100;
+
+/// Findings of one requirement that are printed in full, unless everything is. Each crash is.
+const BLOCKS: usize = 5;
 
 /// Reasons why scenarios were not played.
 const REASONS: usize = 8;
@@ -71,8 +74,8 @@ pub(crate) struct Terminal<W> {
     log: &'static str,
     bar: ProgressBar,
     strict: Strictness,
-    /// What was shown in full, by requirement and what is seen in findings of one cause.
-    shown: HashSet<(String, String)>,
+    /// What was shown in full, by requirement: what is seen in findings of one cause, and whether valid input led to it.
+    shown: HashMap<String, HashSet<(String, bool)>>,
     /// Red scenarios that have shown nothing else.
     again: usize,
     /// Reasons for which nothing was judged that were shown.
@@ -98,7 +101,7 @@ impl<W: Write> Terminal<W> {
             log: look.log,
             bar,
             strict: Strictness::Must,
-            shown: HashSet::new(),
+            shown: HashMap::new(),
             again: 0,
             unjudged: HashSet::new(),
             indexed: false,
@@ -253,7 +256,7 @@ impl<W: Write> Terminal<W> {
         let most = if verbose { usize::MAX } else { CAUSES };
         for group in causes.iter().take(most) {
             let severity = group.shown(self.strict);
-            let (style, label) = (palette.severity(severity), tally::severity(severity));
+            let (style, label) = (palette.severity(severity), group.called(self.strict));
             let (name, of) =
                 (text::clip(&group.name(), CAUSE), text::count(group.scenarios.len(), "scenario"));
             let _ = writeln!(shown, "  {style}{label}{style:#} {name}: {of}: {}", named(&group.scenarios));
@@ -305,7 +308,13 @@ impl<W: Write> Terminal<W> {
             let bare =
                 requirement == CRASH && place.is_none() && seen.ends_with(|c: char| c.is_ascii_digit());
             let key = if bare { result.scenario.clone() } else { key(&judged.finding) };
-            (requirement.clone(), key)
+            (requirement.clone(), key, judged.valid_input)
+        };
+        let is_shown = |(requirement, key, valid): &(String, String, bool)| {
+            let Some(shown) = self.shown.get(requirement) else { return false };
+            // An example with valid input is shown even after one with invalid input.
+            let is_enough = requirement != CRASH && shown.len() >= BLOCKS;
+            shown.iter().any(|(other, with)| (other == key || is_enough) && (*with || !valid))
         };
         // What is only noted is no reason to show it, unless there is nothing else.
         let worst = result.findings.iter().map(|judged| judged.severity).max();
@@ -313,9 +322,11 @@ impl<W: Write> Terminal<W> {
         let told = result.findings.iter().filter(|judged| judged.severity >= least).map(told);
         let mut told: Vec<_> = told.collect();
         let bare = told.is_empty();
-        told.retain(|what| !self.shown.contains(what));
+        told.retain(|what| !is_shown(what));
         let again = told.is_empty() && !bare;
-        self.shown.extend(told);
+        for (requirement, key, valid) in told {
+            self.shown.entry(requirement).or_default().insert((key, valid));
+        }
         again && result.verdict != Verdict::Unjudged
     }
 

@@ -593,6 +593,76 @@ fn hangs_of_one_cause_are_shown_once() {
     assert!(text.contains(line), "{text}");
 }
 
+/// A finding that was absent when its scenario was played again fails no report of a green run.
+#[test]
+fn flaky_finding_is_no_error() {
+    let finding = || vec![judged("rfc13.get.value", Severity::Fail, "rc=0", "rc=1")];
+    let flaky = ScenarioResult { findings: finding(), ..result("a/1", Verdict::Flaky) };
+    let red = ScenarioResult { findings: finding(), ..result("a/2", Verdict::Fail) };
+    let of = |results: Vec<ScenarioResult>, format| {
+        rendered(
+            &Run {
+                results,
+                end: None,
+                cut: Vec::new(),
+                header: RunHeader { selected: 0, ..run().header },
+                ..run()
+            },
+            format,
+        )
+    };
+    let level = |results: Vec<ScenarioResult>| {
+        let sarif: serde_json::Value = serde_json::from_str(&of(results.clone(), Format::Sarif)).unwrap();
+        let issues: serde_json::Value = serde_json::from_str(&of(results, Format::CodeQuality)).unwrap();
+        let level = &sarif["runs"][0]["results"][0]["level"];
+        [level, &issues[0]["severity"]].map(|text| text.as_str().unwrap().to_owned())
+    };
+    assert_eq!(level(vec![flaky.clone()]), ["warning", "minor"]);
+    let github = of(vec![flaky.clone()], Format::Github);
+    assert!(github.starts_with("::warning title=FLAKY rfc13.get.value"), "{github}");
+    let markdown = of(vec![flaky.clone()], Format::Markdown);
+    assert!(!markdown.contains("### Failures") && markdown.contains("| FLAKY | a/1"), "{markdown}");
+    for format in [Format::Terminal, Format::Tap] {
+        let text = of(vec![flaky.clone()], format);
+        assert!(text.contains("FLAKY") && !text.contains("FAIL"), "{text}");
+    }
+    // One scenario that is always red makes the cause red.
+    let both = vec![flaky, red];
+    assert_eq!(level(both.clone()), ["error", "major"]);
+    let github = of(both, Format::Github);
+    assert!(github.starts_with("::error title=FAIL rfc13.get.value"), "{github}");
+}
+
+#[test]
+fn requirement_has_few_blocks_and_a_valid_example() {
+    let mut run = run();
+    let broken = |number: usize| {
+        let seen = format!("cmd=answer_{}", (b'a' + number as u8) as char);
+        let mut finding = judged("rfc13.get.value", Severity::Fail, "rc=0", &seen);
+        finding.valid_input = number == 18;
+        ScenarioResult { findings: vec![finding], ..result(&format!("a/{number}"), Verdict::Fail) }
+    };
+    run.results = (0..20).map(broken).collect();
+    let text = rendered(&run, Format::Terminal);
+    assert_eq!(text.matches("    seen  ").count(), 6, "{text}");
+    assert_eq!(text.matches("    input     valid").count(), 1, "{text}");
+    assert!(text.contains("14 more scenarios show the same causes"), "{text}");
+}
+
+#[test]
+fn cut_message_has_its_true_length() {
+    let mut run = run();
+    let mut long = run.results.iter().find(|r| r.scenario == "get/value").unwrap().clone();
+    let mut event = Event::new(6, What::FromServer { proc: proc(1, 0), bytes: Bytes(vec![b'x'; 9000]) });
+    event.cut_to(4096);
+    long.last_events[6] = event;
+    run.results = vec![long];
+    for format in [Format::Terminal, Format::Html, Format::Sequence] {
+        let text = rendered(&run, format);
+        assert!(text.contains("(9000 bytes)") && !text.contains("(4096 bytes)"), "{format:?}: {text}");
+    }
+}
+
 #[test]
 fn long_requests_that_explain_a_finding_are_whole() {
     let mut run = run();

@@ -75,13 +75,12 @@ pub(crate) fn first_sentence(text: &str) -> &str {
     text.find(". ").map_or(text, |end| &text[..=end])
 }
 
-/// Bytes escaped, at most `limit` of them.
-pub(super) fn bytes(bytes: &[u8], limit: usize) -> String {
-    match bytes.get(..limit) {
-        Some(part) if part.len() < bytes.len() => {
-            format!("{}... ({} bytes)", part.escape_ascii(), bytes.len())
-        }
-        _ => bytes.escape_ascii().to_string(),
+/// Bytes escaped, at most `limit` of them. `cut` is the number of bytes of the message that are missing after them.
+pub(super) fn bytes(bytes: &[u8], limit: usize, cut: usize) -> String {
+    let (part, all) = (&bytes[..limit.min(bytes.len())], bytes.len() + cut);
+    match part.len() < all {
+        true => format!("{}... ({all} bytes)", part.escape_ascii()),
+        false => part.escape_ascii().to_string(),
     }
 }
 
@@ -89,7 +88,7 @@ pub(super) fn bytes(bytes: &[u8], limit: usize) -> String {
 pub(super) fn output(line: &[u8], limit: usize) -> String {
     match std::str::from_utf8(line) {
         Ok(text) => clip(&clean(text), limit),
-        Err(_) => bytes(line, limit),
+        Err(_) => bytes(line, limit, 0),
     }
 }
 

@@ -50,7 +50,7 @@ pub(super) struct EventInWords<'a> {
     pub(super) way: Way,
     /// In words, bytes escaped.
     pub(super) what: String,
-    /// What went over a connection, whole.
+    /// What went over a connection, as far as the event has it.
     pub(super) bytes: Option<&'a [u8]>,
 }
 
@@ -69,7 +69,7 @@ pub(super) fn told<'a>(event: &'a Event, limit: usize) -> Option<EventInWords<'a
         Some(EventInWords { proc: proc.copied(), way, what, bytes: None })
     };
     let sent = |proc: Proc, way, bytes: &'a Bytes, more: &str| {
-        let what = text::bytes(&bytes.0, limit) + more;
+        let what = text::bytes(&bytes.0, limit, event.cut) + more;
         Some(EventInWords { proc: Some(proc), way, what, bytes: Some(&bytes.0) })
     };
     match &event.what {
@@ -87,17 +87,17 @@ pub(super) fn told<'a>(event: &'a Event, limit: usize) -> Option<EventInWords<'a
         }
         What::Started { proc, bad_fd: None, .. } => told(Some(proc), Way::Stays, "started".to_owned()),
         What::Greeted { proc, said, told: answer } => {
-            let (said, answer) = (text::bytes(&said.0, limit), text::bytes(&answer.0, limit));
+            let (said, answer) = (text::bytes(&said.0, limit, 0), text::bytes(&answer.0, limit, 0));
             told(Some(proc), Way::Stays, format!("connected by PMI_PORT: {said} answered by {answer}"))
         }
         What::ManagerStarted { proc, args } => {
-            let args: Vec<String> = args.iter().map(|arg| text::bytes(&arg.0, limit)).collect();
+            let args: Vec<String> = args.iter().map(|arg| text::bytes(&arg.0, limit, 0)).collect();
             told(Some(proc), Way::Stays, format!("started a process manager: mpiexec {}", args.join(" ")))
         }
         What::Singinit { proc, asked, said, told: answer } => {
             let shown = |bytes: &Bytes| match bytes.0.is_empty() {
                 true => "nothing".to_owned(),
-                false => text::bytes(&bytes.0, limit),
+                false => text::bytes(&bytes.0, limit, 0),
             };
             let [asked, said, answer] = [asked, said, answer].map(shown);
             told(
@@ -211,8 +211,11 @@ pub(super) fn told<'a>(event: &'a Event, limit: usize) -> Option<EventInWords<'a
         }
         What::PlayedAgain { beside, played, failed, .. } => {
             let names = beside.iter().map(|other| other.scenario.as_str()).collect::<Vec<_>>().join(", ");
-            let beside =
-                if names.is_empty() { "alone".to_owned() } else { format!("beside {}", text::clean(&names)) };
+            let beside = if names.is_empty() {
+                "without its other jobs".to_owned()
+            } else {
+                format!("beside {}", text::clean(&names))
+            };
             told(None, Way::Stays, format!("played again {beside}: failed in {failed} of {played}"))
         }
         What::StartsFewer { ranks } => {

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// What a run of the command came to.
+/// The result of a run of the command.
 pub(crate) struct Ran {
     pub(crate) status: i32,
     pub(crate) out: String,
@@ -13,7 +13,7 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
-    /// All of it, for snapshots.
+    /// Returns the whole output, for snapshots.
     pub(crate) fn whole(&self) -> String {
         let mut text = format!("exit status {}\n", self.status);
         for (name, stream) in [("stdout", &self.out), ("stderr", &self.err)] {
@@ -30,7 +30,7 @@ pub(crate) fn conform(folder: &Path, args: &[&str]) -> Ran {
     let output = Command::new(env!("CARGO_BIN_EXE_pmi-conform"))
         .args(args)
         .current_dir(folder)
-        // Nothing of what the developer has set may change what the tests see.
+        // Settings of the developer must not affect the tests.
         .env_remove("PMI_CONFORM_SERVER")
         .env_remove("PMI_CONFORM_TIMEOUT")
         .env("NO_COLOR", "1")
@@ -52,14 +52,14 @@ pub(crate) fn conform(folder: &Path, args: &[&str]) -> Ran {
     }
 }
 
-/// The results in a log. Most of its lines are events, which are long and not looked at.
+/// Returns the results in a log. Most of its lines are events, which are long and ignored here.
 pub(crate) fn results(log: &str) -> Vec<Value> {
     let may_be_one = log.lines().filter(|line| line.contains("\"result\""));
     let lines = may_be_one.map(|line| serde_json::from_str(line).expect("a log has JSON in its lines"));
     lines.filter(|line: &Value| line["type"] == "result").collect()
 }
 
-/// Whatever log a test makes comes to the same when it is judged again.
+/// Judges a log again: every log that a test writes must give the same result.
 fn judge_again(log: &Path, args: &[&str]) {
     let text = std::fs::read_to_string(log).unwrap_or_default();
     if text.is_empty() {

@@ -1,16 +1,12 @@
-//! The course of a session against a server. What is said in it, each protocol has in a module of its own.
+//! The course of a session against a server, the same in every dialect.
 
 use arbitrary::{Result, Unstructured};
-use pmi_scenario::ast::{Dialect, Piece, Template};
-use pmi_wire::Operation;
-use pmi_wire::pmi2::Command;
+use pmi_scenario::ast::{Piece, Template};
 
 use super::model::{Key, Model, Work};
 use crate::decisions::{percent, pick, shuffle};
-use crate::fields::field;
-use crate::op::Op;
 use crate::pieces::{literal, tidy};
-use crate::plan::{Planned, may_answer, must_answer, plain, request};
+use crate::plan::{Planned, must_answer, request_of};
 use crate::statement::{MOST_GROUPS, exit, join, leave};
 
 /// Most keys that are read at once.
@@ -33,24 +29,19 @@ fn cut(text: &mut Template, u: &mut Unstructured<'_>) -> Result<()> {
 
 impl Model<'_, '_> {
     pub(super) fn build(&mut self) -> Result<()> {
-        if self.speaks12 {
-            self.pmi1_start()?;
-        } else if percent(self.u)? < 80 {
+        if !self.speaks12 && percent(self.u)? < 80 {
             self.plan.push(Planned::Stmt(join(self.dialect)));
         } else {
-            match self.dialect {
-                Dialect::Pmi1 => self.pmi1_start()?,
-                Dialect::Pmi2 => self.pmi2_start()?,
-            }
+            self.start()?;
         }
-        if self.dialect == Dialect::Pmi2 {
+        if self.has_threads() {
             self.ask_jobid()?;
         }
         self.started = self.plan.len();
         for _ in 0..self.u.int_in_range(1..=self.swarm.rounds.max(1))? {
             let work = (0..self.ranks).map(|rank| self.work(rank)).collect::<Result<_>>()?;
             self.interleave(work)?;
-            if self.dialect == Dialect::Pmi2 {
+            if self.has("put-node-attribute") {
                 self.wait_for_attribute()?;
             }
             if self.speaks12 {
@@ -90,7 +81,7 @@ impl Model<'_, '_> {
     pub(super) fn read_back(&mut self) -> Result<()> {
         let keys: Vec<Key> = self.visible[self.last_read.min(self.visible.len())..].to_vec();
         self.last_read = self.visible.len();
-        if self.held == Some(Operation::Get) {
+        if self.holds("get") {
             return Ok(());
         }
         let mut all: Vec<Work> = vec![Vec::new(); self.ranks as usize];
@@ -107,16 +98,9 @@ impl Model<'_, '_> {
     /// A process spawns a group that speaks, and nobody does anything else meanwhile: who comes second would not be known.
     fn spawn_and_speak(&mut self) -> Result<()> {
         let rank = self.any_rank()?;
-        let spawn = match self.dialect {
-            Dialect::Pmi1 => self.pmi1_spawn(rank)?,
-            Dialect::Pmi2 => self.pmi2_spawn(rank)?,
-        };
+        let spawn = self.spawn(rank)?;
         self.plan.extend(spawn);
-        let group = self.groups;
-        let children = match self.dialect {
-            Dialect::Pmi1 => self.pmi1_children(group)?,
-            Dialect::Pmi2 => self.pmi2_children(group)?,
-        };
+        let children = self.children(self.groups)?;
         self.plan.extend(children.into_iter().map(Planned::Stmt));
         Ok(())
     }
@@ -141,71 +125,18 @@ impl Model<'_, '_> {
     }
 
     fn work(&mut self, rank: u32) -> Result<Work> {
-        (0..self.u.int_in_range(0..=self.swarm.requests)?).map(|_| self.request(rank)).collect()
+        (0..self.u.int_in_range(0..=self.swarm.requests)?).map(|_| self.request_beside_held(rank)).collect()
     }
 
-    fn request(&mut self, rank: u32) -> Result<Vec<Planned>> {
-        let request = match self.dialect {
-            Dialect::Pmi1 => self.pmi1_request(rank)?,
-            Dialect::Pmi2 => self.pmi2_requests(rank)?,
-        };
+    /// A request that is not the upstream's to answer.
+    fn request_beside_held(&mut self, rank: u32) -> Result<Vec<Planned>> {
+        let request = self.requests(rank)?;
         Ok(match request.first() {
-            Some(Planned::Request { op: Op::Pmi1(op), .. })
-                if self.held == Some(*op) && *op != Operation::Get =>
-            {
-                plain(rank, Operation::Universe)
+            Some(Planned::Request { op, .. }) if self.held == Some(*op) && !op.is(&["get"]) => {
+                self.ask(rank, "universe", &[])
             }
             _ => request,
         })
-    }
-
-    pub(super) fn put(&mut self, rank: u32) -> Result<Vec<Planned>> {
-        match self.dialect {
-            Dialect::Pmi1 => self.pmi1_put(rank),
-            Dialect::Pmi2 => self.pmi2_put(rank),
-        }
-    }
-
-    pub(super) fn put_of(&mut self, rank: u32, key: Template, value: Template) -> Vec<Planned> {
-        match self.dialect {
-            Dialect::Pmi1 => self.pmi1_put_of(rank, key, value),
-            Dialect::Pmi2 => self.pmi2_put_of(rank, key, value),
-        }
-    }
-
-    pub(super) fn get(&mut self, rank: u32) -> Result<Vec<Planned>> {
-        match self.dialect {
-            Dialect::Pmi1 => self.pmi1_get(rank),
-            Dialect::Pmi2 => self.pmi2_get(rank),
-        }
-    }
-
-    pub(super) fn get_of(&mut self, rank: u32, key: Template) -> Vec<Planned> {
-        match self.dialect {
-            Dialect::Pmi1 => Self::pmi1_get_of(rank, key),
-            Dialect::Pmi2 => Self::pmi2_get_of(rank, key),
-        }
-    }
-
-    pub(super) fn publish_of(&self, rank: u32, name: Template, port: Template) -> Vec<Planned> {
-        match self.dialect {
-            Dialect::Pmi1 => Self::pmi1_publish_of(rank, name, port),
-            Dialect::Pmi2 => Self::pmi2_name_of(rank, Command::NamePublish, name, Some(port), 0),
-        }
-    }
-
-    pub(super) fn lookup_of(&self, rank: u32, name: Template) -> Vec<Planned> {
-        match self.dialect {
-            Dialect::Pmi1 => Self::pmi1_name_of(rank, Operation::Lookup, name),
-            Dialect::Pmi2 => Self::pmi2_name_of(rank, Command::NameLookup, name, None, 0),
-        }
-    }
-
-    pub(super) fn unpublish_of(&self, rank: u32, name: Template) -> Vec<Planned> {
-        match self.dialect {
-            Dialect::Pmi1 => Self::pmi1_name_of(rank, Operation::Unpublish, name),
-            Dialect::Pmi2 => Self::pmi2_name_of(rank, Command::NameUnpublish, name, None, 0),
-        }
     }
 
     /// A barrier, in an order that is drawn; who comes late may do something before.
@@ -225,24 +156,6 @@ impl Model<'_, '_> {
         self.barrier_in_order(order.into_iter().zip(meanwhile), &leaving)
     }
 
-    /// By what processes enter a barrier.
-    pub(super) fn barrier_op(&self) -> Op {
-        match self.dialect {
-            Dialect::Pmi1 => Operation::Barrier.into(),
-            Dialect::Pmi2 => Command::KvsFence.into(),
-        }
-    }
-
-    /// A process aborts.
-    pub(super) fn abort(&mut self, rank: u32) -> Result<()> {
-        let abort = match self.dialect {
-            Dialect::Pmi1 => Self::pmi1_abort(rank),
-            Dialect::Pmi2 => self.pmi2_abort(rank)?,
-        };
-        self.plan.extend([abort, may_answer(rank)]);
-        Ok(())
-    }
-
     /// A barrier that all enter one after the other.
     pub(super) fn plain_barrier(&mut self) -> Result<()> {
         let all: Vec<u32> = (0..self.ranks).collect();
@@ -255,18 +168,17 @@ impl Model<'_, '_> {
         entering: impl IntoIterator<Item = (u32, Vec<Planned>)>,
         leaving: &[u32],
     ) -> Result<()> {
-        if self.held == Some(Operation::Barrier) {
+        if self.holds("barrier") {
             return Ok(());
         }
-        let op = self.barrier_op();
+        let op = self.op("barrier");
         let mut entering = entering.into_iter().peekable();
         while let Some((rank, before)) = entering.next() {
             self.plan.extend(before);
-            let fence = vec![field("cmd", op.name())];
-            match self.dialect {
-                // Who comes last waits for nobody.
-                Dialect::Pmi2 if entering.peek().is_some() => self.pmi2_fence(rank, fence)?,
-                _ => self.plan.push(request(rank, op, fence)),
+            // The last process does not wait, so it asks for nothing meanwhile.
+            match entering.peek() {
+                Some(_) => self.enter(rank)?,
+                None => self.plan.push(request_of(rank, op, &[])),
             }
         }
         self.plan.extend(leaving.iter().map(|rank| must_answer(*rank, op)));
@@ -280,15 +192,11 @@ impl Model<'_, '_> {
             18 => self.abort(rank)?,
             19 => self.plan.push(Planned::Stmt(exit(rank, 3))),
             0..4 => {
-                let op = match self.dialect {
-                    Dialect::Pmi1 => Op::Pmi1(Operation::Finalize),
-                    Dialect::Pmi2 => Op::Pmi2(Command::Finalize),
-                };
                 let mut all = Vec::new();
                 for rank in 0..self.ranks {
                     // Others may have left already.
                     let before = if self.u.ratio(1, 2)? { Some(self.get(rank)?) } else { None };
-                    all.push(before.into_iter().chain([plain(rank, op)]).collect());
+                    all.push(before.into_iter().chain([self.ask(rank, "finalize", &[])]).collect());
                 }
                 self.interleave(all)?;
             }

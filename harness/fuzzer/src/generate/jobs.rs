@@ -9,9 +9,9 @@ use super::model::{Model, template_of};
 use super::scope::Scope;
 use crate::case::Case;
 use crate::decisions::{percent, pick};
-use crate::fields::{field, text};
+use crate::fields::text;
 use crate::pieces::letters;
-use crate::plan::{Planned, request};
+use crate::plan::{Planned, request_of};
 use crate::statement::{exit, leave};
 
 /// How the first job ends.
@@ -69,7 +69,7 @@ pub(crate) fn publish_and_lookup(dialect: Dialect, name: &str) -> [Case; 2] {
         let mut model = Model::joined(Scope::default(), dialect, 1, &mut none);
         let request = match publishes {
             true => model.publish_of(0, text(name), text("port")),
-            false => model.lookup_of(0, text(name)),
+            false => model.name_of(0, "lookup", text(name)),
         };
         model.plan.extend(request);
         model.plan.push(Planned::Stmt(leave(dialect)));
@@ -140,15 +140,15 @@ impl Model<'_, '_> {
             let requests = [
                 self.publish_of(0, text(left), text("port-of-the-first")),
                 self.publish_of(0, text(withdrawn), text("port-that-is-gone")),
-                self.lookup_of(self.ranks - 1, text(withdrawn)),
-                self.unpublish_of(0, text(withdrawn)),
+                self.name_of(self.ranks - 1, "lookup", text(withdrawn)),
+                self.name_of(0, "unpublish", text(withdrawn)),
             ];
             self.plan.extend(requests.concat());
         }
         let last = self.ranks - 1;
         if jobs.ending == Ending::AbortBesideBarrier {
-            let op = self.barrier_op();
-            self.plan.extend((0..last).map(|rank| request(rank, op, vec![field("cmd", op.name())])));
+            let op = self.op("barrier");
+            self.plan.extend((0..last).map(|rank| request_of(rank, op, &[])));
         }
         match jobs.ending {
             Ending::Leave => self.plan.push(Planned::Stmt(leave(self.dialect))),
@@ -175,11 +175,11 @@ impl Model<'_, '_> {
         if jobs.names {
             let [left, withdrawn] = NAMES;
             let requests = [
-                self.lookup_of(last, text(withdrawn)),
+                self.name_of(last, "lookup", text(withdrawn)),
                 self.publish_of(0, text(left), text("port-of-the-second")),
-                self.lookup_of(last, text(left)),
-                self.unpublish_of(0, text(left)),
-                self.lookup_of(last, text(left)),
+                self.name_of(last, "lookup", text(left)),
+                self.name_of(0, "unpublish", text(left)),
+                self.name_of(last, "lookup", text(left)),
             ];
             self.plan.extend(requests.concat());
         }
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_second_job_says_again_what_the_first_has_said() {
-        for dialect in [Dialect::Pmi1, Dialect::Pmi2] {
+        for (_, dialect) in Dialect::NAMES {
             for ending in Ending::ALL {
                 let case = after_job(Scope::default(), dialect, ending);
                 is_as_it_should_be(&case);
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn few_sessions_that_are_drawn_come_after_another_job_which_is_lawful() {
         let suite = pmi_runner::suite::embedded().unwrap();
-        let access = Access::Memory(pmi_reference::Config::default());
+        let access = Access::Memory(pmi_faults::Config::default());
         let server = Server::new(access, suite, std::time::Duration::from_secs(1)).unwrap();
         let scope = Scope { spoken: Spoken::Any, nodes: 2, ..Scope::default() };
         let (mut after, mut again) = (0, 0);

@@ -7,7 +7,7 @@ use pmi_scenario::ast::{Arg, Dialect, Expr, Stmt, UnderTest};
 use pmi_scenario::signature::{self, Param};
 
 use super::library_api::Libraries;
-use super::library_call::{Planned, Request, call, negative, out, quoted};
+use super::library_call::{Planned, Request, negative, quoted};
 use super::swarm::CallSwarm;
 use super::systematic::turn;
 use super::{Generator, systematic_calls};
@@ -86,17 +86,9 @@ impl Generator for Vec<Libraries> {
 
 /// Calls that show whether a library asks us: it initializes itself and enters a barrier.
 pub(crate) fn sign_of_life(dialect: Dialect) -> Case {
-    let calls = match dialect {
-        Dialect::Pmi1 => [
-            call("", "PMI_Init", vec![out("spawned", None)], None),
-            call("", "PMI_Barrier", Vec::new(), None),
-        ],
-        Dialect::Pmi2 => {
-            let outs = ["spawned", "size", "rank", "appnum"].map(|name| out(name, None)).into();
-            [call("", "PMI2_Init", outs, None), call("", "PMI2_KVS_Fence", Vec::new(), None)]
-        }
-    };
-    Case::speaking(dialect, UnderTest::Library, 1, calls.map(Planned::stmt).into())
+    let libraries = Libraries { dialect, ring: false, ranks: 1, mutate: false, wire: true };
+    let calls = ["init", "barrier"].map(|operation| libraries.plain(operation).stmt());
+    Case::speaking(dialect, UnderTest::Library, 1, calls.into())
 }
 
 /// Makes one argument of a call odd, or a call come at another time or once more; which of them that is. Nothing that the library is told of
@@ -113,7 +105,7 @@ fn misuse(calls: &mut Vec<Planned>, u: &mut Unstructured<'_>) -> Result<Option<S
         return Ok(Some(format!("{}:{function}", mutation.name())));
     }
     // Of the arrays of a spawn, all have the length that one argument tells.
-    let spawns = ["PMI_Spawn_multiple", "PMI2_Job_Spawn"].contains(&function);
+    let spawns = calls[at].request.as_ref().is_some_and(|request| request.op.is_spawn());
     if spawns || calls[at].args.is_empty() {
         return Ok(None);
     }
@@ -175,6 +167,7 @@ fn strike(
 #[cfg(test)]
 mod tests {
     use pmi_scenario::ast::{Action, Step};
+    use pmi_wire::Framing;
 
     use super::*;
     use crate::generate::numbered;
@@ -196,9 +189,10 @@ mod tests {
 
     #[test]
     fn every_case_is_read_again_as_it_was_written_and_every_mutation_strikes() {
-        for (libraries, all) in
-            [(LIBRARIES, Mutation::OF_ANSWERS), (PMI2_LIBRARIES, Mutation::OF_PMI2_ANSWERS)]
-        {
+        for (libraries, all) in [
+            (LIBRARIES, Mutation::of_answers(Framing::Lines)),
+            (PMI2_LIBRARIES, Mutation::of_answers(Framing::Frames)),
+        ] {
             let mut struck = BTreeSet::new();
             for number in 0..3000 {
                 let case = numbered(&libraries, 1, number);
@@ -206,30 +200,35 @@ mod tests {
                 struck.extend(mutations(&case));
             }
             let all = all.iter().map(|mutation| mutation.name());
-            let missing: Vec<&str> =
-                all.chain(["argument", "order", "repeat"]).filter(|name| !struck.contains(*name)).collect();
+            let missing: Vec<String> = all
+                .chain(["argument", "order", "repeat"].map(str::to_owned))
+                .filter(|name| !struck.contains(name))
+                .collect();
             assert!(missing.is_empty(), "{missing:?}: {struck:?}");
         }
     }
 
     #[test]
-    fn every_function_of_pmi2_is_called_with_as_many_arguments_as_it_has() {
-        let mut called = BTreeSet::new();
-        for number in 0..1000 {
-            let case = numbered(&PMI2_LIBRARIES, 5, number);
-            for stmt in &case.scenario.body {
-                if let Stmt::Step(Step { action: Action::Call(call), .. }) = stmt {
-                    let name = call.function.as_ref().unwrap().value.as_str();
-                    let function = signature::function(name).unwrap();
-                    assert_eq!(call.args.len(), function.params.len(), "{name}");
-                    called.insert(function.name);
+    fn every_function_is_called_with_as_many_arguments_as_it_has() {
+        for libraries in [LIBRARIES, PMI2_LIBRARIES] {
+            let mut called = BTreeSet::new();
+            for number in 0..1000 {
+                let case = numbered(&libraries, 5, number);
+                for stmt in &case.scenario.body {
+                    if let Stmt::Step(Step { action: Action::Call(call), .. }) = stmt {
+                        let name = call.function.as_ref().unwrap().value.as_str();
+                        let function = signature::function(name).unwrap();
+                        assert_eq!(call.args.len(), function.params.len(), "{name}");
+                        called.insert(function.name);
+                    }
                 }
             }
+            let of_api = signature::functions(libraries.dialect).iter().map(|function| function.name);
+            // An abort does not return.
+            let missing: Vec<_> =
+                of_api.filter(|name| !called.contains(name) && !name.ends_with("_Abort")).collect();
+            assert_eq!(missing, Vec::<&str>::new());
         }
-        let of_api = signature::functions(Dialect::Pmi2).iter().map(|f| f.name);
-        // An abort does not return; what the others find is asked by them.
-        let missing: Vec<_> = of_api.filter(|name| !called.contains(name) && *name != "PMI2_Abort").collect();
-        assert_eq!(missing, Vec::<&str>::new());
     }
 
     #[test]

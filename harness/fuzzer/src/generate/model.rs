@@ -2,13 +2,14 @@
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Dialect, Piece, Template, UnderTest};
-use pmi_wire::Operation;
 
 use super::scope::Scope;
 use super::swarm::Swarm;
 use crate::case::Case;
+use crate::client_steps::MAPPING;
 use crate::decisions::{percent, pick};
 use crate::fields::text;
+use crate::op::Op;
 use crate::pieces::{Limit, letters, letters_to, literal, push, template};
 use crate::plan::{Planned, settle};
 use crate::statement::join;
@@ -37,10 +38,10 @@ pub(super) struct Model<'a, 'b> {
     pub(super) groups: u32,
     /// Every process offers 1.2.
     pub(super) speaks12: bool,
-    /// What only a session of PMI-2 has.
+    /// Requests that are under way at once, in a dialect that has `thrid`.
     pub(super) threads: Threads,
     /// Requests of this kind are the upstream's, whose steps are made elsewhere.
-    pub(super) held: Option<Operation>,
+    pub(super) held: Option<Op>,
     /// Length of the plan when every rank had begun.
     pub(super) started: usize,
     /// How many of the visible keys were read back.
@@ -115,6 +116,20 @@ impl Model<'_, '_> {
         self.u.int_in_range(0..=self.ranks - 1)
     }
 
+    /// Returns whether requests of this operation are the upstream's.
+    pub(super) fn holds(&self, operation: &str) -> bool {
+        self.held.is_some_and(|held| held.is(&[operation]))
+    }
+
+    /// Returns letters for the longest text that is allowed, or for one shorter by `less`. The length is relative to the limit that the
+    /// server announces, if the dialect has limits.
+    pub(super) fn longest(&self, used: Use, limit: Limit, less: i64) -> Piece {
+        match self.has("maxes") {
+            true => letters_to(limit, -1 - less),
+            false => letters(texts::longest(self.dialect, used) - less),
+        }
+    }
+
     /// A key that this process has not put.
     pub(super) fn plain_key(&mut self, rank: u32) -> String {
         let number = self.keys[rank as usize];
@@ -140,11 +155,8 @@ impl Model<'_, '_> {
         let long = |count: i64| with(letters((count - plain.len() as i64).max(0)));
         let name = match percent(self.u)? {
             0..8 => {
-                let less = pick(self.u, &[1, 2])?;
-                match self.dialect {
-                    Dialect::Pmi1 => with(letters_to(Limit::Key, -less - plain.len() as i64)),
-                    Dialect::Pmi2 => long(texts::longest(Dialect::Pmi2, Use::Key) + 1 - less),
-                }
+                let less = pick(self.u, &[0, 1])?;
+                with(self.longest(Use::Key, Limit::Key, less + plain.len() as i64))
             }
             8..50 if swarm.long_keys => long(texts::length(self.dialect, Use::Key, self.u)?),
             50..75 if swarm.like_keys && !own.is_empty() => match self.u.choose(&own)?.literal() {
@@ -196,14 +208,14 @@ impl Model<'_, '_> {
                 },
                 _ => text("missing"),
             },
-            90.. => text("PMI_process_mapping"),
+            90.. => text(MAPPING),
             _ if all.is_empty() => text(format!("k{}-0", self.any_rank()?)),
             _ => self.u.choose(&all)?.clone(),
         })
     }
 
-    /// A value by what this session draws of; `usual` says what there is besides.
-    pub(super) fn value_or(&mut self, usual: impl FnOnce(&mut Self) -> Result<Template>) -> Result<Template> {
+    /// A value of the kinds that this session draws, or an ordinary one.
+    pub(super) fn value(&mut self) -> Result<Template> {
         let swarm = self.swarm;
         let value = match percent(self.u)? {
             0..15 if swarm.same_values && !self.values.is_empty() => self.u.choose(&self.values)?.clone(),
@@ -212,7 +224,7 @@ impl Model<'_, '_> {
                 self.marked(length)
             }
             60..90 if swarm.contents => texts::content(self.dialect, Use::Value, self.u)?,
-            _ => usual(self)?,
+            _ => self.usual_value()?,
         };
         self.values.push(value.clone());
         Ok(value)
@@ -296,7 +308,7 @@ impl Model<'_, '_> {
     }
 }
 
-/// What processes have beside what they have in PMI-1.
+/// Requests that are under way at once, and attributes.
 pub(super) struct Threads {
     /// Ranks that have several requests under way at once.
     pub(super) several: Vec<bool>,

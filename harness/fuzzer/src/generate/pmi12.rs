@@ -1,12 +1,12 @@
 //! What PMI-1.2 has beyond PMI-1.1: barriers of a part of a process group, several of them at once, and requests meanwhile.
 
 use arbitrary::Result;
-use pmi_wire::{Operation, place};
+use pmi_wire::place;
 
 use super::model::Model;
 use crate::decisions::{percent, pick, shuffle};
-use crate::fields::field;
-use crate::plan::{must_answer, request};
+use crate::fields::text;
+use crate::plan::{must_answer, request_of};
 
 /// Most barriers that are open at once.
 const MOST_OPEN: u32 = 4;
@@ -34,17 +34,16 @@ impl Model<'_, '_> {
         let mut entries: Vec<(u32, &Part)> =
             parts.iter().flat_map(|part| part.members.iter().map(move |rank| (*rank, part))).collect();
         shuffle(self.u, &mut entries)?;
+        let barrier = self.op("barrier");
         for (rank, part) in &entries {
-            let fields = vec![field("cmd", "barrier_in"), field("group", part.group.as_str())];
-            self.plan.push(request(*rank, Operation::Barrier, fields));
+            self.plan.push(request_of(*rank, barrier, &[("group", text(part.group.as_str()))]));
             if self.u.ratio(1, 4)? {
-                let meanwhile =
-                    if self.u.ratio(1, 2)? { self.pmi1_put(*rank)? } else { self.pmi1_get(*rank)? };
+                let meanwhile = if self.u.ratio(1, 2)? { self.put(*rank)? } else { self.get(*rank)? };
                 self.plan.extend(meanwhile);
             }
         }
         shuffle(self.u, &mut entries)?;
-        self.plan.extend(entries.into_iter().map(|(rank, _)| must_answer(rank, Operation::Barrier)));
+        self.plan.extend(entries.into_iter().map(|(rank, _)| must_answer(rank, barrier)));
         Ok(())
     }
 

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use arbitrary::{Result, Unstructured};
-use pmi_reference::fault::variations;
-use pmi_scenario::ast::{Dialect, Setting, UnderTest};
+use pmi_faults::variations;
+use pmi_scenario::ast::{Setting, UnderTest};
 
 use super::systematic::turn;
 use super::trace::{AnswerChange, Done, Exchange, PASSED, Trace, write};
@@ -85,8 +85,10 @@ impl Maker<'_, '_, '_> {
 
     fn serve(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
         let (setting, numbers): (_, &[u32]) = match u.int_in_range(0..=5)? {
-            // In PMI-2 the limits are the same everywhere, and nobody asks for them.
-            0..3 if self.trace.dialect == Dialect::Pmi2 => (Setting::KvsnameLength, &[32, 63, 64, 127, 200]),
+            // In a dialect without a request for the limits, they are constant.
+            0..3 if Op::of(self.trace.dialect, "maxes").is_none() => {
+                (Setting::KvsnameLength, &[32, 63, 64, 127, 200])
+            }
             0 => (Setting::KeylenMax, &[20, 32, 48, 256, 1024, 65536]),
             1 | 2 => (Setting::VallenMax, &[32, 64, 256, 4096, 65536, 1_000_000]),
             3 => (Setting::KvsnameLength, &[32, 63, 64, 127, 200]),
@@ -206,6 +208,7 @@ mod tests {
     use crate::generate::trace::tests::{pmi2_trace, trace};
     use crate::mutate::ReplyStep;
     use crate::testing::{mutations, read_again};
+    use pmi_wire::Framing;
     use pmi_wire::Operation;
 
     fn programs(mutate: bool) -> Programs {
@@ -278,9 +281,11 @@ mod tests {
             read_again(&case);
             struck.extend(mutations(&case));
         }
-        let all = Mutation::OF_ANSWERS.iter().map(|mutation| mutation.name());
-        let missing: Vec<&str> =
-            all.chain(["vary", "serve", "death"]).filter(|name| !struck.contains(*name)).collect();
+        let all = Mutation::of_answers(Framing::Lines).iter().map(|mutation| mutation.name());
+        let missing: Vec<String> = all
+            .chain(["vary", "serve", "death"].map(str::to_owned))
+            .filter(|name| !struck.contains(name))
+            .collect();
         assert!(missing.is_empty(), "{missing:?}: {struck:?}");
     }
 
@@ -294,9 +299,11 @@ mod tests {
             struck.extend(mutations(&case));
             texts += &case.text();
         }
-        let all = Mutation::OF_PMI2_ANSWERS.iter().map(|mutation| mutation.name());
-        let missing: Vec<&str> =
-            all.chain(["vary", "serve", "death"]).filter(|name| !struck.contains(*name)).collect();
+        let all = Mutation::of_answers(Framing::Frames).iter().map(|mutation| mutation.name());
+        let missing: Vec<String> = all
+            .chain(["vary", "serve", "death"].map(str::to_owned))
+            .filter(|name| !struck.contains(name))
+            .collect();
         assert!(missing.is_empty(), "{missing:?}: {struck:?}");
         for part in
             ["dialect pmi-2", "thrid=$thrid", "S: <bytes>", "S: <line> cmd=response_to_init", "S: <body>"]

@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 
 use arbitrary::{Result, Unstructured};
-use pmi_scenario::ast::{Dialect, UnderTest};
+use pmi_scenario::ast::UnderTest;
+use pmi_wire::Framing;
 
 use super::model::Model;
 use super::scope::Scope;
@@ -27,12 +28,13 @@ impl Generator for Scope {
         let ranks = ranks.min(self.ranks.max(1));
         let nodes = if self.nodes > 1 && ranks > 1 && lawful.ratio(1, 3)? { 2 } else { 1 };
         // What a proxy passes on of PMI-2 is no text that we answer.
-        let held = (self.upstream && dialect == Dialect::Pmi1 && percent(lawful)? < 60)
+        let in_lines = dialect.framing() == Framing::Lines;
+        let held = (self.upstream && in_lines && percent(lawful)? < 60)
             .then(|| upstream::held(self.names, self.spawn, lawful))
             .transpose()?;
         let swarm = Swarm::draw(lawful)?;
         // What is passed on of the barriers of PMI-1.2 is no text that we answer either.
-        let speaks12 = self.pmi12 && dialect == Dialect::Pmi1 && held.is_none() && lawful.ratio(2, 3)?;
+        let speaks12 = self.pmi12 && in_lines && held.is_none() && lawful.ratio(2, 3)?;
         let mut model = Model::new(*self, dialect, ranks, nodes, swarm, lawful);
         (model.held, model.speaks12) = (held, speaks12);
         model.build()?;
@@ -81,13 +83,13 @@ impl Generator for Scope {
 mod tests {
     use std::collections::BTreeMap;
 
-    use pmi_scenario::ast::Need;
-    use pmi_wire::pmi2::Command;
+    use pmi_scenario::ast::{Dialect, Need};
 
     use super::super::scope::Spoken;
     use super::*;
     use crate::generate::{decided, numbered};
     use crate::mutate::Mutation;
+    use crate::op::Op;
     use crate::testing::{mutations, read_again};
 
     const PMI2: Spoken = Spoken::One(Dialect::Pmi2);
@@ -105,26 +107,8 @@ mod tests {
             struck.extend(mutations(&case));
             texts += &case.text();
         }
-        let all: BTreeSet<String> = Mutation::OF_PMI2_REQUESTS.iter().map(|m| m.name().to_owned()).collect();
+        let all: BTreeSet<String> = Mutation::of_requests(Framing::Frames).iter().map(|m| m.name()).collect();
         assert_eq!(struck, all);
-        use Command as C;
-        // No known server has these.
-        let lacked = |command: &C| {
-            matches!(
-                command,
-                C::AuthResponse
-                    | C::AuthResponseComplete
-                    | C::Concat
-                    | C::JobDisconnect
-                    | C::KvsGetall
-                    | C::KvsPutall
-                    | C::KvsPutallPair
-                    | C::SpawnCmd
-            )
-        };
-        for command in C::ALL.into_iter().filter(|command| !lacked(command)) {
-            assert!(texts.contains(&format!("cmd={};", command.name())), "{}", command.name());
-        }
         for part in [
             "wait=TRUE",
             "thrid=",
@@ -138,6 +122,23 @@ mod tests {
             "<|>",
         ] {
             assert!(texts.contains(part), "{part}");
+        }
+    }
+
+    #[test]
+    fn every_operation_of_a_dialect_is_asked_for() {
+        // No known server connects jobs, and only Slurm has the ring.
+        let is_asked_for =
+            |op: &Op| !op.exchange().functions.is_empty() && !op.is(&["connect", "disconnect", "ring"]);
+        for (_, dialect) in Dialect::NAMES {
+            let scope = Scope { spoken: Spoken::One(dialect), mutate: false, ..Scope::default() };
+            let texts: Vec<String> = (0..600).map(|number| generate(1, number, scope).text()).collect();
+            let words = || texts.iter().flat_map(|text| text.split([' ', ';', '\n']));
+            let said: BTreeSet<&str> = words().filter(|word| word.contains("cmd=")).collect();
+            for op in Op::all(dialect).filter(is_asked_for) {
+                let command = format!("{}={op}", op.command_key());
+                assert!(said.contains(&*command), "{dialect}: {command}");
+            }
         }
     }
 
@@ -248,13 +249,13 @@ mod tests {
             struck.extend(mutations(&case));
             texts.insert(case.text());
         }
-        assert_eq!(struck, Mutation::OF_REQUESTS.iter().map(|m| m.name().to_owned()).collect());
+        assert_eq!(struck, Mutation::of_requests(Framing::Lines).iter().map(|m| m.name()).collect());
         assert!(texts.len() > 1800, "{}", texts.len());
     }
 
     #[test]
     fn mutations_stay_when_what_is_lawful_changes() {
-        let junk = Mutation::OF_REQUESTS.iter().position(|m| *m == Mutation::Junk).unwrap();
+        let junk = Mutation::of_requests(Framing::Lines).iter().position(|m| *m == Mutation::Junk).unwrap();
         for lawful in 1..50 {
             let mut bytes = [lawful; 400];
             // One mutation, and which.
@@ -275,7 +276,7 @@ mod tests {
                 *struck.entry(mutation).or_default() += 1;
             }
         }
-        let all: BTreeSet<String> = Mutation::OF_REQUESTS.iter().map(|m| m.name().to_owned()).collect();
+        let all: BTreeSet<String> = Mutation::of_requests(Framing::Lines).iter().map(|m| m.name()).collect();
         assert_eq!(struck.keys().cloned().collect::<BTreeSet<_>>(), all, "{struck:?}");
         assert!((1000..1800).contains(&plain), "{plain}");
     }
@@ -294,7 +295,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(struck, Mutation::OF_REPLIES.iter().map(|m| m.name().to_owned()).collect());
+        assert_eq!(struck, Mutation::OF_REPLIES.iter().map(|m| m.name()).collect());
         let expected = ["barrier_in", "get", "lookup_name", "publish_name", "spawn", "unpublish_name"];
         assert_eq!(kinds.iter().map(String::as_str).collect::<Vec<_>>(), expected);
     }

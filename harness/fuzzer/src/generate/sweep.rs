@@ -5,8 +5,6 @@ use std::ops::RangeInclusive;
 
 use arbitrary::Result;
 use pmi_scenario::ast::{Dialect, Template};
-use pmi_wire::Operation;
-use pmi_wire::pmi2::Command;
 
 use super::model::{Model, template_of};
 use super::swarm::{Sweep, Varies};
@@ -14,7 +12,7 @@ use crate::decisions::pick;
 use crate::fields::text;
 use crate::op::Op;
 use crate::pieces::letters;
-use crate::plan::{Planned, plain};
+use crate::plan::{Planned, ask};
 use crate::texts::{self, PLACES, Use};
 
 /// What is done over and over.
@@ -43,18 +41,9 @@ const ALIKE: [&str; 16] = [
 /// So many names are published at once.
 const NAMES: u32 = 16;
 
-/// Requests without arguments that nothing comes of.
-pub(super) fn plain_requests(dialect: Dialect) -> &'static [Op] {
-    const LINES: [Op; 4] = [
-        Op::Pmi1(Operation::Maxes),
-        Op::Pmi1(Operation::Kvsname),
-        Op::Pmi1(Operation::Universe),
-        Op::Pmi1(Operation::Appnum),
-    ];
-    match dialect {
-        Dialect::Pmi1 => &LINES,
-        Dialect::Pmi2 => &[Op::Pmi2(Command::JobGetid)],
-    }
+/// Requests without arguments that have no effect.
+pub(super) fn plain_requests(dialect: Dialect) -> Vec<Op> {
+    Op::all(dialect).filter(|op| op.is(&["maxes", "kvsname", "universe", "appnum"])).collect()
 }
 
 /// How many texts there are in a sweep that is drawn.
@@ -123,8 +112,8 @@ impl Model<'_, '_> {
     fn name_for_others(&self, rank: u32, other: u32, name: Template, port: Template) -> Vec<Planned> {
         [
             self.publish_of(rank, name.clone(), port),
-            self.lookup_of(other, name.clone()),
-            self.unpublish_of(rank, name),
+            self.name_of(other, "lookup", name.clone()),
+            self.name_of(rank, "unpublish", name),
         ]
         .concat()
     }
@@ -162,7 +151,7 @@ impl Model<'_, '_> {
             3 => Soak::Miss,
             4 => Soak::Barrier,
             6 if self.scope.names => Soak::Names,
-            _ => Soak::Ask(pick(self.u, plain_requests(self.dialect))?),
+            _ => Soak::Ask(pick(self.u, &plain_requests(self.dialect))?),
         };
         self.soak_in(soak, rank, count)
     }
@@ -201,7 +190,7 @@ impl Model<'_, '_> {
             }
             Soak::Ask(op) => {
                 for _ in 0..count {
-                    self.plan.extend(plain(rank, op));
+                    self.plan.extend(ask(rank, op, &[]));
                 }
             }
             Soak::Names => {
@@ -238,10 +227,10 @@ impl Model<'_, '_> {
         for gone in 0..NAMES {
             // In an order that is not that in which they came.
             let of = |turn: u32| turn * 5 % NAMES;
-            let unpublish = self.unpublish_of(rank, name(of(gone)));
+            let unpublish = self.name_of(rank, "unpublish", name(of(gone)));
             self.plan.extend(unpublish);
             for left in gone + 1..NAMES {
-                let lookup = self.lookup_of(other, name(of(left)));
+                let lookup = self.name_of(other, "lookup", name(of(left)));
                 self.plan.extend(lookup);
             }
         }

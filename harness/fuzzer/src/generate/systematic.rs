@@ -91,7 +91,7 @@ fn all(scope: Scope, dialect: Dialect) -> Vec<Through> {
     if !scope.upstream {
         all.extend(Ending::ALL.map(Through::Job));
     }
-    all.extend(plain_requests(dialect).iter().map(|op| Through::Times(Soak::Ask(*op))));
+    all.extend(plain_requests(dialect).into_iter().map(|op| Through::Times(Soak::Ask(op))));
     all.extend(long);
     all.extend((1..PLACES).flat_map(|place| [bytes(Use::Value, place), bytes(Use::Key, place)].concat()));
     if scope.names {
@@ -131,6 +131,7 @@ mod tests {
 
     use super::super::scope::Spoken;
     use super::*;
+    use crate::op::Op;
     use crate::testing::read_again;
 
     fn sessions(scope: Scope) -> Vec<Case> {
@@ -139,7 +140,7 @@ mod tests {
 
     #[test]
     fn all_lengths_are_put_and_each_session_is_sound() {
-        for dialect in [Dialect::Pmi1, Dialect::Pmi2] {
+        for (_, dialect) in Dialect::NAMES {
             let scope = Scope { spoken: Spoken::One(dialect), ..Scope::default() };
             let of = |used| {
                 let is = |through: &Through| match through {
@@ -184,7 +185,9 @@ mod tests {
         let puts = soaks(Soak::Put);
         // Once by who puts it, once by another.
         assert_eq!((puts("C: cmd=put"), puts("0  C: cmd=get"), puts("key=k1-299")), (300, 300, 2));
-        assert_eq!(soaks(Soak::Ask(plain_requests(Dialect::Pmi1)[3]))("C: cmd=get_appnum"), 300);
+        let appnum = Op::of(Dialect::Pmi1, "appnum").unwrap();
+        assert!(plain_requests(Dialect::Pmi1).contains(&appnum));
+        assert_eq!(soaks(Soak::Ask(appnum))("C: cmd=get_appnum"), 300);
         let bytes = Through::Texts(
             Sweep { of: Use::Value, varies: Varies::Byte },
             every_byte(Dialect::Pmi1, Use::Value),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use pmi_reference::fault::variations;
+use pmi_faults::variations;
 use pmi_scenario::ast::{Setting, UnderTest};
 
 use super::systematic::spread;

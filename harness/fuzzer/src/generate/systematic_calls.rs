@@ -14,7 +14,6 @@ use super::swarm::CallSwarm;
 use super::systematic::{TIMES, spread};
 use crate::case::Case;
 use crate::client_steps::{asks, says};
-use crate::decisions;
 use crate::mutate::{Change, Mutation, ReplyStep, Series};
 use crate::texts::{self, Use};
 
@@ -22,34 +21,25 @@ use crate::texts::{self, Use};
 #[derive(Debug, Clone)]
 enum Through {
     /// Texts that the function is told, with buffers that are just large enough, and one byte too small.
-    Told(Sample, Range<usize>),
+    Told(u32, Range<usize>),
     /// Texts that it is given.
-    Given(Sample, Use, Range<usize>),
+    Given(u32, Use, Range<usize>),
     /// Buffers from none to much larger than what is told.
-    Rooms(Sample),
+    Rooms(u32),
     /// It is called [`TIMES`]; there is what it asks for, or not.
-    Times(Sample, bool),
+    Times(u32, bool),
     /// Its answer is changed in all ways, and after each it is called again.
-    Changes(Sample, Series),
+    Changes(u32, Series),
     /// The first answer is changed in one way.
     Begin(u8, Series, usize),
     /// It is called before the first and after the last call of a program.
-    Order(Sample),
+    Order(u32),
     /// A program begins or ends twice.
     Twice(bool),
 }
 
-/// How a function is called: its kind, and the decisions on the rest.
-#[derive(Debug, Clone, Copy)]
-struct Sample {
-    kind: u32,
-    decisions: u64,
-}
-
 /// So many texts make a session.
 const TEXTS: usize = 60;
-/// So many decisions show all functions of a kind.
-const DECISIONS: u64 = 12;
 /// Most changes of the first answer.
 const FIRST: usize = 16;
 /// Room for all that is told where nothing is gone through.
@@ -63,10 +53,9 @@ pub(super) fn session(libraries: &Libraries, at: usize) -> Option<Case> {
     Some(made(libraries, &through))
 }
 
-/// Decides on a call, the `n`-th of its program.
-fn called(libraries: &Libraries, sample: Sample, n: usize) -> Planned {
-    let bytes = decisions::draw(sample.decisions, u64::from(sample.kind));
-    let decided = libraries.of_kind(sample.kind, &mut Unstructured::new(&bytes), &CallSwarm::default(), n, 1);
+/// A call of a kind, the `n`-th of its program, in which nothing is drawn.
+fn called(libraries: &Libraries, kind: u32, n: usize) -> Planned {
+    let decided = libraries.of_kind(kind, &mut Unstructured::new(&[]), &CallSwarm::default(), n, 1);
     decided.unwrap_or_else(|e| panic!("decisions have no end: {e}"))
 }
 
@@ -77,22 +66,29 @@ fn begin(libraries: &Libraries, which: u8) -> Planned {
 }
 
 /// Each function once.
-fn samples(libraries: &Libraries) -> BTreeMap<&'static str, Sample> {
+fn samples(libraries: &Libraries) -> BTreeMap<&'static str, u32> {
     let mut samples = BTreeMap::new();
-    for (kind, decisions) in (0..libraries.kinds()).flat_map(|kind| (0..DECISIONS).map(move |d| (kind, d))) {
-        let sample = Sample { kind, decisions };
-        samples.entry(called(libraries, sample, 0).function).or_insert(sample);
+    for (kind, function) in (0..).zip(libraries.functions()) {
+        samples.entry(function.name).or_insert(kind);
     }
     samples
 }
 
-/// Texts that functions are given: the last string is what they put, the one before it for what.
-const GIVEN: [(&str, Use, Use); 4] = [
-    ("PMI_KVS_Put", Use::Key, Use::Value),
-    ("PMI2_KVS_Put", Use::Key, Use::Value),
-    ("PMI_Publish_name", Use::Service, Use::Port),
-    ("PMI2_Nameserv_publish", Use::Service, Use::Port),
-];
+/// Texts that a call is given: the last string is what it puts, the one before it for what.
+fn given(call: &Planned) -> &'static [Use] {
+    match &call.request {
+        Some(_) if strings(call).len() < 2 => &[],
+        Some(request) if request.op.is(&["put"]) => &[Use::Key, Use::Value],
+        Some(request) if request.op.is(&["publish"]) => &[Use::Service, Use::Port],
+        _ => &[],
+    }
+}
+
+/// Returns the places of the arguments that are strings.
+fn strings(call: &Planned) -> Vec<usize> {
+    let params = signature::function(call.function).map_or(&[][..], |function| function.params);
+    (0..params.len()).filter(|at| params[*at] == Param::Str).collect()
+}
 
 fn all(libraries: &Libraries) -> Vec<Through> {
     let samples = samples(libraries);
@@ -102,11 +98,9 @@ fn all(libraries: &Libraries) -> Vec<Through> {
     let (mut times, mut orders) = (Vec::new(), Vec::new());
     for (function, sample) in samples {
         let call = called(libraries, sample, 0);
-        for (_, key, value) in GIVEN.iter().filter(|(name, ..)| *name == function) {
-            for used in [*key, *value] {
-                let all = parts(texts::every(libraries.dialect, used).len());
-                kinds.push(all.map(|part| Through::Given(sample, used, part)).collect());
-            }
+        for used in given(&call) {
+            let all = parts(texts::every(libraries.dialect, *used).len());
+            kinds.push(all.map(|part| Through::Given(sample, *used, part)).collect());
         }
         if rooms(&call).is_some() {
             others.push(Through::Rooms(sample));
@@ -191,7 +185,7 @@ struct Maker<'a> {
 
 impl Maker<'_> {
     /// The next call of this kind.
-    fn next(&mut self, sample: Sample) -> Planned {
+    fn next(&mut self, sample: u32) -> Planned {
         self.calls += 1;
         with_room(called(self.libraries, sample, self.calls), ROOM)
     }
@@ -269,9 +263,7 @@ fn made(libraries: &Libraries, through: &Through) -> Case {
         Through::Given(sample, used, part) => {
             for text in &texts::every(dialect, *used)[part.clone()] {
                 let mut call = maker.next(*sample);
-                let strings = signature::function(call.function).map_or(&[][..], |f| f.params);
-                let strings: Vec<usize> =
-                    (0..strings.len()).filter(|at| strings[*at] == Param::Str).collect();
+                let strings = strings(&call);
                 let back = if matches!(used, Use::Value | Use::Port) { 1 } else { 2 };
                 if let Some(at) = strings.len().checked_sub(back) {
                     call.args[strings[at]] = Arg::Text(text.as_argument());

@@ -1,18 +1,18 @@
 //! What a program asks in a plain run, and how a case says what is done at one of its requests.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use pmi_judge::LINE_LIMIT;
 use pmi_judge::event::{Event, What};
 use pmi_scenario::ast::{Dialect, Piece, Stmt, Template};
-use pmi_wire::pmi2::{self, Command};
-use pmi_wire::{Connection, Direction, Framing, Operation, Proc, Request, ValueReading};
+use pmi_wire::{Connection, Direction, Framed, Framing, Operation, Proc};
 
 use crate::client_steps::{MAPPING, asks, kill_all, of_thread, pattern, says};
-use crate::fields::{FieldList, frame_tuples, tuples};
+use crate::fields::{Field, FieldList, tuples_of};
 use crate::mutate::{Answer, ReplyStep};
 use crate::op::Op;
-use crate::pieces::{kvsname, literal, push, template};
+use crate::pieces::{Limit, kvsname, literal, push, template};
+use crate::reading::request;
 use crate::statement::kill;
 
 /// A request, and whether it asks for the process mapping.
@@ -62,16 +62,13 @@ impl Exchange {
 /// What was said on a connection of a run.
 struct Link {
     connection: Connection,
-    /// A spawn request of PMI-1 that has begun.
-    spawning: bool,
-    asked: VecDeque<Option<(Op, bool)>>,
+    asked: Vec<(Op, bool)>,
     exchanges: Vec<Exchange>,
 }
 
 impl Default for Link {
     fn default() -> Self {
-        let connection = Connection::new(LINE_LIMIT);
-        Self { connection, spawning: false, asked: VecDeque::new(), exchanges: Vec::new() }
+        Self { connection: Connection::new(LINE_LIMIT), asked: Vec::new(), exchanges: Vec::new() }
     }
 }
 
@@ -80,57 +77,30 @@ impl Link {
     fn push(&mut self, direction: Direction, bytes: &[u8]) {
         self.connection.push(direction, bytes);
         while let Some(message) = self.connection.next(direction) {
-            let (framing, text) = message
-                .map_or((Framing::Lines, Vec::new()), |message| (message.framing, message.text.to_vec()));
-            match (direction, framing) {
-                (Direction::ToServer, Framing::Lines) => self.asks(&text),
-                (Direction::ToServer, Framing::Frames) => self.asks_in_frame(&text),
-                (Direction::FromServer, Framing::Lines) => self.is_answered(&text),
-                (Direction::FromServer, Framing::Frames) => self.is_answered_in_frame(&text),
+            let Ok(Framed { framing, text }) = message else { continue };
+            let fields = tuples_of(framing, text);
+            match direction {
+                // The last line of a spawn of PMI-1.
+                Direction::ToServer if text == b"endcmd" => {
+                    self.asked.push((Operation::Spawn.into(), false));
+                }
+                Direction::ToServer => {
+                    let (op, is_complete) = request(framing, text);
+                    let op = op.filter(|op| is_complete && !(op.is_spawn() && framing == Framing::Lines));
+                    self.asked.extend(op.map(|op| (op, asks_for_mapping(op, &fields))));
+                }
+                Direction::FromServer => self.is_answered(fields),
             }
         }
     }
 
-    fn asks(&mut self, line: &[u8]) {
-        if self.spawning || line.starts_with(b"mcmd=spawn") {
-            self.spawning = line != b"endcmd";
-            if !self.spawning {
-                self.asked.push_back(Some((Operation::Spawn.into(), false)));
-            }
-            return;
-        }
-        let request = Request::parse(line, ValueReading::ToEndOfLine).ok();
-        self.asked.push_back(request.map(|request| match request {
-            Request::Get { key, .. } => (Operation::Get.into(), key == MAPPING.as_bytes()),
-            other => (other.operation().into(), false),
-        }));
-    }
-
-    fn asks_in_frame(&mut self, body: &[u8]) {
-        let Ok(body) = pmi2::Body::parse(body, pmi2::Semicolons::Doubled) else { return };
-        let command = body.cmd().and_then(Command::from_name);
-        let mapping = command == Some(Command::InfoGetjobattr) && body.raw("key") == Some(MAPPING.as_bytes());
-        self.asked.push_back(command.map(|command| (command.into(), mapping)));
-    }
-
-    fn is_answered(&mut self, line: &[u8]) {
-        if let Some(Some((op, mapping))) = self.asked.pop_front()
-            && !op.is_abort()
-        {
-            self.exchanges.push(Exchange { op, mapping, of_thread: false, answer: tuples(line) });
-        }
-    }
-
-    /// The first request that it may be the answer to: those of several threads come in any order, and of several messages that
-    /// are one request only one is answered.
-    fn is_answered_in_frame(&mut self, body: &[u8]) {
-        let name = pmi2::Body::parse(body, pmi2::Semicolons::Doubled).ok().and_then(|body| body.cmd());
-        let answered = name.and_then(Command::from_response_name).map(Op::from);
-        let fits = |asked: &Option<(Op, bool)>| asked.map(|(op, _)| op) == answered;
-        if let Some(at) = self.asked.iter().position(fits)
-            && let Some(Some((op, mapping))) = self.asked.remove(at)
-        {
-            let mut answer = frame_tuples(body);
+    /// An answer is to the first request of its operation: those of several threads come in any order, and of several messages that are
+    /// one request only one is answered.
+    fn is_answered(&mut self, mut answer: FieldList) {
+        let name = answer.first().and_then(|command| command.value.literal());
+        let answered = name.and_then(|name| Op::of_response(name.as_bytes()));
+        if let Some(at) = self.asked.iter().position(|(op, _)| Some(*op) == answered) {
+            let (op, mapping) = self.asked.remove(at);
             let thread = answer.iter_mut().find(|field| field.key == "thrid");
             let of_thread = thread.is_some();
             if let Some(thread) = thread {
@@ -139,6 +109,16 @@ impl Link {
             self.exchanges.push(Exchange { op, mapping, of_thread, answer });
         }
     }
+}
+
+/// Returns whether a request asks for the process mapping, which is an attribute of the job in PMI-2 and a key in PMI-1.
+fn asks_for_mapping(op: Op, fields: &FieldList) -> bool {
+    let asks = match op.framing() {
+        Framing::Lines => op.is(&["get"]),
+        Framing::Frames => op.is(&["get-job-attribute"]),
+    };
+    let is_mapping = |field: &Field| field.key == "key" && field.value.literal().as_deref() == Some(MAPPING);
+    asks && fields.iter().any(is_mapping)
 }
 
 impl Trace {
@@ -156,8 +136,9 @@ impl Trace {
                 _ => {}
             }
         }
-        let in_frames = links.values().any(|link| link.connection.negotiated() == Some(Framing::Frames));
-        let dialect = if in_frames { Dialect::Pmi2 } else { Dialect::Pmi1 };
+        let speaks = |framing| links.values().any(|link| link.connection.negotiated() == Some(framing));
+        let spoken = Dialect::NAMES.iter().rev().find(|(_, dialect)| speaks(dialect.framing()));
+        let dialect = spoken.map(|(_, dialect)| *dialect).unwrap_or_default();
         let mut take =
             |rank| links.remove(&Proc { group: 0, rank }).map_or(Vec::new(), |link| link.exchanges);
         let mut exchanges: Vec<Vec<Exchange>> = (0..ranks).map(&mut take).collect();
@@ -165,15 +146,13 @@ impl Trace {
             let field = exchanges.iter().flatten().flat_map(|e| &e.answer).find(|f| f.key == key)?;
             field.value.literal()?.parse().ok()
         };
-        let limits = ["kvsname_max", "keylen_max", "vallen_max"].map(number);
-        let limits = [0, 1, 2].map(|i| limits[i].unwrap_or(LIMITS[i]));
+        let limits = Limit::ALL.map(|limit| number(limit.name()).unwrap_or(LIMITS[limit as usize]));
         // The id of a job is the name of its keyval space.
-        let (op, key) = match dialect {
-            Dialect::Pmi1 => (Op::from(Operation::Kvsname), "kvsname"),
-            Dialect::Pmi2 => (Op::from(Command::JobGetid), "jobid"),
-        };
-        let name = exchanges.iter().flatten().find(|e| e.op == op);
-        let name = name.and_then(|e| e.answer.iter().find(|f| f.key == key));
+        let name = exchanges.iter().flatten().find(|e| e.op.is(&["kvsname"]));
+        let name = name.and_then(|e| {
+            let (key, _) = e.op.bindings().next()?;
+            e.answer.iter().find(|f| f.key == key)
+        });
         if let Some(name) = name.and_then(|f| bytes_of(&f.value)).map(<[u8]>::to_vec) {
             let fields = exchanges.iter_mut().flatten().flat_map(|e| &mut e.answer);
             fields.for_each(|field| field.value = with_name(&field.value, &name));
@@ -347,7 +326,10 @@ pub(super) mod tests {
         assert_eq!(asked[0], (Operation::Init.into(), false, false));
         assert_eq!(
             asked[3..5],
-            [(Command::InfoGetjobattr.into(), true, false), (Command::KvsPut.into(), false, true)]
+            [
+                (pmi_wire::pmi2::Command::InfoGetjobattr.into(), true, false),
+                (pmi_wire::pmi2::Command::KvsPut.into(), false, true)
+            ]
         );
         assert_eq!(read.exchanges[0][2].answer[2].value.pieces, [kvsname()]);
         assert_eq!(read.exchanges[0][6].answer[3].value.pieces, [literal("b;;")]);

@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Encoding, UpstreamAction};
-use pmi_wire::Operation;
+use pmi_wire::{Operation, pmi2};
 
+use super::requests::{own_space, spawn_messages};
 use crate::decisions::{percent, pick, shuffle};
-use crate::fields::{FieldList, Written, end_of_command, field};
-use crate::mutate::{Mutation, cached, junk, split};
-use crate::pieces::{agent, kvsname};
-use crate::plan::{Planned, may_answer, must_answer, request};
+use crate::fields::{FieldList, Written, field, text};
+use crate::mutate::{Mutation, cached, junk_line, split};
+use crate::op::Op;
+use crate::plan::{Planned, ask, may_answer, request_of};
 use crate::statement::{close, exit, passed_on, upstream};
 
 /// One answer.
@@ -36,41 +37,32 @@ pub(super) struct Exchange {
 }
 
 /// What kind of request a case leaves to the upstream's steps.
-pub(super) fn held(names: bool, spawn: bool, u: &mut Unstructured<'_>) -> Result<Operation> {
-    Ok(match percent(u)? {
+pub(super) fn held(names: bool, spawn: bool, u: &mut Unstructured<'_>) -> Result<Op> {
+    let held = match percent(u)? {
         0..25 if names => Operation::Lookup,
         25..35 if names => Operation::Publish,
         35..42 if names => Operation::Unpublish,
         42..52 if spawn => Operation::Spawn,
         52..60 => Operation::Barrier,
         _ => Operation::Get,
-    })
+    };
+    Ok(held.into())
 }
 
 /// Makes the exchange, with so many mutations.
-pub(super) fn exchange(
-    op: Operation,
-    ranks: u32,
-    mutations: usize,
-    u: &mut Unstructured<'_>,
-) -> Result<Exchange> {
+pub(super) fn exchange(op: Op, ranks: u32, mutations: usize, u: &mut Unstructured<'_>) -> Result<Exchange> {
+    let is_barrier = op.is(&["barrier"]);
     let mut askers: Vec<u32> = (0..ranks).collect();
     shuffle(u, &mut askers)?;
-    if op != Operation::Barrier {
+    if !is_barrier {
         askers.truncate(u.int_in_range(1..=askers.len())?);
     }
     let mut plan = Vec::new();
     let mut numbers = 0;
     // What was put goes up before the barrier.
-    if op == Operation::Barrier && u.arbitrary()? {
-        let put = vec![
-            field("cmd", "put"),
-            field("kvsname", kvsname()),
-            field("key", "early"),
-            field("value", "x"),
-        ];
-        plan.push(request(askers[0], Operation::Put, put));
-        plan.push(must_answer(askers[0], Operation::Put));
+    if is_barrier && u.arbitrary()? {
+        let put = [own_space(), ("key", text("early")), ("value", text("x"))];
+        plan.extend(ask(askers[0], Operation::Put.into(), &put));
         numbers += 1;
     }
     let together: bool = u.arbitrary()?;
@@ -78,13 +70,13 @@ pub(super) fn exchange(
     let mut takes = Vec::new();
     for (i, rank) in askers.iter().enumerate() {
         plan.push(unknown_to_a_proxy(op, *rank, if alike { 0 } else { i }));
-        if op != Operation::Barrier {
+        if !is_barrier {
             let at = if together { &mut takes } else { &mut plan };
             at.push(Planned::Stmt(passed_on(op)));
         }
     }
     // Those of one node come as one.
-    if op == Operation::Barrier {
+    if is_barrier {
         takes.extend((0..=numbers).map(|_| Planned::Stmt(passed_on(op))));
     }
     plan.extend(takes);
@@ -102,7 +94,7 @@ pub(super) fn exchange(
             never: false,
         });
     }
-    if op == Operation::Barrier {
+    if is_barrier {
         replies.truncate(1);
     }
     let mut ingredients = BTreeSet::new();
@@ -110,7 +102,7 @@ pub(super) fn exchange(
     for _ in 0..mutations {
         let mutation = pick(u, Mutation::OF_REPLIES)?;
         if mutate(mutation, op, ranks, &mut replies, &mut first, u)? {
-            ingredients.insert(format!("reply-{}:{}", mutation.name(), op.request_cmd()));
+            ingredients.insert(format!("reply-{}:{op}", mutation.name()));
         }
     }
     first.extend(plan);
@@ -126,7 +118,7 @@ pub(super) fn exchange(
             (_, true) => UpstreamAction::Usual { to },
             _ => UpstreamAction::Answer { to, partial: reply.partial, lines: reply.draft.lines() },
         })));
-        let waiting: &[u32] = if op == Operation::Barrier { &askers } else { &[reply.rank] };
+        let waiting: &[u32] = if is_barrier { &askers } else { &[reply.rank] };
         plan.extend(waiting.iter().map(|rank| may_answer(*rank)));
         plan.extend(reply.after);
         if reply.close {
@@ -137,47 +129,40 @@ pub(super) fn exchange(
 }
 
 /// A request that a proxy of one node cannot answer by itself.
-fn unknown_to_a_proxy(op: Operation, rank: u32, number: usize) -> Planned {
-    let cmd = field("cmd", op.request_cmd());
-    let far = field("service", format!("far-{number}"));
-    let fields = match op {
-        Operation::Get => {
-            vec![cmd, field("kvsname", kvsname()), field("key", format!("elsewhere-{number}"))]
-        }
-        Operation::Publish => vec![cmd, far, field("port", "tag#0$port#4242$")],
-        Operation::Lookup | Operation::Unpublish => vec![cmd, far],
-        Operation::Spawn => {
-            let mut fields = vec![field("mcmd", "spawn"), field("nprocs", "1"), field("execname", agent())];
-            fields.extend(["totspawns", "spawnssofar"].map(|key| field(key, "1")));
-            fields.extend(["argcnt", "preput_num", "info_num"].map(|key| field(key, "0")));
-            let messages = fields.into_iter().chain([end_of_command()]).map(|f| vec![f]).collect();
-            return Planned::Request { rank, op: op.into(), messages };
-        }
-        _ => vec![cmd],
-    };
-    request(rank, op, fields)
+fn unknown_to_a_proxy(op: Op, rank: u32, number: usize) -> Planned {
+    let fields = [
+        own_space(),
+        ("key", text(format!("elsewhere-{number}"))),
+        ("service", text(format!("far-{number}"))),
+        ("port", text("tag#0$port#4242$")),
+    ];
+    if op.is_spawn() {
+        let program = pmi2::Program { maxprocs: 1, ..pmi2::Program::default() };
+        return Planned::Request { rank, op, messages: spawn_messages(op, Vec::new(), vec![program]) };
+    }
+    request_of(rank, op, &fields)
 }
 
 /// What an upstream answers, or that it will not.
-fn answer(op: Operation, number: usize, fails: bool) -> FieldList {
-    let mut fields = vec![field("cmd", op.response_cmd().unwrap_or_default())];
-    if op != Operation::Barrier {
-        fields.push(field("rc", if fails { "-1" } else { "0" }));
-        fields.push(field("msg", if fails { "not_found" } else { "success" }));
-    }
-    match op {
-        Operation::Get if !fails => fields.push(field("value", format!("from-afar-{number}"))),
-        Operation::Lookup if !fails => fields.push(field("port", "tag#0$port#4242$")),
-        Operation::Spawn if !fails => fields.push(field("errcodes", "0")),
-        _ => {}
-    }
+fn answer(op: Op, number: usize, fails: bool) -> FieldList {
+    let mut fields = vec![field("cmd", op.response_name().unwrap_or_default())];
+    let value = match op.operation() {
+        "barrier" => return fields,
+        "get" => Some(("value", format!("from-afar-{number}"))),
+        "lookup" => Some(("port", "tag#0$port#4242$".to_owned())),
+        "spawn" => Some(("errcodes", "0".to_owned())),
+        _ => None,
+    };
+    fields.push(field("rc", if fails { "-1" } else { "0" }));
+    fields.push(field("msg", if fails { "not_found" } else { "success" }));
+    fields.extend(value.filter(|_| !fails).map(|(key, value)| field(key, value)));
     fields
 }
 
 /// Makes one mutation. False if there is nothing that it could strike.
 fn mutate(
     mutation: Mutation,
-    op: Operation,
+    op: Op,
     ranks: u32,
     replies: &mut [Reply],
     first: &mut Vec<Planned>,
@@ -201,7 +186,7 @@ fn mutate(
     match mutation {
         Mutation::Another => {
             let Some(messages) = reply.draft.messages_mut() else { return Ok(false) };
-            *messages = vec![answer(pick(u, OTHERS)?, 0, u.arbitrary()?)];
+            *messages = vec![answer(pick(u, OTHERS)?.into(), 0, u.arbitrary()?)];
         }
         Mutation::Surplus => {
             let Some(messages) = reply.draft.messages_mut() else { return Ok(false) };
@@ -219,8 +204,7 @@ fn mutate(
             1 => reply.before.push(Planned::Stmt(exit(reply.rank, 0))),
             _ => {
                 let other = (reply.rank + 1) % ranks.max(1);
-                let op = Operation::Universe;
-                reply.before.push(request(other, op, vec![field("cmd", op.request_cmd())]));
+                reply.before.push(request_of(other, Operation::Universe.into(), &[]));
                 reply.before.push(may_answer(other));
             }
         },
@@ -240,7 +224,7 @@ fn mutate(
         Mutation::Unasked => {
             let lines = match u.arbitrary()? {
                 true => Written::of_lines(vec![answer(op, 0, false)]).lines(),
-                false => vec![junk(u)?],
+                false => vec![junk_line(u)?],
             };
             first.push(says(lines, false, None));
         }

@@ -2,20 +2,18 @@
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Dialect, Encoding, Piece, Template, WriteMode};
-use pmi_wire::pmi2::Command;
-use pmi_wire::{Framing, Operation};
+use pmi_wire::Framing;
 
 use super::frame::{self, Halves};
-use super::message::{junk, value};
+use super::message::{framing, junk, value};
 use super::mutation::Mutation;
 use super::places::split;
-use super::values::{self, MAPPINGS, NUMBERS};
 use crate::decisions::pick;
 use crate::fields::{FieldList, Written, text};
 use crate::op::Op;
 use crate::pieces::{Limit, length, letters, literal, template, tidy};
-use crate::plan;
 use crate::texts::{self, Use};
+use crate::values::{self, values};
 
 /// Most attempts to find a mutation that has something to strike.
 const ATTEMPTS: usize = 20;
@@ -67,7 +65,7 @@ pub(crate) struct Answer<'a> {
 impl Answer<'_> {
     /// What becomes of its text.
     pub(super) fn encoding(&self) -> Encoding {
-        plan::encoding(self.op, self.dialect)
+        self.op.encoding(self.dialect)
     }
 
     fn draft(&self) -> Written {
@@ -86,23 +84,18 @@ impl Answer<'_> {
 
     /// Changes it somehow; says how. A third of the mutations are those that are about the answer to this request.
     pub(crate) fn mutated(&self, u: &mut Unstructured<'_>) -> Result<(Mutation, Vec<ReplyStep>)> {
-        let all = match self.dialect {
-            Dialect::Pmi1 => Mutation::OF_ANSWERS,
-            Dialect::Pmi2 => Mutation::OF_PMI2_ANSWERS,
-        };
+        let all = Mutation::of_answers(self.dialect.framing());
         for _ in 0..ATTEMPTS {
-            let own = match self.op {
+            let own = match self.op.operation() {
                 _ if self.mapping => Mutation::Mapping,
-                Op::Pmi1(Operation::Maxes) => Mutation::Limits,
-                Op::Pmi1(Operation::Kvsname) => Mutation::Kvsname,
-                Op::Pmi1(Operation::Get | Operation::Lookup)
-                | Op::Pmi2(Command::KvsGet | Command::NameLookup) => {
-                    pick(u, &[Mutation::Value, Mutation::Refusal])?
+                "maxes" => Mutation::Limits,
+                "kvsname" if self.op.framing() == Framing::Lines => Mutation::Kvsname,
+                "get" | "lookup" => pick(u, &[Mutation::Value, Mutation::Refusal])?,
+                "universe" | "appnum" => pick(u, &[Mutation::Number, Mutation::Refusal])?,
+                "init" if self.op != Op::offer() => pick(u, &[Mutation::Number, Mutation::Refusal])?,
+                _ if self.op.framing() == Framing::Frames => {
+                    pick(u, &[Mutation::Refusal, Mutation::Thread, Mutation::Frame])?
                 }
-                Op::Pmi1(Operation::Universe | Operation::Appnum) | Op::Pmi2(Command::Fullinit) => {
-                    pick(u, &[Mutation::Number, Mutation::Refusal])?
-                }
-                Op::Pmi2(_) => pick(u, &[Mutation::Refusal, Mutation::Thread, Mutation::Frame])?,
                 _ => Mutation::Refusal,
             };
             // What is wrong with a mapping is in its text, if anything.
@@ -225,10 +218,7 @@ impl Answer<'_> {
         let (own, encoding) = (self.line(), self.encoding());
         let more = match u.int_in_range(0..=3)? {
             0 => {
-                let (encoding, mut junk) = match encoding {
-                    Encoding::Dialect => (encoding, junk(u)?),
-                    _ => frame::junk(u)?,
-                };
+                let (encoding, mut junk) = junk(framing(encoding), u)?;
                 self.absolute(&mut junk);
                 (encoding, junk)
             }
@@ -293,7 +283,7 @@ pub(super) fn blocks(nodes: impl IntoIterator<Item = i32>, each: i32) -> Templat
 
 fn mapping(u: &mut Unstructured<'_>) -> Result<Template> {
     match u.int_in_range(0..=3)? {
-        0 => return Ok(text(pick(u, MAPPINGS)?)),
+        0 => return Ok(text(pick(u, &values().mappings)?)),
         // Many blocks, in which nodes may come again.
         1 | 2 => {
             let count = pick(u, &[2, 3, 4, 8, 9, 16, 17, 64, 65, 257])?;
@@ -309,7 +299,7 @@ fn mapping(u: &mut Unstructured<'_>) -> Result<Template> {
     // Where all three are odd, nobody reads on to the last.
     let mut numbers = ["0", "1", "1"];
     for _ in 0..u.int_in_range(1..=2)? {
-        numbers[u.choose_index(3)?] = pick(u, NUMBERS)?;
+        numbers[u.choose_index(3)?] = pick(u, &values().numbers)?;
     }
     Ok(text(format!("(vector,({}))", numbers.join(","))))
 }
@@ -327,7 +317,7 @@ fn limits(draft: &mut Written, u: &mut Unstructured<'_>) -> Result<bool> {
         let number = match u.int_in_range(0..=2)? {
             0 => pick(u, &["0", "1", "2", "-1"])?,
             1 => pick(u, &["65536", "1048576", "2147483647", "2147483648", "4294967296"])?,
-            _ => pick(u, NUMBERS)?,
+            _ => pick(u, &values().numbers)?,
         };
         let at = u.choose_index(told.len())?;
         let struck = told.iter_mut().enumerate().filter(|(other, _)| all || *other == at);

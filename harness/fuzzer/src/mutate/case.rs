@@ -1,10 +1,9 @@
 //! Making a case of others.
 
 use arbitrary::{Result, Unstructured};
-use pmi_scenario::ast::{Dialect, Encoding, Expr, Piece, Stmt, Template, UnderTest};
+use pmi_scenario::ast::{Encoding, Expr, Piece, Stmt, Template, UnderTest};
 
 use super::content;
-use super::frame;
 use super::message::{bytes, junk, separator};
 use super::mutation::Mutation;
 use super::places::any_length;
@@ -59,7 +58,6 @@ impl Mutation {
 
     fn change_case(self, case: &mut Case, other: &Case, u: &mut Unstructured<'_>) -> Result<()> {
         let ranks = case.ranks().max(1);
-        let dialect = case.scenario.dialect;
         let others = &other.scenario.body;
         let body = &mut case.scenario.body;
         let at = u.int_in_range(0..=body.len())?;
@@ -86,10 +84,7 @@ impl Mutation {
             }
             Self::Junk => {
                 let rank = u.int_in_range(0..=ranks - 1)?;
-                let (how, line) = match dialect {
-                    Dialect::Pmi1 => (Encoding::Dialect, junk(u)?),
-                    Dialect::Pmi2 => frame::junk(u)?,
-                };
+                let (how, line) = junk(case.scenario.dialect.framing(), u)?;
                 body.insert(at, write_as(rank, how, vec![line], false));
             }
             Self::Close => body.insert(at, close(u.int_in_range(0..=ranks - 1)?)),
@@ -144,9 +139,7 @@ fn mend(case: &mut Case) {
     let mut bound = Bound::default();
     case.scenario.body.retain_mut(|stmt| {
         if let Some(ServerStep::Wait { rank, answer }) = ServerStep::of(stmt) {
-            use pmi_wire::Operation::{Kvsname, Maxes};
-            use pmi_wire::pmi2::Command::JobGetid;
-            let binds = |op| matches!(op, Op::Pmi1(Kvsname | Maxes) | Op::Pmi2(JobGetid));
+            let binds = |op: Op| op.bindings().next().is_some();
             if !matches!(answer, Answer::Due(op) if binds(op)) {
                 *stmt = wait(rank, Answer::Optional);
             }

@@ -5,18 +5,18 @@ use pmi_scenario::ast::{Encoding, Piece, Template};
 use pmi_wire::frame_header;
 
 use super::places::{Bytes, any_length, cut, positions, split};
-use super::values::{BODIES, HEADERS, NO_FRAMES};
 use crate::decisions::pick;
 use crate::fields::{Written, text};
 use crate::pieces::{known_length, literal, push, template, tidy};
+use crate::values::values;
 
 /// A frame whose body is no message, or what is no frame.
 pub(crate) fn junk(u: &mut Unstructured<'_>) -> Result<(Encoding, Template)> {
     Ok(match u.int_in_range(0..=4)? {
         0 => (Encoding::Body, text(u.bytes_or_zeros(1..=39)?)),
         1 => (Encoding::Body, template(vec![any_length(u)?])),
-        2 | 3 => (Encoding::Body, text(pick(u, BODIES)?)),
-        _ => (Encoding::Bytes, text(pick(u, NO_FRAMES)?)),
+        2 | 3 => (Encoding::Body, text(pick(u, &values().bodies)?)),
+        _ => (Encoding::Bytes, text(pick(u, &values().no_frames)?)),
     })
 }
 
@@ -44,7 +44,7 @@ pub(super) fn misframed(draft: &Written, u: &mut Unstructured<'_>) -> Result<Opt
     let header = |length: usize| frame_header(length).unwrap_or(*b"999999");
     let mut frames = whole;
     frames[at] = match u.int_in_range(0..=6)? {
-        0 => with_header(pick(u, HEADERS)?, &body),
+        0 => with_header(pick(u, &values().headers)?, &body),
         // One more or less, a few more or less, half, twice.
         1 => with_header(&header(length.saturating_sub(1)), &body),
         2 => with_header(&header(length + u.int_in_range(1..=9)?), &body),

@@ -7,10 +7,10 @@ use pmi_wire::Framing;
 use super::frame;
 use super::mutation::Mutation;
 use super::places::{Bytes, any_length, positions};
-use super::values::{self, CACHES, CODES, JUNK, LENGTHS, MESSAGES, NAMES, NUMBERS, THREADS};
 use crate::decisions::pick;
 use crate::fields::{Field, FieldList, Written, field, text};
 use crate::pieces::{kvsname, letters, literal, push, template, tidy};
+use crate::values::{self, LENGTHS, values};
 
 impl Mutation {
     /// Changes what is said; false if there is nothing that it could strike, or if it is not one of text. `commands` are those
@@ -33,10 +33,7 @@ impl Mutation {
             return Ok(true);
         }
         if self == Self::Junk {
-            let (encoding, line) = match encoding {
-                Encoding::Dialect => (encoding, junk(u)?),
-                _ => frame::junk(u)?,
-            };
+            let (encoding, line) = junk(framing(encoding), u)?;
             *draft = Written::Lines(encoding, vec![line]);
             return Ok(true);
         }
@@ -77,8 +74,21 @@ pub(super) fn value<'a>(messages: &'a mut [FieldList], key: &str) -> Option<&'a 
     messages.iter_mut().flatten().find(|field| field.key == key).map(|field| &mut field.value)
 }
 
+/// The framing of a connection on which something is written so.
+pub(super) fn framing(encoding: Encoding) -> Framing {
+    if encoding == Encoding::Dialect { Framing::Lines } else { Framing::Frames }
+}
+
+/// Draws a line or a frame that is not a message, or bytes that are not a frame.
+pub(crate) fn junk(framing: Framing, u: &mut Unstructured<'_>) -> Result<(Encoding, Template)> {
+    Ok(match framing {
+        Framing::Lines => (Encoding::Dialect, junk_line(u)?),
+        Framing::Frames => frame::junk(u)?,
+    })
+}
+
 /// A line that is no message.
-pub(crate) fn junk(u: &mut Unstructured<'_>) -> Result<Template> {
+pub(crate) fn junk_line(u: &mut Unstructured<'_>) -> Result<Template> {
     Ok(template(vec![match u.int_in_range(0..=2)? {
         0 => {
             let mut bytes = u.bytes_or_zeros(1..=39)?;
@@ -86,13 +96,13 @@ pub(crate) fn junk(u: &mut Unstructured<'_>) -> Result<Template> {
             literal(bytes)
         }
         1 => any_length(u)?,
-        _ => literal(pick(u, JUNK)?),
+        _ => literal(pick(u, &values().junk)?),
     }]))
 }
 
 fn other_kvsname(u: &mut Unstructured<'_>) -> Result<Template> {
     Ok(match u.int_in_range(0..=4)? {
-        0 | 1 => text(pick(u, NAMES)?),
+        0 | 1 => text(pick(u, &values().names)?),
         2 => template(vec![kvsname(), literal("x")]),
         3 => template(vec![any_length(u)?]),
         _ => text(pick(u, &["wrong", "kvs_0_0_0"])?),
@@ -100,7 +110,7 @@ fn other_kvsname(u: &mut Unstructured<'_>) -> Result<Template> {
 }
 
 fn token(messages: &mut Vec<FieldList>, encoding: Encoding, u: &mut Unstructured<'_>) -> Result<()> {
-    let framing = if encoding == Encoding::Dialect { Framing::Lines } else { Framing::Frames };
+    let framing = framing(encoding);
     let (keys, requests) = (values::keys(framing), values::requests(framing));
     let m = u.choose_index(messages.len())?;
     let message = &mut messages[m];
@@ -160,7 +170,7 @@ fn number(messages: &mut [FieldList], u: &mut Unstructured<'_>) -> Result<bool> 
     }
     let number = match u.arbitrary()? {
         true => pick(u, &["0", "1", "-1", "2147483647", "2147483648", "4294967296"])?,
-        false => pick(u, NUMBERS)?,
+        false => pick(u, &values().numbers)?,
     };
     let i = u.choose_index(fields.len())?;
     match u.ratio(1, 4)? {
@@ -185,11 +195,11 @@ fn refuse(fields: &mut FieldList, encoding: Encoding, u: &mut Unstructured<'_>) 
         fields.truncate(1);
     }
     let at = u.int_in_range(0..=fields.len())?;
-    fields.insert(at, field("rc", pick(u, CODES)?));
+    fields.insert(at, field("rc", pick(u, &values().codes)?));
     if u.arbitrary()? {
         let why = match u.ratio(1, 4)? {
             true => field(msg, letters(pick(u, LENGTHS)?)),
-            false => field(msg, pick(u, MESSAGES)?),
+            false => field(msg, pick(u, &values().messages)?),
         };
         fields.push(why);
     }
@@ -207,7 +217,7 @@ fn thread(fields: &mut FieldList, u: &mut Unstructured<'_>) -> Result<()> {
     }
     // Most servers have it behind the command.
     let at = if u.arbitrary()? { 1.min(fields.len()) } else { u.int_in_range(0..=fields.len())? };
-    fields.insert(at, field("thrid", pick(u, THREADS)?));
+    fields.insert(at, field("thrid", pick(u, &values().threads)?));
     Ok(())
 }
 
@@ -272,7 +282,7 @@ pub(crate) fn cached(u: &mut Unstructured<'_>) -> Result<Template> {
         2 => {
             [literal(" "), any_length(u)?, literal("=1")].into_iter().for_each(|piece| push(&mut line, piece))
         }
-        _ => push(&mut line, literal(pick(u, CACHES)?)),
+        _ => push(&mut line, literal(pick(u, &values().caches)?)),
     }
     Ok(line)
 }

@@ -14,12 +14,11 @@ mod mutation;
 mod places;
 mod request;
 mod series;
-mod values;
 
 pub(crate) use answer::{Answer, ReplyStep};
 pub(crate) use case::{explore, vary};
 pub(crate) use content::contents;
-pub(crate) use message::{cached, junk};
+pub(crate) use message::{cached, junk_line};
 pub(crate) use mutation::Mutation;
 pub(crate) use places::split;
 pub(crate) use request::mutate as mutate_requests;

@@ -1,5 +1,7 @@
 //! The mutations that there are, by name and by what they can be made of.
 
+use pmi_wire::Framing;
+
 /// A way to change something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mutation {
@@ -75,156 +77,58 @@ pub(crate) enum Mutation {
 
 impl Mutation {
     /// What can be done to the requests of a case.
-    pub(crate) const OF_REQUESTS: &[Self] = &[
-        Self::Token,
-        Self::Separator,
-        Self::Length,
-        Self::Number,
-        Self::Count,
-        Self::Order,
-        Self::Repeat,
-        Self::Half,
-        Self::Pipeline,
-        Self::Close,
-        Self::Kvsname,
-        Self::Junk,
-        Self::Bytes,
-    ];
+    pub(crate) fn of_requests(framing: Framing) -> &'static [Self] {
+        const OF_LINES: &[Mutation] = &Mutation::requests(Mutation::Kvsname);
+        const OF_FRAMES: &[Mutation] = &Mutation::requests(Mutation::Frame);
+        match framing {
+            Framing::Lines => OF_LINES,
+            Framing::Frames => OF_FRAMES,
+        }
+    }
 
-    /// What can be done to the requests of a case in PMI-2.
-    pub(crate) const OF_PMI2_REQUESTS: &[Self] = &[
-        Self::Token,
-        Self::Separator,
-        Self::Length,
-        Self::Number,
-        Self::Count,
-        Self::Order,
-        Self::Repeat,
-        Self::Half,
-        Self::Pipeline,
-        Self::Close,
-        Self::Frame,
-        Self::Junk,
-        Self::Bytes,
-    ];
+    const fn requests(own: Self) -> [Self; 13] {
+        use Mutation::*;
+        [Token, Separator, Length, Number, Count, Order, Repeat, Half, Pipeline, Close, own, Junk, Bytes]
+    }
 
     /// What can be done to the answers of a proxy's upstream.
-    pub(crate) const OF_REPLIES: &[Self] = &[
-        Self::Token,
-        Self::Separator,
-        Self::Length,
-        Self::Number,
-        Self::Count,
-        Self::Bytes,
-        Self::Junk,
-        Self::Command,
-        Self::Another,
-        Self::Cache,
-        Self::Repeat,
-        Self::Late,
-        Self::Order,
-        Self::Half,
-        Self::Surplus,
-        Self::Unasked,
-        Self::Never,
-        Self::Close,
-    ];
+    pub(crate) const OF_REPLIES: &[Self] = {
+        use Mutation::*;
+        &[
+            Token, Separator, Length, Number, Count, Bytes, Junk, Command, Another, Cache, Repeat, Late,
+            Order, Half, Surplus, Unasked, Never, Close,
+        ]
+    };
 
     /// What can be done to the answers of a server.
-    pub(crate) const OF_ANSWERS: &[Self] = &[
-        Self::Token,
-        Self::Separator,
-        Self::Length,
-        Self::Number,
-        Self::Count,
-        Self::Command,
-        Self::Refusal,
-        Self::Value,
-        Self::Limits,
-        Self::Mapping,
-        Self::Kvsname,
-        Self::Junk,
-        Self::Bytes,
-        Self::Half,
-        Self::Close,
-        Self::Pieces,
-        Self::Surplus,
-    ];
+    pub(crate) fn of_answers(framing: Framing) -> &'static [Self] {
+        const OF_LINES: &[Mutation] = &Mutation::answers([Mutation::Limits, Mutation::Kvsname]);
+        const OF_FRAMES: &[Mutation] = &Mutation::answers([Mutation::Thread, Mutation::Frame]);
+        match framing {
+            Framing::Lines => OF_LINES,
+            Framing::Frames => OF_FRAMES,
+        }
+    }
 
-    /// What can be done to the answers of a server in PMI-2.
-    pub(crate) const OF_PMI2_ANSWERS: &[Self] = &[
-        Self::Token,
-        Self::Separator,
-        Self::Length,
-        Self::Number,
-        Self::Count,
-        Self::Command,
-        Self::Refusal,
-        Self::Value,
-        Self::Mapping,
-        Self::Thread,
-        Self::Frame,
-        Self::Junk,
-        Self::Bytes,
-        Self::Half,
-        Self::Close,
-        Self::Pieces,
-        Self::Surplus,
-    ];
+    const fn answers([first, second]: [Self; 2]) -> [Self; 17] {
+        use Mutation::*;
+        [
+            Token, Separator, Length, Number, Count, Command, Refusal, Value, Mapping, first, second, Junk,
+            Bytes, Half, Close, Pieces, Surplus,
+        ]
+    }
 
     /// How a case is made of others.
-    pub(crate) const OF_CASES: &[Self] = &[
-        Self::Content,
-        Self::Multiply,
-        Self::Splice,
-        Self::Insert,
-        Self::Drop,
-        Self::Repeat,
-        Self::Order,
-        Self::Rank,
-        Self::Bytes,
-        Self::Junk,
-        Self::Partial,
-        Self::Close,
-    ];
+    pub(crate) const OF_CASES: &[Self] = {
+        use Mutation::*;
+        &[Content, Multiply, Splice, Insert, Drop, Repeat, Order, Rank, Bytes, Junk, Partial, Close]
+    };
 
     /// Its name in `avoid`.
-    pub(crate) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> String {
         match self {
-            Self::Token => "token",
-            Self::Separator => "separator",
-            Self::Length => "length",
-            Self::Number => "number",
-            Self::Count => "count",
-            Self::Command => "command",
-            Self::Kvsname => "kvsname",
-            Self::Bytes => "bytes",
-            Self::Junk => "junk",
-            Self::Frame => "frame",
-            Self::Half => "half",
-            Self::Pieces => "pieces",
-            Self::Pipeline => "pipeline",
-            Self::Repeat => "repeat",
-            Self::Order => "order",
-            Self::Close => "close",
-            Self::Surplus => "surplus",
-            Self::Refusal => "refusal",
-            Self::Value => "value",
-            Self::Limits => "limits",
-            Self::Mapping => "mapping",
-            Self::Thread => "thrid",
-            Self::Another => "another",
-            Self::Cache => "cache",
-            Self::Late => "late",
-            Self::Unasked => "unasked",
-            Self::Never => "never",
-            Self::Splice => "splice",
-            Self::Insert => "insert",
-            Self::Drop => "drop",
-            Self::Rank => "rank",
-            Self::Partial => "partial",
-            Self::Content => "content",
-            Self::Multiply => "multiply",
+            Self::Thread => "thrid".to_owned(),
+            other => format!("{other:?}").to_lowercase(),
         }
     }
 }

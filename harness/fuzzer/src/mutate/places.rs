@@ -3,9 +3,9 @@
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Piece, Template};
 
-use super::values::LENGTHS;
 use crate::decisions::pick;
 use crate::pieces::{Limit, letters, letters_to, literal, push, template};
+use crate::values::LENGTHS;
 
 /// Drawing bytes without coming to their end.
 pub(super) trait Bytes {

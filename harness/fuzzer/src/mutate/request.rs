@@ -7,11 +7,11 @@ use super::frame::{self, Halves};
 use super::message::junk;
 use super::mutation::Mutation;
 use super::places::split;
-use super::values;
 use crate::decisions::pick;
 use crate::fields::Written;
-use crate::plan::{Planned, encoding, may_answer};
+use crate::plan::{Planned, may_answer};
 use crate::statement::{close, exit, kill, write_as};
+use crate::values;
 
 /// Makes one mutation; says which and what kind of request it struck, or `None` if there is nothing that it could strike.
 pub(crate) fn mutate(
@@ -19,10 +19,7 @@ pub(crate) fn mutate(
     dialect: Dialect,
     u: &mut Unstructured<'_>,
 ) -> Result<Option<String>> {
-    let mutation = match dialect {
-        Dialect::Pmi1 => pick(u, Mutation::OF_REQUESTS)?,
-        Dialect::Pmi2 => pick(u, Mutation::OF_PMI2_REQUESTS)?,
-    };
+    let mutation = pick(u, Mutation::of_requests(dialect.framing()))?;
     let requests: Vec<usize> =
         (0..plan.len()).filter(|i| matches!(plan[*i], Planned::Request { .. })).collect();
     if requests.is_empty() {
@@ -31,7 +28,7 @@ pub(crate) fn mutate(
     let at = pick(u, &requests)?;
     let Planned::Request { rank, op, messages } = &plan[at] else { return Ok(None) };
     let (rank, op) = (*rank, *op);
-    let how = encoding(op, dialect);
+    let how = op.encoding(dialect);
     match mutation {
         Mutation::Order => {
             let other = pick(u, &requests)?;
@@ -57,10 +54,7 @@ pub(crate) fn mutate(
         }
         Mutation::Junk => {
             plan.insert(at, may_answer(rank));
-            let (how, line) = match dialect {
-                Dialect::Pmi1 => (how, junk(u)?),
-                Dialect::Pmi2 => frame::junk(u)?,
-            };
+            let (how, line) = junk(dialect.framing(), u)?;
             plan.insert(at, Planned::Stmt(write_as(rank, how, vec![line], false)));
         }
         Mutation::Half => {
@@ -152,12 +146,12 @@ fn pipeline(
         match &plan[i] {
             // Lines and frames do not come in one write.
             Planned::Request { rank: r, op, .. }
-                if *r == rank && how.is_some_and(|how| how != encoding(*op, dialect)) =>
+                if *r == rank && how.is_some_and(|how| how != op.encoding(dialect)) =>
             {
                 break;
             }
             Planned::Request { rank: r, op, messages } if *r == rank => {
-                let of_this = *how.get_or_insert(encoding(*op, dialect));
+                let of_this = *how.get_or_insert(op.encoding(dialect));
                 lines.extend(Written::Messages(of_this, messages.clone()).lines());
                 taken += 1;
                 plan.remove(i);

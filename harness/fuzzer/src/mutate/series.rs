@@ -6,10 +6,10 @@ use super::answer::{Answer, ReplyStep, blocks};
 use super::frame::{self, Halves};
 use super::mutation::Mutation;
 use super::places::{cut, positions};
-use super::values::{CODES, LENGTHS, MAPPINGS, NUMBERS};
 use crate::fields::{FieldList, Written, field, text};
 use crate::pieces::{letters, template};
 use crate::texts::{self, Text};
+use crate::values::{LENGTHS, values};
 
 /// What is gone through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl Answer<'_> {
                     is_other && field.value.literal().is_some_and(|text| text.parse::<i64>().is_ok())
                 };
                 let told: Vec<usize> = (0..self.fields.len()).filter(numeric).collect();
-                let numbers = [None].into_iter().chain(NUMBERS.iter().copied().map(Some));
+                let numbers = [None].into_iter().chain(values().numbers.iter().copied().map(Some));
                 let all = numbers.flat_map(|number| told.iter().map(move |at| (*at, number)));
                 let is_other = |(at, number): &(usize, Option<&str>)| {
                     number.is_none_or(|number| self.fields[*at].value != text(number))
@@ -170,7 +170,7 @@ fn refusals() -> Vec<Change> {
     lengths.dedup();
     let mut lengths = lengths.into_iter().map(|length| Change::Refuse("-1", Some(length)));
     let mut all = vec![Change::Empty];
-    for code in CODES {
+    for code in values().codes.iter() {
         all.push(Change::Refuse(code, None));
         all.extend(lengths.next());
     }
@@ -186,6 +186,6 @@ fn mappings() -> Vec<Change> {
             all.push(blocks((0..count).map(|at| at % nodes), 1));
         }
     }
-    all.extend(MAPPINGS.iter().map(|mapping| text(*mapping)));
+    all.extend(values().mappings.iter().map(|mapping| text(*mapping)));
     all.into_iter().map(Change::Map).collect()
 }

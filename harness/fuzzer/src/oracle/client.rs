@@ -8,14 +8,12 @@ use pmi_judge::event::{Event, Exit, What};
 use pmi_judge::own::HANG;
 use pmi_judge::{Finding, LINE_LIMIT, Outcome, SeenKind, Severity};
 use pmi_runner::interpret::KEPT;
-use pmi_scenario::ast::{Action, Dialect, Piece, Role, Step, Stmt, Template, UnderTest};
+use pmi_scenario::ast::{Action, Dialect, Role, Step, Stmt, Template, UnderTest};
 use pmi_scenario::ids;
 use pmi_scenario::requirement::{Catalogue, Set};
-use pmi_wire::pmi2::{self, Command, Semicolons};
-use pmi_wire::{
-    Body, Connection, Direction, Framed, Framing, FramingError, Operation, Proc, Request, Response,
-    ValueReading,
-};
+use pmi_wire::grammar::parse_uint;
+use pmi_wire::pmi2::{self, Semicolons};
+use pmi_wire::{Connection, Direction, Framed, Framing, FramingError, Operation, Proc};
 
 use super::{distinct, located, site};
 use crate::case::Case;
@@ -23,9 +21,9 @@ use crate::client_steps::MAPPING;
 use crate::failure::{After, AnswerKind, Asked, CrashCause, Failure, FailureKey, signal_name};
 use crate::message_kind::MessageKind;
 use crate::op::Op;
-use crate::pieces::bytes_said;
+use crate::pieces::{Limit, bytes_said};
+use crate::reading::{Answered, Reader, WireMessage, request};
 use crate::statement::{encoding_of, sent};
-use crate::wire_message::{Reader, WireMessage};
 
 /// Everything that is wrong, the worst first, each once.
 pub(crate) fn failures(case: &Case, outcome: &Outcome, catalogue: &Catalogue) -> Vec<Failure> {
@@ -149,42 +147,29 @@ fn misleads(case: &Case) -> bool {
         if let Some(pattern) = answered(stmt) {
             mapping = names(pattern, "key", MAPPING);
         }
-        let lines = sent(stmt, case.tests()).into_iter().flatten();
-        match case.scenario.dialect {
-            Dialect::Pmi1 => lines.into_iter().any(|line| is_plausible(line, mapping)),
-            Dialect::Pmi2 => lines.into_iter().any(|line| is_plausible_in_frames(stmt, line, mapping)),
-        }
+        let mut lines = sent(stmt, case.tests()).into_iter().flatten();
+        lines.any(|line| is_plausible(case.scenario.dialect, stmt, line, mapping))
     })
 }
 
-/// The same of what is said on a connection of PMI-2.
-fn is_plausible_in_frames(stmt: &Stmt, line: &Template, mapping: bool) -> bool {
+/// Returns whether a line looks like an answer with a value that a process relies on.
+fn is_plausible(dialect: Dialect, stmt: &Stmt, line: &Template, mapping: bool) -> bool {
     let said = bytes_said(encoding_of(stmt), std::slice::from_ref(line), false);
-    Reader::default().push(&said).iter().any(|said| match said {
-        WireMessage::Body(body) => pmi2::Response::parse(body, Semicolons::Doubled).is_ok_and(|response| {
-            let tells = response.command.response_keys().any(|key| response.get(key).is_some());
-            response.is_success() && !mapping && (tells || response.command == Command::KvsFence)
-        }),
-        WireMessage::Line(_) | WireMessage::NoFrame => false,
+    let is_plausible = |framing, text: &[u8]| {
+        Answered::read(framing, text).is_some_and(|answered| {
+            let relied_on = match framing {
+                Framing::Lines => answered.op.is(&["get", "kvsname"]),
+                Framing::Frames => true,
+            };
+            let tells = relied_on && answered.told().next().is_some();
+            answered.is_success && !mapping && (tells || answered.op.is(&["barrier"]))
+        })
+    };
+    Reader::new(dialect.framing()).push(&said).iter().any(|said| match said {
+        WireMessage::Line(line) => dialect.framing() == Framing::Lines && is_plausible(Framing::Lines, line),
+        WireMessage::Body(body) => is_plausible(Framing::Frames, body),
+        WireMessage::NoFrame => false,
     })
-}
-
-fn is_plausible(line: &Template, mapping: bool) -> bool {
-    let mut text = Vec::new();
-    for piece in &line.pieces {
-        match piece {
-            Piece::Literal { bytes, .. } => text.extend_from_slice(bytes),
-            // Any letters will do.
-            _ => text.push(b'x'),
-        }
-    }
-    let Ok(response) = Response::parse(&text, ValueReading::ToEndOfLine) else { return false };
-    response.is_success()
-        && match response.body {
-            Body::Get(Some(_)) => !mapping,
-            Body::Kvsname(Some(_)) | Body::Barrier(_) => true,
-            _ => false,
-        }
 }
 
 /// Whether a rule is broken by what we have said: it is our answer that lets somebody out of a barrier, and whoever is told
@@ -192,16 +177,16 @@ fn is_plausible(line: &Template, mapping: bool) -> bool {
 /// it for the answer to that. And what a protocol error is RFC 13 leaves open: an answer that has the command which is due may
 /// be taken for one.
 fn is_ours(finding: &Finding, case: &Case, events: &[Event]) -> bool {
-    let answers = |op: Op| {
-        case.scenario.body.iter().filter_map(answered).any(|pattern| names(pattern, "cmd", op.name()))
+    let answers = |operation: &str| {
+        let op = Op::of(case.scenario.dialect, operation);
+        let answered = case.scenario.body.iter().filter_map(answered);
+        op.is_some_and(|op| answered.into_iter().any(|pattern| names(pattern, "cmd", op.name())))
     };
-    if finding.kind == Some(SeenKind::EarlyBarrierExit)
-        && (answers(Operation::Barrier.into()) || answers(Command::KvsFence.into()))
-    {
+    if finding.kind == Some(SeenKind::EarlyBarrierExit) && answers("barrier") {
         return true;
     }
     let id = finding.requirement.as_str();
-    if follows_from_names(id) && answers(Operation::Kvsname.into()) {
+    if follows_from_names(id) && answers("kvsname") {
         return true;
     }
     let Some(proc) = finding.proc else { return false };
@@ -214,7 +199,7 @@ fn is_ours(finding: &Finding, case: &Case, events: &[Event]) -> bool {
         ids::PMI2_COMMON_FULLINIT_FIRST,
     ];
     // Whoever takes what it was told for an agreement on PMI-2 speaks it, and we do not know.
-    if case.scenario.dialect == Dialect::Pmi2 && trail.took_for_agreement() {
+    if case.scenario.dialect.framing() == Framing::Frames && trail.took_for_agreement() {
         return true;
     }
     let wrong = [AnswerKind::Unreadable, AnswerKind::Other, AnswerKind::Refused, AnswerKind::NoFrame];
@@ -314,18 +299,15 @@ impl Trail {
         let last = bytes.strip_suffix(b"\n").unwrap_or(bytes);
         let last = last.rsplit(|b| *b == b'\n').next().unwrap_or_default();
         let spawns = last == b"endcmd" || last.starts_with(b"mcmd=");
-        let request = Request::parse(last, ValueReading::ToEndOfLine).ok();
-        let op = request.map(|r| r.operation()).or(spawns.then_some(Operation::Spawn)).map(Op::from);
+        let op = request(Framing::Lines, last);
+        let op = op.0.filter(|_| op.1).or(spawns.then(|| Operation::Spawn.into()));
         self.open = vec![Open { kind: MessageKind::of(bytes), op, thrid: None }];
     }
 
     /// It has asked something in PMI-2. Who has no number waits for one answer at a time.
     fn asks_in_frame(&mut self, body: &[u8]) {
         let kind = MessageKind::of_said(&WireMessage::Body(body.to_vec()));
-        let op = match kind {
-            MessageKind::Request(op) | MessageKind::Malformed(op) => Some(op),
-            _ => None,
-        };
+        let op = kind.op();
         let thrid = pmi2::Request::thrid(body, Semicolons::Doubled).map(std::borrow::Cow::into_owned);
         self.open.retain(|open| open.thrid != thrid);
         self.open.push(Open { kind, op, thrid });
@@ -346,11 +328,7 @@ impl Trail {
         let pair = match (at, self.open.last()) {
             (Some(at), _) => {
                 let Open { kind, op, .. } = self.open.remove(at);
-                let how = match message {
-                    Err(how) => how,
-                    Ok(Framed { framing: Framing::Lines, text }) => answer(op, text),
-                    Ok(Framed { framing: Framing::Frames, text }) => answer_in_frame(op, text),
-                };
+                let how = message.map_or_else(|how| how, |message| answer(op, message));
                 (Asked::Request(kind), how)
             }
             // Whoever asked may wait on for the answer that is its own.
@@ -390,62 +368,34 @@ impl Trail {
     }
 }
 
-/// What kind of answer a line is.
-fn answer(op: Option<Op>, line: &[u8]) -> AnswerKind {
-    let Ok(response) = Response::parse(line, ValueReading::ToEndOfLine) else {
+/// Returns the kind of an answer.
+fn answer(op: Option<Op>, Framed { framing, text }: Framed<'_>) -> AnswerKind {
+    let Some(answered) = Answered::read(framing, text) else {
         let due = op.and_then(Op::response_name).map(|cmd| format!("cmd={cmd}"));
-        let has = |due: String| line.split(u8::is_ascii_whitespace).any(|word| word == due.as_bytes());
+        let ends = |byte: &u8| match framing {
+            Framing::Lines => byte.is_ascii_whitespace(),
+            Framing::Frames => *byte == b';',
+        };
+        let has = |due: String| text.split(ends).any(|tuple| tuple == due.as_bytes());
         return if due.is_some_and(has) { AnswerKind::Garbled } else { AnswerKind::Unreadable };
     };
-    if Some(Op::from(response.operation())) != op {
-        return AnswerKind::Other;
-    }
-    if !response.is_success() {
-        return AnswerKind::Refused;
-    }
-    match response.body {
-        Body::Init(None)
-        | Body::Maxes(None)
-        | Body::Universe(None)
-        | Body::Appnum(None)
-        | Body::Kvsname(None)
-        | Body::Get(None)
-        | Body::Lookup(None)
-        | Body::Spawn(None) => AnswerKind::Bare,
-        Body::Maxes(Some(maxes)) if is_unusual(&maxes) => AnswerKind::UnusualLimits,
-        _ => AnswerKind::Proper,
+    if Some(answered.op) != op {
+        AnswerKind::Other
+    } else if !answered.is_success {
+        AnswerKind::Refused
+    } else if answered.is_bare() {
+        AnswerKind::Bare
+    } else if answered.op.is(&["maxes"]) && has_unusual_limit(&answered) {
+        AnswerKind::UnusualLimits
+    } else {
+        AnswerKind::Proper
     }
 }
 
-/// What kind of answer the body of a frame is.
-fn answer_in_frame(op: Option<Op>, body: &[u8]) -> AnswerKind {
-    let Ok(response) = pmi2::Response::parse(body, Semicolons::Doubled) else {
-        let due = op.and_then(Op::response_name).map(|cmd| format!("cmd={cmd}"));
-        let has = |due: String| body.split(|b| *b == b';').any(|tuple| tuple == due.as_bytes());
-        return if due.is_some_and(has) { AnswerKind::Garbled } else { AnswerKind::Unreadable };
-    };
-    if Some(Op::from(response.command)) != op {
-        return AnswerKind::Other;
-    }
-    if !response.is_success() {
-        return AnswerKind::Refused;
-    }
-    let needed: &[&str] = match response.command {
-        Command::Fullinit => &["rank", "size"],
-        Command::JobGetid => &["jobid"],
-        Command::KvsGet | Command::InfoGetnodeattr | Command::InfoGetjobattr
-            if response.is_found() == Some(true) =>
-        {
-            &["value"]
-        }
-        _ => &[],
-    };
-    if needed.iter().any(|key| response.get(key).is_none()) { AnswerKind::Bare } else { AnswerKind::Proper }
-}
-
-/// Limits below what any process manager has, or far beyond.
-fn is_unusual(maxes: &pmi_wire::Maxes) -> bool {
-    [maxes.kvsname_max, maxes.keylen_max, maxes.vallen_max].iter().any(|n| !(16..=1 << 20).contains(n))
+/// Returns whether a limit is below those of all known process managers, or far above.
+fn has_unusual_limit(maxes: &Answered<'_>) -> bool {
+    let limits = Limit::ALL.iter().filter_map(|limit| maxes.get(limit.name()));
+    limits.into_iter().any(|limit| !parse_uint(&limit).is_some_and(|limit| (16..=1 << 20).contains(&limit)))
 }
 
 #[cfg(test)]

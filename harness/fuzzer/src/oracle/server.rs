@@ -4,10 +4,9 @@ use pmi_judge::backtrace::Backtrace;
 use pmi_judge::crash::{BROKEN_MEMORY, Cause, Of, of_crash, program_in};
 use pmi_judge::event::{Event, SilenceProof, What};
 use pmi_judge::{Finding, SeenKind, Severity};
-use pmi_scenario::ast::Dialect;
 use pmi_scenario::ids;
 use pmi_scenario::requirement::Catalogue;
-use pmi_wire::Proc;
+use pmi_wire::{Framing, Proc};
 
 use super::{distinct, located, site};
 use crate::failure::{After, CrashCause, Failure, FailureKey, signal_name};
@@ -245,7 +244,7 @@ fn last_request(seen: &Observation, proc: Option<Proc>, seq: u64) -> After {
     }
     // One of several that were under way may have been answered meanwhile.
     let earlier = || events.iter().rev().find(|e| kinds.contains_key(&e.seq) && is_of(e, proc));
-    let of_threads = seen.dialect == Dialect::Pmi2;
+    let of_threads = seen.dialect.framing() == Framing::Frames;
     let last = last.or_else(|| kinds.get(&earlier().filter(|_| of_threads)?.seq).map(|(kind, _)| *kind));
     if requests > 1 { After::Pipelined } else { last.map_or(After::Start, After::Message) }
 }

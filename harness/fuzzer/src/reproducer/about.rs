@@ -1,7 +1,33 @@
 //! The parts that all reproducers share.
 
+use pmi_wire::{Connection, Direction, Framing};
+
 /// Most lines of a script.
 pub(super) const LINES: usize = 60;
+
+/// One line of text, for a comment of Python.
+pub(super) fn comment(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// Pushes bytes through a connection, and returns the messages that they complete, with their framing.
+pub(super) fn carried(
+    connection: &mut Connection,
+    direction: Direction,
+    bytes: &[u8],
+) -> Vec<(Vec<u8>, Framing)> {
+    connection.push(direction, bytes);
+    let mut messages = Vec::new();
+    // A response may determine how requests are framed.
+    for of in [Direction::FromServer, Direction::ToServer] {
+        while let Some(Ok(message)) = connection.next(of) {
+            if of == direction {
+                messages.push((message.text.to_vec(), message.framing));
+            }
+        }
+    }
+    messages
+}
 
 /// The finding that a reproducer shows.
 #[derive(Debug, Clone, Copy)]

@@ -9,7 +9,7 @@ use pmi_judge::library::api::{Argument, Held};
 use pmi_scenario::signature::{Param, function};
 use pmi_wire::{Connection, Direction, Framing, HEADER};
 
-use super::about::About;
+use super::about::{About, carried, comment};
 use super::symptom::{NotReproducible, Symptom};
 
 const START: &str = include_str!("library.c");
@@ -160,15 +160,7 @@ pub(super) fn program(
                 let asks = matches!(event.what, What::ToServer { .. });
                 let connection = connections.entry(proc.rank).or_insert_with(|| Connection::new(LINE_LIMIT));
                 let direction = if asks { Direction::ToServer } else { Direction::FromServer };
-                connection.push(direction, &bytes.0);
-                let mut messages = Vec::new();
-                for of in [Direction::FromServer, Direction::ToServer] {
-                    while let Some(Ok(message)) = connection.next(of) {
-                        if of == direction {
-                            messages.push((message.text.to_vec(), message.framing));
-                        }
-                    }
-                }
+                let messages = carried(connection, direction, &bytes.0);
                 if !asks {
                     let (text, length) = (literal(&bytes.0), bytes.0.len());
                     let _ = writeln!(server, "    answer({}, {text}, {length});", proc.rank);
@@ -214,8 +206,8 @@ pub(super) fn program(
     let mut text = format!(
         "/* {}\n   seen: {}\n   cc -o reproducer THIS_FILE -ldl && ./reproducer [LIBRARY]: exits with 1 if the symptom shows, else 0. */\n\
          #define RANKS {ranks}\n#define OUTS {}\n{START}\n",
-        comment(about.title),
-        comment(about.seen),
+        c_comment(about.title),
+        c_comment(about.seen),
         outs.len().max(1)
     );
     for rank in 0..ranks {
@@ -244,14 +236,14 @@ pub(super) fn program(
          return shown;\n}}\n",
         ranks_named.join(", "),
         quoted(library),
-        quoted(&comment(about.expected)),
+        quoted(&c_comment(about.expected)),
     );
     Ok(text)
 }
 
 /// One line for a comment of C.
-fn comment(text: &str) -> String {
-    text.replace("*/", "* /").chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+fn c_comment(text: &str) -> String {
+    comment(&text.replace("*/", "* /"))
 }
 
 fn quoted(text: &str) -> String {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pmi_judge::event::Exit;
 use pmi_wire::{Framing, Proc, WayIn};
 
-use super::about::{About, LINES};
+use super::about::{About, LINES, comment};
 use super::steps::{Look, Session, Step};
 
 /// The part of every script before its steps.
@@ -303,11 +303,6 @@ fn packed(statements: &[String], most: usize) -> String {
         }
         columns += COLUMNS / 4;
     }
-}
-
-/// One line of text, for a comment.
-fn comment(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// A dictionary of Python.

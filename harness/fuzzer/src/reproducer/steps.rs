@@ -7,6 +7,7 @@ use pmi_judge::event::{Bytes, Event, Exit, What};
 use pmi_wire::singleton::OPTION;
 use pmi_wire::{Connection, Direction, Framing, HEADER, Proc, WayIn, frame_length};
 
+use super::about::carried;
 use super::symptom::{NotReproducible, Symptom};
 
 /// One step of a process.
@@ -346,18 +347,7 @@ impl Reader<'_> {
     }
 
     fn carried(&mut self, proc: Proc, direction: Direction, bytes: &[u8], seen: Option<&str>) {
-        let connection = self.connection(proc);
-        connection.push(direction, bytes);
-        let mut messages = Vec::new();
-        // A response may determine how requests are framed.
-        for of in [Direction::FromServer, Direction::ToServer] {
-            while let Some(message) = connection.next(of) {
-                let Ok(message) = message else { break };
-                if of == direction {
-                    messages.push((message.text.to_vec(), message.framing));
-                }
-            }
-        }
+        let messages = carried(self.connection(proc), direction, bytes);
         if direction == self.received() {
             self.receives(proc, messages, seen)
         } else {

@@ -7,16 +7,15 @@ use std::collections::BTreeMap;
 use std::io;
 
 use pmi_judge::event::What;
-use pmi_wire::pmi2::{self, Semicolons};
-use pmi_wire::{Body, Connection, Direction, Framed, Framing, Proc, Response, ValueReading};
+use pmi_wire::{Connection, Direction, Framed, Proc};
 
 use super::server::Server;
 use super::{Pace, Run, Target, Tracing};
 use crate::case::Case;
 use crate::failure::{After, Failure, FailureKey};
-use crate::message_kind::MessageKind;
-use crate::message_kind::Writes;
+use crate::message_kind::{MessageKind, Writes};
 use crate::observation::Observation;
+use crate::reading::Answered;
 
 /// Several servers.
 pub struct Differential {
@@ -143,51 +142,26 @@ fn exchanges(seen: &Observation) -> Exchanges {
     all
 }
 
-/// An answer without what may differ.
+/// Returns an answer without the parts that may differ. In PMI-2, `rc` or a flag states a miss, and either of two keys has the port.
 fn normalized(message: Framed<'_>) -> String {
-    match message.framing {
-        Framing::Lines => of_line(message.text),
-        Framing::Frames => of_frame(message.text),
-    }
-}
-
-/// A miss is told by `rc` or by a flag, a port in either of two keys: neither is a difference.
-fn of_frame(body: &[u8]) -> String {
-    let Ok(response) = pmi2::Response::parse(body, Semicolons::Doubled) else { return "unreadable".into() };
-    let name = response.command.response_name().unwrap_or_default();
-    if response.is_found() != Some(true) {
+    let Some(answered) = Answered::read(message.framing, message.text) else { return "unreadable".into() };
+    let name = answered.op.response_name().unwrap_or("empty");
+    if !answered.is_found {
         return format!("{name} refused");
     }
-    let value = response.get("value").or_else(|| response.get("port"));
+    let value = answered.get("value").or_else(|| answered.get("port"));
     match value.filter(|value| !value.starts_with(b"(vector,")) {
         Some(value) => format!("{name} {}", value[..value.len().min(40)].escape_ascii()),
         None => format!("{name} ok"),
     }
 }
 
-fn of_line(line: &[u8]) -> String {
-    let Ok(response) = Response::parse(line, ValueReading::ToEndOfLine) else {
-        return if line.is_empty() { "empty".into() } else { "unreadable".into() };
-    };
-    let cmd = response.operation().response_cmd().unwrap_or("empty");
-    if !response.is_success() {
-        return format!("{cmd} refused");
-    }
-    match response.body {
-        Body::Get(Some(value)) if !value.starts_with(b"(vector,") => {
-            format!("{cmd} {}", value[..value.len().min(40)].escape_ascii())
-        }
-        Body::Lookup(Some(port)) => format!("{cmd} {}", port[..port.len().min(40)].escape_ascii()),
-        _ => format!("{cmd} ok"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use pmi_wire::Framing;
     use std::time::Duration;
 
-    use pmi_reference::Config;
-    use pmi_reference::fault::faults;
+    use pmi_faults::{Config, faults};
 
     use super::*;
     use crate::generate::numbered;
@@ -222,7 +196,7 @@ mod tests {
         let mut faults = faults().filter(|f| f.breaks.contains(&"rfc13.get.value"));
         // Some need more than these sessions hold.
         let told = faults.any(|fault| {
-            let found = differences(Config { behaviour: fault.behaviour(), ..Config::default() });
+            let found = differences(Config { wrapper: fault.behaviour(), ..Config::default() });
             found.iter().any(|bucket| bucket.starts_with("differs--get--"))
         });
         assert!(told);
@@ -230,12 +204,14 @@ mod tests {
 
     #[test]
     fn answers_are_compared_by_what_they_say() {
-        let same = |a: &[u8], b: &[u8]| assert_eq!(of_line(a), of_line(b));
+        let of_line = |text| normalized(Framed { framing: Framing::Lines, text });
+        let of_frame = |text| normalized(Framed { framing: Framing::Frames, text });
+        let same = |a, b| assert_eq!(of_line(a), of_line(b));
         same(b"cmd=my_kvsname rc=0 kvsname=a", b"cmd=my_kvsname kvsname=b");
         same(b"cmd=get_result rc=-1 msg=no", b"cmd=get_result rc=2 msg=key_not_found");
         assert_ne!(of_line(b"cmd=get_result rc=0 value=a"), of_line(b"cmd=get_result rc=0 value=b"));
         assert_eq!(of_line(b"hello"), "unreadable");
-        let same = |a: &[u8], b: &[u8]| assert_eq!(of_frame(a), of_frame(b));
+        let same = |a, b| assert_eq!(of_frame(a), of_frame(b));
         same(b"cmd=kvs-get-response;found=FALSE;rc=0;", b"cmd=kvs-get-response;rc=1;");
         same(b"cmd=name-lookup-response;rc=0;port=p;", b"cmd=name-lookup-response;value=p;found=TRUE;rc=0;");
     }

@@ -5,14 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use pmi_faults::Config;
 use pmi_judge::event::What;
 use pmi_judge::names_before::{NamesBefore, is_found};
-use pmi_reference::Config;
 use pmi_runner::party::server::{Environment, Implementation, Patience, ServerParty};
 use pmi_runner::party::{Limits, MemoryParty};
 use pmi_runner::process::tree::left_over;
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::suite::Suite;
+use pmi_wire::Framing;
 
 use super::{Launched, Pace, Run, Target, Tracing, tell_last, traced};
 use crate::case::Case;
@@ -111,7 +112,7 @@ impl Server {
         let Times { pace, limits, ending } = times;
         match &self.access {
             Access::Memory(config) => {
-                let pmi2 = config.pmi2 || case.scenario.dialect == Dialect::Pmi2;
+                let pmi2 = config.pmi2 || case.scenario.dialect.framing() == Framing::Frames;
                 let nodes = case.scenario.nodes;
                 let mut party = MemoryParty::launch(Config { pmi2, nodes, ..config.clone() }, case.ranks());
                 Ok((drive(case, &self.suite, &mut party, Vec::new(), limits, ending), Vec::new()))
@@ -263,8 +264,7 @@ impl Target for Server {
 
 #[cfg(test)]
 mod tests {
-    use pmi_reference::behaviour::Behaviour;
-    use pmi_reference::fault::{faults, variations};
+    use pmi_faults::{Behaviour, faults, variations};
 
     use super::*;
     use crate::generate::numbered;
@@ -273,11 +273,11 @@ mod tests {
     /// The first thing that is found in so many cases of PMI-2.
     fn found(behaviour: Behaviour, cases: u64, mutate: bool) -> Option<(u64, Failure)> {
         let suite = pmi_runner::suite::embedded().unwrap();
-        let config = Config { behaviour, ..Config::default() };
+        let config = Config { wrapper: behaviour, ..Config::default() };
         let server = Server::new(Access::Memory(config), suite, Duration::from_secs(1)).unwrap();
         let scope = Scope { spoken: Spoken::One(Dialect::Pmi2), mutate, ..Scope::default() };
         (0..cases).find_map(|number| {
-            let run = server.play(&numbered(&scope, 2, number), Pace::Fast, Tracing::Off).unwrap();
+            let run = server.play(&numbered(&scope, 1, number), Pace::Fast, Tracing::Off).unwrap();
             assert_eq!(run.seen.unjudged, None, "{number}");
             run.failures.into_iter().next().map(|failure| (number, failure))
         })

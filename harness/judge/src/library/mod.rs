@@ -11,9 +11,11 @@ use std::collections::{BTreeMap, VecDeque};
 
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::signature::{self, Function};
-use pmi_wire::{Direction, Operation, Proc};
+use pmi_wire::protocol::Exchange;
+use pmi_wire::{Decoded, Direction, Framing, FramingError, Operation, Outcome, Proc};
 
 use crate::bytes::quoted;
+use crate::connections::{Connections, Message};
 use crate::crash::Cause;
 use crate::event::{Event, Exit, What};
 use crate::expectation::Expected;
@@ -23,7 +25,7 @@ use crate::{Finding, SeenKind, Severity, Side, Unjudged};
 pub use api::BegunCall;
 use api::{Argument, Breach, CALLERS, Returned};
 pub use request::Request;
-use request::{Asked, Dialogue};
+use request::Requests;
 
 /// Lays what the monitor has found about a client to the library, and says whether that is right: not what its caller has to keep,
 /// nor whether a process ends with or without PMI_Finalize, which is for its caller to say, too.
@@ -62,7 +64,11 @@ struct Process {
     barriers: u32,
     /// The call that is under way has asked for the barrier.
     in_barrier: bool,
-    dialogue: Dialogue,
+    requests: Requests,
+    /// The framing of its connection, the incomplete request, and whether it has received half a message.
+    framing: Framing,
+    begun: Vec<u8>,
+    half_answered: bool,
     /// What was asked within the call and is held.
     held_requests: VecDeque<Request>,
     /// The request that a step has taken last.
@@ -72,7 +78,7 @@ struct Process {
     /// Place of the event with which it was answered last.
     answered_at: u64,
     /// Requests that are not answered.
-    unanswered: VecDeque<Option<Asked>>,
+    unanswered: VecDeque<Option<&'static Exchange>>,
     /// We have broken the protocol towards it: ending the process is a lawful answer.
     we_broke_protocol: bool,
     /// The connection is over.
@@ -109,26 +115,27 @@ impl Process {
     }
 
     /// Takes note of an answer of ours that is none to what was asked.
-    fn answered(&mut self, bytes: &[u8]) {
-        self.dialogue.push(Direction::FromServer, bytes);
-        for answered in self.dialogue.answers() {
-            let asked = self.unanswered.pop_front().flatten();
-            let (answered, value) = answered.unzip();
-            self.we_broke_protocol |= answered.is_none() || answered != asked;
-            self.told = match (&self.told, value.flatten()) {
-                (AnsweredInCall::Nothing, Some(value))
-                    if !self.we_broke_protocol && !is_ambiguous(&value) =>
-                {
-                    AnsweredInCall::Value(value)
-                }
-                _ => AnsweredInCall::Otherwise,
-            };
-        }
+    fn answered(&mut self, message: &Result<Decoded<'_>, FramingError>) {
+        let answer = message.as_ref().ok().filter(|message| message.is_well_formed());
+        let answered = answer.and_then(|message| message.exchange());
+        let value = answer.and_then(|message| {
+            let is_got =
+                message.operation() == Some(Operation::Get) && message.outcome() == Some(Outcome::Success);
+            message.field("value").filter(|_| is_got)
+        });
+        let asked = self.unanswered.pop_front().flatten();
+        self.we_broke_protocol |= answered.is_none() || answered != asked;
+        self.told = match (&self.told, value) {
+            (AnsweredInCall::Nothing, Some(value)) if !self.we_broke_protocol && !is_ambiguous(&value) => {
+                AnsweredInCall::Value(value.into_owned())
+            }
+            _ => AnsweredInCall::Otherwise,
+        };
     }
 
     /// Whether the process may end for what we have done. RFC 13 has who detects a protocol error abort the program.
     fn may_end(&self, exit: Exit) -> bool {
-        let half = self.dialogue.is_half_answered();
+        let half = self.half_answered;
         match exit {
             Exit::Signal(signal) => match Cause::of(signal) {
                 Cause::Abort => self.we_broke_protocol || half,
@@ -213,7 +220,7 @@ impl LibraryJudge {
     }
 
     /// Reads the next event.
-    pub(crate) fn observe(&mut self, event: &Event) {
+    pub(crate) fn observe(&mut self, event: &Event, messages: &[Message<'_>], connections: &Connections) {
         (self.seq, self.line) = (event.seq, event.line);
         match &event.what {
             What::Launched { ranks, .. } => self.ranks = *ranks,
@@ -242,14 +249,11 @@ impl LibraryJudge {
             What::ToServer { proc, bytes } => {
                 self.received += bytes.0.len() as u64;
                 self.last_writer = Some(*proc);
-                self.process(*proc).dialogue.push(Direction::ToServer, &bytes.0);
-                self.asked(*proc);
+                self.arrived(*proc, messages, connections);
             }
-            What::FromServer { proc, bytes } => {
+            What::FromServer { proc, .. } => {
                 self.process(*proc).answered_at = event.seq;
-                self.process(*proc).answered(&bytes.0);
-                // Only now may be known how to read what was asked ahead.
-                self.asked(*proc);
+                self.arrived(*proc, messages, connections);
             }
             What::ClosedByServer { proc } => {
                 let process = self.process(*proc);
@@ -287,13 +291,18 @@ impl LibraryJudge {
         }
     }
 
-    /// Takes note of the requests that have come.
-    fn asked(&mut self, p: Proc) {
+    /// Takes note of the messages that are complete on the connection of a process, ours first.
+    fn arrived(&mut self, p: Proc, messages: &[Message<'_>], connections: &Connections) {
         let process = self.process(p);
-        for request in process.dialogue.requests() {
-            let asked = request.asked();
-            process.in_barrier |= matches!(asked, Some(Asked::Line(Operation::Barrier)));
-            process.unanswered.push_back(asked);
+        process.framing = connections.framing(p);
+        process.begun = connections.partial(p, Direction::ToServer).to_vec();
+        process.half_answered = !connections.partial(p, Direction::FromServer).is_empty();
+        let from = |side: Direction| messages.iter().filter(move |(direction, _)| *direction == side);
+        from(Direction::FromServer).for_each(|(_, message)| process.answered(message));
+        for (_, message) in from(Direction::ToServer) {
+            let Some(request) = process.requests.next(message) else { continue };
+            process.in_barrier |= request.asked.is_some_and(|asked| asked.operation == "barrier");
+            process.unanswered.push_back(request.asked);
             process.held_requests.push_back(request);
         }
         self.release(p);
@@ -425,6 +434,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+    use crate::connections::decode;
     use crate::event::Bytes;
 
     /// What is found where rank 0 leaves a barrier with PMI_SUCCESS that rank 1 has called, and in which its call failed, having asked for
@@ -453,8 +463,11 @@ mod tests {
         events.extend([returned(second, -1), called(first), asked(first)]);
         events.extend([told(first, "cmd=barrier_out rc=0\n"), returned(first, 0)]);
         let mut judge = LibraryJudge::new(Vec::new());
+        let mut connections = Connections::default();
         for (what, seq) in events.into_iter().zip(0..) {
-            judge.observe(&Event::new(seq, what));
+            let event = Event::new(seq, what);
+            let arrivals = connections.read(&event);
+            judge.observe(&event, &decode(&arrivals), &connections);
         }
         let cited: Vec<String> = judge.take_findings().into_iter().map(|f| f.requirement).collect();
         assert_eq!(cited, found);

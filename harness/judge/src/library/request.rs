@@ -1,13 +1,9 @@
 //! What a library asks: the requests on a connection, and whether one is what a scenario expects.
 
-use pmi_wire::pmi2::{self, Command, Semicolons};
-use pmi_wire::{
-    Body, Connection, Direction, Framed, Framing, Operation, Response, ValueReading, frame_header,
-};
+use pmi_wire::protocol::Exchange;
+use pmi_wire::{Decoded, Framing, FramingError, Operation, frame_header};
 
-use crate::bytes::LINE_LIMIT;
 use crate::expectation::{Captures, Misfit, Pattern};
-use crate::seen::Unended;
 
 /// Most lines of one spawn request.
 const BLOCK_LIMIT: usize = 10_000;
@@ -16,6 +12,8 @@ const BLOCK_LIMIT: usize = 10_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     framing: Framing,
+    /// The row of the protocol table, if the request is well formed.
+    pub(super) asked: Option<&'static Exchange>,
     lines: Vec<Vec<u8>>,
 }
 
@@ -29,20 +27,6 @@ impl Request {
             Framing::Frames => text.splice(..0, frame_header(text.len()).unwrap_or_default()).for_each(drop),
         }
         text
-    }
-
-    /// What it asks for, if that can be read.
-    pub(super) fn asked(&self) -> Option<Asked> {
-        if self.is_spawn() {
-            return Some(Asked::Line(Operation::Spawn));
-        }
-        let text = self.lines.first()?;
-        Some(match self.framing {
-            Framing::Lines => {
-                Asked::Line(pmi_wire::Request::parse(text, ValueReading::ToEndOfLine).ok()?.operation())
-            }
-            Framing::Frames => Asked::Frame(pmi2::Request::parse(text, Semicolons::Doubled).ok()?.command()),
-        })
     }
 
     /// Whether the process introduces itself by it, by `cmd=init` or `cmd=fullinit`, however wrong the rest of it is.
@@ -88,86 +72,33 @@ impl Request {
     }
 }
 
-/// What a request asks for, or what a response answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asked {
-    /// In a line.
-    Line(Operation),
-    /// In a frame of PMI-2.
-    Frame(Command),
-}
-
-/// Both directions of a process's connection.
+/// Puts the requests of a process together.
 #[derive(Debug, Default)]
-pub(super) struct Dialogue {
-    connection: Option<Connection>,
+pub(super) struct Requests {
     /// Lines of a spawn request that is not complete.
     block: Vec<Vec<u8>>,
 }
 
-impl Dialogue {
-    /// Takes in what a process has sent, or what it is told.
-    pub(super) fn push(&mut self, direction: Direction, bytes: &[u8]) {
-        self.connection.get_or_insert_with(|| Connection::new(LINE_LIMIT)).push(direction, bytes);
-    }
-
-    /// The requests that are complete.
-    pub(super) fn requests(&mut self) -> Vec<Request> {
-        let Some(connection) = &mut self.connection else { return Vec::new() };
-        let mut all = Vec::new();
-        while let Some(message) = connection.next(Direction::ToServer) {
-            let message = message.unwrap_or(Framed { framing: Framing::Lines, text: b"" });
-            let (framing, text) = (message.framing, message.text.to_vec());
-            let spawn = !self.block.is_empty() || text.starts_with(b"mcmd=spawn");
-            if framing == Framing::Lines && spawn && self.block.len() < BLOCK_LIMIT {
-                let last = text == b"endcmd";
-                self.block.push(text);
-                if last && counted(&self.block).is_none_or(|(total, so_far)| so_far >= total) {
-                    all.push(Request { framing, lines: std::mem::take(&mut self.block) });
-                }
-            } else {
-                all.push(Request { framing, lines: vec![text] });
-            }
+impl Requests {
+    /// Returns the request that a message completes. A framing error counts as an empty request.
+    pub(super) fn next(&mut self, message: &Result<Decoded<'_>, FramingError>) -> Option<Request> {
+        let message = message.as_ref().ok();
+        let framing = message.map(|message| message.framing).unwrap_or_default();
+        let text = message.map(|message| message.text.to_vec()).unwrap_or_default();
+        let spawn = !self.block.is_empty() || text.starts_with(b"mcmd=spawn");
+        if framing == Framing::Lines && spawn && self.block.len() < BLOCK_LIMIT {
+            let last = text == b"endcmd";
+            self.block.push(text);
+            let is_complete = last && counted(&self.block).is_none_or(|(total, so_far)| so_far >= total);
+            let asked = Some(Operation::Spawn.exchange());
+            return is_complete.then(|| Request { framing, asked, lines: std::mem::take(&mut self.block) });
         }
-        all
-    }
-
-    /// What the responses that are complete answer, and the value or port that they tell; `None` for one that answers nothing.
-    pub(super) fn answers(&mut self) -> Vec<Option<(Asked, Option<Vec<u8>>)>> {
-        let Some(connection) = &mut self.connection else { return Vec::new() };
-        let mut all = Vec::new();
-        while let Some(message) = connection.next(Direction::FromServer) {
-            all.push(message.ok().and_then(|message| match message.framing {
-                Framing::Lines => {
-                    let response = Response::parse(message.text, ValueReading::ToEndOfLine).ok()?;
-                    let told = match &response.body {
-                        Body::Get(Some(value)) if response.is_success() => Some(value.to_vec()),
-                        _ => None,
-                    };
-                    Some((Asked::Line(response.operation()), told))
-                }
-                Framing::Frames => {
-                    let response = pmi2::Response::parse(message.text, Semicolons::Doubled).ok()?;
-                    let value = response.get("value").filter(|_| response.is_found() == Some(true));
-                    let told =
-                        value.filter(|_| response.command == Command::KvsGet).map(|value| value.to_vec());
-                    Some((Asked::Frame(response.command), told))
-                }
-            }));
-        }
-        all
-    }
-
-    /// Returns the request that the process has begun before this and does not end, if any.
-    pub(super) fn unended(&self, then: &str) -> Option<Unended> {
-        Unended::new(self.connection.as_ref()?, Direction::ToServer, then)
-    }
-
-    /// Whether the process has been told half a message.
-    pub(super) fn is_half_answered(&self) -> bool {
-        self.connection
-            .as_ref()
-            .is_some_and(|connection| !connection.partial(Direction::FromServer).is_empty())
+        let well_formed = message.filter(|message| message.is_well_formed());
+        let asked = match text.starts_with(b"mcmd=") {
+            true => Some(Operation::Spawn.exchange()),
+            false => well_formed.and_then(|message| message.exchange()),
+        };
+        Some(Request { framing, asked, lines: vec![text] })
     }
 }
 

@@ -287,7 +287,8 @@ impl LibraryJudge {
     /// Reports a call that waits or ends without what was expected. A request that does not end is the reason why the call waits.
     fn waits(&mut self, p: Proc, cites: &str, expected: &str, seen: String) -> Standing {
         let process = self.process(p);
-        match process.dialogue.unended(&seen).filter(|_| process.is_in_call()) {
+        let unended = Unended::new(process.framing, &process.begun, &seen);
+        match unended.filter(|_| process.is_in_call()) {
             Some(Unended { rule, expected, seen }) => self.broken(p, rule, expected, seen.text),
             None => self.broken(p, cites, expected, seen),
         }

@@ -2,16 +2,19 @@
 
 use pmi_scenario::ids;
 use pmi_wire::{
-    Connection, Direction, Framing, FramingError, GroupBarrier, HEADER, MessageError, Operation, Request,
-    RequestError, SpawnAssembler, SpawnCollector, SpawnFault, SpawnLimits, SpawnRequest, ValueReading,
+    Content, Decoded, Direction, Framing, FramingError, GroupBarrier, HEADER, MessageError, Operation,
+    Request, RequestError, SpawnAssembler, SpawnCollector, SpawnFault, SpawnLimits, SpawnRequest,
     frame_length, is_extra_command,
 };
 
 use super::pmi2::{KEY_MAX, VALUE_MAX};
+use super::pmi2_state::NameRequest;
 use super::state::{LONG_REQUEST, MOST_PROCESSES, Monitor, PAGE, Pending, RESERVED, request_rule};
 use crate::Severity;
+use crate::connections::Message;
 use crate::finding::Side;
 use crate::kvs::is_ambiguous;
+use crate::program::FINALIZE;
 use crate::seen::{Seen, SeenKind, Unended, show};
 use pmi_wire::Proc;
 use pmi_wire::grammar::Rule;
@@ -50,53 +53,60 @@ fn number_at_end(line: &[u8]) -> u64 {
 }
 
 impl Monitor {
-    pub(super) fn client_wrote(&mut self, p: Proc, bytes: &[u8]) {
-        let mut connection = std::mem::replace(&mut self.rank(p).connection, Connection::new(0));
-        let split_write = !connection.partial(Direction::ToServer).is_empty();
-        self.rank(p).unanswered_pages += bytes.len().div_ceil(PAGE);
-        connection.push(Direction::ToServer, bytes);
-        self.requests(p, &mut connection, split_write);
-        let partial = connection.partial(Direction::ToServer);
+    /// Judges a write of a client: its length and the messages that it completes.
+    pub(super) fn client_wrote(&mut self, p: Proc, length: usize, messages: &[Message<'_>]) {
+        self.rank(p).unanswered_pages += length.div_ceil(PAGE);
+        for (place, (_, message)) in messages.iter().enumerate() {
+            self.rank(p).split_write = place == 0 && self.goes_on;
+            self.request_arrived(p, message, place > 0);
+        }
+        let partial = self.connections.partial(p, Direction::ToServer);
+        if partial.is_empty() {
+            return;
+        }
+        let framing = self.connections.framing(p);
+        let told = partial.first_chunk().filter(|_| framing == Framing::Frames);
+        let length = told.and_then(|header| frame_length(*header)).unwrap_or(0).max(partial.len());
+        let is_like_a_frame = partial.get(HEADER..).is_some_and(|b| b.starts_with(b"cmd="));
         // This is the beginning of a request that was sent before the last one was answered.
-        if !partial.is_empty() && !self.rank(p).pending.is_empty() {
+        if !self.rank(p).pending.is_empty() {
             self.lose_correlation(p);
         }
         // No server need wait for its end, nor for as much as its header tells.
-        let told = partial.first_chunk().filter(|_| connection.framing() == Framing::Frames);
-        let length = told.and_then(|header| frame_length(*header)).unwrap_or(0).max(partial.len());
         if length > LONG_REQUEST {
             self.irregular_sent(p);
         }
         // A frame whose length is none, before anything was negotiated: a server may take it for what it seems to be.
-        if connection.framing() == Framing::Lines
-            && partial.get(HEADER..).is_some_and(|b| b.starts_with(b"cmd="))
-        {
+        if framing == Framing::Lines && is_like_a_frame {
             self.lose_correlation(p);
         }
-        self.rank(p).connection = connection;
     }
 
-    /// Reads the requests that are complete.
-    pub(super) fn requests(&mut self, p: Proc, connection: &mut Connection, mut split_write: bool) {
-        let mut before = 0;
-        while let Some(message) = connection.next(Direction::ToServer) {
-            self.rank(p).split_write = std::mem::take(&mut split_write);
-            self.rank(p).joined_write = before > 0;
-            before += 1;
-            self.messages += 1;
-            self.abort_sent |= message.is_ok_and(|message| message.text.starts_with(b"cmd=abort"));
-            match message {
-                Ok(message) => match message.framing {
-                    Framing::Lines => self.request_line(p, message.text),
-                    Framing::Frames => self.pmi2_request(p, message.text),
-                },
-                Err(FramingError::Line(_)) => self.unknown_sent(p),
-                Err(error) => self.framing_error(p, Side::Client, error),
+    /// Judges a complete request. `joined` is true if it follows another one in the same write.
+    pub(super) fn request_arrived(
+        &mut self,
+        p: Proc,
+        message: &Result<Decoded<'_>, FramingError>,
+        joined: bool,
+    ) {
+        self.rank(p).joined_write = joined;
+        self.messages += 1;
+        match message {
+            Ok(message) => {
+                self.abort_sent |= message.text.starts_with(b"cmd=abort");
+                match &message.content {
+                    Content::FrameRequest(request) => self.pmi2_request(p, request, message),
+                    Content::LineRequest(request) => self.request_line(p, request, message),
+                    Content::LineResponse(_) | Content::FrameResponse(_) => {}
+                }
             }
+            Err(FramingError::Line(_)) => self.unknown_sent(p),
+            Err(error) => self.framing_error(p, Side::Client, *error),
         }
     }
 
-    fn request_line(&mut self, p: Proc, line: &[u8]) {
+    fn request_line(&mut self, p: Proc, request: &Result<Request<'_>, RequestError>, message: &Decoded<'_>) {
+        let line = message.text;
         if line.len() > LONG_REQUEST {
             self.irregular_sent(p);
         }
@@ -108,7 +118,7 @@ impl Monitor {
             return self.spawn_line(p, line);
         }
         self.after_error(p, line);
-        match Request::parse(line, ValueReading::ToEndOfLine) {
+        match *request {
             Ok(Request::Barrier { group: Some(group) }) if self.speaks_groups(p) => {
                 if let Some((offered, _)) = self.rank(p).unoffered.take() {
                     let expected = format!("an offer of 1.2 by a client that names groups, not of {offered}");
@@ -118,7 +128,7 @@ impl Monitor {
                     self.irregular_sent(p);
                 }
                 if GroupBarrier::parse(group) == Ok(GroupBarrier::PLAIN) {
-                    self.request(p, Request::Barrier { group: Some(group) }, line);
+                    self.request(p, Request::Barrier { group: Some(group) }, message);
                 } else {
                     self.order(p, Operation::Barrier, line);
                     self.group_barrier_entered(p, group, line);
@@ -135,19 +145,19 @@ impl Monitor {
                     self.group(p.group).irregular_ranks.insert(p.rank);
                     self.irregular = true;
                 }
-                self.request(p, request, line);
+                self.request(p, request, message);
             }
             Err(error) => {
                 self.unknown_sent(p);
-                let rule = Self::request_rule(line, &error);
+                let rule = Self::request_rule(message, &error);
                 self.client_error(p, &rule, format!("a request of RFC 13 ({error})"), Seen::message(line));
             }
         }
     }
 
     /// The requirement that a request breaks that cannot be read.
-    fn request_rule(line: &[u8], error: &RequestError) -> String {
-        let cmd = pmi_wire::Message::parse(line, ValueReading::ToEndOfLine).ok().and_then(|m| m.cmd());
+    fn request_rule(message: &Decoded<'_>, error: &RequestError) -> String {
+        let (line, cmd) = (message.text, message.command());
         let op = cmd.and_then(Operation::from_request_cmd);
         match (op, error) {
             // The newline is LF alone.
@@ -267,34 +277,16 @@ impl Monitor {
         }
     }
 
-    /// Notes that two requests about a name overlap, unless both only look it up.
-    fn note_contest(&mut self, p: Proc, request: &Request<'_>) {
-        let (service, changes) = match request {
-            Request::Publish { service, .. } | Request::Unpublish { service } => (*service, true),
-            Request::Lookup { service } => (*service, false),
-            _ => return,
-        };
-        let overlaps = |pending: &Pending| match pending {
-            Pending::Publish { service: other, .. } | Pending::Unpublish(other) => other == service,
-            Pending::Lookup(other) => changes && other == service,
-            _ => false,
-        };
-        let others =
-            self.groups.iter().flat_map(|(group, g)| g.ranks.iter().map(move |(r, rank)| (group, r, rank)));
-        let overlapping = others
-            .filter(|(group, r, _)| (**group, *r) != (p.group, p.rank))
-            .any(|(_, _, rank)| rank.pending.iter().any(overlaps));
-        if overlapping {
-            self.contested_names.insert(service.to_vec());
-        }
-    }
-
-    fn request(&mut self, p: Proc, request: Request<'_>, line: &[u8]) {
+    fn request(&mut self, p: Proc, request: Request<'_>, message: &Decoded<'_>) {
+        let line = message.text;
         self.order(p, request.operation(), line);
         if request.operation() == Operation::Barrier {
             self.plain_barrier_entered(p, line);
         }
-        self.note_contest(p, &request);
+        if let Some(asked) = NameRequest::new(message) {
+            self.name_asked(&asked);
+            return self.rank(p).pending.push_back(Pending::Name(asked));
+        }
         let pending = match request {
             Request::Init(offered) => {
                 // RFC 13 sets no bound, and numbers that do not fit the int of the API are not used to judge.
@@ -311,13 +303,8 @@ impl Monitor {
             }
             Request::Get { kvsname, key } => {
                 self.get_sent(p, kvsname, key);
-                Pending::Get { key: key.to_vec(), kvsname: kvsname.to_vec() }
+                Pending::Get { key: key.to_vec(), kvsname: kvsname.to_vec(), left: self.rank(p).left }
             }
-            Request::Publish { service, port } => {
-                Pending::Publish { service: service.to_vec(), port: port.to_vec() }
-            }
-            Request::Unpublish { service } => Pending::Unpublish(service.to_vec()),
-            Request::Lookup { service } => Pending::Lookup(service.to_vec()),
             Request::Barrier { group } => {
                 let rank = self.rank(p);
                 rank.entered += 1;
@@ -354,10 +341,11 @@ impl Monitor {
             self.group(p.group).unjudged_keys.insert(key.to_vec());
             return false;
         }
+        let entered = self.rank(p).entered;
         let group = self.group(p.group);
         let unjudged_keys = group.unjudged_keys.contains(key);
         let repeated = group.kvs.contains(key);
-        group.kvs.sent(key, value);
+        group.kvs.sent(key, value, p.rank, entered);
         let first = *group.writers.entry(key.to_vec()).or_insert(p.rank);
         if repeated {
             let (id, expected) = match first == p.rank {
@@ -438,21 +426,12 @@ impl Monitor {
     }
 
     fn spawn_sent(&mut self, p: Proc, request: SpawnRequest) {
-        self.spawned += 1;
-        let id = self.spawned;
         let mut canonical = Vec::new();
         request.programs.iter().for_each(|program| program.write_to(&mut canonical));
         let as_written = std::mem::take(&mut self.rank(p).spawn_lines);
         self.irregular |= canonical != as_written || !is_ordinary(&request);
-        let nodes = self.group(p.group).nodes;
-        let group = self.group(id);
-        group.nodes = nodes;
-        group.ask_for(request.programs.iter().fold(0, |n: u64, p| n.saturating_add(p.nprocs)));
-        for (key, value) in request.programs.iter().flat_map(|p| &p.preput) {
-            group.kvs.preput(key, value);
-        }
-        // A spawned process counts as having left one barrier when it starts: the preput pairs must be there, while later
-        // puts need a barrier of its own.
+        let size = request.programs.iter().fold(0, |n: u64, p| n.saturating_add(p.nprocs));
+        self.group_asked(p, size, request.programs.iter().flat_map(|p| &p.preput));
         if request.programs.iter().any(|p| p.args_base().is_some_and(|base| base != 0)) {
             let expected = "the numbered indices of a spawn request begin with zero";
             self.client_misuse(p, ids::RFC13_SPAWN_ARG_INDICES, expected, "args numbered from 1");
@@ -468,18 +447,20 @@ impl Monitor {
         let rank = self.rank(p);
         let (joined, finalized, gone) =
             (rank.joined, rank.finalized, std::mem::replace(&mut rank.gone, true));
-        let partial = rank.connection.partial(Direction::ToServer).to_vec();
-        let framing = rank.connection.framing();
         let breaks_off = by_itself && !gone && !rank.closed && !rank.left_unread;
-        let unended = Unended::new(&rank.connection, Direction::ToServer, SeenKind::ConnectionEnd);
+        let framing = self.connections.framing(p);
+        let partial = self.connections.partial(p, Direction::ToServer).to_vec();
+        let unended = self.connections.unended(p, Direction::ToServer, SeenKind::ConnectionEnd);
         if let Some(Unended { rule, expected, seen }) = unended.filter(|_| breaks_off) {
             self.client_misuse(p, rule, expected, seen);
-            match Request::parse(&partial, ValueReading::ToEndOfLine) {
-                Ok(Request::Put { key, .. }) => drop(self.group(p.group).unended_puts.insert(key.to_vec())),
-                Ok(Request::Barrier { .. }) => self.rank(p).unended_barrier = true,
+            match Decoded::new(Direction::ToServer, Framing::Lines, &partial).content {
+                Content::LineRequest(Ok(Request::Put { key, .. })) => {
+                    self.group(p.group).unended_puts.insert(key.to_vec());
+                }
+                Content::LineRequest(Ok(Request::Barrier { .. })) => self.rank(p).unended_barrier = true,
                 _ => {}
             }
-        } else if breaks_off && rank.spawn.is_some() {
+        } else if breaks_off && self.rank(p).spawn.is_some() {
             let (expected, seen) = ("a spawn request that ends with endcmd", "closed within it");
             self.client_misuse(p, ids::RFC13_ABNF_C_SPAWN, expected, seen);
         }
@@ -488,11 +469,7 @@ impl Monitor {
             self.group(p.group).may_abort = true;
             if joined {
                 let expected = "finalize before the connection is closed";
-                let id = match framing {
-                    Framing::Lines => ids::RFC13_ABNF_C_FINALIZE,
-                    Framing::Frames => ids::PMI2_COMMON_FINALIZE_LAST,
-                };
-                self.client_misuse(p, id, expected, "closed without it");
+                self.client_misuse(p, FINALIZE[framing as usize], expected, "closed without it");
             }
         }
     }

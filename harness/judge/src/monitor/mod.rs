@@ -5,25 +5,43 @@
 //! lawful is reported for that process group.
 
 mod client;
+mod collective;
 mod environment;
 mod group_barrier;
 mod group_barrier_state;
+mod kvs;
+mod names;
 mod pmi2;
 mod pmi2_state;
 mod response;
 mod server;
 mod state;
 
-use pmi_wire::Proc;
+use pmi_wire::{Arrival, Proc};
 
 pub use state::Monitor;
 
+use crate::connections::{Message, decode};
 use crate::event::{Event, SilenceProof, What};
 use state::Group;
 
 impl Monitor {
     /// Reads the next event.
     pub fn observe(&mut self, event: &Event) {
+        let arrivals = self.read(event);
+        self.judge(event, &decode(&arrivals));
+    }
+
+    /// Reads the bytes of the next event, and returns the messages that it completes.
+    pub(crate) fn read<'e>(&mut self, event: &'e Event) -> Vec<Arrival<'e>> {
+        let said = event.what.said();
+        self.goes_on =
+            said.is_some_and(|(p, direction, _)| !self.connections.partial(p, direction).is_empty());
+        self.connections.read(event)
+    }
+
+    /// Judges an event, with the messages that it completes.
+    pub(crate) fn judge(&mut self, event: &Event, messages: &[Message<'_>]) {
         self.seq = event.seq;
         match &event.what {
             // What is said on a stray connection is no conversation of a process; the scenario judges it.
@@ -50,8 +68,8 @@ impl Monitor {
             What::Greeted { proc, told, .. } => self.greeted(*proc, &told.0),
             What::ManagerStarted { proc, args } => self.manager_started(*proc, args),
             What::Singinit { proc, asked, said, told } => self.singinit(*proc, &asked.0, &said.0, &told.0),
-            What::ToServer { proc, bytes } => self.client_wrote(*proc, &bytes.0),
-            What::FromServer { proc, bytes } => self.server_wrote(*proc, &bytes.0),
+            What::ToServer { proc, bytes } => self.client_wrote(*proc, bytes.0.len(), messages),
+            What::FromServer { proc, .. } => self.server_wrote(*proc, messages),
             What::ClosedByClient { proc } => self.client_gone(*proc, true),
             What::ClosedByServer { proc } => self.closed_by_server(*proc),
             What::Ended { proc, ours: true } => self.client_gone(*proc, false),
@@ -220,6 +238,23 @@ mod tests {
         assert_eq!(group(&[2, 3, 3]), [2, 3, 3]);
         assert_eq!(group(&[3, 2, 3]), [3, 3, 3]);
         assert_eq!(group(&[9, 3]), [3, 3]);
+    }
+
+    #[test]
+    fn versions_are_those_of_accepted_offers() {
+        let told =
+            |rank, text: &str| What::FromServer { proc: Proc { group: 0, rank }, bytes: Bytes(text.into()) };
+        let taken = "cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=0\n";
+        let (first, second) = taken.split_at(30);
+        let refused = "cmd=response_to_init rc=-1 pmi_version=1 pmi_subversion=9\n";
+        let again = "cmd=response_to_init pmi_version=1 pmi_subversion=1\n";
+        let value = "cmd=get_result rc=0 value=cmd=response_to_init pmi_version=7 pmi_subversion=0\n";
+        let events = [told(0, &format!("{refused}{again}")), told(1, first), told(1, second), told(2, value)];
+        let mut monitor = Monitor::new();
+        for (what, seq) in events.into_iter().zip(0..) {
+            monitor.observe(&Event::new(seq, what));
+        }
+        assert_eq!(monitor.versions(), ["1.1", "2.0"]);
     }
 
     #[test]

@@ -3,14 +3,13 @@
 
 use pmi_scenario::ids;
 use pmi_wire::grammar::parse_uint;
-use pmi_wire::pmi2::{
-    Body, BodyError, Command, Program, Request, RequestError, Response, ResponseError, Semicolons, is_key,
-};
+use pmi_wire::pmi2::{BodyError, Command, Program, Request, RequestError, Response, ResponseError, is_key};
 use pmi_wire::protocol::PARTS;
-use pmi_wire::{Direction, FrameError, FramingError, Proc, place};
+use pmi_wire::{Decoded, Direction, FrameError, FramingError, Proc, place};
 
-use super::pmi2_state::{Detail, PREPUT, Pending, Put};
-use super::state::{LONG_REQUEST, MOST_PROCESSES, Monitor, RESERVED, Rank};
+use super::pmi2_state::NameRequest;
+use super::pmi2_state::{Detail, Pending};
+use super::state::{LONG_REQUEST, MOST_PROCESSES, Monitor, RESERVED};
 use crate::finding::Side;
 use crate::seen::{Seen, SeenKind, show};
 
@@ -18,14 +17,13 @@ use crate::seen::{Seen, SeenKind, show};
 pub(super) const KEY_MAX: usize = 64;
 pub(super) const VALUE_MAX: usize = 1024;
 
-const COMMON_VALUE: &str = ids::PMI2_COMMON_GET_VALUE;
 const NODE: &str = ids::PMI2_COMMON_NODEATTR;
 
 /// The draft does not say whether a value may be empty, and not all servers take one.
 const EMPTY: &str = ids::PMI2_DRAFT_EMPTY_VALUE;
 
 /// What is broken if this pair is lost or comes back changed: the draft allows more than all implementations do.
-fn pair_rule(key: &[u8], value: &[u8], common: &'static str) -> &'static str {
+pub(super) fn pair_rule(key: &[u8], value: &[u8], common: &'static str) -> &'static str {
     if value.is_empty() {
         EMPTY
     } else if value.contains(&b';') {
@@ -40,7 +38,7 @@ fn pair_rule(key: &[u8], value: &[u8], common: &'static str) -> &'static str {
 }
 
 /// What is broken if none of these values comes back.
-fn values_rule<'a>(
+pub(super) fn values_rule<'a>(
     key: &[u8],
     values: impl IntoIterator<Item = &'a Vec<u8>>,
     common: &'static str,
@@ -68,21 +66,21 @@ fn is_within_limits(key: &[u8], value: &[u8]) -> bool {
 }
 
 /// Returns true if a request has only keys of its own. In a spawn, numbered keys have to agree with their counts as well.
-fn has_known_keys(request: &Request<'_>, body: &Body<'_>) -> bool {
+fn has_known_keys(request: &Request<'_>, message: &Decoded<'_>) -> bool {
     let known = || request.command().request_keys().chain(["cmd", "thrid"]);
     let is_known = |key: &[u8]| known().any(|known| known.as_bytes() == key);
     let is_spawn = matches!(request.command(), Command::Spawn | Command::SpawnCmd);
-    if !is_spawn && body.tuples().all(|tuple| is_known(tuple.key)) {
+    if !is_spawn && message.tuples().all(|tuple| is_known(tuple.key)) {
         return true;
     }
     let mut canonical = Vec::new();
-    request.write_to(body.raw("thrid"), &mut canonical);
-    let keys = |body: &Body<'_>| {
-        let mut keys: Vec<_> = body.tuples().map(|tuple| tuple.key.to_vec()).collect();
+    request.write_to(message.raw("thrid"), &mut canonical);
+    let keys = |message: &Decoded<'_>| {
+        let mut keys: Vec<_> = message.tuples().map(|tuple| tuple.key.to_vec()).collect();
         keys.sort_unstable();
         keys
     };
-    Body::parse(&canonical, Semicolons::Doubled).is_ok_and(|canonical| keys(&canonical) == keys(body))
+    keys(&Decoded::new(message.direction, message.framing, &canonical)) == keys(message)
 }
 
 impl Monitor {
@@ -121,33 +119,36 @@ impl Monitor {
     }
 
     /// A frame of a client.
-    pub(super) fn pmi2_request(&mut self, p: Proc, body: &[u8]) {
+    pub(super) fn pmi2_request(
+        &mut self,
+        p: Proc,
+        request: &Result<Request<'_>, RequestError>,
+        message: &Decoded<'_>,
+    ) {
+        let body = message.text;
         // No server need read so much.
         if body.len() > LONG_REQUEST {
             self.irregular_sent(p);
         }
-        let request = match Request::parse(body, Semicolons::Doubled) {
+        let request = match request {
             Ok(request) => request,
-            Err(error) => return self.bad_pmi2_request(p, &error, body),
+            Err(error) => return self.bad_pmi2_request(p, error, body),
         };
-        let thrid = Request::thrid(body, Semicolons::Doubled).map(std::borrow::Cow::into_owned);
+        let thrid = message.value("thrid").map(std::borrow::Cow::into_owned);
         let command = request.command();
-        let mut in_capitals = false;
-        if let Ok(tuples) = Body::parse(body, Semicolons::Doubled) {
-            if let Some(tuple) = tuples.tuples().find(|t| !is_key(t.key)) {
-                let expected = "letters, digits, hyphens and underscores";
-                self.client_misuse(p, ids::PMI2_DRAFT_KEY, expected, show(tuple.key));
-                // A server may take it for no message at all.
-                self.irregular_sent(p);
-            }
-            in_capitals = tuples.raw("wait").is_some_and(|wait| wait == b"TRUE");
-            // Servers that read info may end a job where it cannot be read.
-            let count = tuples.raw("infokeycount");
-            if count.is_some_and(|count| parse_uint(count).is_none()) {
-                self.irregular_sent(p);
-            }
-            self.irregular |= !has_known_keys(&request, &tuples);
+        if let Some(tuple) = message.tuples().find(|t| !is_key(t.key)) {
+            let expected = "letters, digits, hyphens and underscores";
+            self.client_misuse(p, ids::PMI2_DRAFT_KEY, expected, show(tuple.key));
+            // A server may take it for no message at all.
+            self.irregular_sent(p);
         }
+        let in_capitals = message.raw("wait").is_some_and(|wait| wait == b"TRUE");
+        // Servers that read info may end a job where it cannot be read.
+        let count = message.raw("infokeycount");
+        if count.is_some_and(|count| parse_uint(count).is_none()) {
+            self.irregular_sent(p);
+        }
+        self.irregular |= !has_known_keys(request, message);
         let needs = if contains(body, b";;") {
             Some(ids::PMI2_DRAFT_SEMICOLONS)
         } else if body.iter().any(|b| !(b' '..=b'~').contains(b)) {
@@ -175,7 +176,7 @@ impl Monitor {
         | Request::InfoGetnodeattr { key, .. }
         | Request::NamePublish { name: key, .. }
         | Request::NameLookup { name: key }
-        | Request::NameUnpublish { name: key } = &request
+        | Request::NameUnpublish { name: key } = request
             && key.iter().any(|b| *b == b';' || *b == 0)
         {
             // Who does not undo the doubling, or reads a text of C, has read another key.
@@ -186,13 +187,28 @@ impl Monitor {
         | Request::KvsGet { key, .. }
         | Request::InfoPutnodeattr { key, .. }
         | Request::InfoGetnodeattr { key, .. }
-        | Request::InfoGetjobattr { key } = &request
+        | Request::InfoGetjobattr { key } = request
             && !is_key(key)
         {
             // The draft has no such keys, and does not say what becomes of them.
             self.irregular_sent(p);
         }
-        let what = match &request {
+        let what = match NameRequest::new(message) {
+            Some(asked) => {
+                self.name_asked(&asked);
+                Detail::Name(asked)
+            }
+            None => match self.pmi2_asked(p, request, in_capitals) {
+                Some(what) => what,
+                None => return,
+            },
+        };
+        self.pmi2(p).pending.push(Pending { command, thrid, needs, what });
+    }
+
+    /// Notes what a request does. Returns what matters for its answer, or `None` if nothing answers it.
+    fn pmi2_asked(&mut self, p: Proc, request: &Request<'_>, in_capitals: bool) -> Option<Detail> {
+        Some(match request {
             Request::Fullinit { pmijobid, pmirank, threaded, authtype, .. } => {
                 self.pmi2(p).asked_in = true;
                 let bare = pmijobid.is_none() || pmirank.is_none() || threaded.is_none();
@@ -210,7 +226,7 @@ impl Monitor {
                 if *isworld != Some(false) {
                     self.abort_asked(p, None);
                 }
-                return;
+                return None;
             }
             Request::Finalize => {
                 self.goes_on_in_fence(p);
@@ -229,14 +245,14 @@ impl Monitor {
                     Some(_) => Some(ids::PMI2_DRAFT_GET_JOBID),
                 };
                 match own {
-                    true => Detail::Get { key: key.to_vec(), fences: self.pmi2(p).left, rule, srcid: *srcid },
+                    true => Detail::Get { key: key.to_vec(), fences: self.rank(p).left, rule, srcid: *srcid },
                     // No known server shows the values of another job.
                     false => Detail::Plain,
                 }
             }
             Request::KvsFence => {
                 self.goes_on_in_fence(p);
-                let rank = self.pmi2(p);
+                let rank = self.rank(p);
                 rank.entered += 1;
                 Detail::Fence(rank.entered)
             }
@@ -258,34 +274,21 @@ impl Monitor {
                     if in_capitals { ids::PMI2_COMMON_NODEATTR_WAIT } else { ids::PMI2_DRAFT_BOOLEANS };
                 Detail::GetNode { key: node.1, wait: wait.then_some(rule), there }
             }
-            Request::NamePublish { name, port } => {
-                self.pmi2_contest(name, true);
-                Detail::Publish { name: name.to_vec(), port: port.to_vec() }
-            }
-            Request::NameLookup { name } => {
-                self.pmi2_contest(name, false);
-                Detail::Lookup { name: name.to_vec() }
-            }
-            Request::NameUnpublish { name } => {
-                self.pmi2_contest(name, true);
-                Detail::Unpublish { name: name.to_vec() }
-            }
             Request::Spawn { preput, programs } => self.pmi2_spawns(p, preput, programs),
             Request::JobConnect { .. }
             | Request::JobDisconnect { .. }
             | Request::DraftOnly(_)
             | Request::JobGetid
             | Request::InfoGetjobattr { .. }
+            | Request::NamePublish { .. }
+            | Request::NameLookup { .. }
+            | Request::NameUnpublish { .. }
             | Request::Ring { .. } => Detail::Plain,
-        };
-        self.pmi2(p).pending.push(Pending { command, thrid, needs, what });
+        })
     }
 
     /// Notes what a spawn asks for.
     fn pmi2_spawns(&mut self, p: Proc, preput: &[(Vec<u8>, Vec<u8>)], programs: &[Program]) -> Detail {
-        self.spawned += 1;
-        let id = self.spawned;
-        let nodes = self.group(p.group).nodes;
         let size = programs.iter().fold(0u64, |n, p| n.saturating_add(p.maxprocs));
         self.processes_requested = self.processes_requested.saturating_add(size);
         if preput.iter().any(|(key, _)| !is_key(key)) {
@@ -293,13 +296,7 @@ impl Monitor {
         }
         self.irregular |= !(1..=MOST_PROCESSES).contains(&size)
             || preput.iter().any(|(key, value)| !is_within_limits(key, value));
-        let group = self.group(id);
-        group.nodes = nodes;
-        group.ask_for(size);
-        for (key, value) in preput {
-            let put = Put { value: value.clone(), by: PREPUT, fences: 0, acknowledged: true };
-            group.pmi2.puts.entry(key.clone()).or_default().push(put);
-        }
+        self.group_asked(p, size, preput);
         Detail::Plain
     }
 
@@ -343,19 +340,6 @@ impl Monitor {
         }
     }
 
-    /// Notes that two requests about a name overlap, unless both only look it up: a server may take them in any order.
-    fn pmi2_contest(&mut self, name: &[u8], changes: bool) {
-        let overlaps = |pending: &Pending| match &pending.what {
-            Detail::Publish { name: other, .. } | Detail::Unpublish { name: other } => other == name,
-            Detail::Lookup { name: other } => changes && other == name,
-            _ => false,
-        };
-        let mut ranks = self.groups.values().flat_map(|group| group.ranks.values());
-        if ranks.any(|rank| rank.pmi2.pending.iter().any(overlaps)) {
-            self.contested_names.insert(name.to_vec());
-        }
-    }
-
     /// Notes that a process goes on that may be in a fence. The draft has one thread that fences, and finalize comes last: what a server
     /// makes of a second fence, or of a process that leaves in the middle of one, nobody says.
     fn goes_on_in_fence(&mut self, p: Proc) {
@@ -377,7 +361,7 @@ impl Monitor {
 
     fn pmi2_put(&mut self, p: Proc, key: &[u8], value: &[u8]) -> Detail {
         self.pmi2_lengths(p, key, value);
-        let fences = self.pmi2(p).entered;
+        let fences = self.rank(p).entered;
         let group = &mut self.group(p.group).pmi2;
         // Somebody was told that this key is not there, although he had left a fence that comes behind this put.
         let early = group
@@ -385,9 +369,9 @@ impl Monitor {
             .get(key)
             .and_then(|m| m.iter().find(|(rank, left)| **rank != p.rank && **left > fences));
         let early = early.map(|(rank, _)| *rank);
-        let puts = group.puts.entry(key.to_vec()).or_default();
-        puts.push(Put { value: value.to_vec(), by: p.rank, fences, acknowledged: false });
-        let lawful = puts.len() == 1 && is_within_limits(key, value);
+        let kvs = &mut self.group(p.group).kvs;
+        let lawful = !kvs.contains(key) && is_within_limits(key, value);
+        kvs.sent(key, value, p.rank, fences);
         self.irregular |= !lawful;
         if let Some(rank) = early
             && lawful
@@ -412,11 +396,17 @@ impl Monitor {
     }
 
     /// A frame of the server.
-    pub(super) fn pmi2_response(&mut self, p: Proc, body: &[u8]) {
-        let response = match Response::parse(body, Semicolons::Doubled) {
+    pub(super) fn pmi2_response(
+        &mut self,
+        p: Proc,
+        response: &Result<Response<'_>, ResponseError>,
+        message: &Decoded<'_>,
+    ) {
+        let body = message.text;
+        let response = match response {
             Ok(response) => response,
-            Err(ResponseError::UnknownCommand) if self.is_expected_part(p, body) => return,
-            Err(error) => return self.bad_pmi2_response(p, error, body),
+            Err(ResponseError::UnknownCommand) if self.is_expected_part(p, message) => return,
+            Err(error) => return self.bad_pmi2_response(p, *error, body),
         };
         let thrid = response.get("thrid");
         let unknown = self.state_unknown(p);
@@ -450,7 +440,7 @@ impl Monitor {
                 format!("thrid={}, as in the request", show(pending.thrid.as_deref().unwrap_or_default()));
             self.server_error(p, ids::PMI2_DRAFT_THRID_ECHOED, expected, shown(body));
         }
-        self.pmi2_answered(p, pending, &response, body);
+        self.pmi2_answered(p, pending, response, message);
     }
 
     /// Takes the oldest request as answered, by whatever that was.
@@ -477,47 +467,19 @@ impl Monitor {
         self.server_error(p, requirement, format!("a response of PMI-2 ({error})"), shown(body));
     }
 
-    fn pmi2_answered(&mut self, p: Proc, pending: Pending, response: &Response<'_>, body: &[u8]) {
+    fn pmi2_answered(&mut self, p: Proc, pending: Pending, response: &Response<'_>, message: &Decoded<'_>) {
+        let body = message.text;
         let (ok, unknown, excused) = (response.is_success(), self.state_unknown(p), self.may_abort(p));
         self.pmi2(p).refused = !ok;
         match pending.what {
             Detail::Put { key, value, lawful } => {
-                let puts = self.group(p.group).pmi2.puts.entry(key).or_default();
-                if ok {
-                    let put = puts
-                        .iter_mut()
-                        .find(|put| put.by == p.rank && put.value == value && !put.acknowledged);
-                    put.into_iter().for_each(|put| put.acknowledged = true);
-                } else if lawful && !excused {
-                    self.server_error(
-                        p,
-                        ids::PMI2_COMMON_PUT,
-                        "a put within all limits succeeds",
-                        shown(body),
-                    );
-                }
+                self.put_answered(p, &key, &value, lawful, message);
             }
-            Detail::Get { key, fences, srcid, .. } if !unknown => {
-                self.pmi2_got(p, &key, fences, srcid, response, body);
+            Detail::Get { key, fences, srcid, .. } => {
+                self.get_answered(p, &key, fences, srcid, message);
             }
-            Detail::Get { .. } => {}
             Detail::Unclear => {}
-            Detail::Fence(number) => {
-                self.pmi2(p).left = number;
-                // Who has gone will never enter.
-                let entered = |rank: &Rank| rank.pmi2.entered >= number;
-                let gone = |rank: &Rank| rank.finalized || rank.gone || rank.closed;
-                let lacks = |rank: &Rank| gone(rank) && !entered(rank);
-                if !ok && !excused && !self.group(p.group).ranks.values().any(lacks) {
-                    self.server_error(
-                        p,
-                        ids::PMI2_COMMON_FENCE,
-                        "success, since nothing went wrong",
-                        shown(body),
-                    );
-                }
-                self.fence_left(p, number, ok && !unknown, body);
-            }
+            Detail::Fence(number) => self.barrier_left(p, number, message),
             Detail::PutNode { key, lawful } => {
                 let node = self.node_of(p);
                 if ok {
@@ -530,17 +492,7 @@ impl Monitor {
                 self.node_attribute(p, &key, wait, there, response, body);
             }
             Detail::GetNode { .. } => {}
-            Detail::Publish { name, port } => {
-                if ok {
-                    self.names.entry(name).or_default().insert(port);
-                }
-            }
-            Detail::Unpublish { name } => {
-                if self.names.remove(&name).is_some() && ok {
-                    self.unpublished.insert(name);
-                }
-            }
-            Detail::Lookup { name } => self.pmi2_lookup(p, &name, response, body),
+            Detail::Name(asked) => self.name_answered(p, asked, message),
             Detail::Fullinit { bare, misled } => {
                 let optional = bare.then_some(ids::PMI2_DRAFT_FULLINIT_OPTIONAL_KEYS);
                 let id = pending.needs.or(optional).unwrap_or(ids::PMI2_COMMON_FULLINIT);
@@ -552,9 +504,8 @@ impl Monitor {
 
     /// Whether a message is one that the draft has before the answer to a pending request: a challenge before that to fullinit, and
     /// the pairs before that to kvs-getall.
-    fn is_expected_part(&mut self, p: Proc, body: &[u8]) -> bool {
-        let Ok(message) = Body::parse(body, Semicolons::Doubled) else { return false };
-        let Some((name, _)) = PARTS.into_iter().find(|(name, _)| message.cmd() == Some(name.as_bytes()))
+    fn is_expected_part(&mut self, p: Proc, message: &Decoded<'_>) -> bool {
+        let Some((name, _)) = PARTS.into_iter().find(|(name, _)| message.command() == Some(name.as_bytes()))
         else {
             return false;
         };
@@ -631,76 +582,6 @@ impl Monitor {
         }
     }
 
-    fn pmi2_got(
-        &mut self,
-        p: Proc,
-        key: &[u8],
-        fences: u64,
-        srcid: Option<i64>,
-        response: &Response<'_>,
-        body: &[u8],
-    ) {
-        let excused = self.may_abort(p);
-        let Some(found) = response.is_found() else {
-            let expected = "found=TRUE or found=FALSE";
-            return self.server_error(p, ids::PMI2_COMMON_GET_FOUND, expected, shown(body));
-        };
-        let elsewhere = self.groups.iter().any(|(id, g)| *id != p.group && g.pmi2.puts.contains_key(key));
-        let group = &mut self.group(p.group).pmi2;
-        let puts = group.puts.get(key).map(Vec::as_slice).unwrap_or_default();
-        if !found {
-            let due = puts.iter().find(|put| put.acknowledged && (put.by == PREPUT || put.fences < fences));
-            let due = due.map(|put| (put.by, pair_rule(key, &put.value, ids::PMI2_COMMON_FENCE_VISIBLE)));
-            group.misses.entry(key.to_vec()).or_default().insert(p.rank, fences);
-            if let Some((by, rule)) = due.filter(|_| !excused) {
-                let (requirement, by) = match by {
-                    PREPUT => (ids::PMI2_COMMON_SPAWN_PREPUT, "put for the new processes".to_owned()),
-                    by if srcid.is_some_and(|id| id >= 0 && id != i64::from(by)) => (
-                        ids::PMI2_COMMON_SRCID,
-                        format!("that rank {by} put before the fence, whatever srcid says"),
-                    ),
-                    by => (rule, format!("that rank {by} put before the fence")),
-                };
-                let expected = format!("the value of {} {by}", show(key));
-                self.server_error(p, requirement, expected, shown(body));
-            }
-            return;
-        }
-        let Some(value) = response.get("value") else {
-            return self.server_error(
-                p,
-                ids::PMI2_COMMON_GET_VALUE,
-                "a value, since it is found",
-                shown(body),
-            );
-        };
-        if puts.is_empty() {
-            let id = if elsewhere { ids::PMI2_COMMON_SPAWN_OWN_JOB } else { ids::PMI2_COMMON_GET_MISS };
-            if !key.starts_with(RESERVED) {
-                let expected = format!("no value, since nobody of this job has put {}", show(key));
-                self.server_error(p, id, expected, shown(body));
-            }
-        } else if !puts.iter().any(|put| put.value == *value) {
-            let requirement = values_rule(key, puts.iter().map(|put| &put.value), COMMON_VALUE);
-            let expected = format!("the value that was put, {}", show(&puts[0].value));
-            self.server_error(p, requirement, expected, shown(body));
-        }
-    }
-
-    /// The draft's fence is a barrier; Hydra's answers at once and holds back gets.
-    fn fence_left(&mut self, p: Proc, number: u64, judged: bool, body: &[u8]) {
-        let group = self.group(p.group);
-        if judged
-            && !group.all_fenced(number)
-            && let Some(missing) = group.all_but(|rank| rank.pmi2.entered >= number)
-        {
-            let expected = format!("nobody leaves fence {number} before all have entered it");
-            let seen = Seen { kind: Some(SeenKind::EarlyBarrierExit), ..shown(body) };
-            let seen = seen.and(format!("while rank {missing} has not entered"));
-            self.server_error(p, ids::PMI2_DRAFT_FENCE_BLOCKS, expected, seen);
-        }
-    }
-
     /// `there`: it was there already when it was asked for.
     fn node_attribute(
         &mut self,
@@ -750,34 +631,6 @@ impl Monitor {
         }
     }
 
-    fn pmi2_lookup(&mut self, p: Proc, name: &[u8], response: &Response<'_>, body: &[u8]) {
-        if self.contested_names.contains(name) || self.state_unknown(p) {
-            return;
-        }
-        let ports = self.names.get(name).cloned().unwrap_or_default();
-        let found = response.is_found().unwrap_or(false);
-        let port = response.get("port").or_else(|| response.get("value"));
-        match port {
-            _ if ports.is_empty() && found => {
-                let expected = format!("an error, since {} is not published", show(name));
-                self.server_error(p, ids::PMI2_COMMON_NAMES_MISS, expected, shown(body));
-            }
-            Some(port) if found && !ports.contains(&*port) => {
-                let expected = "the port that was published";
-                let requirement = values_rule(name, &ports, ids::PMI2_COMMON_NAMES_LOOKUP);
-                self.server_error(p, requirement, expected, shown(body));
-            }
-            None if found => {
-                self.server_error(p, ids::PMI2_COMMON_NAMES_LOOKUP, "a port, since it is found", shown(body));
-            }
-            _ if !found && !ports.is_empty() && !self.may_abort(p) => {
-                let expected = "the port that was published";
-                self.server_error(p, ids::PMI2_COMMON_NAMES_LOOKUP, expected, shown(body));
-            }
-            _ => {}
-        }
-    }
-
     /// Whether an answer that has not come may lawfully be late.
     fn may_be_late(&mut self, p: Proc, pending: usize) -> bool {
         let node = self.node_of(p);
@@ -785,7 +638,7 @@ impl Monitor {
         let Some(pending) = group.ranks.get(p.rank).and_then(|r| r.pmi2.pending.get(pending)) else {
             return true;
         };
-        let entered = |number: u64| group.all(|rank| rank.pmi2.entered >= number);
+        let entered = |number: u64| group.all(|rank| rank.entered >= number);
         match &pending.what {
             Detail::Fence(number) => !entered(*number),
             Detail::Get { fences, .. } => !entered(*fences),
@@ -800,7 +653,7 @@ impl Monitor {
     /// Reports that an answer which was waited for did not come, or that the connection ended before it.
     pub(super) fn pmi2_unanswered(&mut self, p: Proc, how: SeenKind) {
         // A server may wait for the end of what it has begun to read.
-        let mid_request = !self.rank(p).connection.partial(Direction::ToServer).is_empty();
+        let mid_request = !self.connections.partial(p, Direction::ToServer).is_empty();
         if self.may_abort(p) || (mid_request && how == SeenKind::Silence) {
             return;
         }

@@ -1,11 +1,9 @@
-//! What the monitor knows of processes that speak PMI-2.
+//! Monitor state of PMI-2 connections, and the requests about names of both dialects.
 
 use std::collections::{HashMap, HashSet};
 
 use pmi_wire::pmi2::Command;
-
-/// In the place of a rank: whoever spawned the group.
-pub(super) const PREPUT: u32 = u32::MAX;
+use pmi_wire::{Decoded, Operation};
 
 /// A request that has no answer yet.
 #[derive(Debug)]
@@ -43,16 +41,7 @@ pub(super) enum Detail {
         wait: Option<&'static str>,
         there: bool,
     },
-    Publish {
-        name: Vec<u8>,
-        port: Vec<u8>,
-    },
-    Lookup {
-        name: Vec<u8>,
-    },
-    Unpublish {
-        name: Vec<u8>,
-    },
+    Name(NameRequest),
     Fence(u64),
     /// `bare` if one of the keys is not there that some servers want.
     ///
@@ -76,9 +65,6 @@ pub(super) struct Rank {
     pub(super) refused: bool,
     /// Its fullinit has been answered with success.
     pub(super) joined: bool,
-    /// Fences that it has entered, and that it has left.
-    pub(super) entered: u64,
-    pub(super) left: u64,
 }
 
 impl Rank {
@@ -88,28 +74,56 @@ impl Rank {
     }
 }
 
-/// A value that was put.
-#[derive(Debug)]
-pub(super) struct Put {
-    pub(super) value: Vec<u8>,
-    pub(super) by: u32,
-    /// Fences that the process had entered before.
-    pub(super) fences: u64,
-    /// The server has said that it has it.
-    pub(super) acknowledged: bool,
-}
-
 /// What a process group has told.
 #[derive(Debug, Default)]
 pub(super) struct Group {
     pub(super) jobid: Option<Vec<u8>>,
-    /// A fence that all have entered, as far as anybody has asked.
-    pub(super) entered_by_all: u64,
-    pub(super) puts: HashMap<Vec<u8>, Vec<Put>>,
     /// Ranks that were told that there is no such key, with the number of fences that they had left.
     pub(super) misses: HashMap<Vec<u8>, HashMap<u32, u64>>,
     /// By node and key.
     pub(super) node: HashMap<(u32, Vec<u8>), HashSet<Vec<u8>>>,
     /// Keys of nodes that a process has put and the server has acknowledged.
     pub(super) node_there: HashSet<(u32, Vec<u8>)>,
+}
+
+/// A request about a name.
+#[derive(Debug)]
+pub(super) enum NameRequest {
+    Publish { name: Vec<u8>, port: Vec<u8> },
+    Unpublish { name: Vec<u8> },
+    Lookup { name: Vec<u8> },
+}
+
+impl NameRequest {
+    /// Reads a well-formed request, if it is about a name.
+    pub(super) fn new(message: &Decoded<'_>) -> Option<Self> {
+        let name = || message.field("service").unwrap_or_default().into_owned();
+        Some(match message.operation()? {
+            Operation::Publish => {
+                Self::Publish { name: name(), port: message.field("port").unwrap_or_default().into_owned() }
+            }
+            Operation::Unpublish => Self::Unpublish { name: name() },
+            Operation::Lookup => Self::Lookup { name: name() },
+            _ => return None,
+        })
+    }
+
+    pub(super) fn operation(&self) -> Operation {
+        match self {
+            Self::Publish { .. } => Operation::Publish,
+            Self::Unpublish { .. } => Operation::Unpublish,
+            Self::Lookup { .. } => Operation::Lookup,
+        }
+    }
+
+    pub(super) fn name(&self) -> &[u8] {
+        let (Self::Publish { name, .. } | Self::Unpublish { name } | Self::Lookup { name }) = self;
+        name
+    }
+
+    /// Returns true if two requests concern the same name and one of them changes it.
+    pub(super) fn contends(&self, other: &Self) -> bool {
+        let only_look = matches!((self, other), (Self::Lookup { .. }, Self::Lookup { .. }));
+        !only_look && self.name() == other.name()
+    }
 }

@@ -1,26 +1,17 @@
 //! Checks a response against the protocol table, to decide whether the input of a client was valid.
 
 use pmi_wire::grammar::{Rule, parse_bool, parse_int, parse_intlist};
-use pmi_wire::pmi2::{self, Semicolons};
-use pmi_wire::protocol::{Field, by_response, common_results};
-use pmi_wire::{Framing, Message, ProcessMapping, ValueReading};
+use pmi_wire::protocol::{Field, common_results};
+use pmi_wire::{Decoded, Framing, ProcessMapping};
 
 use super::pmi2::VALUE_MAX;
 
 /// Returns false if a response has a field that the protocol table does not derive, or one too few: a client may lawfully make anything
 /// of it. `asked` tells whether a request with this `thrid` waits for its answer. What cannot be read at all is for the monitor.
-pub(super) fn is_regular(framing: Framing, text: &[u8], asked: impl Fn(&[u8]) -> bool) -> bool {
-    let (cmd, tuples): (_, Vec<(&[u8], &[u8])>) = match framing {
-        Framing::Lines => match Message::parse(text, ValueReading::ToEndOfLine) {
-            Ok(message) => (message.cmd(), message.tuples().map(|tuple| (tuple.key, tuple.value)).collect()),
-            Err(_) => return true,
-        },
-        Framing::Frames => match pmi2::Body::parse(text, Semicolons::Doubled) {
-            Ok(body) => (body.cmd(), body.tuples().map(|tuple| (tuple.key, tuple.value)).collect()),
-            Err(_) => return true,
-        },
-    };
-    let Some(exchange) = cmd.and_then(|cmd| by_response(framing, cmd)) else { return true };
+pub(super) fn is_regular(message: &Decoded<'_>, asked: impl Fn(&[u8]) -> bool) -> bool {
+    let framing = message.framing;
+    let tuples: Vec<(&[u8], &[u8])> = message.tuples().map(|tuple| (tuple.key, tuple.value)).collect();
+    let Some(exchange) = message.exchange().filter(|_| message.has_tuples()) else { return true };
     let fields = || exchange.results.iter().chain(common_results(framing));
     let value = |key: &str| tuples.iter().find(|(k, _)| *k == key.as_bytes()).map(|(_, value)| *value);
     let is_known = |key: &[u8]| std::str::from_utf8(key).is_ok_and(|key| fields().any(|f| f.fits(key)));

@@ -2,29 +2,24 @@
 
 use pmi_scenario::ids;
 use pmi_wire::{
-    Body, Connection, Direction, Framing, FramingError, MappingForm, MessageError, Operation, Request,
-    Response, ResponseError, SpawnRequest, ValueReading, Version,
+    Body, Content, Decoded, Direction, Framing, FramingError, MappingForm, MessageError, Operation, Response,
+    ResponseError, SpawnRequest, Version,
 };
 
 use super::response::is_regular;
-use super::state::{COMPLETE, LONG_REQUEST, Monitor, Pending, RESERVED, Rank, Singinit, request_rule};
+use super::state::{COMPLETE, FULL, IN_PIECES, LONG_REQUEST, Monitor, Pending, Singinit, request_rule};
 use crate::Severity;
 use crate::bytes::LINE_LIMIT;
+use crate::connections::Message;
 use crate::event::Exit;
 use crate::finding::Side;
-use crate::kvs::{ExpectedValue, is_ambiguous, without_tuples};
+use crate::kvs::{is_ambiguous, without_tuples};
 use crate::seen::{NO_PROOF, Seen, SeenKind, Unended, not_read, show};
 use pmi_wire::Proc;
 use pmi_wire::grammar::Rule;
 
 /// The key under which the server itself provides the process mapping.
 const MAPPING_KEY: &[u8] = b"PMI_process_mapping";
-
-/// Only the newline ends a message, however it is spread over writes.
-const IN_PIECES: &str = ids::RFC13_WIRE_NEWLINE;
-
-/// What is as long as the limits allow is taken, and is there.
-const FULL: &str = ids::RFC13_MAXES_HONOURED;
 
 /// `rfc13.abnf.s-get` and so on.
 fn response_rule(op: Operation) -> String {
@@ -56,18 +51,12 @@ fn is_readable_leniently(line: &[u8]) -> bool {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let visible = |byte: &u8| if matches!(byte, b'\t' | b' '..=b'~') { *byte } else { b'?' };
     let line: Vec<u8> = line.iter().map(visible).collect();
-    Response::parse(&line, ValueReading::ToEndOfLine).is_ok()
+    Decoded::new(Direction::FromServer, Framing::Lines, &line).is_well_formed()
 }
 
 /// Returns true if a line is a well-formed request. A line that only begins like a request is a malformed response.
 fn is_request(line: &[u8]) -> bool {
-    !line.contains(&b'\t') && Request::parse(line, ValueReading::ToEndOfLine).is_ok()
-}
-
-/// Whether a key is a word that messages of the protocol have in front of their values.
-fn is_protocol_word(key: &[u8]) -> bool {
-    const WORDS: [&[u8]; 7] = [b"cmd", b"mcmd", b"rc", b"msg", b"kvsname", b"key", b"value"];
-    WORDS.contains(&key)
+    !line.contains(&b'\t') && Decoded::new(Direction::ToServer, Framing::Lines, line).is_well_formed()
 }
 
 /// The rule of the grammar that a process mapping breaks at this offset.
@@ -147,35 +136,49 @@ fn duty(op: Operation) -> &'static str {
 }
 
 impl Monitor {
-    pub(super) fn server_wrote(&mut self, p: Proc, bytes: &[u8]) {
-        let mut connection = std::mem::replace(&mut self.rank(p).connection, Connection::new(0));
-        connection.push(Direction::FromServer, bytes);
+    /// Judges what a server wrote, which completes these messages. Requests that were sent after an offer of PMI-2 can be read
+    /// once that is answered.
+    pub(super) fn server_wrote(&mut self, p: Proc, messages: &[Message<'_>]) {
         (self.rank(p).answered, self.rank(p).unanswered_pages) = (true, 0);
-        while let Some(message) = connection.next(Direction::FromServer) {
-            self.messages += 1;
-            if let (true, Ok(message)) = (self.inspects_responses, &message) {
-                let pending = &self.rank(p).pmi2.pending;
-                let asked =
-                    |thrid: &[u8]| pending.iter().any(|pending| pending.thrid.as_deref() == Some(thrid));
-                let regular = is_regular(message.framing, message.text, asked);
-                self.irregular_response |= !regular || message.text.len() > LONG_REQUEST;
-            }
-            match message {
-                Ok(message) => match message.framing {
-                    Framing::Lines => self.response_line(p, message.text),
-                    Framing::Frames => self.pmi2_response(p, message.text),
-                },
-                Err(FramingError::Line(_)) => {
-                    let seen = format!("more than {LINE_LIMIT} bytes without a newline");
-                    self.rank(p).no_message = true;
-                    self.unreadable(p, ids::RFC13_WIRE_NEWLINE, "messages end with a newline", seen);
+        let mut joined = false;
+        for (direction, message) in messages {
+            match direction {
+                Direction::FromServer => self.response_arrived(p, message),
+                Direction::ToServer => {
+                    self.rank(p).split_write = false;
+                    self.request_arrived(p, message, joined);
                 }
-                Err(error) => self.framing_error(p, Side::Server, error),
             }
-            // What was asked behind an offer of PMI-2 can be read once that is answered.
-            self.requests(p, &mut connection, false);
+            joined = *direction == Direction::ToServer;
         }
-        self.rank(p).connection = connection;
+    }
+
+    fn response_arrived(&mut self, p: Proc, message: &Result<Decoded<'_>, FramingError>) {
+        self.messages += 1;
+        if let (true, Ok(message)) = (self.inspects_responses, message) {
+            let pending = &self.rank(p).pmi2.pending;
+            let asked = |thrid: &[u8]| pending.iter().any(|pending| pending.thrid.as_deref() == Some(thrid));
+            let regular = is_regular(message, asked);
+            self.irregular_response |= !regular || message.text.len() > LONG_REQUEST;
+        }
+        if let Ok(message) = message
+            && let Some(version) = message.version().filter(|_| message.is_success())
+        {
+            self.versions.insert((version.version, version.subversion));
+        }
+        match message {
+            Ok(message) => match &message.content {
+                Content::LineResponse(response) => self.response_line(p, response, message),
+                Content::FrameResponse(response) => self.pmi2_response(p, response, message),
+                Content::LineRequest(_) | Content::FrameRequest(_) => {}
+            },
+            Err(FramingError::Line(_)) => {
+                let seen = format!("more than {LINE_LIMIT} bytes without a newline");
+                self.rank(p).no_message = true;
+                self.unreadable(p, ids::RFC13_WIRE_NEWLINE, "messages end with a newline", seen);
+            }
+            Err(error) => self.framing_error(p, Side::Server, *error),
+        }
     }
 
     /// Reports a message that cannot be read at all, once for each connection, since what follows is rarely a finding of its own.
@@ -186,29 +189,36 @@ impl Monitor {
         }
     }
 
-    fn response_line(&mut self, p: Proc, line: &[u8]) {
-        let response = match Response::parse(line, ValueReading::ToEndOfLine) {
+    fn response_line(
+        &mut self,
+        p: Proc,
+        response: &Result<Response<'_>, ResponseError>,
+        message: &Decoded<'_>,
+    ) {
+        let line = message.text;
+        let response = match response {
             Ok(response) => response,
             Err(error) => {
                 self.irregular_answered(p, false);
-                return self.bad_response(p, &error, line);
+                return self.bad_response(p, error, message);
             }
         };
-        if self.group_barrier_answered(p, &response, line) {
+        if self.group_barrier_answered(p, response, line) {
             return;
         }
-        self.correlated_answer(p, &response, line);
+        self.correlated_answer(p, response, message);
         self.irregular_answered(p, response.is_success());
     }
 
     /// Takes a response for the answer to the oldest request.
-    fn correlated_answer(&mut self, p: Proc, response: &Response<'_>, line: &[u8]) {
+    fn correlated_answer(&mut self, p: Proc, response: &Response<'_>, message: &Decoded<'_>) {
+        let line = message.text;
         let op = response.operation();
         self.put_first(p, op);
         let asked = self.rank(p).pending.front().map(Pending::op);
         self.rank(p).got_unasked |= asked.is_none();
         if self.rank(p).uncorrelated {
-            return self.uncorrelated_answer(p, response, line);
+            return self.uncorrelated_answer(p, response, message);
         }
         match asked {
             None if op == Operation::Spawn && self.rank(p).spawns => {
@@ -225,7 +235,7 @@ impl Monitor {
             Some(None) => drop(self.rank(p).pending.pop_front()),
             Some(Some(asked)) if asked == op => {
                 if let Some(pending) = self.rank(p).pending.pop_front() {
-                    self.answer(p, pending, response, line);
+                    self.answer(p, pending, response, message);
                 }
             }
             Some(Some(asked)) => {
@@ -248,7 +258,7 @@ impl Monitor {
     }
 
     /// Takes a response as the answer to the first pending request that it fits.
-    fn uncorrelated_answer(&mut self, p: Proc, response: &Response<'_>, line: &[u8]) {
+    fn uncorrelated_answer(&mut self, p: Proc, response: &Response<'_>, message: &Decoded<'_>) {
         let rank = self.rank(p);
         let place = |op| rank.pending.iter().position(|pending| pending.op() == op);
         let place = place(Some(response.operation())).or_else(|| place(None));
@@ -256,13 +266,12 @@ impl Monitor {
         // Every request has been answered, so from here on it is clear again which answer belongs to which request.
         rank.uncorrelated = !rank.pending.is_empty();
         if let Some(pending) = pending.filter(|pending| pending.op().is_some()) {
-            self.answer(p, pending, response, line);
+            self.answer(p, pending, response, message);
         }
     }
 
-    fn bad_response(&mut self, p: Proc, error: &ResponseError, line: &[u8]) {
-        let message = pmi_wire::Message::parse(line, ValueReading::ToEndOfLine);
-        let cmd = message.as_ref().ok().and_then(|m| m.cmd());
+    fn bad_response(&mut self, p: Proc, error: &ResponseError, message: &Decoded<'_>) {
+        let (line, cmd) = (message.text, message.command());
         let asked = self.rank(p).pending.front().map(Pending::op);
         let unasked = asked.is_none();
         self.rank(p).got_unasked |= unasked;
@@ -320,60 +329,21 @@ impl Monitor {
     }
 
     /// Judges a response that has the command which the request asks for.
-    fn answer(&mut self, p: Proc, pending: Pending, response: &Response<'_>, line: &[u8]) {
+    fn answer(&mut self, p: Proc, pending: Pending, response: &Response<'_>, message: &Decoded<'_>) {
+        let line = message.text;
         let ok = response.is_success();
         match (pending, &response.body) {
-            // How such a request is understood is a SHOULD, which only the scenario can judge.
-            (Pending::Publish { service, .. } | Pending::Unpublish(service), _) if self.is_irregular(p) => {
-                self.contested_names.insert(service);
-            }
-            (Pending::Lookup(_), _) if self.is_irregular(p) => {}
             (Pending::Init(offered), Body::Init(used)) => self.init_answered(p, offered, ok, *used, line),
-            (Pending::Put { key, value, lawful }, _) => {
-                let round = self.rank(p).entered;
-                let full = self.is_full(p, &key, &value);
-                if ok {
-                    self.group(p.group).puts_protocol_words |= is_protocol_word(&key);
-                    if full {
-                        self.group(p.group).puts_full = true;
-                        self.group(p.group).full_keys.insert(key.clone());
-                    }
-                    // An irregular put may have been understood in another way, so that the pair need not be there.
-                    if !self.is_irregular(p) {
-                        self.group(p.group).kvs.acknowledged(&key, &value, p.rank, round);
-                    }
-                } else {
-                    self.group(p.group).kvs.refused(&key, &value);
-                    if lawful && !self.may_abort(p) {
-                        let id = if full { FULL } else { ids::RFC13_ABNF_C_PUT };
-                        let id = self.in_pieces_or(p, id);
-                        self.server_error(p, id, "a put within all limits succeeds", Seen::message(line));
-                    }
-                }
-            }
-            (Pending::Get { key, kvsname }, Body::Get(value))
+            (Pending::Put { key, value, lawful }, _) => self.put_answered(p, &key, &value, lawful, message),
+            (Pending::Get { key, kvsname, left }, Body::Get(value))
                 if self.group(p.group).kvsname.as_deref() == Some(&kvsname) =>
             {
-                self.get_answered(p, &key, ok, *value, line);
-            }
-            (Pending::Lookup(service), Body::Lookup(port)) => {
-                self.lookup_answered(p, &service, ok, *port, line)
-            }
-            (Pending::Publish { service, port }, _) if ok => {
-                self.names.entry(service).or_default().insert(port);
-            }
-            (Pending::Unpublish(service), _) => {
-                let known = self.names.remove(&service).is_some() || self.contested_names.contains(&service);
-                if known && ok {
-                    self.unpublished.insert(service);
-                }
-                if ok && !known && !self.state_unknown(p) {
-                    // RFC 13 does not say whether there is anything to fail at: the name is not published afterwards either.
-                    let expected = "an error, since the name is not published".to_owned();
-                    let (id, note) = (ids::RFC13_ERROR_RC_NONZERO, Some(Severity::Note));
-                    self.find(Side::Server, p, id, note, expected, Seen::message(line));
+                match key == MAPPING_KEY {
+                    true => self.mapping_answered(p, ok, *value, line),
+                    false => self.get_answered(p, &key, left, None, message),
                 }
             }
+            (Pending::Name(asked), _) => self.name_answered(p, asked, message),
             (Pending::Spawn(request), Body::Spawn(codes)) => {
                 self.takes_arguments_from_one |= ok && counts_from_one(&request);
                 let Some(codes) = codes else { return };
@@ -384,15 +354,9 @@ impl Monitor {
                     self.server_error(p, "de-facto.spawn.errcodes", expected, Seen::message(line));
                 }
             }
-            (Pending::Other(op), body) => self.plain_answered(p, op, ok, body, line),
+            (Pending::Other(op), body) => self.plain_answered(p, op, ok, body, message),
             _ => {}
         }
-    }
-
-    /// Whether a key or a value is as long as the limits that the process was told allow.
-    fn is_full(&mut self, p: Proc, key: &[u8], value: &[u8]) -> bool {
-        let full = |length: usize, most: u64| length as u64 + 1 == most;
-        self.rank(p).maxes.is_some_and(|m| full(key.len(), m.keylen_max) || full(value.len(), m.vallen_max))
     }
 
     fn init_answered(&mut self, p: Proc, offered: Version, ok: bool, used: Option<Version>, line: &[u8]) {
@@ -433,75 +397,6 @@ impl Monitor {
             }
             _ => {}
         }
-    }
-
-    fn get_answered(&mut self, p: Proc, key: &[u8], ok: bool, value: Option<&[u8]>, line: &[u8]) {
-        if key == MAPPING_KEY {
-            return self.mapping_answered(p, ok, value, line);
-        }
-        if self.group(p.group).unjudged_keys.contains(key) || self.state_unknown(p) {
-            return;
-        }
-        // A spawned process counts as having left one barrier when it starts; see `spawn_sent`.
-        let left =
-            self.rank(p).left + u64::from(p.group != 0 && self.rank(p).left == 0 && self.is_preput(p, key));
-        let what = self.group(p.group).kvs.expected(key, left, value);
-        let values = |monitor: &mut Self| {
-            format!("the value of {}, {}", show(key), monitor.group(p.group).kvs.shown(key))
-        };
-        match what {
-            ExpectedValue::Missing if ok && !key.starts_with(RESERVED) => {
-                let expected = format!("an error, since nobody has put the key {}", show(key));
-                let unended = self.group(p.group).unended_puts.contains(key);
-                let id = if unended { IN_PIECES } else { ids::RFC13_ERROR_RC_NONZERO };
-                self.server_error(p, id, expected, Seen::message(line));
-            }
-            ExpectedValue::Missing => {}
-            ExpectedValue::OneOf { must: false, .. }
-                if !ok && self.knows_key(p, key) && !self.may_abort(p) =>
-            {
-                self.group_value_missing(p, key, line);
-            }
-            ExpectedValue::OneOf { must, .. } if !ok => {
-                if must && !self.may_abort(p) {
-                    let id = if p.group != 0 && self.rank(p).left == 0 {
-                        ids::RFC13_SPAWN_PREPUT
-                    } else if self.group(p.group).full_keys.contains(key) {
-                        FULL
-                    } else {
-                        ids::RFC13_PUT_VISIBLE_AFTER_BARRIER
-                    };
-                    let expected = values(self);
-                    self.server_error(p, id, expected, Seen::message(line));
-                }
-            }
-            ExpectedValue::OneOf { .. } if value.is_none() => {
-                let expected = values(self);
-                self.server_error(p, COMPLETE, expected, Seen::message(line));
-            }
-            ExpectedValue::OneOf { fits, ambiguous, .. } => {
-                if !fits {
-                    let alone = value.map(without_tuples);
-                    let otherwise = self.group(p.group).kvs.expected(key, left, alone);
-                    self.adds_tuples |= matches!(otherwise, ExpectedValue::OneOf { fits: true, .. });
-                    let id = if ambiguous { ids::RFC13_VALUE_BLANK } else { ids::RFC13_GET_VALUE };
-                    let expected = values(self);
-                    self.server_error(p, id, expected, Seen::message(line));
-                }
-            }
-        }
-    }
-
-    /// Whether a process knows the key by a barrier of a part of its group.
-    fn knows_key(&mut self, p: Proc, key: &[u8]) -> bool {
-        let known = self.rank(p).knows.clone();
-        self.group(p.group).kvs.is_known(key, &known)
-    }
-
-    fn is_preput(&mut self, p: Proc, key: &[u8]) -> bool {
-        matches!(self.group(p.group).kvs.expected(key, 1, None), ExpectedValue::OneOf { must: true, .. })
-            && matches!(self.group(p.group).kvs.expected(key, 0, None), ExpectedValue::OneOf { .. })
-            && !self.group(p.group).ranks.values().any(|r| r.entered > 0)
     }
 
     fn mapping_answered(&mut self, p: Proc, ok: bool, value: Option<&[u8]>, line: &[u8]) {
@@ -581,47 +476,13 @@ impl Monitor {
         }
     }
 
-    fn lookup_answered(&mut self, p: Proc, service: &[u8], ok: bool, port: Option<&[u8]>, line: &[u8]) {
-        if self.contested_names.contains(service) || self.state_unknown(p) {
-            return;
-        }
-        let ports = self.names.get(service).cloned().unwrap_or_default();
-        let shown = ports.iter().map(|p| show(p)).collect::<Vec<_>>().join(" or ");
-        match port {
-            _ if ports.is_empty() && ok => {
-                let id = match port {
-                    Some(_) if self.unpublished.contains(service) => ids::RFC13_UNPUBLISH_GONE,
-                    Some(_) => ids::RFC13_LOOKUP_PORT,
-                    None => ids::RFC13_ERROR_RC_NONZERO,
-                };
-                let expected = format!("an error, since {} is not published", show(service));
-                self.server_error(p, id, expected, Seen::message(line));
-            }
-            _ if ports.is_empty() => {}
-            Some(port) if ok && !ports.contains(port) => {
-                self.server_error(
-                    p,
-                    ids::RFC13_LOOKUP_PORT,
-                    format!("the port that was published, {shown}"),
-                    Seen::message(line),
-                );
-            }
-            None if ok => self.server_error(p, COMPLETE, format!("a port, {shown}"), Seen::message(line)),
-            _ if !ok && !self.may_abort(p) => {
-                self.server_error(
-                    p,
-                    ids::RFC13_PUBLISH_LOOKUP,
-                    format!("the port that was published, {shown}"),
-                    Seen::message(line),
-                );
-            }
-            _ => {}
-        }
-    }
-
-    fn plain_answered(&mut self, p: Proc, op: Operation, ok: bool, body: &Body<'_>, line: &[u8]) {
+    fn plain_answered(&mut self, p: Proc, op: Operation, ok: bool, body: &Body<'_>, message: &Decoded<'_>) {
+        let line = message.text;
         match body {
-            Body::Barrier(_) => return self.barrier_left(p, ok, line),
+            Body::Barrier(_) => {
+                let round = self.rank(p).left + 1;
+                return self.barrier_left(p, round, message);
+            }
             // RFC 13, PMI_Get_universe_size and PMI_Get_appnum: the server may be unable to tell.
             Body::Universe(_) | Body::Appnum(_) if !ok => return,
             Body::Kvsname(Some(name)) if ok => return self.kvsname_answered(p, name, line),
@@ -676,43 +537,14 @@ impl Monitor {
         }
     }
 
-    fn barrier_left(&mut self, p: Proc, ok: bool, line: &[u8]) {
-        let rank = self.rank(p);
-        rank.left += 1;
-        let round = rank.left;
-        self.group(p.group).puts_protocol_words &= !ok;
-        self.group(p.group).puts_full &= !ok;
-        if ok
-            && !self.group(p.group).all_entered(round)
-            && !self.state_unknown(p)
-            && let Some(ranks) = self.group(p.group).all_but(|rank| rank.entered >= round)
-        {
-            let expected = format!("nobody leaves barrier {round} before all have entered it");
-            let seen = Seen::message(line).and(format!("while rank {ranks} has not entered"));
-            let counted = |rank: &Rank| rank.entered + u64::from(rank.unended_barrier) >= round;
-            let unended = self.group(p.group).all(counted);
-            let id = if unended { IN_PIECES } else { ids::RFC13_BARRIER_ALL_IN_BEFORE_ANY_OUT };
-            self.server_error(p, id, expected, seen);
-        }
-        let left_for_good = |r: &Rank| r.finalized || r.gone;
-        if !ok && !self.group(p.group).ranks.values().any(left_for_good) && !self.may_abort(p) {
-            self.server_error(
-                p,
-                ids::RFC13_BARRIER_RELEASED,
-                "success, since nothing went wrong",
-                Seen::message(line),
-            );
-        }
-    }
-
     /// Reports that an answer which was waited for did not come, or that the connection ended before it.
     fn unanswered(&mut self, p: Proc, how: SeenKind) {
         if self.may_abort(p) {
             return;
         }
         let closed = how == SeenKind::ConnectionEnd;
-        let unended = Unended::new(&self.rank(p).connection, Direction::FromServer, how);
-        if self.rank(p).connection.framing() == Framing::Frames {
+        let unended = self.connections.unended(p, Direction::FromServer, how);
+        if self.connections.framing(p) == Framing::Frames {
             return match unended {
                 Some(Unended { rule, expected, seen }) => self.server_error(p, rule, expected, seen),
                 None => self.pmi2_unanswered(p, how),
@@ -786,12 +618,13 @@ impl Monitor {
 
     /// Whether the processes of the group have agreed on PMI-2, of which RFC 13 says nothing.
     fn others_speak_pmi2(&mut self, p: Proc) -> bool {
-        self.group(p.group).ranks.values().any(|rank| rank.connection.framing() == Framing::Frames)
+        let mut others = self.connections.iter().filter(|(other, _)| other.group == p.group);
+        others.any(|(_, connection)| connection.framing() == Framing::Frames)
     }
 
     /// The requirement that a server breaks when it does not understand the last request of a process: one that came in pieces is
     /// not understood for that.
-    fn in_pieces_or<'a>(&self, p: Proc, otherwise: &'a str) -> &'a str {
+    pub(super) fn in_pieces_or<'a>(&self, p: Proc, otherwise: &'a str) -> &'a str {
         if self.known(p).is_some_and(|rank| rank.split_write) { IN_PIECES } else { otherwise }
     }
 

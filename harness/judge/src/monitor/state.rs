@@ -8,9 +8,10 @@ use pmi_wire::{
 };
 
 use super::group_barrier_state::{Name, Part};
-use super::pmi2_state;
+use super::pmi2_state::NameRequest;
+use super::pmi2_state::{self, Detail};
 use crate::Severity;
-use crate::bytes::LINE_LIMIT;
+use crate::connections::Connections;
 use crate::finding::{Finding, Side};
 use crate::kvs::{Known, Kvs};
 use crate::recent::Recent;
@@ -29,6 +30,12 @@ pub(super) const FINDINGS_LIMIT: usize = 100;
 /// A server that starts so many processes more than it was asked for has not miscounted, but misread a number.
 pub(super) const EXCESS_PROCESSES: u64 = 64;
 
+/// The requirement that a server breaks that does not serve a pair as long as the limits allow.
+pub(super) const FULL: &str = ids::RFC13_MAXES_HONOURED;
+
+/// Only the newline ends a message, however it is spread over writes.
+pub(super) const IN_PIECES: &str = ids::RFC13_WIRE_NEWLINE;
+
 pub(super) const COMPLETE: &str = ids::RFC13_RESPONSE_COMPLETE_ON_SUCCESS;
 
 /// The reserved first letters of keys that the process manager itself provides.
@@ -44,16 +51,13 @@ pub(super) enum Pending {
         /// The server has no reason to refuse it.
         lawful: bool,
     },
+    /// `left` is the number of barriers that the process had left.
     Get {
         key: Vec<u8>,
         kvsname: Vec<u8>,
+        left: u64,
     },
-    Lookup(Vec<u8>),
-    Publish {
-        service: Vec<u8>,
-        port: Vec<u8>,
-    },
-    Unpublish(Vec<u8>),
+    Name(NameRequest),
     Spawn(SpawnRequest),
     Other(Operation),
     /// Something that is no request of PMI-1. Its answer cannot be judged by an operation.
@@ -66,9 +70,7 @@ impl Pending {
             Self::Init(_) => Operation::Init,
             Self::Put { .. } => Operation::Put,
             Self::Get { .. } => Operation::Get,
-            Self::Lookup(_) => Operation::Lookup,
-            Self::Publish { .. } => Operation::Publish,
-            Self::Unpublish(_) => Operation::Unpublish,
+            Self::Name(asked) => asked.operation(),
             Self::Spawn(_) => Operation::Spawn,
             Self::Other(op) => *op,
             Self::Unknown => return None,
@@ -88,7 +90,6 @@ pub(super) enum Singinit {
 /// One process and its connection.
 #[derive(Debug)]
 pub(super) struct Rank {
-    pub(super) connection: Connection,
     /// What is said in frames.
     pub(super) pmi2: pmi2_state::Rank,
     /// The spawn request that it is in the middle of.
@@ -159,10 +160,23 @@ pub(super) struct Rank {
     pub(super) uncorrelated: bool,
 }
 
+impl Rank {
+    /// The requests about names that have no answer yet.
+    pub(super) fn open_names(&self) -> impl Iterator<Item = &NameRequest> {
+        let lines = self.pending.iter().filter_map(|pending| match pending {
+            Pending::Name(asked) => Some(asked),
+            _ => None,
+        });
+        lines.chain(self.pmi2.pending.iter().filter_map(|pending| match &pending.what {
+            Detail::Name(asked) => Some(asked),
+            _ => None,
+        }))
+    }
+}
+
 impl Default for Rank {
     fn default() -> Self {
         Self {
-            connection: Connection::new(LINE_LIMIT),
             pmi2: pmi2_state::Rank::default(),
             spawn: None,
             spawn_lines: Vec::new(),
@@ -289,20 +303,14 @@ impl Group {
         }
         self.entered_by_all >= round
     }
-
-    /// Whether all have entered this fence.
-    pub(super) fn all_fenced(&mut self, number: u64) -> bool {
-        let known = self.pmi2.entered_by_all >= number;
-        if !known && self.all(|rank| rank.pmi2.entered >= number) {
-            self.pmi2.entered_by_all = number;
-        }
-        self.pmi2.entered_by_all >= number
-    }
 }
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub struct Monitor {
+    pub(crate) connections: Connections,
+    /// The bytes of the event go on with a request that has begun before.
+    pub(super) goes_on: bool,
     /// Something was done on a connection that is no process's.
     pub(super) strayed: bool,
     /// The server writes tuples after values that run to the end of the line. That has been reported.
@@ -311,6 +319,8 @@ pub struct Monitor {
     pub(super) takes_arguments_from_one: bool,
     /// The requirements that the scenario tests, if there is one.
     pub(super) focus: Option<Vec<String>>,
+    /// The versions that the connections have agreed on.
+    pub(super) versions: BTreeSet<(u64, u64)>,
     /// The first version that was too high.
     pub(super) first_version: Option<Version>,
     pub(super) groups: BTreeMap<u32, Group>,
@@ -386,6 +396,11 @@ impl Monitor {
         self.spawned
     }
 
+    /// The versions that the connections have agreed on, the lowest first: `1.1`.
+    pub(crate) fn versions(&self) -> Vec<String> {
+        self.versions.iter().map(|(version, subversion)| format!("{version}.{subversion}")).collect()
+    }
+
     /// Number of messages from and to the processes.
     pub fn messages(&self) -> usize {
         self.messages
@@ -404,18 +419,19 @@ impl Monitor {
 
     /// Returns true if a message of this direction has begun on some connection and has no end yet.
     pub(crate) fn is_mid_message(&self, direction: Direction) -> bool {
-        let open = |rank: &Rank| match direction {
-            Direction::ToServer => rank.spawn.is_some(),
-            Direction::FromServer => false,
-        };
         let mut ranks = self.groups.values().flat_map(|group| group.ranks.values());
-        ranks.any(|rank| !rank.connection.partial(direction).is_empty() || open(rank))
+        self.of_processes().any(|(_, connection)| !connection.partial(direction).is_empty())
+            || direction == Direction::ToServer && ranks.any(|rank| rank.spawn.is_some())
     }
 
     /// Whether the server has answered the init of a process so that messages are framed like this from then on.
     pub fn has_negotiated(&self, framing: Framing) -> bool {
-        let mut ranks = self.groups.values().flat_map(|group| group.ranks.values());
-        ranks.any(|rank| rank.connection.negotiated() == Some(framing))
+        self.of_processes().any(|(_, connection)| connection.negotiated() == Some(framing))
+    }
+
+    /// The connections without those that no process has made.
+    pub(super) fn of_processes(&self) -> impl Iterator<Item = (Proc, &Connection)> {
+        self.connections.iter().filter(|(p, _)| p.group != Proc::STRAYS)
     }
 
     /// Whether the server has sent this process something that could not be read. That has been reported.
@@ -431,9 +447,9 @@ impl Monitor {
     /// The requirement that the server breaks by not reading what these processes wrote, unless it may have read a part: of
     /// processes that it has answered before, what came in several writes or is longer than a page.
     pub(crate) fn unread_rule(&self, not_read: &BTreeSet<Proc>) -> Option<&'static str> {
-        let mut ranks = not_read.iter().filter_map(|p| self.known(*p));
-        let rank = ranks.find(|rank| !rank.answered || rank.unanswered_pages <= 1)?;
-        Some(match rank.connection.framing() {
+        let mut ranks = not_read.iter().filter_map(|p| Some((*p, self.known(*p)?)));
+        let (p, _) = ranks.find(|(_, rank)| !rank.answered || rank.unanswered_pages <= 1)?;
+        Some(match self.connections.framing(p) {
             Framing::Lines => ids::RFC13_WIRE_LOCK_STEP,
             Framing::Frames => ids::PMI2_COMMON_ANSWERED,
         })
@@ -451,8 +467,7 @@ impl Monitor {
 
     /// Returns whether the connection of a process carries frames.
     pub(crate) fn speaks_frames(&self, p: Proc) -> bool {
-        let rank = self.known(p);
-        rank.is_some_and(|rank| rank.connection.framing() == Framing::Frames)
+        self.connections.framing(p) == Framing::Frames
     }
 
     /// Returns whether the server has sent a process something that it had not asked for.
@@ -465,12 +480,32 @@ impl Monitor {
         self.groups.get(&p.group)?.ranks.get(p.rank)
     }
 
+    /// Returns whether a process of a group has put a key.
+    pub(crate) fn is_put(&self, group: u32, key: &[u8]) -> bool {
+        self.groups.get(&group).is_some_and(|group| group.kvs.contains(key))
+    }
+
     pub(super) fn group(&mut self, id: u32) -> &mut Group {
         self.groups.entry(id).or_default()
     }
 
     pub(super) fn rank(&mut self, p: Proc) -> &mut Rank {
         self.group(p.group).ranks.get_or_insert_with(p.rank, Rank::default)
+    }
+
+    /// Begins the process group that a process asks for, with its size and the pairs that are there from the start.
+    pub(super) fn group_asked<'a>(
+        &mut self,
+        p: Proc,
+        size: u64,
+        preput: impl IntoIterator<Item = &'a (Vec<u8>, Vec<u8>)>,
+    ) {
+        self.spawned += 1;
+        let (id, nodes) = (self.spawned, self.group(p.group).nodes);
+        let group = self.group(id);
+        group.nodes = nodes;
+        group.ask_for(size);
+        preput.into_iter().for_each(|(key, value)| group.kvs.preput(key, value));
     }
 
     /// Whether the server may abort the program of this process, so that a missing answer or a failure proves nothing.
@@ -513,11 +548,13 @@ impl Monitor {
 
     /// Whether a process other than this one has sent the beginning of a request, and may still send its end.
     pub(super) fn others_mid_request(&self, p: Proc) -> bool {
-        let ranks =
-            self.groups.iter().flat_map(|(group, g)| g.ranks.iter().map(move |(rank, r)| (*group, rank, r)));
-        ranks
-            .filter(|(group, rank, r)| (*group, *rank) != (p.group, p.rank) && !r.gone && !r.closed)
-            .any(|(_, _, r)| r.spawn.is_some() || !r.connection.partial(Direction::ToServer).is_empty())
+        let begun = |of: Proc| !self.connections.partial(of, Direction::ToServer).is_empty();
+        let of = |group: u32, rank: u32| Proc { group, rank };
+        let ranks = self
+            .groups
+            .iter()
+            .flat_map(|(group, g)| g.ranks.iter().map(move |(rank, r)| (of(*group, rank), r)));
+        ranks.filter(|(of, r)| *of != p && !r.gone && !r.closed).any(|(of, r)| r.spawn.is_some() || begun(of))
     }
 
     /// Whether it cannot be told what the server holds for the group of this process.

@@ -1,10 +1,10 @@
-//! How a call of the C API is run, and the return codes that both libraries make use of. They share their numbers.
+//! The common frame of all C API calls, and the return codes that both libraries use. The codes have the same numbers in both.
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 
-/// A return code; those that the libraries have no use for are left out.
+/// A return code; only those that the libraries use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Code {
@@ -34,7 +34,7 @@ pub fn call<S>(process: &Mutex<Option<S>>, body: impl FnOnce(&mut Option<S>) -> 
     }
 }
 
-/// Runs a function that wants the process to be initialized.
+/// Runs a function that requires the process to be initialized.
 pub fn call_initialized<S>(
     process: &Mutex<Option<S>>,
     body: impl FnOnce(&mut S) -> Result<(), Code>,

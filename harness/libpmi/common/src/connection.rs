@@ -1,11 +1,11 @@
-//! The connection that a process is born with.
+//! The connection that a process inherits from its process manager.
 
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
-/// A number from the environment.
+/// Reads a number from the environment.
 pub fn number(name: &str) -> Option<i32> {
     std::env::var(name).ok()?.parse().ok()
 }
@@ -14,27 +14,27 @@ pub fn number(name: &str) -> Option<i32> {
 pub struct PmiFd(OwnedFd);
 
 impl PmiFd {
-    /// Takes the descriptor that PMI_FD names; `None` where it names none that is open.
+    /// Takes the descriptor that PMI_FD names; returns `None` if it names no open one.
     pub fn from_environment() -> Option<Self> {
         let fd: RawFd = number("PMI_FD").filter(|fd| *fd >= 0)?;
         #[expect(
             unsafe_code,
             reason = "the descriptor is inherited, and its number comes from the environment"
         )]
-        // SAFETY: only looked at, to see whether it is open.
+        // SAFETY: the descriptor is only borrowed, to test whether it is open.
         let open = rustix::io::fcntl_getfd(unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) });
         open.ok()?;
         #[expect(unsafe_code, reason = "see above")]
-        // SAFETY: it is open, and given to the process for PMI, so that the library owns it.
+        // SAFETY: it is open, and the process manager passed it to the process for PMI, so the library owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Some(Self(fd))
     }
 
-    /// Writes everything. A process manager that is gone must not end the program by SIGPIPE.
+    /// Writes all bytes. If the process manager is gone, this must not end the program by SIGPIPE.
     ///
     /// # Errors
     ///
-    /// It cannot be written to.
+    /// Fails if the connection cannot be written to.
     pub fn write(&self, mut bytes: &[u8]) -> rustix::io::Result<()> {
         while !bytes.is_empty() {
             let written = match rustix::net::send(self.0.as_fd(), bytes, SendFlags::NOSIGNAL) {
@@ -50,11 +50,11 @@ impl PmiFd {
         Ok(())
     }
 
-    /// Waits for bytes; none at the end of the connection.
+    /// Waits for bytes; returns none at the end of the connection.
     ///
     /// # Errors
     ///
-    /// It cannot be read from.
+    /// Fails if the connection cannot be read from.
     pub fn read<'a>(&self, buffer: &'a mut [u8]) -> rustix::io::Result<&'a [u8]> {
         loop {
             match rustix::io::read(&self.0, &mut *buffer) {

@@ -1,5 +1,4 @@
-//! What the two C libraries have in common: the strings and buffers of C callers, how their calls are run, and the connection of a
-//! process.
+//! The common part of the two C libraries: strings and buffers of C callers, the frame of all calls, and the connection of a process.
 
 mod call;
 mod connection;

@@ -1,38 +1,38 @@
-//! What C passes, and what it gets back.
+//! Conversion of C arguments into Rust values, and of results into C buffers.
 #![expect(unsafe_code, reason = "reads and writes through the pointers of C callers")]
 
 use std::ffi::{CStr, c_char, c_int};
 
-/// A string, `None` for NULL.
+/// Returns a string; `None` for NULL.
 ///
 /// # Safety
 ///
-/// NUL-terminated and alive as long as it is used, or NULL.
+/// `pointer` is NULL, or NUL-terminated and valid as long as the result is used.
 pub unsafe fn text<'a>(pointer: *const c_char) -> Option<&'a [u8]> {
-    // SAFETY: as for this function.
+    // SAFETY: the same conditions as for this function.
     (!pointer.is_null()).then(|| unsafe { CStr::from_ptr(pointer) }.to_bytes())
 }
 
-/// A list that ends with NULL; an empty one for NULL.
+/// Returns the strings of a list that ends with NULL; none for NULL.
 ///
 /// # Safety
 ///
-/// As it says, of NUL-terminated strings.
+/// `list` is NULL, or a list of NUL-terminated strings that ends with NULL.
 pub unsafe fn strings(list: *const *const c_char) -> Vec<Vec<u8>> {
     if list.is_null() {
         return Vec::new();
     }
-    // SAFETY: as for this function: NULL is found before the list's end.
+    // SAFETY: the same conditions as for this function; the loop stops at NULL, the end of the list.
     (0..).map_while(|i| unsafe { text(*list.add(i)) }).map(<[u8]>::to_vec).collect()
 }
 
-/// Sets an integer; `None` for NULL.
+/// Writes an integer; returns `None` for NULL.
 ///
 /// # Safety
 ///
-/// Writable, or NULL.
+/// `pointer` is writable or NULL.
 pub unsafe fn set(pointer: *mut c_int, value: c_int) -> Option<()> {
-    // SAFETY: as for this function, and not NULL.
+    // SAFETY: the same conditions as for this function, and the pointer is not NULL.
     (!pointer.is_null()).then(|| unsafe { pointer.write(value) })
 }
 

@@ -29,7 +29,7 @@
 extern "C" {
 #endif
 
-/* A pair; of the other members the library reads none. */
+/* A pair. The library ignores the other members. */
 typedef struct MPID_Info {
     int handle;
     int pobj_mutex;
@@ -39,7 +39,7 @@ typedef struct MPID_Info {
     char *value;
 } MPID_Info;
 
-/* How a process reaches a job that it connects to. */
+/* The connection of a process to a job. */
 typedef struct PMI2_Connect_comm {
     int (*read)(void *buf, int maxlen, void *ctx);
     int (*write)(const void *buf, int len, void *ctx);

@@ -21,26 +21,26 @@ fn api(body: impl FnOnce(&mut Option<InitializedProcess>) -> Result<(), Code>) -
     call(&PROCESS, body)
 }
 
-/// Runs a function that wants PMI-2 to be initialized.
+/// Runs a function that requires PMI-2 to be initialized.
 fn joined(body: impl FnOnce(&mut InitializedProcess) -> Result<(), Code>) -> c_int {
     call_initialized(&PROCESS, body)
 }
 
-/// A string of the caller's.
+/// Returns a string argument, or the code `otherwise` for NULL.
 ///
 /// # Safety
 ///
-/// A NUL-terminated string or NULL.
+/// `pointer` is a NUL-terminated string or NULL.
 unsafe fn need<'a>(pointer: *const c_char, otherwise: Code) -> Result<Cow<'a, [u8]>, Code> {
-    // SAFETY: as for this function.
+    // SAFETY: the same conditions as for this function.
     unsafe { text(pointer) }.map(Cow::Borrowed).ok_or(otherwise)
 }
 
-/// What is found, for the out arguments of the functions that ask for attributes.
+/// Fills the output arguments of the functions that get attributes.
 ///
 /// # Safety
 ///
-/// `found` is writable or NULL, as is what `fill` writes to.
+/// `found` is writable or NULL, and so is the pointer to which `fill` writes.
 unsafe fn attribute(
     found: *mut c_int,
     request: &Request<'_>,
@@ -51,12 +51,12 @@ unsafe fn attribute(
         if let Some(value) = &value {
             fill(value)?;
         }
-        // SAFETY: as for this function.
+        // SAFETY: the same conditions as for this function.
         unsafe { set(found, c_int::from(value.is_some())) }.ok_or(Code::InvalidArg)
     })
 }
 
-/// Writes integers as far as there is room, and how many.
+/// Writes as many integers as there is room for, and their number.
 ///
 /// # Safety
 ///
@@ -76,7 +76,7 @@ unsafe fn integers(value: &[u8], array: *mut c_int, length: c_int, outlen: *mut 
         unsafe { array.add(slot).write(*number) };
     }
     let told = c_int::try_from(numbers.len().min(room)).unwrap_or(0);
-    // SAFETY: as for this function.
+    // SAFETY: the same conditions as for this function.
     unsafe { set(outlen, told) }.ok_or(Code::InvalidArg)
 }
 
@@ -114,30 +114,30 @@ api! {
                 (appnum, started.appnum),
             ];
             *session = Some(started);
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             let all = told.into_iter().map(|(pointer, value)| unsafe { set(pointer, value) });
             all.collect::<Option<()>>().ok_or(Code::InvalidArg)
         })
     }
 
-    /// Leaves PMI-2.
+    /// Finalizes PMI-2.
     fn PMI2_Finalize() {
         api(|session| {
-            // Whatever the process manager says, nothing more is said to it.
+            // The library sends nothing after finalize, whatever the process manager answers.
             let mut session = session.take().ok_or(Code::ErrInit)?;
             session.tell(&Request::Finalize)
         })
     }
 
-    /// Whether `PMI2_Init` has succeeded: not a return code.
+    /// Reports whether `PMI2_Init` has succeeded. The result is not a return code.
     fn PMI2_Initialized() {
         let held = |session: &Option<InitializedProcess>| c_int::from(session.is_some());
         held(&PROCESS.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Ends this process, and asks for the end of the job where the flag is not 0.
+    /// Ends this process, and requests the end of the job if the flag is not 0.
     fn PMI2_Abort(flag: c_int, msg: *const c_char) {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         let message = unsafe { text(msg) }.unwrap_or_default();
         eprintln!("{}", String::from_utf8_lossy(message));
         api(|session| {
@@ -166,18 +166,18 @@ api! {
     ) {
         joined(|session| {
             let arrays = Programs { count, cmds, argcs, argvs, maxprocs, info_keyval_sizes, info_keyval_vectors };
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             let programs = unsafe { arrays.read() }?;
             let preput = unsafe { preput(preput_keyval_vector, preput_keyval_size) }?;
             let request = Request::Spawn { preput, programs };
             let id = session.ask(&request, |response| Some(response.get("jobid").unwrap_or_default().into_owned()))?;
             if !jobid.is_null() {
-                // SAFETY: the caller's.
+                // SAFETY: guaranteed by the caller.
                 unsafe { copy_out(&id, jobid, jobid_size) }.ok_or(Code::InvalidLength)?;
             }
             if !errors.is_null() {
                 for command in 0..usize::try_from(count).unwrap_or(0) {
-                    // SAFETY: the caller's: there is an element for each command.
+                    // SAFETY: guaranteed by the caller: there is an element for each command.
                     unsafe { errors.add(command).write(0) };
                 }
             }
@@ -185,38 +185,38 @@ api! {
         })
     }
 
-    /// The id of the own job.
+    /// Returns the id of the process's own job.
     fn PMI2_Job_GetId(jobid: *mut c_char, jobid_size: c_int) {
         joined(|session| {
             if jobid.is_null() {
                 return Err(Code::InvalidArg);
             }
             let id = session.ask(&Request::JobGetid, |response| response.get("jobid").map(Cow::into_owned))?;
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             unsafe { copy_out(&id, jobid, jobid_size) }.ok_or(Code::InvalidLength)
         })
     }
 
-    /// The rank of this process.
+    /// Returns the rank of this process.
     fn PMI2_Job_GetRank(rank: *mut c_int) {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         joined(|session| unsafe { set(rank, session.rank) }.ok_or(Code::InvalidArg))
     }
 
-    /// How many processes of the job are on this node.
+    /// Returns the number of processes of the job on this node.
     fn PMI2_Info_GetSize(size: *mut c_int) {
         joined(|session| {
             let here = session.local_size()?;
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             unsafe { set(size, here) }.ok_or(Code::InvalidArg)
         })
     }
 
-    /// Connects to another job. A keyval space that would have to be copied by us is not.
+    /// Connects to another job. Fails if the library would have to copy a keyval space.
     fn PMI2_Job_Connect(jobid: *const c_char, conn: *mut c_void) {
         let _ = conn;
         joined(|session| {
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             let jobid = unsafe { need(jobid, Code::InvalidArg) }?;
             let copies = |copy: Cow<'_, [u8]>| copy.eq_ignore_ascii_case(b"yes") || copy.eq_ignore_ascii_case(b"true");
             session.ask(&Request::JobConnect { jobid }, |response| {
@@ -228,7 +228,7 @@ api! {
     /// Disconnects from another job.
     fn PMI2_Job_Disconnect(jobid: *const c_char) {
         joined(|session| {
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             let jobid = unsafe { need(jobid, Code::InvalidArg) }?;
             session.tell(&Request::JobDisconnect { jobid })
         })
@@ -241,19 +241,19 @@ api! {
     /// Puts a pair.
     fn PMI2_KVS_Put(key: *const c_char, value: *const c_char) {
         joined(|session| {
-            // SAFETY: the caller's, twice.
+            // SAFETY: guaranteed by the caller.
             let key = unsafe { need(key, Code::InvalidKey) }?;
             let value = unsafe { need(value, Code::InvalidVal) }?;
             session.tell(&Request::KvsPut { key, value })
         })
     }
 
-    /// Makes what was put visible to all.
+    /// Makes the values of all processes visible to all.
     fn PMI2_KVS_Fence() {
         joined(|session| session.tell(&Request::KvsFence))
     }
 
-    /// Gets a value, cut where it does not fit; then its length is told as a negative number.
+    /// Gets a value. If it does not fit, the value is cut and its length is returned as a negative number.
     fn PMI2_KVS_Get(
         jobid: *const c_char,
         src_pmi_id: c_int,
@@ -266,7 +266,7 @@ api! {
             if value.is_null() {
                 return Err(Code::InvalidArg);
             }
-            // SAFETY: the caller's, twice.
+            // SAFETY: guaranteed by the caller.
             let key = unsafe { need(key, Code::InvalidKey) }?;
             let jobid = unsafe { text(jobid) }.map(Cow::Borrowed);
             let srcid = (src_pmi_id >= 0).then_some(i64::from(src_pmi_id));
@@ -275,10 +275,10 @@ api! {
             let fits = length < maxvalue;
             if maxvalue > 0 {
                 let room = usize::try_from(maxvalue - 1).unwrap_or(0).min(found.len());
-                // SAFETY: the caller's.
+                // SAFETY: guaranteed by the caller.
                 unsafe { copy_out(&found[..room], value, maxvalue) }.ok_or(Code::InvalidLength)?;
             }
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             unsafe { set(vallen, if fits { length } else { -length }) }.ok_or(Code::InvalidArg)
         })
     }
@@ -287,7 +287,7 @@ api! {
 // ----- Attributes
 
 api! {
-    /// An attribute of this node; waits for it where the flag is not 0.
+    /// Gets an attribute of this node, and waits for it if the flag is not 0.
     fn PMI2_Info_GetNodeAttr(
         name: *const c_char,
         value: *mut c_char,
@@ -295,7 +295,7 @@ api! {
         found: *mut c_int,
         waitfor: c_int,
     ) {
-        // SAFETY: the caller's, in all of this.
+        // SAFETY: guaranteed by the caller, for all of this block.
         unsafe {
             let Ok(key) = need(name, Code::InvalidKey) else { return Code::InvalidKey as c_int };
             let request = Request::InfoGetnodeattr { key, wait: waitfor != 0 };
@@ -303,7 +303,7 @@ api! {
         }
     }
 
-    /// An attribute of this node that is a list of integers.
+    /// Gets an attribute of this node that is a list of integers.
     fn PMI2_Info_GetNodeAttrIntArray(
         name: *const c_char,
         array: *mut c_int,
@@ -311,7 +311,7 @@ api! {
         outlen: *mut c_int,
         found: *mut c_int,
     ) {
-        // SAFETY: the caller's, in all of this.
+        // SAFETY: guaranteed by the caller, for all of this block.
         unsafe {
             let Ok(key) = need(name, Code::InvalidKey) else { return Code::InvalidKey as c_int };
             let request = Request::InfoGetnodeattr { key, wait: false };
@@ -322,16 +322,16 @@ api! {
     /// Puts an attribute of this node.
     fn PMI2_Info_PutNodeAttr(name: *const c_char, value: *const c_char) {
         joined(|session| {
-            // SAFETY: the caller's, twice.
+            // SAFETY: guaranteed by the caller.
             let key = unsafe { need(name, Code::InvalidKey) }?;
             let value = unsafe { need(value, Code::InvalidVal) }?;
             session.tell(&Request::InfoPutnodeattr { key, value })
         })
     }
 
-    /// An attribute of the job.
+    /// Gets an attribute of the job.
     fn PMI2_Info_GetJobAttr(name: *const c_char, value: *mut c_char, valuelen: c_int, found: *mut c_int) {
-        // SAFETY: the caller's, in all of this.
+        // SAFETY: guaranteed by the caller, for all of this block.
         unsafe {
             let Ok(key) = need(name, Code::InvalidKey) else { return Code::InvalidKey as c_int };
             let request = Request::InfoGetjobattr { key };
@@ -339,7 +339,7 @@ api! {
         }
     }
 
-    /// An attribute of the job that is a list of integers.
+    /// Gets an attribute of the job that is a list of integers.
     fn PMI2_Info_GetJobAttrIntArray(
         name: *const c_char,
         array: *mut c_int,
@@ -347,7 +347,7 @@ api! {
         outlen: *mut c_int,
         found: *mut c_int,
     ) {
-        // SAFETY: the caller's, in all of this.
+        // SAFETY: guaranteed by the caller, for all of this block.
         unsafe {
             let Ok(key) = need(name, Code::InvalidKey) else { return Code::InvalidKey as c_int };
             let request = Request::InfoGetjobattr { key };
@@ -359,18 +359,18 @@ api! {
 // ----- Names
 
 api! {
-    /// Publishes a port. What the info holds is ignored, as by all known servers.
+    /// Publishes a port. The info is ignored, as by all known servers.
     fn PMI2_Nameserv_publish(service_name: *const c_char, info_ptr: *const Info, port: *const c_char) {
         let _ = info_ptr;
         joined(|session| {
-            // SAFETY: the caller's, twice.
+            // SAFETY: guaranteed by the caller.
             let name = unsafe { need(service_name, Code::InvalidArg) }?;
             let port = unsafe { need(port, Code::InvalidArg) }?;
             session.tell(&Request::NamePublish { name, port })
         })
     }
 
-    /// Finds the port of a name.
+    /// Looks up the port of a name.
     fn PMI2_Nameserv_lookup(
         service_name: *const c_char,
         info_ptr: *const Info,
@@ -382,13 +382,13 @@ api! {
             if port.is_null() {
                 return Err(Code::InvalidArg);
             }
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             let name = unsafe { need(service_name, Code::InvalidArg) }?;
             let found = session.ask(&Request::NameLookup { name }, |response| {
                 let told = response.get("value").or_else(|| response.get("port"))?.into_owned();
                 (response.is_found() != Some(false)).then_some(told)
             })?;
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             unsafe { copy_out(&found, port, port_len) }.ok_or(Code::InvalidLength)
         })
     }
@@ -397,7 +397,7 @@ api! {
     fn PMI2_Nameserv_unpublish(service_name: *const c_char, info_ptr: *const Info) {
         let _ = info_ptr;
         joined(|session| {
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             let name = unsafe { need(service_name, Code::InvalidArg) }?;
             session.tell(&Request::NameUnpublish { name })
         })

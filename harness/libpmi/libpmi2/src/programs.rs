@@ -6,7 +6,7 @@ use std::ffi::{c_char, c_int, c_void};
 use pmi_c_api::{Code, text};
 use pmi_wire::pmi2::Program;
 
-/// `MPID_Info`: a pair; of the other members nothing is read.
+/// `MPID_Info`, a pair. Its other members are ignored.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Info {
@@ -26,13 +26,13 @@ impl Info {
     ///
     /// Its strings are NUL-terminated or NULL.
     unsafe fn pair(&self) -> Result<Pair, Code> {
-        // SAFETY: as for this function.
+        // SAFETY: the same conditions as for this function.
         let (key, value) = unsafe { (text(self.key), text(self.value)) };
         Ok((key.ok_or(Code::InvalidArg)?.to_vec(), value.ok_or(Code::InvalidArg)?.to_vec()))
     }
 }
 
-/// What to start: arrays with an element for each command.
+/// The programs to start: arrays with an element for each command.
 pub(crate) struct Programs {
     pub(crate) count: c_int,
     pub(crate) cmds: *const *const c_char,
@@ -43,32 +43,32 @@ pub(crate) struct Programs {
     pub(crate) info_keyval_vectors: *const *const Info,
 }
 
-/// The element of an array that may be NULL.
+/// Returns an element of an array that may be NULL.
 ///
 /// # Safety
 ///
-/// The array has so many elements, or is NULL.
+/// The array is NULL or longer than `index`.
 unsafe fn element<T: Copy>(array: *const T, index: usize) -> Option<T> {
-    // SAFETY: as for this function.
+    // SAFETY: the same conditions as for this function.
     (!array.is_null()).then(|| unsafe { *array.add(index) })
 }
 
-/// A size as C has it.
+/// Converts a size from the integer type of C.
 fn size(number: Option<c_int>) -> Result<usize, Code> {
     usize::try_from(number.unwrap_or(0)).map_err(|_| Code::InvalidArg)
 }
 
 impl Programs {
-    /// Copies them. No arguments and no infos may also be said by NULL.
+    /// Copies the arguments. NULL also stands for no arguments or no infos.
     ///
     /// # Safety
     ///
-    /// The arrays are as long as `count` and the sizes say, and strings end with a NUL.
+    /// The arrays have the lengths that `count` and the sizes state, and strings end with a NUL.
     pub(crate) unsafe fn read(&self) -> Result<Vec<Program>, Code> {
         let count = usize::try_from(self.count).ok().filter(|n| *n > 0).ok_or(Code::InvalidArg)?;
         (0..count)
             .map(|i| {
-                // SAFETY: `i` is below `count`, which the arrays have elements for.
+                // SAFETY: `i` is below `count`, the length of the arrays.
                 unsafe {
                     let command = element(self.cmds, i).and_then(|c| text(c)).ok_or(Code::InvalidArg)?;
                     let maxprocs = element(self.maxprocs, i).and_then(|n| u64::try_from(n).ok());
@@ -91,16 +91,16 @@ impl Programs {
     }
 }
 
-/// What is put into the keyval space of the new job: an array of pointers to pairs.
+/// Returns the pairs for the keyval space of the new job, from an array of pointers to pairs.
 ///
 /// # Safety
 ///
-/// The array has so many pointers to pairs, or is NULL.
+/// The array is NULL or has `length` pointers to pairs.
 pub(crate) unsafe fn preput(array: *const *const Info, length: c_int) -> Result<Vec<Pair>, Code> {
     let length = size(Some(length))?;
     (0..length)
         .map(|i| {
-            // SAFETY: as for this function.
+            // SAFETY: the same conditions as for this function.
             unsafe {
                 let info = element(array, i).filter(|info| !info.is_null()).ok_or(Code::InvalidArg)?;
                 (*info).pair()

@@ -1,4 +1,4 @@
-//! A process's use of PMI-2 between `PMI2_Init` and `PMI2_Finalize`: the reference client with a blocking connection.
+//! The state of a process between `PMI2_Init` and `PMI2_Finalize`: the reference client with a blocking connection.
 
 use std::ffi::c_int;
 
@@ -11,7 +11,7 @@ use pmi_wire::pmi2::{Request, Response};
 /// Key of the process mapping.
 const MAPPING: &[u8] = b"PMI_process_mapping";
 
-/// A process that is initialized.
+/// An initialized process.
 pub(crate) struct InitializedProcess {
     client: Client,
     /// `None` once the process manager has broken the protocol.
@@ -22,7 +22,7 @@ pub(crate) struct InitializedProcess {
     pub(crate) spawned: bool,
 }
 
-/// A number of a response.
+/// Returns a number of a response.
 fn int(response: &Response<'_>, key: &str) -> Option<c_int> {
     c_int::try_from(parse_int(&response.get(key)?)?).ok()
 }
@@ -37,7 +37,7 @@ fn refused(misuse: Misuse) -> Code {
 }
 
 impl InitializedProcess {
-    /// Connects by PMI_FD, and learns what the process manager has to say about this process.
+    /// Connects through PMI_FD, and requests the properties of this process.
     pub(crate) fn start() -> Result<Self, Code> {
         let connection = PmiFd::from_environment().ok_or(Code::Fail)?;
         let client = Client::default();
@@ -63,8 +63,8 @@ impl InitializedProcess {
         Ok(session)
     }
 
-    /// Makes a request, awaits its answer and takes from it what there is to take; without that, and where it is no success, the call
-    /// fails.
+    /// Makes a request, waits for its answer and extracts a value from it. The call fails if the answer is not a success or has no such
+    /// value.
     pub(crate) fn ask<T>(
         &mut self,
         request: &Request<'_>,
@@ -81,7 +81,7 @@ impl InitializedProcess {
         self.ask(request, |_| Some(()))
     }
 
-    /// Asks for a value that there may not be; `None` where there is none.
+    /// Requests a value; returns `None` if it does not exist.
     pub(crate) fn find(&mut self, request: &Request<'_>) -> Result<Option<Vec<u8>>, Code> {
         self.ask(request, |response| {
             let value = response.get("value").map(std::borrow::Cow::into_owned);
@@ -93,7 +93,7 @@ impl InitializedProcess {
         })
     }
 
-    /// How many processes of the job are on the node of this one.
+    /// Returns the number of processes of the job on the node of this one.
     pub(crate) fn local_size(&mut self) -> Result<c_int, Code> {
         let value = self.find(&Request::InfoGetjobattr { key: MAPPING.into() })?.ok_or(Code::Fail)?;
         let (MappingForm::Rfc(mapping) | MappingForm::Mpich(mapping)) = MappingForm::classify(&value) else {
@@ -105,11 +105,11 @@ impl InitializedProcess {
         c_int::try_from(nodes.iter().filter(|node| *node == own).count()).map_err(|_| Code::Fail)
     }
 
-    /// Asks for the end of the job. The process ends at once: nothing answers.
+    /// Requests the end of the job. The process ends at once and does not wait for an answer.
     pub(crate) fn abort(&mut self, world: bool, message: &[u8]) {
         let request = Request::Abort { isworld: Some(world), exitcode: None, message: Some(message.into()) };
         if let Ok(bytes) = self.client.ask(&request, None) {
-            // Nobody is left to tell about an error.
+            // The process ends now, so a write error cannot be reported.
             let _ = self.write(&bytes);
         }
     }
@@ -135,7 +135,7 @@ impl InitializedProcess {
         }
     }
 
-    /// Closes the connection and says why.
+    /// Closes the connection and logs the reason.
     fn broken(&mut self, why: &str) -> Code {
         if self.connection.take().is_some() {
             eprintln!("libpmi2: rank {}: the process manager broke the protocol: {why}", self.rank);

@@ -2,17 +2,15 @@
 
 use pmi_wire::{Maxes, Proc, SpawnProgram, WayIn};
 
-use crate::behaviour::Behaviour;
-
 /// Number of a process group: 0 for the first, then in order of creation.
 pub type GroupId = u32;
 
 /// Longest message that is read whatever is announced, so that nobody can make a server grow.
 const LONGEST: usize = 16 << 20;
 
-/// What a server is set up with.
+/// What a server is set up with, and what a wrapper of it is.
 #[derive(Debug, Clone)]
-pub struct Config {
+pub struct Config<W = ()> {
     /// The limits of the keyval space, which count the terminating NUL of the C API.
     pub maxes: Maxes,
     /// How the processes come to their connections.
@@ -25,19 +23,19 @@ pub struct Config {
     pub nodes: u32,
     /// Most processes that one spawn may start.
     pub spawn_max: u64,
-    /// Whether it takes an offer of PMI-2. It speaks PMI-1.1 in any case.
+    /// True if it takes an offer of PMI-2. It speaks PMI-1.1 in any case.
     pub pmi2: bool,
-    /// Whether it answers 1.2 to whoever offers that or more.
+    /// True if it answers 1.2 to whoever offers that or more.
     pub pmi12: bool,
-    /// Whether it serves further keyval spaces, and tells pairs by their number: what RFC 13 does not have.
+    /// True if it serves further keyval spaces, and tells pairs by their number: what RFC 13 does not have.
     pub keyval_spaces: bool,
     /// First part of every kvsname; the group number is appended.
     pub kvs_prefix: String,
-    /// In which ways it differs from the reference; in none by default.
-    pub behaviour: Behaviour,
+    /// What a wrapper is set up with. The server itself has none.
+    pub wrapper: W,
 }
 
-impl Config {
+impl<W> Config<W> {
     /// Makes room for messages that use the limits: whoever announces them has to read a put of the longest key and value.
     pub fn make_room(&mut self) {
         let Maxes { kvsname_max, keylen_max, vallen_max } = self.maxes;
@@ -45,9 +43,29 @@ impl Config {
         let room = usize::try_from(fields).unwrap_or(usize::MAX).saturating_add(1024);
         self.line_max = self.line_max.max(room.min(LONGEST));
     }
+
+    /// The same for another wrapper, and what this one is set up with.
+    pub fn rewrap<V>(self, wrapper: V) -> (Config<V>, W) {
+        let Self { maxes, way_in, line_max, universe_size, nodes, spawn_max, pmi2, pmi12, .. } = self;
+        let Self { keyval_spaces, kvs_prefix, wrapper: old, .. } = self;
+        let config = Config {
+            maxes,
+            way_in,
+            line_max,
+            universe_size,
+            nodes,
+            spawn_max,
+            pmi2,
+            pmi12,
+            keyval_spaces,
+            kvs_prefix,
+            wrapper,
+        };
+        (config, old)
+    }
 }
 
-impl Default for Config {
+impl<W: Default> Default for Config<W> {
     fn default() -> Self {
         Self {
             maxes: Maxes { kvsname_max: 256, keylen_max: 64, vallen_max: 1024 },
@@ -60,7 +78,7 @@ impl Default for Config {
             pmi12: false,
             keyval_spaces: false,
             kvs_prefix: "kvs".into(),
-            behaviour: Behaviour::default(),
+            wrapper: W::default(),
         }
     }
 }
@@ -72,7 +90,7 @@ pub struct GroupSpec {
     pub programs: Vec<u32>,
     /// Pairs that are in the keyval space before the processes start.
     pub preput: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Whether it was created by a spawn request.
+    /// True if it was created by a spawn request.
     pub spawned: bool,
 }
 
@@ -96,8 +114,7 @@ pub enum Action {
         /// What to start.
         programs: Vec<SpawnProgram>,
     },
-    /// Close the connection of one process; the others go on. A server without faults and variations asks for it where a process has
-    /// not proved who it is.
+    /// Close the connection of one process; the others go on. Only wrappers of the server ask for it.
     Close {
         /// Whose.
         proc: Proc,

@@ -3,13 +3,13 @@
 use pmi_wire::{GroupBarrier, Members, Operation, Proc, place};
 
 use super::config::GroupId;
+use super::lifecycle::ProtocolError;
 use super::open_barrier::{Kind, Name, OpenBarrier};
 use super::state::{Group, Phase, Server, Waiting};
-use crate::behaviour::{Effect, GroupBarrierEffect};
 use crate::reply::Reply;
 
-/// Most barriers of parts that one process may have open, so that nobody can make a server grow.
-const MOST_OPEN: usize = 256;
+/// Most barriers of parts that one process may have open, so that no client can make a server grow.
+const MAX_OPEN: usize = 256;
 
 impl Group {
     fn has_left(&self, rank: u32) -> bool {
@@ -21,89 +21,79 @@ impl Group {
 impl Server {
     /// Enters the barrier that a request names. One without a group, and what is written for the same, is RFC 13's barrier; a group means
     /// something in PMI-1.2 only, and is a key like any other before that.
-    pub(super) fn enter(&mut self, from: Proc, group: Option<&[u8]>, line: &[u8]) {
-        let group = group.filter(|_| self.proc(from).version.has_group_barriers());
-        let barrier = match group.map(GroupBarrier::parse) {
-            None => GroupBarrier::PLAIN,
-            Some(Ok(barrier)) => barrier,
-            Some(Err(_)) if self.is_affected(from, GroupBarrierEffect::NobodyOpens) => {
-                return self.reply(from, Reply::ok(Operation::Barrier).with("tag", "0"));
-            }
-            Some(Err(error)) => return self.protocol_error(from, &error.to_string(), line),
-        };
+    pub(super) fn enter(&mut self, from: Proc, group: Option<&[u8]>) -> Result<(), ProtocolError> {
+        let group = group.filter(|_| self.process(from).version.has_group_barriers());
+        let barrier = group.map_or(Ok(GroupBarrier::PLAIN), GroupBarrier::parse);
+        let barrier = barrier.map_err(|error| ProtocolError(error.to_string()))?;
         if barrier != GroupBarrier::PLAIN {
-            return self.enter_part(from, barrier, line);
+            return self.enter_part(from, barrier);
         }
-        if self.proc(from).version.has_group_barriers()
-            && self.is_affected(from, GroupBarrierEffect::PlainNever)
-        {
-            return;
-        }
-        if self.proc(from).waiting == Waiting::Barrier {
-            return self.protocol_error(from, "it is in that barrier", line);
+        if self.process(from).waiting == Waiting::Barrier {
+            return Err("it is in that barrier".into());
         }
         self.barrier(from);
+        Ok(())
     }
 
-    fn enter_part(&mut self, from: Proc, barrier: GroupBarrier<'_>, line: &[u8]) {
-        let effect = self.group_barrier_effect(from);
-        let mut name = match self.name(from, barrier, effect) {
+    fn enter_part(&mut self, from: Proc, barrier: GroupBarrier<'_>) -> Result<(), ProtocolError> {
+        let name = match self.barrier_name(from, barrier) {
             Ok(name) => name,
             Err(why) => {
                 let reply = Reply::fail(Operation::Barrier, why).with("tag", barrier.tag.to_string());
-                return self.reply(from, reply);
+                self.reply(from, reply);
+                return Ok(());
             }
         };
-        let group = &mut self.groups[from.group as usize];
-        let is_in = |open: &OpenBarrier| open.entered.iter().any(|(rank, _)| *rank == from.rank);
-        let open = group.open_barriers.iter().filter(|open| is_in(open)).count();
-        if open >= MOST_OPEN {
-            return self.protocol_error(from, "too many barriers are open", line);
-        }
-        match effect {
-            Some(GroupBarrierEffect::Never) => return,
-            Some(GroupBarrierEffect::OneAtATime) if open > 0 => return,
-            Some(GroupBarrierEffect::LoneNever) if name.members.len() == 1 => return,
-            Some(GroupBarrierEffect::TagsAlike) => name.tag = 0,
-            _ => {}
-        }
-        let group = &mut self.groups[from.group as usize];
-        let at = group.open_barriers.iter().position(|open| open.name == name).unwrap_or_else(|| {
-            group.open_barriers.push(OpenBarrier { name, entered: Vec::new() });
-            group.open_barriers.len() - 1
-        });
-        let open = &mut group.open_barriers[at];
-        if open.entered.iter().any(|(rank, _)| *rank == from.rank) {
-            return self.protocol_error(from, "it is in that barrier", line);
-        }
-        open.entered.push((from.rank, barrier.tag));
-        let full = open.entered.len() >= open.name.members.len();
-        if full || self.opens_early(from, at, effect) {
-            self.open(from.group, at, effect);
+        if self.join_part(from, &name, barrier.tag)? {
+            for (rank, tag) in self.take_part(from.group, &name) {
+                self.reply_tag(Proc { rank, ..from }, tag);
+            }
         } else {
             self.fail_parts(from.group);
         }
+        Ok(())
     }
 
-    /// What a barrier is called, or why this process cannot enter it.
-    fn name(
-        &mut self,
-        from: Proc,
-        barrier: GroupBarrier<'_>,
-        effect: Option<GroupBarrierEffect>,
-    ) -> Result<Name, &'static str> {
+    /// Answers a process that a barrier of a part has let out.
+    pub fn reply_tag(&mut self, to: Proc, tag: u64) {
+        self.reply(to, Reply::ok(Operation::Barrier).with("tag", tag.to_string()));
+    }
+
+    /// Counts a process as entered into a barrier of a part. Returns whether all members have.
+    ///
+    /// # Errors
+    ///
+    /// If it is in that barrier, or in too many.
+    pub fn join_part(&mut self, from: Proc, name: &Name, tag: u64) -> Result<bool, ProtocolError> {
+        if self.open_parts(from) >= MAX_OPEN {
+            return Err("too many barriers are open".into());
+        }
+        let open_barriers = &mut self.groups[from.group as usize].open_barriers;
+        let at = open_barriers.iter().position(|open| open.name == *name).unwrap_or_else(|| {
+            open_barriers.push(OpenBarrier { name: name.clone(), entered: Vec::new() });
+            open_barriers.len() - 1
+        });
+        let open = &mut open_barriers[at];
+        if open.entered.iter().any(|(rank, _)| *rank == from.rank) {
+            return Err("it is in that barrier".into());
+        }
+        open.entered.push((from.rank, tag));
+        Ok(open.entered.len() >= open.name.members.len())
+    }
+
+    /// Names a barrier, or returns why this process cannot enter it.
+    ///
+    /// # Errors
+    ///
+    /// If the list has a rank that does not exist or is there twice, or lacks the process itself.
+    pub fn barrier_name(&self, from: Proc, barrier: GroupBarrier<'_>) -> Result<Name, &'static str> {
         let size = self.size(from.group);
-        let all = || (0..size).collect::<Vec<u32>>();
         let (kind, members) = match barrier.members {
-            Members::World => (Kind::World, all()),
-            Members::Node if effect == Some(GroupBarrierEffect::NodeIsWorld) => (Kind::Node, all()),
+            Members::World => (Kind::World, (0..size).collect()),
             Members::Node => {
                 let places = place(size, self.config.nodes);
-                let mine = places.get(from.rank as usize);
-                (
-                    Kind::Node,
-                    (0..).zip(&places).filter(|(_, node)| Some(*node) == mine).map(|(r, _)| r).collect(),
-                )
+                let mine = self.node(from);
+                (Kind::Node, (0..).zip(places).filter(|(_, node)| *node == mine).map(|(r, _)| r).collect())
             }
             Members::Ranks(list) => {
                 let mut members = Vec::new();
@@ -116,12 +106,10 @@ impl Server {
                     }
                     members.push(rank);
                 }
-                if !members.contains(&from.rank) && effect != Some(GroupBarrierEffect::TakesOutsiders) {
+                if !members.contains(&from.rank) {
                     return Err("the process is not in the group");
                 }
-                if effect != Some(GroupBarrierEffect::OrderMatters) {
-                    members.sort_unstable();
-                }
+                members.sort_unstable();
                 let listed = members.len();
                 members.dedup();
                 if members.len() < listed {
@@ -130,34 +118,18 @@ impl Server {
                 (Kind::Ranks, members)
             }
         };
-        let members = match effect {
-            Some(GroupBarrierEffect::WaitsForAll) => all(),
-            _ => members,
-        };
         Ok(Name { kind, members, tag: barrier.tag })
     }
 
-    /// Lets those out who have entered.
-    fn open(&mut self, id: GroupId, at: usize, effect: Option<GroupBarrierEffect>) {
-        let group = &mut self.groups[id as usize];
-        let mut open = group.open_barriers.remove(at);
-        match effect {
-            Some(GroupBarrierEffect::LeavesOutLatest) if open.entered.len() > 1 => drop(open.entered.pop()),
-            Some(GroupBarrierEffect::LastOutFirst) => open.entered.reverse(),
-            Some(GroupBarrierEffect::OpensOnce) => self.effect_state().opened.push((id, open.name)),
-            _ => {}
-        }
-        for (rank, tag) in &open.entered {
-            let reply = Reply::ok(Operation::Barrier).with("tag", tag.to_string());
-            self.reply(Proc { group: id, rank: *rank }, reply);
-        }
-        if effect == Some(GroupBarrierEffect::OpensPlain) {
-            self.leave_barrier(id, &Reply::ok(Operation::Barrier));
-        }
+    /// Closes a barrier of a part. Returns the ranks that are in it, in order of their entries, with their tags.
+    pub fn take_part(&mut self, group: GroupId, name: &Name) -> Vec<(u32, u64)> {
+        let open_barriers = &mut self.groups[group as usize].open_barriers;
+        let at = open_barriers.iter().position(|open| open.name == *name);
+        at.map(|at| open_barriers.remove(at).entered).unwrap_or_default()
     }
 
     /// Fails the barriers of this group that a process which has left for good would have to enter.
-    pub(super) fn fail_parts(&mut self, id: GroupId) {
+    pub fn fail_parts(&mut self, id: GroupId) {
         let group = &mut self.groups[id as usize];
         if group.left == 0 || group.open_barriers.is_empty() {
             return;
@@ -169,45 +141,20 @@ impl Server {
         for (rank, tag) in lost.into_iter().flat_map(|open| open.entered) {
             let reply = Reply::fail(Operation::Barrier, "a process of the group has left the program");
             let to = Proc { group: id, rank };
-            if !self.dead(to) {
+            if !self.is_gone(to) {
                 self.reply(to, reply.with("tag", tag.to_string()));
             }
         }
     }
 
-    /// Whether a process is in a barrier of a part of its group.
-    pub(super) fn has_part_open(&self, p: Proc) -> bool {
-        let open = &self.groups[p.group as usize].open_barriers;
-        open.iter().any(|open| open.entered.iter().any(|(rank, _)| *rank == p.rank))
+    /// Returns whether a process is in a barrier of a part of its group.
+    pub fn has_part_open(&self, p: Proc) -> bool {
+        self.open_parts(p) > 0
     }
 
-    // ----- effects
-
-    fn group_barrier_effect(&mut self, from: Proc) -> Option<GroupBarrierEffect> {
-        self.effect(from, |e| if let Effect::GroupBarrier(f) = e { Some(*f) } else { None })
-    }
-
-    /// Whether this effect, and no other, shows now.
-    fn is_affected(&mut self, from: Proc, wanted: GroupBarrierEffect) -> bool {
-        let pick = |e: &Effect| matches!(e, Effect::GroupBarrier(f) if *f == wanted).then_some(());
-        self.effect(from, pick).is_some()
-    }
-
-    /// Whether a request is refused because the process is in a barrier of a group.
-    pub(super) fn keeps_lock_step(&mut self, from: Proc) -> bool {
-        self.has_part_open(from) && self.is_affected(from, GroupBarrierEffect::LockStep)
-    }
-
-    fn opens_early(&mut self, from: Proc, at: usize, effect: Option<GroupBarrierEffect>) -> bool {
-        let open = &self.groups[from.group as usize].open_barriers[at];
-        match effect {
-            Some(GroupBarrierEffect::AtOnce) => true,
-            Some(GroupBarrierEffect::Short) => open.entered.len() + 1 >= open.name.members.len(),
-            Some(GroupBarrierEffect::OpensOnce) => {
-                let name = (from.group, open.name.clone());
-                self.effect_state().opened.contains(&name)
-            }
-            _ => false,
-        }
+    /// The number of barriers of parts that a process is in.
+    pub fn open_parts(&self, p: Proc) -> usize {
+        let open = self.groups[p.group as usize].open_barriers.iter();
+        open.filter(|open| open.entered.iter().any(|(rank, _)| *rank == p.rank)).count()
     }
 }

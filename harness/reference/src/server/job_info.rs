@@ -1,4 +1,4 @@
-//! What a process is told of its program: limits, sizes and names.
+//! RFC 13, Wire Protocol: the limits, sizes and names of a program.
 
 use pmi_wire::{Maxes, Operation, Proc};
 

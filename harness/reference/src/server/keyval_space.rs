@@ -3,33 +3,30 @@
 use pmi_wire::{KeyvalSpaceRequest, Operation, Proc};
 
 use super::config::Action;
-use super::state::{KeyvalSpace, Phase, Server};
-use crate::behaviour::{Effect, KeyvalSpaceEffect};
+use super::state::{KeyvalSpace, Server};
 use crate::reply::Reply;
 
-/// Most of them, so that nobody can make a server grow.
-const MOST: usize = 4096;
+/// Most of them, so that no client can make a server grow.
+const MAX_SPACES: usize = 4096;
 
 impl Server {
-    /// Does what a line asks for, if it is a request of this kind and they are served.
-    pub(super) fn keyval_space_request(&mut self, from: Proc, line: &[u8]) -> bool {
-        if !self.config.keyval_spaces || self.proc(from).phase != Phase::Joined {
-            return false;
-        }
-        let effect = self.effect(from, |e| if let Effect::KeyvalSpace(f) = e { Some(*f) } else { None });
-        match KeyvalSpaceRequest::parse(line) {
-            Some(KeyvalSpaceRequest::Create) => self.create_space(from, effect),
-            Some(KeyvalSpaceRequest::Destroy { kvsname }) => self.destroy_space(from, kvsname, effect),
-            Some(KeyvalSpaceRequest::ByIndex { kvsname, index }) => {
-                self.pair_by_index(from, kvsname, index, effect);
+    pub(super) fn keyval_space_request(&mut self, from: Proc, request: KeyvalSpaceRequest<'_>) {
+        match request {
+            KeyvalSpaceRequest::Create => {
+                let name = self.new_space_name();
+                self.create_space(from, name);
             }
-            None => return false,
+            KeyvalSpaceRequest::Destroy { kvsname } => {
+                let known = self.space(kvsname).is_some();
+                self.spaces.retain(|space| space.name != kvsname);
+                self.reply_destroyed(from, known);
+            }
+            KeyvalSpaceRequest::ByIndex { kvsname, index } => self.pair_by_index(from, kvsname, index, index),
         }
-        true
     }
 
     /// The space of this name that a process has created.
-    pub(super) fn space(&mut self, kvsname: &[u8]) -> Option<&mut KeyvalSpace> {
+    pub fn space(&mut self, kvsname: &[u8]) -> Option<&mut KeyvalSpace> {
         self.spaces.iter_mut().find(|space| space.name == kvsname)
     }
 
@@ -54,39 +51,30 @@ impl Server {
         })
     }
 
-    fn create_space(&mut self, from: Proc, effect: Option<KeyvalSpaceEffect>) {
-        if self.spaces.len() >= MOST {
-            return self.say(from, &[("cmd", b"newkvs"), ("rc", b"-1")]);
-        }
+    /// A name that no space has had.
+    pub fn new_space_name(&mut self) -> Vec<u8> {
         self.created += 1;
-        let number = if effect == Some(KeyvalSpaceEffect::OneName) { 1 } else { self.created };
-        let name = match effect {
-            Some(KeyvalSpaceEffect::OwnName) => self.groups[from.group as usize].kvsname.clone(),
-            _ => format!("{}-created-{number}", self.config.kvs_prefix).into_bytes(),
-        };
-        self.spaces.push(KeyvalSpace { name: name.clone(), pairs: Vec::new() });
-        self.say(from, &[("cmd", b"newkvs"), ("rc", b"0"), ("kvsname", &name)]);
+        format!("{}-created-{}", self.config.kvs_prefix, self.created).into_bytes()
     }
 
-    fn destroy_space(&mut self, from: Proc, kvsname: &[u8], effect: Option<KeyvalSpaceEffect>) {
-        let known = self.space(kvsname).is_some();
-        match effect {
-            Some(KeyvalSpaceEffect::DestroyKeeps) => {}
-            Some(KeyvalSpaceEffect::DestroyTakesAll) => self.spaces.clear(),
-            _ => self.spaces.retain(|space| space.name != kvsname),
+    /// Creates a space and replies with its name.
+    pub fn create_space(&mut self, from: Proc, name: Vec<u8>) {
+        if self.spaces.len() >= MAX_SPACES {
+            return self.reply_words(from, &[("cmd", b"newkvs"), ("rc", b"-1")]);
         }
-        let ok = known || effect == Some(KeyvalSpaceEffect::UnknownDestroyed);
-        self.say(from, &[("cmd", b"kvs_destroyed"), ("rc", if ok { b"0" } else { b"-1" })]);
+        self.reply_words(from, &[("cmd", b"newkvs"), ("rc", b"0"), ("kvsname", &name)]);
+        self.spaces.push(KeyvalSpace { name, pairs: Vec::new() });
     }
 
-    /// The pairs of a group's own space have no order of their own; they get that of their keys.
-    fn pair_by_index(&mut self, from: Proc, kvsname: &[u8], index: u64, effect: Option<KeyvalSpaceEffect>) {
-        let index = usize::try_from(index).unwrap_or(usize::MAX);
-        let at = match effect {
-            Some(KeyvalSpaceEffect::IndexFromOne) => index.saturating_sub(1),
-            Some(KeyvalSpaceEffect::IndexStays) => 0,
-            _ => index,
-        };
+    /// Replies whether a space was destroyed.
+    pub fn reply_destroyed(&mut self, to: Proc, ok: bool) {
+        self.reply_words(to, &[("cmd", b"kvs_destroyed"), ("rc", if ok { b"0" } else { b"-1" })]);
+    }
+
+    /// Replies with the pair at an index, and with the index after `index`. The pairs of a group's own space have the order of their
+    /// keys.
+    pub fn pair_by_index(&mut self, from: Proc, kvsname: &[u8], index: u64, at: u64) {
+        let at = usize::try_from(at).unwrap_or(usize::MAX);
         let group = &self.groups[from.group as usize];
         let pair = match self.spaces.iter().find(|space| space.name == kvsname) {
             Some(space) => space.pairs.get(at).cloned(),
@@ -97,30 +85,22 @@ impl Server {
             }
             None => None,
         };
-        match &pair {
+        let cmd = ("cmd", &b"getbyidx_results"[..]);
+        match pair {
             Some((key, value)) => {
-                let next = (index + 1).to_string().into_bytes();
-                let words = [
-                    ("cmd", &b"getbyidx_results"[..]),
-                    ("rc", b"0"),
-                    ("nextidx", &next),
-                    ("key", key),
-                    ("val", value),
-                ];
-                self.say(from, &words);
+                let next = (index + 1).to_string();
+                let words = [("rc", &b"0"[..]), ("nextidx", next.as_bytes()), ("key", &key), ("val", &value)];
+                self.reply_words(from, &[&[cmd], &words[..]].concat());
             }
-            None => {
-                self.say(from, &[("cmd", b"getbyidx_results"), ("rc", b"-1"), ("reason", b"no_more_keyvals")])
-            }
+            None => self.reply_words(from, &[cmd, ("rc", b"-1"), ("reason", b"no_more_keyvals")]),
         }
     }
 
-    /// Answers with these tuples.
-    fn say(&mut self, to: Proc, tuples: &[(&str, &[u8])]) {
+    fn reply_words(&mut self, to: Proc, tuples: &[(&str, &[u8])]) {
         let words: Vec<Vec<u8>> =
             tuples.iter().map(|(key, value)| [key.as_bytes(), b"=", value].concat()).collect();
         let mut bytes = words.join(&b' ');
         bytes.push(b'\n');
-        self.actions.push_back(Action::Send { to, bytes });
+        self.act(Action::Send { to, bytes });
     }
 }

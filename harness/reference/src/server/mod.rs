@@ -1,19 +1,18 @@
-//! The server's half of PMI-1 for any number of process groups.
+//! The server's half of PMI for any number of process groups.
 //!
 //! No sockets, processes or clocks: bytes and process events go in through [`Server::receive`],
 //! [`Server::closed`] and [`Server::spawned`]; what to do comes out of [`Server::next_action`].
 //! The answers are those of RFC 13 to the letter; where the RFC leaves a choice the doc comment of the
 //! handler says which one was taken.
 //!
-//! `state` is what a server knows. Each subject has a file with its handlers as RFC 13 has them and, below those, what the
-//! effects of faults and variations make of them; here requests are read and handed to their handlers. What the driver
-//! and the server tell each other is in `config`, what effects remember in `effects`.
+//! `state` is what a server knows. Each subject has a file with its handlers; here messages are read ([`Server::read`]) and handed to
+//! their handlers ([`Server::perform`]). `config` is what the driver and the server exchange. The parts that `receive` consists of are
+//! public, so that a wrapper can change what goes through it.
 
+mod asked;
 mod barrier;
 mod config;
-mod effects;
 mod group_barrier;
-mod held;
 mod job_info;
 mod keyval_space;
 mod kvs;
@@ -26,110 +25,131 @@ mod singleton;
 mod spawn;
 mod state;
 
-use pmi_wire::{Framer, Framing, Operation, Proc, Request, SpawnAssembler, ValueReading};
+use pmi_wire::{Framer, Framing, KeyvalSpaceRequest, Operation, Proc, Request, SpawnAssembler, ValueReading};
 
+use crate::reply::Reply;
+pub use asked::Asked;
 pub use config::{Action, Config, GroupId, GroupSpec};
-pub use state::Server;
-
-use crate::behaviour::Effect;
-use state::{Phase, Waiting};
+pub use lifecycle::ProtocolError;
+pub use open_barrier::{Kind, Name, OpenBarrier};
+pub use pmi2::FAILED;
+pub use state::{Awaits, Group, Held, KeyvalSpace, Output, Phase, Process, Server, Waiting};
 
 impl Server {
-    /// Bytes from a process.
+    /// Reads bytes from a process, and does what they ask for.
     pub fn receive(&mut self, from: Proc, bytes: &[u8]) {
-        if self.dead(from) {
+        if self.is_gone(from) {
             return;
         }
-        let heard = self.affect_read(from, bytes);
-        let bytes = heard.as_deref().unwrap_or(bytes);
-        let line_max = self.config.line_max;
-        let mut framer = std::mem::replace(&mut self.proc(from).framer, Framer::new(line_max));
+        let mut framer = self.take_framer(from);
         framer.push(bytes);
-        while self.message(from, &mut framer) {
-            if self.dead(from) {
+        while let Some(message) = self.next_message(from, &mut framer) {
+            match message {
+                Ok(message) => {
+                    let asked = self.read(from, message);
+                    let done =
+                        asked.and_then(|asked| asked.map_or(Ok(()), |asked| self.perform(from, asked)));
+                    done.unwrap_or_else(|error| self.protocol_error(from, &error, message));
+                }
+                Err(error) => self.protocol_error(from, &error, b""),
+            }
+            if self.is_gone(from) {
                 return;
             }
         }
-        self.proc(from).framer = framer;
+        self.process_mut(from).framer = framer;
     }
 
-    /// Reads the next message; whether there was one.
-    fn message(&mut self, from: Proc, framer: &mut Framer) -> bool {
-        let error = match self.proc(from).framing {
-            Framing::Lines => match framer.next_line() {
-                None => return false,
-                Some(Ok(line)) => {
-                    self.line(from, line);
-                    return true;
-                }
-                Some(Err(overlong)) => overlong.to_string(),
-            },
-            Framing::Frames => match framer.next_frame() {
-                None => return false,
-                Some(Ok(body)) => {
-                    if !self.is_mute() && !self.rejects(from, body) {
-                        self.frame(from, body);
-                    }
-                    return true;
-                }
-                Some(Err(error)) => error.to_string(),
-            },
-        };
-        self.protocol_error(from, &error, b"");
-        true
+    /// Takes out the framer of a process while its messages are read.
+    pub fn take_framer(&mut self, from: Proc) -> Framer {
+        let line_max = self.config.line_max;
+        std::mem::replace(&mut self.process_mut(from).framer, Framer::new(line_max))
     }
 
-    fn is_mute(&self) -> bool {
-        self.effects.as_ref().is_some_and(|effects| effects.mute)
+    /// Takes the next message out of a framer, without its newline or its length.
+    pub fn next_message<'a>(
+        &self,
+        from: Proc,
+        framer: &'a mut Framer,
+    ) -> Option<Result<&'a [u8], ProtocolError>> {
+        Some(match self.process(from).framing {
+            Framing::Lines => framer.next_line()?.map_err(|error| ProtocolError(error.to_string())),
+            Framing::Frames => framer.next_frame()?.map_err(|error| ProtocolError(error.to_string())),
+        })
     }
 
-    fn line(&mut self, from: Proc, line: &[u8]) {
-        if self.effects.is_some() {
-            if let Some(line) = self.affect_line(from, line) {
-                self.request_line(from, &line);
-            }
-        } else {
-            self.request_line(from, line);
+    /// Reads a message, and checks that the process may say it now. Returns nothing for a part of a request.
+    ///
+    /// # Errors
+    ///
+    /// If the message, or the message at this time, is a protocol error.
+    pub fn read<'a>(&mut self, from: Proc, message: &'a [u8]) -> Result<Option<Asked<'a>>, ProtocolError> {
+        match self.process(from).framing {
+            Framing::Lines => self.read_line(from, message),
+            Framing::Frames => self.read_frame(from, message),
         }
     }
 
-    fn request_line(&mut self, from: Proc, line: &[u8]) {
-        let is_spawn = self.proc(from).spawn.is_some() || SpawnAssembler::is_spawn_start(line);
-        let proc = self.proc(from);
+    fn read_line<'a>(&mut self, from: Proc, line: &'a [u8]) -> Result<Option<Asked<'a>>, ProtocolError> {
+        let proc = self.process(from);
+        let is_spawn = proc.spawn.is_some() || SpawnAssembler::is_spawn_start(line);
         match proc.waiting {
             Waiting::Nothing => {}
             // PMI-1.2: barriers stay open while other requests are made.
             Waiting::Barrier if !is_spawn && proc.version.has_group_barriers() => {}
             // RFC 13, Wire Protocol: requests and responses are exchanged in lock-step.
-            Waiting::Barrier => return self.protocol_error(from, "request while in the barrier", line),
-            Waiting::Spawn => return self.protocol_error(from, "request while a spawn is answered", line),
+            Waiting::Barrier => return Err("request while in the barrier".into()),
+            Waiting::Spawn => return Err("request while a spawn is answered".into()),
         }
+        let phase = proc.phase;
+        let in_time = |op| match (phase, op) {
+            (Phase::New, Some(Operation::Init)) | (Phase::Joined, _) => Ok(()),
+            (Phase::New, _) => Err(ProtocolError::from("request before init")),
+            (Phase::Finalized | Phase::Closed, _) => Err("request after finalize".into()),
+        };
         if is_spawn {
-            return self.spawn_line(from, line);
+            in_time(None)?;
+            return Ok(self.spawn_line(from, line)?.map(Asked::Spawn));
         }
         let request = match Request::parse(line, ValueReading::ToEndOfLine) {
             Ok(request) => request,
-            Err(_) if self.keyval_space_request(from, line) => return,
             // RFC 13's grammar does not derive it: a protocol error.
-            Err(error) => return self.protocol_error(from, &error.to_string(), line),
-        };
-        match (self.proc(from).phase, request.operation()) {
-            (Phase::New, Operation::Init) | (Phase::Joined, _) => {}
-            (Phase::New, _) => return self.protocol_error(from, "request before init", line),
-            (Phase::Finalized | Phase::Closed, _) => {
-                return self.protocol_error(from, "request after finalize", line);
+            Err(error) => {
+                let other = KeyvalSpaceRequest::parse(line).filter(|_| self.config.keyval_spaces);
+                let other = other.filter(|_| phase == Phase::Joined);
+                return other
+                    .map(|request| Some(Asked::KeyvalSpace(request)))
+                    .ok_or(error.to_string().into());
             }
+        };
+        in_time(Some(request.operation()))?;
+        let is_in_barrier = || self.process(from).waiting == Waiting::Barrier || self.has_part_open(from);
+        if request == Request::Finalize && is_in_barrier() {
+            return Err("finalize while in a barrier".into());
         }
-        if request == Request::Finalize
-            && (self.proc(from).waiting == Waiting::Barrier || self.has_part_open(from))
-        {
-            return self.protocol_error(from, "finalize while in a barrier", line);
+        Ok(Some(Asked::Line(request)))
+    }
+
+    /// Does what is asked for.
+    ///
+    /// # Errors
+    ///
+    /// If the request turns out to be a protocol error.
+    pub fn perform(&mut self, from: Proc, asked: Asked<'_>) -> Result<(), ProtocolError> {
+        match asked {
+            Asked::Line(request) => return self.perform_line(from, request),
+            Asked::Spawn(request) => self.spawn(from, request),
+            Asked::KeyvalSpace(request) => self.keyval_space_request(from, request),
+            Asked::Frame { thrid, request } => self.frame(from, thrid, request),
+            Asked::UnknownFrame { thrid, command } => self.unknown_command(from, thrid, &command),
         }
-        if matches!(request, Request::Put { .. } | Request::Get { .. }) && self.keeps_lock_step(from) {
-            return self.protocol_error(from, "request while in a barrier", line);
-        }
+        Ok(())
+    }
+
+    fn perform_line(&mut self, from: Proc, request: Request<'_>) -> Result<(), ProtocolError> {
         match request {
-            Request::Init(offered) => self.init(from, offered, line),
+            Request::Init(offered) => return self.init(from, offered),
+            Request::Barrier { group } => return self.enter(from, group),
             Request::Maxes => self.maxes(from),
             Request::Abort { exitcode } => self.abort_requested(from, exitcode),
             Request::Finalize => self.finalize(from),
@@ -137,49 +157,23 @@ impl Server {
             Request::Appnum => self.appnum(from),
             Request::Put { kvsname, key, value } => self.put(from, kvsname, key, value),
             Request::Kvsname => self.kvsname(from),
-            Request::Barrier { group } => self.enter(from, group, line),
             Request::Get { kvsname, key } => self.get(from, kvsname, key),
-            Request::Publish { service, port } => self.publish(from, service, port),
-            Request::Unpublish { service } => self.unpublish(from, service),
-            Request::Lookup { service } => self.lookup(from, service),
+            Request::Publish { service, port } => {
+                let published = self.publish(service, port);
+                self.reply(from, Reply::of(Operation::Publish, published));
+            }
+            Request::Unpublish { service } => {
+                let unpublished = self.unpublish(service);
+                self.reply(from, Reply::of(Operation::Unpublish, unpublished));
+            }
+            Request::Lookup { service } => {
+                let reply = match self.lookup(service) {
+                    Ok(port) => Reply::ok(Operation::Lookup).with("port", port.clone()),
+                    Err(why) => Reply::fail(Operation::Lookup, why),
+                };
+                self.reply(from, reply);
+            }
         }
-    }
-
-    // ----- effects
-
-    fn affect_read(&mut self, from: Proc, bytes: &[u8]) -> Option<Vec<u8>> {
-        self.effects.as_ref()?;
-        let spawns = bytes.starts_with(b"mcmd=");
-        self.effect_state().burst = !spawns && bytes.iter().filter(|b| **b == b'\n').count() > 1;
-        let change = self.effect(from, |e| if let Effect::Read(f) = e { Some(*f) } else { None })?;
-        Some(change(bytes))
-    }
-
-    /// Whether a lawful request is taken for a protocol error.
-    fn rejects(&mut self, from: Proc, request: &[u8]) -> bool {
-        let reject = |e: &Effect| if let Effect::Reject(f) = e { Some(*f) } else { None };
-        let rejected = self.effect(from, |e| reject(e).filter(|f| f(request))).is_some();
-        if rejected {
-            self.protocol_error(from, "not understood", request);
-        }
-        rejected
-    }
-
-    /// The request that the server takes a line for, if any.
-    fn affect_line(&mut self, from: Proc, line: &[u8]) -> Option<Vec<u8>> {
-        if self.effect_state().mute {
-            return None;
-        }
-        let in_spawn = self.proc(from).spawn.is_some() || line.starts_with(b"mcmd=");
-        if !in_spawn && self.rejects(from, line) {
-            return None;
-        }
-        if line == b"cmd=barrier_in" && self.counts_twice(from) {
-            return None;
-        }
-        match self.effect(from, |e| if let Effect::Hear(f) = e { Some(*f) } else { None }) {
-            Some(change) => change(line),
-            None => Some(line.to_vec()),
-        }
+        Ok(())
     }
 }

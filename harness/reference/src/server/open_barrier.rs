@@ -1,26 +1,32 @@
-//! Barriers of parts of a process group that are open, and what tells them apart.
+//! Barriers of parts of a process group that are open, and their identity.
 
-/// What tells barriers apart.
+/// The identity of a barrier.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Name {
-    pub(super) kind: Kind,
+pub struct Name {
+    /// How the group is written.
+    pub kind: Kind,
     /// In ascending order.
-    pub(super) members: Vec<u32>,
-    pub(super) tag: u64,
+    pub members: Vec<u32>,
+    /// Its tag.
+    pub tag: u64,
 }
 
-/// A group that is written in another way is another one, even where its members are the same.
+/// How a group is written. One that is written in another way is another group, even where its members are the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
+pub enum Kind {
+    /// The whole process group.
     World,
+    /// The processes of a node.
     Node,
+    /// A list of ranks.
     Ranks,
 }
 
-/// A barrier that somebody has entered and nobody has left.
+/// A barrier that at least one process has entered and none has left.
 #[derive(Debug)]
-pub(super) struct OpenBarrier {
-    pub(super) name: Name,
+pub struct OpenBarrier {
+    /// Its identity.
+    pub name: Name,
     /// The ranks that have entered it, in that order, with the tag that each is answered with.
-    pub(super) entered: Vec<(u32, u64)>,
+    pub entered: Vec<(u32, u64)>,
 }

@@ -1,4 +1,4 @@
-//! PMI-2 behind the init line, to the letter of MPICH's draft: one frame for each answer, `thrid` behind `cmd`, a fence that is a
+//! PMI-2 after the init line, to the letter of MPICH's draft: one frame for each answer, `thrid` after `cmd`, a fence that is a
 //! barrier, a positive `rc` for what cannot be done.
 //!
 //! Where the draft leaves a choice: what was put can be read at once; a key is put once; each name is published once; the id of a
@@ -6,193 +6,146 @@
 
 use std::borrow::Cow;
 
-use pmi_wire::pmi2::{Body, Command, Program, Request, Semicolons};
-use pmi_wire::{Proc, SpawnProgram, place};
+use pmi_wire::pmi2::{Body, Command, Program, Request, RequestError, Semicolons};
+use pmi_wire::{Proc, SpawnProgram};
 
+use super::asked::Asked;
 use super::config::{Action, GroupId, GroupSpec};
-use super::held::{Awaits, Held};
-use super::state::{Phase, Server};
-use crate::behaviour::{Effect, Pmi2Effect, ReplyDraft};
+use super::lifecycle::ProtocolError;
+use super::state::{Awaits, Held, Phase, Server};
 use crate::reply::FrameReply;
 
 /// The limits that the draft has for keys and values, in bytes.
 const KEY_MAX: usize = 64;
 const VALUE_MAX: usize = 1024;
 
-/// Most requests of a process that may wait for their answers, so that nobody can make a server grow.
-const HELD_LIMIT: usize = 10_000;
+/// Most requests of a process that may wait for their answers, so that no client can make a server grow.
+const MAX_HELD: usize = 10_000;
 
-/// `rc` of what failed, and of what is not known. The draft names the second, and gives no numbers.
-const FAILED: i64 = 1;
+/// `rc` of what failed. The draft gives no numbers.
+pub const FAILED: i64 = 1;
+/// `rc` of a command that is not known, for which the draft names an error code.
 const UNKNOWN_COMMAND: i64 = 2;
 
 impl Server {
-    pub(super) fn frame(&mut self, from: Proc, body: &[u8]) {
+    /// Reads a frame, and checks that the process may say it now.
+    pub(super) fn read_frame<'a>(
+        &self,
+        from: Proc,
+        body: &'a [u8],
+    ) -> Result<Option<Asked<'a>>, ProtocolError> {
         let thrid = Request::thrid(body, Semicolons::Doubled).map(Cow::into_owned);
+        let unknown = |thrid| {
+            let command = Body::parse(body, Semicolons::Doubled).ok().and_then(|body| body.cmd());
+            let command = command.map(<[u8]>::to_vec).unwrap_or_default();
+            Ok(Some(Asked::UnknownFrame { thrid, command }))
+        };
         let request = match Request::parse(body, Semicolons::Doubled) {
             Ok(request) => request,
-            Err(pmi_wire::pmi2::RequestError::UnknownCommand) => {
-                return self.unknown_command(from, thrid, body);
-            }
-            Err(error) => return self.protocol_error(from, &error.to_string(), body),
+            Err(RequestError::UnknownCommand) => return unknown(thrid),
+            Err(error) => return Err(error.to_string().into()),
         };
         let command = request.command();
-        let has_no_response = command.response_name().is_none();
-        if has_no_response && matches!(request, Request::DraftOnly(_)) {
-            return;
+        // A part of a request that only the draft has.
+        if command.response_name().is_none() && matches!(request, Request::DraftOnly(_)) {
+            return Ok(None);
         }
-        let threads = !self.one_at_a_time(from);
-        let waits = self
-            .proc(from)
-            .pmi2
-            .held
-            .iter()
-            .any(|held| !threads || held.thrid.is_none() || held.thrid == thrid);
-        let joined = self.proc(from).pmi2.joined;
-        match (self.proc(from).phase, command) {
+        let process = self.process(from);
+        let waits = process.held.iter().any(|held| held.thrid.is_none() || held.thrid == thrid);
+        match (process.phase, command) {
             (Phase::Joined, Command::Abort) => {}
-            (Phase::Joined, _) if self.proc(from).pmi2.held.len() >= HELD_LIMIT => {
-                return self.protocol_error(from, "too many requests that wait", body);
+            (Phase::Joined, _) if process.held.len() >= MAX_HELD => {
+                return Err("too many requests that wait".into());
             }
-            (Phase::Joined, _) if waits => {
-                return self.protocol_error(from, "request before the last one is answered", body);
-            }
-            (Phase::Joined, Command::Fullinit) if !joined => {}
-            (Phase::Joined, Command::Fullinit) => return self.protocol_error(from, "fullinit twice", body),
-            (Phase::Joined, _) if joined => {}
-            (Phase::Joined | Phase::New, _) => {
-                return self.protocol_error(from, "request before fullinit", body);
-            }
-            (Phase::Finalized | Phase::Closed, _) => {
-                return self.protocol_error(from, "request after finalize", body);
-            }
+            (Phase::Joined, _) if waits => return Err("request before the last one is answered".into()),
+            (Phase::Joined, Command::Fullinit) if process.has_fullinit => return Err("fullinit twice".into()),
+            (Phase::Joined, Command::Fullinit) => {}
+            (Phase::Joined, _) if process.has_fullinit => {}
+            (Phase::Joined | Phase::New, _) => return Err("request before fullinit".into()),
+            (Phase::Finalized | Phase::Closed, _) => return Err("request after finalize".into()),
         }
-        if self.affected_pmi2(from, &request, thrid.as_deref()) {
-            return;
+        match request {
+            Request::Ring { .. } => unknown(thrid),
+            request => Ok(Some(Asked::Frame { thrid, request })),
         }
-        let reply = |command| FrameReply::ok(command, thrid.clone());
-        let fail = |command, why: &str| FrameReply::fail(command, thrid.clone(), FAILED, why);
+    }
+
+    pub(super) fn frame(&mut self, from: Proc, thrid: Option<Vec<u8>>, request: Request<'_>) {
+        let command = request.command();
+        let reply = || FrameReply::ok(command, thrid.clone());
+        let fail = |why: &str| FrameReply::fail(command, thrid.clone(), FAILED, why);
+        let done = |done: Result<(), &str>| done.map_or_else(fail, |()| reply());
         let group = from.group as usize;
         let answer = match request {
-            Request::Fullinit { authtype: Some(_), .. } => fail(command, "unknown authtype"),
-            Request::Fullinit { .. } => self.fullinit(from, thrid.clone()),
+            Request::Fullinit { authtype: Some(_), .. } => fail("unknown authtype"),
+            Request::Fullinit { .. } => self.fullinit(from, reply()),
             Request::Abort { exitcode, .. } => {
                 return self.abort(from, exitcode.unwrap_or(1), "abort requested".into());
             }
             Request::Finalize => {
-                self.send_frame(from, reply(command));
-                self.proc(from).phase = Phase::Finalized;
-                self.groups[group].left += 1;
-                return self.fail_fence(from);
+                self.reply_frame(from, reply());
+                self.leave(from);
+                return self.fail_fence(from.group);
             }
-            Request::JobGetid => {
-                let jobid = self.groups[group].kvsname.clone();
-                reply(command).with("jobid", jobid)
-            }
+            Request::JobGetid => reply().with("jobid", self.groups[group].kvsname.clone()),
             Request::JobConnect { .. } | Request::JobDisconnect { .. } | Request::DraftOnly(_) => {
-                fail(command, "not supported")
+                fail("not supported")
             }
-            Request::KvsPut { key, value } => match Self::too_long(&key, &value) {
-                Some(why) => fail(command, why),
-                None if self.groups[group].kvs.contains_key(&*key) => fail(command, "key is there already"),
-                None => {
-                    self.groups[group].kvs.insert(key.into_owned(), value.into_owned());
-                    reply(command)
-                }
-            },
+            Request::KvsPut { key, value } => {
+                done(too_long(&key, &value).map_or_else(|| self.store(from, &key, &value), Err))
+            }
             Request::KvsGet { jobid, key, .. } => {
                 // Libraries write one that they were not given as an empty one.
                 let group = &self.groups[group];
                 match jobid.is_none_or(|id| id.is_empty() || *id == *group.kvsname) {
-                    true => Self::found(reply(command), group.kvs.get(&*key)),
-                    false => fail(command, "unknown jobid"),
+                    true => reply().found(group.kvs.get(&*key)),
+                    false => fail("unknown jobid"),
                 }
             }
-            Request::KvsFence => {
-                let process = &mut self.proc(from).pmi2;
-                process.fences += 1;
-                process.held.push(Held { thrid, what: Awaits::Fence });
-                return self.fence(from);
-            }
-            Request::InfoPutnodeattr { key, value } => match Self::too_long(&key, &value) {
-                Some(why) => fail(command, why),
+            Request::KvsFence => return self.fence(from, thrid),
+            Request::InfoPutnodeattr { key, value } => match too_long(&key, &value) {
+                Some(why) => fail(why),
                 None => {
                     let node = (self.node(from), key.into_owned());
                     self.groups[group].node.insert(node, value.into_owned());
-                    self.send_frame(from, reply(command));
+                    self.reply_frame(from, reply());
                     return self.release_attributes(from.group);
                 }
             },
             Request::InfoGetnodeattr { key, wait } => {
                 let node = (self.node(from), key.into_owned());
                 match self.groups[group].node.get(&node) {
-                    None if wait => {
-                        let what = Awaits::NodeAttribute(node.1);
-                        return self.proc(from).pmi2.held.push(Held { thrid, what });
-                    }
-                    value => Self::found(reply(command), value),
+                    None if wait => return self.hold(from, thrid, Awaits::NodeAttribute(node.1)),
+                    value => reply().found(value),
                 }
             }
-            Request::InfoGetjobattr { key } => {
-                let value = self.job_attribute(from, &key);
-                Self::found(reply(command), value.as_ref())
-            }
-            Request::NamePublish { name, port } => match self.names.contains_key(&*name) {
-                true => fail(command, "name is published already"),
-                false => {
-                    self.names.insert(name.into_owned(), port.into_owned());
-                    reply(command)
-                }
-            },
-            Request::NameLookup { name } => Self::found(reply(command), self.names.get(&*name)),
-            Request::NameUnpublish { name } => match self.names.remove(&*name) {
-                Some(_) => reply(command),
-                None => fail(command, "name is not published"),
-            },
+            Request::InfoGetjobattr { key } => reply().found(self.job_attribute(from, &key).as_ref()),
+            Request::NamePublish { name, port } => done(self.publish(&name, &port)),
+            Request::NameLookup { name } => reply().found(self.lookup(&name).ok()),
+            Request::NameUnpublish { name } => done(self.unpublish(&name)),
             Request::Spawn { preput, programs } => return self.pmi2_spawn(from, thrid, preput, programs),
-            Request::Ring { .. } => return self.unknown_command(from, thrid, body),
+            Request::Ring { .. } => return self.unknown_command(from, thrid, command.name().as_bytes()),
         };
-        self.send_frame(from, answer);
+        self.reply_frame(from, answer);
     }
 
-    fn fullinit(&mut self, from: Proc, thrid: Option<Vec<u8>>) -> FrameReply {
-        self.proc(from).pmi2.joined = true;
+    fn fullinit(&mut self, from: Proc, reply: FrameReply) -> FrameReply {
+        self.process_mut(from).has_fullinit = true;
         let group = &self.groups[from.group as usize];
-        let spawner = group.spawner.clone();
-        let reply = FrameReply::ok(Command::Fullinit, thrid)
+        let reply = reply
             .with("pmi-version", "2")
             .with("pmi-subversion", "0")
             .with("rank", from.rank.to_string())
             .with("size", group.procs.len().to_string())
             .with("appnum", group.appnum(from.rank).to_string());
-        let reply = match spawner {
-            Some(jobid) => reply.with("spawner-jobid", jobid),
+        let reply = match &group.spawner {
+            Some(jobid) => reply.with("spawner-jobid", jobid.clone()),
             None => reply,
         };
         reply.with("debugged", "FALSE").with("pmiverbose", "FALSE")
     }
 
-    /// A value, or that there is none. The draft has it be `flag`; what all implementations write is `found`.
-    fn found(reply: FrameReply, value: Option<&Vec<u8>>) -> FrameReply {
-        match value {
-            Some(value) => reply.with("found", "TRUE").with("value", value.clone()),
-            None => reply.with("found", "FALSE"),
-        }
-    }
-
-    fn too_long(key: &[u8], value: &[u8]) -> Option<&'static str> {
-        match (key.len() > KEY_MAX, value.len() > VALUE_MAX) {
-            (true, _) => Some("key too long"),
-            (_, true) => Some("value too long"),
-            _ => None,
-        }
-    }
-
-    fn node(&self, p: Proc) -> u32 {
-        place(self.size(p.group), self.config.nodes).get(p.rank as usize).copied().unwrap_or(0)
-    }
-
-    /// What the API names, and the mapping that MPICH asks for.
+    /// The attributes that the API names, and the mapping that MPICH asks for.
     fn job_attribute(&self, p: Proc, key: &[u8]) -> Option<Vec<u8>> {
         let group = &self.groups[p.group as usize];
         match key {
@@ -207,57 +160,62 @@ impl Server {
     }
 
     /// The draft names an error code for it, and so has it be answered.
-    fn unknown_command(&mut self, from: Proc, thrid: Option<Vec<u8>>, body: &[u8]) {
-        let cmd = Body::parse(body, Semicolons::Doubled).ok().and_then(|body| body.cmd());
-        let name = [cmd.unwrap_or_default(), b"-response"].concat();
-        let mut reply = FrameReply::fail(Command::Fullinit, thrid, UNKNOWN_COMMAND, "unknown command");
-        reply.name = Some(name);
-        self.send_frame(from, reply);
+    pub(super) fn unknown_command(&mut self, from: Proc, thrid: Option<Vec<u8>>, command: &[u8]) {
+        let reply = FrameReply::fail(Command::Fullinit, thrid, UNKNOWN_COMMAND, "unknown command");
+        let name = Some([command, b"-response"].concat());
+        self.reply_frame(from, FrameReply { name, ..reply });
+    }
+
+    /// Holds a request back.
+    pub fn hold(&mut self, from: Proc, thrid: Option<Vec<u8>>, what: Awaits) {
+        self.process_mut(from).held.push(Held { thrid, what });
     }
 
     // ----- fence
 
-    fn fence(&mut self, from: Proc) {
-        let group = &self.groups[from.group as usize];
-        if group.procs.iter().all(|proc| proc.pmi2.is_in_fence()) {
+    /// A fence of the draft: it answers all processes of the job when all are in it.
+    fn fence(&mut self, from: Proc, thrid: Option<Vec<u8>>) {
+        self.hold(from, thrid, Awaits::Fence);
+        if self.groups[from.group as usize].procs.iter().all(|proc| proc.is_in_fence()) {
             self.leave_fence(from.group, true);
         } else {
-            self.fail_fence(from);
+            self.fail_fence(from.group);
         }
     }
 
-    /// A process that has left for good will never enter.
-    pub(super) fn fail_fence(&mut self, by: Proc) {
-        let group = &self.groups[by.group as usize];
-        if group.left > 0 && group.procs.iter().any(|proc| proc.pmi2.is_in_fence()) {
-            self.leave_fence(by.group, false);
+    /// Fails the fence if a process that has left for good would have to enter.
+    pub fn fail_fence(&mut self, group: GroupId) {
+        let state = &self.groups[group as usize];
+        if state.left > 0 && state.procs.iter().any(|proc| proc.is_in_fence()) {
+            self.leave_fence(group, false);
         }
     }
 
-    fn leave_fence(&mut self, group: GroupId, ok: bool) {
+    /// Answers all processes that are in the fence.
+    pub fn leave_fence(&mut self, group: GroupId, ok: bool) {
         for rank in 0..self.size(group) {
             self.answer_fence(Proc { group, rank }, ok);
         }
     }
 
-    fn answer_fence(&mut self, to: Proc, ok: bool) {
-        let held = &mut self.proc(to).pmi2.held;
+    /// Answers one process, if it is in the fence.
+    pub fn answer_fence(&mut self, to: Proc, ok: bool) {
+        let held = &mut self.process_mut(to).held;
         let Some(at) = held.iter().position(|held| held.what == Awaits::Fence) else { return };
         let thrid = held.remove(at).thrid;
         let reply = match ok {
             true => FrameReply::ok(Command::KvsFence, thrid),
             false => FrameReply::fail(Command::KvsFence, thrid, FAILED, "a process has left the job"),
         };
-        self.send_frame(to, reply);
+        self.reply_frame(to, reply);
     }
 
     /// Answers what waited for an attribute that is there now.
-    fn release_attributes(&mut self, group: GroupId) {
+    pub fn release_attributes(&mut self, group: GroupId) {
         for rank in 0..self.size(group) {
             let to = Proc { group, rank };
             let node = self.node(to);
-            let held = std::mem::take(&mut self.proc(to).pmi2.held);
-            for held in held {
+            for held in std::mem::take(&mut self.process_mut(to).held) {
                 let value = match &held.what {
                     Awaits::NodeAttribute(key) => {
                         self.groups[group as usize].node.get(&(node, key.clone())).cloned()
@@ -267,9 +225,9 @@ impl Server {
                 match value {
                     Some(value) => {
                         let reply = FrameReply::ok(Command::InfoGetnodeattr, held.thrid);
-                        self.send_frame(to, Self::found(reply, Some(&value)));
+                        self.reply_frame(to, reply.found(Some(&value)));
                     }
-                    None => self.proc(to).pmi2.held.push(held),
+                    None => self.process_mut(to).held.push(held),
                 }
             }
         }
@@ -281,50 +239,32 @@ impl Server {
         &mut self,
         by: Proc,
         thrid: Option<Vec<u8>>,
-        mut preput: Vec<(Vec<u8>, Vec<u8>)>,
-        mut programs: Vec<Program>,
+        preput: Vec<(Vec<u8>, Vec<u8>)>,
+        programs: Vec<Program>,
     ) {
-        match self.pmi2_effect(by) {
-            Some(Pmi2Effect::SpawnOneTooFew) => {
-                programs
-                    .iter_mut()
-                    .last()
-                    .into_iter()
-                    .for_each(|p| p.maxprocs = p.maxprocs.saturating_sub(1));
-            }
-            Some(Pmi2Effect::SpawnNoPreput) => preput.clear(),
-            Some(Pmi2Effect::SpawnFirstProgramOnly) => programs.truncate(1),
-            Some(Pmi2Effect::SpawnNoArguments) => programs.iter_mut().for_each(|p| p.argv.clear()),
-            _ => {}
-        }
         let total = programs.iter().fold(0, |n: u64, p| n.saturating_add(p.maxprocs));
-        let refused = if total == 0 {
-            "no processes asked for"
-        } else if total > self.config.spawn_max {
-            "too many processes asked for"
-        } else {
-            let spawner = self.groups[by.group as usize].kvsname.clone();
-            let counts = programs.iter().map(|p| p.maxprocs as u32).collect();
-            let group = self.add_group(GroupSpec { programs: counts, preput, spawned: true });
-            self.groups[group as usize].spawner = Some(spawner);
-            self.proc(by).pmi2.held.push(Held { thrid, what: Awaits::Spawn(group) });
-            self.spawns.push((group, by));
-            let programs = programs.into_iter().map(|program| SpawnProgram {
-                nprocs: program.maxprocs,
-                execname: program.command,
-                args: (0..).zip(program.argv).collect(),
-                info: program.info,
-                ..SpawnProgram::default()
-            });
-            self.actions.push_back(Action::Spawn { group, by, programs: programs.collect() });
-            return;
-        };
-        self.send_frame(by, FrameReply::fail(Command::Spawn, thrid, FAILED, refused));
+        if let Some(why) = self.refuses_to_start(total) {
+            return self.reply_frame(by, FrameReply::fail(Command::Spawn, thrid, FAILED, why));
+        }
+        let spawner = self.groups[by.group as usize].kvsname.clone();
+        let counts = programs.iter().map(|p| p.maxprocs as u32).collect();
+        let group = self.add_group(GroupSpec { programs: counts, preput, spawned: true });
+        self.groups[group as usize].spawner = Some(spawner);
+        self.hold(by, thrid, Awaits::Spawn(group));
+        self.spawns.push((group, by));
+        let programs = programs.into_iter().map(|program| SpawnProgram {
+            nprocs: program.maxprocs,
+            execname: program.command,
+            args: (0..).zip(program.argv).collect(),
+            info: program.info,
+            ..SpawnProgram::default()
+        });
+        self.act(Action::Spawn { group, by, programs: programs.collect() });
     }
 
-    /// Whether it was a process that speaks PMI-2 who asked for the group; then it is told what came of it.
+    /// Answers the process that asked for a group, if it speaks PMI-2. Returns whether it does.
     pub(super) fn pmi2_spawned(&mut self, by: Proc, group: GroupId, errcodes: &[i64]) -> bool {
-        let held = &mut self.proc(by).pmi2.held;
+        let held = &mut self.process_mut(by).held;
         let Some(at) = held.iter().position(|held| held.what == Awaits::Spawn(group)) else { return false };
         let thrid = held.remove(at).thrid;
         let mut reply = if errcodes.iter().all(|code| *code == 0) {
@@ -336,215 +276,18 @@ impl Server {
         };
         reply = reply.with("nerrs", errcodes.len().to_string());
         for (i, code) in errcodes.iter().enumerate() {
-            reply.fields.push((format!("err{i}"), code.to_string().into_bytes()));
+            reply = reply.with(&format!("err{i}"), code.to_string());
         }
-        self.send_frame(by, reply);
+        self.reply_frame(by, reply);
         true
     }
+}
 
-    // ----- replies and effects
-
-    fn send_frame(&mut self, to: Proc, reply: FrameReply) {
-        let mut draft = ReplyDraft::frame(to, self.size(to.group), &reply);
-        let (command, ok) = (reply.command, reply.rc == 0);
-        let pick = |e: &Effect| match e {
-            Effect::FrameReply(which, f) if which.fits(command, ok) => Some(*f),
-            _ => None,
-        };
-        self.each_effect(to, pick, |edit, count| {
-            draft.count = count;
-            edit(&mut draft);
-        });
-        let pick = |e: &Effect| match e {
-            Effect::FrameWrites(which, f) if which.fits(command, ok) => Some(*f),
-            _ => None,
-        };
-        self.send_draft(to, draft, ok, pick);
-    }
-
-    fn pmi2_effect(&mut self, from: Proc) -> Option<Pmi2Effect> {
-        self.effect(from, |e| if let Effect::Pmi2(f) = e { Some(*f) } else { None })
-    }
-
-    fn one_at_a_time(&mut self, from: Proc) -> bool {
-        let pick = |e: &Effect| matches!(e, Effect::Pmi2(Pmi2Effect::OneAtATime)).then_some(());
-        self.effect(from, pick).is_some()
-    }
-
-    /// Whether an effect has dealt with the request.
-    fn affected_pmi2(&mut self, from: Proc, request: &Request<'_>, thrid: Option<&[u8]>) -> bool {
-        if self.effects.is_none() {
-            return false;
-        }
-        let relevant = |effect: Pmi2Effect| effect.command() == Some(request.command());
-        let pick =
-            |e: &Effect| if let Effect::Pmi2(f) = e { Some(*f).filter(|f| relevant(*f)) } else { None };
-        let Some(effect) = self.effect(from, pick) else { return self.held_for_fence(from, request, thrid) };
-        let thrid = thrid.map(<[u8]>::to_vec);
-        let command = request.command();
-        let number = from.group as usize;
-        let ok = || FrameReply::ok(command, thrid.clone());
-        let (size, node) = (self.size(from.group), self.node(from));
-        let answer = match (effect, request) {
-            (Pmi2Effect::PutLost, _) => ok(),
-            (Pmi2Effect::PutReplaces, Request::KvsPut { key, value }) => {
-                self.groups[number].kvs.insert(key.to_vec(), value.to_vec());
-                ok()
-            }
-            (Pmi2Effect::PutIntoAllJobs, Request::KvsPut { key, value }) => {
-                for group in &mut self.groups {
-                    group.kvs.insert(key.to_vec(), value.to_vec());
-                }
-                ok()
-            }
-            (Pmi2Effect::GetOwnOnly, Request::KvsGet { .. }) if from.rank > 0 => Self::found(ok(), None),
-            (Pmi2Effect::GetBelievesHint, Request::KvsGet { srcid: Some(id), .. })
-                if *id >= 0 && *id != i64::from(from.rank) =>
-            {
-                Self::found(ok(), None)
-            }
-            (Pmi2Effect::GetOneFenceLate, Request::KvsGet { .. }) if self.proc(from).pmi2.fences < 2 => {
-                Self::found(ok(), None)
-            }
-            (Pmi2Effect::GetConsumes, Request::KvsGet { key, .. }) if !super::state::own_key(key) => {
-                let value = self.groups[number].kvs.remove(&**key);
-                Self::found(ok(), value.as_ref())
-            }
-            (Pmi2Effect::GetPrefix, Request::KvsGet { key, .. }) => {
-                let kvs = &self.groups[number].kvs;
-                let found = kvs.get(&**key).or_else(|| {
-                    kvs.iter().find(|(k, _)| key.starts_with(k) || k.starts_with(key)).map(|(_, v)| v)
-                });
-                Self::found(ok(), found)
-            }
-            (Pmi2Effect::GetWaits, Request::KvsGet { key, .. })
-                if !self.groups[number].kvs.contains_key(&**key) =>
-            {
-                return true;
-            }
-            (Pmi2Effect::FenceAtOnce | Pmi2Effect::FenceAtOnceAndGetsWait, _) => {
-                self.proc(from).pmi2.fences += 1;
-                self.send_frame(from, ok());
-                self.release_keys(from.group);
-                return true;
-            }
-            (Pmi2Effect::FenceNever, _) => {
-                self.proc(from).pmi2.held.push(Held { thrid, what: Awaits::Fence });
-                return true;
-            }
-            (Pmi2Effect::FenceShort, _) => {
-                self.proc(from).pmi2.held.push(Held { thrid, what: Awaits::Fence });
-                let inside = self.groups[number].procs.iter().filter(|proc| proc.pmi2.is_in_fence()).count();
-                if inside as u32 + 1 >= size {
-                    self.leave_fence(from.group, true);
-                }
-                return true;
-            }
-            (Pmi2Effect::FenceLeavesOutLast, _) => {
-                self.proc(from).pmi2.held.push(Held { thrid, what: Awaits::Fence });
-                if self.groups[number].procs.iter().all(|proc| proc.pmi2.is_in_fence()) {
-                    for rank in 0..size.max(2) - 1 {
-                        self.answer_fence(Proc { rank, ..from }, true);
-                    }
-                }
-                return true;
-            }
-            (Pmi2Effect::FenceWipes, _) => {
-                self.groups[number].kvs.retain(|key, _| super::state::own_key(key));
-                return false;
-            }
-            (Pmi2Effect::NodePutLost, _) => ok(),
-            (Pmi2Effect::NodePutEverywhere, Request::InfoPutnodeattr { key, value }) => {
-                for node in 0..self.config.nodes {
-                    self.groups[number].node.insert((node, key.to_vec()), value.to_vec());
-                }
-                self.send_frame(from, ok());
-                self.release_attributes(from.group);
-                return true;
-            }
-            (Pmi2Effect::NodePutReleasesNobody, Request::InfoPutnodeattr { key, value }) => {
-                self.groups[number].node.insert((node, key.to_vec()), value.to_vec());
-                ok()
-            }
-            (Pmi2Effect::NodeGetNeverWaits, Request::InfoGetnodeattr { key, .. }) => {
-                let value = self.groups[number].node.get(&(node, key.to_vec())).cloned();
-                Self::found(ok(), value.as_ref())
-            }
-            (Pmi2Effect::NodeGetAlwaysWaits, Request::InfoGetnodeattr { key, .. })
-                if !self.groups[number].node.contains_key(&(node, key.to_vec())) =>
-            {
-                return true;
-            }
-            (Pmi2Effect::NodeGetOwnOnly, Request::InfoGetnodeattr { .. }) if from.rank > 0 => {
-                Self::found(ok(), None)
-            }
-            (Pmi2Effect::NameLost, _) | (Pmi2Effect::NameStays, _) => ok(),
-            (Pmi2Effect::NameOwnOnly, _) if from.rank > 0 => {
-                FrameReply::fail(command, thrid, FAILED, "name is not published")
-            }
-            (Pmi2Effect::SpawnNothing, _) => ok(),
-            (Pmi2Effect::AbortIgnored, _) => return true,
-            (Pmi2Effect::AbortSenderOnly, _) => {
-                self.end_some(from.group, |rank, _| rank == from.rank);
-                return true;
-            }
-            (Pmi2Effect::AbortSparesLast, _) => {
-                self.end_some(from.group, |rank, _| rank + 1 < size);
-                return true;
-            }
-            (Pmi2Effect::FinalizeEndsGroup, _) => {
-                self.send_frame(from, ok());
-                self.end_some(from.group, |rank, _| rank != from.rank);
-                self.proc(from).phase = Phase::Finalized;
-                return true;
-            }
-            (Pmi2Effect::FinalizeStopsServing, _) => {
-                self.effect_state().mute = true;
-                return false;
-            }
-            _ => return false,
-        };
-        self.send_frame(from, answer);
-        true
-    }
-
-    /// A server whose fence does not block holds back the answer to a get until all have entered it.
-    fn held_for_fence(&mut self, from: Proc, request: &Request<'_>, thrid: Option<&[u8]>) -> bool {
-        let Request::KvsGet { key, jobid, .. } = request else { return false };
-        if jobid.as_deref().is_some_and(|id| self.groups[from.group as usize].kvsname != id) {
-            return false;
-        }
-        let pick = |e: &Effect| matches!(e, Effect::Pmi2(Pmi2Effect::FenceAtOnceAndGetsWait)).then_some(());
-        if self.effect(from, pick).is_none() || self.all_fenced(from) {
-            return false;
-        }
-        let held = Held { thrid: thrid.map(<[u8]>::to_vec), what: Awaits::Key(key.to_vec()) };
-        self.proc(from).pmi2.held.push(held);
-        true
-    }
-
-    fn all_fenced(&mut self, p: Proc) -> bool {
-        let fences = self.proc(p).pmi2.fences;
-        self.groups[p.group as usize].procs.iter().all(|proc| proc.pmi2.fences >= fences)
-    }
-
-    fn release_keys(&mut self, group: GroupId) {
-        for rank in 0..self.size(group) {
-            let to = Proc { group, rank };
-            if !self.all_fenced(to) {
-                continue;
-            }
-            for held in std::mem::take(&mut self.proc(to).pmi2.held) {
-                match &held.what {
-                    Awaits::Key(key) => {
-                        let value = self.groups[group as usize].kvs.get(key).cloned();
-                        let reply = FrameReply::ok(Command::KvsGet, held.thrid);
-                        self.send_frame(to, Self::found(reply, value.as_ref()));
-                    }
-                    _ => self.proc(to).pmi2.held.push(held),
-                }
-            }
-        }
+fn too_long(key: &[u8], value: &[u8]) -> Option<&'static str> {
+    match (key.len() > KEY_MAX, value.len() > VALUE_MAX) {
+        (true, _) => Some("key too long"),
+        (_, true) => Some("value too long"),
+        _ => None,
     }
 }
 
@@ -618,7 +361,7 @@ mod tests {
     #[test]
     fn threads_without_end_end_the_job() {
         let mut server = joined(1, 1);
-        for thread in 0..HELD_LIMIT {
+        for thread in 0..MAX_HELD {
             let told = say(&mut server, 0, &format!("cmd=info-getnodeattr;thrid={thread};key=k;wait=TRUE;"));
             assert!(told.is_empty(), "{told:?}");
         }

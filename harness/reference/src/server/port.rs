@@ -4,7 +4,6 @@ use pmi_wire::Proc;
 use pmi_wire::port::{Greeting, initack_id};
 
 use super::state::Server;
-use crate::behaviour::Effect;
 
 impl Server {
     /// The number by which a process says who it is: processes are counted through all groups.
@@ -19,24 +18,10 @@ impl Server {
         let groups = 0..u32::try_from(self.groups.len()).ok()?;
         let mut procs = groups.flat_map(|group| (0..self.size(group)).map(move |rank| Proc { group, rank }));
         let p = procs.nth(usize::try_from(id).ok()?)?;
-        if std::mem::replace(&mut self.proc(p).admitted, true) {
+        if std::mem::replace(&mut self.process_mut(p).admitted, true) {
             return None;
         }
-        Some((p, self.greeting(p)))
-    }
-
-    /// What a process is told that has said its id.
-    pub fn greeting(&mut self, p: Proc) -> Vec<u8> {
         let greeting = Greeting { size: self.size(p.group), rank: p.rank };
-        let mut told = greeting.lines(true).into_bytes();
-        if self.effects.is_some() {
-            let circumstances = self.circumstances(p);
-            self.each_effect(
-                p,
-                |e| if let Effect::Greeting(f) = e { Some(*f) } else { None },
-                |f, _| f(&mut told, &circumstances),
-            );
-        }
-        told
+        Some((p, greeting.lines(true).into_bytes()))
     }
 }

@@ -4,7 +4,6 @@ use pmi_wire::singleton::{ASKS, Info, check_answer};
 use pmi_wire::{Proc, Version, WayIn};
 
 use super::state::Server;
-use crate::behaviour::{Effect, Singinit};
 
 impl Server {
     /// How processes come to their connections.
@@ -13,9 +12,9 @@ impl Server {
     }
 
     /// What is said first on a connection of which it is not known whose it is.
-    pub fn welcome(&mut self) -> Vec<u8> {
+    pub fn welcome(&self) -> Vec<u8> {
         match self.config.way_in {
-            WayIn::Singleton => self.singinit(Version::V1_1).asks,
+            WayIn::Singleton => [ASKS.as_bytes(), b"\n"].concat(),
             WayIn::Fd | WayIn::Port => Vec::new(),
         }
     }
@@ -34,25 +33,11 @@ impl Server {
     fn admit_singleton(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)> {
         let offered = check_answer(line).ok()?;
         let p = Proc { group: 0, rank: 0 };
-        let again = std::mem::replace(&mut self.proc(p).admitted, true);
-        (!again).then(|| (p, self.singinit(offered).info))
-    }
-
-    fn singinit(&mut self, offered: Version) -> Singinit {
-        let p = Proc { group: 0, rank: 0 };
+        let again = std::mem::replace(&mut self.process_mut(p).admitted, true);
         // Its standard streams are its own: they are not forwarded.
         let info = Info { kvsname: self.groups[0].kvsname.clone(), streams: false };
         let told = if offered < Version::V1_0 { info.refusal() } else { info.line() };
-        let mut says =
-            Singinit { asks: [ASKS.as_bytes(), b"\n"].concat(), info: [told, b"\n".to_vec()].concat() };
-        if self.effects.is_some() {
-            self.each_effect(
-                p,
-                |e| if let Effect::Singinit(f) = e { Some(*f) } else { None },
-                |f, _| f(&mut says),
-            );
-        }
-        says
+        (!again).then(|| (p, [told, b"\n".to_vec()].concat()))
     }
 }
 

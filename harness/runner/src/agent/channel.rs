@@ -1,5 +1,5 @@
-//! A connection between the runner and a program of ours that others have started: lines of JSON, both ways. Descriptors may
-//! come along.
+//! A connection between the runner and one of our programs that another program has started: lines of JSON in both directions, which may
+//! carry descriptors.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -21,22 +21,22 @@ use serde::de::DeserializeOwned;
 use super::SOCKET;
 use crate::process::connection::NonBlockingStream;
 
-/// Size of a read: nearly all messages are shorter.
+/// Size of a read; nearly all messages are shorter.
 const PIECE: usize = 4096;
-/// Longest line of an agent or to it.
+/// Longest line from an agent or to it.
 const LINE_MAX: usize = 256 << 20;
-/// Longest first line, of whoever it is.
+/// Longest first line from a process that is not yet trusted.
 const HELLO_MAX: usize = 1 << 20;
-/// Longest line of somebody who has come over the network and has not shown yet that it may.
+/// Longest line from a peer on the network that has not shown its token yet.
 const PASS_MAX: usize = 1024;
-/// Most bytes that wait on a connection over which an agent carries what others write.
+/// Maximum number of bytes in the queue of a connection over which an agent relays.
 const RELAY_MAX: usize = 64 << 20;
-/// Most descriptors that come along with a message, and that are kept until somebody takes them.
+/// Maximum number of descriptors of a message, and of descriptors that are kept until they are taken.
 const DESCRIPTORS: usize = 2;
-/// So much is taken of such a connection at once: whoever writes without end is to be answered all the same.
+/// Maximum number of bytes that are read at once from such a connection, so that a peer that writes without end still gets answers.
 const AT_ONCE: usize = 1 << 20;
 
-/// What came was no message.
+/// A received line is not a valid message.
 #[derive(Debug, thiserror::Error)]
 #[error("not a message: {0}")]
 pub(crate) struct NoMessage(#[from] serde_json::Error);
@@ -46,12 +46,12 @@ pub(crate) struct NoMessage(#[from] serde_json::Error);
 pub(crate) struct Channel {
     connection: NonBlockingStream,
     buffer: Vec<u8>,
-    /// So many bytes of the buffer are known to hold no end of a line.
+    /// The number of bytes at the start of the buffer that contain no end of a line.
     searched: usize,
     descriptors: VecDeque<OwnedFd>,
-    /// Most bytes that are kept, received or to be written.
+    /// Maximum number of bytes in each of the two buffers, for input and output.
     limit: usize,
-    /// Nothing more will come.
+    /// The other side sends nothing more.
     ended: bool,
 }
 
@@ -68,38 +68,38 @@ impl Channel {
         }
     }
 
-    /// With somebody of whom nothing is known: before it is [`trust`](Self::trust)ed, it has to be brief.
+    /// Creates a channel to an unknown process, which may send only little before it is [`trust`](Self::trust)ed.
     pub(super) fn with_stranger(stream: UnixStream) -> Self {
         Self { limit: HELLO_MAX, ..Self::new(stream) }
     }
 
-    /// With somebody who has come over the network: before it has shown that it may, it is heard hardly at all.
+    /// Creates a channel to a peer on the network. Before it has shown its token, it may send only a short line.
     pub(super) fn with_unknown(stream: TcpStream) -> Self {
         Self { limit: PASS_MAX, ..Self::new(stream) }
     }
 
-    /// The other side has shown that it may say who it is.
+    /// Accepts the peer's token: the peer may now introduce itself.
     pub(super) fn admit(&mut self) {
         self.limit = HELLO_MAX;
     }
 
-    /// The other side has said that it carries what others write.
+    /// Raises the limit for an agent that has announced that it relays a connection.
     pub(super) fn trust_relay(&mut self) {
         self.limit = RELAY_MAX;
     }
 
-    /// The other side has said who it is.
+    /// Raises the limit for a peer that has introduced itself.
     pub(super) fn trust(&mut self) {
         self.limit = LINE_MAX;
     }
 
-    /// To the runner whose scratch folder this is.
+    /// Connects to the runner whose scratch folder this is.
     pub(crate) fn to_runner(scratch: &Path) -> io::Result<Self> {
         UnixStream::connect(scratch.join(SOCKET)).map(Self::new)
     }
 
-    /// Sends a message, now or when the other side has read what was sent before. Once it reads nothing any more, the
-    /// conversation is over.
+    /// Sends a message, at once or after the other side has read the earlier ones. If the other side stops reading, the conversation is
+    /// over.
     pub(crate) fn send(&mut self, message: &impl Serialize) {
         if let Ok(mut line) = serde_json::to_vec(message) {
             line.push(b'\n');
@@ -113,42 +113,42 @@ impl Channel {
         self.connection.flush();
     }
 
-    /// Whether something waits to be written.
+    /// Returns whether bytes are waiting to be written.
     pub(crate) fn is_blocked(&self) -> bool {
         self.connection.is_blocked()
     }
 
-    /// Bytes that wait to be written.
+    /// Returns the number of bytes that are waiting to be written.
     pub(crate) fn unwritten(&self) -> usize {
         self.connection.unwritten()
     }
 
-    /// Whether the other side has read all that was sent.
+    /// Returns whether the other side has read everything that was sent.
     pub(crate) fn is_read(&self) -> bool {
         !self.is_blocked() && self.connection.unread_bytes() == Some(0)
     }
 
-    /// Whether nothing more will come, apart from messages that have been received.
+    /// Returns whether no further message will arrive, apart from those already received.
     pub(crate) fn is_over(&self) -> bool {
         self.ended
     }
 
-    /// Whether nothing has come that was not a message.
+    /// Returns whether the input buffer is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.buffer.is_empty()
     }
 
-    /// The first descriptor that has come and was not taken, if there is one.
+    /// Takes the first received descriptor, if there is one.
     pub(crate) fn take_descriptor(&mut self) -> Option<OwnedFd> {
         self.descriptors.pop_front()
     }
 
-    /// Receives what is there, for [`next`](Self::next).
+    /// Reads the available bytes, for [`next`](Self::next).
     pub(crate) fn receive(&mut self) {
         self.receive_up_to(usize::MAX);
     }
 
-    /// The same for a connection over which others may write without end. Returns whether there may be more.
+    /// Reads some of the available bytes, for a connection over which others may write without end. Returns whether there may be more.
     pub(crate) fn receive_some(&mut self) -> bool {
         self.receive_up_to(AT_ONCE)
     }
@@ -184,7 +184,7 @@ impl Channel {
         false
     }
 
-    /// The next message that has been received.
+    /// Returns the next received message.
     pub(crate) fn next<T: DeserializeOwned>(&mut self) -> Option<Result<T, NoMessage>> {
         let Some(end) = memchr::memchr(b'\n', &self.buffer[self.searched..]) else {
             self.searched = self.buffer.len();
@@ -195,7 +195,7 @@ impl Channel {
         Some(serde_json::from_slice(&line).map_err(NoMessage::from))
     }
 
-    /// Everything that has been sent by now. What is no such message ends the conversation.
+    /// Returns all messages that have arrived. An invalid message ends the conversation.
     pub(crate) fn messages<T: DeserializeOwned>(&mut self) -> Vec<T> {
         self.receive();
         let mut messages = Vec::new();
@@ -208,7 +208,7 @@ impl Channel {
         messages
     }
 
-    /// Waits for a message; `None` if none will come.
+    /// Waits for a message; returns `None` if none will arrive.
     pub(crate) fn wait<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
         loop {
             if let Some(message) = self.next() {
@@ -222,7 +222,7 @@ impl Channel {
         }
     }
 
-    /// Sends a message and waits until the system has taken it.
+    /// Sends a message and waits until the system has accepted it.
     pub(crate) fn send_whole(&mut self, message: &impl Serialize) -> io::Result<()> {
         self.send(message);
         while self.is_blocked() {
@@ -232,7 +232,7 @@ impl Channel {
         if self.connection.is_unread() { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
     }
 
-    /// The same with a descriptor.
+    /// Sends a message with a descriptor.
     pub(crate) fn send_with_descriptor(
         &mut self,
         message: &impl Serialize,
@@ -242,7 +242,7 @@ impl Channel {
         self.send_with_descriptors(message, &fds)
     }
 
-    /// The same with as many as can come along.
+    /// Sends a message with as many descriptors as fit.
     pub(crate) fn send_with_descriptors(
         &mut self,
         message: &impl Serialize,

@@ -1,4 +1,4 @@
-//! Where agents of other machines find the runner: an address that it announces, and a token without which nobody is let in.
+//! The runner's listener for agents of other machines: an address that it announces, and a token that each connection must show.
 
 use std::fmt::Write;
 use std::io;
@@ -11,33 +11,33 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::relay::{self, Way};
 use crate::process::nonblocking;
 
-/// Most who are sent away and told of. Whoever knocks for hours shall not fill a terminal.
+/// Maximum number of rejected connections that are reported, so that repeated attempts do not fill a terminal.
 const TOLD: usize = 10;
 
-/// What `--listen` says: that the processes of a job relay their connections, and where to.
+/// The value of `--listen`: the processes of a job relay their connections, to this address.
 #[derive(Debug, Clone)]
 pub struct Listen {
     address: IpAddr,
-    /// Those that may be used; none is any.
+    /// The allowed ports; `None` allows any.
     ports: Option<RangeInclusive<u16>>,
-    /// The agent, as the machines know it on which the processes run.
+    /// The path of the agent on the machines on which the processes run.
     pub agent: PathBuf,
-    /// How the user is told of who was sent away.
+    /// Reports a rejected connection to the user.
     tell: fn(&str),
     told: Arc<AtomicUsize>,
 }
 
-/// Why nobody can listen there. The message says what to do.
+/// The reason why the runner cannot listen at an address. The message also states what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadAddress(String);
 
 impl Listen {
-    /// Reads `ADDRESS`, `ADDRESS:PORT` or `ADDRESS:FIRST-LAST`; there have to be as many ports as launches that may be open at once.
+    /// Parses `ADDRESS`, `ADDRESS:PORT` or `ADDRESS:FIRST-LAST`. There must be as many ports as launches that may be open at once.
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// Returns the reason if the text is invalid or the runner cannot listen there.
     pub fn parse(text: &str, launches: usize, agent: PathBuf, tell: fn(&str)) -> Result<Self, BadAddress> {
         let wrong = |why: &str| BadAddress(format!("\"{text}\": {why}"));
         let (host, ports) = match text.parse::<IpAddr>() {
@@ -70,7 +70,7 @@ impl Listen {
             )));
         }
         let this = Self { address, ports, agent, tell, told: Arc::default() };
-        // Found out now rather than by each launch.
+        // The port is tried now, so that the error is reported before the first launch.
         match Door::open(&this) {
             Ok(_) => Ok(this),
             Err(error) => Err(wrong(&error.to_string())),
@@ -78,7 +78,7 @@ impl Listen {
     }
 }
 
-/// A place to come in by for the agents of one launch.
+/// A listener for the agents of one launch.
 pub(super) struct Door {
     listener: TcpListener,
     way: Way,
@@ -109,20 +109,20 @@ impl Door {
         &self.listener
     }
 
-    /// How its agents find it.
+    /// Returns the address and the token for its agents.
     pub(super) fn way(&self) -> &Way {
         &self.way
     }
 
-    /// The agent, as other machines know it.
+    /// Returns the path of the agent on other machines.
     pub(super) fn agent(&self) -> &PathBuf {
         &self.listen.agent
     }
 
-    /// Lets somebody come to the door who is there.
+    /// Accepts a waiting connection.
     pub(super) fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let (stream, from) = self.listener.accept()?;
-        // If not, answers take longer.
+        // Without this option, answers take longer.
         let _ = relay::prepare(&stream);
         Ok((stream, from))
     }
@@ -131,7 +131,7 @@ impl Door {
         token == self.way.token
     }
 
-    /// Tells the user of somebody who was sent away.
+    /// Reports a rejected connection to the user.
     pub(super) fn refuse(&self, from: SocketAddr) {
         let before = self.listen.told.fetch_add(1, Ordering::Relaxed);
         if before < TOLD {
@@ -144,7 +144,7 @@ impl Door {
     }
 }
 
-/// Letters and digits that nobody can guess.
+/// Returns random letters and digits that cannot be guessed.
 fn token() -> io::Result<String> {
     let mut bytes = [0; 16];
     let read = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;

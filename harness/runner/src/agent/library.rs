@@ -1,7 +1,7 @@
-//! The process that loads a library and calls it as the runner says.
+//! The process that loads a library and makes the calls that the runner orders.
 //!
-//! Orders come in on standard input, which is a socket, and reports go out there. Whatever the library does to the process, exit,
-//! crash or hang, is for the runner to see. Memory handed to the library is never freed: it may have kept a pointer.
+//! Orders arrive on standard input, which is a socket, and reports are sent there. If the library exits, crashes or hangs, the runner
+//! observes it. Memory that is passed to the library is never freed, because the library may have kept a pointer.
 
 use std::ffi::{CString, OsString, c_char, c_int, c_void};
 use std::fs::File;
@@ -20,13 +20,13 @@ use pmi_judge::event::Bytes;
 use pmi_judge::library::api::{Argument, Held, Returned};
 use pmi_scenario::signature::{self, Param};
 
-/// What a buffer holds before the call.
+/// Content of each byte of a buffer before the call.
 const FILL: u8 = 0xa5;
-/// What an integer holds before the call: nothing that a library would say.
+/// Value of an integer before the call, which no library would return.
 const UNSET: i32 = -0x5a5a_5a5b;
-/// Bytes before and behind each buffer that a library must leave alone.
+/// Bytes before and after each buffer that a library must not change.
 const GUARD: usize = 4096;
-/// Size of a buffer where the scenario says none.
+/// Size of a buffer if the scenario states none.
 const DEFAULT_SIZE: usize = 1024;
 /// Largest buffer.
 const SIZE_MAX: usize = 1 << 24;
@@ -35,33 +35,33 @@ const SIZE_MAX: usize = 1 << 24;
 ///
 /// # Errors
 ///
-/// The runner cannot be talked to.
+/// Fails if the connection to the runner breaks.
 pub fn main(library: &Path) -> io::Result<u8> {
     default_sigpipe();
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    // A library that takes standard input for its PMI_FD must not find us there.
+    // A library that takes standard input for its PMI_FD must not write to the runner.
     rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
     obey(Channel::new(socket), library)
 }
 
-/// File name by which the binary knows that a launcher has started it to load a library.
+/// File name that makes the binary act as this agent, for a launcher that starts it.
 pub(crate) const NAME: &str = "pmi-conform-library-agent";
 
 /// Name of the library, in the folder above the agent's.
 pub(crate) const LIBRARY: &str = "library";
 
-/// Name of the file in the scratch folder that is standard error of a process that a launcher has started.
+/// Returns the name of the file in the scratch folder that receives standard error of a process that a launcher has started.
 pub(crate) fn stderr_name(pid: u32) -> String {
     format!("stderr.{pid}")
 }
 
-/// Variables by which process managers tell ranks, the protocol's first.
+/// Variables in which process managers pass ranks, the protocol's first.
 const RANKS: [&str; 5] = ["PMI_RANK", "PMI_ID", "PMIX_RANK", "SLURM_PROCID", "FLUX_TASK_RANK"];
 
 /// Variables that identify the node where several nodes share a host.
 const NODES: [&str; 2] = ["SLURMD_NODENAME", "FLUX_URI"];
 
-/// Whether a launcher has started the program to load a library.
+/// Returns whether a launcher has started the program to load a library.
 pub fn is_agent(argv0: &OsString) -> bool {
     super::is_called(argv0, NAME)
 }
@@ -85,7 +85,7 @@ fn connect(argv0: &OsString) -> io::Result<(Channel, PathBuf)> {
     };
     let mut runner = Channel::to_runner(scratch)?;
     let rank = RANKS.iter().find_map(|name| std::env::var(name).ok()?.parse().ok());
-    // Launchers pass output on in their own time, and drop some of it when a job is aborted.
+    // Launchers delay the output of processes, and drop some of it when a job is aborted, so it goes to a file.
     let stderr =
         File::options().create(true).append(true).open(scratch.join(stderr_name(std::process::id())))?;
     rustix::stdio::dup2_stderr(stderr)?;
@@ -95,14 +95,14 @@ fn connect(argv0: &OsString) -> io::Result<(Channel, PathBuf)> {
     Ok((runner, scratch.join(LIBRARY)))
 }
 
-/// Loads the library and does what the runner says.
+/// Loads the library and carries out the runner's orders.
 fn obey(mut runner: Channel, library: &Path) -> io::Result<u8> {
     let loaded = load(library);
     runner.send_whole(&Report::Loaded(loaded.as_ref().err().map(ToString::to_string)))?;
     let Ok(library) = loaded else { return Ok(0) };
     loop {
         let report = match runner.wait()? {
-            // It relays nothing.
+            // This agent does not relay a connection.
             None | Some(Order::Write(_) | Order::Close) => return Ok(RUNNER_GONE),
             Some(Order::Exit(status)) => return Ok(status),
             Some(Order::Kill(signal)) => return die(signal),
@@ -112,25 +112,26 @@ fn obey(mut runner: Channel, library: &Path) -> io::Result<u8> {
     }
 }
 
-/// Programs in C, unlike those in Rust, die of writing to a connection that is closed. A library has to mind it.
+/// Restores the default of C programs, which die if they write to a closed connection. Rust programs do not. The library must handle this
+/// case.
 fn default_sigpipe() {
     #[expect(unsafe_code, reason = "no crate has a safe call for it")]
-    // SAFETY: only sets a default, in a process with one thread.
+    // SAFETY: this only sets a default, in a process with one thread.
     unsafe {
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
     }
 }
 
-/// As if the process had been linked with it: plugins of its own may look for its symbols.
+/// Loads the library as if the process were linked with it, because its own plugins may use its symbols.
 fn load(path: &Path) -> Result<Shared, libloading::Error> {
     #[expect(unsafe_code, reason = "loads the library under test")]
-    // SAFETY: what its initializers do is the library's affair, and this process is there for nothing else.
+    // SAFETY: the library's initializers may do anything, and this process exists only to run them.
     unsafe {
         Shared::open(Some(OsString::from(path)), RTLD_NOW | RTLD_GLOBAL)
     }
 }
 
-/// A value in the place of a parameter.
+/// The value of a parameter.
 #[derive(Clone, Copy)]
 enum Slot {
     Int(c_int),
@@ -141,9 +142,9 @@ enum Slot {
 enum Out {
     /// Integers, of which the library may write the first `room`.
     Ints { start: *mut i32, total: usize, room: usize, one: bool },
-    /// Bytes, likewise.
+    /// Bytes, of which the library may write the first `room`.
     Text { start: *mut u8, total: usize, room: usize },
-    /// Not looked at.
+    /// Memory that is not examined.
     Opaque,
 }
 
@@ -194,7 +195,7 @@ fn keep<T>(all: Vec<T>) -> *mut c_void {
     Box::leak(all.into_boxed_slice()).as_mut_ptr().cast()
 }
 
-/// Why an argument cannot be made.
+/// The reason why an argument cannot be made.
 #[derive(Debug, thiserror::Error)]
 enum ArgumentError {
     #[error("a string with a NUL inside")]
@@ -213,7 +214,7 @@ fn string(bytes: &[u8]) -> Result<*mut c_char, ArgumentError> {
     Ok(CString::new(bytes)?.into_raw())
 }
 
-/// The parts of "a,b"; none of "".
+/// Returns the parts of "a,b"; none for "".
 fn parts(text: &[u8], separator: u8) -> Vec<&[u8]> {
     if text.is_empty() { Vec::new() } else { text.split(|b| *b == separator).collect() }
 }
@@ -233,7 +234,7 @@ struct Keyval {
     val: *mut c_char,
 }
 
-/// `MPID_Info`, by which PMI-2 passes pairs.
+/// `MPID_Info`, in which PMI-2 passes pairs.
 #[repr(C)]
 struct Info {
     handle: c_int,
@@ -244,7 +245,7 @@ struct Info {
     value: *mut c_char,
 }
 
-/// The strings of "key=value,key=value".
+/// Returns the strings of "key=value,key=value".
 fn pairs(text: &[u8]) -> Result<Vec<(*mut c_char, *mut c_char)>, ArgumentError> {
     let pair = |part: &&[u8]| {
         let at = part.iter().position(|b| *b == b'=').ok_or(ArgumentError::Pair)?;
@@ -257,7 +258,7 @@ fn vector(text: &[u8]) -> Result<*mut c_void, ArgumentError> {
     Ok(keep(pairs(text)?.into_iter().map(|(key, val)| Keyval { key, val }).collect()))
 }
 
-/// An array whose elements are linked as well.
+/// Makes an array whose elements are also linked.
 fn infos(text: &[u8]) -> Result<*mut c_void, ArgumentError> {
     let pairs = pairs(text)?;
     let info = |(key, value): (*mut c_char, *mut c_char)| Info {
@@ -275,7 +276,7 @@ fn infos(text: &[u8]) -> Result<*mut c_void, ArgumentError> {
     Ok(all.as_mut_ptr().cast())
 }
 
-/// Makes the memory for an argument.
+/// Allocates the memory for an argument.
 fn place(
     param: Param,
     argument: Argument,
@@ -283,7 +284,7 @@ fn place(
     outs: &mut Vec<(String, Out)>,
 ) -> Result<Slot, ArgumentError> {
     let room = |length: Option<usize>, size: usize| {
-        // A negative length promises nothing.
+        // A negative length allows no byte to be written.
         let told = length.and_then(|at| *numbers.get(at)?).and_then(|n| usize::try_from(n).ok());
         told.map_or(size, |told| told.min(size))
     };
@@ -320,7 +321,7 @@ fn place(
             let place = ints(name, 1, 1, true, outs);
             let before = before.and_then(|n| i32::try_from(n).ok()).unwrap_or(0);
             #[expect(unsafe_code, reason = "memory that is handed out as a pointer")]
-            // SAFETY: `ints` has made room for one.
+            // SAFETY: `ints` has allocated room for one.
             unsafe {
                 place.cast::<i32>().write(before);
             }
@@ -354,13 +355,13 @@ fn ints(name: String, size: usize, room: usize, one: bool, outs: &mut Vec<(Strin
     start.wrapping_add(GUARD).cast()
 }
 
-/// What is there after the call, and whether everything around it is as before.
+/// Returns the content after the call, and whether the memory around it is unchanged.
 fn look(out: &Out) -> (Held, bool) {
     match *out {
         Out::Opaque => (Held::Opaque, true),
         Out::Ints { start, total, room, one } => {
             #[expect(unsafe_code, reason = "memory that was handed out as a pointer")]
-            // SAFETY: made in `ints` with this many integers, and never freed.
+            // SAFETY: allocated in `ints` with this many integers, and never freed.
             let all = unsafe { std::slice::from_raw_parts(start, total) };
             let inside = &all[GUARD..GUARD + room];
             let held: Vec<Option<i32>> = inside.iter().map(|n| Some(*n).filter(|n| *n != UNSET)).collect();
@@ -369,7 +370,7 @@ fn look(out: &Out) -> (Held, bool) {
         }
         Out::Text { start, total, room } => {
             #[expect(unsafe_code, reason = "memory that was handed out as a pointer")]
-            // SAFETY: made in `place` with this many bytes, and never freed.
+            // SAFETY: allocated in `place` with this many bytes, and never freed.
             let all = unsafe { std::slice::from_raw_parts(start, total) };
             let inside = &all[GUARD..GUARD + room];
             let text = memchr::memchr(0, inside).map(|end| Bytes(inside[..end].to_vec()));
@@ -379,14 +380,14 @@ fn look(out: &Out) -> (Held, bool) {
     }
 }
 
-/// Calls the function at the address; `None` if neither API has one with such parameters.
+/// Calls the function at the address; returns `None` if neither API has one with such parameters.
 fn enter(address: *const c_void, slots: &[Slot]) -> Option<c_int> {
     use Slot::{Int as I, Pointer as P};
     macro_rules! enter {
         ($($value:ident: $type:ty),*) => {{
             #[expect(unsafe_code, reason = "calls the library under test")]
-            // SAFETY: the address is a function of one of the APIs with these parameters; all pointers are the same to C's calling
-            // convention. What the function does is the library's affair.
+            // SAFETY: the address is a function of one of the APIs with these parameters, and C's calling convention treats all pointers
+            // alike. The function itself may do anything: this process exists only to call it.
             unsafe {
                 let function: extern "C" fn($($type),*) -> c_int = std::mem::transmute(address);
                 function($($value),*)

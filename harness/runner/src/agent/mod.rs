@@ -1,15 +1,15 @@
-//! Our programs that others start: as a rank, or to load a library. How they find the runner, and what they say to it.
+//! Our programs that other programs start, as a rank or to load a library: how they find the runner, and their protocol with it.
 //!
-//! - [`rank`] is what a process manager under test starts as a rank,
-//! - `quick` is the same where it starts faster: a program for what nearly all launches need, which becomes the other in all other cases,
-//! - [`library`] loads a library under test and calls it,
-//! - [`mpiexec`] is what a program under test starts that needs a process manager and has none,
-//! - `protocol` is what they and the runner say to each other, `channel` how,
-//! - `reception` is where they find the runner,
-//! - [`door`] is where those of other machines find it, and `relay` what they do there.
+//! - [`rank`] is the program that a process manager under test starts as a rank.
+//! - `quick` is a faster version of it for nearly all launches, which becomes the other in all other cases.
+//! - [`library`] loads a library under test and calls it.
+//! - [`mpiexec`] is started by a program under test that needs a process manager and has none.
+//! - `protocol` contains the messages between them and the runner, and `channel` their transport.
+//! - `reception` is where they connect to the runner.
+//! - [`door`] is where those of other machines connect to it, and `relay` is their part of the work.
 //!
-//! An agent finds the runner's socket beside the path that it was started by, which is a symbolic link in the scratch folder of
-//! the run. One of another machine is told an address and a token: by its arguments, or, if it is spawned, by its environment.
+//! An agent finds the runner's socket through the path by which it was started: a symbolic link in the scratch folder of the run. An agent
+//! on another machine receives an address and a token: in its arguments or, if it is spawned, in its environment.
 
 pub(crate) mod channel;
 pub mod door;
@@ -33,28 +33,28 @@ use std::path::{Path, PathBuf};
 /// Name of the runner's socket, in the folder above the agent's.
 pub(crate) const SOCKET: &str = "runner";
 
-/// Holds the agent's path for launchers that do not pass `argv[0]` on as given.
+/// Variable with the agent's path, for launchers that change `argv[0]`.
 pub(crate) const PATH_VARIABLE: &str = "PMI_CONFORM_AGENT";
 
-/// A program of ours: the small one of this name beside the command, which starts faster, or else the command itself, which
-/// can be any of them.
+/// Returns the path of one of our programs. This is the small one of this name beside the command, which starts faster, or else the command
+/// itself, which contains all of them.
 pub fn program(command: &Path, name: &str) -> PathBuf {
     let beside = command.with_file_name(name);
     if beside.is_file() { beside } else { command.to_owned() }
 }
 
-/// The agent's folder for process group `group`.
+/// Returns the agent's folder for process group `group`.
 pub(crate) fn folder(scratch: &Path, group: u32) -> PathBuf {
     scratch.join(format!("g{group}"))
 }
 
-/// Whether the program was started by a file of this name.
+/// Returns whether the program was started through a file of this name.
 pub(crate) fn is_called(argv0: &OsString, name: &str) -> bool {
     let named = |path: &Path| path.file_name().is_some_and(|n| n == name);
     executed_as().is_some_and(|path| named(&path)) || named(Path::new(argv0))
 }
 
-/// The path that was given to execve, whatever the launcher wrote into `argv[0]`.
+/// Returns the path that was passed to execve, which the launcher cannot change as it can `argv[0]`.
 #[cfg(target_os = "linux")]
 pub(crate) fn executed_as() -> Option<PathBuf> {
     let path = rustix::param::linux_execfn().to_bytes();
@@ -66,7 +66,7 @@ pub(crate) fn executed_as() -> Option<PathBuf> {
     None
 }
 
-/// Where the agent of this name was started from: the first of these that is a path with folders.
+/// Returns the path by which the agent of this name was started: the first of these that contains folders.
 pub(crate) fn own_path(program: &OsString, name: &str) -> Option<PathBuf> {
     let variable = || std::env::var_os(PATH_VARIABLE).map(PathBuf::from);
     let told = Some(PathBuf::from(program));
@@ -77,7 +77,7 @@ pub(crate) fn own_path(program: &OsString, name: &str) -> Option<PathBuf> {
         .find(|path| path.file_name().is_some_and(|n| n == name) && path.is_absolute())
 }
 
-/// The `PMI_*` variables, without those of our own.
+/// Returns the `PMI_*` variables, except our own.
 pub(crate) fn protocol_environment() -> BTreeMap<String, String> {
     std::env::vars_os()
         .filter(|(k, _)| k.as_bytes().starts_with(b"PMI_") && !k.as_bytes().starts_with(b"PMI_CONFORM"))
@@ -85,7 +85,7 @@ pub(crate) fn protocol_environment() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// What is wrong with PMI_FD.
+/// An error of PMI_FD.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BadFd {
     #[error("PMI_FD is not set")]
@@ -98,12 +98,12 @@ pub(crate) enum BadFd {
     NotConnected(String),
 }
 
-/// Takes the descriptor that PMI_FD names, or tells what is wrong with it.
+/// Takes the descriptor that PMI_FD names, or returns the error.
 pub(crate) fn pmi_fd() -> Result<OwnedFd, BadFd> {
     let value = std::env::var("PMI_FD").map_err(|_| BadFd::Unset)?;
     let number: i32 = value.parse().ok().filter(|n| *n >= 0).ok_or_else(|| BadFd::NoNumber(value.clone()))?;
     #[expect(unsafe_code, reason = "the descriptor is inherited, and its number comes from the environment")]
-    // SAFETY: only looked at, in a process with one thread that closes nothing meanwhile.
+    // SAFETY: the descriptor is only examined, in a process with one thread that closes nothing meanwhile.
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
     rustix::io::fcntl_getfd(borrowed).map_err(|_| BadFd::NotOpen(value.clone()))?;
     if rustix::net::getpeername(borrowed).is_err() && !is_pipe_like(borrowed) {
@@ -114,7 +114,8 @@ pub(crate) fn pmi_fd() -> Result<OwnedFd, BadFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// RFC 13 says descriptor, not socket: a character device (pty) or FIFO may do.
+/// Returns whether a descriptor can carry messages. RFC 13 requires a descriptor, not a socket, so a character device (pty) or a FIFO may
+/// be used.
 fn is_pipe_like(fd: BorrowedFd<'_>) -> bool {
     rustix::fs::fstat(fd).is_ok_and(|stat| {
         let kind = rustix::fs::FileType::from_raw_mode(stat.st_mode);
@@ -122,7 +123,7 @@ fn is_pipe_like(fd: BorrowedFd<'_>) -> bool {
     })
 }
 
-/// Dies of the signal, as far as it kills; gives the status to exit with else.
+/// Dies of the signal; if the signal does not kill, returns the status to exit with.
 fn die(signal: u8) -> io::Result<u8> {
     if let Some(signal) = rustix::process::Signal::from_named_raw(i32::from(signal)) {
         rustix::process::kill_process(rustix::process::getpid(), signal)?;

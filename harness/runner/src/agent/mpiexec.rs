@@ -1,5 +1,5 @@
-//! What a program finds under the name `mpiexec` that asks for a process manager itself: it connects to the program, and hands the
-//! connection over.
+//! Our `mpiexec`, which a program under test finds when it needs a process manager. It connects to the program, and passes the connection
+//! to the runner.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -17,15 +17,15 @@ use super::channel::Channel;
 use super::protocol::{Hello, Order};
 use super::{SOCKET, own_path};
 
-/// File name by which the binary knows that it is to be this.
+/// File name that makes the binary act as this program.
 pub(crate) const NAME: &str = "mpiexec";
 
-/// Whether the program was started in the place of an `mpiexec`: by this name, beside a runner.
+/// Returns whether the program was started in the place of an `mpiexec`: by this name, beside a runner.
 pub fn is_agent(argv0: &OsString) -> bool {
     place(argv0).is_some()
 }
 
-/// Our scratch folder, and the folder in it that is in `PATH`.
+/// Returns our scratch folder, and the folder in it that is in `PATH`.
 fn place(argv0: &OsString) -> Option<(PathBuf, PathBuf)> {
     let folder = own_path(argv0, NAME)?.parent()?.to_owned();
     let scratch = folder.parent()?.to_owned();
@@ -48,7 +48,7 @@ fn run(args: &[OsString], scratch: &Path, folder: &Path) -> io::Result<u8> {
     let Some(at) = args.iter().position(|arg| arg == OPTION) else { return Err(start_another(args, folder)) };
     let words: Vec<String> = args[at + 1..].iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let mut runner = Channel::to_runner(scratch)?;
-    // Who cannot be connected to has told so by that.
+    // The runner reports the failed connection itself.
     let stream =
         Caller::parse(&words).and_then(|caller| TcpStream::connect((Ipv4Addr::LOCALHOST, caller.port)).ok());
     let args = args.iter().map(|arg| Bytes(arg.clone().into_vec())).collect();
@@ -57,14 +57,14 @@ fn run(args: &[OsString], scratch: &Path, folder: &Path) -> io::Result<u8> {
         return Err(io::Error::other("there is nobody to connect to"));
     }
     drop(stream);
-    // A process manager stays as long as there is something to manage.
+    // A process manager stays as long as there is a process to manage.
     match runner.wait()? {
         Some(Order::Exit(status)) => Ok(status),
         _ => Ok(0),
     }
 }
 
-/// Becomes the `mpiexec` that the program means which does not ask for a process manager for itself.
+/// Becomes the real `mpiexec` when the program does not start it as its own process manager.
 fn start_another(args: &[OsString], folder: &Path) -> io::Error {
     let path = env::var_os("PATH").unwrap_or_default();
     let others: Vec<PathBuf> = env::split_paths(&path).filter(|entry| entry != folder).collect();

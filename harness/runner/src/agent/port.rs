@@ -1,4 +1,4 @@
-//! A process that has PMI_PORT makes its connection itself, and says who it is.
+//! The connection of a process that has PMI_PORT: the process connects itself and sends its id.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use pmi_wire::port::{LINES, LONGEST, address, initack};
 
-/// Longest wait for an answer: a server that gives none is found out by it.
+/// Longest wait for an answer. A server that sends none is detected in this way.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What is wrong with PMI_PORT.
+/// An error of PMI_PORT.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BadPort {
     #[error("PMI_PORT={0} is no HOST:PORT")]
@@ -23,16 +23,16 @@ pub(super) enum BadPort {
     Short(String, usize, String),
 }
 
-/// A connection on which a process has said who it is.
+/// A connection on which a process has identified itself.
 pub(super) struct Greeted {
     pub(super) connection: OwnedFd,
     /// Its initack.
     pub(super) said: Vec<u8>,
-    /// What it was answered.
+    /// The server's answer.
     pub(super) told: Vec<u8>,
 }
 
-/// Connects where `PMI_PORT` is set and `PMI_FD` is not.
+/// Connects if `PMI_PORT` is set and `PMI_FD` is not.
 pub(super) fn connect() -> Option<Result<Greeted, BadPort>> {
     if std::env::var_os("PMI_FD").is_some() {
         return None;
@@ -63,8 +63,8 @@ fn lines(text: &[u8]) -> usize {
     text.iter().filter(|b| **b == b'\n').count()
 }
 
-/// Reads so many lines, or `longest` bytes; and whether nothing more came in time before. Byte by byte: what comes behind the last line
-/// belongs to the protocol.
+/// Reads `count` lines, or `longest` bytes, and returns whether the deadline or the end came first. It reads byte by byte, because the
+/// bytes after the last line belong to the protocol.
 pub(super) fn read_lines(
     stream: &mut TcpStream,
     count: usize,

@@ -1,4 +1,4 @@
-//! What the runner and its agents say to each other: lines of JSON.
+//! The messages between the runner and its agents: lines of JSON.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use pmi_judge::event::Bytes;
 use pmi_judge::library::api::{Argument, Returned};
 
-/// What an agent shows that comes over the network, before its first message. It is welcomed by a [`Welcome`], or sent away.
+/// The first message of an agent that connects over the network. The runner answers with a [`Welcome`], or closes the connection.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Pass {
-    /// What only the launch has been told to which it belongs.
+    /// The secret of the launch to which the agent belongs.
     pub(super) token: String,
 }
 
@@ -18,57 +18,58 @@ pub(super) struct Pass {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Welcome {}
 
-/// The first message of an agent.
+/// The introduction of an agent.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Hello {
-    /// Of a rank: its only message.
+    /// From a rank: its only message.
     Rank(RankHello),
-    /// Of a process that a launcher has started to load a library.
+    /// From a process that a launcher has started to load a library.
     Library {
-        /// Its rank, as far as its environment tells.
+        /// Its rank, if its environment contains it.
         rank: Option<u32>,
         /// Its process id.
         pid: i32,
-        /// The node that its launcher has placed it on.
+        /// The node on which its launcher has placed it.
         node: String,
     },
-    /// Of what a process has started for its process manager. The connection to that process comes with it, if there is one.
+    /// From a program that a process has started as its process manager. The connection to that process accompanies the message, if there
+    /// is one.
     Manager {
         /// Its arguments without the program.
         args: Vec<Bytes>,
     },
-    /// Of what stands where the launcher of a proxy would.
+    /// From the program in the place of a proxy's launcher.
     Upstream {
         /// Its process id.
         pid: u32,
     },
 }
 
-/// What a rank tells of itself. The connection that its PMI_FD names comes with it.
+/// The properties of a rank. The connection that its PMI_FD names accompanies the message.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct RankHello {
-    /// Process group that the agent's path stands for.
+    /// The process group that the agent's path stands for.
     pub(crate) group: u32,
     /// Its process id.
     pub(crate) pid: i32,
-    /// The `PMI_*` variables, `NAME=value`.
+    /// The `PMI_*` variables, as `NAME=value`.
     pub(crate) env: Vec<Bytes>,
     /// Arguments without the program.
     pub(crate) args: Vec<Bytes>,
-    /// What is wrong with PMI_FD or PMI_PORT, in which case no descriptor comes along.
+    /// The error of PMI_FD or PMI_PORT, in which case no descriptor accompanies the message.
     pub(crate) bad_fd: Option<String>,
-    /// What it has said and been told on a connection that it has made by PMI_PORT.
+    /// The bytes that it has sent and received on a connection that it made through PMI_PORT.
     pub(crate) greeted: Option<(Bytes, Bytes)>,
-    /// What was said on a connection that was made to it, since it has asked for a process manager.
+    /// The dialogue on a connection that was made to it, because it requested a process manager.
     pub(crate) singinit: Option<Singinit>,
-    /// It keeps its connection and carries what goes over it, since it cannot hand it over.
+    /// The agent keeps its connection and relays its bytes, because it cannot pass it to the runner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) relays: Option<Box<Namespaces>>,
 }
 
 impl RankHello {
-    /// The `PMI_*` variables by their names.
+    /// Returns the `PMI_*` variables by their names.
     pub(crate) fn variables(&self) -> BTreeMap<String, String> {
         let split = |entry: &Bytes| {
             let entry = String::from_utf8_lossy(&entry.0);
@@ -78,7 +79,7 @@ impl RankHello {
     }
 }
 
-/// Where a process runs: what is said by numbers of processes and addresses has a meaning in the same place only.
+/// The place where a process runs. Process numbers and addresses are only valid within the same place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Namespaces {
     /// The kernel, and its namespace of processes.
@@ -87,18 +88,18 @@ pub(crate) struct Namespaces {
     pub(crate) network: String,
 }
 
-/// What was said between a process that asked for a process manager and the one that came, lines with their newlines.
+/// The dialogue between a process that requested a process manager and that process manager: lines with their newlines.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Singinit {
-    /// First, by the process manager.
+    /// The first line, from the process manager.
     pub(crate) asked: Bytes,
-    /// By the process.
+    /// The line of the process.
     pub(crate) said: Bytes,
-    /// By the process manager.
+    /// The last line, from the process manager.
     pub(crate) told: Bytes,
 }
 
-/// What the runner tells an agent. One of a rank makes no calls.
+/// An order from the runner to an agent. The agent of a rank makes no calls.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Order {
@@ -106,7 +107,7 @@ pub(crate) enum Order {
     Call {
         /// Its name.
         function: String,
-        /// In order.
+        /// The arguments, in order.
         arguments: Vec<Argument>,
     },
     /// Exit with this status.
@@ -119,40 +120,40 @@ pub(crate) enum Order {
     Close,
 }
 
-/// What an agent tells of the connection that it relays, in the order in which it came about.
+/// A report of an agent about the connection that it relays, in order of time.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Relayed {
-    /// The process manager has written this.
+    /// The process manager has written these bytes.
     FromServer(Bytes),
     /// It has closed its end.
     ClosedByServer,
-    /// The process that has the other end died of a signal.
+    /// The process at the other end died of a signal.
     Died {
-        /// Its number.
+        /// Its process id.
         pid: i32,
-        /// As the kernel calls it.
+        /// Its name according to the kernel.
         name: String,
         /// The signal.
         signal: i32,
     },
-    /// So many orders to write or close are carried out, and what was written is read, as far as that can be known.
+    /// This many orders to write or close have been carried out, and the bytes have been read, as far as the agent can see.
     Taken(u64),
 }
 
-/// What a process that loads a library tells the runner.
+/// A report of a process that loads a library.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Report {
-    /// The library has been loaded, or why it has not.
+    /// The library has been loaded, or the error.
     Loaded(Option<String>),
     /// A call has returned.
     Returned(Returned),
-    /// A call that could not be made: there is no such function, or the arguments do not suit it.
+    /// A call could not be made: the function does not exist, or the arguments do not suit it.
     NotCalled {
-        /// Whether the library does not have it.
+        /// `true` if the library lacks the function.
         missing: bool,
-        /// In words.
+        /// The reason.
         why: String,
     },
 }

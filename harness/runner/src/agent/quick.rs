@@ -1,5 +1,5 @@
-//! The agent of a rank that starts in a tenth of the time, where there is one for this machine: see `quick-agent/main.rs`. It is a
-//! part of this program, and lies in a folder of its own while a run lasts.
+//! The agent of a rank that starts in a tenth of the time, if this machine has one: see `quick-agent/main.rs`. It is embedded in this
+//! program, and written to a folder of its own for the duration of a run.
 
 use std::fs::Permissions;
 use std::io::Write;
@@ -9,10 +9,10 @@ use std::process::{Command, Stdio};
 
 use crate::process::scratch::folder_on_disk;
 
-/// Beside the quick agent's path: the agent that it becomes where it cannot do the work.
+/// Name of a link beside the quick agent: to the full agent, which it becomes if it cannot do the work.
 pub(super) const FULL: &str = "full";
 
-/// What it exits with if it was started by any other path than an agent's.
+/// Its exit status if it was started by a path that is not an agent's.
 const FAILED: i32 = 125;
 
 #[cfg(quick_agent)]
@@ -20,13 +20,13 @@ const PROGRAM: Option<&[u8]> = Some(include_bytes!(concat!(env!("OUT_DIR"), "/qu
 #[cfg(not(quick_agent))]
 const PROGRAM: Option<&[u8]> = None;
 
-/// The program's file, removed with this.
+/// The program's file, which is removed when this is dropped.
 pub(crate) struct QuickAgent {
     folder: tempfile::TempDir,
 }
 
 impl QuickAgent {
-    /// Writes the program's file; `None` where there is no such program, or where scratch folders hold no programs.
+    /// Writes the program's file; returns `None` if there is no such program, or if programs in scratch folders cannot be executed.
     pub(crate) fn write() -> Option<Self> {
         let folder = folder_on_disk().ok()?;
         let agent = Self { folder };

@@ -1,8 +1,9 @@
 //! The agent of a rank: our program that the process manager under test starts as a rank.
 //!
-//! It finds the runner's socket beside the path it was started by (a symbolic link in the run's scratch folder),
-//! hands over the descriptor that PMI_FD names, the connection that it makes by PMI_PORT or the one that is made to it, tells its environment and arguments, and then waits to be told how to
-//! end, with which the descriptor comes back. Where the runner is on another machine, it relays instead (`relay`). It knows nothing of PMI.
+//! It finds the runner's socket through the path by which it was started (a symbolic link in the run's scratch folder). It passes its
+//! connection to the runner: the descriptor that PMI_FD names, the connection that it makes through PMI_PORT, or the one that is made to
+//! it. It also sends its environment and arguments. Then it waits for the order to end, with which the descriptor returns. If the runner is
+//! on another machine, the agent relays instead (`relay`). It does not interpret PMI.
 
 use std::ffi::OsString;
 use std::io;
@@ -18,10 +19,10 @@ use super::singleton;
 use super::{RUNNER_GONE, die, is_called, own_path, pmi_fd, protocol_environment};
 use pmi_judge::event::Bytes;
 
-/// File name by which the binary knows that it is to be an agent.
+/// File name that makes the binary act as an agent.
 pub const NAME: &str = "pmi-conform-agent";
 
-/// Whether the program was started as an agent: by the name of its file, or by what it was told is its name.
+/// Returns whether the program was started as an agent, according to the name of its file or its `argv[0]`.
 pub fn is_agent(argv0: &OsString) -> bool {
     is_called(argv0, NAME)
 }
@@ -56,12 +57,12 @@ fn run(program: &OsString, mut args: Vec<OsString>) -> io::Result<u8> {
     let mut runner = Channel::to_runner(scratch)?;
     let (hello, fd) = introduction(group, args, None);
     runner.send_with_descriptor(&Hello::Rank(hello), fd.as_ref())?;
-    // The runner holds the only copy now, so that its close is the process's close.
+    // The runner now holds the only copy, so that the runner's close is the process's close.
     drop(fd);
     obey(runner)
 }
 
-/// Keeps the connection, which cannot be handed over to another machine, and carries what goes over it.
+/// Keeps the connection, which cannot be passed to another machine, and relays its bytes.
 fn relay_to(way: &Way, group: u32, args: Vec<OsString>) -> io::Result<u8> {
     let mut runner = way.connect()?;
     let (hello, fd) = introduction(group, args, Some(relay::place().into()));
@@ -69,7 +70,7 @@ fn relay_to(way: &Way, group: u32, args: Vec<OsString>) -> io::Result<u8> {
     relay::run(runner, fd)
 }
 
-/// What is told of this process, and its connection if it has one.
+/// Returns the properties of this process, and its connection if it has one.
 fn introduction(
     group: u32,
     args: Vec<OsString>,
@@ -101,7 +102,7 @@ fn introduction(
 /// Waits for the order to end.
 fn obey(mut runner: Channel) -> io::Result<u8> {
     match runner.wait()? {
-        // Nothing is closed before: the descriptor that came with the order is the kernel's to close.
+        // This process closes nothing itself: the kernel closes the descriptor that came with the order.
         Some(Order::Exit(status)) => std::process::exit(status.into()),
         Some(Order::Kill(signal)) => die(signal),
         Some(Order::Call { .. } | Order::Write(_) | Order::Close) | None => Ok(RUNNER_GONE),

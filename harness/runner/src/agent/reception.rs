@@ -1,4 +1,4 @@
-//! Where agents find the runner: a folder of their own and a socket in it, or a door to other machines.
+//! The place where agents connect to the runner: a scratch folder with a socket in it, or a listener for other machines.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,28 +15,28 @@ use crate::process::reactor::{Key, Reactor, Wanted};
 use crate::process::scratch::{folder_on_disk, scratch_folder};
 use crate::process::{has_hung_up, lacks_descriptors, nonblocking};
 
-/// Most agents that may have connected and not yet said who they are.
+/// Maximum number of agents that have connected and not yet introduced themselves.
 const NEWCOMERS_MAX: usize = 4096;
 
-/// The same of those who have come over the network and have not shown that they may: the first of them is sent away for the next.
+/// Maximum number of network peers that have not shown their token; the oldest is disconnected for a new one.
 const UNKNOWN_MAX: usize = 128;
 
-/// Somebody who has connected and not yet said who it is.
+/// A connection whose peer has not introduced itself yet.
 struct Newcomer {
     channel: Channel,
     key: Key,
-    /// Where it has come from over the network, as long as it has not shown that it may.
+    /// Its network address, until it has shown its token.
     unknown: Option<SocketAddr>,
 }
 
-/// A scratch folder with the runner's socket in it, and the agents that have connected and not yet said who they are.
+/// A scratch folder with the runner's socket in it, and the connections of agents that have not introduced themselves yet.
 pub(crate) struct Reception {
     listener: UnixListener,
-    /// For agents that cannot come to the socket.
+    /// The listener for agents that cannot reach the socket.
     door: Option<Door>,
     newcomers: BTreeMap<u64, Newcomer>,
     count: u64,
-    /// The last to go: the socket lies in it.
+    /// Dropped last, because it contains the socket.
     scratch: tempfile::TempDir,
 }
 
@@ -45,12 +45,12 @@ impl Reception {
         Self::open_for(None)
     }
 
-    /// One to which agents come over the network, if `listen` says so.
+    /// Opens one that agents also reach over the network, if `listen` requests it.
     pub(crate) fn open_for(listen: Option<&Listen>) -> io::Result<Self> {
         Self::open_in(scratch_folder()?, listen)
     }
 
-    /// One in whose folder agents may write as much as they like.
+    /// Opens one in whose folder agents may write any amount.
     pub(crate) fn open_on_disk() -> io::Result<Self> {
         Self::open_in(folder_on_disk()?, None)
     }
@@ -62,34 +62,34 @@ impl Reception {
         Ok(Self { listener, door, newcomers: BTreeMap::new(), count: 0, scratch })
     }
 
-    /// How agents find it over the network, if they do.
+    /// Returns how agents reach it over the network, if they can.
     pub(crate) fn way(&self) -> Option<&Way> {
         self.door.as_ref().map(Door::way)
     }
 
-    /// The words that start an agent of the first process group, which has been made.
+    /// Returns the command that starts an agent of the first process group, which has been made.
     pub(crate) fn words(&self, agent: &Path) -> Vec<String> {
         let path = agent.to_string_lossy().into_owned();
         let way = self.way().map(|way| [OPTION.to_owned(), way.to_string()]);
         std::iter::once(path).chain(way.into_iter().flatten()).collect()
     }
 
-    /// The folder.
+    /// Returns the folder.
     pub(crate) fn path(&self) -> &Path {
         self.scratch.path()
     }
 
-    /// A mark that no other run has.
+    /// Returns a mark that is unique to this run.
     pub(crate) fn mark(&self) -> String {
         self.path().to_string_lossy().into_owned()
     }
 
-    /// A name that no other run has at this time, of letters, digits and dashes.
+    /// Returns a name that no other current run has, of letters, digits and dashes.
     pub(crate) fn name(&self) -> String {
         self.path().file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Has the reactor tell when somebody comes.
+    /// Registers the reactor for new connections.
     pub(crate) fn watch<S: Copy>(&self, reactor: &mut Reactor<S>, source: S) -> io::Result<Key> {
         if let Some(door) = &self.door {
             reactor.add(door.listener(), source, Wanted::Read)?;
@@ -97,7 +97,8 @@ impl Reception {
         reactor.add(&self.listener, source, Wanted::Read)
     }
 
-    /// Makes an agent that reports as of a process group; the name decides which agent it is. On other machines it is there already.
+    /// Makes an agent that reports as a member of a process group; the name determines which agent it is. On other machines, the agent
+    /// already exists.
     pub(crate) fn make_agent(&self, binary: &Path, name: &str, group: u32) -> io::Result<PathBuf> {
         if let Some(door) = &self.door {
             return Ok(path_of_group(door.agent(), group));
@@ -111,7 +112,7 @@ impl Reception {
         }
     }
 
-    /// Makes the agent of a rank: the quick one, if there is one, and beside it the one that it becomes where it cannot do the work.
+    /// Makes the agent of a rank: the quick one, if there is one, and beside it the one that it becomes if it cannot do the work.
     pub(crate) fn make_rank(&self, full: &Path, quick: Option<&Path>, group: u32) -> io::Result<PathBuf> {
         let path = self.make_agent(quick.unwrap_or(full), rank::NAME, group)?;
         match quick {
@@ -120,7 +121,7 @@ impl Reception {
         }
     }
 
-    /// Lets in who has come; `source` says by which name the reactor tells of it.
+    /// Accepts new connections; `source` names each one for the reactor.
     pub(crate) fn accept<S: Copy>(&mut self, reactor: &mut Reactor<S>, source: impl Fn(u64) -> S) {
         while let Ok((stream, _)) = self.listener.accept() {
             self.let_in(Channel::with_stranger(stream), None, reactor, &source);
@@ -133,7 +134,7 @@ impl Reception {
                     }
                     self.let_in(Channel::with_unknown(stream), Some(from), reactor, &source);
                 }
-                // Those who wait now are not told of again.
+                // Connections that are already waiting are not reported again.
                 Err(error) if lacks_descriptors(&error) && self.unknown().next().is_some() => {
                     self.send_first_away(reactor);
                 }
@@ -143,7 +144,7 @@ impl Reception {
         }
     }
 
-    /// Those who have come over the network and have not shown that they may.
+    /// Returns the network peers that have not shown their token.
     fn unknown(&self) -> impl Iterator<Item = u64> {
         self.newcomers.iter().filter(|(_, newcomer)| newcomer.unknown.is_some()).map(|(id, _)| *id)
     }
@@ -177,12 +178,12 @@ impl Reception {
         }
     }
 
-    /// Those who have not said who they are.
+    /// Returns the connections whose peers have not introduced themselves.
     pub(crate) fn newcomers(&self) -> Vec<u64> {
         self.newcomers.keys().copied().collect()
     }
 
-    /// Hears a newcomer. Once it has said who it is, it is the caller's; who says something else is sent away.
+    /// Reads from such a connection. After its introduction, it belongs to the caller; on any other message, it is closed.
     pub(crate) fn greet<S: Copy>(&mut self, id: u64, reactor: &mut Reactor<S>) -> Option<(Hello, Channel)> {
         let Newcomer { channel, unknown, .. } = self.newcomers.get_mut(&id)?;
         channel.receive();
@@ -194,7 +195,7 @@ impl Reception {
                     channel.send(&Welcome {});
                 }
                 None if !channel.is_over() => {}
-                // An agent may be ended before it has said anything.
+                // An agent may be ended before it has sent anything.
                 None if channel.is_empty() => {
                     *unknown = None;
                     self.send_away(id, reactor);

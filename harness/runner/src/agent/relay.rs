@@ -1,8 +1,8 @@
-//! An agent that cannot reach the runner's socket, on another machine or in another mount namespace: it connects to the address
-//! that the runner has announced, shows the token of its launch, and carries bytes between that connection and its PMI_FD.
+//! An agent that cannot reach the runner's socket, because it is on another machine or in another mount namespace. It connects to the
+//! address that the runner has announced, shows the token of its launch, and relays bytes between that connection and its PMI_FD.
 //!
-//! All goes over the one connection, in order: what the runner orders, and what the process manager does. So a process that is told to
-//! end has written before what it was told to write before.
+//! Everything uses this one connection, in order: the runner's orders and the process manager's bytes. So a process that is ordered to end
+//! has carried out all earlier orders to write.
 
 use std::fs;
 use std::io;
@@ -20,26 +20,26 @@ use crate::process::reactor::{Key, Reactor, Ready, Wanted};
 use crate::process::{context, tcp, tree};
 use pmi_judge::event::Bytes;
 
-/// The option behind which an agent finds its way, if it has it by its arguments.
+/// The option before the address and token of an agent that receives them as an argument.
 pub(crate) const OPTION: &str = "--relay";
 
-/// Holds the way for processes that are spawned, whose arguments are not ours to make. Process managers keep variables from processes that
-/// begin with PMI_.
+/// Variable with the address and token of spawned processes, whose arguments we do not control. It must not begin with PMI_, because
+/// process managers do not pass on such variables.
 pub(crate) const VARIABLE: &str = "CONFORM_RELAY";
 
-/// Longest time until a connection is made.
+/// Longest time to connect.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A machine of which nothing is heard for so long is gone.
+/// A machine that sends nothing for this long is gone.
 const GONE: Duration = Duration::from_secs(30);
 
-/// Most bytes that wait to be written to PMI_FD.
+/// Maximum number of bytes that wait to be written to PMI_FD.
 const UNWRITTEN_MAX: usize = 8 << 20;
 
-/// How soon it is looked again whether the process manager has read what was written, at first and at last.
+/// The first and the last interval between checks whether the process manager has read the written bytes.
 const FIRST_LOOK: Duration = Duration::from_micros(20);
 const LAST_LOOK: Duration = Duration::from_millis(20);
 
-/// How an agent finds the runner over the network: `ADDRESS:PORT/TOKEN`.
+/// The address and the token with which an agent reaches the runner over the network: `ADDRESS:PORT/TOKEN`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Way {
     pub(crate) address: SocketAddr,
@@ -58,19 +58,19 @@ impl Way {
         Some(Self { address: address.parse().ok()?, token: token.to_owned() })
     }
 
-    /// The way that an argument tells.
+    /// Parses the address and token in an argument.
     pub(super) fn of_argument(text: &str) -> io::Result<Self> {
         let wrong =
             || io::Error::new(io::ErrorKind::InvalidInput, format!("{OPTION} takes ADDRESS:PORT/TOKEN"));
         Self::parse(text).ok_or_else(wrong)
     }
 
-    /// The way that the environment tells.
+    /// Parses the address and token in the environment.
     pub(super) fn of_environment() -> Option<Self> {
         Self::parse(&std::env::var(VARIABLE).ok()?)
     }
 
-    /// Connects, and is let in.
+    /// Connects, and waits to be admitted.
     pub(super) fn connect(&self) -> io::Result<Channel> {
         let stream = TcpStream::connect_timeout(&self.address, PATIENCE)
             .map_err(context(format!("the runner cannot be reached at {}", self.address)))?;
@@ -87,7 +87,7 @@ impl Way {
     }
 }
 
-/// Small messages go at once, and an end that is never told, since a machine is gone, is found out.
+/// Disables delays of small messages, and enables detection of a peer whose machine is gone.
 pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
     use rustix::net::sockopt;
     stream.set_nodelay(true)?;
@@ -98,8 +98,8 @@ pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// The path by which an agent knows the process group that it is spawned in: each `./` before its name counts one. There is no folder
-/// of ours on other machines that could tell it.
+/// Returns the path from which an agent derives the process group in which it is spawned: each `./` before its name counts one. On other
+/// machines there is no scratch folder that could identify the group.
 pub(super) fn path_of_group(agent: &Path, group: u32) -> std::path::PathBuf {
     let folder = agent.parent().unwrap_or(Path::new("/")).to_string_lossy();
     let name = agent.file_name().unwrap_or_default().to_string_lossy();
@@ -119,7 +119,7 @@ pub(super) fn group_of_path(path: &Path) -> u32 {
     group
 }
 
-/// Where this process runs.
+/// Returns the place where this process runs.
 pub(crate) fn place() -> Namespaces {
     let kernel = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let namespace = |kind: &str| {
@@ -129,7 +129,7 @@ pub(crate) fn place() -> Namespaces {
     Namespaces { processes: namespace("pid"), network: namespace("net") }
 }
 
-/// What is waited for.
+/// A source of events.
 #[derive(Clone, Copy)]
 enum Source {
     Runner,
@@ -141,14 +141,14 @@ struct Relay {
     reactor: Reactor<Source>,
     runner: Channel,
     runner_key: Key,
-    /// Of the process, until it is closed.
+    /// The connection of the process, until it is closed.
     pmi: Option<Pmi>,
-    /// Who has the other end, until that one has ended.
+    /// The process at the other end, until it has ended.
     maker: Option<(Foreign, Key)>,
     buffer: Vec<u8>,
-    /// Orders to write and to close that have been obeyed.
+    /// Orders to write and to close that have been carried out.
     obeyed: u64,
-    /// So many of them the runner knows to be carried out.
+    /// The number of them that has been reported to the runner.
     told: u64,
     look: Duration,
 }
@@ -156,11 +156,11 @@ struct Relay {
 struct Pmi {
     connection: NonBlockingStream,
     key: Key,
-    /// Nothing more comes from the process manager.
+    /// The process manager sends nothing more.
     over: bool,
 }
 
-/// The process that has the other end of a connection, if it is on this machine.
+/// Returns the process at the other end of a connection, if it is on this machine.
 fn maker_of(connection: &OwnedFd) -> Option<Foreign> {
     let pid = match tcp::ends(connection) {
         Some(ends) => tcp::owner(tcp::other_end(ends)?.inode, &tree::everybody()),
@@ -169,7 +169,7 @@ fn maker_of(connection: &OwnedFd) -> Option<Foreign> {
     Foreign::new(pid?)
 }
 
-/// Carries bytes until the runner orders the end, and gives the status to exit with.
+/// Relays bytes until the runner orders the end; returns the status to exit with.
 pub(super) fn run(runner: Channel, pmi: Option<OwnedFd>) -> io::Result<u8> {
     let mut reactor = Reactor::new()?;
     let runner_key = reactor.add(&runner, Source::Runner, Wanted::Read)?;
@@ -205,7 +205,7 @@ pub(super) fn run(runner: Channel, pmi: Option<OwnedFd>) -> io::Result<u8> {
 }
 
 impl Relay {
-    /// Tells the runner. While it does not read, nothing is read for it.
+    /// Sends a report to the runner. While the runner does not read, nothing is read for it.
     fn tell(&mut self, what: &Relayed) -> io::Result<()> {
         let was_blocked = self.runner.is_blocked();
         self.runner.send(what);
@@ -215,13 +215,13 @@ impl Relay {
         Ok(())
     }
 
-    /// Does what the runner says. The status, if it is to end.
+    /// Carries out the runner's orders. Returns the exit status if one of them is to end.
     fn hear_runner(&mut self, writable: bool) -> io::Result<Option<u8>> {
         if writable && self.runner.is_blocked() {
             self.runner.flush();
             if !self.runner.is_blocked() {
                 self.reactor.set(self.runner_key, Wanted::Read)?;
-                // It was not read from meanwhile.
+                // The agent did not read from it meanwhile.
                 self.pmi.iter().for_each(|pmi| self.reactor.again(pmi.key));
             }
         }
@@ -237,7 +237,7 @@ impl Relay {
                     }
                     self.obeyed += 1;
                 }
-                // Nothing is closed before: that is the kernel's to do.
+                // This process closes nothing itself: the kernel does.
                 Order::Exit(status) => std::process::exit(status.into()),
                 Order::Kill(signal) => return die(signal).map(Some),
                 Order::Call { .. } => return Ok(Some(RUNNER_GONE)),
@@ -250,7 +250,7 @@ impl Relay {
         self.obeyed += 1;
         self.look = FIRST_LOOK;
         let Some(pmi) = &mut self.pmi else { return Ok(()) };
-        // The runner stops there, too.
+        // The runner observes the same limit.
         if pmi.connection.unwritten() + bytes.len() <= UNWRITTEN_MAX {
             pmi.connection.push(bytes);
             pmi.flush(&mut self.reactor)?;
@@ -258,7 +258,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Carries what the process manager has written.
+    /// Relays the bytes that the process manager has written.
     fn hear_server(&mut self, writable: bool) -> io::Result<()> {
         let Some(pmi) = &mut self.pmi else { return Ok(()) };
         if writable {
@@ -276,7 +276,7 @@ impl Relay {
             }
             Received::End => {
                 pmi.over = true;
-                // Its descriptors are closed a moment before it has ended, and what the runner does next may be our end.
+                // The descriptors of a process are closed a moment before it ends, and the next order of the runner may end this agent.
                 if self.maker.as_ref().is_some_and(|(maker, _)| maker.ends_within(DYING)) {
                     self.tell_death()?;
                 }
@@ -285,7 +285,7 @@ impl Relay {
         }
     }
 
-    /// Tells how the process has ended that has the other end.
+    /// Reports how the process at the other end has ended.
     fn tell_death(&mut self) -> io::Result<()> {
         let Some((maker, key)) = self.maker.take() else { return Ok(()) };
         self.reactor.remove(key);
@@ -295,7 +295,7 @@ impl Relay {
         }
     }
 
-    /// Tells that all orders are carried out, once they are.
+    /// Reports that all orders have been carried out, once they have.
     fn tell_taken(&mut self) -> io::Result<()> {
         if self.told == self.obeyed {
             return Ok(());
@@ -335,7 +335,7 @@ mod tests {
             for group in [0, 1, 12] {
                 let path = path_of_group(Path::new(agent), group);
                 assert_eq!(group_of_path(&path), group, "{}", path.display());
-                // It is the same file.
+                // The path names the same file.
                 assert_eq!(path, Path::new(agent));
             }
         }

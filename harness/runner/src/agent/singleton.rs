@@ -1,5 +1,5 @@
-//! A process that nobody has started by a process manager, and that has asked for one: it waits for the connection, and says what
-//! MPICH's client says.
+//! A process that was not started by a process manager, and requests one: it waits for the connection, and sends the same messages as
+//! MPICH's client.
 
 use std::io::{self, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,20 +13,20 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use super::port::read_lines;
 use super::protocol::Singinit;
 
-/// Holds the number of the socket that listens.
+/// Variable with the number of the listening socket.
 pub(crate) const LISTENER: &str = "PMI_CONFORM_LISTENER";
 
-/// Holds how many milliseconds the process manager has to come: one that does not is found out by the end of them.
+/// Variable with the number of milliseconds in which the process manager must connect. If it does not, it is detected after this time.
 pub(crate) const PATIENCE: &str = "PMI_CONFORM_PATIENCE";
 
-/// What came of it: what was said, and the connection or why there is none.
+/// The result: the dialogue, and the connection or the reason why there is none.
 pub(super) type Came = (Singinit, io::Result<OwnedFd>);
 
-/// Waits where the runner has given us a socket that listens.
+/// Waits if the runner has passed a listening socket to this process.
 pub(super) fn wait() -> Option<Came> {
     let number: i32 = std::env::var(LISTENER).ok()?.parse().ok().filter(|n| *n > 2)?;
     #[expect(unsafe_code, reason = "the descriptor is inherited, and its number comes from the environment")]
-    // SAFETY: the runner has put it there for us, and nothing else here owns it.
+    // SAFETY: the runner has passed the descriptor to this process, and nothing else here owns it.
     let listener = TcpListener::from(unsafe { OwnedFd::from_raw_fd(number) });
     let mut singinit = Singinit::default();
     let patience = Duration::from_millis(std::env::var(PATIENCE).ok()?.parse().ok()?);
@@ -45,7 +45,7 @@ fn answer(listener: &TcpListener, patience: Duration, singinit: &mut Singinit) -
     singinit.told = line(&mut stream, deadline)?;
     let info = Info::parse(singinit.told.0.trim_ascii_end()).map_err(io::Error::other)?;
     for n in 0..if info.streams { STREAMS } else { 0 } {
-        // What comes over them is nothing to us; but they are to stay open.
+        // Bytes on these connections are ignored, but the connections must stay open.
         let stream = accept(listener, deadline)
             .map_err(|error| io::Error::other(format!("{n} connections of {STREAMS}: {error}")))?;
         std::mem::forget(stream);
@@ -62,7 +62,7 @@ fn accept(listener: &TcpListener, deadline: Instant) -> io::Result<TcpStream> {
     }
 }
 
-/// Whatever has come is told, and judged, be it a whole line or not.
+/// Reads a line. An incomplete line is also reported and judged.
 fn line(stream: &mut TcpStream, deadline: Instant) -> io::Result<Bytes> {
     read_lines(stream, 1, LONGEST, deadline).map(|(line, _)| Bytes(line))
 }

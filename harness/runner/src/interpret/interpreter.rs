@@ -1,5 +1,5 @@
-//! What all plays have in common: the party and the judge, and how the two are kept in step. What is expected is told to the judge
-//! and waited for; what happens meanwhile is recorded, and what a library asks of its process manager is answered.
+//! The common part of all plays: it connects the party and the judge, and keeps them in step. It passes each expectation to the judge and
+//! waits for it. Meanwhile, it records all events and answers the requests of a library to its process manager.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -16,10 +16,10 @@ use super::manager::{Manager, Reply, ReplyRule};
 use super::recorder::Recorder;
 use crate::party::{Incoming, Limits, Party, Silence};
 
-/// How often a server's memory is looked at that is at work while nothing comes.
+/// Interval between looks at the memory of a server that works without sending anything.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Playing ends early. The judge knows why.
+/// Playing ends early, for a reason that the judge knows.
 pub(super) struct Stop;
 
 pub(super) struct Interpreter<'a> {
@@ -28,25 +28,25 @@ pub(super) struct Interpreter<'a> {
     pub(super) limits: Limits,
     pub(super) recorder: Recorder<'a>,
     pub(super) scope: Scope,
-    /// Requirement of the step that is being played.
+    /// The requirement of the step that is being played.
     pub(super) cited: String,
-    /// Processes that were told to exit or to die.
+    /// Processes that were ordered to exit or to die.
     pub(super) dismissed: HashSet<Proc>,
     /// The lines of the statements that the walk has left out.
     pub(super) left_out: Vec<usize>,
     /// Nothing is expected; the sink has a watcher.
     pub(super) watching: bool,
-    /// The watcher has seen enough.
+    /// The watcher has ended the play.
     pub(super) enough: bool,
-    /// What is under test is a library, whose process manager we are.
+    /// The process manager of a library under test, which this process plays.
     pub(super) manager: Option<Manager>,
 }
 
-/// What stops a walk.
+/// The reason why a walk ends.
 pub(super) enum Ended {
     Stopped,
     Mistake(String),
-    /// What the implementation has told cannot be used.
+    /// The implementation has returned a value that the scenario cannot use.
     Told(String),
 }
 
@@ -88,7 +88,7 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// For a party that has been launched.
+    /// Creates an interpreter for a launched party.
     pub(super) fn launched(
         scenario: &'a Scenario,
         command: Vec<String>,
@@ -103,7 +103,7 @@ impl<'a> Interpreter<'a> {
         interpreter
     }
 
-    /// The ranks of a set, in its order.
+    /// Returns the ranks of a set, in its order.
     pub(super) fn members(&self, group: u32, set: &RankSet) -> Vec<u32> {
         match set {
             RankSet::All => (0..self.recorder.judge.size(group)).collect(),
@@ -127,8 +127,8 @@ impl<'a> Interpreter<'a> {
         Stop
     }
 
-    /// Lets everything end, and reads what is still said. That the job stays is believed when nothing has happened for as long
-    /// as `settled`; then, how that is known.
+    /// Lets everything end, and reads the remaining messages. If nothing has happened for as long as `settled`, the job is considered to
+    /// stay, and the proof is returned.
     pub(super) fn settle(&mut self, ending: Duration, settled: Duration) -> Option<SilenceProof> {
         self.release();
         let deadline = Instant::now() + ending;
@@ -156,14 +156,14 @@ impl<'a> Interpreter<'a> {
             };
             return Some(proof);
         }
-        // What follows the launcher's end: that it died of a signal.
+        // One more event may follow the launcher's end: that it died of a signal.
         while let Incoming::Event(what) = self.party.next(Instant::now(), Silence::Expected) {
             self.recorder.record(what);
         }
         None
     }
 
-    /// Ends a job that does not end by itself, and tells what still ran.
+    /// Ends a job that does not end by itself, and records the processes that still ran.
     pub(super) fn end_job(&mut self, proof: SilenceProof, waited: Duration) {
         let (procs, names) = self.party.still_running();
         let waited_ms = waited.as_millis() as u64;
@@ -173,12 +173,12 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// Lets all processes go that have started.
+    /// Orders all started processes to end.
     pub(super) fn release(&mut self) {
         for p in self.recorder.judge.started() {
             if self.dismissed.insert(p) {
-                // A process that never joined only exits. After a refused init, slurmstepd 22.05 dies when the connection ends before the
-                // process does, and its job step stays.
+                // A process that never joined only exits. After a refused init, slurmstepd 22.05 dies if the connection ends before the
+                // process does, and its job step then stays.
                 if self.recorder.judge.has_joined(p) {
                     self.close(p);
                 }
@@ -194,7 +194,7 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    // ----- what we expect -------------------------------------------------------------------------------------------
+    // ----- expectations ---------------------------------------------------------------------------------------------
 
     pub(super) fn pattern(&self, line: &Template) -> Result<Pattern, ScenarioError> {
         Pattern::new(&self.scope, line)
@@ -217,7 +217,7 @@ impl<'a> Interpreter<'a> {
         Ok(Choice { grade: alternative.grade, cites, what })
     }
 
-    /// Tells the judge what is expected, and waits until it has come or will not come any more.
+    /// Passes an expectation to the judge, and waits until it is met or cannot be met any more.
     pub(super) fn expect(&mut self, proc: Option<Proc>, what: Expected) -> Result<(), Stop> {
         let expectation = Expectation { proc, cites: self.cited.clone(), what };
         self.recorder.record(What::Expected(Box::new(expectation)));
@@ -244,14 +244,14 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// Records which requests have not been read, where nothing comes.
+    /// Records which requests have not been read, when no answer arrives.
     pub(super) fn record_unread(&mut self) {
         for proc in self.party.unread() {
             self.recorder.record(What::NotRead { proc });
         }
     }
 
-    /// Takes in what happens until `over`, or until nothing more comes; then, how that is known.
+    /// Processes events until `over`, or until no more arrive; then returns the proof of silence.
     pub(super) fn listen(
         &mut self,
         deadline: Instant,
@@ -285,7 +285,7 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// What comes next. The memory of those that are watched is looked at meanwhile.
+    /// Waits for the next event. Meanwhile, it measures the memory of watched processes.
     pub(super) fn next(&mut self, deadline: Instant, silence: Silence) -> Incoming {
         if !self.watching {
             return self.party.next(deadline, silence);
@@ -301,7 +301,7 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// Whoever says or starts far too much is not listened to any longer.
+    /// Stops reading from an implementation that exceeds the output or process limit.
     pub(super) fn bounded(&mut self) -> Result<(), Stop> {
         if self.recorder.judge.has_enough() {
             return Err(Stop);
@@ -313,7 +313,7 @@ impl<'a> Interpreter<'a> {
         Ok(())
     }
 
-    /// Looks at the memory of the implementation's processes.
+    /// Measures the memory of the implementation's processes.
     pub(super) fn look(&mut self) {
         if let Some(watcher) = self.recorder.sink.watcher() {
             self.enough |= watcher.holds(self.party.memory());
@@ -353,7 +353,7 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// Answers what is not for the scenario.
+    /// Answers requests that the scenario does not answer.
     pub(super) fn serve(&mut self) -> Result<(), ScenarioError> {
         for (p, request) in self.recorder.judge.take_unscripted() {
             self.answer(p, &request)?;
@@ -378,7 +378,7 @@ impl<'a> Interpreter<'a> {
         self.relay()
     }
 
-    /// Lets the reference server know whom it has before it, where the scenario answers init.
+    /// Introduces a process to the reference server, if the scenario itself answers init.
     pub(super) fn introduce(&mut self, p: Proc, request: &Request) -> Result<(), ScenarioError> {
         if request.is_init() {
             let manager = self.manager()?;
@@ -388,7 +388,7 @@ impl<'a> Interpreter<'a> {
         Ok(())
     }
 
-    /// Carries out what the reference server does.
+    /// Carries out the actions of the reference server.
     pub(super) fn relay(&mut self) -> Result<(), ScenarioError> {
         for what in self.manager()?.said() {
             match what {
@@ -400,9 +400,9 @@ impl<'a> Interpreter<'a> {
         Ok(())
     }
 
-    /// Tells the reference server that a process has ended of its own.
+    /// Reports to the reference server that a process has ended by itself.
     pub(super) fn report_exit(&mut self, p: Proc, exit: Exit) -> Result<(), ScenarioError> {
-        // Another process manager has seen by itself how a process ended that it has started.
+        // Another process manager sees itself how the processes end that it has started.
         if self.manager.as_ref().is_none_or(|manager| manager.launched) || self.dismissed.contains(&p) {
             return Ok(());
         }

@@ -1,10 +1,10 @@
-//! What a step means where a library is under test: we make its calls (`A:`), expect what it asks (`C:`) and are its process
+//! The meaning of a step for a library under test: the runner makes its calls (`A:`), expects its requests (`C:`) and is its process
 //! manager (`S:`).
 //!
-//! When a library asks for what is its own affair: the limits in `PMI_Init` or on first use, the mapping once or at each call. So the
-//! wire lines of a scenario only have to stand where they matter. Between a call and its return, `C:` expects a request and `S:`
-//! answers it; outside of calls, `C:` and `S:` say how such a request is to be answered from then on, whenever it comes. All else is
-//! answered by the reference server, in memory.
+//! The library decides when it makes a request: for the limits in `PMI_Init` or on first use, for the mapping once or at each call. So the
+//! wire lines of a scenario are only needed where they matter. Between a call and its return, `C:` expects a request and `S:` answers it.
+//! Outside of calls, `C:` and `S:` define how such a request is answered from then on. The reference server, in memory, answers all other
+//! requests.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -58,7 +58,7 @@ pub fn play(
     interpreter.scope.set_agent(manager.server.agent(1));
     interpreter.manager = Some(manager);
     interpreter.recorder.record(What::Launched { command, ranks: scenario.ranks, nodes });
-    // The judge knows why it ended early, if it did.
+    // If the play ended early, the judge knows the reason.
     let _ = interpreter.run_calls(fragments);
     let Recorder { events, judge, .. } = interpreter.recorder;
     Ok(judge.finish(events))
@@ -83,7 +83,7 @@ impl Interpreter<'_> {
     fn run_calls(&mut self, fragments: Fragments<'_>) -> Result<(), Stop> {
         let scenario = self.scenario;
         walk(self, scenario, fragments).map_err(|ended| self.abandon(ended))?;
-        // What is left running is to end now.
+        // Processes that still run must end now.
         for rank in 0..scenario.ranks {
             let p = Proc { group: 0, rank };
             let calls = self.recorder.judge.library();
@@ -108,7 +108,7 @@ impl Interpreter<'_> {
         };
         let procs: Vec<Proc> = ranks.into_iter().map(|rank| Proc { group: 0, rank }).collect();
         if let Action::Call(call) = &step.action {
-            // All begin before the first is waited for, so that a collective call can stand on one line.
+            // All calls begin before the runner waits for the first, so that a collective call needs only one line.
             for p in procs.iter().filter(|_| call.function.is_some()) {
                 let held = call.result.is_none() && self.is_scripted(place.rest, p.rank);
                 self.begin(*p, call, held)?;
@@ -133,7 +133,7 @@ impl Interpreter<'_> {
         Ok(())
     }
 
-    /// Whether wire lines for this rank stand before the line that tells what its call returns.
+    /// Returns whether the wire lines for this rank precede the line with the result of its call.
     fn is_scripted(&self, rest: &[Stmt], rank: u32) -> bool {
         rest.iter()
             .find_map(|stmt| {
@@ -151,7 +151,7 @@ impl Interpreter<'_> {
 
     // ----- calls ----------------------------------------------------------------------------------------------------
 
-    /// Has a process load the library, if it has not done so.
+    /// Makes a process load the library, if it has not done so.
     fn load(&mut self, p: Proc) -> Result<(), Ended> {
         let manager = self.manager()?;
         if manager.started.insert(p) {
@@ -180,8 +180,8 @@ impl Interpreter<'_> {
         if self.recorder.judge.is_over(p) {
             return Ok(());
         }
-        // Calls of other ranks that have begun either return or wait: what they do must not depend on how fast they are. Of
-        // processes under a launcher only time can tell that they wait.
+        // Calls of other ranks that have begun must return or block first, so that the result does not depend on their speed. For processes
+        // under a launcher, only a timeout can show that they block.
         let wait = if self.manager()?.launched { self.limits.silence } else { self.limits.step };
         for rank in (0..self.scenario.ranks).filter(|rank| *rank != p.rank) {
             let other = Proc { rank, ..p };
@@ -225,7 +225,7 @@ impl Interpreter<'_> {
         if let Some((name, _)) = call.outs.iter().find(|(name, _)| !is_out(&name.value)) {
             return Err(Ended::Mistake(format!("the call has no out argument {}", name.value)));
         }
-        // Where a scenario is about errors, what has to succeed is its control, and cites what it is about.
+        // If a scenario tests errors, a call that must succeed is its control, and cites the tested requirement.
         let succeeds = signature::code(&wanted.value) == Some(signature::SUCCESS);
         if succeeds && !cites && signature::is_about_failures(&self.cited) {
             self.cited = begun.function.does.to_owned();

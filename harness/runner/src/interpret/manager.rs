@@ -1,38 +1,38 @@
-//! The process manager of a library under test: the reference server in memory, and what the scenario has it say instead.
+//! The process manager of a library under test: the reference server in memory, with the replies that the scenario defines in its place.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
+use pmi_faults::Config;
 use pmi_judge::event::What;
-use pmi_reference::Config;
 use pmi_scenario::ast::{Dialect, Scenario, Template, WriteMode};
 use pmi_wire::Proc;
 
 use crate::party::{Incoming, MemoryParty, Party, Silence};
 
-/// First part of the names of keyval spaces that the reference server gives.
+/// First part of the kvsnames of the reference server.
 pub const KVS_PREFIX: &str = "library-kvs-";
-/// Descriptor that a process gets for PMI_FD where the scenario names none: one that is seldom in use here, so that it can be reserved.
+/// Descriptor for PMI_FD if the scenario names none. The number is seldom in use, so it can be reserved.
 const PMI_FD: &str = "50";
 
 /// The process manager of a library under test.
 pub(super) struct Manager {
-    /// Answers what the scenario does not.
+    /// Answers requests that the scenario does not answer.
     pub(super) server: MemoryParty,
-    /// The library's processes have been started by a manager of its own.
+    /// The library's own process manager has started its processes.
     pub(super) launched: bool,
     pub(super) env: BTreeMap<Proc, BTreeMap<String, String>>,
     pub(super) started: BTreeSet<Proc>,
     pub(super) rules: BTreeMap<Proc, Vec<ReplyRule>>,
 }
 
-/// How requests of a form are answered.
+/// A rule for the replies to requests of one form.
 pub(super) struct ReplyRule {
     pub(super) request: Vec<Template>,
     pub(super) replies: Vec<Reply>,
 }
 
-/// What we do to a request.
+/// The reply to a request.
 #[derive(Clone)]
 pub(super) enum Reply {
     Write(WriteMode, Vec<Template>),
@@ -65,7 +65,7 @@ impl Manager {
         manager
     }
 
-    /// What the reference server has done since.
+    /// Returns the new actions of the reference server.
     pub(super) fn said(&mut self) -> Vec<What> {
         let mut all = Vec::new();
         while let Incoming::Event(what) = self.server.next(Instant::now(), Silence::Expected) {

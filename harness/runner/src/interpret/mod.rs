@@ -1,11 +1,11 @@
-//! What makes a conversation of a scenario: the steps are taken in the order of the file, for every rank. What is ours to do is
-//! done when its step is reached; what is expected is told to the judge and waited for.
+//! Plays the steps of a scenario, in the order of the file, for every rank. Actions of the runner are carried out when their step is
+//! reached. Expectations are passed to the judge, and the runner waits for them.
 //!
-//! - `walk`: statements, in order,
-//! - `recorder`: numbers the events, shows them to the judge, and keeps them,
-//! - `interpreter`: what all plays have in common. Above it stands what a step means: `server`, `library`, and `watch` where nothing is
-//!   expected,
-//! - `program`: a script for the server that a program is started under.
+//! - `walk`: statements, in order
+//! - `recorder`: numbers the events, passes them to the judge, and stores them
+//! - `interpreter`: the common part of all plays. The meaning of a step is defined in `server`, in `library`, and in `watch` for plays
+//!   without expectations
+//! - `program`: a script for the server under which a program is started
 
 mod interpreter;
 pub mod library;
@@ -53,7 +53,7 @@ impl Steps for Interpreter<'_> {
         let (group, set) = match &step.who {
             Who::Job => return self.job_step(&step.action),
             Who::Ranks { group, set } => (*group, set),
-            // The walk has put the number in its place.
+            // The walk has replaced the name by the number.
             Who::Spawned { .. } => return Err(Ended::Mistake("a group without its number".into())),
         };
         for rank in self.members(group, set) {

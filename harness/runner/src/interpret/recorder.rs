@@ -1,4 +1,4 @@
-//! Numbers the events, keeps them, and shows them to the monitor.
+//! Numbers the events, stores them, and passes them to the monitor.
 
 use std::time::{Duration, Instant};
 
@@ -8,53 +8,53 @@ use pmi_judge::event::{Event, SilenceProof, What};
 use crate::party::proxy::UpstreamCommand;
 use crate::process::Memory;
 
-/// Follows a play that expects nothing.
+/// Controls a play without expectations.
 pub trait Watcher {
-    /// This is what the implementation's processes held when all ranks had started.
+    /// Receives the memory of the implementation's processes when all ranks have started.
     fn started(&mut self, memory: Vec<Memory>);
-    /// This is what they hold now. True if it is so much that the play ends.
+    /// Receives their current memory. Returns true to end the play, because it is too large.
     fn holds(&mut self, memory: Vec<Memory>) -> bool;
-    /// A message came for a step that had waited so long.
+    /// A message arrived for a step after this time.
     fn heard(&mut self, waited: Duration);
-    /// Nothing came for a step. False if the implementation may be waiting for us.
+    /// No message arrived for a step. Returns false if the implementation may be waiting for us.
     fn heard_nothing(&mut self, proof: SilenceProof, waited: Duration) -> bool;
-    /// The upstream of a proxy is told to do this.
+    /// The upstream of a proxy receives this order.
     fn ordered(&mut self, command: &UpstreamCommand);
 }
 
-/// Gets every event as it happens.
+/// Receives every event as it happens.
 pub trait EventSink {
-    /// One event.
+    /// Receives one event.
     fn event(&mut self, event: &Event);
 
-    /// Whoever has a say in a play that expects nothing.
+    /// Returns the watcher of a play without expectations.
     fn watcher(&mut self) -> Option<&mut dyn Watcher> {
         None
     }
 }
 
-/// For those who need none.
+/// A sink that ignores all events.
 impl EventSink for () {
     fn event(&mut self, _: &Event) {}
 }
 
-/// Most bytes of all reads and writes that are kept.
+/// Maximum number of stored bytes of all reads and writes.
 const KEEP_ALL: usize = 8 << 20;
 
-/// Most bytes of one read or write that are kept in the transcript; the monitor sees all of them.
+/// Maximum number of stored bytes of one read or write in the transcript; the monitor sees all of them.
 pub const KEPT: usize = 64 * 1024;
 
-/// See the module's documentation.
+/// Numbers the events, stores them, and passes them to the monitor.
 pub struct Recorder<'a> {
     start: Instant,
     pub(super) sink: &'a mut dyn EventSink,
-    /// Bytes that may still be kept.
+    /// Number of bytes that may still be stored.
     room: usize,
-    /// Everything so far.
+    /// All events so far.
     pub events: Vec<Event>,
     /// Reads every event.
     pub judge: Judge,
-    /// Line of the scenario that is being played.
+    /// The line of the scenario that is being played.
     pub line: usize,
 }
 
@@ -64,19 +64,15 @@ impl<'a> Recorder<'a> {
         Self { start: Instant::now(), sink, room: KEEP_ALL, events: Vec::new(), judge, line: 0 }
     }
 
-    /// Takes an event in; returns its number.
+    /// Records an event; returns its number.
     pub fn record(&mut self, what: What) -> u64 {
         let seq = self.events.len() as u64;
         let time_us = self.start.elapsed().as_micros() as u64;
-        let mut event = Event { seq, time_us, line: self.line, what };
+        let mut event = Event { time_us, line: self.line, ..Event::new(seq, what) };
         self.judge.observe(&event);
-        // A stored log is judged again, so it has everything.
+        // The log can be judged again, so it contains the whole event.
         self.sink.event(&event);
-        if let Some(bytes) = event.what.bytes_mut() {
-            bytes.truncate(KEPT.min(self.room));
-            bytes.shrink_to_fit();
-            self.room -= bytes.len();
-        }
+        self.room -= event.cut_to(KEPT.min(self.room));
         self.events.push(event);
         seq
     }

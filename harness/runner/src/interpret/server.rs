@@ -1,4 +1,4 @@
-//! What a step means where a server is under test: we are its clients (`C:`), and expect what it says (`S:`).
+//! The meaning of a step for a server under test: the runner plays its clients (`C:`), and expects its messages (`S:`).
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use super::walk::{Fragments, leave_out_all, walk};
 use crate::party::proxy::UpstreamCommand;
 use crate::party::{Limits, Party};
 
-/// How long an implementation that has hung gets to end by itself.
+/// Time in which an implementation that has hung may end by itself.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// How long nothing must happen before it is held against a launcher that it does not end: a daemon that it waits for may still
-/// come to it, by a connection that there is not yet.
+/// Time without events after which a launcher that does not end is reported. A daemon for which it waits may still connect to it, which
+/// nothing shows in advance.
 const STAYS: Duration = Duration::from_secs(1);
 
-/// Plays one scenario whose fragments `fragments` finds. The party has been launched; `Launched` is recorded here.
+/// Plays one scenario, with a function that finds its fragments. The party has been launched; `Launched` is recorded here.
 pub fn play(
     scenario: &Scenario,
     fragments: Fragments<'_>,
@@ -33,9 +33,9 @@ pub fn play(
     let requires = scenario.requires.iter().map(|r| r.value.clone()).collect();
     let recorder = Recorder::new(sink, Judge::new(Side::Server, requires));
     let mut interpreter = Interpreter::launched(scenario, command, party, limits, recorder);
-    // The judge knows why it ended early, if it did.
+    // If the play ended early, the judge knows the reason.
     let _ = interpreter.run(fragments);
-    // Who has just used up the time of a step will not use more of it well.
+    // After a step has timed out, waiting longer rarely helps.
     let hung = interpreter.recorder.judge.is_hung();
     let (ending, settled) =
         if hung { (limits.step.min(GRACE), Duration::ZERO) } else { (limits.step, STAYS) };
@@ -68,7 +68,7 @@ impl Interpreter<'_> {
                 self.recorder.record(What::Abandoned(Abandoned::Unplayable(why)));
                 Err(Ended::Stopped)
             }
-            // What follows for this process is left out.
+            // Further steps of this process are left out.
             (Action::Message { .. }, Role::Client) | (_, Role::Server) if self.recorder.judge.is_over(p) => {
                 Ok(())
             }
@@ -95,7 +95,7 @@ impl Interpreter<'_> {
         }
     }
 
-    // ----- what we do -----------------------------------------------------------------------------------------------
+    // ----- actions --------------------------------------------------------------------------------------------------
 
     fn send(&mut self, p: Proc, mode: WriteMode, lines: &[Template]) -> Result<(), Ended> {
         if lines.iter().any(|line| self.scope.names_agent(line)) {
@@ -109,7 +109,7 @@ impl Interpreter<'_> {
         Ok(())
     }
 
-    /// What a process's end means for its connection. The answers that are on their way are read first.
+    /// Handles the connection of a process that ends. Answers that are on their way are read first.
     fn dismiss(&mut self, p: Proc) {
         if self.dismissed.insert(p) {
             self.recorder.record(What::Ended { proc: p, ours: true });
@@ -137,7 +137,7 @@ impl Interpreter<'_> {
         Ok(())
     }
 
-    /// The request that a step took: that number of them, from 1, or the last.
+    /// Returns the request that a step matched: the one with this number, from 1, or the last.
     pub(super) fn asked(&self, p: Proc, number: Option<u32>) -> Option<u64> {
         let taken = self.recorder.judge.taken(p);
         let at = number.map_or(taken.len(), |n| n as usize).checked_sub(1)?;
@@ -194,7 +194,7 @@ impl Interpreter<'_> {
                 self.expect(None, Expected::JobExits(*expected))?;
             }
             Action::Process(ProcessAction::Logged) => {
-                // Launchers pass on what was written, and say what went wrong, when the job ends.
+                // Launchers print the output of processes and their own errors when the job ends.
                 self.release();
                 self.expect(None, Expected::Logs)?;
             }

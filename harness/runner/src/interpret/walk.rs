@@ -1,4 +1,4 @@
-//! The walk over a scenario's statements: fragments in their place, repetitions as often as they say, names bound on the way.
+//! The walk over a scenario's statements: it inserts fragments, repeats repetitions, and binds names.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -7,37 +7,37 @@ use pmi_scenario::MAX_GROUP;
 use pmi_scenario::ast::{Expr, Parameter, Scenario, Source, Step, Stmt, Template, Who};
 use pmi_scenario::scope::{ScenarioError, Scope};
 
-/// How deep fragments and repetitions may lie in each other; the checker is stricter.
+/// Maximum nesting of fragments and repetitions; the checker is stricter.
 const DEPTH: usize = 32;
 
 /// Finds a fragment by its name.
 pub type Fragments<'a> = &'a dyn Fn(&str) -> Option<Arc<Scenario>>;
 
-/// Where a step stands.
+/// The position of a step.
 #[derive(Clone, Copy)]
 pub(crate) struct Position<'a> {
-    /// Line in the scenario's own file, or the number of the statement where it was not read from one. The steps of a fragment
-    /// stand in the line that uses it.
+    /// The line in the scenario's own file, or the number of the statement if it was not read from a file. The steps of a fragment are at
+    /// the line that uses it.
     pub(crate) line: usize,
     /// The statements that follow in the same body.
     pub(crate) rest: &'a [Stmt],
 }
 
-/// Takes the steps in their order.
+/// Receives the steps in their order.
 pub(crate) trait Steps {
-    /// Why the walk ends early.
+    /// The reason why the walk ends early.
     type Stop: From<ScenarioError>;
 
-    /// The names that are bound.
+    /// Returns the bound names.
     fn scope(&mut self) -> &mut Scope;
 
-    /// A line has been reached, be it of a step or of another statement.
+    /// The walk has reached a line, with a step or another statement.
     fn at(&mut self, line: usize);
 
     /// The walk ends before the statement in this line.
     fn leave_out(&mut self, _line: usize) {}
 
-    /// A step has been reached.
+    /// The walk has reached a step.
     fn step(&mut self, step: &Step, place: Position<'_>) -> Result<(), Self::Stop>;
 }
 
@@ -45,7 +45,7 @@ pub(crate) trait Steps {
 ///
 /// # Errors
 ///
-/// What a step says, or a mistake of the scenario that shows only now.
+/// Returns the error of a step, or an error of the scenario that only its execution shows.
 pub(crate) fn walk<S: Steps>(
     steps: &mut S,
     scenario: &Scenario,
@@ -61,7 +61,7 @@ pub(crate) fn leave_out_all(steps: &mut impl Steps, scenario: &Scenario, fragmen
 
 struct Walk<'a> {
     fragments: Fragments<'a>,
-    /// Where the lines of the scenario's own file end.
+    /// The positions of the line ends in the scenario's own file.
     newlines: Vec<usize>,
     ranks: u32,
 }
@@ -73,7 +73,7 @@ impl<'a> Walk<'a> {
         Self { fragments, newlines, ranks: scenario.ranks }
     }
 
-    /// Returns the line of a statement in the scenario's own file; `line` is that of the `use` in which it stands.
+    /// Returns the line of a statement in the scenario's own file; `line` is the line of the `use` that contains it.
     fn line_of(&self, index: usize, stmt: &Stmt, source: &Source, line: Option<usize>) -> usize {
         let offset = match stmt {
             Stmt::Use { name, .. } | Stmt::Let { name, .. } => name.span.start,
@@ -101,7 +101,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// `line` is that of the `use` in which the statements stand.
+    /// Walks over a body; `line` is the line of the `use` that contains it.
     fn body<S: Steps>(
         &self,
         steps: &mut S,
@@ -167,7 +167,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// A step of the group whose number a name stands for.
+/// Replaces the name of a step's group by its number.
 fn spawned<'a>(scope: &Scope, step: &'a Step) -> Result<Cow<'a, Step>, ScenarioError> {
     let Who::Spawned { number, set } = &step.who else { return Ok(Cow::Borrowed(step)) };
     let group = scope.number(&Expr::Var(number.clone()))?;

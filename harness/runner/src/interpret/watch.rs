@@ -1,5 +1,5 @@
-//! A play that expects nothing, as campaigns need it: where a step waits for something, whatever comes next is taken, and only the
-//! monitors judge. A [`Watcher`] has a say in how it goes on.
+//! A play without expectations, for campaigns: a step that waits for a message accepts any next one, and only the monitors judge. A
+//! [`Watcher`] controls the play.
 
 use std::time::{Duration, Instant};
 
@@ -13,34 +13,32 @@ use super::recorder::{EventSink, Recorder};
 use super::walk::{Fragments, walk};
 use crate::party::{Limits, Party, Silence};
 
-/// The processes of a job get at least so long to report.
+/// Minimum time for the processes of a job to report.
 const START: Duration = Duration::from_secs(5);
 
-/// How long it must look as if nothing more would happen before a job that does not end is given up: the processes
-/// that were dismissed take a moment to die.
+/// Time without events after which a job that does not end is given up: processes that were ordered to end take a moment to die.
 const SETTLED: Duration = Duration::from_millis(150);
 
-/// How long it may take at most until a server that ends has closed all connections.
+/// Maximum time until a server that ends has closed all connections.
 const CLOSING: Duration = Duration::from_millis(20);
 
-/// A server may claim to take more than we care to send.
+/// A limit for lengths, because a server may announce a larger one than we want to send.
 const LENGTH: i64 = 1 << 20;
 
-/// What became of a play that expected nothing.
+/// The result of a play without expectations.
 #[derive(Debug)]
 pub struct Watched {
-    /// What was seen; the findings are those of the monitors.
+    /// The events; the findings are those of the monitors.
     pub outcome: Outcome,
-    /// How the launcher ended.
+    /// The exit of the launcher.
     pub exit: Option<Exit>,
-    /// How many events there were when the last step was done: what follows is the end of every play.
+    /// Number of events when the last step was done; the following ones are the end of every play.
     pub steps_done: usize,
-    /// The job did not end although every process had; how that is known.
+    /// The job did not end although every process had; the proof of silence.
     pub stays: Option<SilenceProof>,
 }
 
-/// Plays the steps of a scenario and expects nothing of the implementation. The job may take as long as `ending` to end. The
-/// sink must have a watcher.
+/// Plays the steps of a scenario without expectations. The job may take as long as `ending` to end. The sink must have a watcher.
 pub fn watch(
     scenario: &Scenario,
     fragments: Fragments<'_>,
@@ -53,7 +51,7 @@ pub fn watch(
     let recorder = Recorder::new(sink, Judge::watching(Side::Server));
     let mut interpreter = Interpreter::launched(scenario, command, party, limits, recorder);
     if interpreter.watch_start().is_ok() {
-        // What a step needs may be missing because of what the implementation did.
+        // A value that a step needs may be missing because of the implementation's behaviour.
         let _ = walk(&mut interpreter, scenario, fragments);
         interpreter.look();
     }
@@ -83,14 +81,14 @@ impl Interpreter<'_> {
         Ok(())
     }
 
-    /// Where a connection is at its end, hears whether the server ends all of them, before we close the others: whose request came first
-    /// would not be known.
+    /// If one connection has ended, waits whether the server ends all of them, before we close the others. Otherwise, the order of the
+    /// requests would not be known.
     fn hear_end(&mut self) {
         let judge = &self.recorder.judge;
         let started = judge.started();
         let closed = started.iter().filter(|p| judge.is_closed(**p)).count();
         if (1..started.len()).contains(&closed) {
-            // The play is over, whatever came of it.
+            // The play is over in any case.
             let _ = self.listen(Instant::now() + CLOSING, Silence::Expected, &|_| false);
         }
     }
@@ -104,14 +102,14 @@ impl Interpreter<'_> {
                     UpstreamAction::Answer { to, .. } => to.map(Some),
                     UpstreamAction::Close => None,
                 };
-                // Nobody is left, or nothing that it could be about.
+                // The connection or the job has ended, or no request was matched that this answers.
                 let is_gone = is_closed || self.recorder.judge.job().is_some();
                 if is_gone || number.is_some_and(|number| self.asked(p, number).is_none()) {
                     return Ok(());
                 }
                 self.upstream_step(p, action)?;
                 if !matches!(action, UpstreamAction::Usual { .. }) {
-                    // What comes next comes after the proxy has heard it, so that what it leads to is not laid to that.
+                    // The next step must wait until the proxy has received this, so that its effects are not attributed to that step.
                     self.listen(Instant::now() + self.limits.step, Silence::Wrong, &|_| false)?;
                 }
                 Ok(())
@@ -126,8 +124,7 @@ impl Interpreter<'_> {
         }
     }
 
-    /// Waits for a message, or for the end of the connection. What would follow an answer that is due and never comes shows
-    /// nothing.
+    /// Waits for a message, or for the end of the connection. If a due answer never arrives, the later steps show nothing.
     fn take(&mut self, p: Proc, due: Option<&Template>) -> Result<(), Ended> {
         let start = Instant::now();
         let is_proxy = p.group == Proc::PROXIES;
@@ -152,7 +149,7 @@ impl Interpreter<'_> {
         due.map_or(Ok(()), |line| self.bind(line, &message))
     }
 
-    /// Binds the names in what was due; without them what follows cannot be said.
+    /// Binds the names in the expected message; without them, later messages cannot be written.
     fn bind(&mut self, line: &Template, message: &ReceivedMessage) -> Result<(), Ended> {
         let captures = || {
             line.pieces.iter().filter_map(|piece| match piece {

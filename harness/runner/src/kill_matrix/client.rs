@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use pmi_reference::Config;
-use pmi_reference::fault::client::{Act, ClientFault, ClientVariation, Session, UNSEEN};
+use pmi_faults::client::{Act, ClientFault, ClientVariation, Plain, Session, UNSEEN};
+use pmi_faults::{Config, Edit, behaviour, faults};
 use serde::Serialize;
 
 use crate::interpret::Recorder;
@@ -158,8 +158,9 @@ impl Playing<'_> {
 
 /// Plays a session and tells what the monitor makes of it.
 fn judged(session: &Session) -> Vec<Finding> {
-    let Session { server, pmi2, pmi12, .. } = session;
-    let config = Config { behaviour: server.clone(), pmi2: *pmi2, pmi12: *pmi12, ..Config::default() };
+    let Session { server_fault, pmi2, pmi12, .. } = *session;
+    let fault = server_fault.and_then(|name| faults().find(|fault| fault.name == name));
+    let config = Config { wrapper: behaviour(fault, &[]), pmi2, pmi12, ..Config::default() };
     let mut sink = ();
     let mut play = Playing {
         party: MemoryParty::launch(config, session.ranks),
@@ -225,11 +226,12 @@ fn try_fault(fault: &ClientFault) -> ClientFaultResult {
 
 /// Plays all of these. It takes a fraction of a second, so on one thread.
 pub fn run(suite: &Suite, faults: &[&ClientFault], variations: &[&ClientVariation]) -> ClientMatrix {
-    let plain = |name, about, plain| ClientVariation { name, about, plain, effect: |_| {} };
+    let plain =
+        |name, about, plain| ClientVariation { name, breaks: &[], about, plain, edit: Edit::default() };
     let plain = [
-        plain("client-plain", "the session of PMI-1 as it is", Session::of_lines),
-        plain("client-plain-pmi12", "the session of PMI-1.2 as it is", Session::of_groups),
-        plain("client-plain-pmi2", "the session of PMI-2 as it is", Session::of_frames),
+        plain("client-plain", "the session of PMI-1 as it is", Plain::Lines),
+        plain("client-plain-pmi12", "the session of PMI-1.2 as it is", Plain::Groups),
+        plain("client-plain-pmi2", "the session of PMI-2 as it is", Plain::Frames),
     ];
     let punished = |variation: &ClientVariation| ClientVariationResult {
         name: variation.name,
@@ -254,7 +256,7 @@ pub fn run(suite: &Suite, faults: &[&ClientFault], variations: &[&ClientVariatio
 
 #[cfg(test)]
 mod tests {
-    use pmi_reference::fault::client::{faults, variations};
+    use pmi_faults::client::{faults, variations};
 
     use super::*;
 

@@ -1,8 +1,8 @@
-//! How long a process manager takes for what its processes ask of it, by their number: start-up times are what users of MPI meet first,
-//! and this shows the part of them that is neither the library's nor the network's.
+//! Measures how long a process manager takes to answer its processes, by their number. Users of MPI first notice start-up times, and these
+//! measurements show the part of them that is due neither to the library nor to the network.
 //!
-//! All ranks ask at once, and the time is that until the last of them has its answer. We are one process that speaks for all of them,
-//! which takes some microseconds for each message: what is measured is an upper bound, the same for everybody.
+//! All ranks make their requests at once, and the time lasts until the last of them has its answer. One process speaks for all of them and
+//! takes some microseconds for each message. So the result is an upper bound, with the same overhead for every manager.
 
 mod plan;
 mod request;
@@ -19,16 +19,16 @@ pub use plan::{Measured, Phase, Plan, Unmeasured};
 use request::Ask;
 use session::MeasuredJob;
 
-/// How many barriers are measured behind the first.
+/// Number of measured barriers after the first.
 const BARRIERS: usize = 5;
-/// How many values each rank gets, one behind the other, where requests are counted.
+/// Number of consecutive gets of each rank when requests are counted.
 const GETS: u32 = 10;
-/// How many keys are put, by all ranks together, to see what a key takes.
+/// Number of keys that all ranks together put to measure the memory of a key.
 const KEYS: u32 = 2000;
-/// How long their values are.
+/// Length of their values.
 const VALUE: usize = 64;
 
-/// What the rounds of one number of ranks came to, while they are played.
+/// The results of the rounds of one number of ranks.
 #[derive(Default)]
 pub struct Rounds {
     seconds: BTreeMap<Phase, Vec<f64>>,
@@ -38,11 +38,11 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// Plays one more.
+    /// Plays one more round.
     ///
     /// # Errors
     ///
-    /// The server did not do what any program needs.
+    /// Fails if the server does not support a basic operation.
     pub fn play(
         &mut self,
         implementation: &Implementation,
@@ -79,7 +79,7 @@ impl Rounds {
         self.note(Phase::GetMissing, missing.time);
         let gets = session.must(Phase::GetOther, GETS, &|rank, n| get((rank + n) % ranks))?;
         self.requests_per_second.push(f64::from(ranks * GETS) / gets.time.as_secs_f64());
-        // As many for each rank.
+        // Each rank puts the same number.
         let keys = KEYS.div_ceil(ranks);
         let value = "v".repeat(VALUE);
         session.must(Phase::Put, keys, &|rank, n| Ask::Put {
@@ -102,7 +102,7 @@ impl Rounds {
         Ok(())
     }
 
-    /// Every rank asks, and none is refused.
+    /// Measures a request of every rank, none of which may be refused.
     fn ask(
         &mut self,
         session: &mut MeasuredJob,
@@ -114,7 +114,7 @@ impl Rounds {
         Ok(())
     }
 
-    /// Names, where there are any: who refuses the first does not offer them.
+    /// Measures names. A manager that refuses the first request does not support them.
     fn names(&mut self, session: &mut MeasuredJob) -> Result<(), Unmeasured> {
         let ranks = session.ranks();
         let name = |rank: u32| format!("measured-{rank}");
@@ -131,7 +131,7 @@ impl Rounds {
         self.seconds.entry(phase).or_default().push(time.as_secs_f64());
     }
 
-    /// The medians.
+    /// Returns the medians.
     pub fn finish(self, ranks: u32) -> Measured {
         Measured {
             ranks,
@@ -148,15 +148,15 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// Bytes of memory that each further rank takes: by the line that fits best. `None` of a single number of ranks, or where memory cannot be
-/// looked at.
+/// Returns the bytes of memory for each further rank, by the line that fits best. `None` for a single number of ranks, or if the memory
+/// cannot be measured.
 pub fn memory_per_rank(measured: &[Measured]) -> Option<f64> {
     let known = measured.iter().filter(|of| of.memory > 0);
     slope(&known.map(|of| (f64::from(of.ranks), of.memory as f64)).collect::<Vec<_>>())
 }
 
-/// The exponent of the power of the number of ranks by which something grows: 0 where it stays, 1 where it is twice as much for twice
-/// the ranks. `None` of fewer than three numbers of ranks.
+/// Returns the exponent with which a value grows as a power of the number of ranks: 0 if it is constant, 1 if it doubles with twice the
+/// ranks. `None` for fewer than three numbers of ranks.
 pub fn growth(points: &[(u32, f64)]) -> Option<f64> {
     let logs: Vec<(f64, f64)> = points
         .iter()
@@ -166,7 +166,7 @@ pub fn growth(points: &[(u32, f64)]) -> Option<f64> {
     slope(&logs).filter(|_| logs.len() >= 3)
 }
 
-/// The slope of the line that fits best, by least squares; `None` where all stand above one place.
+/// Returns the slope of the line that fits best, by least squares; `None` if all points have the same abscissa.
 fn slope(points: &[(f64, f64)]) -> Option<f64> {
     let count = points.len() as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;

@@ -1,4 +1,4 @@
-//! What is measured of which jobs, and what came of it.
+//! The measured phases of a job, and the results.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,42 +6,42 @@ use std::time::Duration;
 use pmi_scenario::ast::Dialect;
 use serde::Serialize;
 
-/// What is measured.
+/// A measured phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
     /// From the launch until every process has reported.
     Start,
-    /// Every rank offers its version and is answered; in PMI-2 fullinit as well.
+    /// Every rank offers its version and is answered; in PMI-2, this includes fullinit.
     Init,
-    /// Every rank enters a barrier and is let out, for the first time.
+    /// Every rank enters a barrier and is released, for the first time.
     FirstBarrier,
-    /// The same again.
+    /// Every rank passes another barrier.
     Barrier,
-    /// The same of a fence, which is what PMI-2 has.
+    /// Every rank passes a fence of PMI-2, for the first time.
     FirstFence,
-    /// The same again.
+    /// Every rank passes another fence.
     Fence,
     /// Every rank puts a value.
     Put,
-    /// Every rank gets its own, behind a barrier.
+    /// Every rank gets its own value, after a barrier.
     GetOwn,
-    /// Every rank gets that of the next rank.
+    /// Every rank gets the value of the next rank.
     GetOther,
-    /// Every rank gets one that nobody has put.
+    /// Every rank gets a key that was not put.
     GetMissing,
     /// Every rank publishes a name.
     Publish,
-    /// Every rank looks up that of the next rank.
+    /// Every rank looks up the name of the next rank.
     Lookup,
-    /// A rank spawns one process, until it has its answer and the process has reported.
+    /// A rank spawns one process, and the phase ends when the rank has its answer and the process has reported.
     Spawn,
-    /// Every rank finalizes and exits, until the job has ended.
+    /// Every rank finalizes and exits, and the phase ends when the job has ended.
     End,
 }
 
 impl Phase {
-    /// All, in the order in which they are measured, by their names.
+    /// All phases with their names, in the order in which they are measured.
     pub const NAMES: [(&str, Self); 14] = [
         ("start", Self::Start),
         ("init", Self::Init),
@@ -59,56 +59,56 @@ impl Phase {
         ("end", Self::End),
     ];
 
-    /// Its name.
+    /// Returns the name of the phase.
     pub fn name(self) -> &'static str {
         Self::NAMES.into_iter().find(|(_, phase)| *phase == self).map_or("", |(name, _)| name)
     }
 }
 
-/// What came of a number of ranks.
+/// The results for one number of ranks.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Measured {
     /// Number of ranks.
     pub ranks: u32,
-    /// Seconds, the median of all rounds. What it does not offer is left out.
+    /// Seconds, the median of all rounds. Phases that the manager does not support are left out.
     pub seconds: BTreeMap<Phase, f64>,
-    /// Requests that are answered in a second while every rank gets one value after the other; the median of all rounds.
+    /// Answers per second while every rank gets one value after the other; the median of all rounds.
     pub requests_per_second: f64,
-    /// Bytes that the launcher and the processes of the manager that serve the ranks hold when all have put a value; the most of all
-    /// rounds, 0 where they cannot be looked at.
+    /// Bytes of memory of the launcher and of the manager's processes that serve the ranks, after all have put a value. The maximum of all
+    /// rounds; 0 if it cannot be measured.
     pub memory: u64,
-    /// Bytes by which that grows with each further key, whose values have 64 bytes; the median of all rounds.
+    /// Bytes by which the memory grows with each further key, whose values have 64 bytes; the median of all rounds.
     pub memory_per_key: f64,
 }
 
-/// Why a number of ranks could not be measured.
+/// The reason why a number of ranks could not be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum Unmeasured {
-    /// It could not be started.
+    /// The job could not be started.
     #[error(transparent)]
     Launch(#[from] std::io::Error),
-    /// It did something else.
+    /// The job behaved unexpectedly.
     #[error("{phase} of {ranks} {}: {what}", if *ranks == 1 { "rank" } else { "ranks" })]
     Wrong {
-        /// What was measured.
+        /// The measured phase.
         phase: &'static str,
-        /// How many ranks there were to be.
+        /// Number of ranks.
         ranks: u32,
-        /// What came instead.
+        /// The unexpected behaviour.
         what: String,
     },
-    /// The user wants the run to end.
+    /// The user has interrupted the run.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// How it is measured.
+/// The parameters of a measurement.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
-    /// Which protocol is spoken.
+    /// The protocol.
     pub dialect: Dialect,
-    /// Over how many nodes the ranks are spread.
+    /// Number of nodes over which the ranks are spread.
     pub nodes: u32,
-    /// No answer may take longer.
+    /// Longest time for an answer.
     pub longest: Duration,
 }

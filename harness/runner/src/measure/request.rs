@@ -1,38 +1,38 @@
-//! What ranks ask for while they are measured, in the words of either protocol.
+//! The requests of ranks that are measured, in either protocol.
 
 use pmi_scenario::ast::Dialect;
-use pmi_wire::pmi2::{self, Program, Semicolons};
-use pmi_wire::{Request, Response, SpawnProgram, ValueReading, Version, frame_header};
+use pmi_wire::pmi2::{self, Program};
+use pmi_wire::{Decoded, Direction, Outcome, Request, SpawnProgram, Version, frame_header};
 
 /// One request of a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Ask {
     /// Offers the version.
     Offer,
-    /// What PMI-2 has behind the offer; of this rank.
+    /// PMI-2's request after the offer, for this rank.
     Fullinit(u32),
-    /// Asks for the name of the keyval space, which PMI-1 wants to be told.
+    /// Requests the name of the keyval space, which PMI-1 needs in other requests.
     Kvsname,
-    /// Enters the barrier, or the fence.
+    /// Enters the barrier or the fence.
     Barrier,
     /// Puts a value.
     Put { key: String, value: String },
-    /// Gets one.
+    /// Gets a value.
     Get { key: String },
     /// Publishes a name.
     Publish(String),
-    /// Looks one up.
+    /// Looks up a name.
     Lookup(String),
-    /// Withdraws one.
+    /// Withdraws a name.
     Unpublish(String),
     /// Starts one process of this program.
     Spawn(Vec<u8>),
-    /// Leaves.
+    /// Finalizes.
     Finalize,
 }
 
 impl Ask {
-    /// As it is written.
+    /// Returns the bytes of the message.
     pub(super) fn bytes(&self, dialect: Dialect, kvsname: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(96);
         match (self, dialect) {
@@ -41,7 +41,7 @@ impl Ask {
             (_, Dialect::Pmi2) => {
                 let mut body = Vec::with_capacity(96);
                 self.frame().write_to(None, &mut body);
-                // Nothing of this comes near a million bytes.
+                // No message here has nearly a million bytes.
                 bytes.extend(frame_header(body.len()).unwrap_or_default());
                 bytes.extend(body);
             }
@@ -103,13 +103,8 @@ impl Ask {
     }
 }
 
-/// Whether an answer says that what was asked for has been done. What cannot be read is for the judge to complain of.
+/// Returns whether an answer reports success. An unreadable answer counts as success here, because the judge reports it.
 pub(super) fn succeeds(answer: &[u8], dialect: Dialect) -> bool {
-    match dialect {
-        Dialect::Pmi1 => {
-            Response::parse(answer, ValueReading::ToEndOfLine).map_or(true, |answer| answer.is_success())
-        }
-        Dialect::Pmi2 => pmi2::Response::parse(answer, Semicolons::Plain)
-            .map_or(true, |answer| answer.is_found().unwrap_or_else(|| answer.is_success())),
-    }
+    let answer = Decoded::new(Direction::FromServer, dialect.framing(), answer);
+    !matches!(answer.outcome(), Some(Outcome::Miss | Outcome::Failure))
 }

@@ -1,11 +1,11 @@
-//! A job in which we speak for all ranks.
+//! A measured job, in which this process speaks for all ranks.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use pmi_judge::event::{SilenceProof, What};
 use pmi_scenario::ast::Dialect;
-use pmi_wire::{Body, Connection, Direction, Framing, Proc, Response, ValueReading};
+use pmi_wire::{Connection, Decoded, Direction, Framing, Proc};
 
 use super::plan::{Phase, Plan, Unmeasured};
 use super::request::{Ask, succeeds};
@@ -17,22 +17,22 @@ use crate::process::descriptors::Room;
 const LONGEST: usize = 64 * 1024;
 /// Descriptors for each rank: the connection to its process, and its own.
 const PER_RANK: u64 = 2;
-/// What else is open.
+/// Number of other open descriptors.
 const SPARE: u64 = 128;
 /// The process group that is spawned.
 const SPAWNED: u32 = 1;
 
-/// What came of asking.
+/// The result of a measured request.
 pub(super) struct AskResult {
-    /// Until the last answer.
+    /// Time until the last answer.
     pub(super) time: Duration,
-    /// How many answers say that it was not done.
+    /// Number of answers that report a failure.
     pub(super) refused: usize,
     /// The last answer.
     last: Vec<u8>,
 }
 
-/// See the module's documentation.
+/// A job in which this process speaks for all ranks.
 pub(super) struct MeasuredJob {
     party: ServerParty,
     ranks: u32,
@@ -40,9 +40,9 @@ pub(super) struct MeasuredJob {
     phase: Phase,
     connections: HashMap<Proc, Connection>,
     kvsname: Vec<u8>,
-    /// The last line that it has written to standard error.
+    /// The last line of its standard error.
     complaint: Option<String>,
-    /// Behind the party, whose descriptors it is for.
+    /// Dropped after the party, which uses these descriptors.
     _room: Room,
 }
 
@@ -57,7 +57,7 @@ impl MeasuredJob {
         let (mut party, _) =
             ServerParty::launch(implementation, ranks, plan.nodes, plan.longest, environment)?;
         party.set_in_turn(false);
-        // Behind the launch, since the limit is ours and not the manager's.
+        // The limit is raised after the launch, because it is for us and not for the manager.
         let room = Room::make(u64::from(ranks) * PER_RANK + SPARE, format_args!("{ranks} ranks"))?;
         let mut session = Self {
             party,
@@ -77,7 +77,7 @@ impl MeasuredJob {
         self.ranks
     }
 
-    /// Bytes that the manager holds.
+    /// Returns the bytes of memory of the manager.
     pub(super) fn memory(&self) -> u64 {
         self.party.memory().iter().map(|memory| memory.bytes).sum()
     }
@@ -120,7 +120,7 @@ impl MeasuredJob {
         }
     }
 
-    /// Takes in a process that has reported.
+    /// Handles a process that has reported.
     fn reported(&mut self, what: &What) -> Result<(), Unmeasured> {
         match what {
             What::Started { proc, bad_fd: None, .. } => {
@@ -147,7 +147,7 @@ impl MeasuredJob {
         Ok(())
     }
 
-    /// So many processes are so many ranks: of many jobs of one process, nothing would be measured that grows.
+    /// Checks that the processes are ranks of one job: many jobs of one process each would measure nothing that grows.
     fn has_its_place(
         &self,
         env: &BTreeMap<String, String>,
@@ -164,20 +164,21 @@ impl MeasuredJob {
         }
     }
 
-    /// Every rank joins: how long that takes until it can ask for other things.
+    /// Lets every rank join; returns the time until it can make other requests.
     pub(super) fn join(&mut self) -> Result<Duration, Unmeasured> {
         let offered = self.join_ranks(0)?;
         if self.plan.dialect == Dialect::Pmi1 {
             let told = self.must(Phase::Init, 1, &|_, _| Ask::Kvsname)?;
-            match Response::parse(&told.last, ValueReading::ToEndOfLine).map(|response| response.body) {
-                Ok(Body::Kvsname(Some(name))) => self.kvsname = name.to_vec(),
-                _ => return Err(self.wrong(format!("no kvsname in \"{}\"", told.last.escape_ascii()))),
+            let answer = Decoded::new(Direction::FromServer, Framing::Lines, &told.last);
+            match answer.field("kvsname").filter(|_| answer.is_well_formed()) {
+                Some(name) => self.kvsname = name.into_owned(),
+                None => return Err(self.wrong(format!("no kvsname in \"{}\"", told.last.escape_ascii()))),
             }
         }
         Ok(offered)
     }
 
-    /// The processes of a group say what comes first.
+    /// Makes the first requests of the processes of a group.
     fn join_ranks(&mut self, group: u32) -> Result<Duration, Unmeasured> {
         let procs = self.procs(group);
         let mut time = self.all(Phase::Init, &procs, 1, &|_, _| Ask::Offer)?.time;
@@ -207,7 +208,7 @@ impl MeasuredJob {
         }
     }
 
-    /// The same as [`each`](Self::each), where a refusal is wrong.
+    /// Does the same as [`each`](Self::each), but treats a refusal as an error.
     pub(super) fn must(
         &mut self,
         phase: Phase,
@@ -219,7 +220,7 @@ impl MeasuredJob {
         Ok(told)
     }
 
-    /// Every rank asks so often, the next thing when the one before is answered.
+    /// Makes the requests of every rank, each after the answer to the one before.
     pub(super) fn each(
         &mut self,
         phase: Phase,
@@ -233,13 +234,12 @@ impl MeasuredJob {
     fn say(&mut self, proc: Proc, ask: &Ask) {
         let bytes = ask.bytes(self.plan.dialect, &self.kvsname);
         if let Some(connection) = self.connections.get_mut(&proc) {
-            connection.push(Direction::ToServer, &bytes);
-            while connection.next(Direction::ToServer).is_some() {}
+            connection.read(Direction::ToServer, &bytes);
         }
         self.party.send(proc, &bytes);
     }
 
-    /// See [`each`](Self::each).
+    /// Implements [`each`](Self::each).
     fn all(
         &mut self,
         phase: Phase,
@@ -255,7 +255,7 @@ impl MeasuredJob {
         let mut open: HashMap<Proc, u32> = procs.iter().map(|proc| (*proc, 1)).collect();
         let (mut refused, mut last) = (0, Vec::new());
         while !open.is_empty() {
-            // Whoever is asked for much has as much more time.
+            // The time limit grows with the number of requests.
             match self.next(start + self.plan.longest * times)? {
                 What::FromServer { proc, bytes } => {
                     for answer in self.heard(proc, &bytes.0) {
@@ -283,7 +283,7 @@ impl MeasuredJob {
         Ok(AskResult { time: start.elapsed(), refused, last })
     }
 
-    /// The messages that these bytes complete.
+    /// Returns the messages that these bytes complete.
     fn heard(&mut self, proc: Proc, bytes: &[u8]) -> Vec<Vec<u8>> {
         let Some(connection) = self.connections.get_mut(&proc) else { return Vec::new() };
         connection.push(Direction::FromServer, bytes);
@@ -294,8 +294,8 @@ impl MeasuredJob {
         std::iter::from_fn(next).collect()
     }
 
-    /// Spawns a process, which joins and leaves again, so that nothing waits for it: how long it took until it was there; `None` where
-    /// that is refused.
+    /// Spawns a process, which joins and finalizes, so that nothing waits for it. Returns the time until it was there; `None` if the spawn
+    /// was refused.
     pub(super) fn spawn(&mut self) -> Result<Option<Duration>, Unmeasured> {
         let agent = self.party.agent(SPAWNED);
         let start = Instant::now();
@@ -316,7 +316,7 @@ impl MeasuredJob {
         Ok(Some(time))
     }
 
-    /// Every rank leaves: how long it takes until the job has ended.
+    /// Lets every rank finalize; returns the time until the job has ended.
     pub(super) fn end(&mut self) -> Result<Duration, Unmeasured> {
         let start = Instant::now();
         self.each(Phase::End, 1, &|_, _| Ask::Finalize)?;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
-use pmi_reference::{Action, Config, GroupSpec, Server};
+use pmi_faults::{Action, Config, GroupSpec, Server};
 use pmi_wire::port::initack;
 use pmi_wire::{Proc, WayIn, singleton};
 

@@ -13,18 +13,18 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use super::{inherited, tree};
 use pmi_judge::event::Exit;
 
-/// A child of ours, or a process that somebody else has started and waits for.
+/// A child of this process, or a process that another one has started and waits for.
 pub(crate) struct Child {
-    /// `None` if it is not ours.
+    /// `None` if it is not our child.
     child: Option<process::Child>,
     pid: Pid,
-    /// Readable when the process has ended.
+    /// Readable after the process has ended.
     pidfd: OwnedFd,
-    /// How it ended, once that is known.
+    /// The exit, once it is known.
     exit: Option<Exit>,
 }
 
-/// The end that a status of wait stands for.
+/// Converts a status of wait.
 pub(crate) fn exit_of(status: ExitStatus) -> Exit {
     match status.signal() {
         Some(signal) => Exit::Signal(signal),
@@ -33,17 +33,17 @@ pub(crate) fn exit_of(status: ExitStatus) -> Exit {
 }
 
 impl Child {
-    /// Starts the command, which is given up with the descriptors that it holds.
+    /// Starts the command, and drops it with its descriptors.
     pub(crate) fn start(command: Command) -> io::Result<Self> {
         Self::start_with(command, None)
     }
 
-    /// The same for one that inherits a connection under a number, or nothing.
+    /// Starts a command that inherits a connection under a descriptor number, or nothing.
     pub(crate) fn start_with(mut command: Command, connection: Option<(OwnedFd, RawFd)>) -> io::Result<Self> {
         Self::adopt(inherited::start(&mut command, connection)?)
     }
 
-    /// One that has been started already.
+    /// Takes a running child.
     pub(crate) fn adopt(mut child: process::Child) -> io::Result<Self> {
         let pid = Pid::from_child(&child);
         match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
@@ -56,13 +56,13 @@ impl Child {
         }
     }
 
-    /// A process that somebody else has started. How it ends is not for us to know.
+    /// Takes a process that another one has started. Its exit status is not available to us.
     pub(crate) fn of_another(pid: Pid) -> io::Result<Self> {
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
         Ok(Self { child: None, pid, pidfd, exit: None })
     }
 
-    /// Whether somebody else has started it.
+    /// Returns whether another process has started it.
     pub(crate) fn is_anothers(&self) -> bool {
         self.child.is_none()
     }
@@ -71,29 +71,29 @@ impl Child {
         self.pid
     }
 
-    /// Readable when the process has ended.
+    /// Returns a descriptor that is readable after the process has ended.
     pub(crate) fn pidfd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
 
-    /// Whether it has been waited for, so that its number may be another's.
+    /// Returns whether it has been waited for, so that its number may belong to another process.
     pub(crate) fn is_reaped(&self) -> bool {
         self.exit.is_some()
     }
 
-    /// How it has ended, if it has.
+    /// Returns how it has ended, if it has.
     pub(crate) fn try_wait(&mut self) -> Option<Exit> {
         if let (None, Some(child)) = (self.exit, &mut self.child) {
             self.exit = match child.try_wait() {
                 Ok(status) => status.map(exit_of),
-                // Somebody else has reaped it; its status is lost.
+                // Another process has reaped it, and its status is lost.
                 Err(_) => Some(Exit::Code(255)),
             };
         }
         self.exit
     }
 
-    /// How it ends. Another's is not waited for.
+    /// Waits for its end. A process that is not our child is not waited for.
     pub(crate) fn wait(&mut self) -> Exit {
         match (self.exit, &mut self.child) {
             (Some(exit), _) => exit,
@@ -105,12 +105,12 @@ impl Child {
     /// Sends it a signal, unless it has been waited for.
     pub(crate) fn signal(&self, signal: Signal) {
         if !self.is_reaped() {
-            // It may have ended already.
+            // It may already have ended.
             let _ = rustix::process::kill_process(self.pid, signal);
         }
     }
 
-    /// Kills the process group that it leads, unless it has been waited for. Another's group is not ours to kill, only itself.
+    /// Kills the process group that it leads, unless it has been waited for. If it is not our child, only the process itself is killed.
     pub(crate) fn kill_group(&self) {
         if self.is_anothers() && !self.is_reaped() && self.pid != rustix::process::getpid() {
             let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
@@ -120,8 +120,7 @@ impl Child {
     }
 }
 
-/// A child of ours with all that it starts: everything is marked by a variable in its environment, and orphans of it become
-/// children of ours.
+/// A child with all processes that it starts. Each is marked by a variable in its environment, and orphans become our children.
 pub(crate) struct Launch {
     pub(crate) child: Child,
     mark: String,
@@ -129,12 +128,12 @@ pub(crate) struct Launch {
 }
 
 impl Launch {
-    /// Starts the command. No other launch may have this mark.
+    /// Starts the command. The mark must be unique to this launch.
     pub(crate) fn start(command: Command, mark: String) -> io::Result<Self> {
         Self::start_with(command, None, mark)
     }
 
-    /// The same for one that inherits a connection under a number, or nothing.
+    /// Starts a command that inherits a connection under a descriptor number, or nothing.
     pub(crate) fn start_with(
         mut command: Command,
         connection: Option<(OwnedFd, RawFd)>,
@@ -154,7 +153,7 @@ impl Launch {
         self.child.pid().as_raw_nonzero().get()
     }
 
-    /// Ends what is left of it. `known` are processes that told us of themselves.
+    /// Ends the remaining processes. `known` are processes that have reported to us.
     pub(crate) fn end(&mut self, known: &HashSet<i32>) {
         if std::mem::replace(&mut self.ended, true) {
             return;
@@ -175,8 +174,8 @@ impl Drop for Launch {
     }
 }
 
-/// Runs a shell command that ends a job elsewhere, and tells how the command ended; `None` if it could not be run or took too
-/// long. No other launch may have this mark.
+/// Runs a shell command that ends a job elsewhere, and returns how the command ended; `None` if it could not be run or timed out. The mark
+/// must be unique to this launch.
 pub(crate) fn cancel(command: &str, mark: String) -> Option<Exit> {
     const WAIT: Duration = Duration::from_secs(10);
     let mut shell = Command::new("sh");
@@ -185,13 +184,13 @@ pub(crate) fn cancel(command: &str, mark: String) -> Option<Exit> {
     let mut launch = Launch::start(shell, mark).ok()?;
     let mut fds = [PollFd::from_borrowed_fd(launch.child.pidfd(), PollFlags::IN)];
     let wait = Timespec { tv_sec: WAIT.as_secs() as i64, tv_nsec: 0 };
-    // If waiting fails the command gets no time, and that is told.
+    // If waiting fails, the command gets no time, and this is reported.
     let _ = rustix::event::poll(&mut fds, Some(&wait));
     launch.child.try_wait()
 }
 
-/// Removes from a command's environment the variables of the protocol, which an outer process manager may have set for us;
-/// with those of our own or without.
+/// Removes the variables of the protocol from a command's environment, because an outer process manager may have set them for us. Also
+/// removes our own variables if `ours_too` is set.
 pub(crate) fn without_protocol_variables(command: &mut Command, ours_too: bool) {
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();

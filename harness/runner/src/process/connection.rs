@@ -1,4 +1,4 @@
-//! A connection, and what could not be written to it yet.
+//! A connection, with the bytes that could not be written to it yet.
 
 use std::cell::Cell;
 use std::io;
@@ -11,77 +11,78 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, So
 use super::nonblocking;
 use super::tcp::{self, Ends};
 
-/// Size of a read: room for many of the longest lines usual, and a bound to what one read makes us answer.
+/// Size of a read: it has room for many of the longest usual lines, and limits how many answers one read can cause.
 pub(crate) const CHUNK: usize = 64 * 1024;
 
-/// So many bytes, and messages, are left in the system at most until later: see [`Left`].
+/// Maximum number of bytes, and of messages, that stay in the system until later: see [`Left`].
 const LEFT_BYTES: usize = 4096;
 pub(crate) const LEFT_MESSAGES: usize = 16;
 
-/// A bound to what the system counts for a message of that kind, most of which is what it needs itself.
+/// An upper bound for the system's accounting of such a message, most of which is overhead.
 pub(crate) const MESSAGE_COST: usize = 2048;
 
-/// What came from the other side.
+/// The result of receiving from the other side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Received<B = usize> {
-    /// Bytes, or how many.
+    /// Bytes, or their number.
     Bytes(B),
-    /// Nothing for now.
+    /// There is nothing at the moment.
     Nothing,
-    /// Nothing ever again.
+    /// The other side sends nothing more.
     End,
 }
 
 impl<B> Received<B> {
-    /// What a system call has given, with the number of bytes; `None` if it is to be made again.
+    /// Converts the result of a system call; returns `None` if the call must be repeated.
     fn of(received: Result<(B, usize), Errno>) -> Option<Self> {
         match received {
             Ok((_, 0)) => Some(Self::End),
             Ok((bytes, _)) => Some(Self::Bytes(bytes)),
             Err(Errno::INTR) => None,
             Err(Errno::AGAIN) => Some(Self::Nothing),
-            // ECONNRESET: it closed its end without reading all we wrote, and nothing of its own is left.
+            // ECONNRESET: the other side closed its end without reading all of our bytes, and none of its own are left.
             Err(_) => Some(Self::End),
         }
     }
 }
 
-/// What was received of a connection, and is left in the system.
+/// Received bytes of a connection that are left in the system.
 ///
-/// Linux wakes a process that waits in `recv` on a local socket not only when something has come for it: also when what it has written is
-/// taken from the system. One that asks and waits is woken twice for each answer, the first time for nothing, which takes as long
-/// as the rest. So what it has written is looked at, and what has gathered is taken behind an answer, when it is awake anyway.
+/// Linux wakes a process that waits in `recv` on a local socket when a message has arrived. It also wakes the process when its own message
+/// is taken from the system. A process that makes a request and waits is so woken twice for each answer. The first time is useless and
+/// takes as long as the rest. So we only peek at its requests, and take them from the system after an answer, when the process is awake
+/// anyway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Left {
     bytes: usize,
     messages: usize,
-    /// As many messages may be left.
+    /// Maximum number of messages that may be left.
     most: usize,
-    /// They have been there for a while.
+    /// They have been left for a while.
     old: bool,
 }
 
-/// A connection that never makes us wait.
+/// A connection whose operations never block.
 #[derive(Debug)]
 pub(crate) struct NonBlockingStream {
     fd: OwnedFd,
     out: Vec<u8>,
-    /// How much of `out` is written.
+    /// Number of bytes of `out` that have been written.
     written: usize,
-    /// Whether the other side took less than there is, so that we wait for it to take more.
+    /// The other side has accepted fewer bytes than there are, so we wait until it accepts more.
     blocked: bool,
-    /// The other side has closed its end and reads nothing any more.
+    /// The other side has closed its end and reads nothing more.
     unread: bool,
-    /// The other side has closed its end without reading all we wrote.
+    /// The other side has closed its end without reading all of our bytes.
     reset: Cell<bool>,
-    /// Of a TCP connection; a local one has none.
+    /// The ends of a TCP connection; a local one has none.
     ends: Option<Ends>,
-    /// `None` if what is received is taken at once.
+    /// `None` if received bytes are taken from the system at once.
     left: Option<Left>,
 }
 
 impl NonBlockingStream {
-    /// Over a socket.
+    /// Creates a connection over a socket.
     pub(crate) fn new(socket: OwnedFd) -> Self {
         let ends = tcp::ends(&socket);
         let reset = Cell::new(false);
@@ -97,14 +98,14 @@ impl NonBlockingStream {
         }
     }
 
-    /// Over a descriptor that others have made, and which need not be a socket.
+    /// Creates a connection over a descriptor from another process, which need not be a socket.
     pub(crate) fn over(fd: OwnedFd) -> Self {
-        // Reading and writing say whether it can be used.
+        // If this fails, reading and writing will show whether the descriptor can be used.
         let _ = nonblocking(&fd);
         Self::new(fd)
     }
 
-    /// Keeps bytes for the next [`flush`](Self::flush). Returns whether there were none before.
+    /// Queues bytes for the next [`flush`](Self::flush). Returns whether the queue was empty.
     pub(crate) fn push(&mut self, bytes: Vec<u8>) -> bool {
         if self.unread {
             return false;
@@ -118,10 +119,10 @@ impl NonBlockingStream {
         first
     }
 
-    /// Writes what the other side takes of what waits to be written and of these bytes behind it, and keeps the rest.
+    /// Writes as many of the queued bytes and these bytes as the other side accepts, and queues the rest.
     pub(crate) fn write(&mut self, bytes: &[u8]) {
         let direct = self.out.is_empty() && !self.unread && !bytes.is_empty();
-        // What is wrong turns out again where the rest is written.
+        // An error occurs again when the rest is written.
         let sent = if direct { self.send(bytes).unwrap_or(0) } else { 0 };
         if sent < bytes.len() {
             self.push(bytes[sent..].to_vec());
@@ -132,17 +133,17 @@ impl NonBlockingStream {
         }
     }
 
-    /// Bytes that wait to be written.
+    /// Returns the number of queued bytes.
     pub(crate) fn unwritten(&self) -> usize {
         self.out.len() - self.written
     }
 
-    /// Whether the other side took less than there is.
+    /// Returns whether the other side has accepted fewer bytes than there are.
     pub(crate) fn is_blocked(&self) -> bool {
         self.blocked
     }
 
-    /// Whether it has turned out that the other side reads nothing any more.
+    /// Returns whether a write has shown that the other side reads nothing more.
     pub(crate) fn is_unread(&self) -> bool {
         self.unread
     }
@@ -152,14 +153,14 @@ impl NonBlockingStream {
         self.unread || self.reset.get()
     }
 
-    /// Gives up what waits to be written.
+    /// Discards the queued bytes.
     pub(crate) fn discard(&mut self) {
         self.blocked = false;
         self.written = 0;
         self.out = Vec::new();
     }
 
-    /// Writes what the other side takes.
+    /// Writes as many of the queued bytes as the other side accepts.
     pub(crate) fn flush(&mut self) {
         while self.written < self.out.len() {
             match self.send(&self.out[self.written..]) {
@@ -169,7 +170,7 @@ impl NonBlockingStream {
                     self.blocked = true;
                     return;
                 }
-                // What it wrote before it closed is still to be read.
+                // Bytes that it wrote before it closed its end can still be read.
                 Err(_) => {
                     self.unread = true;
                     break;
@@ -180,17 +181,17 @@ impl NonBlockingStream {
     }
 
     fn send(&self, bytes: &[u8]) -> Result<usize, Errno> {
-        // Not O_NONBLOCK: that would take another system call to set.
+        // Not O_NONBLOCK: setting it would take another system call.
         match send(&self.fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
             Err(Errno::NOTSOCK) => rustix::io::write(&self.fd, bytes),
             sent => sent,
         }
     }
 
-    /// Bytes that the other side has not taken from the system; `None` if that cannot be known.
+    /// Returns the number of bytes that the other side has not taken from the system; `None` if this is not known.
     pub(crate) fn unread_bytes(&self) -> Option<usize> {
         let under_way = unread_bytes(&self.fd)?;
-        // What has arrived by TCP is none of ours any more, read or not.
+        // Bytes that have arrived over TCP are no longer counted here, whether they have been read or not.
         match self.ends {
             Some(ends) => Some(under_way + tcp::other_end(ends)?.unread),
             None => Some(under_way),
@@ -206,7 +207,7 @@ impl NonBlockingStream {
         self.receive_so(buffer, RecvFlags::DONTWAIT)
     }
 
-    /// Receives [`CHUNK`] bytes at most. To clear a buffer for them would take longer than most messages.
+    /// Receives at most [`CHUNK`] bytes. Clearing a buffer for them would take longer than most messages.
     pub(crate) fn receive_chunk(&self) -> Received<Vec<u8>> {
         let mut space = [MaybeUninit::uninit(); CHUNK];
         loop {
@@ -223,34 +224,34 @@ impl NonBlockingStream {
         }
     }
 
-    /// From here on, [`receive_or_look`](Self::receive_or_look) leaves short messages in the system. Where the system cannot say from
-    /// where on they are new, it takes them all the same.
+    /// From here on, [`receive_or_look`](Self::receive_or_look) leaves short messages in the system. If the system cannot report where new
+    /// bytes begin, it takes them all the same.
     pub(crate) fn leave_short(&mut self) {
-        // Of TCP, nobody is woken without need.
+        // TCP does not wake the sender in this way.
         if self.ends.is_some() {
             return;
         }
-        // Both ends have as much, unless the other side has changed it.
+        // Both ends have buffers of the same size, unless the other side has changed its own.
         let room = rustix::net::sockopt::socket_send_buffer_size(&self.fd).unwrap_or(0);
         let most = LEFT_MESSAGES.min(room / 4 / MESSAGE_COST);
-        // Some sandboxes take any option and know few.
+        // Some sandboxes accept any option and support few.
         if most > 0 && set_peek_offset(&self.fd, 0).is_ok() && peek_offset(&self.fd) == Some(0) {
             self.left = Some(Left { bytes: 0, messages: 0, most, old: false });
         }
     }
 
-    /// Takes what another process has received here and left before it was gone.
+    /// Takes the bytes that another process has received here and left before it ended.
     pub(crate) fn take_over(&mut self) {
         if self.ends.is_none()
             && let Some(left) = peek_offset(&self.fd)
         {
             self.take(left);
-            // It cannot fail where it can be read.
+            // This cannot fail where the offset can be read.
             let _ = set_peek_offset(&self.fd, -1);
         }
     }
 
-    /// Receives, and leaves in the system what may be left there.
+    /// Receives bytes, and leaves them in the system if they may stay there.
     pub(crate) fn receive_or_look(&mut self, buffer: &mut [u8]) -> Received {
         if self.left.is_none() {
             return self.receive(buffer);
@@ -271,7 +272,8 @@ impl NonBlockingStream {
         received
     }
 
-    /// Takes what was left. To be called before the connection is closed, which would else count as a close before all was read.
+    /// Takes the bytes that were left. Must be called before the connection is closed; otherwise, the other side sees a close before all
+    /// was read.
     pub(crate) fn take_left(&mut self) {
         if let Some(left) = self.left.filter(|left| left.bytes > 0) {
             self.take(left.bytes);
@@ -285,13 +287,13 @@ impl NonBlockingStream {
             match recv(&self.fd, &mut nowhere[..bytes.min(CHUNK)], RecvFlags::DONTWAIT) {
                 Ok((_, n)) if n > 0 => bytes -= n,
                 Err(Errno::INTR) => {}
-                // It cannot be: what was looked at is there.
+                // This cannot happen: the bytes that we peeked at are there.
                 _ => break,
             }
         }
     }
 
-    /// Takes what was left already when this was called before: its sender may have little room, and wait for that.
+    /// Takes the bytes that were already left at the last call: their sender may have little buffer space, and wait for it.
     pub(crate) fn take_old(&mut self) {
         match &mut self.left {
             Some(left) if left.old => self.take_left(),
@@ -314,9 +316,9 @@ impl NonBlockingStream {
         }
     }
 
-    /// Ends the connection, also for others that hold our end of it open.
+    /// Ends the connection, also for other processes that hold our end open.
     pub(crate) fn shut_down(&self) {
-        // No socket, or ended already: closing is all there is to do.
+        // It is not a socket, or has already ended: there is nothing to do but close it.
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Both);
     }
 }
@@ -333,15 +335,15 @@ impl AsRawFd for NonBlockingStream {
     }
 }
 
-/// Two connected sockets.
+/// Creates two connected sockets.
 pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
 }
 
-/// Bytes that the other side has not read (`SIOCOUTQ`, the same number as `TIOCOUTQ`); `None` if that cannot be known.
+/// Returns the number of bytes that the other side has not read (`SIOCOUTQ`, the same number as `TIOCOUTQ`); `None` if this is not known.
 pub(crate) fn unread_bytes(fd: impl AsFd) -> Option<usize> {
     #[expect(unsafe_code, reason = "rustix has no safe call for it")]
-    // SAFETY: TIOCOUTQ writes one int to the place it is given, which the getter provides.
+    // SAFETY: TIOCOUTQ writes one int to its argument, which the getter provides.
     let unread: i32 = unsafe {
         rustix::ioctl::ioctl(
             fd,
@@ -352,13 +354,13 @@ pub(crate) fn unread_bytes(fd: impl AsFd) -> Option<usize> {
     usize::try_from(unread).ok()
 }
 
-/// From where on a look (`MSG_PEEK`) begins, behind what was received and not taken (`SO_PEEK_OFF`). It belongs to the socket, not to one
-/// of the processes that have it. `None` if looks begin at the beginning.
+/// Returns where the next peek (`MSG_PEEK`) begins: after the bytes that were received and not taken (`SO_PEEK_OFF`). The offset belongs to
+/// the socket and not to one of the processes that have it. `None` if peeks begin at the start.
 fn peek_offset(fd: impl AsFd) -> Option<usize> {
     let (mut offset, mut length) = (0 as libc::c_int, size_of::<libc::c_int>() as libc::socklen_t);
     let fd = fd.as_fd().as_raw_fd();
     #[expect(unsafe_code, reason = "rustix and nix have no call for it")]
-    // SAFETY: the option is an int, and so is where it is written to.
+    // SAFETY: the option is an int, and so is the variable to which it is written.
     let result = unsafe {
         libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF, (&raw mut offset).cast(), &raw mut length)
     };
@@ -368,7 +370,7 @@ fn peek_offset(fd: impl AsFd) -> Option<usize> {
 fn set_peek_offset(fd: impl AsFd, offset: libc::c_int) -> io::Result<()> {
     let (fd, length) = (fd.as_fd().as_raw_fd(), size_of::<libc::c_int>() as libc::socklen_t);
     #[expect(unsafe_code, reason = "rustix and nix have no call for it")]
-    // SAFETY: the option is an int, which is read from where it is.
+    // SAFETY: the option is an int, and it is read from one.
     let result = unsafe {
         libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF, (&raw const offset).cast(), length)
     };

@@ -1,4 +1,4 @@
-//! How many descriptors we may have open, and closing those that we have.
+//! The limit for open descriptors, and closing inherited ones.
 
 use std::fmt::Display;
 use std::io;
@@ -6,9 +6,8 @@ use std::os::fd::RawFd;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Makes sure that so many descriptors can be open, which is what `what` takes. Gives back the limit as it was if it had to be raised: a
-/// large one slows down programs that close all descriptors they might have, and breaks those that use select, so that nothing
-/// should be started with it.
+/// Ensures that `needed` descriptors, which `what` requires, can be open. Returns the old limit if it had to be raised. A large limit slows
+/// down programs that close all possible descriptors, and breaks those that use select, so no program should be started with it.
 pub(crate) fn raise(needed: u64, what: impl Display) -> io::Result<Option<Rlimit>> {
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= needed) {
@@ -23,18 +22,18 @@ pub(crate) fn raise(needed: u64, what: impl Display) -> io::Result<Option<Rlimit
     Ok(Some(limit))
 }
 
-/// Room for descriptors, as long as it is held.
+/// A raised limit for descriptors, which is restored on drop.
 pub(crate) struct Room(Option<Rlimit>);
 
 impl Room {
-    /// As much as may be had.
+    /// Raises the limit as far as possible.
     pub(crate) fn most() -> io::Result<Self> {
         let limit = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
         Ok(Self(Some(limit)))
     }
 
-    /// See [`raise`].
+    /// Raises the limit with [`raise`].
     pub(crate) fn make(needed: u64, what: impl Display) -> io::Result<Self> {
         raise(needed, what).map(Self)
     }
@@ -43,14 +42,14 @@ impl Room {
 impl Drop for Room {
     fn drop(&mut self) {
         if let Some(before) = self.0 {
-            // A limit may always be lowered.
+            // Lowering a limit is always allowed.
             let _ = setrlimit(Resource::Nofile, before);
         }
     }
 }
 
-/// Closes what is open here by chance: what whoever started us has left open, and of which we know nothing. Nothing in this process may use
-/// any other descriptor than those kept.
+/// Closes descriptors that we have inherited by chance from the process that started us. Nothing in this process may use any other
+/// descriptor than those in `kept`.
 pub(crate) fn close_all_but(mut kept: Vec<RawFd>) {
     kept.sort_unstable();
     let begins = [0].into_iter().chain(kept.iter().map(|fd| fd + 1));
@@ -59,7 +58,7 @@ pub(crate) fn close_all_but(mut kept: Vec<RawFd>) {
     if gaps.all(|(begin, end)| close_range(begin, end)) {
         return;
     }
-    // Before Linux 5.9.
+    // For kernels before Linux 5.9.
     let open: Vec<RawFd> = match std::fs::read_dir("/proc/self/fd") {
         Ok(all) => all.flatten().filter_map(|fd| fd.file_name().to_str()?.parse().ok()).collect(),
         Err(_) => (0..1024).collect(),
@@ -69,9 +68,9 @@ pub(crate) fn close_all_but(mut kept: Vec<RawFd>) {
     }
 }
 
-/// Whether the system could do that.
+/// Closes a range; returns whether the system supports this.
 #[expect(unsafe_code, reason = "rustix and nix have no call for it")]
 fn close_range(first: RawFd, last: RawFd) -> bool {
-    // SAFETY: the caller has said that nothing uses them.
+    // SAFETY: the caller guarantees that nothing uses them.
     unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) == 0 }
 }

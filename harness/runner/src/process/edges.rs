@@ -1,8 +1,8 @@
-//! Which edges of its program an implementation under test goes along, where it was built to tell: AFL++'s map.
+//! The control-flow edges that an implementation under test executes, if it was compiled to count them: AFL++'s map.
 //!
-//! What `afl-clang-fast` and its like compile counts in memory that it shares with who has started it: at each edge, one byte. The
-//! memory is a System V segment, whose number the environment has ([`ID`]). Whoever the implementation starts inherits it and counts
-//! in the same map. What was not compiled so takes no notice of it, and leaves the map empty.
+//! Programs compiled with `afl-clang-fast` and similar compilers count in shared memory: one byte for each edge. The memory is a System V
+//! segment, whose number is in the environment ([`ID`]). Every process that the implementation starts inherits it and counts in the same
+//! map. Other programs ignore it and leave the map empty.
 
 use std::cell::RefCell;
 use std::io;
@@ -13,21 +13,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::procfs;
 
-/// The variable that has the number of the memory.
+/// Variable with the number of the shared memory.
 pub const ID: &str = "__AFL_SHM_ID";
-/// The variable that has its size, which programs of many edges ask for.
+/// Variable with its size, for programs with many edges.
 pub const SIZE: &str = "AFL_MAP_SIZE";
 
-/// Bytes of a map: more edges than a process manager has. Those of AFL++ itself have 65,536 unless more is asked for.
+/// Size of a map in bytes: a process manager has fewer edges. AFL++'s own maps have 65,536 unless more are requested.
 const BYTES: usize = 1 << 20;
 const WORDS: usize = BYTES / size_of::<u64>();
 
 thread_local! {
-    /// The number of the memory that what this thread starts is told of.
+    /// The number of the shared memory that is offered to processes that this thread starts.
     static OFFERED: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Whatever becomes of what is done meanwhile, nothing that is started later is told of the map.
+/// Withdraws the offer on drop, so that no later process receives it, even after a panic.
 struct Offering;
 
 impl Drop for Offering {
@@ -36,7 +36,7 @@ impl Drop for Offering {
     }
 }
 
-/// Memory in which an implementation under test may count the edges that it goes along. It is given back with the last process that has it.
+/// Shared memory in which an implementation under test may count the edges that it executes. It is freed with the last process that has it.
 #[derive(Debug)]
 pub struct EdgeMap {
     id: libc::c_int,
@@ -44,32 +44,32 @@ pub struct EdgeMap {
 }
 
 #[expect(unsafe_code, reason = "memory that is shared with other processes comes as an address")]
-// SAFETY: the address stays the same, and what lies there is only used as atomic words, as threads may.
+// SAFETY: the address does not change, and the memory there is only used as atomic words, which threads may share.
 unsafe impl Send for EdgeMap {}
 #[expect(unsafe_code, reason = "see above")]
-// SAFETY: see above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for EdgeMap {}
 
 impl EdgeMap {
-    /// A map with nothing in it.
+    /// Creates an empty map.
     ///
     /// # Errors
     ///
-    /// The system has no such memory, or no more of it.
+    /// Fails if the system does not support such memory, or has no more of it.
     pub fn new() -> io::Result<Self> {
         #[expect(unsafe_code, reason = "no crate has a safe call for System V memory")]
-        // SAFETY: takes numbers alone.
+        // SAFETY: the call takes only numbers.
         let id = unsafe { libc::shmget(libc::IPC_PRIVATE, BYTES, libc::IPC_CREAT | 0o600) };
         if id < 0 {
             return Err(io::Error::last_os_error());
         }
         #[expect(unsafe_code, reason = "see above")]
-        // SAFETY: where there is no address, the system finds one that nothing of ours has.
+        // SAFETY: without an address, the system chooses one that is not in use.
         let address = unsafe { libc::shmat(id, ptr::null(), 0) };
         let attached = io::Error::last_os_error();
         #[expect(unsafe_code, reason = "see above")]
-        // SAFETY: the command takes no third argument. Linux keeps the memory as long as we have it, and lets others have it too: so
-        // it goes with us however we end.
+        // SAFETY: the command takes no third argument. Linux keeps the memory as long as we have it, and still lets other processes attach
+        // it. So it is freed when we end, however this happens.
         unsafe {
             libc::shmctl(id, libc::IPC_RMID, ptr::null_mut());
         }
@@ -81,18 +81,19 @@ impl EdgeMap {
 
     fn words(&self) -> &[AtomicU64] {
         #[expect(unsafe_code, reason = "the memory is known by its address alone")]
-        // SAFETY: so many words are there, at the beginning of a page, until `self` is dropped. Others may write to them at any time,
-        // which is why they are atomic; all bits are a number.
+        // SAFETY: there are this many words, at the beginning of a page, until `self` is dropped. Other processes may write to them at any
+        // time, so they are atomic; every bit pattern is a number.
         unsafe {
             std::slice::from_raw_parts(self.words.as_ptr(), WORDS)
         }
     }
 
-    /// Whether another process may have counted in it: one that has never had the memory has not, and then nothing needs to be read.
+    /// Returns whether another process may have counted in it. If no process has attached the memory, none has, and nothing needs to be
+    /// read.
     pub fn was_taken(&self) -> bool {
         let mut state = MaybeUninit::<libc::shmid_ds>::uninit();
         #[expect(unsafe_code, reason = "see `new`")]
-        // SAFETY: the command writes the whole of what it is given, and where it has not, that is not read.
+        // SAFETY: the command fills its whole argument; if it fails, the argument is not read.
         let last = unsafe {
             let told = libc::shmctl(self.id, libc::IPC_STAT, state.as_mut_ptr());
             (told == 0).then(|| state.assume_init().shm_lpid)
@@ -100,17 +101,17 @@ impl EdgeMap {
         last != Some(procfs::own_pid())
     }
 
-    /// Forgets what was counted.
+    /// Clears the counts.
     pub fn clear(&self) {
         for word in self.words() {
-            // A page that nobody has written to is not to become one of ours.
+            // A page to which no process has written must not be allocated for us.
             if word.load(Ordering::Relaxed) != 0 {
                 word.store(0, Ordering::Relaxed);
             }
         }
     }
 
-    /// Edges that were gone along, and how often, which is counted up to 255 and may begin again.
+    /// Returns the executed edges, and their counts, which wrap after 255.
     pub fn counted(&self) -> Vec<(u32, u8)> {
         let mut all = Vec::new();
         for (at, word) in self.words().iter().enumerate() {
@@ -123,7 +124,7 @@ impl EdgeMap {
         all
     }
 
-    /// Does something, and tells processes that this thread starts meanwhile of the map.
+    /// Runs a function, and offers the map to processes that this thread starts meanwhile.
     pub fn offered<T>(&self, play: impl FnOnce() -> T) -> T {
         OFFERED.set(Some(self.id.to_string()));
         let _offering = Offering;
@@ -134,14 +135,14 @@ impl EdgeMap {
 impl Drop for EdgeMap {
     fn drop(&mut self) {
         #[expect(unsafe_code, reason = "see `new`")]
-        // SAFETY: nothing has the address any more.
+        // SAFETY: nothing uses the address any more.
         unsafe {
             libc::shmdt(self.words.as_ptr().cast());
         }
     }
 }
 
-/// Tells a command of the map, if there is one for it.
+/// Offers a command the map, if there is one for it.
 pub(super) fn prepare(command: &mut Command) {
     OFFERED.with_borrow(|id| {
         if let Some(id) = id {

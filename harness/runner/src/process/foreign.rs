@@ -1,4 +1,4 @@
-//! How processes ended that are not our children: the kernel remembers it for who holds a pidfd (Linux 6.15 and later).
+//! The exits of processes that are not our children, which the kernel stores for holders of a pidfd (Linux 6.15 and later).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
@@ -14,20 +14,20 @@ use super::procfs::{self, Stat};
 use pmi_judge::crash::Cause;
 use pmi_judge::event::Exit;
 
-/// How long a process that has closed its connections may take to die.
+/// Maximum time between the close of a process's connections and its death.
 pub(crate) const DYING: Duration = Duration::from_millis(20);
 
-/// A process that is not our child and whose end is of interest.
+/// A process that is not our child and whose end we observe.
 pub(crate) struct Foreign {
     pid: i32,
-    /// As the kernel calls it, 15 bytes at most.
+    /// Its name according to the kernel, at most 15 bytes.
     name: String,
     pidfd: OwnedFd,
     reported: bool,
 }
 
 impl Foreign {
-    /// `None` if there is no such process.
+    /// Returns `None` if there is no such process.
     pub(crate) fn new(pid: i32) -> Option<Self> {
         let pidfd = rustix::process::pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
         let name = procfs::name(pid)?;
@@ -49,7 +49,7 @@ impl Foreign {
         self.reported
     }
 
-    /// Its name and the signal that it died of.
+    /// Returns its name and the signal that killed it.
     pub(crate) fn killed_by(&self) -> Option<(String, i32)> {
         match self.exit()? {
             Exit::Signal(signal) => Some((self.name.clone(), signal)),
@@ -57,9 +57,9 @@ impl Foreign {
         }
     }
 
-    /// How it ended.
+    /// Returns how it ended.
     pub(crate) fn exit(&self) -> Option<Exit> {
-        // Asked whenever nothing comes, mostly of the living.
+        // This is called whenever no event arrives, mostly for living processes.
         if !self.has_ended() {
             return None;
         }
@@ -69,7 +69,7 @@ impl Foreign {
         Some(exit_of(ExitStatus::from_raw(status)))
     }
 
-    /// How it ended, as wait will tell its parent, which has not asked yet.
+    /// Returns how it ended, as wait will report it to its parent, which has not called it yet.
     fn unreaped(&self) -> Option<i32> {
         Stat::of(self.pid).filter(Stat::is_dead)?.exit_status()
     }
@@ -78,14 +78,14 @@ impl Foreign {
         self.ends_within(Duration::ZERO)
     }
 
-    /// Waits for its end so long at most; whether it has come.
+    /// Waits at most `time` for its end; returns whether it has ended.
     pub(crate) fn ends_within(&self, time: Duration) -> bool {
         let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
         let mut ended = [PollFd::new(&self.pidfd, PollFlags::IN)];
         rustix::event::poll(&mut ended, Some(&time)).is_ok_and(|n| n > 0)
     }
 
-    /// Readable when it has ended.
+    /// Returns a descriptor that is readable after it has ended.
     pub(crate) fn pidfd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
@@ -94,7 +94,7 @@ impl Foreign {
         self.pid
     }
 
-    /// Whether a death by this signal is a crash. The launcher may have ended it by any other.
+    /// Returns whether a death by this signal is a crash. The launcher may have sent any other.
     pub(crate) fn is_crash(signal: i32) -> bool {
         matches!(Cause::of(signal), Cause::Fault | Cause::Abort)
     }
@@ -110,22 +110,22 @@ struct PidfdInfo {
     exit_code: i32,
 }
 
-/// Asks for, and says that there is, `exit_code`.
+/// Requests `exit_code`, and states that it is present.
 const PIDFD_INFO_EXIT: u64 = 1 << 3;
 
-/// How a process ended that has been reaped, as wait tells it.
+/// Returns how a reaped process ended, as wait reports it.
 fn wait_status(pidfd: &OwnedFd) -> Option<i32> {
     const GET_INFO: rustix::ioctl::Opcode = rustix::ioctl::opcode::read_write::<PidfdInfo>(0xff, 11);
     let mut info = PidfdInfo { mask: PIDFD_INFO_EXIT, ..PidfdInfo::default() };
     #[expect(unsafe_code, reason = "rustix has no safe call for it")]
-    // SAFETY: the operation's number holds the size of what it reads and writes.
+    // SAFETY: the operation's number contains the size of the structure that it reads and writes.
     unsafe {
         rustix::ioctl::ioctl(pidfd, rustix::ioctl::Updater::<GET_INFO, _>::new(&mut info)).ok()?;
     }
     (info.mask & PIDFD_INFO_EXIT != 0).then_some(info.exit_code)
 }
 
-/// Tries whether the kernel tells: `program` is asked for its version.
+/// Tests whether the kernel reports this: runs `program` to print its version.
 pub(crate) fn kernel_tells(program: &Path) -> bool {
     let mut command = Command::new(program);
     command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn the_end_of_who_is_not_reaped_is_told_by_any_kernel() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-        // It is called so a moment after it was started.
+        // The process has this name only a moment after its start.
         while procfs::name(child.id() as i32).as_deref() != Some("sleep") {
             std::thread::yield_now();
         }

@@ -1,11 +1,11 @@
-//! Can it be read off the server's processes that no answer will come?
+//! Proves from the state of the server's processes that no answer will come.
 //!
-//! A server is idle when each thread of each of its processes waits without a time limit for something that only we
-//! can cause: no timer that it has set will wake it, and no process that is not its own. Then silence is proven,
-//! without waiting for a clock. Linux only; elsewhere it is never proven.
+//! A server is *idle* when each thread of each of its processes waits without a time limit for an event that only we can cause. No timer
+//! and no process outside the server will wake it. Then silence is proved, without a timeout. This works on Linux only; elsewhere it is
+//! never proved.
 //!
-//! A server whose threads wake by themselves now and then never looks idle. That all of them have done so several times without a
-//! word is no proof; where silence is lawful, it is enough.
+//! A server whose threads wake periodically never looks idle. If all of them have done so several times without sending anything, this is
+//! no proof, but it is sufficient where silence is lawful.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -17,41 +17,41 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 use super::tcp::Ends;
 use super::{procfs, tcp};
 
-/// A thread's number and how often it has gone to sleep of its own.
+/// A thread's number, and the number of times that it has gone to sleep voluntarily.
 type Sleeps = Vec<(i32, u64)>;
 
-/// What a look at processes shows.
+/// The state of processes.
 enum Look {
-    /// Every thread is in an endless wait.
+    /// Every thread waits without a time limit.
     Waiting(Sleeps),
-    /// One of them works, or is stopped.
+    /// At least one of them works, or is stopped.
     Busy,
-    /// One of them seems to have ended.
+    /// At least one of them seems to have ended.
     Ended,
 }
 
-/// Who may be at the other end of a connection without being looked at: what they do is ours to say.
+/// Processes that may be at the other end of a connection and need not be examined, because we control them.
 #[derive(Default)]
 pub(crate) struct Friends {
     /// Processes.
     pub(crate) pids: HashSet<i32>,
-    /// TCP connections that are theirs, of which the kernel does not tell whose they are.
+    /// Their TCP connections, because the kernel does not report the process of such a connection.
     pub(crate) connections: HashSet<Ends>,
 }
 
-/// Processes that are looked at again and again. Mostly one of them runs, and then no more is read than shows it.
+/// Processes that are examined repeatedly. Usually one of them runs; then nothing more is read than this one's state.
 #[derive(Default)]
 pub(crate) struct IdleCheck {
-    /// As they were listed last.
+    /// The last list of processes.
     pids: Vec<i32>,
-    /// When they were first seen as they wait now, and how often each of their threads had gone to sleep by then.
+    /// The time at which they were first seen in their current waits, and how often each of their threads had gone to sleep by then.
     since: Option<(Instant, Sleeps)>,
 }
 
 impl IdleCheck {
-    /// Looks twice; true if every thread of the processes was in an endless wait both times and did not run between.
-    /// `list` finds them, sorted, or `None` if they prove nothing; it is asked while they wait, so that none which is
-    /// being started is missed. With `alarms`, a process that catches alarms may have set one, which cannot be seen.
+    /// Examines the processes twice. Returns true if every thread was in an endless wait both times and did not run in between. `list`
+    /// returns the processes, sorted, or `None` if they prove nothing. It is called while they wait, so that a process that is being
+    /// started is not missed. With `alarms`, a process that catches alarms may have set one, which cannot be seen.
     pub(crate) fn all_waiting(
         &mut self,
         list: impl Fn() -> Option<Vec<i32>>,
@@ -67,13 +67,13 @@ impl IdleCheck {
         self.since.is_some()
     }
 
-    /// Time since the first of the looks that show all threads in the same waits; `None` if the last look showed one at work. On a loaded
-    /// machine, something may be under way to a process that waits, which no look at the process shows.
+    /// Returns the time since the first look that showed all threads in the same waits; `None` if the last look showed a working thread. On
+    /// a loaded machine, data may be on its way to a waiting process, which no look at the process shows.
     pub(crate) fn waited(&self) -> Option<Duration> {
         self.since.as_ref().map(|(since, _)| since.elapsed())
     }
 
-    /// Looks twice without a pause. Returns how often each thread has gone to sleep if all of them wait.
+    /// Examines the processes twice without a pause. If all threads wait, returns how often each has gone to sleep.
     fn look_twice(
         &mut self,
         list: impl Fn() -> Option<Vec<i32>>,
@@ -106,16 +106,16 @@ impl IdleCheck {
     }
 }
 
-/// Counts how often threads that wait for some time at most have done so.
+/// Counts how often threads that wait with a time limit have done so.
 #[derive(Default)]
 pub(crate) struct PollCount {
-    /// How often each had gone to sleep when the count began.
+    /// The number of times that each had gone to sleep when the count began.
     began: HashMap<i32, u64>,
 }
 
 impl PollCount {
-    /// How often every thread of the processes that waits with a time limit has begun to wait since the count began; 0 where one
-    /// of them is at work, or has come since, and where none has a limit.
+    /// Returns how often every thread with a time limit has begun to wait since the count began. Returns 0 if a thread works or has been
+    /// created since, and if none has a limit.
     pub(crate) fn rounds(&mut self, pids: &[i32]) -> u64 {
         let mut least = None;
         for pid in pids {
@@ -134,7 +134,7 @@ impl PollCount {
     }
 }
 
-/// What each thread of a process waits for, and how often it has gone to sleep of its own; `None` if one of them does not wait.
+/// Returns the wait of each thread of a process, and how often it has gone to sleep voluntarily; `None` if one of them does not wait.
 fn waits(pid: i32) -> Option<Vec<(i32, Wait, u64)>> {
     threads(pid, |thread| match thread {
         Thread::Waits { tid, wait, sleeps } => Ok((tid, wait, sleeps)),
@@ -160,18 +160,17 @@ fn look(pids: &[i32]) -> Look {
     Look::Waiting(all)
 }
 
-/// What a look at a thread shows.
+/// The state of a thread.
 enum Thread {
-    /// It sleeps, and has gone to sleep of its own so often.
+    /// It sleeps, and has gone to sleep voluntarily this many times.
     Waits { tid: i32, wait: Wait, sleeps: u64 },
-    /// It works, is stopped, or waits for a disk: that a read takes its time is no silence.
+    /// It works, is stopped, or waits for a disk: a slow read is not silence.
     Busy,
     /// It seems to have ended.
     Ended,
 }
 
-/// Looks at the threads of a process, until one of them is not what `take` wants. Most processes have one, after which nobody looks for
-/// others.
+/// Examines the threads of a process until `take` rejects one. Most processes have one thread, and then the others are not searched for.
 fn threads<T, E>(pid: i32, take: impl Fn(Thread) -> Result<T, E>) -> Result<Vec<T>, E> {
     let (first, count) = look_at(pid, pid);
     let mut all = vec![take(first)?];
@@ -188,7 +187,7 @@ fn threads<T, E>(pid: i32, take: impl Fn(Thread) -> Result<T, E>) -> Result<Vec<
     Ok(all)
 }
 
-/// Whether a call waits for a file, which may be on a server that is slow: some file systems sleep then as if for an event.
+/// Returns whether a call waits for a file, which may be on a slow server: some file systems then sleep as if they waited for an event.
 fn reads_file(pid: i32, line: &str) -> bool {
     let mut words = line.split_whitespace();
     let number = words.next().and_then(|n| n.parse::<u32>().ok());
@@ -199,11 +198,11 @@ fn reads_file(pid: i32, line: &str) -> bool {
         })
 }
 
-/// Looks at a thread; how many of them the process has, if that was read.
+/// Examines a thread. Also returns how many threads the process has, if this was read.
 fn look_at(pid: i32, tid: i32) -> (Thread, Option<u32>) {
     let folder = format!("/proc/{pid}/task/{tid}");
     let call = procfs::short_text(folder.clone() + "/syscall").unwrap_or_default();
-    // The dead make no calls.
+    // A dead thread makes no calls.
     if call.is_empty() || call.starts_with("-1") {
         return (Thread::Ended, None);
     }
@@ -221,9 +220,9 @@ fn look_at(pid: i32, tid: i32) -> (Thread, Option<u32>) {
     }
 }
 
-/// Whether nothing but these processes, friends and time without limit stands behind what they wait for: no timerfd,
-/// POSIX timer or alarm, of which only the handler can be seen, no connection to a daemon or another host, and no bytes that are
-/// under way by TCP, which the kernel delivers later.
+/// Returns whether only these processes and their friends can end the waits. Timers can also end a wait: a timerfd, a POSIX timer, or an
+/// alarm, of which only the handler is visible. So can a connection to a daemon or another host, and bytes on a TCP connection that the
+/// kernel delivers later.
 fn only_we_can_wake(pids: &[i32], friends: &Friends, alarms: bool) -> bool {
     let mut internet: HashMap<u64, Ends> = HashMap::new();
     for pid in pids {
@@ -249,11 +248,11 @@ fn only_we_can_wake(pids: &[i32], friends: &Friends, alarms: bool) -> bool {
             }
             let inode = to.strip_prefix("socket:[").and_then(|t| t.strip_suffix(']')?.parse().ok());
             let (Some(inode), Ok(number)) = (inode, name.parse()) else { continue };
-            // Where descriptors of others may not be looked at, the server is believed to stand on its own.
+            // If we may not examine the descriptors of other processes, we assume that the server depends only on itself.
             let Ok(socket) = rustix::process::pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()) else {
                 continue;
             };
-            // A read with the socket's own time limit looks like one without any.
+            // A read with the socket's own time limit looks like one without a limit.
             if has_time_limit(&socket) {
                 return false;
             }
@@ -271,7 +270,7 @@ fn only_we_can_wake(pids: &[i32], friends: &Friends, alarms: bool) -> bool {
     internet.values().all(|(here, there)| {
         let other = (*there, *here);
         let is_among = among.contains(&other);
-        // Each end is asked for from the other: one of these processes in its own turn, a friend here.
+        // Each end is queried through the other one: one of these processes in its own turn, a friend here.
         let asked = [Some((*here, *there)), (!is_among).then_some(other)];
         (is_among || friends.connections.contains(&other))
             && asked.into_iter().flatten().filter_map(tcp::other_end).all(|end| end.under_way == 0)
@@ -288,10 +287,10 @@ fn catches_alarms(pid: i32) -> bool {
 }
 
 enum End {
-    /// Who made the other end, on this host.
+    /// The process that made the other end, on this host.
     Process(i32),
     Internet(Ends),
-    /// In a place of which we know nothing.
+    /// Another host or namespace, about which we know nothing.
     Elsewhere,
 }
 
@@ -300,7 +299,7 @@ fn has_time_limit(socket: &OwnedFd) -> bool {
     [Timeout::Recv, Timeout::Send].into_iter().any(|way| matches!(socket_timeout(socket, way), Ok(Some(_))))
 }
 
-/// What is at the other end of a connected socket.
+/// Returns the other end of a connected socket.
 fn other_end(socket: &OwnedFd) -> Option<End> {
     let there = rustix::net::getpeername(socket.as_fd()).ok()??;
     if there.address_family() == rustix::net::AddressFamily::UNIX {
@@ -310,25 +309,25 @@ fn other_end(socket: &OwnedFd) -> Option<End> {
     Some(tcp::ends(socket).map_or(End::Elsewhere, End::Internet))
 }
 
-/// What a thread waits for.
+/// The kind of wait of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wait {
     /// For an event, without a time limit.
     Endless,
     /// For an event or a time, or for a time alone.
     Limited,
-    /// It does not wait, or for something else.
+    /// It does not wait, or waits for something else.
     None,
 }
 
-/// Reads a line of `/proc/PID/task/TID/syscall`: the call's number and its arguments.
+/// Parses a line of `/proc/PID/task/TID/syscall`: the call's number and its arguments.
 fn wait(line: &str) -> Wait {
     let mut words = line.split_whitespace();
     let Some(number) = words.next().and_then(|n| n.parse::<u32>().ok()) else { return Wait::None };
     let args: Vec<u64> =
         words.map(|w| u64::from_str_radix(w.trim_start_matches("0x"), 16).unwrap_or(1)).take(6).collect();
     let arg = |i: usize| args.get(i).copied().unwrap_or(1);
-    // A timeout in milliseconds is an int: its low half counts.
+    // A timeout in milliseconds is an int, so only the low half is used.
     let endless = |i: usize| (arg(i) as u32 as i32) < 0;
     let no_timeout = |i: usize| arg(i) == 0;
     let endless = match call(number) {
@@ -423,7 +422,7 @@ mod tests {
         let pipe = rustix::pipe::pipe().unwrap().0;
         assert!(reads(&file, 0) && reads(&file, 19));
         assert!(!reads(&pipe, 0));
-        // poll() has an address where read() has a descriptor.
+        // poll() has an address in the place of read()'s descriptor.
         assert!(!reads(&file, 7));
     }
 

@@ -1,8 +1,8 @@
-//! How a connection reaches the process that we start for it.
+//! Passing a connection to the process that we start for it.
 //!
-//! A process inherits its connection under a number that is reserved here for all of them. `dup2` puts a connection there, inheritable,
-//! just before its process is started, and takes it away afterwards. So no process inherits the connection of another, and nothing
-//! needs to run between fork and exec: the standard library may then use `posix_spawn`, which does not copy our page tables.
+//! A process inherits its connection under a descriptor number that is reserved here for all of them. Just before the process is started,
+//! `dup2` puts the connection there, inheritable; afterwards, it is removed again. So no process inherits the connection of another one,
+//! and no code needs to run between fork and exec. The standard library can then use `posix_spawn`, which does not copy our page tables.
 
 use std::fs::File;
 use std::io;
@@ -13,12 +13,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use command_fds::{CommandFdExt, FdMapping};
 use rustix::io::{DupFlags, dup2, dup3, fcntl_dupfd_cloexec};
 
-/// Most numbers that are reserved.
+/// Maximum number of reserved descriptor numbers.
 const NUMBERS_MAX: usize = 8;
 
-/// The descriptors that are reserved.
+/// The reserved descriptors.
 struct Reserved {
-    /// What each of them is while no process is started.
+    /// The file to which each of them refers while no process is started.
     null: OwnedFd,
     descriptors: Vec<OwnedFd>,
 }
@@ -26,11 +26,11 @@ struct Reserved {
 impl Reserved {
     fn open() -> io::Result<Self> {
         let null = File::options().read(true).write(true).open("/dev/null")?;
-        // Away from the small numbers: shells know no others.
+        // Small numbers are avoided, because shells accept only those.
         Ok(Self { null: fcntl_dupfd_cloexec(&null, 10)?, descriptors: Vec::new() })
     }
 
-    /// Where the descriptor of this number is, if it is reserved or can be.
+    /// Returns the index of the descriptor with this number, if it is reserved or can be.
     fn place(&mut self, number: RawFd) -> Option<usize> {
         let reserved = self.descriptors.iter().position(|descriptor| descriptor.as_raw_fd() == number);
         if reserved.is_none() && self.descriptors.len() < NUMBERS_MAX {
@@ -41,7 +41,7 @@ impl Reserved {
         reserved
     }
 
-    /// Has a process inherit a connection that it starts.
+    /// Calls `start`, which starts a process that inherits the connection.
     fn give<T>(
         &mut self,
         place: usize,
@@ -57,7 +57,7 @@ impl Reserved {
     }
 }
 
-/// Held while a process is started.
+/// Locked while a process is started.
 static STARTS: Mutex<Option<Reserved>> = Mutex::new(None);
 
 fn lock() -> MutexGuard<'static, Option<Reserved>> {
@@ -71,11 +71,11 @@ fn reserved(held: &mut Option<Reserved>) -> io::Result<&mut Reserved> {
     }
 }
 
-/// A number that is reserved: the smallest that was free when this was called first. To be called before anything else is opened.
+/// Returns a reserved number: the smallest that was free at the first call. Must be called before anything else is opened.
 ///
 /// # Errors
 ///
-/// `/dev/null` cannot be opened, or we may have no more descriptors.
+/// Fails if `/dev/null` cannot be opened, or the limit for descriptors is reached.
 pub fn number() -> io::Result<RawFd> {
     let mut held = lock();
     let Reserved { null, descriptors } = reserved(&mut held)?;
@@ -85,8 +85,8 @@ pub fn number() -> io::Result<RawFd> {
     Ok(descriptors[0].as_raw_fd())
 }
 
-/// Starts a process that inherits nothing, or a connection under a number. Starts are one at a time: until it has come to its own
-/// program, a child may hold copies of everything that is open here, and a connection does not end that is closed everywhere else.
+/// Starts a process that inherits nothing, or a connection under a number. Processes are started one at a time. Until a child executes its
+/// own program, it may hold copies of all our open descriptors, and then a connection that is closed everywhere else does not end.
 pub(crate) fn start(
     command: &mut Command,
     connection: Option<(OwnedFd, RawFd)>,

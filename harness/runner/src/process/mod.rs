@@ -1,21 +1,21 @@
-//! The process room: everything about processes and their connections that does not depend on what they are for.
+//! Everything about processes and their connections that does not depend on their purpose.
 //!
-//! - `child`: how processes of ours are started, reaped, and ended with all that they have started,
-//! - `connection`: a connection, and what could not be written to it yet,
-//! - `descriptors`: how many of them we may have open,
-//! - [`edges`]: which edges of its program what we start goes along, where it was built to tell,
-//! - `foreign`: how processes ended that are not our children,
-//! - `idle`: whether processes wait for something that only we can do,
-//! - [`inherited`]: how a connection reaches the process that we start for it,
-//! - `output`: what processes write to their standard output and error, within bounds,
-//! - `procfs`: files of `/proc`,
-//! - `reactor`: one wait for many descriptors,
-//! - [`slots`]: how many launches are at work side by side,
-//! - `tcp`: the other end of a TCP connection on this host,
-//! - [`stop`]: signals to us that ask for an end,
-//! - [`trace`]: where processes die, as a debugger sees it: what we start asks for it by `trace_request`, [`tracer`] looks, and `unwind`
-//!   tells what it means,
-//! - [`tree`]: the descendants of ours, and the orphans that they leave to us.
+//! - `child`: starting and reaping our processes, and ending them with all that they have started
+//! - `connection`: a connection, with the bytes that could not be written to it yet
+//! - `descriptors`: the limit for open descriptors
+//! - [`edges`]: the control-flow edges that a started program executes, if it was compiled to count them
+//! - `foreign`: how processes ended that are not our children
+//! - `idle`: whether processes wait for something that only we can do
+//! - [`inherited`]: passing a connection to the process that we start for it
+//! - `output`: standard output and error of processes, with limits
+//! - `procfs`: files of `/proc`
+//! - `reactor`: one wait for many descriptors
+//! - [`slots`]: the number of launches that work side by side
+//! - `tcp`: the other end of a TCP connection on this host
+//! - [`stop`]: signals that request us to end
+//! - [`trace`]: where processes die, as a debugger sees it. A started process requests it through `trace_request`, [`tracer`] observes it,
+//!   and `unwind` interprets the result
+//! - [`tree`]: our descendants, and the orphans that become our children
 
 pub(crate) mod child;
 pub(crate) mod connection;
@@ -45,30 +45,30 @@ use std::process::Command;
 
 use rustix::io::Errno;
 
-/// Has a command, when it is started, do and know what those want that look at it from outside: a tracer, and who counts its edges. To
-/// be called before any descriptor is arranged for it: what is done to a process first is done in the order of the calls.
+/// Prepares a command for its observers: a tracer, and the counter of its edges. Must be called before any descriptor is arranged for the
+/// command, because these preparations run in the order of the calls.
 pub(crate) fn prepare(command: &mut Command) {
     trace_request::prepare(command);
     edges::prepare(command);
 }
 
-/// Makes reading from and writing to a descriptor return at once.
+/// Makes reads from and writes to a descriptor return at once.
 pub(crate) fn nonblocking(fd: impl AsFd) -> io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(&fd)?;
     Ok(rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK)?)
 }
 
-/// Whether an error says that no more descriptors can be had.
+/// Returns whether an error means that no more descriptors are available.
 pub(crate) fn lacks_descriptors(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// Whether an error of `accept` is about the one who has come and gone, or about nobody: others may wait behind it.
+/// Returns whether an error of `accept` concerns only one connection that has already ended: others may wait after it.
 pub(crate) fn has_hung_up(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted)
 }
 
-/// An error with what failed before it.
+/// Returns an error whose message begins with what failed.
 pub(crate) fn context(what: impl std::fmt::Display) -> impl FnOnce(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("{what}: {error}"))
 }

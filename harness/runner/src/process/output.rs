@@ -1,4 +1,4 @@
-//! What processes write to their standard output and error: in lines, and no more of it than anybody reads.
+//! Standard output and error of processes, split into lines and limited in size.
 
 use std::collections::VecDeque;
 use std::io::{self, PipeReader, Read};
@@ -8,23 +8,23 @@ use super::nonblocking;
 use super::reactor::{Key, Reactor, Wanted};
 use pmi_judge::event::Bytes;
 
-/// Longest line that is kept; the rest of it is dropped.
+/// Longest stored line; the rest of the line is dropped.
 pub(crate) const LINE_MAX: usize = 1024;
-/// Most lines that are told as they come.
+/// Maximum number of lines that are reported as they arrive.
 pub(crate) const LINES_MAX: usize = 400;
-/// Of the lines beyond, so many of the last are told when nothing more comes: a process that says why it ends says it last.
+/// Number of further lines, the last ones, that are reported at the end: a process usually prints the reason for its end last.
 const LAST_LINES: usize = 50;
-/// Most bytes that are read at once.
+/// Maximum number of bytes that are read at once.
 const CHUNK: usize = 64 * 1024;
 
-/// Makes lines of pieces.
+/// Splits pieces into lines.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     partial: Vec<u8>,
 }
 
 impl Lines {
-    /// Takes a piece and tells the lines that are complete, without their newlines.
+    /// Adds a piece and reports the complete lines, without their newlines.
     pub(crate) fn push(&mut self, bytes: &[u8], tell: &mut dyn FnMut(Vec<u8>)) {
         for part in bytes.split_inclusive(|b| *b == b'\n') {
             let text = part.strip_suffix(b"\n").unwrap_or(part);
@@ -36,13 +36,13 @@ impl Lines {
         }
     }
 
-    /// Nothing more will come: a line that has no end, if there is one.
+    /// Handles the end of the stream; returns the last line if it is incomplete.
     pub(crate) fn finish(&mut self) -> Option<Vec<u8>> {
         Some(std::mem::take(&mut self.partial)).filter(|line| !line.is_empty())
     }
 }
 
-/// Lets a command write its standard output and error into pipes, from which reading does not wait.
+/// Redirects standard output and error of a command into non-blocking pipes.
 pub(crate) fn capture(command: &mut Command) -> io::Result<[PipeReader; 2]> {
     let (out, out_writer) = io::pipe()?;
     let (err, err_writer) = io::pipe()?;
@@ -59,7 +59,7 @@ struct Stream {
     last: Last,
 }
 
-/// The last of the lines that were too many to be told.
+/// The last of the lines beyond the limit.
 #[derive(Debug, Default)]
 struct Last {
     lines: VecDeque<Vec<u8>>,
@@ -84,7 +84,7 @@ impl Last {
     }
 }
 
-/// Standard output and error of a process, in lines; or of nobody.
+/// Standard output and error of a process, in lines; or of no process.
 #[derive(Default)]
 pub(crate) struct Output {
     streams: [Stream; 2],
@@ -92,13 +92,13 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// That of the processes of a command.
+    /// Captures the output of a command's processes.
     pub(crate) fn of(command: &mut Command) -> io::Result<Self> {
         let streams = capture(command)?.map(|pipe| Stream { pipe: Some((pipe, None)), ..Stream::default() });
         Ok(Self { streams, kept: 0 })
     }
 
-    /// Has the reactor tell when there is something to read; `source` says by which name, `true` for standard error.
+    /// Registers the streams with the reactor; `source` names them, with `true` for standard error.
     pub(crate) fn watch<S: Copy>(
         &mut self,
         reactor: &mut Reactor<S>,
@@ -112,7 +112,7 @@ impl Output {
         Ok(())
     }
 
-    /// Reads once, and tells the lines that are complete, as long as there are not too many.
+    /// Reads once, and reports the complete lines up to the limit.
     pub(crate) fn read<S: Copy>(
         &mut self,
         stderr: bool,
@@ -155,7 +155,7 @@ impl Output {
         }
     }
 
-    /// Reads until nothing is left, or as often as lines would be kept: somebody may go on writing.
+    /// Reads until nothing is left, but at most as often as lines would be stored, because a process may write without end.
     pub(crate) fn read_rest<S: Copy>(
         &mut self,
         stderr: bool,

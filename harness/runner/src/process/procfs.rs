@@ -1,4 +1,4 @@
-//! Files of `/proc` about processes that may be anything, hostile ones included.
+//! Files of `/proc` about any processes, including hostile ones.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -7,22 +7,22 @@ use std::path::Path;
 
 use rustix::process::Pid;
 
-/// Most that is read of a file: those of this kind are far shorter.
+/// Maximum number of bytes that are read of a file: files of this kind are far shorter.
 const MOST: u64 = 1 << 20;
-/// As much as the kernel gives of them at once.
+/// Maximum number of bytes that the kernel returns at once.
 const PAGE: usize = 4096;
-/// No line of a file of short ones is longer.
+/// Maximum length of a line in a file of short lines.
 const LONGEST_LINE: usize = 1024;
 
-/// A file's text. A process's name, which several files hold, may be any bytes: what is no UTF-8 is replaced.
+/// Returns a file's text. Several files contain a process's name, which may be any bytes; invalid UTF-8 is replaced.
 pub(crate) fn text(path: impl AsRef<Path>) -> io::Result<String> {
-    // The kernel writes such a file for every reader anew; with room for all of it, one read is enough.
+    // The kernel generates such a file for every reader; with enough room, one read is sufficient.
     let mut bytes = Vec::with_capacity(4096);
     File::open(path)?.take(MOST).read_to_end(&mut bytes)?;
     Ok(into_text(bytes))
 }
 
-/// The same for a file of short lines, of which the kernel gives as much as there is room for: what leaves room was all.
+/// Returns the text of a file of short lines. The kernel fills the buffer as far as possible, so if room is left, the text is complete.
 pub(crate) fn short_text(path: impl AsRef<Path>) -> io::Result<String> {
     let (file, mut bytes) = (File::open(path)?, Vec::new());
     loop {
@@ -39,20 +39,20 @@ fn into_text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
 }
 
-/// What the processors of the machine have done since it started, in ticks of all of them together.
+/// The work of all processors since the start of the machine, in ticks of all of them together.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProcessorTime {
-    /// All.
+    /// All ticks.
     pub(crate) all: u64,
-    /// With nothing to do.
+    /// Ticks without work.
     pub(crate) idle: u64,
 }
 
-/// The processors' time until now.
+/// Returns the processors' time until now.
 pub(crate) fn processor_time() -> io::Result<ProcessorTime> {
     let text = text("/proc/stat")?;
     let first = text.lines().next().and_then(|line| line.strip_prefix("cpu ")).unwrap_or_default();
-    // user, nice, system, idle, iowait, irq, softirq, steal; what follows is counted in these.
+    // user, nice, system, idle, iowait, irq, softirq, steal; the later ones are included in these.
     let ticks: Vec<u64> = first.split_ascii_whitespace().take(8).map_while(|n| n.parse().ok()).collect();
     match ticks[..] {
         [_, _, _, idle, iowait, ..] => {
@@ -62,24 +62,24 @@ pub(crate) fn processor_time() -> io::Result<ProcessorTime> {
     }
 }
 
-/// Our own number, as the names of these files have it.
+/// Returns our own process id, as these files contain it.
 pub(crate) fn own_pid() -> i32 {
     rustix::process::getpid().as_raw_nonzero().get()
 }
 
-/// A process's name, of which the kernel keeps 15 bytes.
+/// Returns a process's name, which the kernel cuts to 15 bytes.
 pub(crate) fn name(pid: i32) -> Option<String> {
     Some(short_text(format!("/proc/{pid}/comm")).ok()?.trim_end_matches('\n').to_owned())
 }
 
-/// The threads of a process, by their numbers.
+/// Returns the numbers of a process's threads.
 pub(crate) fn threads(pid: i32) -> io::Result<impl Iterator<Item = i32>> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task"))?;
     Ok(tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok()))
 }
 
-/// Whether a process is on its way out: the kernel sets this flag before it closes its descriptors, and these before
-/// the process can be waited for.
+/// Returns whether a process is about to end. The kernel sets this flag before it closes the descriptors, and closes these before the
+/// process can be waited for.
 pub(crate) fn is_exiting(pid: Pid) -> bool {
     const PF_EXITING: u64 = 4;
     Stat::of(pid.as_raw_nonzero().get())
@@ -87,15 +87,15 @@ pub(crate) fn is_exiting(pid: Pid) -> bool {
         .is_some_and(|flags| flags & PF_EXITING != 0)
 }
 
-/// What `/proc/PID/stat` holds, proc_pid_stat(5).
+/// The content of `/proc/PID/stat`, see proc_pid_stat(5).
 pub(crate) struct Stat {
     text: String,
-    /// Where the name is, which may hold blanks and parentheses.
+    /// The position of the name, which may contain blanks and parentheses.
     name: std::ops::Range<usize>,
 }
 
 impl Stat {
-    /// `None` if there is no such process.
+    /// Returns `None` if there is no such process.
     pub(crate) fn of(pid: i32) -> Option<Self> {
         Self::parse(short_text(format!("/proc/{pid}/stat")).ok()?)
     }
@@ -109,22 +109,22 @@ impl Stat {
         &self.text[self.name.clone()]
     }
 
-    /// All fields behind the name: the first of them is the third, the state.
+    /// Returns all fields after the name: the first of them is the third, the state.
     fn behind_name(&self) -> std::str::SplitAsciiWhitespace<'_> {
         self.text[self.name.end + 1..].split_ascii_whitespace()
     }
 
-    /// A field as the manual counts them, which calls the state the third; behind the name only.
+    /// Returns a field by its number in the manual, in which the state is the third. Only fields after the name are available.
     pub(crate) fn field(&self, number: usize) -> Option<&str> {
         self.behind_name().nth(number.checked_sub(3)?)
     }
 
-    /// A field that is a number.
+    /// Returns a field that is a number.
     pub(crate) fn number<T: std::str::FromStr>(&self, number: usize) -> Option<T> {
         self.field(number)?.parse().ok()
     }
 
-    /// How a dead process ended, as its parent will hear when it waits for it.
+    /// Returns how a dead process ended, as wait will report it to its parent.
     pub(crate) fn exit_status(&self) -> Option<i32> {
         self.behind_name().next_back()?.parse().ok()
     }

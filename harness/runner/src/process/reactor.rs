@@ -1,7 +1,7 @@
 //! One wait for many descriptors.
 //!
-//! mio tells of a change once. Who reads only a part of what is there asks to be told again, by [`Reactor::again`] or
-//! [`Reactor::after_read`]; then nothing is waited for.
+//! mio reports each change once. If a reader reads only a part of the available bytes, it must request another report, with
+//! [`Reactor::again`] or [`Reactor::after_read`]; then the reactor does not block.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -12,12 +12,12 @@ use mio::{Events, Interest, Poll, Token};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
-/// What is to be told of a source.
+/// The changes of a source that are reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// That it can be read from.
+    /// It can be read from.
     Read,
-    /// That it can be written to.
+    /// It can be written to.
     Write,
     /// Both.
     ReadWrite,
@@ -33,36 +33,36 @@ impl From<Wanted> for Interest {
     }
 }
 
-/// A descriptor that is waited for.
+/// The key of a registered descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Key(usize);
 
-/// A source of which something is to be told. It may turn out to have nothing.
+/// A source that may be ready. It may turn out to have nothing.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ready<S> {
     pub(crate) source: S,
-    /// Whether it may be written to.
+    /// It may be written to.
     pub(crate) writable: bool,
 }
 
 struct Entry<S> {
     fd: RawFd,
     source: S,
-    /// The other side has ended the connection, so that after the last bytes nothing new will be told.
+    /// The other side has ended the connection, so after the last bytes nothing new will be reported.
     ended: bool,
-    /// It is to be told of without waiting.
+    /// It must be reported without waiting.
     again: bool,
-    /// A file that is always ready, for which the system does not wait.
+    /// A file that is always ready, for which the system cannot wait.
     always: bool,
 }
 
-/// Waits for descriptors. `S` is what the owner knows each by.
+/// Waits for descriptors. `S` is the owner's name for each.
 pub(crate) struct Reactor<S> {
     poll: Poll,
     events: Events,
     entries: Vec<Option<Entry<S>>>,
     free: Vec<usize>,
-    /// Entries that are to be told of without waiting.
+    /// Entries that must be reported without waiting.
     again: Vec<usize>,
 }
 
@@ -77,12 +77,12 @@ impl<S: Copy> Reactor<S> {
         })
     }
 
-    /// The descriptor by which the reactor itself waits.
+    /// Returns the descriptor on which the reactor itself waits.
     pub(crate) fn descriptor(&self) -> RawFd {
         self.poll.as_raw_fd()
     }
 
-    /// Waits for a descriptor from now on. It is to be removed before it is closed, since another process may hold it open.
+    /// Registers a descriptor. It must be removed before it is closed, because another process may hold it open.
     pub(crate) fn add(&mut self, fd: impl AsFd, source: S, wanted: Wanted) -> io::Result<Key> {
         let fd = fd.as_fd().as_raw_fd();
         let index = self.free.pop().unwrap_or_else(|| {
@@ -105,7 +105,7 @@ impl<S: Copy> Reactor<S> {
         Ok(Key(index))
     }
 
-    /// Changes what is to be told. What is the case already is told again.
+    /// Changes which changes are reported. A current state is reported again.
     pub(crate) fn set(&mut self, key: Key, wanted: Wanted) -> io::Result<()> {
         match &self.entries[key.0] {
             Some(entry) if !entry.always => {
@@ -115,16 +115,16 @@ impl<S: Copy> Reactor<S> {
         }
     }
 
-    /// Waits for a descriptor no longer.
+    /// Removes a descriptor.
     pub(crate) fn remove(&mut self, key: Key) {
         if let Some(entry) = self.entries[key.0].take() {
-            // It may be closed already.
+            // It may already be closed.
             let _ = self.poll.registry().deregister(&mut SourceFd(&entry.fd));
             self.free.push(key.0);
         }
     }
 
-    /// Tells of the source again without waiting.
+    /// Makes the next wait report the source without blocking.
     pub(crate) fn again(&mut self, key: Key) {
         if let Some(entry) = self.entries[key.0].as_mut().filter(|entry| !entry.again) {
             entry.again = true;
@@ -132,7 +132,7 @@ impl<S: Copy> Reactor<S> {
         }
     }
 
-    /// So much was read at once, of `room` bytes. Tells of the source again if there may be more.
+    /// Handles a read of `read` bytes into `room` bytes. Reports the source again if there may be more.
     pub(crate) fn after_read(&mut self, key: Key, read: usize, room: usize) {
         let more = |entry: &Entry<S>| read == room || entry.ended || entry.always;
         if self.entries[key.0].as_ref().is_some_and(more) {
@@ -140,7 +140,7 @@ impl<S: Copy> Reactor<S> {
         }
     }
 
-    /// Waits, at most so long, without a limit if there is none. A signal ends the wait.
+    /// Waits at most `limit`, or without a limit if there is none. A signal ends the wait.
     pub(crate) fn wait(&mut self, limit: Option<Duration>) -> io::Result<Vec<Ready<S>>> {
         let mut limit = if self.again.is_empty() { limit } else { Some(Duration::ZERO) };
         // mio counts milliseconds, in which most servers answer several times.
@@ -158,7 +158,7 @@ impl<S: Copy> Reactor<S> {
             result => result?,
         }
         let mut ready = Vec::new();
-        // What was left is older.
+        // Older events are reported first.
         for index in std::mem::take(&mut self.again) {
             if let Some(entry) = self.entries[index].as_mut().filter(|entry| entry.again) {
                 entry.again = false;

@@ -1,15 +1,16 @@
-//! Folders for what a run needs and nobody keeps.
+//! Temporary folders for a run.
 
 use std::io;
 use std::path::Path;
 
 use tempfile::TempDir;
 
-/// Where Linux keeps files in memory, for everybody. To make and remove a file there takes a tenth of the time that it takes on a disk,
-/// and each launch needs several.
+/// A folder of files in memory that Linux offers to every user. Creating and removing a file there takes a tenth of the time on a disk, and
+/// each launch needs several.
 const MEMORY: &str = "/dev/shm";
 
-/// A private folder for sockets and links, in memory unless TMPDIR says where: what is put into it is small, and no program's file.
+/// Creates a private folder for sockets and links, in memory unless TMPDIR names another place: its content is small, and contains no
+/// programs.
 pub(crate) fn scratch_folder() -> io::Result<TempDir> {
     let asked_for = std::env::var_os("TMPDIR").is_some_and(|dir| !dir.is_empty());
     if !asked_for && let Ok(folder) = folder_in(Path::new(MEMORY)) {
@@ -18,11 +19,11 @@ pub(crate) fn scratch_folder() -> io::Result<TempDir> {
     folder_on_disk()
 }
 
-/// A private folder for what may be large, and for programs: files in memory often cannot be executed.
+/// Creates a private folder for large files and for programs: files in memory often cannot be executed.
 pub(crate) fn folder_on_disk() -> io::Result<TempDir> {
     // Agents may run in another working directory.
     let temp = std::path::absolute(std::env::temp_dir())?;
-    // Sockets have short paths.
+    // The paths of sockets must be short.
     let temp = if temp.as_os_str().len() > 60 { Path::new("/tmp") } else { &temp };
     folder_in(temp).map_err(|e| {
         io::Error::new(e.kind(), format!("cannot make a scratch folder in {} (TMPDIR): {e}", temp.display()))

@@ -1,5 +1,5 @@
-//! How many launches are at work side by side. One that waits for nothing but a silence to last takes no time from the others,
-//! and makes room for one more.
+//! The number of launches that work side by side. A launch that only waits for a silence to last takes no time from the others, and lets
+//! another one start.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 
 use super::procfs::{ProcessorTime, processor_time};
 
-/// How often it is looked at whether the machine is idle. For each time that it is, one launch more may be open.
+/// Interval between checks whether the machine is idle. Each time that it is, one more launch may be open.
 const LOOKS: Duration = Duration::from_millis(50);
-/// A machine is idle of whose processors' time so much is left, in hundredths.
+/// A machine is idle if this share of its processors' time is unused, in hundredths.
 const IDLE: u64 = 40;
 
-/// The launches that may be at work at the same time.
+/// The limit for launches that work at the same time.
 #[derive(Debug)]
 pub struct Slots {
     jobs: usize,
-    /// More than a few are open while the machine is idle, and only then.
+    /// More than a few launches are open only while the machine is idle.
     fills_idle_machine: bool,
     taken: Mutex<Taken>,
     less: Condvar,
@@ -25,21 +25,21 @@ pub struct Slots {
 
 #[derive(Debug, Default)]
 struct Taken {
-    /// Launches at work.
+    /// Number of working launches.
     working: usize,
-    /// These, and those that wait.
+    /// Number of working and waiting launches.
     open: usize,
     idleness: Idleness,
 }
 
-/// Whether there is processor time to spare.
+/// Measures whether processor time is unused.
 #[derive(Debug, Default)]
 struct Idleness {
     last: Option<(Instant, ProcessorTime)>,
 }
 
 impl Idleness {
-    /// Whether the machine was idle since the last look, which was some time ago. `false` where that is not told.
+    /// Returns whether the machine was idle since the previous call, some time ago. `false` if this cannot be measured.
     fn is_idle(&mut self) -> bool {
         if self.last.is_some_and(|(at, _)| at.elapsed() < LOOKS) {
             return false;
@@ -55,7 +55,7 @@ fn has_spare(before: ProcessorTime, now: ProcessorTime) -> bool {
     all > 0 && now.idle.saturating_sub(before.idle) * 100 >= all * IDLE
 }
 
-/// A launch's place among those at work, given up with it.
+/// The permission of a launch to work, released on drop.
 #[derive(Debug)]
 pub(crate) struct Slot {
     slots: Arc<Slots>,
@@ -63,12 +63,13 @@ pub(crate) struct Slot {
 }
 
 impl Slots {
-    /// For so many launches at work.
+    /// Creates a limit of `jobs` working launches.
     pub fn new(jobs: usize) -> Arc<Self> {
         Self::with(jobs, false)
     }
 
-    /// The same; while the machine is idle, more are opened: of a server that sleeps while it starts, many wait at the same time.
+    /// Creates such a limit that opens more launches while the machine is idle: with a server that sleeps while it starts, many launches
+    /// wait at the same time.
     pub fn filling_idle_machine(jobs: usize) -> Arc<Self> {
         Self::with(jobs, true)
     }
@@ -78,8 +79,8 @@ impl Slots {
         Arc::new(Self { jobs: jobs.max(1), fills_idle_machine, taken, less: Condvar::new() })
     }
 
-    /// How many launches there may be, with those that wait. With one job nothing runs beside it: some servers can only do one
-    /// thing at a time, and that is how to say so.
+    /// Returns the maximum number of launches, including waiting ones. With one job, nothing runs beside it: some servers can only do one
+    /// thing at a time, and this is the setting for them.
     pub fn launches(&self) -> usize {
         match (self.jobs, self.fills_idle_machine) {
             (1, _) => 1,
@@ -88,12 +89,12 @@ impl Slots {
         }
     }
 
-    /// The same in a run of the suite, of which some parts wait for silence after silence.
+    /// Returns the maximum number of launches in a run of the suite, parts of which wait for one silence after another.
     pub(crate) fn launches_of_run(&self) -> usize {
         if self.jobs == 1 { 1 } else { 2 * self.few() }
     }
 
-    /// As many as are open on a machine that is not idle.
+    /// Returns the maximum number of open launches while the machine is not idle.
     fn few(&self) -> usize {
         2 * self.jobs
     }
@@ -102,11 +103,11 @@ impl Slots {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place among those at work, as soon as there is one.
+    /// Waits for permission to work.
     ///
     /// # Errors
     ///
-    /// The run is to end at once.
+    /// Fails if the run is to end at once.
     pub(crate) fn take(self: &Arc<Self>, interrupted: &AtomicBool) -> io::Result<Slot> {
         let mut taken = self.taken();
         loop {
@@ -117,7 +118,7 @@ impl Slots {
             if taken.working < self.jobs && (fits || taken.idleness.is_idle()) {
                 break;
             }
-            // Nobody says when the machine becomes idle, or the run is to end.
+            // No event reports that the machine becomes idle or that the run is to end, so this wait has a time limit.
             taken = self.less.wait_timeout(taken, LOOKS).unwrap_or_else(PoisonError::into_inner).0;
         }
         taken.working += 1;
@@ -127,12 +128,12 @@ impl Slots {
 }
 
 impl Slot {
-    /// Whether it counts among those at work.
+    /// Returns whether the launch counts as working.
     pub(crate) fn works(&self) -> bool {
         self.works
     }
 
-    /// It only waits from now on.
+    /// Declares that the launch only waits from now on.
     pub(crate) fn wait(&mut self) {
         if std::mem::replace(&mut self.works, false) {
             self.slots.taken().working -= 1;
@@ -140,7 +141,8 @@ impl Slot {
         }
     }
 
-    /// It goes on. What has been launched meanwhile works beside it for a while: its server does not wait for that either.
+    /// Declares that the launch works again. A launch that was started meanwhile works beside it for a while, because its server does not
+    /// wait for it either.
     pub(crate) fn go_on(&mut self) {
         if !std::mem::replace(&mut self.works, true) {
             self.slots.taken().working += 1;

@@ -1,4 +1,4 @@
-//! Signals to us that ask for an end.
+//! Signals that request us to end.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -8,25 +8,25 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 
-/// SIGINT, SIGTERM and SIGHUP, caught for as long as this is there. Its descriptor can be read when one has come.
+/// Catches SIGINT, SIGTERM and SIGHUP until it is dropped. Its descriptor is readable when one has arrived.
 #[derive(Debug)]
 pub struct StopSignals(SignalDelivery<UnixStream, SignalOnly>);
 
 impl StopSignals {
-    /// Catches them from now on.
+    /// Begins to catch the signals.
     ///
     /// # Errors
     ///
-    /// Those of the system.
+    /// Returns the system's error.
     pub fn catch() -> io::Result<Self> {
         let (read, write) = UnixStream::pair()?;
         read.set_nonblocking(true)?;
         SignalDelivery::with_pipe(read, write, SignalOnly, [SIGINT, SIGTERM, SIGHUP]).map(Self)
     }
 
-    /// Those that have come since the last call.
+    /// Returns the signals that have arrived since the last call.
     pub(crate) fn take(&mut self) -> Vec<i32> {
-        // Emptied before it is looked at, so that no signal is missed.
+        // The descriptor is emptied before the signals are read, so that none is missed.
         let mut scratch = [0; 64];
         while let Ok(1..) = self.0.get_read_mut().read(&mut scratch) {}
         self.0.pending().collect()

@@ -1,8 +1,8 @@
 //! The other end of a TCP connection whose two ends are on this host.
 //!
-//! For a local socket the kernel tells who made it and how much the other side has left unread. For TCP it tells neither by the
-//! socket: bytes count as arrived once they are in the other side's queue. It does when it is asked for the other socket, by
-//! `sock_diag(7)`, if that is in the same network namespace. (`/proc/net/tcp` has the same, and takes a hundred times as long.)
+//! For a local socket, the kernel reports which process made it and how many bytes the other side has not read. For TCP, it reports neither
+//! through the socket: bytes count as arrived once they are in the other side's queue. It does report them for the other socket, through
+//! `sock_diag(7)`, if that is in the same network namespace. (`/proc/net/tcp` contains the same, and takes a hundred times as long.)
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -19,40 +19,40 @@ const HEADER: usize = 16;
 /// `IPPROTO_TCP`.
 const TCP: u8 = 6;
 
-/// `INET_DIAG_INFO`: the attribute that has `struct tcp_info`.
+/// `INET_DIAG_INFO`: the attribute that contains `struct tcp_info`.
 const INFO: u16 = 2;
 
-/// Length of `struct inet_diag_msg`, after which attributes come.
+/// Length of `struct inet_diag_msg`, which the attributes follow.
 const MESSAGE: usize = 72;
 
 /// Offset of `tcpi_notsent_bytes` in `struct tcp_info`.
 const NOT_SENT: usize = 144;
 
-/// What is known of the other end.
+/// The state of the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OtherEnd {
-    /// Bytes that have arrived there and are not read.
+    /// Bytes that have arrived there and have not been read.
     pub(crate) unread: usize,
-    /// Bytes that were written there and that its kernel holds back, by Nagle's algorithm or because this end has no room. Bytes that
-    /// are only not acknowledged yet do not count: they have arrived, as both ends are on this host.
+    /// Bytes that were written there and that its kernel holds back, because of Nagle's algorithm or because this end has no room. Bytes
+    /// that only lack an acknowledgement do not count: they have arrived, because both ends are on this host.
     pub(crate) under_way: usize,
-    /// The number of its socket, by which its process is found.
+    /// The number of its socket, with which its process can be found.
     pub(crate) inode: u64,
 }
 
-/// The addresses of the two ends of a connection, that of the socket at hand first.
+/// The addresses of the two ends of a connection, beginning with the end that we hold.
 pub(crate) type Ends = (SocketAddr, SocketAddr);
 
-/// The two ends of a connection of the internet's protocols; `None` for any other descriptor.
+/// Returns the two ends of an internet connection; `None` for any other descriptor.
 pub(crate) fn ends(connection: impl AsFd) -> Option<Ends> {
     let here = SocketAddr::try_from(getsockname(&connection).ok()?).ok()?;
     let there = SocketAddr::try_from(getpeername(&connection).ok()??).ok()?;
-    // One end may write the other's address in the form of either version of the protocol.
+    // One end may contain the other's address in the form of either version of the protocol.
     let canonical = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
     Some((canonical(here), canonical(there)))
 }
 
-/// Looks up the other end of a connection; `None` where it is not on this host, or in another network namespace.
+/// Looks up the other end of a connection; returns `None` if it is not on this host, or in another network namespace.
 pub(crate) fn other_end((ours, other): Ends) -> Option<OtherEnd> {
     let kernel = socket_with(
         AddressFamily::NETLINK,
@@ -68,7 +68,7 @@ pub(crate) fn other_end((ours, other): Ends) -> Option<OtherEnd> {
     read_answer(answer.get(..length)?)
 }
 
-/// `struct nlmsghdr` and `struct inet_diag_req_v2`: which socket is at `local` and connected to `remote`?
+/// Builds `struct nlmsghdr` and `struct inet_diag_req_v2`, which query the socket at `local` that is connected to `remote`.
 fn question(local: SocketAddr, remote: SocketAddr) -> Vec<u8> {
     const BY_FAMILY: u16 = 20;
     const REQUEST: u16 = 1;
@@ -81,7 +81,7 @@ fn question(local: SocketAddr, remote: SocketAddr) -> Vec<u8> {
     text.extend(u32::try_from(HEADER + 56).unwrap_or_default().to_ne_bytes());
     text.extend(BY_FAMILY.to_ne_bytes());
     text.extend(REQUEST.to_ne_bytes());
-    // Number and sender, which nobody looks at.
+    // Number and sender, which the kernel ignores.
     text.extend([0; 8]);
     // Family, protocol, extensions, padding, and every state.
     text.extend([family.as_raw() as u8, TCP, 1 << (INFO - 1), 0]);
@@ -96,7 +96,7 @@ fn question(local: SocketAddr, remote: SocketAddr) -> Vec<u8> {
     text
 }
 
-/// `struct nlmsghdr`, `struct inet_diag_msg` and its attributes.
+/// Parses `struct nlmsghdr`, `struct inet_diag_msg` and its attributes.
 fn read_answer(answer: &[u8]) -> Option<OtherEnd> {
     const ERROR: u16 = 2;
     let word = |at: usize| Some(u32::from_ne_bytes(answer.get(at..at + 4)?.try_into().ok()?));
@@ -117,7 +117,7 @@ fn read_answer(answer: &[u8]) -> Option<OtherEnd> {
     Some(OtherEnd { unread: received as usize, under_way: held_back as usize, inode: inode.into() })
 }
 
-/// Which of these processes has a socket open.
+/// Returns the one of these processes that has the socket open.
 pub(crate) fn owner(inode: u64, pids: &[i32]) -> Option<i32> {
     let name = format!("socket:[{inode}]");
     let has = |pid: &&i32| {
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(ends(std::io::stdin()), None);
         assert_eq!(other_end(ends(&ours).unwrap()).map(|end| end.unread), Some(0));
         ours.write_all(b"12345").unwrap();
-        // The kernel brings it over by itself, in its own time.
+        // The kernel delivers the bytes by itself, after some time.
         while other_end(ends(&ours).unwrap()).unwrap().unread < 5 {
             std::thread::yield_now();
         }

@@ -1,12 +1,12 @@
-//! Sees where processes die, as a debugger does.
+//! Finds where processes die, as a debugger does.
 //!
-//! A process that is traced stops at each signal before it gets it. Who traces it is told of its end first, and by waiting for any
-//! child: in this process that would be mixed up with how launches are waited for. So a small process of our own does it, one for
-//! each play that is looked into: the tracer. Each process that is started meanwhile by the same thread asks it to be traced before
-//! it comes to its own program, and so is all that it starts. Only what the tracer has seen of the dead comes back; what it means is
-//! worked out here, when all is over.
+//! A traced process stops at each signal before it receives it. Its tracer learns of its end first, by waiting for any child. In this
+//! process, that would interfere with the way in which launches are waited for. So a small separate process does it, one for each examined
+//! play: the tracer. Each process that the same thread starts meanwhile requests to be traced before it executes its own program, and so do
+//! all processes that it starts. The tracer only returns its observations of dead processes. They are interpreted here, when the play is
+//! over.
 //!
-//! Nothing depends on the tracer: should it end, the kernel lets go of all that it traces, and it ends when we do.
+//! Nothing depends on the tracer: if it ends, the kernel releases all traced processes, and it ends when we do.
 
 use std::io::{self, Read};
 use std::net::Shutdown;
@@ -26,16 +26,16 @@ use super::tracer::{NAME, TracerReport};
 use super::tree::MARK;
 use super::unwind::backtrace;
 
-/// How long a tracer may take to tell what it saw, once all is over.
+/// Maximum time in which a tracer returns its observations after the play.
 const TELL: Duration = Duration::from_secs(5);
 
-/// Most bytes that a tracer may tell.
+/// Maximum size of these observations in bytes.
 const TOLD_MAX: u64 = 64 << 20;
 
-/// Does something, and tells what a debugger sees of processes that this thread starts meanwhile and that die of a signal:
-/// [`What::Backtrace`] of each, or why nothing can be seen: [`What::Untraced`]. They must have ended when `play` returns.
+/// Runs `play`, and returns what a debugger sees of processes that this thread starts meanwhile and that die of a signal:
+/// [`What::Backtrace`] for each, or why nothing can be seen: [`What::Untraced`]. They must have ended when `play` returns.
 ///
-/// `program` is our own, which can be a tracer.
+/// `program` is our own binary, which can act as a tracer.
 pub fn traced<T>(program: &Path, play: impl FnOnce() -> T) -> (T, Vec<What>) {
     match Tracer::start(program) {
         Ok(tracer) => {

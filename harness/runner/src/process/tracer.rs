@@ -1,7 +1,7 @@
-//! What a tracer does: it takes in processes that ask for it, or that it is asked for, and all that these start, lets them go on at
-//! whatever they stop, and keeps what a debugger would look at of those that die.
+//! The tracer process. It traces processes that request it, or for which it is requested, and all processes that these start. It continues
+//! them after each stop, and stores what a debugger would examine of those that die.
 //!
-//! It is as small as can be: it never waits for anything but the next stop or request, and what it keeps has bounds.
+//! It is minimal: it waits only for the next stop or request, and its storage is limited.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -22,60 +22,60 @@ use super::procfs;
 use super::tree::variable_of;
 use super::unwind::{Mapping, Snapshot};
 
-/// The name by which our program knows that it is to be a tracer.
+/// The name by which our binary acts as a tracer.
 pub(super) const NAME: &str = "pmi-conform-tracer";
 
-/// What a tracer tells in the end.
+/// The final report of a tracer.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct TracerReport {
-    /// Of processes that died of a signal.
+    /// The processes that died of a signal.
     pub(super) dead: Vec<Snapshot>,
-    /// Why a process could not be traced.
+    /// The reason why a process could not be traced.
     pub(super) refused: Option<String>,
 }
 
-/// Most processes of which it is kept how they died, and most signals that are looked at in one: a process may catch them.
+/// Maximum number of processes whose deaths are stored, and of examined signals of one process, which may catch them.
 const DEAD: usize = 16;
 const SIGNALS: usize = 8;
 
-/// Bytes that are kept of a stack, from below its end: functions that call no other may use what is there.
+/// Number of stored bytes of a stack, from below its end: functions that call no other may use this space.
 const STACK: usize = 256 << 10;
 const RED_ZONE: u64 = 128;
 
-/// Most mappings of files that are kept.
+/// Maximum number of stored mappings of files.
 const MAPPINGS: usize = 1024;
 
 /// `si_code` of a signal that a process has sent.
 const SI_USER: i32 = 0;
 const SI_QUEUE: i32 = -1;
 
-/// Whether the program was started as a tracer.
+/// Returns whether the program was started as a tracer.
 pub fn is_tracer(argv0: &OsStr) -> bool {
     argv0 == NAME
 }
 
-/// Runs as a tracer, which has the connection to whoever asks as its standard input; returns the exit status.
+/// Runs as a tracer, whose standard input is the connection to the requesting process; returns the exit status.
 pub fn main() -> u8 {
     let run = || -> io::Result<()> {
         let (told, mut connection) = trace()?;
         connection.write_all(&serde_json::to_vec(&told)?)
     };
-    // Nobody is there to be told why.
+    // No process is there to receive the error.
     if run().is_ok() { 0 } else { 125 }
 }
 
 #[derive(Default)]
 struct Seen {
-    /// What threads looked like at signals that they may die of, by their processes.
+    /// The states of threads at signals that they may die of, by process.
     signals: HashMap<i32, Vec<Snapshot>>,
-    /// The processes of threads that were looked at.
+    /// The processes of examined threads.
     process: HashMap<i32, i32>,
     told: TracerReport,
 }
 
-/// Traces whoever the other side of the standard input asks for, until it has nothing more to say; gives that connection back.
+/// Traces the processes that the other side of standard input requests, until it ends its requests; returns that connection.
 fn trace() -> io::Result<(TracerReport, UnixStream)> {
-    // It is not for a tracer to keep a connection open. Nothing has been opened here yet.
+    // A tracer must not keep other connections open. Nothing has been opened here yet.
     descriptors::close_all_but(vec![0, 1, 2]);
     let mut connection = UnixStream::from(rustix::io::dup(rustix::stdio::stdin())?);
     let mut mask = SigSet::empty();
@@ -97,7 +97,7 @@ fn trace() -> io::Result<(TracerReport, UnixStream)> {
         }
         if asks {
             let mut pid = [0; 4];
-            // What ends in the middle of a number has ended.
+            // An incomplete number is the end of the requests.
             if connection.read_exact(&mut pid).is_err() {
                 return Ok((seen.told, connection));
             }
@@ -110,7 +110,7 @@ fn trace() -> io::Result<(TracerReport, UnixStream)> {
 }
 
 impl Seen {
-    /// A thread has stopped or ended.
+    /// Handles a thread that has stopped or ended.
     fn stopped(&mut self, thread: i32, status: i32) {
         if libc::WIFSIGNALED(status) {
             return self.died(thread, libc::WTERMSIG(status));
@@ -127,7 +127,7 @@ impl Seen {
                 }
                 go_on(libc::PTRACE_CONT, thread, signal);
             }
-            // It is to stay stopped, as it would without us, until it gets SIGCONT.
+            // It must stay stopped, as it would without us, until it gets SIGCONT.
             libc::PTRACE_EVENT_STOP
                 if matches!(signal, libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU) =>
             {
@@ -152,8 +152,8 @@ impl Seen {
         self.signals.remove(&process)
     }
 
-    /// What it died of is the last that the processor or the kernel has noticed, else the last that it has sent itself: who catches
-    /// a fault may end itself by the same signal.
+    /// Handles a death. Its cause is the last signal that the processor or the kernel has sent, or else the last one that the process has
+    /// sent itself. A process that catches a fault may end itself with the same signal.
     fn died(&mut self, thread: i32, signal: i32) {
         let Some(all) = self.ended(thread).filter(|_| self.told.dead.len() < DEAD) else { return };
         let mut of_it: Vec<Snapshot> = all.into_iter().filter(|seen| seen.signal == signal).collect();
@@ -163,7 +163,7 @@ impl Seen {
     }
 }
 
-/// The process of a thread that may die of a signal: that does not ignore it.
+/// Returns the process of a thread that may die of a signal, because it does not ignore it.
 fn process_of(thread: i32, signal: i32) -> Option<i32> {
     let status = procfs::text(format!("/proc/{thread}/status")).ok()?;
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
@@ -176,7 +176,7 @@ fn process_of(thread: i32, signal: i32) -> Option<i32> {
 
 fn snapshot(thread: i32, process: i32, signal: i32) -> Option<Snapshot> {
     let info = signal_info(thread)?;
-    // What another process has sent it says nothing about where it is. SIGPIPE comes as if it had sent that itself.
+    // A signal from another process says nothing about the place in the program. SIGPIPE looks as if the process had sent it itself.
     if matches!(info.code, SI_USER | SI_QUEUE) && info.sender != process {
         return None;
     }
@@ -190,12 +190,12 @@ fn snapshot(thread: i32, process: i32, signal: i32) -> Option<Snapshot> {
     let maps = procfs::text(format!("/proc/{thread}/maps")).unwrap_or_default();
     let mappings = maps.lines().filter_map(Mapping::of_code).take(MAPPINGS).collect();
     let name = procfs::name(process)?;
-    // Above 0 the kernel tells of the instruction that was executed.
+    // For codes above 0, the kernel describes the executed instruction.
     let address = (info.code > 0 && Cause::of(signal) == Cause::Fault).then_some(info.address);
     Some(Snapshot { name, rank, signal, address, pc, sp, fp, lr, mappings, stack_at, stack })
 }
 
-/// What came with a signal.
+/// The information that accompanies a signal.
 struct SignalInfo {
     code: i32,
     sender: i32,
@@ -204,7 +204,7 @@ struct SignalInfo {
 
 #[expect(unsafe_code, reason = "ptrace")]
 fn signal_info(thread: i32) -> Option<SignalInfo> {
-    // SAFETY: the kernel writes one siginfo_t, which may be all zeros, and whose fields are plain numbers in whatever form it has.
+    // SAFETY: the kernel writes one siginfo_t, which may be all zeros, and whose fields are plain numbers in all its forms.
     unsafe {
         let mut info: libc::siginfo_t = std::mem::zeroed();
         let done = libc::ptrace(
@@ -219,12 +219,12 @@ fn signal_info(thread: i32) -> Option<SignalInfo> {
     }
 }
 
-/// The instruction, stack and frame pointer, and the return address where a register has it.
+/// Returns the instruction pointer, the stack pointer, the frame pointer, and the return address if a register contains it.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[expect(unsafe_code, reason = "ptrace")]
 fn registers(thread: i32) -> Option<[u64; 4]> {
     const NT_PRSTATUS: usize = 1;
-    // SAFETY: the kernel writes no more than the length says, and the registers are plain numbers.
+    // SAFETY: the kernel writes at most the given length, and the registers are plain numbers.
     let registers = unsafe {
         let mut registers: libc::user_regs_struct = std::mem::zeroed();
         let mut place = libc::iovec {
@@ -245,13 +245,13 @@ fn registers(thread: i32) -> Option<[u64; 4]> {
     return Some([registers.pc, registers.sp, registers.regs[29], registers.regs[30]]);
 }
 
-/// Nobody has told which registers other processors have.
+/// The registers of other processors are not supported.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn registers(_thread: i32) -> Option<[u64; 4]> {
     None
 }
 
-/// Traces a process with all its threads from now on, and all that it starts.
+/// Begins to trace a process with all its threads, and all that it starts.
 fn seize_all(pid: i32) -> io::Result<()> {
     seize(pid)?;
     let mut known = HashSet::from([pid]);
@@ -269,11 +269,11 @@ fn seize_all(pid: i32) -> io::Result<()> {
     Ok(())
 }
 
-/// Traces a thread from now on, and all that it starts.
+/// Begins to trace a thread, and all that it starts.
 #[expect(unsafe_code, reason = "ptrace")]
 fn seize(pid: i32) -> io::Result<()> {
     let options = libc::PTRACE_O_TRACEFORK | libc::PTRACE_O_TRACEVFORK | libc::PTRACE_O_TRACECLONE;
-    // SAFETY: takes numbers alone.
+    // SAFETY: the call takes only numbers.
     let done = unsafe {
         libc::ptrace(
             libc::PTRACE_SEIZE,
@@ -285,10 +285,10 @@ fn seize(pid: i32) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Lets a thread go on, with a signal unless that is 0. It may have been killed meanwhile.
+/// Continues a thread, with a signal unless that is 0. The thread may have been killed meanwhile.
 #[expect(unsafe_code, reason = "ptrace")]
 fn go_on(how: Request, thread: i32, signal: i32) {
-    // SAFETY: takes numbers alone.
+    // SAFETY: the call takes only numbers.
     unsafe {
         libc::ptrace(how, thread, std::ptr::null_mut::<libc::c_void>(), signal as usize as *mut libc::c_void);
     }
@@ -299,7 +299,7 @@ type Request = libc::c_int;
 #[cfg(not(target_env = "musl"))]
 type Request = libc::c_uint;
 
-/// The next thread that has stopped or ended.
+/// Returns the next thread that has stopped or ended.
 #[expect(
     unsafe_code,
     reason = "other than this call, those at hand refuse signals that they have no name for"

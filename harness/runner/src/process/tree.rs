@@ -1,4 +1,4 @@
-//! The processes of an implementation: its descendants, and the orphans that it leaves to us.
+//! The processes of an implementation: its descendants, and the orphans that become our children.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -10,44 +10,44 @@ use rustix::process::{Pid, Signal, WaitOptions};
 
 use super::procfs::{self, Stat};
 
-/// What a process holds in memory.
+/// The memory of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory {
-    /// Which.
+    /// Its process id.
     pub pid: i32,
-    /// The name of its program, as the system cuts it.
+    /// The name of its program, cut by the system.
     pub name: String,
-    /// Bytes.
+    /// The memory in bytes.
     pub bytes: u64,
 }
 
-/// Name of the variable that marks everything a run has started.
+/// Name of the variable that marks every process of a run.
 pub(crate) const MARK: &str = "PMI_CONFORM_RUN";
 
-/// Makes orphans of our descendants our children, so that nothing escapes by forking twice.
+/// Makes orphans of our descendants our children, so that no process escapes by forking twice.
 pub(crate) fn become_subreaper() {
-    // Without it, only what has left our process tree escapes; nothing to be done about it.
+    // Without this, only processes that have left our process tree escape, and we cannot prevent that.
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
 }
 
-/// Launches that are going on, by their launchers' pids, and the orphans of which nobody knows whose they are.
+/// Current launches by their launchers' pids, and orphans whose launch is not known.
 #[derive(Default)]
 struct Registry {
-    /// Launcher and mark.
+    /// The mark of each launcher.
     live: HashMap<i32, String>,
-    /// Orphans that carry no mark, each with the launches that may have left it.
+    /// Orphans without a mark, each with the launches that may have left it.
     strays: HashMap<i32, HashSet<i32>>,
 }
 
 static REGISTRY: Mutex<Option<Registry>> = Mutex::new(None);
 
-/// Runs with the registry. A panic elsewhere leaves nothing half done in it.
+/// Calls `with` with the registry. A panic elsewhere leaves the registry consistent.
 fn registry<T>(with: impl FnOnce(&mut Registry) -> T) -> T {
     let mut guard: MutexGuard<'_, Option<Registry>> = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
     with(guard.get_or_insert_default())
 }
 
-/// Starts a launcher; `start` gives its pid as well. Nobody looks for orphans before it is known as a launcher.
+/// Starts a launcher; `start` also returns its pid. No thread searches for orphans before the launcher is registered.
 pub(crate) fn launch<T, E>(mark: &str, start: impl FnOnce() -> Result<(T, i32), E>) -> Result<(T, i32), E> {
     registry(|all| {
         let started = start()?;
@@ -56,16 +56,16 @@ pub(crate) fn launch<T, E>(mark: &str, start: impl FnOnce() -> Result<(T, i32), 
     })
 }
 
-/// A launcher has ended and is reaped. Orphans that carry no mark, since their environment was cleaned, are ended
-/// once every launch that may have left them is over. Those that carry the mark of this launch are ended at once: a
-/// process has no environment to read while it starts another program, so [`end_all`] may have missed one.
+/// Handles a launcher that has ended and is reaped. Orphans without a mark, because their environment was cleaned, are ended once every
+/// launch that may have left them is over. Orphans with the mark of this launch are ended at once. [`end_all`] may have missed one, because
+/// a process has no readable environment while it starts another program.
 pub(crate) fn launch_ended(mark: &str, launcher: i32) {
     let doomed = registry(|all| {
         all.live.remove(&launcher);
         let mut children = left_to_us();
         children.retain(|pid| !all.live.contains_key(pid));
         let mut doomed: HashSet<i32> = children.iter().copied().filter(|pid| carries(*pid, mark)).collect();
-        // Those that have ended by themselves are reaped, or a long campaign would fill the table of processes.
+        // Orphans that have ended by themselves are reaped. Otherwise, a long campaign would fill the table of processes.
         let mut orphans: HashSet<i32> = launched_among(children).collect();
         reap(&mut orphans);
         for pid in orphans.into_iter().filter(|pid| is_unmarked(*pid, &all.live)) {
@@ -84,13 +84,13 @@ pub(crate) fn launch_ended(mark: &str, launcher: i32) {
     end_orphans(doomed);
 }
 
-/// Whether a living child of ours is marked by none of these launches.
+/// Returns whether a living child of ours has the mark of none of these launches.
 fn is_unmarked(pid: i32, live: &HashMap<i32, String>) -> bool {
     parent(pid).is_some_and(|(_, zombie)| !zombie)
         && mark_of(pid).is_none_or(|carried| !live.values().any(|mark| *mark == carried))
 }
 
-/// Those of our children that are not of our own process group, as what this program or its host starts for itself would be.
+/// Returns our children outside our own process group. Processes in it are started by this program or its host for other purposes.
 fn launched_among(children: Vec<i32>) -> impl Iterator<Item = i32> {
     let own_group = rustix::process::getpgrp();
     children.into_iter().filter(move |pid| {
@@ -111,7 +111,7 @@ fn end_orphans(mut orphans: HashSet<i32>) {
     });
 }
 
-/// Tries until `gone` says so, two seconds at most: who is killed on a busy machine does not go at once.
+/// Waits until `gone` returns true, at most two seconds: on a busy machine, a killed process does not disappear at once.
 fn until_gone(mut gone: impl FnMut() -> bool) {
     for round in 0..200 {
         if gone() {
@@ -121,19 +121,19 @@ fn until_gone(mut gone: impl FnMut() -> bool) {
     }
 }
 
-/// The process that made a connection, if it was made on this host by another than ourselves.
+/// Returns the process that made a connection, if it is another process on this host.
 pub(crate) fn maker(connection: impl AsFd) -> Option<i32> {
     let made = rustix::net::sockopt::socket_peercred(connection).ok()?.pid;
     (made != rustix::process::getpid()).then(|| made.as_raw_nonzero().get())
 }
 
-/// All processes that this one can see, whoever they belong to.
+/// Returns all processes that this one can see, of any user.
 pub(crate) fn everybody() -> Vec<i32> {
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// What a process holds in memory, by the one file that tells its name as well.
+/// Returns the memory of a process, from the one file that also contains its name.
 pub(crate) fn memory(pid: i32) -> Option<Memory> {
     memory_in(pid, &Stat::of(pid)?)
 }
@@ -143,10 +143,10 @@ fn memory_in(pid: i32, stat: &Stat) -> Option<Memory> {
     Some(Memory { pid, name: stat.name().to_owned(), bytes: pages * rustix::param::page_size() as u64 })
 }
 
-/// The processes that may act for a launch: the launcher's descendants, and orphans that may be of this launch, in the
-/// order of their numbers. Nothing is asked of `agents`, which are ours.
+/// Returns the processes that may act for a launch, in the order of their numbers: the launcher's descendants, and orphans that may be of
+/// this launch. `agents` are ours and are left out.
 pub(crate) fn of_launch(launcher: i32, agents: &HashSet<i32>) -> Vec<i32> {
-    // Orphans last: whose parent ends while its descendants are listed is one of them by then.
+    // Orphans are listed last: a process whose parent ends while its descendants are listed is an orphan by then.
     let mut all = below(launcher, agents);
     let left = left_to_us();
     if !left.is_empty() {
@@ -165,18 +165,18 @@ pub(crate) fn of_launch(launcher: i32, agents: &HashSet<i32>) -> Vec<i32> {
     all
 }
 
-/// Whether a process was started with the mark of a run in its environment.
+/// Returns whether a process was started with the mark of a run in its environment.
 fn carries(pid: i32, mark: &str) -> bool {
     mark_of(pid).is_some_and(|carried| carried == mark)
 }
 
-/// The mark of a run in a process's environment.
+/// Returns the mark of a run in a process's environment.
 fn mark_of(pid: i32) -> Option<String> {
     variable_of(pid, MARK)
 }
 
-/// A variable of a process's environment. A zombie has no environment any more, and one that is starting another program has
-/// none to read for a moment: that is waited for.
+/// Returns a variable of a process's environment. A zombie has no environment any more. A process that is starting another program has none
+/// to read for a moment, so this waits for it.
 pub(crate) fn variable_of(pid: i32, name: &str) -> Option<String> {
     for _ in 0..100 {
         let env = fs::read(format!("/proc/{pid}/environ")).ok()?;
@@ -190,23 +190,23 @@ pub(crate) fn variable_of(pid: i32, name: &str) -> Option<String> {
     None
 }
 
-/// Whether a process is alive and the end of its environment is not set.
+/// Returns whether a process is alive and the end of its environment is not set.
 fn is_between_programs(pid: i32) -> bool {
     Stat::of(pid).is_some_and(|stat| !stat.is_dead() && stat.field(51) == Some("0"))
 }
 
-/// Field `PPid` of a process, and whether it is a zombie.
+/// Returns field `PPid` of a process, and whether it is a zombie.
 pub(crate) fn parent(pid: i32) -> Option<(i32, bool)> {
     let stat = Stat::of(pid)?;
     Some((stat.number(4)?, stat.is_dead()))
 }
 
-/// Living descendants of `root`, itself included.
+/// Returns the living descendants of `root`, itself included.
 pub(crate) fn descendants(root: i32) -> Vec<i32> {
     below(root, &HashSet::new())
 }
 
-/// Living descendants of `root`, itself included, without `but` and theirs.
+/// Returns the living descendants of `root`, itself included, without `but` and their descendants.
 fn below(root: i32, but: &HashSet<i32>) -> Vec<i32> {
     let (mut found, mut todo) = (Vec::new(), vec![root]);
     while let Some(pid) = todo.pop() {
@@ -222,13 +222,14 @@ fn below(root: i32, but: &HashSet<i32>) -> Vec<i32> {
     found
 }
 
-/// Children of a process, adopted ones included, asked of each of its threads: all of /proc would be a lot to read.
+/// Returns the children of a process, adopted ones included, by reading the file of each of its threads: reading all of /proc would take
+/// much longer.
 fn children(pid: i32) -> Vec<i32> {
     let threads = procfs::threads(pid).into_iter().flatten();
     threads.flat_map(|thread| children_of_thread(pid, thread)).collect()
 }
 
-/// The same of one whose state has just been read: most have one thread, which needs not be looked for.
+/// Returns the children of a process whose state has just been read: most have one thread, and need no search for others.
 fn children_of(pid: i32, stat: &Stat) -> Vec<i32> {
     match stat.number(20) {
         Some(1) => children_of_thread(pid, pid),
@@ -241,20 +242,20 @@ fn children_of_thread(pid: i32, tid: i32) -> Vec<i32> {
     list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
-/// Living processes with the mark of a run that their parents have left to us, and their descendants.
+/// Returns the living orphans with the mark of a run, and their descendants.
 pub(crate) fn orphans(mark: &str) -> Vec<i32> {
     adopted(mark, 0).into_iter().flat_map(descendants).collect()
 }
 
-/// Ends what a run without a launcher of its own has left.
+/// Ends the processes of a run without a launcher.
 pub(crate) fn end_orphans_of(mark: &str) {
     if !adopted(mark, 0).is_empty() {
         end_all(mark, 0, &HashSet::new());
     }
 }
 
-/// What is left of a run, as `names` tells it, which is asked until there is nothing: who has lost its last companion may
-/// be about to end as well.
+/// Returns the remaining processes of a run, according to `names`. It is called until it returns none, because a process that has lost its
+/// last companion may be about to end as well.
 pub fn left_over(names: impl Fn() -> Vec<String>) -> Vec<String> {
     const GOING: Duration = Duration::from_millis(500);
     let deadline = Instant::now() + GOING;
@@ -271,13 +272,13 @@ fn own_children() -> Vec<i32> {
     children(procfs::own_pid())
 }
 
-/// The children of our first thread: to that one the kernel gives whoever has lost his parent, for as long as it runs, and with it the
-/// program. What other threads have started is not among them.
+/// Returns the children of our first thread. As long as this thread runs, the kernel makes orphans its children. Processes that other
+/// threads have started are not among them.
 fn left_to_us() -> Vec<i32> {
     children_of_thread(procfs::own_pid(), procfs::own_pid())
 }
 
-/// Children of ours that carry the mark of a run, without `launcher`, which its handle reaps.
+/// Returns our children with the mark of a run, except `launcher`, which its handle reaps.
 fn adopted(mark: &str, launcher: i32) -> Vec<i32> {
     own_children().into_iter().filter(|pid| *pid != launcher && carries(*pid, mark)).collect()
 }
@@ -290,7 +291,7 @@ fn reap(pids: &mut HashSet<i32>) {
     });
 }
 
-/// Ends every process of a run and reaps the orphans. `known` are pids that told us of themselves.
+/// Ends every process of a run and reaps the orphans. `known` are processes that have reported to us.
 pub(crate) fn end_all(mark: &str, launcher: i32, known: &HashSet<i32>) {
     let me = procfs::own_pid();
     let mut orphans = HashSet::new();
@@ -301,7 +302,7 @@ pub(crate) fn end_all(mark: &str, launcher: i32, known: &HashSet<i32>) {
             alive.extend(descendants(*root));
         }
         orphans.extend(adopted);
-        // A pid that told us of itself may have been reused since: only our descendants are ended.
+        // The number of a process that has reported to us may have been reused since: only our descendants are ended.
         alive.extend(known.iter().filter(|pid| is_descendant(**pid, me)));
         alive.remove(&me);
         for pid in &alive {
@@ -314,7 +315,7 @@ pub(crate) fn end_all(mark: &str, launcher: i32, known: &HashSet<i32>) {
     });
 }
 
-/// Ends every descendant of ours and reaps those that are children, apart from `launcher`, which its handle reaps.
+/// Ends all our descendants and reaps our children, except `launcher`, which its handle reaps.
 pub(crate) fn end_descendants(launcher: i32) {
     let me = procfs::own_pid();
     until_gone(|| {
@@ -341,7 +342,7 @@ fn is_descendant(pid: i32, ancestor: i32) -> bool {
     false
 }
 
-/// Whether anything of a run is left, apart from its launcher: cheap, for runs that ended well.
+/// Returns whether any process of a run is left, apart from its launcher. This check is cheap, for runs that ended well.
 pub(crate) fn anything_left(mark: &str, launcher: i32, known: &HashSet<i32>) -> bool {
     let live = |pid: &i32| registry(|all| all.live.contains_key(pid));
     left_to_us().into_iter().any(|pid| pid != launcher && !live(&pid) && carries(pid, mark))
@@ -370,7 +371,7 @@ mod tests {
     fn whoever_loses_his_parent_is_left_to_our_first_thread() {
         become_subreaper();
         let script = ["-c", "sleep 60 >/dev/null 2>&1 & echo $!"];
-        // The shell is started by this thread, which is not the first.
+        // This thread, which is not the first, starts the shell.
         let left = std::process::Command::new("sh").args(script).output().unwrap();
         let pid: i32 = String::from_utf8(left.stdout).unwrap().trim().parse().unwrap();
         let is_ours = left_to_us().contains(&pid);
@@ -380,7 +381,7 @@ mod tests {
 
     #[test]
     fn process_lives_on_without_its_first_thread() {
-        // The call exit() ends the first thread alone; the second ends the process once it has read something.
+        // The call exit() ends only the first thread; the second ends the process once it has read something.
         let script = "import ctypes, os, sys, threading\n\
                       threading.Thread(target=lambda: (print(flush=True), sys.stdin.read(), os._exit(0))).start()\n\
                       ctypes.CDLL(None).syscall(int(sys.argv[1]), 0)";

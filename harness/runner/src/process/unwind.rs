@@ -1,5 +1,5 @@
-//! From the registers and the stack of a process that died to the calls that it was in, with the names of functions and the lines
-//! of source code where its files have them.
+//! Derives the call stack of a dead process from its registers and the bytes of its stack. Includes the names of functions and the source
+//! lines if its files contain them.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -20,42 +20,42 @@ use pmi_judge::backtrace::Frame;
 use pmi_judge::event::Backtrace;
 use serde::{Deserialize, Serialize};
 
-/// Most calls that are told of.
+/// Maximum number of reported calls.
 const FRAMES: usize = 32;
 
-/// Most bytes of a section that is read.
+/// Maximum size of a section that is read.
 const SECTION: u64 = 512 << 20;
 
-/// What was kept of a thread at a signal.
+/// The stored state of a thread at a signal.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Snapshot {
     pub(super) name: String,
     pub(super) rank: Option<u32>,
     pub(super) signal: i32,
-    /// The address that the processor or the kernel found fault with.
+    /// The faulting address according to the processor or the kernel.
     pub(super) address: Option<u64>,
     pub(super) pc: u64,
     pub(super) sp: u64,
     pub(super) fp: u64,
-    /// The return address, where a register has it.
+    /// The return address, if a register contains it.
     pub(super) lr: u64,
     pub(super) mappings: Vec<Mapping>,
-    /// Where `stack` is from.
+    /// The address at which `stack` begins.
     pub(super) stack_at: u64,
     pub(super) stack: Vec<u8>,
 }
 
-/// Code of a file in a process's memory.
+/// A mapping of a file's code in a process's memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Mapping {
     memory: Range<u64>,
-    /// Where in the file it begins.
+    /// The offset in the file at which it begins.
     offset: u64,
     path: PathBuf,
 }
 
 impl Mapping {
-    /// From a line of `/proc/PID/maps`; `None` if it is no code of a file.
+    /// Parses a line of `/proc/PID/maps`; returns `None` if it is not code of a file.
     pub(super) fn of_code(line: &str) -> Option<Self> {
         let mut words = line.splitn(6, ' ');
         let (memory, access, offset) = (words.next()?, words.next()?, words.next()?);
@@ -68,36 +68,36 @@ impl Mapping {
     }
 }
 
-/// Code of a program's or library's file.
+/// The code of a program's or library's file.
 struct Image {
     name: String,
-    /// Where the mapped code begins, as an address of the file.
+    /// The address of the mapped code in the file's own address space.
     address: u64,
     sections: HashMap<&'static str, (Range<u64>, Arc<[u8]>)>,
     functions: Vec<(Range<u64>, String)>,
-    /// What was looked up: the file and line of source code of an address, or that there is none.
+    /// The cached file and source line of an address, or that there is none.
     lines: Mutex<HashMap<u64, Option<String>>>,
 }
 
-/// Where an image lies in a process's memory.
+/// An image with its position in a process's memory.
 struct Placed {
     mapping: Mapping,
     image: Arc<Image>,
 }
 
-/// What tells whether a file that was read before is still the same: its device, number, size and time, and where the code begins.
+/// The identity of a cached file: its device, number, size and time, and where the code begins.
 type Identity = (u64, u64, u64, i64, i64, u64);
 
-/// Most files that are kept after they were read.
+/// Maximum number of cached files.
 const KEPT: usize = 32;
 
-/// Most lines of source code that are kept of a file.
+/// Maximum number of cached source lines of a file.
 const LINES: usize = 4096;
 
-/// What is read of each file.
+/// The sections that are read of each file.
 const SECTIONS: [&str; 5] = [".text", ".eh_frame", ".eh_frame_hdr", ".got", ".debug_frame"];
 
-/// What is read of files that the calls lead through.
+/// The sections that are read of files on the call stack.
 const DEBUG: &str = ".debug_";
 
 impl Placed {
@@ -105,12 +105,12 @@ impl Placed {
         Some(Self { image: Image::of(&mapping)?, mapping })
     }
 
-    /// To be added to an address of the file for one of the process.
+    /// Returns the difference between an address of the process and the same address of the file.
     fn bias(&self) -> u64 {
         self.mapping.memory.start.wrapping_sub(self.image.address)
     }
 
-    /// For who unwinds a stack.
+    /// Returns the module for the unwinder.
     fn module(&self) -> Module<Arc<[u8]>> {
         let at = |name| self.image.section(name).0;
         let data = |name| self.image.section(name).1.cloned();
@@ -131,7 +131,7 @@ impl Placed {
 }
 
 impl Image {
-    /// The code of a mapping. Reading a file takes long, and crashes of one run lead through the same files, so they are kept.
+    /// Returns the code of a mapping. Reading a file takes long, and crashes of one run use the same files, so they are cached.
     fn of(mapping: &Mapping) -> Option<Arc<Self>> {
         static READ: Mutex<Vec<(Identity, Arc<Image>)>> = Mutex::new(Vec::new());
         let file = File::open(&mapping.path).ok()?;
@@ -153,7 +153,8 @@ impl Image {
     fn read(file: File, mapping: &Mapping) -> Option<Self> {
         let file = &ReadCache::new(file);
         let object = object::File::parse(file).ok()?;
-        // Mappings begin at pages, segments where they like, and one page may hold the end of one and the beginning of another.
+        // Mappings begin at page boundaries, but segments may begin anywhere, and one page may contain the end of one and the beginning of
+        // another.
         let page = rustix::param::page_size() as u64;
         let address = object.segments().find_map(|segment| {
             let (at, size) = segment.file_range();
@@ -189,7 +190,7 @@ impl Image {
         self.sections.get(name).map(|(range, data)| (range.clone(), data)).unzip()
     }
 
-    /// The function that an address of the file is in.
+    /// Returns the function that contains an address of the file.
     fn function(&self, address: u64) -> Option<(u64, &str)> {
         let behind = self.functions.partition_point(|(range, _)| range.start <= address);
         let before =
@@ -198,8 +199,8 @@ impl Image {
         Some((range.start, name))
     }
 
-    /// The file and line of source code of each of these addresses that has one; `path` is the file. It takes much of the file to find
-    /// them, and crashes of one run lead through the same calls, so they are kept.
+    /// Returns the file and source line of each of these addresses that has one; `path` is the file. Finding them needs much of the file,
+    /// and crashes of one run use the same calls, so the results are cached.
     fn lines(&self, path: &Path, addresses: &[u64]) -> HashMap<u64, String> {
         let mut known = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= LINES {
@@ -214,7 +215,7 @@ impl Image {
         addresses.iter().filter_map(line).collect()
     }
 
-    /// Where the function begins that an address of the file is in, as the table says that is there for exceptions.
+    /// Returns where the function begins that contains an address of the file, according to the table for exceptions.
     fn begin(&self, address: u64) -> Option<u64> {
         let (range, data) = self.sections.get(".eh_frame")?;
         let bases = BaseAddresses::default().set_eh_frame(range.start);
@@ -228,14 +229,14 @@ impl Image {
     }
 }
 
-/// What is to be read of a snapshot's stack.
+/// Reads a word of a snapshot's stack.
 fn read(snapshot: &Snapshot, address: u64) -> Result<u64, ()> {
     let at = address.checked_sub(snapshot.stack_at).and_then(|at| usize::try_from(at).ok()).ok_or(())?;
     let word = snapshot.stack.get(at..at.saturating_add(8)).ok_or(())?;
     word.try_into().map(u64::from_ne_bytes).map_err(|_| ())
 }
 
-/// The addresses of the instructions, the last first, as far as the files are read that they lead through; each but the first is
+/// Returns the addresses of the instructions on the call stack, the last first, as far as their files have been read. Each but the first is
 /// the last byte of a call.
 fn unwind(snapshot: &Snapshot, images: &[Placed]) -> Vec<u64> {
     let mut unwinder = UnwinderNative::<Arc<[u8]>, MayAllocateDuringUnwind>::new();
@@ -247,7 +248,7 @@ fn unwind(snapshot: &Snapshot, images: &[Placed]) -> Vec<u64> {
     let mut cache = CacheNative::<MayAllocateDuringUnwind>::new();
     let (mut pc, mut sp, mut found) = (snapshot.pc, snapshot.sp, Vec::new());
     if !is_code(pc) {
-        // It called what is no code: the place of that call is all there is.
+        // The process called an address without code, so only the place of that call is known.
         found.push(pc);
         #[cfg(target_arch = "x86_64")]
         match read(snapshot, sp) {
@@ -276,7 +277,7 @@ fn unwind(snapshot: &Snapshot, images: &[Placed]) -> Vec<u64> {
     found
 }
 
-/// Files and lines of source code, of the addresses of one file.
+/// Returns files and source lines for addresses of one file.
 fn lines(path: &Path, addresses: &[u64]) -> HashMap<u64, String> {
     let mut found = HashMap::new();
     let Ok(file) = File::open(path) else { return found };
@@ -305,9 +306,9 @@ fn lines(path: &Path, addresses: &[u64]) -> HashMap<u64, String> {
     found
 }
 
-/// The calls that a process was in when it got the signal that it died of.
+/// Returns the call stack of a process at the signal that killed it.
 pub(super) fn backtrace(snapshot: &Snapshot) -> Backtrace {
-    // Most of the files that a process has in memory have nothing to do with its end.
+    // Most files in a process's memory are unrelated to its death.
     let (mut images, mut unread) = (Vec::new(), snapshot.mappings.clone());
     let addresses = loop {
         let addresses = unwind(snapshot, &images);

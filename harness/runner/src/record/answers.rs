@@ -7,32 +7,23 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
 
-use pmi_wire::pmi2::{self, Command, Semicolons};
-use pmi_wire::{Body, Connection, Direction, Framing, Maxes, Request, Response, ValueReading};
+use pmi_wire::protocol;
+use pmi_wire::{Body, Content, Decoded, Direction, Framing, Maxes, Response};
 
 use super::script::{Unwritable, commented, dialect, escaped, readable, span, tuples};
+use pmi_judge::connections::Connections;
 use pmi_judge::event::{Event, Exit, What};
 use pmi_scenario::ast::Dialect;
 use pmi_wire::Proc;
 
-/// Longest message that is looked at.
-const LONGEST: usize = 64 * 1024;
-
 /// A request and its answer.
 type Exchange = (&'static str, String);
 
+#[derive(Default)]
 struct Rank {
-    connection: Connection,
-    /// Its name in a frame, and the request if its answer matters.
-    asked: VecDeque<(Option<Command>, Option<&'static str>)>,
+    /// Its row in the protocol table, and the request if its answer matters.
+    asked: VecDeque<(Option<&'static protocol::Exchange>, Option<&'static str>)>,
     exchanges: Vec<Exchange>,
-}
-
-impl Default for Rank {
-    fn default() -> Self {
-        let connection = Connection::new(LONGEST);
-        Self { connection, asked: VecDeque::new(), exchanges: Vec::new() }
-    }
 }
 
 /// Writes the scenario; `None` for a session that did not end well, or in which nothing of the kind was asked. `dialects` is what was
@@ -44,16 +35,18 @@ impl Default for Rank {
 pub fn answers(events: &[Event], dialects: &[Dialect], command: &str) -> Result<Option<String>, Unwritable> {
     let dialect = dialect(dialects)?;
     let mut ranks: BTreeMap<u32, Rank> = BTreeMap::new();
+    let mut connections = Connections::default();
     let mut size = 0;
     let mut maxes = None;
     for event in events {
         match &event.what {
             What::Launched { ranks, .. } => size = *ranks,
-            What::ToServer { proc: Proc { group: 0, rank }, bytes } => {
-                ranks.entry(*rank).or_default().said(Direction::ToServer, &bytes.0, &mut maxes);
-            }
-            What::FromServer { proc: Proc { group: 0, rank }, bytes } => {
-                ranks.entry(*rank).or_default().said(Direction::FromServer, &bytes.0, &mut maxes);
+            What::ToServer { proc: Proc { group: 0, rank }, .. }
+            | What::FromServer { proc: Proc { group: 0, rank }, .. } => {
+                let rank = ranks.entry(*rank).or_default();
+                for arrival in connections.read(event) {
+                    let _ = arrival.decode().map(|message| rank.reads(&message, &mut maxes));
+                }
             }
             What::Exited { exit, .. } | What::JobExited { exit } if *exit != Exit::Code(0) => {
                 return Ok(None);
@@ -94,38 +87,27 @@ pub fn answers(events: &[Event], dialects: &[Dialect], command: &str) -> Result<
 }
 
 impl Rank {
-    fn said(&mut self, direction: Direction, bytes: &[u8], maxes: &mut Option<Maxes>) {
-        let Self { connection, asked, exchanges } = self;
-        connection.push(direction, bytes);
-        for direction in [Direction::FromServer, Direction::ToServer] {
-            while let Some(message) = connection.next(direction) {
-                let Ok(message) = message else { continue };
-                let text = message.text;
-                match (direction, message.framing) {
-                    (_, Framing::Lines) if !is_exchanged(text) => {}
-                    (Direction::ToServer, Framing::Lines) => asked.push_back((None, kind(text))),
-                    (Direction::ToServer, Framing::Frames) => {
-                        let request = pmi2::Request::parse(text, Semicolons::Doubled).ok();
-                        asked.extend(request.map(|r| (Some(r.command()), kind_of_frame(&r))));
-                    }
-                    (Direction::FromServer, Framing::Lines) => {
-                        if let Some((_, Some(request))) = asked.pop_front() {
-                            *maxes = maxes.or_else(|| limits(text));
-                            exchanges.push((request, escaped(text)));
-                        }
-                    }
-                    (Direction::FromServer, Framing::Frames) => {
-                        // Several requests may wait, and the first is not always answered first.
-                        let response = pmi2::Response::parse(text, Semicolons::Doubled).ok();
-                        let command = response.map(|response| response.command);
-                        let place = asked.iter().position(|(name, _)| name.is_some() && *name == command);
-                        if let Some((_, Some(request))) = place.and_then(|place| asked.remove(place)) {
-                            exchanges.extend(tuples(text).map(|answer| (request, answer)));
-                        }
-                    }
-                }
-            }
+    fn reads(&mut self, message: &Decoded<'_>, maxes: &mut Option<Maxes>) {
+        let is_line = message.framing == Framing::Lines;
+        if is_line && !is_exchanged(message.text) {
+            return;
         }
+        let exchange = message.exchange().filter(|_| message.is_well_formed());
+        if message.direction == Direction::ToServer {
+            let asked = (is_line || exchange.is_some()).then(|| (exchange, kind(message)));
+            return self.asked.extend(asked);
+        }
+        let place = match message.framing {
+            Framing::Lines => Some(0),
+            // Several requests may wait, and the first is not always answered first.
+            Framing::Frames => self.asked.iter().position(|(asked, _)| asked.is_some() && *asked == exchange),
+        };
+        let Some((_, Some(request))) = place.and_then(|place| self.asked.remove(place)) else { return };
+        if let Content::LineResponse(Ok(Response { body: Body::Maxes(limits), .. })) = message.content {
+            *maxes = maxes.or(limits);
+        }
+        let answer = if is_line { Some(escaped(message.text)) } else { tuples(message) };
+        self.exchanges.extend(answer.map(|answer| (request, answer)));
     }
 }
 
@@ -135,34 +117,19 @@ fn is_exchanged(line: &[u8]) -> bool {
 }
 
 /// The request, if its answer says what the process manager is like.
-fn kind(line: &[u8]) -> Option<&'static str> {
-    Some(match Request::parse(line, ValueReading::ToEndOfLine).ok()? {
-        Request::Maxes => "cmd=get_maxes",
-        Request::Universe => "cmd=get_universe_size",
-        Request::Appnum => "cmd=get_appnum",
-        Request::Get { key: b"PMI_process_mapping", .. } => "cmd=get key=PMI_process_mapping",
+fn kind(message: &Decoded<'_>) -> Option<&'static str> {
+    let exchange = message.exchange().filter(|_| message.is_well_formed())?;
+    let key = message.field("key").unwrap_or_default();
+    Some(match (message.framing, exchange.operation, &*key) {
+        (_, "maxes", _) => "cmd=get_maxes",
+        (_, "universe", _) => "cmd=get_universe_size",
+        (_, "appnum", _) => "cmd=get_appnum",
+        (Framing::Lines, "get", b"PMI_process_mapping") => "cmd=get key=PMI_process_mapping",
+        (Framing::Frames, "init", _) => "cmd=fullinit",
+        (_, "get-job-attribute", b"PMI_process_mapping") => "cmd=info-getjobattr key=PMI_process_mapping",
+        (_, "get-job-attribute", b"universeSize") => "cmd=info-getjobattr key=universeSize",
         _ => return None,
     })
-}
-
-/// The same of PMI-2.
-fn kind_of_frame(request: &pmi2::Request<'_>) -> Option<&'static str> {
-    Some(match request {
-        pmi2::Request::Fullinit { .. } => "cmd=fullinit",
-        pmi2::Request::InfoGetjobattr { key } => match &**key {
-            b"PMI_process_mapping" => "cmd=info-getjobattr key=PMI_process_mapping",
-            b"universeSize" => "cmd=info-getjobattr key=universeSize",
-            _ => return None,
-        },
-        _ => return None,
-    })
-}
-
-fn limits(line: &[u8]) -> Option<Maxes> {
-    match Response::parse(line, ValueReading::ToEndOfLine).ok()?.body {
-        Body::Maxes(maxes) => maxes,
-        _ => None,
-    }
 }
 
 #[cfg(test)]

@@ -8,8 +8,7 @@
 
 use std::borrow::Cow;
 
-use pmi_wire::pmi2::{Body, Semicolons};
-use pmi_wire::{Connection, Direction, Framing, HEADER, frame_header, frame_length};
+use pmi_wire::{Connection, Decoded, Direction, Framing, HEADER, frame_header, frame_length};
 
 /// Most bytes of a block that are held back. A longer one passes unchanged, and its processes are not heard.
 const LONGEST: usize = 256 * 1024;
@@ -257,9 +256,9 @@ fn rewritten_frame(
     body: &[u8],
     tap: &mut impl FnMut(&[u8]) -> Option<Vec<u8>>,
 ) -> Option<Vec<u8>> {
-    let read = Body::parse(body, Semicolons::Doubled).ok()?;
+    let read = Decoded::new(Direction::ToServer, Framing::Frames, body);
     let elsewhere = |key: &[u8], value: &[u8]| key.starts_with(b"infokey") && value == b"path";
-    if read.tuples().any(|tuple| elsewhere(tuple.key, tuple.value)) {
+    if !read.has_tuples() || read.tuples().any(|tuple| elsewhere(tuple.key, tuple.value)) {
         return None;
     }
     let mut out = Vec::with_capacity(body.len());

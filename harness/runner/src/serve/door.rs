@@ -1,8 +1,8 @@
-//! Where processes come in that make their connections themselves (`PMI_PORT`), until they have said who they are; and where we
-//! come in to a process that has asked for us (singleton init).
+//! Connections whose process is not yet known: those that processes make themselves (`PMI_PORT`), and the one that we make to a process
+//! that requests a process manager (singleton init).
 //!
-//! Anybody on this machine can connect. Who says nothing, too much or something else than an initack waits or is sent away, and
-//! hurts nobody else.
+//! Every process on this machine can connect. A connection that stays silent, sends too much or sends something other than an initack waits
+//! or is closed, and does not affect the others.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -18,10 +18,10 @@ use crate::process::reactor::{Key, Reactor, Wanted};
 use crate::process::{context, has_hung_up, lacks_descriptors};
 use pmi_judge::event::Bytes;
 
-/// Most connections on which nothing has been said yet; beyond that, the oldest is closed.
+/// Maximum number of connections on which nothing has been received yet; beyond it, the oldest is closed.
 const WAITING: usize = 1024;
 
-/// A connection that nobody has a name for.
+/// A connection that is not assigned to a process yet.
 struct Guest {
     number: u64,
     connection: NonBlockingStream,
@@ -29,24 +29,24 @@ struct Guest {
     heard: Vec<u8>,
 }
 
-/// The socket that listens, and who has come in by it.
+/// The listening socket, and the connections that it has accepted.
 #[derive(Default)]
 pub(super) struct Door {
-    /// None where it is we who connect.
+    /// `None` if this process connects to the other one.
     listener: Option<TcpListener>,
-    /// Where those report that a process has started for its process manager, and those that have, by the number of the guest
-    /// that each has brought.
+    /// The socket for programs that a process has started as its process manager, and those that have reported there, by the number of the
+    /// connection that each has brought.
     reception: Option<Reception>,
     managers: Vec<(u64, Channel)>,
     guests: Vec<Guest>,
     next: u64,
 }
 
-/// What a guest has said first.
+/// The first line on a connection.
 pub(super) struct FirstLine {
-    /// Without the newline.
+    /// The line without its newline.
     pub(super) line: Vec<u8>,
-    /// What came behind it, which belongs to the protocol.
+    /// The bytes after it, which belong to the protocol.
     pub(super) rest: Vec<u8>,
 }
 
@@ -59,7 +59,7 @@ impl Door {
         Ok(Self { listener: Some(listener), ..Self::default() })
     }
 
-    /// Connects to a process on this machine that has asked for us, and says `welcome`.
+    /// Connects to a process on this machine that has requested a process manager, and sends `welcome`.
     pub(super) fn call<S: Copy>(
         port: u16,
         welcome: Vec<u8>,
@@ -72,7 +72,7 @@ impl Door {
         Ok(door)
     }
 
-    /// Hears of those that a process has started for its process manager.
+    /// Waits for reports of the programs that a process starts as its process manager.
     pub(super) fn at_reception<S: Copy>(
         reception: Reception,
         reactor: &mut Reactor<S>,
@@ -82,7 +82,7 @@ impl Door {
         Ok(Self { reception: Some(reception), ..Self::default() })
     }
 
-    /// Hears what has come to the reception: what it was started with. If it has a connection to the process, `welcome` is said there.
+    /// Reads such a report and returns the program's arguments. If the program has a connection to the process, sends `welcome` on it.
     pub(super) fn hear_manager<S: Copy>(
         &mut self,
         id: u64,
@@ -101,12 +101,12 @@ impl Door {
         Ok(Some(args))
     }
 
-    /// Has a process manager end that has brought a guest who was sent away: nobody needs it.
+    /// Ends a process manager whose connection was rejected, because it is not needed.
     pub(super) fn dismiss(&mut self, guest: u64) {
         self.end_managers(1, |number| number == guest);
     }
 
-    /// Has the process managers end whose guests were let in and are gone.
+    /// Ends the process managers whose connections were accepted and have ended.
     pub(super) fn nothing_to_manage(&mut self) {
         let guests: Vec<u64> = self.guests.iter().map(|guest| guest.number).collect();
         self.end_managers(0, |number| !guests.contains(&number));
@@ -119,12 +119,12 @@ impl Door {
         }
     }
 
-    /// Whether nobody is left who may still say who it is.
+    /// Returns whether no connection is left that may still identify itself.
     pub(super) fn is_empty(&self) -> bool {
         self.guests.is_empty()
     }
 
-    /// Takes in a connection, on which `welcome` is said; the number of the guest.
+    /// Adds a connection, and sends `welcome` on it; returns its number.
     pub(super) fn take_in<S: Copy>(
         &mut self,
         stream: OwnedFd,
@@ -136,7 +136,7 @@ impl Door {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         let mut connection = NonBlockingStream::new(OwnedFd::from(stream));
-        // A new connection takes so little at once.
+        // A new connection accepts so few bytes at once.
         connection.push(welcome);
         connection.flush();
         let key = reactor.add(&connection, source(self.next), Wanted::Read)?;
@@ -145,12 +145,12 @@ impl Door {
         Ok(self.next - 1)
     }
 
-    /// What `PMI_PORT` is to hold.
+    /// Returns the address for `PMI_PORT`.
     pub(super) fn address(&self) -> Option<SocketAddr> {
         self.listener.as_ref()?.local_addr().ok()
     }
 
-    /// Lets in who has come: as `source` by the port, as `newcomer` to the reception.
+    /// Accepts new connections: to the port as `source`, and to the scratch folder as `newcomer`.
     pub(super) fn accept<S: Copy>(
         &mut self,
         reactor: &mut Reactor<S>,
@@ -169,7 +169,7 @@ impl Door {
                         self.send_oldest_away(reactor);
                     }
                 }
-                // Those who wait now are not told of again.
+                // Connections that are already waiting are not reported again.
                 Err(error) if lacks_descriptors(&error) && !self.guests.is_empty() => {
                     self.send_oldest_away(reactor);
                 }
@@ -185,8 +185,8 @@ impl Door {
         self.dismiss(oldest.number);
     }
 
-    /// Reads from a guest; `None` if its first line is not whole. One that ends, or says more than an initack can have without
-    /// ending its line, is closed.
+    /// Reads from a connection; returns `None` if its first line is incomplete. A connection that ends, or sends more than an initack can
+    /// have without ending its line, is closed.
     pub(super) fn read<S: Copy>(&mut self, number: u64, reactor: &mut Reactor<S>) -> Option<FirstLine> {
         let at = self.guests.iter().position(|guest| guest.number == number)?;
         let guest = &mut self.guests[at];
@@ -212,7 +212,7 @@ impl Door {
         None
     }
 
-    /// Gives up a guest's connection: to its process, or to be closed.
+    /// Removes a connection: for its process, or to close it.
     pub(super) fn take<S: Copy>(
         &mut self,
         number: u64,

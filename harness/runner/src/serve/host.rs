@@ -1,4 +1,4 @@
-//! What answers the processes of a job: the reference server, or something that stands before it and looks on.
+//! The interface to the component that answers the processes of a job: the reference server, or a wrapper that observes it.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -6,38 +6,38 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use crate::process::tcp::Ends;
+use pmi_faults::{Action, GroupId, GroupSpec, Server};
 use pmi_judge::event::Bytes;
-use pmi_reference::{Action, GroupId, GroupSpec, Server};
 use pmi_wire::{Proc, WayIn};
 
 use pmi_judge::event::Exit;
 
-/// What is to happen next if nothing does.
+/// The next action of the event loop if no event arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// Nothing.
+    /// Wait for an event.
     Wait,
-    /// [`Host::tick`] is to be called again after this time.
+    /// Call [`Host::tick`] again after this time.
     Again(Duration),
-    /// The job is to be killed.
+    /// Kill the job.
     End,
 }
 
-/// A job as its host may look at it.
+/// The part of a job that its host may inspect.
 pub(crate) trait View {
-    /// The processes that have not ended, each with its pid.
+    /// Returns the processes that have not ended, each with its pid.
     fn alive(&self) -> Vec<(Proc, i32)>;
-    /// Whether the process has read everything that was written to it.
+    /// Returns whether the process has read everything that was written to it.
     fn has_read_all(&self, p: Proc) -> bool;
-    /// The TCP connections with its processes, our ends.
+    /// Returns our ends of the TCP connections with its processes.
     fn connections(&self) -> HashSet<Ends>;
 }
 
-/// The other half of a job: decides what the processes are told. The first methods are those of [`Server`].
+/// The component that determines what the processes receive. The first methods are those of [`Server`].
 pub(crate) trait Host {
     fn add_group(&mut self, spec: GroupSpec) -> GroupId;
     fn size(&self, group: GroupId) -> u32;
-    /// `place` is what `PMI_FD` or `PMI_PORT` is to hold.
+    /// Returns the environment of a process. `place` is the value of `PMI_FD` or `PMI_PORT`.
     fn environment(&mut self, p: Proc, place: &str) -> Vec<(String, String)>;
     fn connects(&mut self, p: Proc) -> bool;
     fn receive(&mut self, from: Proc, bytes: &[u8]);
@@ -46,34 +46,34 @@ pub(crate) trait Host {
     fn is_joined(&self, p: Proc) -> bool;
     fn next_action(&mut self) -> Option<Action>;
 
-    /// How processes come to their connections.
+    /// Returns how processes get their connections.
     fn way_in(&self) -> WayIn;
-    /// What is said first to a process that has asked for us.
+    /// Returns the first message to a process that has requested a process manager.
     fn welcome(&mut self) -> Vec<u8>;
-    /// A process has started something for its process manager, with these arguments.
+    /// A process has started a program as its process manager, with these arguments.
     fn asked_for(&mut self, _args: Vec<Bytes>) {}
-    /// Whose connection this is by what was said on it first, and what is answered; `None` where it is nobody's.
+    /// Identifies the process of a connection by its first line, and returns the answer; `None` if it belongs to no process.
     fn admit(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)>;
 
-    /// The number that the process's connection is to have; any if `None`.
+    /// Returns the required number of the process's descriptor; `None` allows any.
     fn descriptor(&mut self, _p: Proc) -> Option<i32> {
         None
     }
     /// The process was started.
     fn started(&mut self, _p: Proc) {}
-    /// The process closed its connection, or ended, with bytes of ours unread. [`closed`](Self::closed) follows.
+    /// The process closed its connection, or ended, without reading all of our bytes. [`closed`](Self::closed) follows.
     fn left_unread(&mut self, _p: Proc) {}
     /// The process has ended. [`closed`](Self::closed) follows.
     fn ended(&mut self, _p: Proc, _exit: Exit) {}
-    /// It wrote to a captured stream.
+    /// The process wrote to a captured stream.
     fn output(&mut self, _p: Proc, _stderr: bool, _bytes: &[u8]) {}
-    /// Called whenever something may have happened, and when the time has come.
+    /// Called after every event, and when the requested time has passed.
     fn tick(&mut self, _job: &dyn View) -> Pace {
         Pace::Wait
     }
-    /// Something for people.
+    /// Prints a line for the user.
     fn say(&mut self, line: fmt::Arguments<'_>) {
-        // That stderr may be closed is no reason to stop serving.
+        // A closed stderr is no reason to stop serving.
         _ = io::stderr().write_all(format!("pmi-conform serve: {line}\n").as_bytes());
     }
 }

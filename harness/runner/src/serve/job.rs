@@ -1,4 +1,4 @@
-//! The event loop: the processes of all process groups, and the host that answers them.
+//! The event loop of a job: the processes of all process groups, and the host that answers them.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -7,7 +7,7 @@ use std::io::{self, IsTerminal, PipeReader, Read};
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Command, Stdio};
 
-use pmi_reference::{Action, GroupId, GroupSpec};
+use pmi_faults::{Action, GroupId, GroupSpec};
 use pmi_wire::singleton::Caller;
 use pmi_wire::{Proc, SpawnProgram, WayIn};
 use rustix::process::Pid;
@@ -27,20 +27,20 @@ use crate::process::tcp::Ends;
 use crate::process::{context, inherited};
 use pmi_judge::event::Exit;
 
-/// Reads from one rank in a row, before the others get their turn.
+/// Maximum number of consecutive reads from one rank before the others get their turn.
 const ROUNDS: usize = 16;
-/// Reads from a rank that has ended. It can write no more, but what it left running could, without end.
+/// Maximum number of reads from a rank that has ended. It can write no more, but processes that it left running could write without end.
 const LAST_ROUNDS: usize = 64;
 
-/// What a job waits for: signals, and what is numbered by the place of its process.
+/// A source of events: signals, or a process by its index.
 #[derive(Debug, Clone, Copy)]
 enum Source {
     Signals,
-    /// Those that come by PMI_PORT.
+    /// A new connection to PMI_PORT.
     Door,
-    /// One of them, who has not said who it is.
+    /// A connection that has not identified itself.
     Guest(u64),
-    /// What a process may have started for its process manager, and has not said so.
+    /// A program that a process may have started as its process manager, and that has not reported yet.
     Manager(u64),
     Connection(usize),
     Process(usize),
@@ -48,23 +48,24 @@ enum Source {
     Output(usize, bool),
 }
 
-/// One process that was started.
+/// A process that was started.
 struct Process {
     id: Proc,
     /// It leads a process group.
     child: Child,
-    /// Until one side closes it.
+    /// The connection, until one side closes it.
     connection: Option<(NonBlockingStream, Key)>,
     /// Its standard output and error, if they are captured, until they end.
     streams: [Option<(PipeReader, Key)>; 2],
-    /// It has said something to us.
+    /// The process has sent us bytes.
     spoke: bool,
-    /// How it ended.
+    /// The exit, once it has ended.
     end: Option<Exit>,
 }
 
 impl Process {
-    /// A process that is being started may hold what we close for a moment: the connection ends for this one all the same.
+    /// Shuts down the connection. A process that is being started may hold a copy of our descriptor for a moment, and a mere close would
+    /// not end the connection then.
     fn hang_up(&mut self, reactor: &mut Reactor<Source>) {
         if let Some((connection, key)) = self.connection.take() {
             reactor.remove(key);
@@ -79,7 +80,7 @@ impl Process {
     }
 }
 
-/// A process's exit status as a shell would have it.
+/// Converts a process's exit into a status, as a shell does.
 fn status(exit: Exit) -> i32 {
     match exit {
         Exit::Code(status) => status,
@@ -87,15 +88,15 @@ fn status(exit: Exit) -> i32 {
     }
 }
 
-/// How a job goes with the rest of the world.
+/// The relation of a job to its environment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Manner {
-    /// Its processes have our standard streams, and signals to us end it.
+    /// Its processes use our standard streams, and signals to us end the job.
     Terminal {
-        /// Say what is started and what ends.
+        /// Print what is started and what ends.
         verbose: bool,
     },
-    /// It reads nothing, and the host gets what it writes.
+    /// It has no input, and the host receives its output.
     Captured,
 }
 
@@ -104,32 +105,32 @@ pub(crate) enum Manner {
 struct Group {
     first: usize,
     size: usize,
-    /// Aborted: how its processes end does not matter any more.
+    /// The group was aborted: the status of its processes no longer matters.
     over: bool,
 }
 
 pub(crate) struct Job<H> {
     manner: Manner,
     command: Vec<OsString>,
-    /// What launches its processes, if not we.
+    /// Starts the processes on other hosts; `None` if this process starts them.
     remote: Option<Remote>,
     host: H,
     launcher: Launcher,
     reactor: Reactor<Source>,
     signals: Option<StopSignals>,
-    /// Where processes come in that make their connections themselves.
+    /// The listener for processes that connect themselves.
     door: Option<Door>,
     processes: Vec<Process>,
     groups: Vec<Group>,
     /// Processes not yet waited for.
     running: usize,
-    /// The exit status, as soon as one is settled.
+    /// The exit status, once it is determined.
     status: Option<i32>,
     /// Processes with answers to be written.
     dirty: Vec<usize>,
 }
 
-/// What a job waits on.
+/// The sources of events of a job.
 struct Sources {
     launcher: Launcher,
     reactor: Reactor<Source>,
@@ -139,7 +140,7 @@ struct Sources {
 
 impl Sources {
     fn new(manner: Manner, way_in: WayIn, listen: IpAddr) -> io::Result<Self> {
-        // First, for it reserves a small number for PMI_FD.
+        // The launcher is created first, because it reserves a small number for PMI_FD.
         let launcher = Launcher::new()?;
         let mut reactor = Reactor::new()?;
         let signals = match manner {
@@ -157,12 +158,12 @@ impl Sources {
 }
 
 impl<H: Host> Job<H> {
-    /// The job, not yet started; with what went wrong, the host comes back.
+    /// Creates a job that is not yet started. On an error, the host is returned.
     pub(crate) fn new(host: H, command: Vec<OsString>, manner: Manner) -> Result<Self, (io::Error, H)> {
         Self::launched_by(host, command, manner, None)
     }
 
-    /// The same, whose processes are launched on other hosts.
+    /// Creates a job whose processes are launched on other hosts.
     pub(crate) fn launched_by(
         host: H,
         command: Vec<OsString>,
@@ -190,7 +191,7 @@ impl<H: Host> Job<H> {
         }
     }
 
-    /// The same as [`run`](Self::run), where its processes may start something for their process manager that reports here.
+    /// Does the same as [`run`](Self::run), and waits for reports of programs that its processes start as their process manager.
     pub(crate) fn hearing(mut self, reception: Option<Reception>, ranks: u32) -> (io::Result<i32>, H) {
         if let Some(reception) = reception {
             match Door::at_reception(reception, &mut self.reactor, Source::Door) {
@@ -201,13 +202,13 @@ impl<H: Host> Job<H> {
         self.run(ranks)
     }
 
-    /// Starts so many processes and serves until all have ended; the exit status of the job, and the host.
+    /// Starts `ranks` processes and serves until all have ended. Returns the exit status of the job, and the host.
     pub(crate) fn run(mut self, ranks: u32) -> (io::Result<i32>, H) {
         let done = self.begin(ranks).and_then(|()| self.serve());
         self.finish(done)
     }
 
-    /// Serves a process that has asked for us, and all that it spawns.
+    /// Serves a process that has requested a process manager, and all processes that it spawns.
     pub(crate) fn run_for(mut self, caller: Caller) -> (io::Result<i32>, H) {
         let done = self.call(caller).and_then(|()| self.serve());
         self.finish(done)
@@ -217,7 +218,7 @@ impl<H: Host> Job<H> {
         if done.is_ok() && matches!(self.manner, Manner::Terminal { .. }) {
             self.tell_who_was_alone();
         }
-        // Only an error leaves any.
+        // Processes are left only after an error.
         self.kill_all();
         for process in &mut self.processes {
             process.child.wait();
@@ -225,7 +226,7 @@ impl<H: Host> Job<H> {
         (done.map(|()| self.status.unwrap_or(0)), self.host)
     }
 
-    /// Processes that have ended well and said nothing may be as many programs of one process, and nobody else would say so.
+    /// Warns about processes that have ended successfully and sent nothing: they may each have run as a program of one process.
     fn tell_who_was_alone(&mut self) {
         let silent = |p: &&Process| !p.spoke && p.end == Some(Exit::Code(0));
         for group in self.groups.iter().filter(|group| group.size > 1 && !group.over) {
@@ -246,21 +247,21 @@ impl<H: Host> Job<H> {
         self.start(group, vec![(program, u64::from(ranks))])
     }
 
-    /// Connects to a process that has asked for us.
+    /// Connects to a process that has requested a process manager.
     fn call(&mut self, caller: Caller) -> io::Result<()> {
         let group = self.host.add_group(GroupSpec { programs: vec![1], ..GroupSpec::default() });
         let pid = Pid::from_raw(caller.pid).ok_or(io::ErrorKind::InvalidInput)?;
         let child = Child::of_another(pid).map_err(context(format_args!("process {pid}")))?;
         let welcome = self.host.welcome();
         let door = Door::call(caller.port, welcome, &mut self.reactor, Source::Guest);
-        // Before the process is one of the job: with a job that does not begin, its processes are killed.
+        // The connection is made before the process is a member of the job: if a job does not begin, its processes are killed.
         self.door = Some(door.map_err(context(format_args!("port {}", caller.port)))?);
         let (id, name) = (Proc { group, rank: 0 }, OsStr::new("the caller"));
         self.groups.push(Group { first: 0, size: 1, over: false });
         self.add(id, Started { child, socket: None }, name, [None, None])
     }
 
-    /// Whether a process connects otherwise than by what it inherits.
+    /// Returns whether a process connects itself, and does not inherit its connection.
     fn comes_by_door(&self, id: Proc) -> bool {
         match self.host.way_in() {
             WayIn::Fd => false,
@@ -273,7 +274,7 @@ impl<H: Host> Job<H> {
         let mut buffer = vec![0; CHUNK];
         let mut pace = Pace::Wait;
         while self.running > 0 {
-            // The host may have been told to end before it has begun.
+            // The host may already have received a request to end.
             if pace != Pace::End {
                 pace = self.host.tick(&Look { processes: &self.processes, groups: &self.groups });
                 if pace == Pace::End {
@@ -319,7 +320,7 @@ impl<H: Host> Job<H> {
     }
 
     fn start_each(&mut self, group: GroupId, programs: Vec<(Executable, u64)>) -> io::Result<()> {
-        // Nothing is started if any cannot be.
+        // If any program cannot be started, none is started.
         if let Some(remote) = self.remote.clone() {
             return self.launch_each(&remote, group, &programs);
         }
@@ -353,7 +354,7 @@ impl<H: Host> Job<H> {
         Ok(())
     }
 
-    /// Starts one process by a command, which gets its environment.
+    /// Starts one process from a command, and adds to its environment.
     fn start_one(&mut self, id: Proc, command: &mut Command) -> io::Result<Started> {
         let number = match self.host.descriptor(id) {
             Some(number) => number,
@@ -362,7 +363,7 @@ impl<H: Host> Job<H> {
         let by_door = self.comes_by_door(id);
         let place = match self.door.as_ref().filter(|_| by_door).and_then(Door::address) {
             Some(address) => address.to_string(),
-            // One that does not connect gets a number that no process has open.
+            // A process that does not connect gets a number that no process has open.
             None if !self.host.connects(id) => "1021".to_owned(),
             None => number.to_string(),
         };
@@ -373,7 +374,7 @@ impl<H: Host> Job<H> {
         }
     }
 
-    /// Has each process of a group started on its host, by a command that is in its place here.
+    /// Starts each process of a group on its host: a local command stands for it here.
     fn launch_each(
         &mut self,
         remote: &Remote,
@@ -395,7 +396,7 @@ impl<H: Host> Job<H> {
         Ok(())
     }
 
-    /// Hears of what a process has started for its process manager, and speaks first to that process.
+    /// Reads the report of a program that a process has started as its process manager, and sends the first message to that process.
     fn hear_manager(&mut self, number: u64) -> io::Result<()> {
         let Some(door) = &mut self.door else { return Ok(()) };
         let heard = door.hear_manager(number, self.host.welcome(), &mut self.reactor, Source::Guest)?;
@@ -403,8 +404,8 @@ impl<H: Host> Job<H> {
         Ok(())
     }
 
-    /// A caller with whom there is no connection is as one that has ended: it has hung up, has said what makes no sense, or we have
-    /// closed it. Nobody else tells of its end.
+    /// Treats a caller without a connection as ended: it has closed the connection, has sent an invalid message, or we have closed the
+    /// connection. No other event reports its end.
     fn miss_caller(&mut self) -> io::Result<()> {
         let gone = self.door.as_ref().is_some_and(Door::is_empty);
         let missed = |p: &&Process| p.child.is_anothers() && !p.child.is_reaped() && p.connection.is_none();
@@ -416,7 +417,7 @@ impl<H: Host> Job<H> {
         self.ended(0, &mut [])
     }
 
-    /// Hears what somebody says first who has come by PMI_PORT.
+    /// Reads the first line of a connection to PMI_PORT.
     fn hear_guest(&mut self, number: u64) -> io::Result<()> {
         let Some(door) = &mut self.door else { return Ok(()) };
         let Some(FirstLine { line, rest }) = door.read(number, &mut self.reactor) else { return Ok(()) };
@@ -425,7 +426,7 @@ impl<H: Host> Job<H> {
         let place = admitted.and_then(|(id, told)| Some((id, self.index(id)?, told)));
         let alive = |index: usize| !self.processes[index].child.is_reaped();
         let Some((id, index, told)) = place.filter(|(_, index, _)| alive(*index)) else {
-            // A connection that is nobody's is dropped, and so closed.
+            // A connection that belongs to no process is dropped, and so closed.
             self.door.iter_mut().for_each(|door| door.dismiss(number));
             return Ok(());
         };
@@ -441,7 +442,7 @@ impl<H: Host> Job<H> {
         Ok(())
     }
 
-    /// The place of a process that has been started.
+    /// Returns the index of a process that has been started.
     fn index(&self, id: Proc) -> Option<usize> {
         let index = self.groups.get(id.group as usize)?.first + id.rank as usize;
         self.processes.get(index).filter(|process| process.id == id).map(|_| index)
@@ -459,7 +460,7 @@ impl<H: Host> Job<H> {
         if self.is_verbose() {
             self.host.say(format_args!("{}: started {} as process {}", Name(id), shown(name), child.pid()));
         }
-        // Added before it is watched, so that it is killed if it cannot be.
+        // The process is added before it is watched, so that it is killed if it cannot be watched.
         self.processes.push(Process {
             id,
             child,
@@ -475,7 +476,7 @@ impl<H: Host> Job<H> {
             let key = self.reactor.add(&socket, Source::Connection(index), Wanted::Read)?;
             process.connection = Some((NonBlockingStream::new(socket), key));
         }
-        // Another's has ended when its connection has: which process that is, it may have told us wrong.
+        // A process that we did not start has ended when its connection has ended: it may have given us a wrong process id.
         if !process.child.is_anothers() {
             self.reactor.add(process.child.pidfd(), Source::Process(index), Wanted::Read)?;
         }
@@ -492,7 +493,7 @@ impl<H: Host> Job<H> {
         matches!(self.manner, Manner::Terminal { verbose: true })
     }
 
-    /// Reads what a process wrote to its standard output or error.
+    /// Reads the standard output or error of a process.
     fn read_stream(
         &mut self,
         index: usize,
@@ -528,7 +529,7 @@ impl<H: Host> Job<H> {
             let process = &mut self.processes[index];
             let Some((connection, key)) = &process.connection else { return Ok(()) };
             if connection.is_blocked() {
-                // Listened to again when it has read its answers.
+                // We read from it again after it has read its answers.
                 return Ok(());
             }
             match connection.receive(buffer) {
@@ -554,7 +555,7 @@ impl<H: Host> Job<H> {
         Ok(())
     }
 
-    /// Reports a process that closed its connection with bytes of ours unread.
+    /// Reports a process that closed its connection without reading all of our bytes.
     fn report_unread(&mut self, index: usize) {
         let process = &self.processes[index];
         if process.connection.as_ref().is_some_and(|(connection, _)| connection.left_unread()) {
@@ -562,7 +563,7 @@ impl<H: Host> Job<H> {
         }
     }
 
-    /// A rank's connection is at its end.
+    /// Handles the end of a rank's connection.
     fn hung_up(&mut self, index: usize) -> io::Result<()> {
         self.report_unread(index);
         self.processes[index].hang_up(&mut self.reactor);
@@ -571,8 +572,8 @@ impl<H: Host> Job<H> {
         if process.child.is_anothers() {
             return self.ended(index, &mut []);
         }
-        // A process loses its connection a moment before it can be waited for. How it ended tells more than that it closed its
-        // connection, and is to come first in order of time.
+        // A process loses its connection a moment before it can be waited for. Its exit status is more informative than the end of its
+        // connection, and must come first in order of time.
         if self.host.is_joined(process.id) && is_exiting(process.child.pid()) {
             return Ok(());
         }
@@ -581,14 +582,14 @@ impl<H: Host> Job<H> {
         self.act()
     }
 
-    /// A process manager that somebody has started ends when it has nobody to talk to any more.
+    /// Ends the process managers that processes have started, when they have no connection left.
     fn end_managers(&mut self) {
         if self.processes.iter().all(|process| process.connection.is_none()) {
             self.door.iter_mut().for_each(Door::nothing_to_manage);
         }
     }
 
-    /// A process has ended.
+    /// Handles the end of a process.
     fn ended(&mut self, index: usize, buffer: &mut [u8]) -> io::Result<()> {
         for _ in 0..LAST_ROUNDS {
             let process = &mut self.processes[index];
@@ -613,7 +614,7 @@ impl<H: Host> Job<H> {
         process.hang_up(&mut self.reactor);
         self.end_managers();
         let process = &mut self.processes[index];
-        // Before it is waited for: only until then is the number sure to be its own.
+        // The group is killed before the process is waited for, because afterwards its number could belong to another process.
         if !process.child.is_anothers() {
             process.child.kill_group();
         }
@@ -626,7 +627,7 @@ impl<H: Host> Job<H> {
         }
         if !self.groups[id.group as usize].over {
             self.settle(status(end));
-            // Nobody else says that a process is missing for whom others may wait.
+            // No other component reports that a process is missing for which others may wait.
             if self.remote.is_some() && end != Exit::Code(0) && !self.processes[index].spoke {
                 self.abort(id, status(end).into(), "the command that was to start it has failed");
             }
@@ -636,7 +637,7 @@ impl<H: Host> Job<H> {
         self.act()
     }
 
-    /// Does what the server asks for.
+    /// Carries out the server's actions.
     fn act(&mut self) -> io::Result<()> {
         while let Some(action) = self.host.next_action() {
             match action {
@@ -653,7 +654,7 @@ impl<H: Host> Job<H> {
                 }
                 Action::Spawn { group, by, programs } => self.spawn(group, by, programs)?,
                 Action::Abort { group, by, status, reason } => {
-                    // The answer to abort comes before the end.
+                    // The answer to abort is sent before the end.
                     self.flush_dirty()?;
                     self.abort(Proc { group, rank: by }, status, &reason);
                 }
@@ -669,7 +670,7 @@ impl<H: Host> Job<H> {
         Ok(())
     }
 
-    /// Writes what a rank's socket takes, and waits for either more room in it or more requests.
+    /// Writes as many bytes as a rank's socket accepts, and waits for either more room in it or more requests.
     fn flush(&mut self, index: usize) -> io::Result<()> {
         let Some((connection, key)) = &mut self.processes[index].connection else { return Ok(()) };
         let was_blocked = connection.is_blocked();
@@ -714,7 +715,7 @@ impl<H: Host> Job<H> {
         });
     }
 
-    /// Closes one connection, and kills its process if that is asked for.
+    /// Closes one connection, and kills its process if `end` is set.
     fn close(&mut self, id: Proc, end: bool) {
         let Some(index) = self.index(id) else { return };
         let process = &mut self.processes[index];
@@ -725,8 +726,8 @@ impl<H: Host> Job<H> {
         self.end_managers();
     }
 
-    /// Kills the processes of a group, which are waited for later, and closes their connections: in this order, so that none
-    /// gets to complain of the lost connection.
+    /// Kills the processes of a group, and then closes their connections, so that no process can complain about a lost connection. The
+    /// processes are waited for later.
     fn kill(&mut self, group: GroupId) {
         let group = &mut self.groups[group as usize];
         group.over = true;
@@ -746,12 +747,12 @@ impl<H: Host> Job<H> {
         if let Some(signal) = signals.take().into_iter().next() {
             self.host.say(format_args!("killing the job: signal {signal}"));
             self.kill_all();
-            // Whatever the processes did before: who sent the signal wants to see it.
+            // The sender of the signal expects this status, whatever the processes did before.
             self.status = Some(128 + signal);
         }
     }
 
-    /// The first status that is not 0 is the job's.
+    /// Sets the job's status to the first one that is not 0.
     fn settle(&mut self, status: i32) {
         if status != 0 {
             self.status.get_or_insert(status);
@@ -768,7 +769,7 @@ impl fmt::Display for Name {
     }
 }
 
-/// How a process ended, in messages.
+/// The end of a process in messages.
 struct Ending(Exit);
 
 impl fmt::Display for Ending {
@@ -780,7 +781,7 @@ impl fmt::Display for Ending {
     }
 }
 
-/// What the host may see.
+/// The part of a job that the host may inspect.
 struct Look<'a> {
     processes: &'a [Process],
     groups: &'a [Group],

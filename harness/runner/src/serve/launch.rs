@@ -19,8 +19,8 @@ use crate::process::child::Child;
 use crate::process::connection::pair;
 use crate::process::{descriptors, inherited};
 
-/// Descriptors that we need besides those of the processes: standard streams, epoll, signals, the one that
-/// processes inherit; and what we may have inherited.
+/// Descriptors that we need in addition to those of the processes: standard streams, epoll, signals, the one that processes inherit, and
+/// those that we may have inherited.
 const SPARE: u64 = 64;
 /// For each process: its connection and its pidfd.
 const PER_PROCESS: u64 = 2;
@@ -34,10 +34,10 @@ pub(super) struct Started {
 
 pub(super) struct Launcher {
     null: File,
-    /// `PMI_` variables of our own environment, which mean us and not the processes.
+    /// `PMI_` variables of our own environment, which apply to us and not to the processes.
     foreign: Vec<OsString>,
-    /// The limit of descriptors that processes get, if ours had to be raised: a large one slows down programs that
-    /// close all descriptors they might have, and breaks those that use select.
+    /// The descriptor limit for processes, if we had to raise ours. A large limit slows down programs that close all possible descriptors,
+    /// and breaks those that use select.
     limit: Option<Rlimit>,
 }
 
@@ -51,7 +51,7 @@ impl Launcher {
         Ok(Self { null, foreign, limit: None })
     }
 
-    /// Makes sure that `processes` can be served at the same time.
+    /// Ensures that `processes` can be served at the same time.
     pub(super) fn reserve(&mut self, processes: u64) -> io::Result<()> {
         let needed = processes * PER_PROCESS + SPARE;
         if let Some(before) = descriptors::raise(needed, format_args!("{processes} processes"))? {
@@ -60,7 +60,7 @@ impl Launcher {
         Ok(())
     }
 
-    /// A command for the program, which is in this file, of which each start makes one process.
+    /// Returns a command for the program, which is in this file. Each start of the command makes one process.
     pub(super) fn command(&self, program: &Executable, file: &Path) -> io::Result<Command> {
         let mut command = Command::new(file);
         process::prepare(&mut command);
@@ -75,20 +75,20 @@ impl Launcher {
         Ok(command)
     }
 
-    /// Starts a process with a connection, under a number.
+    /// Starts a process with a connection under a descriptor number.
     pub(super) fn start_connected(&mut self, command: &mut Command, number: RawFd) -> io::Result<Started> {
         let (socket, theirs) = pair()?;
         let child = self.start(command, Some((theirs, number)))?;
         Ok(Started { child, socket: Some(socket) })
     }
 
-    /// Starts a process without a connection: it makes its own.
+    /// Starts a process without a connection, which connects itself.
     pub(super) fn start_unconnected(&mut self, command: &mut Command) -> io::Result<Started> {
         Ok(Started { child: self.start(command, None)?, socket: None })
     }
 
     fn start(&self, command: &mut Command, connection: Option<(OwnedFd, RawFd)>) -> io::Result<Child> {
-        // Our own limit is of no account to what is open already, and is raised again before the next is opened.
+        // The lower limit does not affect open descriptors, and it is raised again before we open another one.
         let raised = self.limit.map(|limit| (limit, getrlimit(Resource::Nofile)));
         if let Some((limit, _)) = &raised {
             setrlimit(Resource::Nofile, *limit)?;
@@ -101,18 +101,18 @@ impl Launcher {
     }
 }
 
-/// What to start.
+/// A program to start.
 pub(crate) struct Executable {
-    /// As it was asked for; the process's `argv[0]`.
+    /// The requested name, which is the process's `argv[0]`.
     pub(crate) name: OsString,
     pub(crate) args: Vec<OsString>,
     pub(crate) dir: Option<PathBuf>,
-    /// Where to look for it before `PATH`.
+    /// Folders in which to search for it before `PATH`.
     pub(crate) path: Option<OsString>,
 }
 
 impl Executable {
-    /// From a command line.
+    /// Creates it from a command line.
     pub(crate) fn new(command: &[OsString]) -> io::Result<Self> {
         let [name, args @ ..] = command else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no program to start"));
@@ -120,8 +120,8 @@ impl Executable {
         Ok(Self { name: name.clone(), args: args.to_vec(), dir: None, path: None })
     }
 
-    /// From a spawn request, with MPI's reserved info keys for the directory to start in (`wdir`, which some libraries
-    /// send as `wd`) and where to look for the program (`path`). Others are ignored, as MPI asks for.
+    /// Creates it from a spawn request, with MPI's reserved info keys for the working directory (`wdir`, which some libraries send as `wd`)
+    /// and for the search path (`path`). Others are ignored, as MPI requires.
     pub(crate) fn spawned(program: SpawnProgram) -> Self {
         let mut this = Self {
             name: OsString::from_vec(program.execname),
@@ -139,8 +139,8 @@ impl Executable {
         this
     }
 
-    /// The file to execute, looked for once and not by every process: relative to the directory to start in if the name has
-    /// a slash, else in `path` and `PATH`.
+    /// Returns the file to execute. It is relative to the working directory if the name has a slash, and otherwise searched in `path` and
+    /// `PATH`. It is searched once, and not by every process.
     pub(crate) fn resolve(&self) -> io::Result<PathBuf> {
         let dir = match &self.dir {
             Some(dir) => std::path::absolute(dir)?,
@@ -159,12 +159,12 @@ impl Executable {
     }
 }
 
-/// Whether it is a file that may be executed.
+/// Returns whether it is a file that may be executed.
 pub(crate) fn is_executable(file: &Path) -> bool {
     file.is_file() && access(file, Access::EXEC_OK).is_ok()
 }
 
-/// For messages.
+/// Formats a name for messages.
 pub(crate) fn shown(name: &OsStr) -> impl std::fmt::Display {
     name.as_bytes().escape_ascii()
 }

@@ -1,4 +1,5 @@
-//! Processes on other machines: a command of the user's starts each of them there, as a remote shell does, and they come back by `PMI_PORT`.
+//! Processes on other machines. A command of the user starts each of them there, as a remote shell does, and they connect through
+//! `PMI_PORT`.
 
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -9,38 +10,38 @@ use pmi_wire::place;
 
 use super::launch::Executable;
 
-/// Stands for the host in a command that launches.
+/// Placeholder for the host in a launch command.
 const HOST: &str = "{host}";
-/// Stands for what is to be run there, one word for its shell.
+/// Placeholder for the command to run there, as one word for its shell.
 const COMMAND: &str = "{command}";
 
-/// Where processes run, and how they come there.
+/// The hosts on which processes run, and the command that starts them.
 #[derive(Debug, Clone)]
 pub struct Remote {
-    /// One for each node, in order.
+    /// One host for each node, in order.
     hosts: Vec<String>,
-    /// What starts a process on a host.
+    /// The command that starts a process on a host.
     launch: Vec<String>,
-    /// Our address, as the hosts reach it.
+    /// Our address at which the hosts reach us.
     listen: IpAddr,
 }
 
-/// Why processes cannot be launched so.
+/// An error in these options.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoteError {
-    /// The command that launches cannot be split into words.
+    /// The launch command cannot be split into words.
     #[error("\"{0}\" cannot be split into words: {1}")]
     Words(String, shell_words::ParseError),
-    /// It does not say what is to be run.
+    /// The launch command does not contain the placeholder for the command to run.
     #[error("\"{0}\" has no {COMMAND}: as in 'ssh {HOST} {COMMAND}'")]
     NoCommand(String),
-    /// A host that an option of a command could be taken for, or none.
+    /// A host is empty, or could be mistaken for an option of a command.
     #[error("\"{0}\" is no host")]
     Host(String),
 }
 
 impl Remote {
-    /// Reads what the user says.
+    /// Parses the user's options.
     ///
     /// # Errors
     ///
@@ -56,7 +57,7 @@ impl Remote {
         Ok(Self { hosts, launch: words, listen })
     }
 
-    /// Number of nodes, of which each host is one.
+    /// Returns the number of nodes, which is the number of hosts.
     pub fn nodes(&self) -> u32 {
         self.hosts.len() as u32
     }
@@ -65,7 +66,7 @@ impl Remote {
         self.listen
     }
 
-    /// What is started here so that a rank of a group of this size starts there, with these variables added to its environment.
+    /// Returns the local command that starts a rank of a group of this size on its host, with these variables added to its environment.
     pub(super) fn program(
         &self,
         program: &Executable,
@@ -84,8 +85,8 @@ impl Remote {
     }
 }
 
-/// What a shell there is to run: in the same folder, the program with the variables. Each part is quoted, so that a blank or quote in it means
-/// nothing to that shell.
+/// Returns the command for the shell on the host: it changes to the same folder, and runs the program with the variables. Each part is
+/// quoted, so that blanks and quotes in it have no meaning to that shell.
 fn command(program: &Executable, environment: &[(String, String)], here: &Path) -> String {
     let dir = program.dir.as_ref().map_or_else(|| here.to_owned(), |dir| here.join(dir));
     let quoted = |text: &[u8]| shell_words::quote(&String::from_utf8_lossy(text)).into_owned();

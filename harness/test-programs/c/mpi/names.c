@@ -1,4 +1,4 @@
-/* Publishes a port under a service name, looks it up from every rank, and takes it back: the three commands
+/* Publishes a port under a service name, looks it up from every rank, and withdraws it: the three commands
  * of PMI's name service (publish_name, lookup_name, unpublish_name) and their failing cases. */
 #include <mpi.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 
-    /* A lookup of what nobody published must fail, and to see it fail the error must come back to us. */
+    /* A lookup of a name that was not published must fail. The error must return to us, so that we see it. */
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     check(MPI_Lookup_name(service, MPI_INFO_NULL, found) != MPI_SUCCESS, "found before it was published");
     MPI_Barrier(MPI_COMM_WORLD);
@@ -34,7 +34,7 @@ int main(int argc, char **argv)
             strcpy(port, "tag=0$description=nowhere$");
         check(MPI_Publish_name(service, MPI_INFO_NULL, port) == MPI_SUCCESS, "cannot publish");
     }
-    /* Tells the others the port by a way that is not the name service, and that it is published. */
+    /* Sends the port to the others without the name service, after it is published. */
     MPI_Bcast(port, sizeof port, MPI_CHAR, 0, MPI_COMM_WORLD);
 
     check(MPI_Lookup_name(service, MPI_INFO_NULL, found) == MPI_SUCCESS, "published but not found");

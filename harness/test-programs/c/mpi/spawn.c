@@ -1,6 +1,6 @@
 /* Starts two copies of itself with MPI_Comm_spawn and talks to them. Through PMI this takes the spawn
- * command with an argument, a second process group with its own keyval space, PMI_spawned=1 or its like for
- * the children, and the preput key by which they find their parent.
+ * command with an argument, a second process group with its own keyval space, PMI_spawned=1 or similar for
+ * the children, and the preput key with which they find their parent.
  *
  * Not every library can do it: Debian 12's MPICH (4.0.2, ch4:ucx) refuses without asking its process manager. */
 #include <mpi.h>
@@ -10,7 +10,7 @@
 #define CHILDREN 2
 #define TAG 7
 
-/* With a blank: an argument must reach the child as one, not as two. */
+/* The argument has a blank: it must reach the child as one argument, not as two. */
 static char argument[] = "said by the parent";
 
 static void check(int ok, const char *what)
@@ -21,8 +21,8 @@ static void check(int ok, const char *what)
     }
 }
 
-/* Everybody, parents and children, in one communicator: only a sound exchange of addresses between the two
- * process groups lets a collective over it end. */
+/* Merges parents and children into one communicator: a collective over it ends only if the two process
+ * groups have exchanged their addresses correctly. */
 static void meet(MPI_Comm inter, int is_child)
 {
     MPI_Comm all;
@@ -48,7 +48,7 @@ static void parent(char *self)
     MPI_Comm_remote_size(inter, &children);
     check(children == CHILDREN, "wrong number of children");
 
-    /* Before the merge, over the intercommunicator itself: each child answers with the square of its number. */
+    /* Before the merge, the intercommunicator itself is used: each child answers with the square of its number. */
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     for (int i = 0; rank == 0 && i < CHILDREN; i++) {
         int number = 3 + i, square = 0;

@@ -1,10 +1,10 @@
-//! The bugs, each as somebody has written one like it.
+//! The bugs. Real programs have had similar ones.
 
 /// A bug by its name on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bug(&'static str);
 
-/// Names of all bugs, and what each does. What is not said to be of PMI-2 is of both protocols.
+/// Names of all bugs, and the effect of each. A bug is of both protocols unless its text says PMI-2.
 pub(super) const BUGS: &[(&str, &str)] = &[
     ("value-256", "a value of exactly 256 bytes loses its last one"),
     ("value-37", "a value of exactly 37 bytes loses its last one"),
@@ -98,13 +98,13 @@ pub(super) const BUGS: &[(&str, &str)] = &[
 ];
 
 impl Bug {
-    /// The bug of this name.
+    /// Returns the bug of this name.
     pub(super) fn of_name(name: &str) -> Option<Self> {
         BUGS.iter().find(|(known, _)| *known == name).map(|(known, _)| Self(known))
     }
 }
 
-/// Whether this is the bug.
+/// Reports whether this bug is selected.
 pub(super) fn is(bug: Option<Bug>, name: &str) -> bool {
     debug_assert!(BUGS.iter().any(|(known, _)| *known == name), "{name}");
     bug.is_some_and(|bug| bug.0 == name)

@@ -1,4 +1,4 @@
-//! What a job leaves behind in a file, for the next one to stumble over.
+//! State that a job leaves behind in a file, with which the next job may fail.
 
 use std::fs;
 use std::io;
@@ -7,7 +7,7 @@ use std::path::Path;
 /// Pairs of a key or a name, and its value or port.
 pub(super) type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// What was left by the last job alone.
+/// State that the last job left.
 #[derive(Debug, Default)]
 pub(super) struct Left {
     pub(super) keys: Pairs,
@@ -29,7 +29,7 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 }
 
 impl Left {
-    /// Reads it; where there is no file yet, nothing was left.
+    /// Reads the file; returns an empty state if there is no file yet.
     pub(super) fn read(file: &Path) -> Self {
         let mut left = Self::default();
         for line in fs::read_to_string(file).unwrap_or_default().lines() {
@@ -47,7 +47,7 @@ impl Left {
         left
     }
 
-    /// Writes it, whole or not at all: other jobs may be at work.
+    /// Writes the file, whole or not at all: other jobs may run.
     pub(super) fn write(&self, file: &Path) -> io::Result<()> {
         let mut text = String::new();
         for (word, pairs) in [("key", &self.keys), ("name", &self.names), ("withdrawn", &self.withdrawn)] {

@@ -1,4 +1,4 @@
-//! What the manager does at what it is told, without processes and sockets.
+//! The state machine of the manager, without processes and sockets.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -8,11 +8,11 @@ use super::bug::{Bug, is};
 use super::left::{Left, Pairs};
 use super::space::{Reader, Space, leak};
 
-/// Keys and values of PMI-1 have a NUL behind them, those of PMI-2 not.
+/// Limits of keys and values. In PMI-1, a NUL follows them; in PMI-2, none does.
 const LONGEST: (usize, usize) = (63, 1023);
 const LONGEST_IN_FRAMES: (usize, usize) = (64, 1024);
 
-/// No more arguments of a program and pairs of a spawn are read than these.
+/// Limit of a program's arguments and of a spawn's pairs.
 const MOST_ARGUMENTS: usize = 1000;
 
 /// A process: a group, and a rank in it.
@@ -29,7 +29,7 @@ pub(super) struct Program {
     pub(super) argv: Vec<OsString>,
 }
 
-/// What is to be done.
+/// An action that the caller must perform.
 #[derive(Debug)]
 pub(super) enum Action {
     Send(Proc, Vec<u8>),
@@ -38,7 +38,7 @@ pub(super) enum Action {
         group: usize,
         programs: Vec<Program>,
     },
-    /// All processes are ended, and the job with this status.
+    /// Ends all processes, and the job with this status.
     End(i32),
 }
 
@@ -48,20 +48,20 @@ struct Process {
     frames: bool,
     begun: bool,
     finalized: bool,
-    /// Waits in a barrier, in PMI-2 with this thread.
+    /// Waits in a barrier; in PMI-2, with the number of this thread.
     waits: Option<Vec<u8>>,
     puts: u32,
     puts_in_round: u32,
     gets: u32,
     last_answer: Option<Vec<u8>>,
-    /// A spawn of PMI-1 so far.
+    /// The messages of an incomplete PMI-1 spawn.
     spawn: Option<Pairs>,
-    /// The thread of a spawn that is under way.
+    /// The thread of a spawn that is in progress.
     spawns: Vec<u8>,
     /// Threads that wait for attributes.
     awaits: Vec<(Vec<u8>, Vec<u8>)>,
     attributes: u32,
-    /// Requests that had the number of a thread.
+    /// Number of requests with the number of a thread.
     threads: u32,
     published: Option<Vec<u8>>,
 }
@@ -71,13 +71,13 @@ struct Group {
     processes: Vec<Process>,
     space: Space,
     round: u32,
-    /// Who has entered the barrier, in order, and who was the last in those before.
+    /// The ranks that have entered the barrier, in order, and the last one of each earlier barrier.
     entered: Vec<usize>,
     last: Vec<usize>,
     stuck: bool,
     missed: Option<usize>,
     attributes: Vec<(usize, Vec<u8>, Vec<u8>)>,
-    /// Whose keyval space it has.
+    /// The group whose keyval space it uses.
     space_of: usize,
 }
 
@@ -88,18 +88,18 @@ pub(super) struct Manager {
     nodes: usize,
     groups: Vec<Group>,
     names: Pairs,
-    /// How often a name was published.
+    /// Number of publish requests.
     published: u32,
     leaks: usize,
     over: bool,
     actions: VecDeque<Action>,
-    /// What the job before has left, and what of this one is noted for the next.
+    /// The state that the previous job left, and the state for the next one.
     before: Left,
     withdrawn: Pairs,
     aborted: bool,
 }
 
-/// The value of a key.
+/// Returns the value of a key.
 fn value<'a>(pairs: &'a Pairs, key: &str) -> Option<&'a [u8]> {
     value_of(pairs, key.as_bytes())
 }
@@ -116,7 +116,7 @@ fn word(text: &[u8]) -> OsString {
     OsString::from_vec(text.to_vec())
 }
 
-/// The tuples of a line; the value of `value` goes to its end.
+/// Parses the tuples of a line; the value of `value` extends to its end.
 fn tuples(line: &[u8]) -> Option<Pairs> {
     let blank = |b: &u8| matches!(b, b' ' | b'\t');
     let mut pairs = Vec::new();
@@ -138,7 +138,7 @@ fn tuples(line: &[u8]) -> Option<Pairs> {
     Some(pairs)
 }
 
-/// The tuples of a frame, whose semicolons are doubled in values.
+/// Parses the tuples of a frame, whose semicolons are doubled in values.
 fn frame_tuples(body: &[u8]) -> Option<Pairs> {
     let mut pairs = Vec::new();
     let mut rest = body;
@@ -185,7 +185,7 @@ impl Manager {
         manager
     }
 
-    /// What the job leaves.
+    /// Returns the state for the next job.
     pub(super) fn left(&self) -> Left {
         let first = &self.groups[0];
         Left {
@@ -225,7 +225,7 @@ impl Manager {
         format!("planted_{}", self.groups[p.group].space_of).into_bytes()
     }
 
-    /// How many processes of a group each node has; those that are spawned are all on the first.
+    /// Returns the number of processes of a group on each node. Spawned processes are all on the first node.
     fn per_node(&self, p: Proc) -> usize {
         if p.group == 0 { self.size(p).div_ceil(self.nodes) } else { self.size(p) }
     }
@@ -262,7 +262,7 @@ impl Manager {
         self.actions.push_back(Action::Send(to, frame));
     }
 
-    /// A process's connection has ended.
+    /// Handles the end of a process's connection.
     pub(super) fn closed(&mut self, p: Proc) {
         let process = self.process(p);
         if process.begun && !process.finalized && !self.over {
@@ -270,7 +270,7 @@ impl Manager {
         }
     }
 
-    /// A process has said something.
+    /// Handles bytes of a process.
     pub(super) fn receive(&mut self, p: Proc, bytes: &[u8]) {
         let mut bytes = bytes;
         let half = self.process(p).buffer.clone();
@@ -327,7 +327,7 @@ impl Manager {
         }
     }
 
-    /// Answers a request of PMI-1; `None` if it is none.
+    /// Answers a request of PMI-1; returns `None` if it is invalid.
     fn answer(&mut self, p: Proc, pairs: &Pairs) -> Option<()> {
         let get = |key: &str| value(pairs, key);
         let known = |this: &Self| get("kvsname") == Some(&this.kvsname(p)[..]);
@@ -412,13 +412,13 @@ impl Manager {
         }
     }
 
-    /// Answers a request of PMI-2; `None` if it is none.
+    /// Answers a request of PMI-2; returns `None` if it is invalid.
     fn answer_frame(&mut self, p: Proc, pairs: &Pairs) -> Option<()> {
         let get = |key: &str| value(pairs, key);
         let command = String::from_utf8(get("cmd")?.to_vec()).ok()?;
         let thread = get("thrid").unwrap_or_default();
         if get("concat").is_some() {
-            // A part of a command, of which nothing is known here.
+            // A part of a command, which this manager does not support.
             return None;
         }
         self.process(p).threads += u32::from(!thread.is_empty());
@@ -665,7 +665,7 @@ impl Manager {
         self.groups[group].attributes.iter().find(fits).map(|(.., value)| value.clone())
     }
 
-    /// Tells those who wait for attributes of a node.
+    /// Answers the processes that wait for attributes of a node.
     fn tell_attributes(&mut self, group: usize, node: usize) {
         for rank in 0..self.groups[group].processes.len() {
             let p = Proc { group, rank };
@@ -739,7 +739,7 @@ impl Manager {
 
     // ----- spawns
 
-    /// A line of a spawn of PMI-1, which has several for each program.
+    /// Handles a line of a PMI-1 spawn, which has several for each program.
     fn spawn_line(&mut self, p: Proc, line: &[u8]) {
         let mut so_far = self.process(p).spawn.take().unwrap_or_default();
         let equals = line.iter().position(|b| *b == b'=').unwrap_or(line.len());
@@ -761,7 +761,7 @@ impl Manager {
                 return self.end(1);
             };
             let args = get("argcnt".into()).and_then(number).unwrap_or(0).min(MOST_ARGUMENTS);
-            // From 0 or from 1: the specification has both.
+            // The first argument has the number 0 or 1: the specification has both.
             let args = (0..=args).filter_map(|i| get(format!("arg{i}")).map(word));
             programs.push(Program { count, argv: std::iter::once(word(name)).chain(args).collect() });
         }
@@ -774,7 +774,7 @@ impl Manager {
         self.spawn(p, programs, preput);
     }
 
-    /// A spawn of PMI-2; `None` if it is none.
+    /// Handles a spawn of PMI-2; returns `None` if it is invalid.
     fn spawn_frame(&mut self, p: Proc, pairs: &Pairs) -> Option<()> {
         let total = number(value(pairs, "ncmds")?)?;
         let mut programs: Vec<Program> = Vec::new();
@@ -801,7 +801,7 @@ impl Manager {
 
     fn spawn(&mut self, by: Proc, programs: Vec<Program>, preput: Pairs) {
         let count = programs.iter().fold(0_usize, |sum, program| sum.saturating_add(program.count));
-        // More would be a mistake, and no good one.
+        // A larger number is an error, and would overload the machine.
         if !(1..=64).contains(&count) || self.groups.len() > 16 {
             return self.not_started(by);
         }
@@ -824,7 +824,7 @@ impl Manager {
         }
     }
 
-    /// The processes of a group were started, or not.
+    /// Handles the result of starting the processes of a group.
     pub(super) fn started(&mut self, by: Proc, group: usize, statuses: &[i32]) {
         let failed = statuses.iter().any(|status| *status != 0);
         let codes: Vec<String> = statuses.iter().map(ToString::to_string).collect();

@@ -1,7 +1,7 @@
-//! A small process manager of its own, with one rare bug, to see how soon campaigns find such: `planted-manager [--bug NAME]
-//! [--state FILE] [--nodes N] -n N PROGRAM ARGS...`; `--list` says which bugs there are. Without a bug it conforms. It shares no code
-//! with the harness, speaks both protocols, and has spawns and names. In the file, each job leaves what only those bugs look at that
-//! show in the job after it.
+//! A small independent process manager with one rare bug, to measure how soon campaigns find it:
+//! `planted-manager [--bug NAME] [--state FILE] [--nodes N] -n N PROGRAM ARGS...`; `--list` prints the bugs. Without a bug it conforms. It
+//! shares no code with the harness, speaks both protocols, and has spawn and names. Each job leaves state in the file of `--state`, which
+//! only the bugs that show in the next job use.
 
 mod bug;
 mod left;
@@ -21,7 +21,7 @@ use bug::{BUGS, Bug};
 use left::Left;
 use manager::{Action, Manager, Proc, Program};
 
-/// A process that was started.
+/// A process that this manager has started.
 struct Started {
     of: Proc,
     process: Child,
@@ -92,7 +92,7 @@ fn start(of: Proc, size: usize, argv: &[OsString]) -> io::Result<Started> {
     Ok(Started { of, process: command.spawn()?, connection: Some(connection) })
 }
 
-/// Starts a group; one status for each process.
+/// Starts a group; returns one status for each process.
 fn start_group(all: &mut Vec<Started>, group: usize, programs: &[Program]) -> Vec<i32> {
     let size = programs.iter().map(|program| program.count).sum();
     let argvs = programs.iter().flat_map(|program| std::iter::repeat_n(&program.argv, program.count));
@@ -136,7 +136,7 @@ fn run(job: Job) -> io::Result<i32> {
                     Action::Send(to, bytes) => {
                         let to = all.iter_mut().find(|started| started.of == to);
                         if let Some(connection) = to.and_then(|to| to.connection.as_mut()) {
-                            // Who has gone gets nothing.
+                            // A process that has gone gets nothing.
                             let _ = connection.write_all(&bytes);
                         }
                     }

@@ -1,8 +1,8 @@
-//! A keyval space, and how values and keys suffer from bugs on their way in and out.
+//! A keyval space, and the effects of bugs on values and keys that are put and got.
 
 use super::bug::{Bug, is};
 
-/// Bytes that are not given back: as many as make a campaign notice, and not so many that a machine would.
+/// Leaks memory: enough for a campaign to notice, and too little to harm the machine.
 pub(super) fn leak(mib: usize, times: &mut usize) {
     *times += 1;
     if *times <= 12 {
@@ -10,7 +10,7 @@ pub(super) fn leak(mib: usize, times: &mut usize) {
     }
 }
 
-/// A pair, who has put it and after how many barriers.
+/// A pair, with the process that put it and the number of barriers before.
 #[derive(Debug, Clone)]
 struct Pair {
     key: Vec<u8>,
@@ -20,14 +20,14 @@ struct Pair {
     round: u32,
 }
 
-/// Who asks, and when.
+/// The reader of a value, and the state at that time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reader {
     pub(super) rank: usize,
     pub(super) size: usize,
-    /// All others wait in a barrier.
+    /// All other processes wait in a barrier.
     pub(super) others_wait: bool,
-    /// How many processes each node has.
+    /// Number of processes on each node.
     pub(super) per_node: usize,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Space {
 }
 
 impl Space {
-    /// Whether the key was new.
+    /// Stores a pair; returns whether the key was new.
     pub(super) fn put(
         &mut self,
         bug: Option<Bug>,
@@ -113,18 +113,18 @@ impl Space {
         Some(value)
     }
 
-    /// Keys and values, in the order of their puts.
+    /// Returns keys and values in the order of their puts.
     pub(super) fn pairs(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         self.pairs.iter().map(|pair| (pair.key.clone(), pair.value.clone())).collect()
     }
 
-    /// Forgets what was put before a round.
+    /// Removes the pairs that were put before a round.
     pub(super) fn forget_before(&mut self, round: u32) {
         self.pairs.retain(|pair| pair.round >= round);
     }
 }
 
-/// A value as it is kept.
+/// Returns a value as it is stored.
 fn stored(bug: Option<Bug>, value: &[u8], longest: usize) -> Vec<u8> {
     let mut value = value.to_vec();
     let len = value.len();

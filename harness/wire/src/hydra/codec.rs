@@ -1,11 +1,11 @@
-//! One way to read from and write to the proxies of every family.
+//! Reading from and writing to the proxies of every family.
 
 use super::family::Family;
 use super::record::{Address, CodecError, Received};
 use super::vector::Launch;
 use super::{intel, mpich};
 
-/// Reads what one proxy sends.
+/// Decodes the messages of one proxy.
 #[derive(Debug)]
 pub struct Decoder(Kind);
 
@@ -16,7 +16,7 @@ enum Kind {
 }
 
 impl Decoder {
-    /// For a proxy that is told to start so many processes.
+    /// Creates a decoder for a proxy that starts this many processes.
     pub fn new(family: Family, processes: usize) -> Self {
         Self(match family {
             Family::Intel => Kind::Intel(intel::Decoder::default()),
@@ -24,7 +24,7 @@ impl Decoder {
         })
     }
 
-    /// Appends bytes as they were read.
+    /// Appends received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         match &mut self.0 {
             Kind::Mpich(decoder) => decoder.push(bytes),
@@ -32,7 +32,7 @@ impl Decoder {
         }
     }
 
-    /// Bytes that are no whole record yet.
+    /// Returns the bytes of an incomplete record.
     pub fn partial(&self) -> &[u8] {
         match &self.0 {
             Kind::Mpich(decoder) => decoder.partial(),
@@ -40,11 +40,11 @@ impl Decoder {
         }
     }
 
-    /// The next record, if it is there in full.
+    /// Returns the next complete record.
     ///
     /// # Errors
     ///
-    /// See [`CodecError`]; the proxy is out of step from then on.
+    /// See [`CodecError`]; after an error, the proxy's messages cannot be decoded any more.
     #[expect(clippy::should_implement_trait, reason = "it fails, and goes on after None")]
     pub fn next(&mut self) -> Result<Option<Received>, CodecError> {
         match &mut self.0 {
@@ -55,7 +55,7 @@ impl Decoder {
 }
 
 impl Address {
-    /// Starts a process group. Its first process gets an empty standard input.
+    /// Encodes the start of a process group. Its first process gets an empty standard input.
     pub fn launch(self, launch: &Launch) -> Vec<u8> {
         match self.family {
             Family::Intel => intel::launch(launch),
@@ -63,7 +63,7 @@ impl Address {
         }
     }
 
-    /// A PMI-1 message for the client that `route` names.
+    /// Encodes a PMI-1 message for the client that `route` names.
     pub fn response(self, route: i32, text: &[u8]) -> Vec<u8> {
         match self.family {
             Family::Intel => intel::response(self.group, self.proxy, route, text),
@@ -71,16 +71,16 @@ impl Address {
         }
     }
 
-    /// A PMI-2 message, its length before it, for the client that `route` names.
+    /// Encodes a PMI-2 message, with its length before it, for the client that `route` names.
     pub fn frame(self, route: i32, frame: &[u8]) -> Vec<u8> {
         match self.family {
-            // Nobody has seen it carry PMI-2; it passes on texts as they are.
+            // Intel's proxy has not been seen to support PMI-2, but it forwards texts unchanged.
             Family::Intel => intel::response(self.group, self.proxy, route, frame),
             _ => mpich::message(self, route, 2, frame),
         }
     }
 
-    /// Lets a proxy's clients out of a barrier: the one of that name, where barriers have names.
+    /// Releases a proxy's clients from a barrier: the one of that name, if barriers have names.
     pub fn barrier_out(self, name: Option<&[u8]>) -> Vec<u8> {
         match self.family {
             Family::Intel => intel::barrier_out(),
@@ -88,7 +88,7 @@ impl Address {
         }
     }
 
-    /// A text of a scenario's, which may be anything. Where the protocol has no texts for something, what the text means.
+    /// Encodes any text of a scenario. If the protocol has no texts for an operation, encodes its meaning.
     pub fn verbatim(self, route: i32, barrier: Option<&[u8]>, text: &[u8]) -> Vec<u8> {
         let line = text.strip_suffix(b"\n").unwrap_or(text);
         if line == b"cmd=barrier_out" {
@@ -110,7 +110,7 @@ impl Address {
         }
     }
 
-    /// Pairs for the proxy's cache, in as many messages as it takes.
+    /// Encodes pairs for the proxy's cache, in as many messages as necessary.
     pub fn cache(self, pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
         match self.family {
             _ if pairs.is_empty() => Vec::new(),
@@ -126,7 +126,7 @@ mod tests {
     use crate::hydra::record::Upward;
 
     fn words(text: &str) -> Vec<u8> {
-        // As recorded: eight hex digits are an int in the order of memory.
+        // Recorded bytes: eight hex digits are an int in memory order.
         text.split_whitespace()
             .flat_map(|word| {
                 (0..word.len()).step_by(2).map(|i| u8::from_str_radix(&word[i..i + 2], 16).unwrap())
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(intel.verbatim(7, None, out), intel.barrier_out(None));
         let pairs = [(b"a".to_vec(), b"1".to_vec()), (b"b".to_vec(), b"".to_vec())];
         assert_eq!(intel.verbatim(7, None, b"cmd=keyval_cache a=1 junk b=\n"), intel.cache(&pairs));
-        // Anything else goes out as it is.
+        // Any other text is sent unchanged.
         for text in [&b"cmd=get_result rc=0\n"[..], b"cmd=barrier_out rc=1\n", b"junk\0", b""] {
             for address in [old, new, intel] {
                 assert_eq!(address.verbatim(7, None, text), address.response(7, text));
@@ -179,7 +179,7 @@ mod tests {
             request(b"cmd=barrier_in"),
             Upward::Ended(vec![0, 768]),
         ];
-        // Whatever the pieces in which it arrives.
+        // The result does not depend on the pieces in which the bytes arrive.
         for step in [1, 7, bytes.len()] {
             let mut decoder = Decoder::new(Family::Mpich3_4, 2);
             decoder.push(&words("00000000"));

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A generation of the control protocol, named after the first version that speaks it.
+/// A generation of the control protocol, named after its first version.
 ///
-/// Nothing is negotiated and the proxy names no version, so both sides must know beforehand.
+/// Nothing is negotiated and the proxy sends no version, so both sides must know the family beforehand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Family {
     /// MPICH 3.4 to 4.0.2.
@@ -24,19 +24,19 @@ pub enum Family {
     Intel,
 }
 
-/// What a proxy sends first.
+/// The first message of a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Init {
-    /// Its number.
+    /// The proxy's number.
     Id,
-    /// Four fixed bytes and its number.
+    /// Four fixed bytes and the proxy's number.
     TaggedId,
-    /// Four fixed bytes, the process group and its number.
+    /// Four fixed bytes, the process group and the proxy's number.
     TaggedGroupId,
 }
 
 impl Init {
-    /// Bytes in it.
+    /// Returns its length in bytes.
     pub(super) fn len(self) -> usize {
         match self {
             Self::Id => 4,
@@ -46,17 +46,17 @@ impl Init {
     }
 }
 
-/// Layout of a frame's header.
+/// The layout of a frame's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Header {
-    /// 32 bytes: a field for every use, and most lengths left out.
+    /// 32 bytes: a field for every use, without most lengths.
     Wide,
-    /// 24 bytes: names the process group.
+    /// 24 bytes, with the process group.
     Grouped,
 }
 
 impl Family {
-    /// Every one, oldest first.
+    /// All families, the oldest first.
     pub const ALL: [Self; 7] = [
         Self::Mpich3_4,
         Self::Mpich4_0_3,
@@ -67,7 +67,7 @@ impl Family {
         Self::Intel,
     ];
 
-    /// As it is written on the command line.
+    /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Mpich3_4 => "3.4",
@@ -80,7 +80,7 @@ impl Family {
         }
     }
 
-    /// The versions that it stands for, for messages.
+    /// Returns the versions of the family, for messages.
     pub fn versions(self) -> &'static str {
         match self {
             Self::Mpich3_4 => "MPICH 3.4 to 4.0.2",
@@ -93,7 +93,7 @@ impl Family {
         }
     }
 
-    /// The family of an MPICH version, if there is one that we speak.
+    /// Returns the family of an MPICH version, if it is supported.
     pub fn of_version(version: &semver::Version) -> Option<Self> {
         match (version.major, version.minor, version.patch) {
             (3, 4, _) | (4, 0, 0..=2) => Some(Self::Mpich3_4),
@@ -106,7 +106,7 @@ impl Family {
         }
     }
 
-    /// Bytes in the record that a proxy sends first, if it sends one.
+    /// Returns the length of the proxy's first record, if it sends one.
     pub fn init_len(self) -> usize {
         self.init().len()
     }
@@ -126,38 +126,38 @@ impl Family {
         }
     }
 
-    /// Whether a proxy sends an init record.
+    /// Returns whether a proxy sends an init record.
     pub fn introduces_itself(self) -> bool {
         self != Self::Intel
     }
 
-    /// Whether programs name their ranks; before, they follow from a map of processor cores.
+    /// Returns whether the launch names the ranks of programs; in earlier families, they follow from a map of processor cores.
     pub(super) fn names_ranks(self) -> bool {
         self == Self::Mpich5_0_2
     }
 
-    /// Whether one proxy takes several process groups; before, each wants its own proxies.
+    /// Returns whether one proxy accepts several process groups; in earlier families, each needs its own proxies.
     pub fn shares_proxies(self) -> bool {
         self.init() == Init::TaggedGroupId
     }
 
-    /// Whether `--gpu-subdevs-per-proc` must be given; before, it is unknown.
+    /// Returns whether `--gpu-subdevs-per-proc` must be given; earlier families do not know it.
     pub fn knows_subdevices(self) -> bool {
         self.header() == Header::Grouped
     }
 
-    /// Whether barriers have names, those of a whole process group too.
+    /// Returns whether barriers have names, including those of a whole process group.
     pub fn names_barriers(self) -> bool {
         matches!(self, Self::Mpich5_0 | Self::Mpich5_0_2)
     }
 
-    /// Whether a backslash in a value makes the next byte an ordinary one.
+    /// Returns whether a backslash in a value makes the next byte an ordinary one.
     pub(super) fn unescapes(self) -> bool {
         self.header() == Header::Grouped
     }
 }
 
-/// Reads `4.3.2`, `5.0`, `22.05.8` or `5.1.0a1`: not all versions are semantic ones.
+/// Parses `4.3.2`, `5.0`, `22.05.8` or `5.1.0a1`: not all versions are semantic ones.
 pub fn parse_version(text: &str) -> Option<semver::Version> {
     let mut numbers = text
         .split('.')
@@ -168,7 +168,7 @@ pub fn parse_version(text: &str) -> Option<semver::Version> {
     Some(semver::Version::new(major, rest(), rest()))
 }
 
-/// A text that names no family and no version of one.
+/// A text that is neither the name of a family nor a version of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownFamily;
 

@@ -1,7 +1,7 @@
-//! Bytes of the control protocol of Intel MPI's proxy, which shares nothing with MPICH's but the purpose. No I/O.
+//! The encoding of the control protocol of Intel MPI's proxy, which has only its purpose in common with MPICH's. No I/O.
 //!
-//! The proxy does not introduce itself. Requests come up in parts rather than as text; they are put together here, so that
-//! above the codecs all families look alike.
+//! The proxy does not introduce itself. It forwards requests in parts rather than as text. They are assembled here, so that all families
+//! look the same above the codecs.
 
 use super::record::{BODY_MAX, CodecError, Received, Upward};
 use super::unread::Unread;
@@ -9,7 +9,7 @@ use super::vector::Launch;
 
 const HEAD: usize = 20;
 
-/// Reads what one proxy sends.
+/// Decodes the messages of one proxy.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
     unread: Unread,
@@ -23,7 +23,7 @@ fn ints(bytes: &[u8]) -> Vec<i32> {
     (0..bytes.len() / 4).map(|i| int(bytes, i * 4)).collect()
 }
 
-/// Takes strings of the given lengths from the front of `bytes`.
+/// Removes strings of the given lengths from the front of `bytes`.
 fn cut(mut bytes: &[u8], lengths: &[i32]) -> Option<Vec<Vec<u8>>> {
     let mut list = Vec::new();
     for length in lengths {
@@ -34,7 +34,7 @@ fn cut(mut bytes: &[u8], lengths: &[i32]) -> Option<Vec<Vec<u8>>> {
     Some(list)
 }
 
-/// A count, the lengths, the strings.
+/// Parses a count, the lengths and the strings.
 fn read_list(body: &[u8]) -> Option<Vec<Vec<u8>>> {
     let count = usize::try_from(int(body, 0)).ok()?;
     let lengths = body.get(4..count.checked_mul(4)?.checked_add(4)?)?;
@@ -77,7 +77,7 @@ impl Decoder {
         let numbers = [int(rest, 8), int(rest, 12), int(rest, 16)];
         let wrong = CodecError::Length { command: kind, length };
         let size = match kind {
-            // Without a body, whatever the length says.
+            // This command has no body, whatever its length.
             16 => 0,
             17..=27 => usize::try_from(length).ok().filter(|n| *n <= BODY_MAX).ok_or(wrong.clone())?,
             _ => return Err(CodecError::Command(kind)),
@@ -110,8 +110,8 @@ impl Decoder {
     }
 }
 
-/// The request as its client wrote it. Lines that begin and end a program's block may be missing: between them, and
-/// between blocks where the client wrote each by itself.
+/// Returns the request as its client wrote it. Lines at the beginning and the end of a program's block may be missing: between the others,
+/// and between blocks if the client wrote each one separately.
 fn spawn(text: &[u8]) -> Vec<u8> {
     let mut out = b"mcmd=spawn\n".to_vec();
     let mut begun = false;
@@ -130,7 +130,7 @@ fn spawn(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Lengths of key, value, key ..., then the strings.
+/// Parses the lengths of key, value, key ..., and then the strings.
 fn pairs(body: &[u8], count: i32) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
     let size = usize::try_from(count).ok()?.checked_mul(8)?;
     let lengths = ints(body.get(..size)?);
@@ -138,7 +138,7 @@ fn pairs(body: &[u8], count: i32) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
     Some(strings.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect())
 }
 
-/// Everything that makes a proxy start its processes.
+/// Encodes all messages that make a proxy start its processes.
 pub(super) fn launch(launch: &Launch) -> Vec<u8> {
     let mut out = frame(0, [0; 3], b"");
     let spawned = launch.parent.iter().map(|_| b"PMI_SPAWNED=1".to_vec()).collect::<Vec<_>>();
@@ -167,7 +167,7 @@ pub(super) fn barrier_out() -> Vec<u8> {
     frame(6, [0; 3], b"")
 }
 
-/// Pairs for the proxy's cache.
+/// Encodes pairs for the proxy's cache.
 pub(super) fn cache(group: i32, pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     let strings: Vec<Vec<u8>> = pairs.iter().flat_map(|(k, v)| [string(k), string(v)]).collect();
     let mut body: Vec<u8> = strings.iter().flat_map(|s| (s.len() as i32).to_ne_bytes()).collect();

@@ -1,7 +1,7 @@
 //! The private protocol between Hydra's `mpiexec` and its proxies, which changes between releases ([`Family`]).
 //!
-//! `record` has what is said, `mpich` and `intel` the bytes of it in the two protocols that there are, `vector` what a proxy
-//! is told to start, and `codec` one way to read and write for all families.
+//! `record` contains the messages, `mpich` and `intel` their encoding in the two protocols, `vector` the launch options of a proxy, and
+//! `codec` one interface for all families.
 
 mod codec;
 mod family;

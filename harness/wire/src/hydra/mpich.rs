@@ -1,32 +1,32 @@
-//! Bytes of the control protocol of MPICH's Hydra. No I/O.
+//! The encoding of the control protocol of MPICH's Hydra. No I/O.
 //!
-//! A connection carries an unframed record of the proxy's own ([`Init`]), and then frames in both directions: a header
-//! of `int` fields in the byte order of the host, and a body.
+//! A connection carries an unframed first record of the proxy ([`Init`]), and then frames in both directions. A frame has a header of `int`
+//! fields in the byte order of the host, and a body.
 
 use super::family::{Family, Header, Init};
 use super::record::{Address, BODY_MAX, CodecError, Received, Upward};
 use super::unread::Unread;
 use super::vector::Launch;
 
-/// First bytes of the init record, where it has any of that kind.
+/// First bytes of the init record, if it has any.
 const TAG: [u8; 4] = *b"HYD\0";
 
-/// Numbers of the commands that go down.
+/// Numbers of the commands to a proxy.
 mod down {
     pub(super) const PROC_INFO: i32 = 1;
     pub(super) const PMI_RESPONSE: i32 = 2;
     pub(super) const STDIN: i32 = 4;
 }
 
-/// A message that fills a proxy's cache is ended when it has this many bytes.
+/// A message for a proxy's cache ends when it has this many bytes.
 const CACHE_MAX: usize = 32 * 1024;
 
-/// Reads what one proxy sends.
+/// Decodes the messages of one proxy.
 #[derive(Debug)]
 pub(super) struct Decoder {
     init: Init,
     header: Header,
-    /// Processes that it was told to start: wide headers leave out the length of lists about them.
+    /// Number of processes that it starts: wide headers leave out the length of lists about them.
     processes: usize,
     begun: bool,
     unread: Unread,
@@ -101,7 +101,7 @@ impl Decoder {
         if seen.len() < 4 {
             return Ok(None);
         }
-        // Nothing follows until the proxy is told what to do.
+        // Nothing follows until the proxy receives a command.
         let tagged = self.init != Init::Id;
         if seen.starts_with(&TAG) != tagged || seen.len() > self.init.len() {
             return Err(wrong());
@@ -133,17 +133,17 @@ fn frame(to: Address, command: i32, length: usize, number: i32, route: i32) -> V
     fields.into_iter().flat_map(i32::to_ne_bytes).collect()
 }
 
-/// Starts a process group. Its first process gets an empty standard input.
+/// Encodes the start of a process group. Its first process gets an empty standard input.
 pub(super) fn launch(to: Address, launch: &Launch) -> Vec<u8> {
     let mut out = proc_info(to, &launch.options(to.family));
-    // Only the first process of all has a standard input that could be ended.
+    // Only the first process of all has a standard input that can be ended.
     if (to.group, to.proxy) == (0, 0) {
         out.extend(frame(to, down::STDIN, 0, 0, 0));
     }
     out
 }
 
-/// A list of options.
+/// Encodes a list of options.
 fn proc_info(to: Address, options: &[Vec<u8>]) -> Vec<u8> {
     let mut out = frame(to, down::PROC_INFO, 0, 0, 0);
     out.extend((options.len() as i32).to_ne_bytes());
@@ -155,25 +155,25 @@ fn proc_info(to: Address, options: &[Vec<u8>]) -> Vec<u8> {
     out
 }
 
-/// A PMI-1 message for the client that `route` names.
+/// Encodes a PMI-1 message for the client that `route` names.
 pub(super) fn response(to: Address, route: i32, text: &[u8]) -> Vec<u8> {
     message(to, route, 1, text)
 }
 
-/// A message of this version of PMI, whole, for the client that `route` names.
+/// Encodes a complete message of this version of PMI, for the client that `route` names.
 pub(super) fn message(to: Address, route: i32, version: i32, text: &[u8]) -> Vec<u8> {
     let mut out = frame(to, down::PMI_RESPONSE, text.len(), version, route);
     out.extend_from_slice(text);
     out
 }
 
-/// Lets a proxy's clients out of a barrier: the one of that name, where barriers have names.
+/// Releases a proxy's clients from a barrier: the one of that name, if barriers have names.
 pub(super) fn barrier_out(to: Address, name: Option<&[u8]>) -> Vec<u8> {
     let name = name.map(|name| [b" group=", name].concat()).unwrap_or_default();
     response(to, 0, &[b"cmd=barrier_out", &name[..], b"\n"].concat())
 }
 
-/// Pairs for the proxy's cache, in as many messages as it takes.
+/// Encodes pairs for the proxy's cache, in as many messages as necessary.
 pub(super) fn cache(to: Address, pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut text = Vec::new();

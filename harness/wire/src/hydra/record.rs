@@ -1,11 +1,11 @@
-//! What goes over a connection between Hydra's `mpiexec` and a proxy, alike for all families.
+//! The messages between Hydra's `mpiexec` and a proxy, in a form that all families share.
 
 use super::family::Family;
 
-/// Most bytes of a frame's body. A proxy that announces more does not speak the protocol.
+/// Maximum length of a frame's body. A proxy that announces more does not follow the protocol.
 pub(super) const BODY_MAX: usize = 16 << 20;
 
-/// What a proxy says.
+/// A message of a proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Upward {
     /// Its init record.
@@ -13,67 +13,67 @@ pub enum Upward {
         /// Its number in its process group.
         proxy: i32,
     },
-    /// Process ids of its processes, in order of launch.
+    /// Process ids of its processes, in the order of their launch.
     Pids(Vec<i32>),
-    /// How its processes ended, as of `wait`, in the same order.
+    /// The status of its processes as returned by `wait`, in the same order.
     Ended(Vec<i32>),
-    /// A request that it passes on or makes itself.
+    /// A request that it forwards or makes itself.
     Request {
-        /// Names the client; to be sent back with the answer.
+        /// Identifies the client; must be returned with the answer.
         route: i32,
-        /// The text, possibly without its end.
+        /// The text, which may lack its end.
         text: Vec<u8>,
     },
-    /// Pairs that its clients have put, where they do not come as a request.
+    /// Pairs that its clients have put, if they do not arrive as a request.
     Puts(Vec<(Vec<u8>, Vec<u8>)>),
     /// Output of a process.
     Output {
-        /// Which stream.
+        /// The stream: standard error if true.
         stderr: bool,
         /// A part of it.
         bytes: Vec<u8>,
     },
-    /// A process closed its connection early; told only on request.
+    /// A process closed its connection early; reported only on request.
     Terminated,
 }
 
-/// A frame of a proxy.
+/// A frame from a proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Received {
-    /// Process group; `None` where the header does not tell.
+    /// The process group; `None` if the header does not contain it.
     pub group: Option<i32>,
-    /// What it says.
+    /// The message.
     pub what: Upward,
 }
 
-/// Why bytes are not what the family's proxies send.
+/// An error in the bytes of a proxy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
-    /// No init record, or more than one.
+    /// The init record is missing or repeated.
     #[error("an init record of {} bytes was expected, but {} came: {}", .expected, .seen.len(), .seen.escape_ascii())]
     Init {
         /// Its length in bytes.
         expected: usize,
-        /// The first bytes that came.
+        /// The first received bytes.
         seen: Vec<u8>,
     },
-    /// A frame of no known command.
+    /// The frame has an unknown command.
     #[error("a frame has the unknown command {0}")]
     Command(i32),
-    /// A body that is too long, or too short for what must be in it.
+    /// The body is too long, or too short for its required content.
     #[error("a frame of command {command} announces a body of {length} bytes")]
     Length {
         /// The command.
         command: i32,
-        /// The length announced, in bytes.
+        /// The announced length in bytes.
         length: i32,
     },
 }
 
-/// A process group at a proxy, as frames to it say.
+/// The destination of frames: a process group at a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address {
-    /// Which generation it speaks.
+    /// The generation of its protocol.
     pub family: Family,
     /// The number of the process group.
     pub group: i32,

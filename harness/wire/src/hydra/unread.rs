@@ -1,10 +1,10 @@
-//! What has come of a proxy and is not read yet.
+//! Received bytes of a proxy that have not been decoded yet.
 
-/// Bytes, of which those in front have been read.
+/// A buffer whose first bytes have been read.
 #[derive(Debug, Default)]
 pub(super) struct Unread {
     bytes: Vec<u8>,
-    /// How many have been read.
+    /// The number of bytes that have been read.
     at: usize,
 }
 
@@ -19,7 +19,7 @@ impl Unread {
         &self.bytes[self.at..]
     }
 
-    /// So many have been read now.
+    /// Marks this many more bytes as read.
     pub(super) fn read(&mut self, bytes: usize) {
         self.at += bytes;
     }

@@ -1,55 +1,55 @@
-//! What a proxy is told to start: the option list of MPICH's Hydra.
+//! The launch options of a proxy: the option list of MPICH's Hydra.
 
 use super::family::{Family, Header};
 
-/// A process group's part at one proxy. Ranks are numbered through.
+/// The part of a process group at one proxy. Ranks are consecutive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launch {
     /// Processes of the group.
     pub size: u32,
     /// The name of its keyval space.
     pub kvsname: Vec<u8>,
-    /// Of the group that asked for it, if it was spawned.
+    /// The keyval space of the group that requested it, if it was spawned.
     pub parent: Option<Vec<u8>>,
     /// Its process mapping.
     pub mapping: Vec<u8>,
-    /// The working directory of programs that ask for none, for proxies that do not pass on their own.
+    /// The working directory of programs without their own, for proxies that do not pass on theirs.
     pub dir: Option<Vec<u8>>,
-    /// At least one.
+    /// The programs, at least one.
     pub blocks: Vec<Block>,
 }
 
-/// Processes of one program at one proxy.
+/// The processes of one program at one proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
     /// The number of the program in the request.
     pub appnum: u32,
     /// First rank.
     pub first: u32,
-    /// How many processes it gets here.
+    /// The number of its processes at this proxy.
     pub count: u32,
-    /// Processes of this program at all proxies.
+    /// The number of its processes at all proxies.
     pub in_all: u32,
-    /// What they run.
+    /// The program that they run.
     pub program: Program,
 }
 
-/// A program and how to start it.
+/// A program and its working directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Program {
     /// The program and its arguments.
     pub argv: Vec<Vec<u8>>,
-    /// Its working directory, if one was asked for.
+    /// Its working directory, if one was requested.
     pub dir: Option<Vec<u8>>,
 }
 
 impl Launch {
-    /// Processes at this proxy.
+    /// Returns the number of processes at this proxy.
     pub fn count(&self) -> u32 {
         self.blocks.iter().map(|b| b.count).sum()
     }
 
-    /// The list in the family's form.
+    /// Returns the list in the family's form.
     pub(super) fn options(&self, family: Family) -> Vec<Vec<u8>> {
         let mut list: Vec<Vec<u8>> = Vec::new();
         let count = self.count();
@@ -58,7 +58,7 @@ impl Launch {
             list.push(value.to_vec());
         };
         if !family.names_ranks() {
-            // No filler processes; one round that holds all of ours.
+            // There are no filler processes, and one round contains all of ours.
             add("global-core-map", format!("0,{count},{}", self.size).as_bytes());
             add("pmi-id-map", format!("0,{}", self.blocks.first().map_or(0, |b| b.first)).as_bytes());
         }

@@ -190,7 +190,15 @@ impl<'a> Request<'a> {
     ///
     /// See [`RequestError`].
     pub fn parse(bytes: &'a [u8], semicolons: Semicolons) -> Result<Self, RequestError> {
-        let body = Body::parse(bytes, semicolons)?;
+        Self::read(Body::parse(bytes, semicolons)?)
+    }
+
+    /// Reads the tuples of a body.
+    ///
+    /// # Errors
+    ///
+    /// See [`RequestError`].
+    pub(crate) fn read(body: Body<'a>) -> Result<Self, RequestError> {
         let cmd = body.cmd().ok_or(RequestError::NoCommand)?;
         let command = Command::from_name(cmd).ok_or(RequestError::UnknownCommand)?;
         if body.tuples().last().is_some_and(|tuple| tuple.key == b"concat") {

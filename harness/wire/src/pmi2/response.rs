@@ -48,7 +48,15 @@ impl<'a> Response<'a> {
     ///
     /// See [`ResponseError`].
     pub fn parse(bytes: &'a [u8], semicolons: Semicolons) -> Result<Self, ResponseError> {
-        let body = Body::parse(bytes, semicolons)?;
+        Self::read(Body::parse(bytes, semicolons)?)
+    }
+
+    /// Reads the tuples of a body.
+    ///
+    /// # Errors
+    ///
+    /// See [`ResponseError`].
+    pub(crate) fn read(body: Body<'a>) -> Result<Self, ResponseError> {
         let cmd = body.cmd().ok_or(ResponseError::NoCommand)?;
         let command = Command::from_response_name(cmd)
             .filter(|command| command.response_name().is_some())

@@ -68,8 +68,9 @@ pub(super) struct Row<'a> {
     pub(super) time_us: u64,
     pub(super) shape: Shape,
     pub(super) what: String,
-    /// What was sent, whole.
+    /// The message, and the number of bytes that are missing at its end.
     pub(super) bytes: Option<&'a [u8]>,
+    pub(super) cut: usize,
     /// Requirements that are broken here.
     pub(super) breaks: Vec<&'a str>,
 }
@@ -151,6 +152,7 @@ impl<'a> Chart<'a> {
             shape: Shape::Gap,
             what,
             bytes: None,
+            cut: 0,
             breaks: Vec::new(),
         };
         let mut rows: Vec<Row<'a>> = before.map(note).into_iter().collect();
@@ -168,7 +170,7 @@ impl<'a> Chart<'a> {
                 waits.see(at, &event.what, way, bytes.unwrap_or_default(), rows.len());
             }
             let (seq, time_us) = (Some(event.seq), event.time_us);
-            rows.push(Row { seq, time_us, shape, what, bytes, breaks: breaks(event.seq) });
+            rows.push(Row { seq, time_us, shape, what, bytes, cut: event.cut, breaks: breaks(event.seq) });
         }
         // What is not there, an answer or the end of a job, has no row of its own.
         let absent = |j: &&Judged| !rows.iter().any(|row| row.seq == Some(j.finding.seq));
@@ -188,6 +190,7 @@ impl<'a> Chart<'a> {
                     shape,
                     what,
                     bytes: None,
+                    cut: 0,
                     breaks: vec![&finding.requirement],
                 },
             );

@@ -147,16 +147,16 @@ impl Drawing {
 fn raw(row: &Row<'_>) -> Option<Raw> {
     let (seq, bytes) = (row.seq?, row.bytes?);
     let broken = !row.breaks.is_empty();
-    let cut = bytes.len() > told::BYTES;
-    (broken || cut).then(|| Raw {
+    let is_long = bytes.len() > told::BYTES;
+    (broken || is_long).then(|| Raw {
         seq,
-        text: text::bytes(bytes, BYTES),
-        dump: if broken { dump(bytes) } else { String::new() },
+        text: text::bytes(bytes, BYTES, row.cut),
+        dump: if broken { dump(bytes, row.cut) } else { String::new() },
     })
 }
 
 /// Bytes as numbers and as characters.
-fn dump(bytes: &[u8]) -> String {
+fn dump(bytes: &[u8], cut: usize) -> String {
     let lines = bytes[..bytes.len().min(DUMP)].chunks(DUMPED).enumerate().map(|(line, chunk)| {
         let numbers: Vec<String> = chunk.iter().map(|byte| format!("{byte:02x}")).collect();
         let shown =
@@ -165,8 +165,8 @@ fn dump(bytes: &[u8]) -> String {
         format!("{:06x}  {:47}  {shown}\n", line * DUMPED, numbers.join(" "))
     });
     let mut text: String = lines.collect();
-    if bytes.len() > DUMP {
-        text += &format!("... ({} bytes)\n", bytes.len());
+    if bytes.len() > DUMP || cut > 0 {
+        text += &format!("... ({} bytes)\n", bytes.len() + cut);
     }
     text
 }

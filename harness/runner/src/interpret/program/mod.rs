@@ -1,5 +1,5 @@
-//! What a scenario means for a program under test: it is written out into what the server does at the requests of each process,
-//! since processes go their ways independently of each other, and into what each must come to.
+//! The meaning of a scenario for a program under test. Its processes run independently, so the scenario is compiled into the server's
+//! reaction to the requests of each process, and into expectations for each process.
 
 mod script;
 
@@ -13,7 +13,7 @@ use crate::party::program::{FinishedJob, Plain, Program};
 use pmi_judge::event::{Abandoned, Difference, PlainRun, ToldValues, What};
 use pmi_judge::{Judge, LINE_LIMIT, Outcome, Side};
 use pmi_scenario::ast::{Dialect, Scenario};
-use pmi_wire::{Framer, Message, Proc, ValueReading};
+use pmi_wire::{Connection, Direction, Proc};
 use script::Script;
 
 /// Plays a scenario against a program.
@@ -40,27 +40,27 @@ pub fn play(
     judge.finish(events)
 }
 
-/// Which dialect a program offers where it may choose: PMI-1 unless it offers version 2.
+/// Returns the dialect of a program that has a choice: PMI-1 unless it offers version 2.
 pub fn offered(program: &Program, limits: Limits, interrupted: &AtomicBool) -> Dialect {
     let mut offers_second = false;
     // Of each process until its first line is there, which is the offer.
-    let mut framers: BTreeMap<Proc, Option<Framer>> = BTreeMap::new();
+    let mut connections: BTreeMap<Proc, Option<Connection>> = BTreeMap::new();
     let mut record = |_, what: What| {
         let What::ToServer { proc, bytes } = what else { return };
-        let unheard = framers.entry(proc).or_insert_with(|| Some(Framer::new(LINE_LIMIT)));
-        let Some(framer) = unheard else { return };
-        framer.push(&bytes.0);
-        let Some(line) = framer.next_line() else { return };
-        let offer = line.ok().and_then(|line| Message::parse(line, ValueReading::ToBlank).ok());
-        offers_second |= offer
-            .is_some_and(|offer| offer.get("cmd") == Some(b"init") && offer.get("pmi_version") == Some(b"2"));
-        *unheard = None;
+        let open = connections.entry(proc).or_insert_with(|| Some(Connection::new(LINE_LIMIT)));
+        let Some(connection) = open else { return };
+        let arrivals = connection.read(Direction::ToServer, &bytes.0);
+        let Some(first) = arrivals.first() else { return };
+        offers_second |= first.decode().is_ok_and(|offer| {
+            offer.command() == Some(b"init") && offer.value("pmi_version").as_deref() == Some(b"2")
+        });
+        *open = None;
     };
     program.start(&Script::plain(), program.ranks, limits, interrupted, &mut record);
     if offers_second { Dialect::Pmi2 } else { Dialect::Pmi1 }
 }
 
-/// How a program is run.
+/// The parameters of a run of a program.
 struct Run<'a> {
     program: &'a Program,
     ranks: u32,
@@ -73,7 +73,7 @@ impl Run<'_> {
         let measure = script.is_unusual() || script.compares();
         let plain = measure.then(|| self.program.plain(self.ranks, || self.plain()));
         if let Some(plain) = &plain {
-            // A plain run that was cut short says nothing.
+            // A plain run that was interrupted proves nothing.
             recorder.record(match self.interrupted.load(Ordering::Relaxed) {
                 true => What::Abandoned(Abandoned::Interrupted),
                 false => What::PlainRun(plain.run.clone()),
@@ -112,7 +112,7 @@ impl Run<'_> {
         self.program.start(script, self.ranks, self.limits, self.interrupted, &mut record)
     }
 
-    /// What plain runs come to; two are made, since output that changes from run to run is no measure.
+    /// Returns the result of plain runs. Two are made, because output that changes from run to run cannot be compared.
     fn plain(&self) -> Plain {
         let first = self.plain_once();
         let again = || self.plain_once();
@@ -121,7 +121,7 @@ impl Run<'_> {
         Plain { output: first.output.filter(|_| same), ..first }
     }
 
-    /// What it came to, and its output if all of it was kept.
+    /// Returns the result of one plain run, and its output if all of it was kept.
     fn plain_once(&self) -> Plain {
         let mut sink = ();
         let mut recorder = Recorder::new(&mut sink, Judge::watching(Side::Client));

@@ -1,11 +1,10 @@
-//! A scenario for clients made ready: the server that it describes, what that server does at which request, and what the
-//! program is to come to.
+//! A compiled scenario for clients: the server that it describes, the server's reaction to each request, and the expectations for the
+//! program.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use pmi_reference::Config;
-use pmi_reference::fault::{behaviour, faults, variations};
+use pmi_faults::{Config, behaviour, faults, variations};
 use pmi_wire::Proc;
 
 use crate::interpret::walk::{Fragments, Position, Steps, walk};
@@ -18,12 +17,12 @@ use pmi_scenario::ast::{
 };
 use pmi_scenario::scope::{ScenarioError, Scope};
 
-/// Most steps with all repetitions written out.
+/// Maximum number of steps after all repetitions are expanded.
 const STEPS: usize = 100_000;
 
 #[derive(Debug, Clone)]
 enum Entry {
-    /// A request, as the scenario writes it, and whether it is every one that fits.
+    /// A request, as the scenario writes it, and whether it matches every such request.
     Trigger(Template, bool),
     Act(ServerAct),
     Expect(Expected),
@@ -31,7 +30,7 @@ enum Entry {
     Env(String, Option<Template>),
 }
 
-/// A step, with the names that are bound where it stands.
+/// A step, with the names that are bound at its place.
 #[derive(Debug, Clone)]
 struct Expanded {
     who: Who,
@@ -41,31 +40,31 @@ struct Expanded {
     scope: Scope,
 }
 
-/// See the module's documentation.
+/// A compiled scenario.
 #[derive(Debug)]
 pub(super) struct Script {
     config: Config,
-    /// What an answer waits.
+    /// The delay of an answer.
     delay: Duration,
-    /// How many bytes of an answer are written before the rest.
+    /// Number of bytes of an answer that are written before the rest.
     first_write: usize,
     places: Vec<Expanded>,
-    /// The server is set up in some way of the scenario's.
+    /// The scenario changes the settings of the server.
     set_up: bool,
 }
 
 impl Script {
-    /// No scenario: the reference server as it is, which speaks what it is offered.
+    /// Creates a script without a scenario: the unchanged reference server, which speaks the offered protocol.
     pub(super) fn plain() -> Self {
         let config = Config { kvs_prefix: prefix(), pmi2: true, pmi12: true, ..Config::default() };
         Self { config, delay: Duration::ZERO, first_write: 0, places: Vec::new(), set_up: false }
     }
 
-    /// Writes a scenario out.
+    /// Compiles a scenario.
     ///
     /// # Errors
     ///
-    /// A mistake that the checker cannot see, with its line.
+    /// Returns an error that the checker cannot detect, with its line.
     pub(super) fn new(scenario: &Scenario, fragments: Fragments<'_>) -> Result<Self, Mistake> {
         let mut script = Self::plain();
         script.config.nodes = scenario.nodes;
@@ -79,7 +78,7 @@ impl Script {
         let fault = serving.fault.as_ref().and_then(|name| faults().find(|f| f.name == name.value));
         let varied: Vec<_> =
             vary.iter().filter_map(|name| variations().find(|v| v.name == name.value)).collect();
-        script.config.behaviour = behaviour(fault, &varied);
+        script.config.wrapper = behaviour(fault, &varied);
         for (setting, number) in &scenario.serving.settings {
             let n = u64::from(*number);
             let config = &mut script.config;
@@ -87,7 +86,7 @@ impl Script {
                 Setting::KvsnameMax => config.maxes.kvsname_max = n,
                 Setting::KeylenMax => config.maxes.keylen_max = n,
                 Setting::VallenMax => config.maxes.vallen_max = n,
-                // Behind the prefix stand a dash and the number of the group.
+                // A dash and the number of the group follow the prefix.
                 Setting::KvsnameLength => {
                     let missing = (*number as usize).saturating_sub(config.kvs_prefix.len() + 2);
                     config.kvs_prefix.push_str(&"n".repeat(missing));
@@ -103,19 +102,19 @@ impl Script {
         Ok(script)
     }
 
-    /// The name of a group's keyval space, as the server gives it unless a variation or a fault makes it another.
+    /// Returns the name of a group's keyval space, as the server assigns it without a variation or fault.
     fn kvsname(&self, group: u32) -> Vec<u8> {
         format!("{}-{group}", self.config.kvs_prefix).into_bytes()
     }
 
-    /// An expectation of a program that is measured by a plain run cites what its step cites; else it is about how it ends where
-    /// nothing is unusual.
+    /// Returns the expectation of a step. An expectation that is compared with a plain run cites the requirement of its step. Others are
+    /// about how the program ends under a plain server.
     fn expectation(&self, place: &Expanded, proc: Option<Proc>, what: Expected) -> Expectation {
         let cites = if self.is_unusual() { &place.cites } else { ENDS_WELL };
         Expectation { proc, cites: cites.to_owned(), what }
     }
 
-    /// The first request that is answered otherwise, and its line: some process is expected to make it.
+    /// Returns the first request with another answer, and its line: at least one process is expected to make it.
     pub(super) fn first_request(&self) -> Option<(usize, Expectation)> {
         self.places.iter().find_map(|place| match &place.entry {
             Entry::Trigger(request, _) => {
@@ -126,12 +125,12 @@ impl Script {
         })
     }
 
-    /// Whether the program meets anything else than in a plain run.
+    /// Returns whether the program runs under other conditions than in a plain run.
     pub(super) fn is_unusual(&self) -> bool {
         self.set_up || self.places.iter().any(|place| !matches!(place.entry, Entry::Expect(_)))
     }
 
-    /// Whether the output of a plain run must be known.
+    /// Returns whether the output of a plain run is needed.
     pub(super) fn compares(&self) -> bool {
         self.places.iter().any(|p| matches!(p.entry, Entry::Expect(Expected::Copes | Expected::SameOutput)))
     }
@@ -191,7 +190,7 @@ impl ProgramServer for Script {
     }
 }
 
-/// First part of the names of keyval spaces: MPI libraries name shared memory after them.
+/// Returns the first part of kvsnames, from which MPI libraries derive the names of shared memory.
 fn prefix() -> String {
     static JOBS: AtomicU32 = AtomicU32::new(0);
     format!("{}{:03x}", unique_prefix(), JOBS.fetch_add(1, Ordering::Relaxed) & 0xfff)
@@ -211,7 +210,7 @@ fn concerns(who: &Who, p: Proc) -> bool {
 struct Writer<'a> {
     script: &'a mut Script,
     line: usize,
-    /// The requirement that a step cites which names none.
+    /// The requirement for steps that cite none.
     first: String,
     scope: Scope,
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use pmi_faults::Config;
 use pmi_judge::expectation::{Expectation, Pattern};
-use pmi_reference::Config;
 use pmi_scenario::ast::{Template, WriteMode};
 use pmi_scenario::scope::{ScenarioError, Scope};
 use pmi_wire::Proc;

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use pmi_reference::{Action, Config, GroupId, GroupSpec, Server};
+use pmi_faults::{Action, Config, GroupId, GroupSpec, Server};
 use pmi_wire::{
     Direction, Framing, FramingError, Proc, SpawnAssembler, SpawnCollector, SpawnLimits, WayIn, frame_header,
 };

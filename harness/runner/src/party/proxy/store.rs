@@ -3,10 +3,11 @@
 //! It is the reference server that knows and decides. A proxy answers most requests of its clients itself and passes
 //! on the rest, so that here each process group has one voice, its rank 0, by which everything is asked.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use pmi_reference::{Action, Config, GroupId, GroupSpec, Server};
-use pmi_wire::{Maxes, Message, Proc, SpawnProgram, ValueReading, frame_header};
+use pmi_wire::{Decoded, Direction, Framing, Maxes, Proc, SpawnProgram, frame_header};
 
 /// What came of a request.
 #[derive(Debug, PartialEq, Eq)]
@@ -157,5 +158,5 @@ fn answers(server: &mut Server) -> Vec<Answer> {
 
 fn field(reply: &[u8], key: &str) -> Option<Vec<u8>> {
     let line = reply.strip_suffix(b"\n").unwrap_or(reply);
-    Message::parse(line, ValueReading::ToEndOfLine).ok()?.get(key).map(<[u8]>::to_vec)
+    Decoded::new(Direction::FromServer, Framing::Lines, line).value(key).map(Cow::into_owned)
 }

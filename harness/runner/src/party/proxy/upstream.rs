@@ -7,8 +7,10 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 
 use pmi_reference::GroupId;
-use pmi_wire::pmi2::{self, Semicolons, write_tuple};
-use pmi_wire::{HEADER, SpawnProgram, frame_header, frame_length, place};
+use pmi_wire::pmi2::{self, write_tuple};
+use pmi_wire::{
+    Content, Decoded, Direction, Framing, HEADER, SpawnProgram, frame_header, frame_length, place,
+};
 
 use super::script::Command;
 use super::store::{Answer, Store};
@@ -470,18 +472,19 @@ impl Upstream {
     fn serve_frame(&mut self, id: u64, asked: &Asked) {
         let &Asked { seat, route, ref text, .. } = asked;
         let group = self.seats[seat].group;
+        let message = Decoded::new(Direction::ToServer, Framing::Frames, text);
         match asked.command() {
             // These are the voice's own, see [`Store`].
             b"fullinit" | b"finalize" => {
                 self.end(ILLEGIBLE, format!("it passes on {}", text.escape_ascii()));
             }
             // No known proxy passes on what only the draft has: this is a request that was cut.
-            _ if matches!(pmi2::Request::parse(text, Semicolons::Doubled), Ok(pmi2::Request::DraftOnly(command)) if command != pmi2::Command::KvsGetall) =>
+            _ if matches!(message.content, Content::FrameRequest(Ok(pmi2::Request::DraftOnly(command))) if command != pmi2::Command::KvsGetall) =>
             {
                 self.aborted(1, format!("protocol error: half a request: {}", text.escape_ascii()));
             }
             b"kvs-fence" => {
-                let thrid = pmi2::Request::thrid(text, Semicolons::Doubled).map(|thrid| thrid.into_owned());
+                let thrid = message.value("thrid").map(|thrid| thrid.into_owned());
                 self.groups[group as usize].fenced.push_back(Fenced { id, seat, route, thrid });
                 self.leave_fence(group);
             }

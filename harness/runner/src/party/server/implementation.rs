@@ -104,7 +104,7 @@ done"#;
 
 /// Reads the word for something that an implementation may lack.
 pub fn need(word: &str) -> Result<Need, ImplementationError> {
-    let optional = Need::NAMES.into_iter().filter(|(_, need)| !need.is_way_in());
+    let optional = Need::optional();
     let found = optional.clone().find(|(name, _)| *name == word);
     found.map(|(_, need)| need).ok_or_else(|| {
         if Need::REMOVED.contains(&word) {
@@ -221,10 +221,9 @@ impl Implementation {
         let mut singleton = vec![command[0].clone(), "serve".to_owned(), SERVE_OPTION.to_owned()];
         singleton.extend(AS_MPIEXEC[1..].iter().map(|word| (*word).to_owned()));
         // It does nothing that RFC 13 does not have, where a process speaks PMI-1.1.
-        let optional = Need::NAMES.into_iter().filter(|(_, need)| !need.is_way_in());
         Self {
             command_nodes: Some(command.clone()),
-            claims: optional.map(|(_, need)| (need, !need.is_extra())).collect(),
+            claims: Need::optional().map(|(_, need)| (need, !need.is_extra())).collect(),
             singleton: Some(singleton),
             to_port: (2, &[&["--pmi-port"]]),
             ..Self::new("the built-in reference process manager", command)

@@ -107,6 +107,19 @@ impl Environment {
         let quick = OnceLock::new();
         Ok(Self { binary, agent, quick, foreign_deaths_are_known, listen: None, interrupted, slots })
     }
+
+    /// The environment of so many jobs of another implementation that run beside those of this one, on this host. They end with the run.
+    pub(crate) fn beside(&self, jobs: usize) -> Self {
+        Self {
+            binary: self.binary.clone(),
+            agent: self.agent.clone(),
+            quick: OnceLock::new(),
+            foreign_deaths_are_known: self.foreign_deaths_are_known,
+            listen: None,
+            interrupted: Arc::clone(&self.interrupted),
+            slots: Slots::new(jobs),
+        }
+    }
 }
 
 /// What is waited for.

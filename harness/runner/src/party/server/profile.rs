@@ -324,6 +324,7 @@ pub fn written(implementation: &Implementation, offers: &BTreeMap<Need, bool>) -
             text += &format!("command-nodes = {}\n", joined(nodes));
         }
     }
+    text += &implementation.dialect.map(|dialect| format!("dialect = \"{dialect}\"\n")).unwrap_or_default();
     for (key, offered) in [("offers", true), ("lacks", false)] {
         let words: Vec<String> =
             offers.iter().filter(|(_, has)| **has == offered).map(|(need, _)| quoted(need.word())).collect();

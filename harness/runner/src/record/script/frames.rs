@@ -1,8 +1,8 @@
 //! What is said in frames, which is PMI-2.
 
 use pmi_scenario::ids;
-use pmi_wire::pmi2::{Body, Command, Request, Response, Semicolons, is_key};
-use pmi_wire::{Proc, Tuple};
+use pmi_wire::pmi2::{Command, Request, Response, is_key};
+use pmi_wire::{Decoded, Direction, Proc, Tuple};
 
 use super::fold::Order;
 use super::state::{Detail, Happening, Pending, RESERVED, Writer, escaped, is_plain, variable};
@@ -22,9 +22,8 @@ fn value(bytes: &[u8]) -> String {
 
 /// A body as the language writes it, with other words for the values that `named` has some for; `None` if it has tuples that the
 /// language cannot write.
-fn written(body: &[u8], named: impl Fn(&[u8], &[u8]) -> Option<String>) -> Option<String> {
-    let read = Body::parse(body, Semicolons::Doubled).ok()?;
-    if read.cmd().is_none_or(<[u8]>::is_empty) || read.tuples().any(|tuple| !is_key(tuple.key)) {
+fn written(body: &Decoded<'_>, named: impl Fn(&[u8], &[u8]) -> Option<String>) -> Option<String> {
+    if body.command().is_none_or(<[u8]>::is_empty) || body.tuples().any(|tuple| !is_key(tuple.key)) {
         return None;
     }
     // The language doubles semicolons, as the draft does.
@@ -32,11 +31,11 @@ fn written(body: &[u8], named: impl Fn(&[u8], &[u8]) -> Option<String>) -> Optio
     let tuple = |t: Tuple<'_>| {
         format!("{}={}", escaped(t.key), named(t.key, t.value).unwrap_or_else(|| word(t.value)))
     };
-    Some(read.tuples().map(tuple).collect::<Vec<_>>().join(" "))
+    Some(body.tuples().map(tuple).collect::<Vec<_>>().join(" "))
 }
 
 /// A body as the language writes it; `None` if it cannot.
-pub(in crate::record) fn tuples(body: &[u8]) -> Option<String> {
+pub(in crate::record) fn tuples(body: &Decoded<'_>) -> Option<String> {
     written(body, |_, _| None)
 }
 
@@ -64,7 +63,9 @@ impl Writer {
         if !self.rank(p).behind_fence.is_empty() {
             return true;
         }
-        let Happening::StepText { by_client: false, text, .. } = happening else { return false };
+        let Happening::StepText { direction: Direction::FromServer, text, .. } = happening else {
+            return false;
+        };
         let of_fence = |pending: &Pending| matches!(pending.what, Detail::Fence);
         if !self.rank(p).pending.iter().any(of_fence) || !text.starts_with(b"cmd=kvs-fence-response;") {
             return false;
@@ -83,16 +84,16 @@ impl Writer {
 
     // ----- what the client sent ------------------------------------------------------------------------------------
 
-    pub(super) fn frame_request(&mut self, p: Proc, body: &[u8]) {
+    pub(super) fn frame_request(&mut self, p: Proc, request: Option<&Request<'_>>, body: &Decoded<'_>) {
         let text = self.sent_in_frame(p, body);
-        let order = match Request::parse(body, Semicolons::Doubled).map(|request| order(request.command())) {
-            Ok(Order::Free) => self.order_with_names(p),
-            Ok(order) => order,
-            Err(_) => Order::Fixed,
+        let order = match request.map(|request| order(request.command())) {
+            Some(Order::Free) => self.order_with_names(p),
+            Some(order) => order,
+            None => Order::Fixed,
         };
         self.step_in(p, order, 'C', "", text);
-        let Ok(request) = Request::parse(body, Semicolons::Doubled) else { return };
-        let thrid = Request::thrid(body, Semicolons::Doubled).map(std::borrow::Cow::into_owned);
+        let Some(request) = request else { return };
+        let thrid = body.value("thrid").map(std::borrow::Cow::into_owned);
         let command = request.command();
         if command.response_name().is_some() || command == Command::Abort {
             let what = self.asked_in_frame(p, request);
@@ -100,35 +101,35 @@ impl Writer {
         }
     }
 
-    fn asked_in_frame(&mut self, p: Proc, request: Request<'_>) -> Detail {
+    fn asked_in_frame(&mut self, p: Proc, request: &Request<'_>) -> Detail {
         match request {
-            Request::KvsPut { key, value } => Detail::Put { lawful: self.put_in_frame(p, &key, &value) },
-            Request::KvsGet { key, .. } => Detail::Get { key: key.into_owned() },
+            Request::KvsPut { key, value } => Detail::Put { lawful: self.put_in_frame(p, key, value) },
+            Request::KvsGet { key, .. } => Detail::Get { key: key.to_vec() },
             Request::KvsFence => {
                 self.rank(p).entered += 1;
                 Detail::Fence
             }
             Request::InfoPutnodeattr { key, value } => {
-                let lawful = key.len() < KEY_MAX && value.len() < VALUE_MAX && is_plain(&value);
-                let values = self.group(p.group).node.entry(key.into_owned()).or_default();
-                values.push(value.into_owned());
+                let lawful = key.len() < KEY_MAX && value.len() < VALUE_MAX && is_plain(value);
+                let values = self.group(p.group).node.entry(key.to_vec()).or_default();
+                values.push(value.to_vec());
                 Detail::Put { lawful }
             }
-            Request::InfoGetnodeattr { key, .. } => Detail::GetNode { key: key.into_owned() },
-            Request::InfoGetjobattr { key } => Detail::GetJob { key: key.into_owned() },
+            Request::InfoGetnodeattr { key, .. } => Detail::GetNode { key: key.to_vec() },
+            Request::InfoGetjobattr { key } => Detail::GetJob { key: key.to_vec() },
             Request::NamePublish { name, port } => {
                 self.names = true;
-                self.ports.insert(name.into_owned(), port.into_owned());
+                self.ports.insert(name.to_vec(), port.to_vec());
                 Detail::Plain
             }
             Request::NameUnpublish { name } => {
                 self.names = true;
-                self.ports.remove(&*name);
+                self.ports.remove(&**name);
                 Detail::Plain
             }
             Request::NameLookup { name } => {
                 self.names = true;
-                Detail::Lookup { name: name.into_owned() }
+                Detail::Lookup { name: name.to_vec() }
             }
             Request::Spawn { preput, programs } => {
                 self.spawns = true;
@@ -137,7 +138,7 @@ impl Writer {
                 let size = programs.iter().fold(0u64, |n, program| n.saturating_add(program.maxprocs));
                 let group = self.group(id);
                 group.size = u32::try_from(size).unwrap_or(u32::MAX);
-                group.preput.extend(preput);
+                group.preput.extend(preput.iter().cloned());
                 Detail::Plain
             }
             Request::Fullinit { pmijobid, pmirank, threaded, .. } => {
@@ -157,7 +158,7 @@ impl Writer {
     }
 
     /// A body as it is sent: what the server has chosen by its name, and what has no words for it byte by byte.
-    fn sent_in_frame(&mut self, p: Proc, body: &[u8]) -> String {
+    fn sent_in_frame(&mut self, p: Proc, body: &Decoded<'_>) -> String {
         let jobid = self.group(p.group).jobid.clone();
         let rank = p.rank.to_string();
         let named = |key: &[u8], value: &[u8]| match key {
@@ -166,7 +167,7 @@ impl Writer {
             b"pmirank" if value == rank.as_bytes() => Some("$rank".to_owned()),
             _ => None,
         };
-        written(body, named).unwrap_or_else(|| format!("<body> {}", value(body)))
+        written(body, named).unwrap_or_else(|| format!("<body> {}", value(body.text)))
     }
 
     fn put_in_frame(&mut self, p: Proc, key: &[u8], value: &[u8]) -> bool {
@@ -186,8 +187,7 @@ impl Writer {
 
     // ----- what the server has to answer ---------------------------------------------------------------------------
 
-    pub(super) fn frame_response(&mut self, p: Proc, body: &[u8]) {
-        let Ok(response) = Response::parse(body, Semicolons::Doubled) else { return };
+    pub(super) fn frame_response(&mut self, p: Proc, response: &Response<'_>) {
         let thrid = response.get("thrid");
         let pending = &mut self.rank(p).pending;
         let fits = |pending: &Pending| pending.command == response.command;
@@ -202,7 +202,7 @@ impl Writer {
             Order::Enters => Order::Leaves,
             other => other,
         };
-        let (cites, text) = self.answer_in_frame(p, &asked, &response);
+        let (cites, text) = self.answer_in_frame(p, &asked, response);
         match alone {
             true => self.step_in(p, order, 'S', cites, text),
             false => self.step_in(p, order, 'S', self.any(), "cmd=<any>".to_owned()),

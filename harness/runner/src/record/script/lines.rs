@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use pmi_scenario::ast::Dialect;
 use pmi_wire::{
-    Body, MappingForm, Operation, Proc, Request, Response, SpawnAssembler, SpawnLimits, ValueReading,
+    Body, MappingForm, Operation, Proc, Request, RequestError, Response, SpawnAssembler, SpawnLimits,
 };
 
 use super::fold::Order;
@@ -33,12 +33,11 @@ fn order(asked: &Asked) -> Order {
 impl Writer {
     // ----- what the client sent ------------------------------------------------------------------------------------
 
-    pub(super) fn request(&mut self, p: Proc, line: &[u8]) {
+    pub(super) fn request(&mut self, p: Proc, request: &Result<Request<'_>, RequestError>, line: &[u8]) {
         if self.rank(p).block.is_some() || SpawnAssembler::is_spawn_start(line) {
             return self.spawn_line(p, line);
         }
-        let request = Request::parse(line, ValueReading::ToEndOfLine);
-        let asked = match &request {
+        let asked = match request {
             Ok(Request::Put { kvsname, key, value }) => {
                 Asked::Put { lawful: self.put(p, kvsname, key, value) }
             }
@@ -146,16 +145,15 @@ impl Writer {
 
     // ----- what the server has to answer ---------------------------------------------------------------------------
 
-    pub(super) fn response(&mut self, p: Proc, line: &[u8]) {
+    pub(super) fn response(&mut self, p: Proc, response: Option<&Response<'_>>) {
         let Some(asked) = self.rank(p).asked.pop_front() else { return };
-        let reading = ValueReading::ToEndOfLine;
-        let Ok(response) = Response::parse(line, reading) else { return };
+        let Some(response) = response else { return };
         let (ok, operation) = (response.is_success(), response.operation());
         let order = match order(&asked) {
             Order::Enters => Order::Leaves,
             other => other,
         };
-        let (cites, text) = match (asked, response.body) {
+        let (cites, text) = match (asked, &response.body) {
             (Asked::Op(Operation::Init), _) if ok && self.dialect == Dialect::Pmi2 => (
                 ids::PMI2_COMMON_VERSION,
                 "cmd=response_to_init rc=ok pmi_version=2 pmi_subversion=<uint>".into(),
@@ -165,7 +163,7 @@ impl Writer {
                 "cmd=response_to_init rc=ok pmi_version=<uint> pmi_subversion=<uint>".into(),
             ),
             (Asked::Op(Operation::Maxes), Body::Maxes(maxes @ Some(_))) if ok => {
-                self.rank(p).maxes = maxes;
+                self.rank(p).maxes = *maxes;
                 let text = "cmd=maxes rc=ok kvsname_max=<uint> keylen_max=<uint> vallen_max=<uint>";
                 (ids::RFC13_MAXES_LIMITS, text.into())
             }
@@ -189,9 +187,9 @@ impl Writer {
                 (ids::RFC13_ABNF_C_SPAWN, "cmd=spawn_result rc=ok".into())
             }
             (Asked::Put { lawful: true }, _) if ok => (ids::RFC13_ABNF_C_PUT, "cmd=put_result rc=ok".into()),
-            (Asked::Get { key }, Body::Get(value)) => self.got(p, &key, ok, value),
+            (Asked::Get { key }, Body::Get(value)) => self.got(p, &key, ok, *value),
             (Asked::Lookup { service }, Body::Lookup(Some(port)))
-                if ok && self.ports.get(&service).is_some_and(|known| known == port) =>
+                if ok && self.ports.get(&service).is_some_and(|known| known == *port) =>
             {
                 (ids::RFC13_PUBLISH_LOOKUP, format!("cmd=lookup_result rc=ok port={}", escaped(port)))
             }

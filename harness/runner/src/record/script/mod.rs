@@ -19,7 +19,7 @@ use pmi_judge::crash::Cause;
 use pmi_judge::event::{Event, Exit, What};
 use pmi_scenario::ast::{Dialect, Need, Source};
 use pmi_scenario::{parse, print};
-use pmi_wire::{Direction, Framing, FramingError, Proc};
+use pmi_wire::{Arrival, Content, Decoded, Direction, Framing, FramingError, Proc};
 
 use fold::{RecordedStep, StepText};
 use state::{Happening, Rank, Writer};
@@ -113,26 +113,17 @@ impl Writer {
     fn said(&mut self, p: Proc, direction: Direction, bytes: &[u8]) {
         let rank = self.rank(p);
         rank.spoke |= direction == Direction::ToServer;
-        rank.connection.push(direction, bytes);
         let mut happened = Vec::new();
-        // The server's messages tell how to read what the client has sent ahead.
-        for direction in [Direction::FromServer, Direction::ToServer] {
-            let by_client = direction == Direction::ToServer;
-            while let Some(message) = rank.connection.next(direction) {
-                match message {
-                    Ok(message) => {
-                        let (framing, text) = (message.framing, message.text.to_vec());
-                        happened.push(Happening::StepText { by_client, framing, text });
-                    }
-                    // A line that long is no request, and says nothing.
-                    Err(FramingError::Line(_)) => {
-                        let (framing, text) = (Framing::Lines, Vec::new());
-                        happened.push(Happening::StepText { by_client, framing, text });
-                    }
-                    Err(_) if by_client => happened.push(Happening::Garbled(bytes.to_vec())),
-                    Err(_) => {}
+        for Arrival { direction, message } in rank.connection.read(direction, bytes) {
+            happened.push(match message {
+                Ok((framing, text)) => Happening::StepText { direction, framing, text: text.into_owned() },
+                // An overlong line is not a request.
+                Err(FramingError::Line(_)) => {
+                    Happening::StepText { direction, framing: Framing::Lines, text: Vec::new() }
                 }
-            }
+                Err(_) if direction == Direction::ToServer => Happening::Garbled(bytes.to_vec()),
+                Err(_) => continue,
+            });
         }
         for happening in happened {
             self.happens(p, happening);
@@ -146,16 +137,18 @@ impl Writer {
         match happening {
             Happening::Closed { by_client } => self.closed(p, by_client),
             _ if self.trouble => {}
-            Happening::StepText { by_client: true, framing: Framing::Lines, text } => self.request(p, &text),
-            Happening::StepText { by_client: false, framing: Framing::Lines, text } => {
-                self.response(p, &text)
-            }
-            Happening::StepText { by_client: true, framing: Framing::Frames, text } => {
-                self.frame_request(p, &text);
-                self.release(p.group);
-            }
-            Happening::StepText { by_client: false, framing: Framing::Frames, text } => {
-                self.frame_response(p, &text);
+            Happening::StepText { direction, framing, text } => {
+                let message = Decoded::new(direction, framing, &text);
+                match &message.content {
+                    Content::LineRequest(request) => self.request(p, request, &text),
+                    Content::LineResponse(response) => self.response(p, response.as_ref().ok()),
+                    Content::FrameRequest(request) => {
+                        self.frame_request(p, request.as_ref().ok(), &message);
+                        self.release(p.group);
+                    }
+                    Content::FrameResponse(Ok(response)) => self.frame_response(p, response),
+                    Content::FrameResponse(Err(_)) => {}
+                }
             }
             Happening::Garbled(bytes) => {
                 let text = format!("<bytes> <0x{:02x}>{}", bytes[0], escaped(&bytes[1..]));

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use pmi_judge::event::Exit;
 use pmi_scenario::ast::Dialect;
 use pmi_wire::pmi2::Command;
-use pmi_wire::{Connection, Framing, Maxes, Operation, Proc, SpawnAssembler};
+use pmi_wire::{Connection, Direction, Framing, Maxes, Operation, Proc, SpawnAssembler};
 
 use super::fold::{Order, StepText, Steps};
 
@@ -61,7 +61,7 @@ pub(super) struct Pending {
 /// What happens at a connection.
 pub(super) enum Happening {
     StepText {
-        by_client: bool,
+        direction: Direction,
         framing: Framing,
         text: Vec<u8>,
     },

@@ -1,0 +1,299 @@
+//! Reads `faults.toml`.
+
+use std::sync::OnceLock;
+
+use pmi_wire::pmi2::Command;
+use pmi_wire::{Maxes, Operation, Proc, SpawnRequest};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde::de::value::StrDeserializer;
+use thiserror::Error;
+
+use super::circumstances::When;
+use super::client::{ClientFault, ClientVariation, Plain};
+use super::draft::ReplyDraft;
+use super::edit::{Edit, Editable, Environment, Line, Singinit, Words};
+use super::effect::{Effect, FrameReplies, Replies, ReplyKind};
+use super::row::{Fault, Variation};
+use pmi_reference::Reply;
+
+const TEXT: &str = include_str!("../faults.toml");
+
+/// A mistake in an entry of `faults.toml`.
+#[derive(Debug, Error)]
+#[error("faults.toml: {entry}: {what}")]
+struct EntryError {
+    entry: String,
+    what: String,
+}
+
+/// Steps as they are written: one word, one step, or several.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Steps {
+    Word(String),
+    Step(Vec<String>),
+    Several(Vec<Vec<String>>),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    name: String,
+    #[serde(default)]
+    breaks: String,
+    does: String,
+    at: String,
+    line: Option<Steps>,
+    edit: Option<Steps>,
+    #[serde(default)]
+    when: When,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClientEntry {
+    name: String,
+    #[serde(default)]
+    session: Plain,
+    #[serde(default)]
+    breaks: String,
+    does: String,
+    edit: Steps,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct File {
+    faults: Vec<Entry>,
+    variations: Vec<Entry>,
+    client_faults: Vec<ClientEntry>,
+    client_variations: Vec<ClientEntry>,
+}
+
+/// All that the file holds.
+struct Catalogue {
+    faults: Vec<Fault>,
+    variations: Vec<Variation>,
+    client_faults: Vec<ClientFault>,
+    client_variations: Vec<ClientVariation>,
+}
+
+impl Steps {
+    fn keep(self) -> Edit {
+        let steps = match self {
+            Self::Word(word) => vec![vec![word]],
+            Self::Step(words) => vec![words],
+            Self::Several(steps) => steps,
+        };
+        let words = |words: Vec<String>| -> Words { words.into_iter().map(keep).collect::<Vec<_>>().leak() };
+        Edit(steps.into_iter().map(words).collect::<Vec<_>>().leak())
+    }
+}
+
+fn keep(text: String) -> &'static str {
+    text.leak()
+}
+
+fn keep_ids(ids: &str) -> &'static [&'static str] {
+    ids.split_whitespace().map(|id| keep(id.to_owned())).collect::<Vec<_>>().leak()
+}
+
+/// Reads a name as serde has it, so that a misspelled one is reported with those that there are.
+fn named<T: DeserializeOwned>(name: &str) -> Result<T, String> {
+    T::deserialize(StrDeserializer::<serde::de::value::Error>::new(name)).map_err(|error| error.to_string())
+}
+
+/// Checks that a target has all steps.
+fn checked(edit: Edit, target: &mut impl Editable) -> Result<Edit, String> {
+    edit.unknown_step(target).map_or(Ok(edit), |words| Err(format!("unknown step {words:?}")))
+}
+
+impl Entry {
+    fn keep(self) -> Result<Fault, EntryError> {
+        let entry = self.name.clone();
+        self.kept().map_err(|what| EntryError { entry, what })
+    }
+
+    fn kept(self) -> Result<Fault, String> {
+        let edit = self.edit.map(Steps::keep).unwrap_or_default();
+        let line = checked(self.line.map(Steps::keep).unwrap_or_default(), &mut Line(b""))?;
+        let effect = effect(&self.at, line, edit)?;
+        let (name, about, breaks) = (keep(self.name), keep(self.does), keep_ids(&self.breaks));
+        Ok(Fault { name, breaks, about, effect, when: self.when })
+    }
+}
+
+fn effect(at: &str, line: Edit, edit: Edit) -> Result<Effect, String> {
+    let (hook, of) = at.split_once(' ').unwrap_or((at, "each any"));
+    let (of, kind) = of.split_once(' ').ok_or("at: the operation or the kind of its replies is missing")?;
+    let kind: ReplyKind = named(kind)?;
+    let replies = || {
+        let find = || Operation::ALL.into_iter().find(|op| format!("{op:?}").to_lowercase() == of);
+        let op = (of != "each").then(|| find().ok_or(format!("unknown operation {of}")));
+        Ok::<_, String>(Replies(op.transpose()?, kind))
+    };
+    let frames = || {
+        let find = || Command::from_name(of.as_bytes()).ok_or(format!("unknown command {of}"));
+        Ok::<_, String>(FrameReplies((of != "each").then(find).transpose()?, kind))
+    };
+    let word = match edit.0 {
+        [[word]] => *word,
+        _ => "",
+    };
+    let bytes = || checked(edit, &mut b"(vector,(0,1,2))".to_vec());
+    let reply =
+        || checked(edit, &mut ReplyDraft::new(Proc { group: 0, rank: 0 }, &Reply::ok(Operation::Get)));
+    let request = || checked(edit, &mut SpawnRequest { programs: vec![Default::default()] });
+    Ok(match hook {
+        "limits" => match edit.0 {
+            [[kvsname, key, value]] => {
+                let number = |text: &str| text.parse().map_err(|_| format!("invalid number {text}"));
+                let (kvsname_max, keylen_max, vallen_max) = (number(kvsname)?, number(key)?, number(value)?);
+                Effect::Maxes(Maxes { kvsname_max, keylen_max, vallen_max })
+            }
+            _ => return Err("limits: three numbers are needed".into()),
+        },
+        "universe" => Effect::Universe(word.parse().map_err(|_| format!("invalid number {word}"))?),
+        "environment" => Effect::Env(checked(edit, &mut Environment::new())?),
+        "descriptor" if word == "dead" => Effect::DeadFd,
+        "greeting" => Effect::Greeting(bytes()?),
+        "singinit" => Effect::Singinit(checked(edit, &mut Singinit::default())?),
+        "kvsname" => Effect::Kvsname(bytes()?),
+        "mapping" => Effect::Mapping(bytes()?),
+        "read" => Effect::Read(bytes()?),
+        "hear" if word == "drop" => Effect::Hear(line, Edit::default()),
+        "hear" => Effect::Hear(line, bytes()?),
+        "reject" => Effect::Reject(line),
+        "reply" => Effect::Reply(replies()?, reply()?),
+        "writes" => Effect::Writes(replies()?, named(word)?),
+        "store" => Effect::Store(bytes()?),
+        "key" => Effect::Key(bytes()?),
+        "put" => Effect::Put(named(word)?),
+        "get" => Effect::Get(named(word)?),
+        "barrier" => Effect::Barrier(named(word)?),
+        "group-barrier" => Effect::GroupBarrier(named(word)?),
+        "error" => Effect::Error(line, named(word)?),
+        "version" => Effect::Version(named(word)?),
+        "abort" => Effect::Abort(named(word)?),
+        "finalize" => Effect::Finalize(named(word)?),
+        "spawn-request" => Effect::SpawnRequest(request()?),
+        "spawn-start" => Effect::SpawnStart(request()?),
+        "spawn" => Effect::Spawn(named(word)?),
+        "keyval-space" => Effect::KeyvalSpace(named(word)?),
+        "names" => Effect::Names(named(word)?),
+        "frame" => Effect::FrameReply(frames()?, reply()?),
+        "frame-writes" => Effect::FrameWrites(frames()?, named(word)?),
+        "pmi2" => Effect::Pmi2(named(word)?),
+        _ => return Err(format!("unknown hook {hook}")),
+    })
+}
+
+impl ClientEntry {
+    fn keep(self) -> Result<ClientFault, EntryError> {
+        let edit = checked(self.edit.keep(), &mut self.session.session());
+        let edit = edit.map_err(|what| EntryError { entry: self.name.clone(), what })?;
+        let (name, about, breaks) = (keep(self.name), keep(self.does), keep_ids(&self.breaks));
+        Ok(ClientFault { name, breaks, about, plain: self.session, edit })
+    }
+}
+
+impl Catalogue {
+    fn read() -> Result<Self, String> {
+        let file: File = toml::from_str(TEXT).map_err(|error| format!("faults.toml: {error}"))?;
+        let servers = |entries: Vec<Entry>| entries.into_iter().map(Entry::keep).collect::<Result<_, _>>();
+        let clients =
+            |entries: Vec<ClientEntry>| entries.into_iter().map(ClientEntry::keep).collect::<Result<_, _>>();
+        let read = || {
+            Ok::<_, EntryError>(Self {
+                faults: servers(file.faults)?,
+                variations: servers(file.variations)?,
+                client_faults: clients(file.client_faults)?,
+                client_variations: clients(file.client_variations)?,
+            })
+        };
+        read().map_err(|error| error.to_string())
+    }
+
+    /// The entries, which are read once. A test reads them as well, so that a mistake does not get this far.
+    fn get() -> &'static Self {
+        static CATALOGUE: OnceLock<Catalogue> = OnceLock::new();
+        CATALOGUE.get_or_init(|| Self::read().unwrap_or_else(|error| panic!("{error}")))
+    }
+}
+
+/// All faults of servers, chapter by chapter.
+pub fn faults() -> impl Iterator<Item = &'static Fault> {
+    Catalogue::get().faults.iter()
+}
+
+/// All variations of servers.
+pub fn variations() -> impl Iterator<Item = &'static Variation> {
+    Catalogue::get().variations.iter()
+}
+
+/// All faults of clients.
+pub fn client_faults() -> impl Iterator<Item = &'static ClientFault> {
+    Catalogue::get().client_faults.iter()
+}
+
+/// All variations of clients.
+pub fn client_variations() -> impl Iterator<Item = &'static ClientVariation> {
+    Catalogue::get().client_variations.iter()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_can_be_typed() {
+        let mut seen = HashSet::new();
+        let servers = faults().chain(variations()).map(|f| (f.name, f.about));
+        let clients = client_faults().chain(client_variations()).map(|f| (f.name, f.about));
+        for (name, about) in servers.chain(clients) {
+            assert!(seen.insert(name), "{name} is there twice");
+            let is_letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+            assert!(name.bytes().all(is_letter), "{name}");
+            assert!(!about.is_empty(), "{name}");
+        }
+        assert!(faults().all(|f| !f.breaks.is_empty()) && client_faults().all(|f| !f.breaks.is_empty()));
+        assert!(
+            variations().all(|v| v.breaks.is_empty()) && client_variations().all(|v| v.breaks.is_empty())
+        );
+    }
+
+    #[test]
+    fn each_client_entry_changes_its_session() {
+        for entry in client_faults().chain(client_variations()) {
+            let plain = entry.plain.session();
+            assert_ne!(
+                format!("{:?}", entry.session()),
+                format!("{plain:?}"),
+                "{} changes nothing",
+                entry.name
+            );
+        }
+    }
+
+    #[test]
+    fn a_misspelled_name_is_reported_with_its_entry() {
+        let read = |at: &str, edit: &str| {
+            let text = format!("name = 'x'\ndoes = 'y'\nat = '{at}'\nedit = {edit}");
+            toml::from_str::<Entry>(&text).unwrap().keep().map(|_| ()).unwrap_err().to_string()
+        };
+        assert_eq!(
+            read("reply get ok", "['sett', 'a', 'b']"),
+            r#"faults.toml: x: unknown step ["sett", "a", "b"]"#
+        );
+        assert_eq!(read("reply gett ok", "'fail'"), "faults.toml: x: unknown operation gett");
+        assert_eq!(read("hearr", "'lower'"), "faults.toml: x: unknown hook hearr");
+        let unknown = read("finalize", "'close'");
+        assert!(
+            unknown.starts_with("faults.toml: x: unknown variant `close`, expected one of `waits-for-all`"),
+            "{unknown}"
+        );
+    }
+}

@@ -1,0 +1,86 @@
+//! The occasions on which an effect applies.
+
+use pmi_wire::place;
+use serde::Deserialize;
+
+/// The circumstances in which a server does something.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Circumstances {
+    /// The process group.
+    pub group: u32,
+    /// The rank in it.
+    pub rank: u32,
+    /// The size of the group.
+    pub size: u32,
+    /// The number of nodes that the group is spread over.
+    pub nodes: u32,
+    /// True if a process of the group waits in the barrier.
+    pub waiting: bool,
+    /// True if the last reply to the process was a refusal.
+    pub refused: bool,
+    /// True if the request came with others in one read.
+    pub burst: bool,
+    /// The number of times that the effect might have shown so far, this time included.
+    pub uses: u64,
+}
+
+/// On which occasions an effect shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum When {
+    /// On every one.
+    #[default]
+    Always,
+    /// On the nth one only.
+    Nth(u64),
+    /// From the nth one on.
+    From(u64),
+    /// For spawned groups only.
+    Spawned,
+    /// With two nodes or more.
+    Nodes,
+    /// With so many ranks or more.
+    Ranks(u32),
+    /// For the last of several ranks.
+    LastRank,
+    /// For the last rank of a group of odd size, 3 or more.
+    LastOfOddGroup,
+    /// For all ranks but the first.
+    NotFirst,
+    /// For the ranks of the first group that are not on its first node.
+    OtherNodes,
+    /// Behind a reply to the process that was a refusal.
+    Refused,
+    /// While a process of the group waits in the barrier.
+    Waiting,
+    /// When several messages came in one read.
+    Burst,
+}
+
+impl When {
+    /// Returns whether this is the occasion.
+    pub(crate) fn holds(self, circumstances: &Circumstances) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Nth(n) => circumstances.uses == n,
+            Self::From(n) => circumstances.uses >= n,
+            Self::Spawned => circumstances.group > 0,
+            Self::Nodes => circumstances.nodes > 1,
+            Self::Ranks(n) => circumstances.size >= n,
+            Self::LastRank => circumstances.size > 1 && circumstances.rank + 1 == circumstances.size,
+            Self::LastOfOddGroup => {
+                circumstances.size > 1
+                    && circumstances.size % 2 == 1
+                    && circumstances.rank + 1 == circumstances.size
+            }
+            Self::NotFirst => circumstances.rank > 0,
+            Self::OtherNodes => {
+                let nodes = place(circumstances.size, circumstances.nodes);
+                circumstances.group == 0 && nodes.get(circumstances.rank as usize).is_some_and(|n| *n > 0)
+            }
+            Self::Refused => circumstances.refused,
+            Self::Waiting => circumstances.waiting,
+            Self::Burst => circumstances.burst,
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Steps that change a session.
+
+use super::session::{Act, SPAWN, SPAWN_TWO, Session, SessionStep};
+use crate::circumstances::Circumstances;
+use crate::edit::{Editable, UnknownStep, Words, fill};
+
+impl Editable for Session {
+    fn step(&mut self, words: Words, circumstances: &Circumstances) -> Result<bool, UnknownStep> {
+        let text = |text: &str| {
+            let text = text.replace("{spawn}", SPAWN).replace("{spawn-two}", SPAWN_TWO);
+            fill(&text, circumstances)
+        };
+        match words {
+            // The same process writes this too, before a request or after its answer.
+            ["before", place, line] => self.insert_at(self.place(place)?, 0, false, &text(line)),
+            ["after", place, line] => self.insert_at(self.place(place)?, 1, false, &text(line)),
+            // It does not wait for the answer before.
+            ["meanwhile", place, line] => self.insert_at(self.place(place)?, 1, true, &text(line)),
+            ["rank-1-before", place, line] => {
+                let at = self.place(place)?;
+                self.insert_at(at, 0, false, &text(line));
+                self.steps[at].rank = 1;
+            }
+            ["hundred-times-before", place, line] => {
+                let at = self.place(place)?;
+                let act = self.says(&[text(line)]);
+                let round = [0, 1].map(|rank| SessionStep {
+                    rank,
+                    op: None,
+                    ..step_of(&self.steps[at], act.clone())
+                });
+                self.steps.splice(at..at, std::iter::repeat_n(round, 100).flatten());
+            }
+            ["spawn-again"] => {
+                let at = self.place("spawn")? + 1;
+                let act = Act::Write(SPAWN.replace("{agent}", "/nowhere").into());
+                self.steps.insert(at, SessionStep { rank: 1, ..step_of(&self.steps[0], act) });
+            }
+            ["two-programs"] => {
+                self.step(&["instead", "spawn", "{spawn-two}"], circumstances)?;
+                // The group has a second process now, which the barrier waits for.
+                let at = self.steps.iter().position(|s| s.group == 1 && s.op == Some("barrier"));
+                let at = at.ok_or(UnknownStep)?;
+                let lines =
+                    ["cmd=init pmi_version=1 pmi_subversion=1\n", "cmd=barrier_in\n", "cmd=finalize\n"];
+                for (at, line) in [at, at + 2, at + 3].into_iter().zip(lines) {
+                    let step = step_of(&self.steps[at], Act::Write(line.into()));
+                    self.steps.insert(at, SessionStep { group: 1, rank: 1, ..step });
+                }
+            }
+            // Something else is written in its stead, in one write.
+            ["instead", place, messages @ ..] => {
+                let at = self.place(place)?;
+                let messages: Vec<String> = messages.iter().map(|message| text(message)).collect();
+                self.steps[at].act = self.says(&messages);
+            }
+            ["bytes", place, bytes] => {
+                let at = self.place(place)?;
+                self.steps[at].act = Act::Write((*bytes).into());
+            }
+            ["instead-binary", place] => {
+                let at = self.place(place)?;
+                self.steps[at].act = Act::Write(vec![0x16, 0x03, 0x01, 0x02, 0xff, b'\n']);
+            }
+            ["replace", place, from, to] => {
+                let at = self.place(place)?;
+                if let Act::Write(bytes) = &mut self.steps[at].act {
+                    replace(bytes, from, &text(to));
+                } else if let Act::Frames(bodies) = &mut self.steps[at].act {
+                    bodies.iter_mut().for_each(|body| replace(body, from, &text(to)));
+                }
+            }
+            // It is followed by another request in the same write, before any answer.
+            ["together", place, line] => {
+                let at = self.place(place)?;
+                if let Act::Write(bytes) = &mut self.steps[at].act {
+                    bytes.extend(text(line).bytes());
+                }
+            }
+            ["without", op] => self.steps.retain(|step| step.op != Some(op)),
+            ["only", ops @ ..] => {
+                self.steps.retain(|step| match step.op {
+                    Some(op) => ops.contains(&op),
+                    None => true,
+                });
+            }
+            ["childless"] => self.steps.retain(|step| step.group == 0 && step.op != Some("spawn")),
+            ["stop-after", place] => self.steps.truncate(self.place(place)? + 1),
+            ["move", place, to] => {
+                let step = self.steps.remove(self.place(place)?);
+                let to = self.place(to)?;
+                self.steps.insert(to, step);
+            }
+            ["piece", length] => self.piece = length.parse().map_err(|_| UnknownStep)?,
+            ["old-server"] => self.pmi12 = false,
+            ["against", fault] => self.server_fault = Some(fault),
+            _ => return Err(UnknownStep),
+        }
+        Ok(true)
+    }
+}
+
+/// A step of the same process.
+fn step_of(other: &SessionStep, act: Act) -> SessionStep {
+    SessionStep { group: other.group, rank: other.rank, act, ahead: false, op: None }
+}
+
+fn replace(bytes: &mut Vec<u8>, from: &str, to: &str) {
+    *bytes = String::from_utf8_lossy(bytes).replacen(from, to, 1).into_bytes();
+}
+
+impl Session {
+    /// Finds a step: `put` is where the session first makes this request, `put-2` where it does so again, `put-last` where it last
+    /// does; a number is the step's own.
+    fn place(&self, place: &str) -> Result<usize, UnknownStep> {
+        if let Ok(number) = place.parse() {
+            return Ok(number);
+        }
+        let of =
+            |op: &str| (0..self.steps.len()).filter(|at| self.steps[*at].op == Some(op)).collect::<Vec<_>>();
+        let found = if let Some(op) = place.strip_suffix("-last") {
+            of(op).pop()
+        } else if let Some(op) = place.strip_suffix("-2") {
+            of(op).get(1).copied()
+        } else {
+            of(place).first().copied()
+        };
+        found.ok_or(UnknownStep)
+    }
+
+    /// The act of a process that says this in the session's dialect.
+    fn says(&self, messages: &[String]) -> Act {
+        match self.pmi2 {
+            true => Act::Frames(messages.iter().map(|message| message.clone().into()).collect()),
+            false => Act::Write(messages.concat().into()),
+        }
+    }
+
+    /// Inserts a message of the process at this step.
+    fn insert_at(&mut self, at: usize, offset: usize, ahead: bool, message: &str) {
+        let act = self.says(&[message.to_owned()]);
+        let step = SessionStep { ahead, ..step_of(&self.steps[at], act) };
+        self.steps.insert(at + offset, step);
+    }
+}

@@ -1,0 +1,70 @@
+//! The entries of the catalogue of clients.
+
+use super::session::{Plain, Session};
+use crate::circumstances::Circumstances;
+use crate::edit::Edit;
+
+/// One named way in which a client breaks a standard, or is unusual and lawful.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClientFault {
+    /// Stable name.
+    pub name: &'static str,
+    /// Ids of the requirements that it breaks; a finding has to cite one of them.
+    pub breaks: &'static [&'static str],
+    /// A line about the client's behavior.
+    pub about: &'static str,
+    /// The session that it changes.
+    pub plain: Plain,
+    /// The steps that change the plain session.
+    pub edit: Edit,
+}
+
+/// An entry that breaks nothing.
+pub type ClientVariation = ClientFault;
+
+impl ClientFault {
+    /// The session with this entry.
+    pub fn session(&self) -> Session {
+        let mut session = self.plain.session();
+        self.edit.apply(&mut session, &Circumstances::default());
+        session
+    }
+}
+
+/// A requirement for clients that no script can break so that it shows on the wire.
+#[derive(Debug)]
+pub struct Unseen {
+    /// Its id.
+    pub id: &'static str,
+    /// Why.
+    pub reason: &'static str,
+}
+
+/// Requirements for clients that no script breaks.
+pub const UNSEEN: &[Unseen] = &[
+    Unseen {
+        id: "rfc13.env.pmi-fd",
+        reason: "a process that uses another descriptor than PMI_FD says nothing on the wire at all",
+    },
+    Unseen {
+        id: "rfc13.wire.client-sends-requests",
+        reason: "only a server can break it, by a request of its own; see rfc13.wire.server-sends-responses for the client",
+    },
+    Unseen { id: "rfc13.init.highest", reason: "what versions a client knows is its own knowledge" },
+    Unseen {
+        id: "rfc13.init.highest-mutual",
+        reason: "the server picks the version; a client that knows more than it offers does not show it",
+    },
+    Unseen { id: "rfc13.put.visible-after-barrier", reason: NEEDS },
+    Unseen { id: "pmi2.common.fence.visible", reason: NEEDS },
+    Unseen { id: "rfc13.abnf.intlist", reason: "no request has a list of integers" },
+    Unseen { id: "singleton.client.answers", reason: SINGLETON },
+    Unseen { id: "singleton.client.arguments", reason: SINGLETON },
+    Unseen { id: "singleton.client.once", reason: SINGLETON },
+];
+
+/// Programs of our tests break these.
+const NEEDS: &str = "a script needs no value, and does not fail where there is none";
+
+/// Programs of our tests break these.
+const SINGLETON: &str = "it is broken before PMI begins, by how a program starts its process manager, which no session of this table does";

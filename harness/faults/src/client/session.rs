@@ -1,0 +1,208 @@
+//! The plain sessions of a program, one for each dialect.
+
+use serde::Deserialize;
+
+/// The session that an entry changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+pub enum Plain {
+    /// The one of PMI-1.
+    #[default]
+    #[serde(rename = "pmi-1.1")]
+    Lines,
+    /// The one of PMI-1.2.
+    #[serde(rename = "pmi-1.2")]
+    Groups,
+    /// The one of PMI-2.
+    #[serde(rename = "pmi-2")]
+    Frames,
+}
+
+/// The next act of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Act {
+    /// Writes these bytes. `{kvs}` stands for the keyval space of the process's group,
+    /// `{child}` for that of the spawned group, `{agent}` for a program that can be spawned.
+    Write(Vec<u8>),
+    /// Writes these bodies of PMI-2 in one write, each with its length before it.
+    Frames(Vec<Vec<u8>>),
+    /// Closes the connection and ends.
+    Close,
+}
+
+/// A step of a session.
+#[derive(Debug, Clone)]
+pub struct SessionStep {
+    /// Process group: 0, or 1 for the one that is spawned.
+    pub group: u32,
+    /// Rank in it.
+    pub rank: u32,
+    /// What it does.
+    pub act: Act,
+    /// It does so without waiting for the answer to what it wrote before.
+    pub ahead: bool,
+    /// The request that the plain session makes here.
+    pub(super) op: Option<&'static str>,
+}
+
+/// The messages of a program's processes, in order, and the server that they get.
+#[derive(Debug, Clone)]
+pub struct Session {
+    /// Size of group 0.
+    pub ranks: u32,
+    /// In order. A step of a process that is still waiting for an answer, and does not act ahead, is never reached.
+    pub steps: Vec<SessionStep>,
+    /// Most bytes in one write.
+    pub piece: usize,
+    /// The name of the fault that the server has.
+    pub server_fault: Option<&'static str>,
+    /// True if it is a server of PMI-2.
+    pub pmi2: bool,
+    /// True if it is a server of PMI-1.2.
+    pub pmi12: bool,
+}
+
+pub(super) const SPAWN: &str = "mcmd=spawn\nnprocs=1\nexecname={agent}\ntotspawns=1\nspawnssofar=1\narg0=-n\narg1=x\nargcnt=2\n\
+     preput_num=2\npreput_key_0=pre0\npreput_val_0=a\npreput_key_1=pre1\npreput_val_1=b\ninfo_num=1\ninfo_key_0=wd\n\
+     info_val_0=/tmp\nendcmd\n";
+
+/// Two programs in one request.
+pub(super) const SPAWN_TWO: &str = "mcmd=spawn\nnprocs=1\nexecname={agent}\ntotspawns=2\nspawnssofar=1\nargcnt=0\npreput_num=2\n\
+     preput_key_0=pre0\npreput_val_0=a\npreput_key_1=pre1\npreput_val_1=b\ninfo_num=0\nendcmd\n\
+     mcmd=spawn\nnprocs=1\nexecname={agent}\ntotspawns=2\nspawnssofar=2\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n";
+
+/// The lines of the plain session of PMI-1: group, rank, operation, line.
+const LINES: [(u32, u32, &str, &str); 28] = [
+    (0, 0, "init", "cmd=init pmi_version=1 pmi_subversion=1\n"),
+    (0, 1, "init", "cmd=init pmi_version=1 pmi_subversion=1\n"),
+    (0, 0, "maxes", "cmd=get_maxes\n"),
+    (0, 1, "maxes", "cmd=get_maxes\n"),
+    (0, 0, "kvsname", "cmd=get_my_kvsname\n"),
+    (0, 1, "kvsname", "cmd=get_my_kvsname\n"),
+    (0, 0, "universe", "cmd=get_universe_size\n"),
+    (0, 0, "appnum", "cmd=get_appnum\n"),
+    (0, 0, "put", "cmd=put kvsname={kvs} key=card-0 value=tcp://10.0.0.1:4711\n"),
+    (0, 1, "put", "cmd=put kvsname={kvs} key=card-1 value=tcp://10.0.0.2:4711\n"),
+    (0, 0, "barrier", "cmd=barrier_in\n"),
+    (0, 1, "barrier", "cmd=barrier_in\n"),
+    (0, 0, "get", "cmd=get kvsname={kvs} key=card-1\n"),
+    (0, 1, "get", "cmd=get kvsname={kvs} key=card-0\n"),
+    (0, 1, "get", "cmd=get kvsname={kvs} key=PMI_process_mapping\n"),
+    (0, 0, "publish", "cmd=publish_name service=ocean port=tag#0$host\n"),
+    (0, 1, "lookup", "cmd=lookup_name service=ocean\n"),
+    (0, 0, "unpublish", "cmd=unpublish_name service=ocean\n"),
+    (0, 0, "spawn", SPAWN),
+    (1, 0, "init", "cmd=init pmi_version=1 pmi_subversion=1\n"),
+    (1, 0, "maxes", "cmd=get_maxes\n"),
+    (1, 0, "kvsname", "cmd=get_my_kvsname\n"),
+    (1, 0, "get", "cmd=get kvsname={kvs} key=pre1\n"),
+    (1, 0, "barrier", "cmd=barrier_in\n"),
+    (1, 0, "finalize", "cmd=finalize\n"),
+    (0, 0, "universe", "cmd=get_universe_size\n"),
+    (0, 0, "finalize", "cmd=finalize\n"),
+    (0, 1, "finalize", "cmd=finalize\n"),
+];
+
+/// The lines of the plain session of PMI-1.2: rank, operation, line, and true if the process is in a barrier then.
+const GROUPS: [(u32, &str, &str, bool); 24] = [
+    (0, "init", "cmd=init pmi_version=1 pmi_subversion=2\n", false),
+    (1, "init", "cmd=init pmi_version=1 pmi_subversion=2\n", false),
+    (0, "maxes", "cmd=get_maxes\n", false),
+    (1, "maxes", "cmd=get_maxes\n", false),
+    (0, "kvsname", "cmd=get_my_kvsname\n", false),
+    (1, "kvsname", "cmd=get_my_kvsname\n", false),
+    (0, "put", "cmd=put kvsname={kvs} key=card-0 value=tcp://10.0.0.1:4711\n", false),
+    (1, "put", "cmd=put kvsname={kvs} key=card-1 value=tcp://10.0.0.2:4711\n", false),
+    (0, "barrier", "cmd=barrier_in group=0,1:42\n", false),
+    (1, "barrier", "cmd=barrier_in group=0,1:42\n", false),
+    (0, "get", "cmd=get kvsname={kvs} key=card-1\n", false),
+    // Three at once, and requests meanwhile.
+    (0, "barrier", "cmd=barrier_in group=0,1:1\n", false),
+    (0, "barrier", "cmd=barrier_in group=WORLD:2\n", true),
+    (0, "barrier", "cmd=barrier_in\n", true),
+    (0, "get", "cmd=get kvsname={kvs} key=card-0\n", true),
+    (1, "barrier", "cmd=barrier_in group=WORLD:2\n", false),
+    (1, "barrier", "cmd=barrier_in\n", false),
+    (1, "barrier", "cmd=barrier_in group=0,1:1\n", false),
+    (0, "barrier", "cmd=barrier_in group=NODE:3\n", false),
+    (1, "barrier", "cmd=barrier_in group=NODE:3\n", false),
+    (0, "barrier", "cmd=barrier_in group=0:0\n", false),
+    (1, "appnum", "cmd=get_appnum\n", false),
+    (0, "finalize", "cmd=finalize\n", false),
+    (1, "finalize", "cmd=finalize\n", false),
+];
+
+/// The bodies of the plain session of PMI-2: group, rank, body.
+const FRAMES: [(u32, u32, &str); 24] = [
+    (0, 0, "cmd=fullinit;pmijobid=job;pmirank=0;threaded=TRUE;"),
+    (0, 1, "cmd=fullinit;pmijobid=job;pmirank=1;threaded=TRUE;"),
+    (0, 0, "cmd=job-getid;"),
+    (0, 0, "cmd=kvs-put;key=card-0;value=tcp://10.0.0.1:4711;"),
+    (0, 1, "cmd=kvs-put;thrid=7f;key=card-1;value=a b=c;;d;"),
+    (0, 0, "cmd=kvs-fence;"),
+    (0, 1, "cmd=kvs-fence;thrid=7f;"),
+    (0, 0, "cmd=kvs-get;srcid=1;key=card-1;"),
+    (0, 1, "cmd=kvs-get;jobid=kvs-0;srcid=-1;key=card-0;"),
+    (0, 1, "cmd=info-putnodeattr;key=socket;value=/tmp/s;"),
+    (0, 0, "cmd=info-getnodeattr;key=socket;wait=TRUE;"),
+    (0, 1, "cmd=info-getjobattr;key=PMI_process_mapping;"),
+    (0, 0, "cmd=name-publish;name=ocean;port=tag#0$host;infokeycount=0;"),
+    (0, 1, "cmd=name-lookup;name=ocean;infokeycount=0;"),
+    (0, 0, "cmd=name-unpublish;name=ocean;infokeycount=0;"),
+    (
+        0,
+        0,
+        "cmd=spawn;thrid=1;ncmds=1;preputcount=1;ppkey0=pre;ppval0=a;subcmd=/memory/agent-1;maxprocs=1;argc=1;argv0=-x;\
+         infokeycount=0;",
+    ),
+    (1, 0, "cmd=fullinit;pmijobid=job;pmirank=0;threaded=FALSE;"),
+    (1, 0, "cmd=kvs-get;key=pre;"),
+    (1, 0, "cmd=kvs-fence;"),
+    (0, 0, "cmd=job-connect;jobid=kvs-1;"),
+    (0, 0, "cmd=job-disconnect;jobid=kvs-1;"),
+    (1, 0, "cmd=finalize;"),
+    (0, 0, "cmd=finalize;"),
+    (0, 1, "cmd=finalize;"),
+];
+
+impl Plain {
+    /// The session as it is.
+    pub fn session(self) -> Session {
+        let steps = match self {
+            Self::Lines => LINES.map(|(group, rank, op, line)| write(group, rank, op, line)).into(),
+            Self::Groups => {
+                let step = |(rank, op, line, ahead)| SessionStep { ahead, ..write(0, rank, op, line) };
+                GROUPS.map(step).into()
+            }
+            Self::Frames => frame_steps(),
+        };
+        let close = |(group, rank)| SessionStep { group, rank, act: Act::Close, ahead: true, op: None };
+        let closes = [(1, 0), (0, 0), (0, 1)].map(close);
+        Session {
+            ranks: 2,
+            steps: [steps, closes.into()].concat(),
+            piece: usize::MAX,
+            server_fault: None,
+            pmi2: self == Self::Frames,
+            pmi12: self == Self::Groups,
+        }
+    }
+}
+
+fn write(group: u32, rank: u32, op: &'static str, line: &str) -> SessionStep {
+    SessionStep { group, rank, act: Act::Write(line.into()), ahead: false, op: Some(op) }
+}
+
+/// Every request of PMI-2 that a server may be asked, by the draft or in use, each process's after its offer of the version.
+fn frame_steps() -> Vec<SessionStep> {
+    let mut steps = Vec::new();
+    for (group, rank, body) in FRAMES {
+        let op = body.strip_prefix("cmd=").and_then(|body| body.split(';').next());
+        if op == Some("fullinit") {
+            let offer = Act::Write("cmd=init pmi_version=2 pmi_subversion=0\n".into());
+            steps.push(SessionStep { group, rank, act: offer, ahead: false, op: None });
+        }
+        let act = Act::Frames(vec![body.into()]);
+        steps.push(SessionStep { group, rank, act, ahead: false, op });
+    }
+    steps
+}

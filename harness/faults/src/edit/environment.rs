@@ -1,0 +1,74 @@
+//! Steps that change the environment of a process, and the messages to a singleton.
+
+use pmi_wire::place;
+use pmi_wire::singleton::Info;
+
+use super::step::{Editable, UnknownStep, Words, fill};
+use crate::circumstances::Circumstances;
+
+/// The variables of a process.
+pub(crate) type Environment = Vec<(&'static str, String)>;
+
+impl Editable for Environment {
+    fn step(&mut self, words: Words, circumstances: &Circumstances) -> Result<bool, UnknownStep> {
+        let Circumstances { group, rank, size, nodes, .. } = *circumstances;
+        let places = place(size, nodes);
+        let here = places.get(rank as usize).copied().unwrap_or(0);
+        match *words {
+            ["if-first-group"] => return Ok(group == 0),
+            ["if-spawned"] => return Ok(group > 0),
+            ["if-set", name] => return Ok(self.iter().any(|(n, _)| *n == name)),
+            ["set", name, value] => set(self, name, fill(value, circumstances)),
+            ["unset", name] => self.retain(|(n, _)| *n != name),
+            ["rank-within-node"] => {
+                let first = places.iter().position(|node| *node == here).unwrap_or(0);
+                set(self, "PMI_RANK", (rank - first as u32).to_string());
+            }
+            ["size-of-node"] => {
+                set(self, "PMI_SIZE", places.iter().filter(|node| **node == here).count().to_string());
+            }
+            ["more-variables"] => {
+                // PMI_ID has a meaning beside PMI_PORT.
+                if !self.iter().any(|(name, _)| *name == "PMI_PORT") {
+                    self.push(("PMI_ID", "7".into()));
+                }
+                self.push(("PMI_DEBUG", "0".into()));
+                self.push(("PMI_TOTALVIEW", String::new()));
+            }
+            _ => return Err(UnknownStep),
+        }
+        Ok(true)
+    }
+}
+
+fn set(variables: &mut Environment, name: &'static str, value: String) {
+    variables.retain(|(n, _)| *n != name);
+    variables.push((name, value));
+}
+
+/// The messages to a process that has asked for a process manager by singleton init: lines with their newlines, or nothing.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Singinit {
+    /// The first message.
+    pub asks: Vec<u8>,
+    /// The message after its answer.
+    pub info: Vec<u8>,
+}
+
+impl Editable for Singinit {
+    fn step(&mut self, words: Words, circumstances: &Circumstances) -> Result<bool, UnknownStep> {
+        let line = |info: Info| [info.line(), b"\n".to_vec()].concat();
+        match words {
+            ["asks", words @ ..] => return self.asks.step(words, circumstances),
+            ["info", words @ ..] => return self.info.step(words, circumstances),
+            ["kvsname", name] => self.info = line(Info { kvsname: name.as_bytes().to_vec(), streams: false }),
+            ["streams"] => {
+                if let Ok(info) = Info::parse(self.info.trim_ascii_end()) {
+                    self.info = line(Info { streams: true, ..info });
+                }
+            }
+            _ => return Err(UnknownStep),
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,63 @@
+//! Conditions that a request fulfils.
+
+use pmi_wire::Operation;
+
+use super::step::{Editable, UnknownStep, Words, byte};
+use crate::circumstances::Circumstances;
+
+/// A request: a line or a body without its end.
+pub(crate) struct Line<'a>(pub(crate) &'a [u8]);
+
+impl Editable for Line<'_> {
+    fn step(&mut self, words: Words, _: &Circumstances) -> Result<bool, UnknownStep> {
+        self.fulfils(words)
+    }
+}
+
+impl Line<'_> {
+    fn fulfils(&self, words: Words) -> Result<bool, UnknownStep> {
+        let line = self.0;
+        let at = |part: &str| line.windows(part.len()).position(|window| window == part.as_bytes());
+        // A value may hold everything.
+        let head = &line[..at(" value=").unwrap_or(line.len())];
+        Ok(match words {
+            ["not", words @ ..] => !self.fulfils(words)?,
+            ["is", text] => line == text.as_bytes(),
+            ["starts", text] => line.starts_with(text.as_bytes()),
+            ["ends", text] => line.ends_with(text.as_bytes()),
+            ["has", text] => at(text).is_some(),
+            ["head-has", text] => head.windows(text.len()).any(|window| window == text.as_bytes()),
+            ["before", first, second] => {
+                matches!((at(first), at(second)), (Some(first), Some(second)) if first < second)
+            }
+            ["cmd", name] => command(line) == name.as_bytes(),
+            ["cmd-starts", name] => {
+                line.strip_prefix(b"cmd=").is_some_and(|rest| rest.starts_with(name.as_bytes()))
+            }
+            ["known"] => Operation::from_request_cmd(command(line)).is_some(),
+            ["binary"] => line.iter().any(|b| *b == 0 || *b > 126),
+            // A request without arguments that has some.
+            ["lone-with-more"] => {
+                let lone = ["get_maxes", "get_my_kvsname", "get_appnum", "barrier_in", "get_universe_size"];
+                let is_lone = lone.iter().any(|name| line.starts_with(format!("cmd={name}").as_bytes()));
+                is_lone && line.contains(&byte(" ")?)
+            }
+            // A line of text with the command of a request other than abort.
+            ["incomplete"] => {
+                let op = Operation::from_request_cmd(command(line));
+                op.is_some_and(|op| op != Operation::Abort) && line.iter().all(|b| (32..127).contains(b))
+            }
+            // A request of those that a server may lack.
+            ["optional"] => ["mcmd=spawn", "cmd=publish_name", "cmd=lookup_name", "cmd=unpublish_name"]
+                .iter()
+                .any(|request| line.starts_with(request.as_bytes())),
+            _ => return Err(UnknownStep),
+        })
+    }
+}
+
+/// The command word of a line of PMI-1.
+fn command(line: &[u8]) -> &[u8] {
+    let rest = line.strip_prefix(b"cmd=").unwrap_or(b"");
+    rest.split(|b| *b == b' ').next().unwrap_or(b"")
+}

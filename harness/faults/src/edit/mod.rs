@@ -1,0 +1,17 @@
+//! Edits as data: what an entry of `faults.toml` changes, step by step.
+//!
+//! A step is a verb and its arguments. Each target has the steps that make sense for it: [`bytes`] for values, keys, names and what is
+//! read, [`reply`] for replies, [`environment`] for the variables of a process, [`spawn`] for spawn requests. [`line`] has the conditions
+//! that a request fulfils. A step that only code can express is one arm of its target's table as well.
+
+mod bytes;
+mod environment;
+mod line;
+mod reply;
+mod spawn;
+mod step;
+
+pub(crate) use environment::{Environment, Singinit};
+pub(crate) use line::Line;
+pub use step::{Edit, Words};
+pub(crate) use step::{Editable, UnknownStep, fill};

@@ -1,0 +1,75 @@
+//! Steps that change a reply.
+
+use super::step::{Editable, UnknownStep, Words, fill, number};
+use crate::circumstances::Circumstances;
+use crate::draft::{Length, ReplyDraft};
+
+impl Editable for ReplyDraft {
+    fn step(&mut self, words: Words, circumstances: &Circumstances) -> Result<bool, UnknownStep> {
+        let filled = |text| fill(text, circumstances);
+        match words {
+            // Conditions.
+            ["if", key, value] => return Ok(self.get(key).is_some_and(|v| v == value.as_bytes())),
+            ["if-has", key] => return Ok(self.get(key).is_some()),
+            ["unless-has", key] => return Ok(self.get(key).is_none()),
+            ["unless-empty"] => return Ok(!self.tuples.is_empty()),
+            ["if-mapping"] => return Ok(self.has_mapping()),
+            ["unless-mapping"] => return Ok(!self.has_mapping()),
+            // Tuples.
+            ["set", key, value] => self.set(key, filled(value)),
+            ["add", key, value] => self.add(key, filled(value)),
+            ["insert", key, value] => self.insert(key, filled(value)),
+            ["remove", keys @ ..] => self.tuples.retain(|(key, _)| !is_among(key, keys)),
+            ["keep", keys @ ..] => self.tuples.retain(|(key, _)| is_among(key, keys)),
+            ["keep-first", count] => self.tuples.truncate(number(count)?),
+            ["rename", key, new] => self.rename(key, new),
+            ["in", key, words @ ..] => match self.get(key) {
+                Some(value) => return value.step(words, circumstances),
+                None => return Vec::<u8>::new().step(words, circumstances),
+            },
+            ["replace", tuples @ ..] => {
+                self.tuples.clear();
+                tuples.as_chunks().0.iter().for_each(|[key, value]| self.add(key, *value));
+            }
+            ["move-to-front", key] => self.move_to(key, 1),
+            ["move-to-end", key] => self.move_to(key, self.tuples.len()),
+            ["reverse"] => self.reverse(),
+            ["reverse-before-value"] => {
+                let value = self.tuples.iter().position(|(key, _)| key == b"value");
+                let value = value.map(|at| self.tuples.remove(at));
+                self.reverse();
+                self.tuples.extend(value);
+            }
+            ["twenty-more-keys"] => (0..20).for_each(|i| self.insert(&format!("x{i}"), i.to_string())),
+            ["fail"] => self.fail(),
+            ["refuse"] => self.refuse(),
+            // The form, and where it goes.
+            ["before", text] => self.before = text.as_bytes(),
+            ["binary-before"] => self.before = b"\x01\xff",
+            ["between", text] => self.between = text.as_bytes(),
+            ["end", text] => self.end = text.as_bytes(),
+            ["after", text] => self.after = text.as_bytes().to_vec(),
+            ["echo", request] => {
+                self.after = self.bytes();
+                self.tuples.clear();
+                self.add("cmd", *request);
+            }
+            ["length", text] => self.length = Some(Length::Text(text)),
+            ["length-left"] => self.length = Some(Length::Left),
+            ["length-zeros"] => self.length = Some(Length::Zeros),
+            ["no-length"] => self.length = None,
+            ["longer", by] => self.lengthened = number(by)?,
+            ["single-semicolons"] => self.doubles = false,
+            ["copies", count] => self.copies = number(count)?,
+            ["silence"] => self.copies = 0,
+            ["to-next-rank"] => self.to.rank = (self.to.rank + 1) % circumstances.size,
+            ["to-rank-0"] => self.to.rank = 0,
+            _ => return Err(UnknownStep),
+        }
+        Ok(true)
+    }
+}
+
+fn is_among(key: &[u8], keys: &[&str]) -> bool {
+    keys.iter().any(|k| k.as_bytes() == key)
+}

@@ -1,0 +1,72 @@
+//! Steps that change a spawn request, or what is started for it.
+
+use pmi_wire::SpawnRequest;
+
+use super::step::{Editable, UnknownStep, Words, number};
+use crate::circumstances::Circumstances;
+
+impl Editable for SpawnRequest {
+    fn step(&mut self, words: Words, circumstances: &Circumstances) -> Result<bool, UnknownStep> {
+        match words {
+            ["if-no-arguments"] => return Ok(self.programs.iter().all(|program| program.args.is_empty())),
+            ["no-program"] => self.programs.clear(),
+            ["first-program"] => self.programs.truncate(1),
+            ["last-program", by] => {
+                let by = number(by)?;
+                if let Some(last) = self.programs.last_mut() {
+                    last.nprocs = last.nprocs.saturating_add_signed(by);
+                }
+            }
+            ["one-of-each"] => self.programs.iter_mut().for_each(|program| program.nprocs = 1),
+            ["arguments-of-first"] => {
+                let first = self.programs.first().map(|program| program.args.clone()).unwrap_or_default();
+                self.programs.iter_mut().for_each(|program| program.args.clone_from(&first));
+            }
+            ["arguments", words @ ..] => {
+                for program in &mut self.programs {
+                    let mut values = program.args.drain(..).map(|(_, value)| value).collect();
+                    change_list(&mut values, words)?;
+                    program.args = (0..).zip(values).collect();
+                }
+            }
+            ["each-argument", words @ ..] => {
+                Vec::<u8>::new().step(words, circumstances)?;
+                for (_, value) in self.programs.iter_mut().flat_map(|program| &mut program.args) {
+                    value.step(words, circumstances)?;
+                }
+            }
+            ["each-value", words @ ..] => {
+                Vec::<u8>::new().step(words, circumstances)?;
+                for (_, value) in self.programs.iter_mut().flat_map(|program| &mut program.preput) {
+                    value.step(words, circumstances)?;
+                }
+            }
+            ["preput", "first"] => self.programs.iter_mut().for_each(|program| program.preput.truncate(1)),
+            ["preput", "swap"] => {
+                let pairs = self.programs.iter_mut().flat_map(|program| &mut program.preput);
+                pairs.for_each(|(key, value)| std::mem::swap(key, value));
+            }
+            _ => return Err(UnknownStep),
+        }
+        Ok(true)
+    }
+}
+
+fn change_list(list: &mut Vec<Vec<u8>>, words: Words) -> Result<(), UnknownStep> {
+    match words {
+        ["clear"] => list.clear(),
+        ["pop"] => drop(list.pop()),
+        ["shift"] => drop(list.drain(..1.min(list.len()))),
+        ["reverse"] => list.reverse(),
+        ["truncate", length] => list.truncate(number(length)?),
+        ["push", value] => list.push(value.as_bytes().to_vec()),
+        // By their numbers as text, 10 before 2.
+        ["sort"] => {
+            let mut numbered: Vec<_> = (0..list.len()).map(|i| i.to_string()).zip(list.drain(..)).collect();
+            numbered.sort();
+            list.extend(numbered.into_iter().map(|(_, value)| value));
+        }
+        _ => return Err(UnknownStep),
+    }
+    Ok(())
+}

@@ -1,0 +1,86 @@
+//! Steps, and what applies them.
+
+use thiserror::Error;
+
+use crate::circumstances::Circumstances;
+
+/// A verb and its arguments.
+pub type Words = &'static [&'static str];
+
+/// A step that its target does not have, or whose arguments are wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("there is no such step, or it has other arguments")]
+pub struct UnknownStep;
+
+/// A target of steps.
+pub trait Editable {
+    /// Applies one step; false for a condition that does not hold.
+    ///
+    /// # Errors
+    ///
+    /// If the target has no such step.
+    fn step(&mut self, words: Words, circumstances: &Circumstances) -> Result<bool, UnknownStep>;
+}
+
+/// Steps in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Edit(pub &'static [Words]);
+
+impl Edit {
+    /// Applies the steps up to the first condition that does not hold. Returns whether all of them held.
+    pub fn apply(self, target: &mut impl Editable, circumstances: &Circumstances) -> bool {
+        self.0.iter().all(|words| target.step(words, circumstances) == Ok(true))
+    }
+
+    /// Returns the first step that a target does not have.
+    pub(crate) fn unknown_step(self, target: &mut impl Editable) -> Option<Words> {
+        let circumstances = Circumstances { size: 2, nodes: 1, uses: 1, ..Circumstances::default() };
+        self.0.iter().copied().find(|words| target.step(words, &circumstances).is_err())
+    }
+}
+
+/// Replaces `{rank}`, `{size}`, `{count}` and `{group}` in a text, and sums like `{rank+1}`. `{k*64}` is replaced with 64 times k.
+pub(crate) fn fill(text: &str, circumstances: &Circumstances) -> String {
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some((before, after)) = rest.split_once('{') {
+        out += before;
+        let filled = after.split_once('}').and_then(|(name, rest)| Some((value(name, circumstances)?, rest)));
+        match filled {
+            Some((value, behind)) => {
+                out += &value;
+                rest = behind;
+            }
+            None => {
+                out.push('{');
+                rest = after;
+            }
+        }
+    }
+    out + rest
+}
+
+fn value(name: &str, circumstances: &Circumstances) -> Option<String> {
+    if let Some((text, times)) = name.split_once('*') {
+        return Some(text.repeat(times.parse().ok()?));
+    }
+    let (name, by) = name.split_at(name.find(['+', '-']).unwrap_or(name.len()));
+    let by: i64 = if by.is_empty() { 0 } else { by.parse().ok()? };
+    let number = match name {
+        "rank" => circumstances.rank.into(),
+        "size" => circumstances.size.into(),
+        "group" => circumstances.group.into(),
+        "count" => circumstances.uses as i64,
+        _ => return None,
+    };
+    Some((number + by).to_string())
+}
+
+/// Reads a number among the arguments of a step.
+pub(super) fn number<T: std::str::FromStr>(text: &str) -> Result<T, UnknownStep> {
+    text.parse().map_err(|_| UnknownStep)
+}
+
+/// Reads a single byte among the arguments of a step.
+pub(super) fn byte(text: &str) -> Result<u8, UnknownStep> {
+    <[u8; 1]>::try_from(text.as_bytes()).map(|[byte]| byte).map_err(|_| UnknownStep)
+}

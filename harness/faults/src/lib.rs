@@ -1,0 +1,21 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod behaviour;
+mod catalogue;
+mod circumstances;
+pub mod client;
+mod draft;
+mod edit;
+mod effect;
+mod row;
+mod server;
+
+pub use behaviour::Behaviour;
+pub use catalogue::{faults, variations};
+pub use circumstances::{Circumstances, When};
+pub use edit::{Edit, Words};
+pub use effect::*;
+pub use pmi_reference::{Action, GroupId, GroupSpec};
+pub use row::{Fault, Variation, behaviour};
+pub use server::{Config, Server};

@@ -1,0 +1,36 @@
+//! The entries of the catalogue.
+
+use super::behaviour::Behaviour;
+use super::circumstances::When;
+use super::effect::Effect;
+
+/// One named way in which the server breaks a standard, or is unusual and lawful.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fault {
+    /// Stable name.
+    pub name: &'static str,
+    /// Ids of the requirements that it breaks; a finding has to cite one of them.
+    pub breaks: &'static [&'static str],
+    /// A line about the server's behavior.
+    pub about: &'static str,
+    /// The place and the change.
+    pub effect: Effect,
+    /// The occasions.
+    pub when: When,
+}
+
+/// An entry that breaks nothing.
+pub type Variation = Fault;
+
+impl Fault {
+    /// The behaviour of a server with this entry alone.
+    pub fn behaviour(&self) -> Behaviour {
+        Behaviour::default().with(self.effect, self.when)
+    }
+}
+
+/// The behaviour of a server that has these variations, and this fault.
+pub fn behaviour(fault: Option<&Fault>, variations: &[&Variation]) -> Behaviour {
+    let all = variations.iter().copied().chain(fault);
+    all.fold(Behaviour::default(), |all, entry| all.with(entry.effect, entry.when))
+}

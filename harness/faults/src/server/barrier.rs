@@ -1,0 +1,137 @@
+//! The barrier.
+
+use pmi_reference::{GroupId, Reply};
+use pmi_wire::{Operation, Proc, place};
+
+use pmi_reference::server::{Phase, Waiting};
+
+use super::{Server, is_own_key};
+use crate::effect::{BarrierEffect, Effect, NamesEffect};
+
+impl Server {
+    /// Enters the barrier of the group.
+    pub(super) fn barrier(&mut self, from: Proc) {
+        let is_full = self.server.join_barrier(from);
+        match self.barrier_effect(from) {
+            Some(effect) => self.affected_barrier(from, effect, is_full),
+            None if is_full => self.release(from.group),
+            None => self.fail_barrier(from),
+        }
+    }
+
+    /// Returns whether a process that is in the barrier already is counted once more because it enters again.
+    pub(super) fn counts_twice(&mut self, from: Proc) -> bool {
+        if self.server.process(from).waiting != Waiting::Barrier
+            || self.barrier_effect(from) != Some(BarrierEffect::CountsTwice)
+        {
+            return false;
+        }
+        let group = &mut self.server.groups[from.group as usize];
+        group.entered += 1;
+        if group.entered >= group.procs.len() as u32 {
+            self.release(from.group);
+        }
+        true
+    }
+
+    pub(super) fn barrier_effect(&mut self, from: Proc) -> Option<BarrierEffect> {
+        self.pick(from, |e| if let Effect::Barrier(f) = e { Some(*f) } else { None })
+    }
+
+    fn affected_barrier(&mut self, from: Proc, effect: BarrierEffect, full: bool) {
+        let size = self.size(from.group);
+        let in_all_groups: u32 = self.server.groups.iter().map(|g| g.entered).sum();
+        let (puts, toggles) = (self.state().puts, self.state().toggles);
+        let group = &mut self.server.groups[from.group as usize];
+        let entered = group.entered;
+        let release = match effect {
+            BarrierEffect::Never => return,
+            BarrierEffect::AtOnce => true,
+            BarrierEffect::OneShort => entered + 1 >= size,
+            BarrierEffect::TwoShort => entered + 2 >= size,
+            BarrierEffect::Half => entered * 2 >= size,
+            BarrierEffect::AcrossGroups => full || in_all_groups >= size,
+            BarrierEffect::KeepsCount => full || toggles > 0,
+            BarrierEffect::Toggle => full || (toggles % 2 == 1 && entered + 1 >= size),
+            BarrierEffect::NeedsData if full && puts == 0 => return,
+            BarrierEffect::PerNode => return self.release_node(from),
+            BarrierEffect::LeavesOutFirst | BarrierEffect::LeavesOutLast | BarrierEffect::LeavesOutLatest
+                if full && size > 1 =>
+            {
+                let left_out = match effect {
+                    BarrierEffect::LeavesOutFirst => 0,
+                    BarrierEffect::LeavesOutLast => size - 1,
+                    _ => from.rank,
+                };
+                group.procs[left_out as usize].waiting = Waiting::Nothing;
+                true
+            }
+            BarrierEffect::ReleasesEverybody if entered == 1 => {
+                let joined = group.procs.iter_mut().filter(|proc| proc.phase == Phase::Joined);
+                joined.for_each(|proc| proc.waiting = Waiting::Barrier);
+                true
+            }
+            BarrierEffect::WipesKvs if full => {
+                group.kvs.retain(|k, _| is_own_key(k));
+                true
+            }
+            _ => full,
+        };
+        if release {
+            self.state().toggles += 1;
+            self.release(from.group);
+        } else {
+            self.fail_barrier(from);
+        }
+    }
+
+    /// Releases the processes of a node if all of them are in the barrier.
+    fn release_node(&mut self, from: Proc) {
+        let node = self.server.node(from);
+        let places = place(self.size(from.group), self.server.config.nodes);
+        let mates = (0..).zip(places).filter(|(_, n)| *n == node).map(|(rank, _)| Proc { rank, ..from });
+        let mates: Vec<Proc> = mates.collect();
+        if mates.iter().all(|mate| self.server.process(*mate).waiting == Waiting::Barrier) {
+            self.server.groups[from.group as usize].entered -= mates.len() as u32;
+            for mate in mates {
+                self.server.process_mut(mate).waiting = Waiting::Nothing;
+                self.server.reply(mate, Reply::ok(Operation::Barrier));
+            }
+        }
+    }
+
+    /// See [`pmi_reference::Server::fail_barrier`].
+    pub(super) fn fail_barrier(&mut self, by: Proc) {
+        self.server.fail_parts(by.group);
+        if !self.server.is_barrier_lost(by.group) {
+            return;
+        }
+        if self.barrier_effect(by) == Some(BarrierEffect::LeaverCounts) {
+            return self.release(by.group);
+        }
+        self.forget_round(by.group);
+        self.server.fail_barrier(by.group);
+    }
+
+    /// Lets a group out of its barrier.
+    pub(super) fn release(&mut self, group: GroupId) {
+        self.forget_round(group);
+        self.server.release_barrier(group, &Reply::ok(Operation::Barrier));
+    }
+
+    /// Does what has to be done between two barriers of a group.
+    fn forget_round(&mut self, id: GroupId) {
+        let state = self.state();
+        *state.rounds.entry(id).or_default() += 1;
+        state.puts = 0;
+        let deferred = std::mem::take(&mut state.deferred);
+        let (now, later) = deferred.into_iter().partition(|(group, ..)| *group == id);
+        state.deferred = later;
+        let now: Vec<(GroupId, Vec<u8>, Vec<u8>)> = now;
+        self.server.groups[id as usize].kvs.extend(now.into_iter().map(|(_, key, value)| (key, value)));
+        let pick = |e: &Effect| matches!(e, Effect::Names(NamesEffect::BarrierDrops)).then_some(());
+        if self.pick(Proc { group: id, rank: 0 }, pick).is_some() {
+            self.server.names.clear();
+        }
+    }
+}

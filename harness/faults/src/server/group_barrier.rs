@@ -1,0 +1,112 @@
+//! Barriers of a part of a process group, as PMI-1.2 has them.
+
+use pmi_reference::Reply;
+use pmi_reference::server::{Name, ProtocolError, Waiting};
+use pmi_wire::{GroupBarrier, Members, Operation, Proc};
+
+use super::Server;
+use crate::effect::{Effect, GroupBarrierEffect};
+
+impl Server {
+    /// Enters the barrier that a request names. Returns whether that has been dealt with.
+    pub(super) fn enter(&mut self, from: Proc, group: Option<&[u8]>) -> Result<bool, ProtocolError> {
+        let has_groups = self.server.process(from).version.has_group_barriers();
+        let barrier = match group.filter(|_| has_groups).map(GroupBarrier::parse) {
+            None => GroupBarrier::PLAIN,
+            Some(Ok(barrier)) => barrier,
+            Some(Err(_)) if self.is_affected(from, GroupBarrierEffect::NobodyOpens) => {
+                self.server.reply(from, Reply::ok(Operation::Barrier).with("tag", "0"));
+                return Ok(true);
+            }
+            Some(Err(_)) => return Ok(false),
+        };
+        if barrier != GroupBarrier::PLAIN {
+            return self.enter_part(from, barrier);
+        }
+        if has_groups && self.is_affected(from, GroupBarrierEffect::PlainNever) {
+            return Ok(true);
+        }
+        let enters = self.server.process(from).waiting != Waiting::Barrier;
+        if enters {
+            self.barrier(from);
+        }
+        Ok(enters)
+    }
+
+    fn enter_part(&mut self, from: Proc, barrier: GroupBarrier<'_>) -> Result<bool, ProtocolError> {
+        let pick = |e: &Effect| if let Effect::GroupBarrier(f) = e { Some(*f) } else { None };
+        let Some(effect) = self.pick(from, pick) else { return Ok(false) };
+        let Some(mut name) = self.affected_name(from, barrier, effect) else { return Ok(false) };
+        let open = self.server.open_parts(from);
+        match effect {
+            GroupBarrierEffect::Never => return Ok(true),
+            GroupBarrierEffect::OneAtATime if open > 0 => return Ok(true),
+            GroupBarrierEffect::LoneNever if name.members.len() == 1 => return Ok(true),
+            GroupBarrierEffect::TagsAlike => name.tag = 0,
+            _ => {}
+        }
+        let full = self.server.join_part(from, &name, barrier.tag)?;
+        let entered = self.server.groups[from.group as usize].open_barriers.iter();
+        let entered = entered.filter(|open| open.name == name).map(|open| open.entered.len()).sum::<usize>();
+        let opens = match effect {
+            GroupBarrierEffect::AtOnce => true,
+            GroupBarrierEffect::Short => entered + 1 >= name.members.len(),
+            GroupBarrierEffect::OpensOnce => self.state().opened.contains(&(from.group, name.clone())),
+            _ => false,
+        };
+        if !full && !opens {
+            self.server.fail_parts(from.group);
+            return Ok(true);
+        }
+        let mut out = self.server.take_part(from.group, &name);
+        match effect {
+            GroupBarrierEffect::LeavesOutLatest if out.len() > 1 => drop(out.pop()),
+            GroupBarrierEffect::LastOutFirst => out.reverse(),
+            GroupBarrierEffect::OpensOnce => self.state().opened.push((from.group, name)),
+            _ => {}
+        }
+        for (rank, tag) in out {
+            self.server.reply_tag(Proc { rank, ..from }, tag);
+        }
+        if effect == GroupBarrierEffect::OpensPlain {
+            self.release(from.group);
+        }
+        Ok(true)
+    }
+
+    /// The name of a barrier as an effect has it; nothing if the reference refuses it.
+    fn affected_name(
+        &self,
+        from: Proc,
+        barrier: GroupBarrier<'_>,
+        effect: GroupBarrierEffect,
+    ) -> Option<Name> {
+        let named = |from| self.server.barrier_name(from, barrier).ok();
+        let all = || (0..self.size(from.group)).collect();
+        let mut name = match (effect, barrier.members) {
+            // A member would be let in.
+            (GroupBarrierEffect::TakesOutsiders, Members::Ranks(list)) => {
+                named(Proc { rank: list.iter().next()?, ..from })?
+            }
+            _ => named(from)?,
+        };
+        match (effect, barrier.members) {
+            (GroupBarrierEffect::WaitsForAll, _) => name.members = all(),
+            (GroupBarrierEffect::NodeIsWorld, Members::Node) => name.members = all(),
+            (GroupBarrierEffect::OrderMatters, Members::Ranks(list)) => name.members = list.iter().collect(),
+            _ => {}
+        }
+        Some(name)
+    }
+
+    /// Returns whether this effect, and no other, shows now.
+    fn is_affected(&mut self, from: Proc, wanted: GroupBarrierEffect) -> bool {
+        let pick = |e: &Effect| matches!(e, Effect::GroupBarrier(f) if *f == wanted).then_some(());
+        self.pick(from, pick).is_some()
+    }
+
+    /// Returns whether a request is refused because the process is in a barrier of a group.
+    pub(super) fn keeps_lock_step(&mut self, from: Proc) -> bool {
+        self.server.has_part_open(from) && self.is_affected(from, GroupBarrierEffect::LockStep)
+    }
+}

@@ -1,0 +1,187 @@
+//! The keyval space: put and get.
+
+use pmi_reference::Reply;
+use pmi_wire::{Operation, Proc};
+
+use super::state::Origin;
+use super::{Server, is_own_key};
+use crate::effect::{Effect, GetEffect, PutEffect};
+
+impl Server {
+    /// Returns whether an effect has dealt with a put.
+    pub(super) fn affected_put(&mut self, from: Proc, kvsname: &[u8], key: &[u8], value: &[u8]) -> bool {
+        let reply = self.put_reply(from, kvsname, key, value);
+        reply.map(|reply| self.server.reply(from, reply)).is_some()
+    }
+
+    /// Returns whether an effect has dealt with a get.
+    pub(super) fn affected_get(&mut self, from: Proc, kvsname: &[u8], key: &[u8]) -> bool {
+        let reply = self.get_reply(from, kvsname, key);
+        reply.map(|reply| self.server.reply(from, reply)).is_some()
+    }
+
+    /// The key under which a pair is stored.
+    fn alias(&mut self, from: Proc, key: &[u8]) -> Vec<u8> {
+        match self.pick(from, |e| if let Effect::Key(f) = e { Some(*f) } else { None }) {
+            Some(edit) if !is_own_key(key) => {
+                let mut alias = key.to_vec();
+                edit.apply(&mut alias, &self.circumstances(from));
+                alias
+            }
+            _ => key.to_vec(),
+        }
+    }
+
+    /// The reply to a put in a server with effects, where the reference's own would not do. Effects on get must know where
+    /// a value comes from, so every put that succeeds is noted here.
+    fn put_reply(&mut self, from: Proc, kvsname: &[u8], key: &[u8], value: &[u8]) -> Option<Reply> {
+        let maxes = self.server.config.maxes;
+        let effect = self.pick(from, |e| if let Effect::Put(f) = e { Some(*f) } else { None });
+        let known = self.server.groups[from.group as usize].kvsname == kvsname;
+        let ok = Some(Reply::ok(Operation::Put));
+        let refused = Some(Reply::fail(Operation::Put, "no"));
+        match effect {
+            Some(PutEffect::AnyKvs) if !known => return ok,
+            _ if !known => return None,
+            Some(PutEffect::AcceptsOverlong) => {}
+            _ if self.server.fits(key, value) != (true, true) => return None,
+            _ => {}
+        }
+        let at = (from.group, key.to_vec());
+        let round = self.state().rounds.get(&from.group).copied().unwrap_or(0);
+        // Where keys have aliases, another key may stand in the place of this one.
+        let aliases = self.state().has(|e| matches!(e, Effect::Key(_)));
+        let there = match aliases {
+            true => self.state().origins.contains_key(&at),
+            false => self.server.groups[from.group as usize].kvs.contains_key(key),
+        };
+        let long_key = key.len() as u64 + 1 == maxes.keylen_max;
+        let long_value = value.len() as u64 + 1 == maxes.vallen_max;
+        self.state().puts += 1;
+        match effect {
+            Some(PutEffect::Lost) => return ok,
+            Some(PutEffect::LostIfLongKey) if long_key => return ok,
+            Some(PutEffect::LostIfLongValue) if long_value => return ok,
+            Some(PutEffect::RefusedIfLongKey) if long_key => return refused,
+            Some(PutEffect::RefusedIfLongValue) if long_value => return refused,
+            Some(PutEffect::RefusedWithoutBarrier) if self.state().puts > 1 => return refused,
+            Some(PutEffect::KeepsBoth) => {
+                self.state().own_values.insert((from, key.to_vec()), value.to_vec());
+                self.server.groups[from.group as usize]
+                    .kvs
+                    .entry(key.to_vec())
+                    .or_insert_with(|| value.to_vec());
+                return ok;
+            }
+            Some(PutEffect::IntoAllGroups) => {
+                for group in &mut self.server.groups {
+                    group.kvs.entry(key.to_vec()).or_insert_with(|| value.to_vec());
+                }
+                return ok;
+            }
+            Some(PutEffect::Deferred) if !there => {
+                let pending = self.state().deferred.iter().any(|(g, k, _)| *g == from.group && k == key);
+                if pending {
+                    return refused;
+                }
+                self.state().deferred.push((from.group, key.to_vec(), value.to_vec()));
+                return ok;
+            }
+            // The server's own keys stay as they are.
+            Some(PutEffect::Replaces | PutEffect::AcceptsOverlong) if !key.starts_with(b"PMI_") => {}
+            _ if there => return None,
+            _ => {}
+        }
+        self.state().origins.insert(at, Origin { rank: from.rank, round });
+        let (key, mut value) = (self.alias(from, key), value.to_vec());
+        self.each(
+            from,
+            |e| if let Effect::Store(f) = e { Some(*f) } else { None },
+            |edit, circumstances| {
+                edit.apply(&mut value, circumstances);
+            },
+        );
+        self.server.groups[from.group as usize].kvs.insert(key, value);
+        ok
+    }
+
+    /// The reply to a get in a server with effects, where the reference's own would not do.
+    fn get_reply(&mut self, from: Proc, kvsname: &[u8], key: &[u8]) -> Option<Reply> {
+        if is_own_key(key) {
+            return None;
+        }
+        let asked = key;
+        let key = &self.alias(from, key)[..];
+        let effect = self.pick(from, |e| if let Effect::Get(f) = e { Some(*f) } else { None });
+        let number = from.group as usize;
+        let known = self.server.groups[number].kvsname == kvsname;
+        let missing = || Some(Reply::fail(Operation::Get, "key not found"));
+        let found = |value: Vec<u8>| Some(Reply::ok(Operation::Get).with("value", value));
+        match effect {
+            Some(GetEffect::AnyKvs) => {}
+            Some(GetEffect::LongNameOnly)
+                if self.server.groups[number].kvsname.starts_with(kvsname)
+                    || kvsname.starts_with(&self.server.groups[number].kvsname) => {}
+            Some(GetEffect::OtherGroups) if !known => {
+                let other = self.server.groups.iter().find(|g| g.kvsname == kvsname)?;
+                return other.kvs.get(key).cloned().and_then(found);
+            }
+            _ if !known => return None,
+            _ => {}
+        }
+        if let Some(own) = self.state().own_values.get(&(from, key.to_vec())).cloned() {
+            return found(own);
+        }
+        let origin = self.state().origins.get(&(from.group, asked.to_vec())).copied();
+        let round = self.state().rounds.get(&from.group).copied().unwrap_or(0);
+        let value = self.server.groups[number].kvs.get(key).cloned();
+        let node = |rank: u32| self.server.node(Proc { rank, ..from });
+        let hidden = origin.is_some_and(|o| match effect {
+            Some(GetEffect::OwnOnly) => o.rank != from.rank,
+            Some(GetEffect::SameNodeOnly) => node(o.rank) != node(from.rank),
+            Some(GetEffect::OneBarrierLate) => o.rank != from.rank && round < o.round + 2,
+            Some(GetEffect::FirstEpochOnly) => o.rank != from.rank && o.round > 1,
+            Some(GetEffect::LastEpochOnly) => round > o.round + 1,
+            Some(GetEffect::AfterBarrierOnly) => round < o.round + 1,
+            _ => false,
+        });
+        if hidden {
+            return missing();
+        }
+        let used = self.state().gets.entry((from.group, key.to_vec())).or_default();
+        *used += 1;
+        let again = *used > 1;
+        let kvs = &mut self.server.groups[number].kvs;
+        let others = |kvs: &std::collections::HashMap<Vec<u8>, Vec<u8>>| {
+            let mut keys: Vec<_> = kvs.iter().filter(|(k, _)| !is_own_key(k) && *k != key).collect();
+            keys.sort_unstable();
+            keys.first().map(|(_, v)| v.to_vec())
+        };
+        match effect {
+            Some(GetEffect::Consumes) => return kvs.remove(key).map_or_else(missing, found),
+            Some(GetEffect::SecondIsOther) if again => return others(kvs).and_then(found),
+            Some(GetEffect::OtherKeysValue) if value.is_some() => return others(kvs).and_then(found),
+            Some(GetEffect::Prefix) => {
+                let mut keys: Vec<_> = kvs.iter().filter(|(k, _)| k.starts_with(key)).collect();
+                keys.sort_unstable_by(|a, b| b.cmp(a));
+                return keys.first().map_or_else(missing, |(_, v)| found(v.to_vec()));
+            }
+            Some(GetEffect::NextKey) if value.is_none() => {
+                let mut keys: Vec<_> =
+                    kvs.iter().filter(|(k, _)| !is_own_key(k) && k.as_slice() > key).collect();
+                keys.sort_unstable();
+                return keys.first().map_or_else(missing, |(_, v)| found(v.to_vec()));
+            }
+            Some(GetEffect::OtherGroups) if value.is_none() => {
+                let leaked = self.server.groups.iter().find_map(|g| g.kvs.get(key).cloned());
+                return leaked.map_or_else(missing, found);
+            }
+            Some(GetEffect::PreviousAnswer) => {
+                let previous = std::mem::replace(&mut self.state().last_value, value.clone());
+                return previous.or(value).map_or_else(missing, found);
+            }
+            _ => {}
+        }
+        value.map_or_else(missing, found)
+    }
+}

@@ -1,0 +1,505 @@
+//! A server that does as the reference does, except where its behaviour has an effect.
+//!
+//! It drives the public parts of [`pmi_reference::Server`] and has a hook at each: what is read, each request, each reply, each group that
+//! is made, and each message before the protocol begins. A server without effects hands everything on.
+
+mod barrier;
+mod ending;
+mod group_barrier;
+mod keyval_space;
+mod kvs;
+mod names;
+mod pmi2;
+mod spawn;
+mod state;
+
+use std::collections::VecDeque;
+
+use pmi_reference::server::{Asked, Output, ProtocolError, Waiting};
+use pmi_reference::{Action, GroupId, GroupSpec};
+use pmi_wire::{Framing, Proc, Request, SpawnRequest, WayIn};
+
+use crate::behaviour::Behaviour;
+use crate::circumstances::Circumstances;
+use crate::draft::ReplyDraft;
+use crate::edit::{Edit, Line, Singinit};
+use crate::effect::{Effect, Writes};
+use state::State;
+
+/// The configuration of such a server.
+pub type Config = pmi_reference::Config<Behaviour>;
+
+/// The server.
+#[derive(Debug)]
+pub struct Server {
+    server: pmi_reference::Server,
+    /// The effects and their state; none in a server without effects.
+    state: Option<Box<State>>,
+    actions: VecDeque<Action>,
+}
+
+impl Server {
+    /// A server without process groups.
+    pub fn new(config: Config) -> Self {
+        let (mut config, behaviour) = config.rewrap(());
+        if !behaviour.is_rehearsed() {
+            for (effect, _) in behaviour.effects() {
+                match effect {
+                    Effect::Maxes(maxes) => {
+                        config.maxes = maxes;
+                        config.make_room();
+                    }
+                    Effect::Universe(size) => config.universe_size = Some(size),
+                    _ => {}
+                }
+            }
+        }
+        let server = pmi_reference::Server::new(config);
+        Self { server, state: State::of(&behaviour), actions: VecDeque::new() }
+    }
+
+    /// See [`pmi_reference::Server::add_group`].
+    pub fn add_group(&mut self, spec: GroupSpec) -> GroupId {
+        let group = self.server.add_group(spec);
+        self.affect_group(group);
+        group
+    }
+
+    /// See [`pmi_reference::Server::size`].
+    pub fn size(&self, group: GroupId) -> u32 {
+        self.server.size(group)
+    }
+
+    /// See [`pmi_reference::Server::environment`].
+    pub fn environment(&mut self, p: Proc, place: &str) -> Vec<(&'static str, String)> {
+        let mut env = self.server.environment(p, place);
+        if !(self.way_in() == WayIn::Singleton && p.group == 0) {
+            self.each(
+                p,
+                |e| if let Effect::Env(f) = e { Some(*f) } else { None },
+                |edit, circumstances| {
+                    edit.apply(&mut env, circumstances);
+                },
+            );
+        }
+        env
+    }
+
+    /// Returns whether the descriptor that PMI_FD names is to be connected.
+    pub fn connects(&mut self, p: Proc) -> bool {
+        self.pick(p, |e| matches!(e, Effect::DeadFd).then_some(())).is_none()
+    }
+
+    /// See [`pmi_reference::Server::way_in`].
+    pub fn way_in(&self) -> WayIn {
+        self.server.way_in()
+    }
+
+    /// See [`pmi_reference::Server::welcome`].
+    pub fn welcome(&mut self) -> Vec<u8> {
+        let asks = self.server.welcome();
+        match self.way_in() {
+            WayIn::Singleton => self.affect_singinit(Singinit { asks, ..Singinit::default() }).asks,
+            WayIn::Fd | WayIn::Port => asks,
+        }
+    }
+
+    /// See [`pmi_reference::Server::admit`].
+    pub fn admit(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)> {
+        let (p, mut told) = self.server.admit(line)?;
+        if self.way_in() == WayIn::Singleton {
+            let says = Singinit { info: told, ..Singinit::default() };
+            return Some((p, self.affect_singinit(says).info));
+        }
+        self.each(
+            p,
+            |e| if let Effect::Greeting(f) = e { Some(*f) } else { None },
+            |edit, circumstances| {
+                edit.apply(&mut told, circumstances);
+            },
+        );
+        Some((p, told))
+    }
+
+    /// See [`pmi_reference::Server::receive`].
+    pub fn receive(&mut self, from: Proc, bytes: &[u8]) {
+        if self.state.is_none() {
+            return self.server.receive(from, bytes);
+        }
+        if self.server.is_gone(from) {
+            return;
+        }
+        let bytes = self.affect_read(from, bytes);
+        let mut framer = self.server.take_framer(from);
+        framer.push(&bytes);
+        while let Some(message) = self.server.next_message(from, &mut framer) {
+            self.note_waiting(from);
+            match message {
+                Ok(message) => self.message(from, message),
+                Err(error) => self.protocol_error(from, &error, b""),
+            }
+            self.pass_on();
+            if self.server.is_gone(from) {
+                return;
+            }
+        }
+        self.server.process_mut(from).framer = framer;
+    }
+
+    /// See [`pmi_reference::Server::closed`].
+    pub fn closed(&mut self, from: Proc) {
+        match self.state {
+            None => self.server.closed(from),
+            Some(_) if self.server.is_gone(from) => {}
+            Some(_) => {
+                self.note_waiting(from);
+                self.close(from);
+                self.pass_on();
+            }
+        }
+    }
+
+    /// See [`pmi_reference::Server::spawned`].
+    pub fn spawned(&mut self, group: GroupId, errcodes: &[i64]) {
+        self.server.spawned(group, errcodes);
+        self.pass_on();
+    }
+
+    /// See [`pmi_reference::Server::is_joined`].
+    pub fn is_joined(&self, p: Proc) -> bool {
+        self.server.is_joined(p)
+    }
+
+    /// See [`pmi_reference::Server::next_action`].
+    pub fn next_action(&mut self) -> Option<Action> {
+        match self.state {
+            None => self.server.next_action(),
+            Some(_) => self.actions.pop_front(),
+        }
+    }
+
+    /// Which effects of its behaviour have shown, or would have if they are only rehearsed; in the order in which they were added.
+    pub fn shown_effects(&self) -> Vec<bool> {
+        self.state.as_ref().map(|state| state.shown()).unwrap_or_default()
+    }
+
+    // ----- which effects show
+
+    fn circumstances(&self, p: Proc) -> Circumstances {
+        Circumstances {
+            group: p.group,
+            rank: p.rank,
+            size: self.server.groups.get(p.group as usize).map_or(0, |g| g.procs.len() as u32),
+            nodes: self.server.config.nodes,
+            waiting: self
+                .state
+                .as_ref()
+                .and_then(|s| s.waiting)
+                .unwrap_or_else(|| self.is_barrier_entered(p.group)),
+            refused: self.state.as_ref().is_some_and(|s| s.refused.contains(&p)),
+            burst: self.state.as_ref().is_some_and(|s| s.burst),
+            uses: 0,
+        }
+    }
+
+    /// The first effect that `pick` takes and whose occasion this is.
+    fn pick<T>(&mut self, p: Proc, pick: impl Fn(&Effect) -> Option<T>) -> Option<T> {
+        self.state.as_ref()?;
+        let circumstances = self.circumstances(p);
+        self.state.as_mut()?.pick(&circumstances, pick)
+    }
+
+    /// Applies every effect that `pick` takes and whose occasion this is.
+    fn each<T>(
+        &mut self,
+        p: Proc,
+        pick: impl Fn(&Effect) -> Option<T>,
+        apply: impl FnMut(T, &Circumstances),
+    ) {
+        // The circumstances take a look at every process of the group, which a server without effects has no use for.
+        if self.state.is_none() {
+            return;
+        }
+        let circumstances = self.circumstances(p);
+        self.state().each(&circumstances, pick, apply);
+    }
+
+    /// The state of the effects. Only servers with effects call this.
+    fn state(&mut self) -> &mut State {
+        self.state.get_or_insert_default()
+    }
+
+    /// Returns whether any process of a group waits in its barrier.
+    fn is_barrier_entered(&self, group: GroupId) -> bool {
+        let procs = self.server.groups.get(group as usize).into_iter().flat_map(|group| &group.procs);
+        procs.into_iter().any(|proc| proc.waiting == Waiting::Barrier)
+    }
+
+    /// Notes whether a process waits in the barrier before a message is dealt with, for the replies to it.
+    fn note_waiting(&mut self, p: Proc) {
+        self.state().waiting = Some(self.is_barrier_entered(p.group));
+    }
+
+    // ----- the process
+
+    fn affect_group(&mut self, group: GroupId) {
+        let p = Proc { group, rank: 0 };
+        let mut mapping = self.server.groups[group as usize].kvs.remove(MAPPING).unwrap_or_default();
+        self.each(
+            p,
+            |e| if let Effect::Mapping(f) = e { Some(*f) } else { None },
+            |edit, circumstances| {
+                edit.apply(&mut mapping, circumstances);
+            },
+        );
+        let mut name = std::mem::take(&mut self.server.groups[group as usize].kvsname);
+        self.each(
+            p,
+            |e| if let Effect::Kvsname(f) = e { Some(*f) } else { None },
+            |edit, circumstances| {
+                edit.apply(&mut name, circumstances);
+            },
+        );
+        let group = &mut self.server.groups[group as usize];
+        group.kvs.insert(MAPPING.to_vec(), mapping);
+        group.kvsname = name;
+    }
+
+    fn affect_singinit(&mut self, mut says: Singinit) -> Singinit {
+        let p = Proc { group: 0, rank: 0 };
+        self.each(
+            p,
+            |e| if let Effect::Singinit(f) = e { Some(*f) } else { None },
+            |edit, circumstances| {
+                edit.apply(&mut says, circumstances);
+            },
+        );
+        says
+    }
+
+    // ----- requests
+
+    fn affect_read(&mut self, from: Proc, bytes: &[u8]) -> Vec<u8> {
+        let spawns = bytes.starts_with(b"mcmd=");
+        self.state().burst = !spawns && bytes.iter().filter(|b| **b == b'\n').count() > 1;
+        let mut bytes = bytes.to_vec();
+        if let Some(edit) = self.pick(from, |e| if let Effect::Read(f) = e { Some(*f) } else { None }) {
+            edit.apply(&mut bytes, &self.circumstances(from));
+        }
+        bytes
+    }
+
+    fn message(&mut self, from: Proc, message: &[u8]) {
+        let is_frame = self.server.process(from).framing == Framing::Frames;
+        let in_spawn = self.server.process(from).spawn.is_some() || message.starts_with(b"mcmd=");
+        if self.state().mute || ((is_frame || !in_spawn) && self.rejects(from, message)) {
+            return;
+        }
+        let mut heard = message.to_vec();
+        if !is_frame {
+            if message == b"cmd=barrier_in" && self.counts_twice(from) {
+                return;
+            }
+            let circumstances = self.circumstances(from);
+            let pick =
+                |e: &Effect| if let Effect::Hear(which, edit) = e { Some((*which, *edit)) } else { None };
+            match self.pick(from, pick).filter(|(which, _)| which.apply(&mut Line(message), &circumstances)) {
+                Some((_, Edit(&[]))) => return,
+                Some((_, edit)) => drop(edit.apply(&mut heard, &circumstances)),
+                None => {}
+            }
+        }
+        if let Err(error) = self.request(from, &heard) {
+            self.protocol_error(from, &error, &heard);
+        }
+    }
+
+    /// Returns whether a lawful request is taken for a protocol error.
+    fn rejects(&mut self, from: Proc, message: &[u8]) -> bool {
+        let circumstances = self.circumstances(from);
+        let pick = |e: &Effect| match e {
+            Effect::Reject(which) => which.apply(&mut Line(message), &circumstances).then_some(()),
+            _ => None,
+        };
+        let rejected = self.pick(from, pick).is_some();
+        if rejected {
+            self.protocol_error(from, &"not understood".into(), message);
+        }
+        rejected
+    }
+
+    fn request(&mut self, from: Proc, message: &[u8]) -> Result<(), ProtocolError> {
+        let asked = self.read(from, message)?;
+        let Some(asked) = asked else { return Ok(()) };
+        let done = match &asked {
+            Asked::Line(request) => match *request {
+                Request::Init(offered) => self.affected_init(from, offered),
+                Request::Abort { .. } => self.affected_abort(from),
+                Request::Finalize => self.finalize(from),
+                Request::Barrier { group } => self.enter(from, group)?,
+                Request::Put { .. } | Request::Get { .. } if self.keeps_lock_step(from) => {
+                    return Err("request while in a barrier".into());
+                }
+                Request::Put { kvsname, key, value } => self.affected_put(from, kvsname, key, value),
+                Request::Get { kvsname, key } => self.affected_get(from, kvsname, key),
+                Request::Publish { .. } | Request::Unpublish { .. } | Request::Lookup { .. } => {
+                    self.affected_names(from, request)
+                }
+                Request::Maxes | Request::Universe | Request::Appnum | Request::Kvsname => false,
+            },
+            Asked::Spawn(request) => return self.spawn(from, request.clone()),
+            Asked::KeyvalSpace(request) => self.affected_keyval_space(from, request),
+            Asked::Frame { thrid, request } => self.affected_frame(from, thrid.as_deref(), request),
+            Asked::UnknownFrame { .. } => false,
+        };
+        if done {
+            return Ok(());
+        }
+        let asked = self.affect_request(from, asked);
+        self.server.perform(from, asked)
+    }
+
+    fn read<'a>(&mut self, from: Proc, message: &'a [u8]) -> Result<Option<Asked<'a>>, ProtocolError> {
+        self.keeps_one_at_a_time(from, message)?;
+        self.server.read(from, message)
+    }
+
+    // ----- replies
+
+    /// Hands on what the reference has to be done, as effects have it.
+    fn pass_on(&mut self) {
+        if self.state.is_none() {
+            return;
+        }
+        while let Some(output) = self.server.next_output() {
+            match output {
+                Output::Line(to, reply) => {
+                    let (op, ok) = (reply.op, reply.rc == 0);
+                    let edits = |e: &Effect| match e {
+                        Effect::Reply(which, f) if which.fits(op, ok) => Some(*f),
+                        _ => None,
+                    };
+                    let writes = |e: &Effect| match e {
+                        Effect::Writes(which, f) if which.fits(op, ok) => Some(*f),
+                        _ => None,
+                    };
+                    self.send(to, ReplyDraft::new(to, &reply), ok, edits, writes);
+                }
+                Output::Frame(to, reply) => {
+                    let (command, ok) = (reply.command, reply.rc == 0);
+                    let edits = |e: &Effect| match e {
+                        Effect::FrameReply(which, f) if which.fits(command, ok) => Some(*f),
+                        _ => None,
+                    };
+                    let writes = |e: &Effect| match e {
+                        Effect::FrameWrites(which, f) if which.fits(command, ok) => Some(*f),
+                        _ => None,
+                    };
+                    self.send(to, ReplyDraft::frame(to, &reply), ok, edits, writes);
+                }
+                Output::Action(Action::Spawn { group, by, programs }) => {
+                    self.affect_group(group);
+                    let programs = self.affect_start(by, group, SpawnRequest { programs });
+                    self.actions.push_back(Action::Spawn { group, by, programs });
+                }
+                Output::Action(action) => self.actions.push_back(action),
+            }
+        }
+        self.state().waiting = None;
+    }
+
+    /// Sends a reply to what a process asked, and notes whether it was a refusal.
+    fn send(
+        &mut self,
+        asker: Proc,
+        mut draft: ReplyDraft,
+        ok: bool,
+        edits: impl Fn(&Effect) -> Option<Edit>,
+        writes: impl Fn(&Effect) -> Option<Writes>,
+    ) {
+        self.each(asker, edits, |edit, circumstances| {
+            edit.apply(&mut draft, circumstances);
+        });
+        match ok {
+            true => self.state().refused.remove(&asker),
+            false => self.state().refused.insert(asker),
+        };
+        let bytes = draft.bytes();
+        if bytes.is_empty() {
+            return;
+        }
+        let writes = match self.pick(asker, writes) {
+            Some(writes) => writes.of(bytes),
+            None => vec![bytes],
+        };
+        let to = draft.to;
+        self.actions.extend(writes.into_iter().map(|bytes| Action::Send { to, bytes }));
+    }
+}
+
+const MAPPING: &[u8] = b"PMI_process_mapping";
+
+/// Returns whether a key is the process manager's own. Effects on the keyval space leave those keys alone.
+fn is_own_key(key: &[u8]) -> bool {
+    key.starts_with(b"PMI_")
+}
+
+#[cfg(test)]
+mod tests {
+    use pmi_wire::frame_header;
+
+    use super::*;
+    use crate::client::{Act, Plain};
+    use crate::{faults, variations};
+
+    /// What has to be done while the plain session of a client is played.
+    macro_rules! actions_of {
+        ($server:expr, $plain:expr) => {{
+            let (mut server, mut all, mut groups) = ($server, Vec::new(), 1);
+            server.add_group(GroupSpec { programs: vec![2], ..GroupSpec::default() });
+            for step in $plain.session().steps {
+                if step.group >= groups {
+                    continue;
+                }
+                let proc = Proc { group: step.group, rank: step.rank };
+                let bytes = match &step.act {
+                    Act::Close => Vec::new(),
+                    Act::Write(line) => line.clone(),
+                    Act::Frames(bodies) => {
+                        let frame = |body: &Vec<u8>| [&frame_header(body.len()).unwrap()[..], body].concat();
+                        bodies.iter().flat_map(frame).collect()
+                    }
+                };
+                let name = format!("kvs-{}", step.group);
+                let bytes = String::from_utf8(bytes).unwrap().replace("{kvs}", &name);
+                match step.act {
+                    Act::Close => server.closed(proc),
+                    _ => server.receive(proc, bytes.as_bytes()),
+                }
+                while let Some(action) = server.next_action() {
+                    if let Action::Spawn { group, .. } = action {
+                        server.spawned(group, &[0]);
+                        groups += 1;
+                    }
+                    all.push(action);
+                }
+            }
+            all
+        }};
+    }
+
+    #[test]
+    fn a_rehearsal_does_what_the_reference_does() {
+        let all = faults().chain(variations());
+        let behaviour = all.fold(Behaviour::default(), |all, entry| all.with(entry.effect, entry.when));
+        for plain in [Plain::Lines, Plain::Groups, Plain::Frames] {
+            let config = pmi_reference::Config { pmi2: true, pmi12: true, ..Default::default() };
+            let reference = actions_of!(pmi_reference::Server::new(config.clone()), plain);
+            assert!(reference.len() > 20, "{reference:?}");
+            for behaviour in [Behaviour::default(), behaviour.clone().rehearsed()] {
+                let (config, ()) = config.clone().rewrap(behaviour);
+                assert_eq!(actions_of!(Server::new(config), plain), reference, "{plain:?}");
+            }
+        }
+    }
+}

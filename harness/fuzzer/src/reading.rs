@@ -1,0 +1,241 @@
+//! Reads the messages of one direction of a connection, complete or not. Campaigns also send other bytes than messages, so the first bytes
+//! distinguish lines from frames, not the negotiated framing.
+
+use std::borrow::Cow;
+
+use pmi_scenario::ast::Template;
+use pmi_wire::pmi2::{self, Semicolons};
+use pmi_wire::protocol::{self, Field};
+use pmi_wire::{
+    Framing, HEADER, Message, Request, Response, SpawnCollector, SpawnLimits, SpawnRequest, ValueReading,
+    frame_length,
+};
+
+use super::op::Op;
+use super::pieces::bytes_of;
+
+/// Values of PMI-1 run to the end of the line.
+const READING: ValueReading = ValueReading::ToEndOfLine;
+
+/// A message, or bytes that are none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum WireMessage {
+    /// A line without its newline; of a spawn of PMI-1, all lines of a program.
+    Line(Vec<u8>),
+    /// The body of a frame.
+    Body(Vec<u8>),
+    /// An invalid header; nothing after it can be read.
+    NoFrame,
+}
+
+/// Reads one direction of a connection. On a connection of PMI-2, a message that begins with `cmd=` is a line: the first exchange consists
+/// of lines, and no frame begins so.
+#[derive(Debug, Clone)]
+pub(crate) struct Reader {
+    framing: Framing,
+    rest: Vec<u8>,
+    lost: bool,
+}
+
+impl Reader {
+    pub(crate) fn new(framing: Framing) -> Self {
+        Self { framing, rest: Vec::new(), lost: false }
+    }
+
+    /// Reads bytes, and returns the messages that are complete now.
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<WireMessage> {
+        if self.lost {
+            return vec![WireMessage::NoFrame];
+        }
+        self.rest.extend_from_slice(bytes);
+        let mut all = Vec::new();
+        let mut at = 0;
+        loop {
+            let rest = &self.rest[at..];
+            if self.framing == Framing::Lines || rest.starts_with(b"cmd=") {
+                let Some(length) = line_length(rest) else { break };
+                all.push(WireMessage::Line(rest[..length].to_vec()));
+                at += length + 1;
+                continue;
+            }
+            let Some((header, body)) = rest.split_first_chunk::<HEADER>() else { break };
+            let Some(length) = frame_length(*header) else {
+                (self.lost, at) = (true, self.rest.len());
+                all.push(WireMessage::NoFrame);
+                break;
+            };
+            let Some(body) = body.get(..length) else { break };
+            all.push(WireMessage::Body(body.to_vec()));
+            at += HEADER + length;
+        }
+        self.rest.drain(..at);
+        all
+    }
+
+    /// Returns whether a message has begun and is not complete.
+    pub(crate) fn is_partial(&self) -> bool {
+        !self.rest.is_empty()
+    }
+}
+
+/// Returns the length of the first line without its newline, if it is complete. A program of a spawn ends with `endcmd`, or before the next
+/// message.
+fn line_length(bytes: &[u8]) -> Option<usize> {
+    let mut end = memchr::memchr(b'\n', bytes)?;
+    if !bytes.starts_with(b"mcmd=") {
+        return Some(end);
+    }
+    loop {
+        let rest = &bytes[end + 1..];
+        if rest.starts_with(b"cmd=") || rest.starts_with(b"mcmd=") {
+            return Some(end);
+        }
+        let length = memchr::memchr(b'\n', rest)?;
+        end += 1 + length;
+        if rest[..length] == *b"endcmd" {
+            return Some(end);
+        }
+    }
+}
+
+/// Returns the operation that a request names, and whether the request is complete.
+pub(crate) fn request(framing: Framing, text: &[u8]) -> (Option<Op>, bool) {
+    let (name, is_complete) = match framing {
+        Framing::Lines if text.starts_with(b"mcmd=spawn") => (Some(&b"spawn"[..]), true),
+        Framing::Lines => {
+            let name = Message::parse(text, READING).ok().and_then(|message| message.cmd());
+            (name, Request::parse(text, READING).is_ok())
+        }
+        Framing::Frames => {
+            let name = text.strip_prefix(b"cmd=").and_then(|rest| rest.split(|b| *b == b';').next());
+            let is_complete = match pmi2::Request::parse(text, Semicolons::Doubled) {
+                // A request with no field but the id of a job.
+                Ok(pmi2::Request::DraftOnly(command)) => Op::from(command).is(&["get-all"]),
+                read => read.is_ok(),
+            };
+            (name, is_complete)
+        }
+    };
+    (name.and_then(|name| Op::of_request(framing, name)), is_complete)
+}
+
+/// Reads lines that are a whole spawn request of PMI-1.
+pub(crate) fn whole_spawn(lines: &[Template]) -> Option<SpawnRequest> {
+    let mut collector = SpawnCollector::new(SpawnLimits::default());
+    let (last, before) = lines.split_last()?;
+    for line in before {
+        if collector.push_line(&bytes_of(line)).ok()?.is_some() {
+            return None;
+        }
+    }
+    collector.push_line(&bytes_of(last)).ok()?
+}
+
+/// A response.
+pub(crate) struct Answered<'a> {
+    pub(crate) op: Op,
+    /// The request has succeeded.
+    pub(crate) is_success: bool,
+    /// The request has succeeded and its key or name exists, as far as the response states it.
+    pub(crate) is_found: bool,
+    text: Text<'a>,
+}
+
+enum Text<'a> {
+    Line(Message<'a>),
+    Body(pmi2::Response<'a>),
+}
+
+impl<'a> Answered<'a> {
+    /// Reads a response; `None` if it is none.
+    pub(crate) fn read(framing: Framing, text: &'a [u8]) -> Option<Self> {
+        Some(match framing {
+            Framing::Lines => {
+                let response = Response::parse(text, READING).ok()?;
+                let is_success = response.is_success();
+                // The answer to an abort is an empty line.
+                let message =
+                    Message::parse(if text.is_empty() { b"cmd=abort" } else { text }, READING).ok()?;
+                let op = response.operation().into();
+                Self { op, is_success, is_found: is_success, text: Text::Line(message) }
+            }
+            Framing::Frames => {
+                let response = pmi2::Response::parse(text, Semicolons::Doubled).ok()?;
+                let (op, is_success) = (response.command.into(), response.is_success());
+                let is_found = response.is_found() == Some(true);
+                Self { op, is_success, is_found, text: Text::Body(response) }
+            }
+        })
+    }
+
+    /// Returns the value of a key.
+    pub(crate) fn get(&self, key: &str) -> Option<Cow<'a, [u8]>> {
+        match &self.text {
+            Text::Line(message) => message.get(key).map(Cow::Borrowed),
+            Text::Body(response) => response.get(key),
+        }
+    }
+
+    /// Returns the fields that it has, of those of its operation.
+    pub(crate) fn told(&self) -> impl Iterator<Item = &'static Field> {
+        let results = protocol::without_extensions(self.op.exchange().results);
+        results.filter(|field| !field.numbered && self.get(field.key).is_some())
+    }
+
+    /// Returns whether a field is missing that a success has.
+    pub(crate) fn is_bare(&self) -> bool {
+        let needed = |field: &&Field| match self.op.framing() {
+            Framing::Lines => true,
+            Framing::Frames => !field.optional || field.name == "value" && self.is_found,
+        };
+        let results = protocol::without_extensions(self.op.exchange().results);
+        results.filter(needed).any(|field| self.get(field.key).is_none())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_do_not_depend_on_how_they_are_cut() {
+        let line = |text: &[u8]| WireMessage::Line(text.to_vec());
+        let frames: &[u8] = b"cmd=init pmi_version=2\n    13cmd=finalize;000000    -1cmd=finalize;";
+        let of_frames = vec![
+            line(b"cmd=init pmi_version=2"),
+            WireMessage::Body(b"cmd=finalize;".to_vec()),
+            WireMessage::Body(Vec::new()),
+            WireMessage::NoFrame,
+        ];
+        let lines: &[u8] = b"hello\nmcmd=spawn\nnprocs=1\nendcmd\nmcmd=spawn\ncmd=x\n";
+        let of_lines = [&b"hello"[..], b"mcmd=spawn\nnprocs=1\nendcmd", b"mcmd=spawn", b"cmd=x"].map(line);
+        for (framing, text, expected) in
+            [(Framing::Frames, frames, of_frames), (Framing::Lines, lines, of_lines.into())]
+        {
+            for size in 1..text.len() {
+                let mut reader = Reader::new(framing);
+                let mut all: Vec<WireMessage> =
+                    text.chunks(size).flat_map(|chunk| reader.push(chunk)).collect();
+                // After an invalid header, nothing can be read.
+                all.dedup();
+                assert_eq!(all, expected, "{size}");
+                assert!(!reader.is_partial());
+            }
+        }
+    }
+
+    #[test]
+    fn answers_are_bare_without_what_a_success_has() {
+        for (framing, text, expected) in [
+            (Framing::Lines, "cmd=get_result rc=0 value=a b", false),
+            (Framing::Lines, "cmd=get_result rc=0", true),
+            (Framing::Lines, "cmd=barrier_out rc=0", false),
+            (Framing::Frames, "cmd=kvs-get-response;rc=0;found=TRUE;", true),
+            (Framing::Frames, "cmd=kvs-get-response;rc=0;found=FALSE;", false),
+            (Framing::Frames, "cmd=job-getid-response;rc=0;", true),
+        ] {
+            let answered = Answered::read(framing, text.as_bytes()).unwrap();
+            assert_eq!(answered.is_bare(), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! The connections of all processes, framed and decoded once for all readers of the events.
+
+use pmi_wire::{Arrival, Connection, Decoded, Direction, Framing, FramingError, Proc};
+
+use crate::bytes::LINE_LIMIT;
+use crate::event::Event;
+use crate::recent::Recent;
+use crate::seen::Unended;
+
+/// A message that an event completes, or the framing error in its place.
+pub type Message<'a> = (Direction, Result<Decoded<'a>, FramingError>);
+
+/// Decodes what has arrived.
+pub(crate) fn decode<'a>(arrivals: &'a [Arrival<'_>]) -> Vec<Message<'a>> {
+    arrivals.iter().map(|arrival| (arrival.direction, arrival.decode())).collect()
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub struct Connections(Recent<Proc, Connection>);
+
+impl Connections {
+    /// Reads the bytes of an event, if it has any, and returns the messages that it completes. A response to an offer of PMI-2
+    /// precedes the requests whose framing it settles.
+    pub fn read<'e>(&mut self, event: &'e Event) -> Vec<Arrival<'e>> {
+        let Some((proc, direction, bytes)) = event.what.said() else { return Vec::new() };
+        self.0.get_or_insert_with(proc, || Connection::new(LINE_LIMIT)).read(direction, bytes)
+    }
+
+    /// Reads all events, and passes each message on with its event and its process.
+    pub fn read_all<'e>(
+        &mut self,
+        events: impl IntoIterator<Item = &'e Event>,
+        mut reader: impl FnMut(&'e Event, Proc, &Message<'_>),
+    ) {
+        for event in events {
+            let arrivals = self.read(event);
+            let Some((proc, ..)) = event.what.said() else { continue };
+            decode(&arrivals).iter().for_each(|message| reader(event, proc, message));
+        }
+    }
+
+    /// The connection of a process that has sent or received something.
+    pub fn get(&self, p: Proc) -> Option<&Connection> {
+        self.0.get(p)
+    }
+
+    /// All connections, in no order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Proc, &Connection)> {
+        self.0.iter()
+    }
+
+    /// The framing of a connection: lines before anything is negotiated.
+    pub(crate) fn framing(&self, p: Proc) -> Framing {
+        self.get(p).map(Connection::framing).unwrap_or_default()
+    }
+
+    /// The bytes of a message that has begun and is not complete.
+    pub fn partial(&self, p: Proc, direction: Direction) -> &[u8] {
+        self.get(p).map_or(&[], |connection| connection.partial(direction))
+    }
+
+    /// The message that has begun on a connection before this, if any.
+    pub(crate) fn unended(
+        &self,
+        p: Proc,
+        direction: Direction,
+        then: impl std::fmt::Display,
+    ) -> Option<Unended> {
+        Unended::new(self.framing(p), self.partial(p, direction), then)
+    }
+}

@@ -1,0 +1,91 @@
+//! Published names: requests about them and what their responses may say.
+
+use pmi_scenario::ids::{self, rules};
+use pmi_wire::{Decoded, Framing, Outcome, Proc};
+
+use super::pmi2::values_rule;
+use super::pmi2_state::NameRequest;
+use super::state::{COMPLETE, Monitor};
+use crate::Severity;
+use crate::finding::Side;
+use crate::seen::{Seen, show};
+
+impl Monitor {
+    /// Notes that a request about a name overlaps with another one, so that a server may take the two in any order.
+    pub(super) fn name_asked(&mut self, asked: &NameRequest) {
+        let mut ranks = self.groups.values().flat_map(|group| group.ranks.values());
+        if ranks.any(|rank| rank.open_names().any(|open| open.contends(asked))) {
+            self.contested_names.insert(asked.name().to_vec());
+        }
+    }
+
+    /// Judges the response to a request about a name.
+    pub(super) fn name_answered(&mut self, p: Proc, asked: NameRequest, message: &Decoded<'_>) {
+        let ok = message.is_success();
+        // Reading a request in an unusual form is a SHOULD, which only the scenario can judge.
+        let is_irregular = self.is_irregular(p);
+        match asked {
+            NameRequest::Lookup { name } if !is_irregular => self.name_found(p, &name, message),
+            NameRequest::Lookup { .. } => {}
+            asked if is_irregular => drop(self.contested_names.insert(asked.name().to_vec())),
+            NameRequest::Publish { name, port } => {
+                if ok {
+                    self.names.entry(name).or_default().insert(port);
+                }
+            }
+            NameRequest::Unpublish { name } => {
+                let known = self.names.remove(&name).is_some() || self.contested_names.contains(&name);
+                if !ok {
+                    return;
+                }
+                if known {
+                    self.unpublished.insert(name);
+                } else if message.framing == Framing::Lines && !self.state_unknown(p) {
+                    // RFC 13 does not say whether there is anything to fail at: the name is not published afterwards either.
+                    let expected = "an error, since the name is not published".to_owned();
+                    let (id, note) = (ids::RFC13_ERROR_RC_NONZERO, Some(Severity::Note));
+                    self.find(Side::Server, p, id, note, expected, Seen::message(message.text));
+                }
+            }
+        }
+    }
+
+    fn name_found(&mut self, p: Proc, name: &[u8], message: &Decoded<'_>) {
+        if self.contested_names.contains(name) || self.state_unknown(p) {
+            return;
+        }
+        let ports = self.names.get(name).cloned().unwrap_or_default();
+        let mut shown: Vec<String> = ports.iter().map(|port| show(port)).collect();
+        shown.sort();
+        let shown = shown.join(" or ");
+        let found = message.outcome() == Some(Outcome::Success);
+        let is_line = message.framing == Framing::Lines;
+        let cite = |rule: [&'static str; 2]| rule[message.framing as usize];
+        let (id, expected) = match message.field("port") {
+            port if ports.is_empty() && found => {
+                let id = match port {
+                    Some(_) if self.unpublished.contains(name) => cite(rules::NAMES_WITHDRAWN),
+                    Some(_) if is_line => cite(rules::NAMES_PORT),
+                    _ => cite(rules::NAMES_MISS),
+                };
+                (id, format!("an error, since {} is not published", show(name)))
+            }
+            _ if ports.is_empty() => return,
+            Some(port) if found && !ports.contains(&*port) => {
+                let id = match message.framing {
+                    Framing::Lines => cite(rules::NAMES_PORT),
+                    Framing::Frames => values_rule(name, &ports, cite(rules::NAMES_PORT)),
+                };
+                (id, format!("the port that was published, {shown}"))
+            }
+            None if found => {
+                (if is_line { COMPLETE } else { cite(rules::NAMES_LOOKUP) }, format!("a port, {shown}"))
+            }
+            _ if !found && !self.may_abort(p) => {
+                (cite(rules::NAMES_LOOKUP), format!("the port that was published, {shown}"))
+            }
+            _ => return,
+        };
+        self.server_error(p, id, expected, Seen::message(message.text));
+    }
+}

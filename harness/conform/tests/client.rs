@@ -85,7 +85,8 @@ fn passes(found: &Found, at_least: usize) {
 /// Such a program behaves in the same way for any mapping and universe size.
 #[test]
 fn program_that_prints_what_it_is_told_is_never_red() {
-    let filters = ["mapping", "universe", "client/replies/texts[get."].map(|part| ["--filter", part]).concat();
+    let filters =
+        ["mapping", "universe", "client/replies/texts[get."].map(|part| ["--filter", part]).concat();
     let found =
         judge(&faulty("prints-what-it-is-told"), "20", &[&["--strict=de-facto"], &filters[..]].concat());
     assert_eq!(found.ran.status, 0, "{}", found.ran.whole());

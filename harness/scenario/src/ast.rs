@@ -118,6 +118,11 @@ impl Scenario {
         self.heading.iter().flat_map(|line| line.split_whitespace()).collect::<Vec<_>>().join(" ")
     }
 
+    /// Returns true if the words of its rows are written into its head and texts, and not bound as variables.
+    pub(crate) fn is_product(&self) -> bool {
+        self.each.is_some() || self.requires.iter().any(|id| id.value.starts_with('$'))
+    }
+
     /// What is played: itself, or one scenario for each row, which is named after it and binds what the row says.
     pub fn played(self: &Arc<Self>) -> Vec<Arc<Self>> {
         if self.rows.is_empty() {
@@ -131,8 +136,8 @@ impl Scenario {
                 name: name.clone(),
                 value: value.clone(),
             };
-            super::table::write(row, self.each.is_some(), &mut one);
-            if self.each.is_none() {
+            super::table::write(row, self.is_product(), &mut one);
+            if !self.is_product() {
                 one.body.splice(0..0, row.values.iter().map(bind));
             }
             for variation in &mut one.serving.variations {

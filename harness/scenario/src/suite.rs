@@ -281,7 +281,7 @@ impl Suite {
             let played = one.played();
             self.scenarios.extend(played.iter().cloned());
             // A product is complete only with the words of its rows.
-            match one.each.is_some() || one.requires.iter().any(|id| id.value.starts_with('$')) {
+            match one.is_product() {
                 true => self.files.extend(played),
                 false => self.files.push(one),
             }
@@ -297,7 +297,8 @@ impl Suite {
 
     fn spelled_in(&self, scenario: &Scenario, dialect: Dialect) -> Result<Scenario, Vec<Diagnostic>> {
         let has_fragment = |name: &str| self.fragments.contains_key(name);
-        let rows = |name: &str| self.fragments.get(name).map_or(Vec::new(), |table| table::of_fragment(table));
+        let rows =
+            |name: &str| self.fragments.get(name).map_or(Vec::new(), |table| table::of_fragment(table));
         let references = References { catalogue: &self.catalogue, has_fragment: &has_fragment, rows: &rows };
         spelled(scenario, dialect, &references)
     }

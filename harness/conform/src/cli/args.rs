@@ -525,9 +525,14 @@ pub(super) struct Coverage {
     /// Count what these runs executed (ndjson logs); without any, what the reference server in memory executes
     #[arg(long, value_name = "LOG")]
     pub(super) log: Vec<PathBuf>,
-    /// Fail if a MUST that binds servers is neither tested nor excluded, or if no fault shows that its test can fail
+    /// Fail if a MUST that binds servers is neither tested nor excluded, if no fault shows that its test can fail, or if a cell of
+    /// the input space is empty without a reason
     #[arg(long)]
     pub(super) check: bool,
+    /// Show the input space instead: the operations that scenarios play in each state, with each kind of argument, and in each
+    /// product
+    #[arg(long, conflicts_with = "log")]
+    pub(super) inputs: bool,
 }
 
 #[derive(Args)]

@@ -12,15 +12,14 @@ use anyhow::Context;
 use pmi_faults::client::{self as of_clients, UNSEEN};
 use pmi_faults::faults;
 use pmi_judge::deviations::{Deviations, recorded};
-use pmi_judge::event::Event;
 use pmi_judge::own;
-use pmi_judge::verdict::{RunHeader, ScenarioResult, Verdict};
+use pmi_judge::verdict::Verdict;
 use pmi_runner::iut::Iut;
 use pmi_runner::kill_matrix;
 use pmi_runner::kill_matrix::client::needs_client_fault;
 use pmi_runner::party::Limits;
 use pmi_runner::party::server::profile::builtin;
-use pmi_runner::run::{Observer, RunOptions, run};
+use pmi_runner::run::{RunOptions, run};
 use pmi_scenario::UnderTest;
 use pmi_scenario::ast::{Dialect, Scenario};
 use pmi_scenario::requirement::{Binds, Level, Requirement};
@@ -28,6 +27,7 @@ use pmi_scenario::suite::Suite;
 use pmi_wire::protocol::{self, Exchange, Field};
 
 use super::args::{Coverage, side_by_side};
+use super::inputs::Inputs;
 use super::select::of_table;
 use super::tell::{hint, say, unusable};
 
@@ -284,17 +284,10 @@ pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
 }
 
 /// Nobody looks at the runs that only count.
-struct Silent;
-
-impl Observer for Silent {
-    fn begin(&mut self, _: &RunHeader) {}
-    fn event(&mut self, _: &str, _: &Event) {}
-    fn result(&mut self, _: &ScenarioResult) {}
-}
-
 pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
     let suite = pmi_runner::suite::embedded().map_err(unusable)?;
     let mut results = Vec::new();
+    let mut inputs = Inputs::default();
     for path in &args.log {
         let name = path.display().to_string();
         let file = std::fs::File::open(path).context(name.clone())?;
@@ -305,7 +298,14 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
         let iut = Iut::Memory(pmi_faults::Config::default());
         let never = AtomicBool::new(false);
         let all: Vec<_> = suite.testing(UnderTest::Server).cloned().collect();
-        results = run(&suite, &all, &iut, &mut Deviations::default(), &options, &never, &mut Silent).1;
+        results = run(&suite, &all, &iut, &mut Deviations::default(), &options, &never, &mut inputs).1;
+        inputs.add_products(&suite);
+    }
+    let mut cells = String::new();
+    let open = inputs.table(&mut cells)?;
+    if args.inputs {
+        say(&cells)?;
+        return Ok(u8::from(args.check && open > 0));
     }
     let executed: BTreeSet<&str> = results
         .iter()
@@ -382,6 +382,7 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
             "{level:8} {who:16} {total:>6} {cited:>6} {executed:>9} {passed:>7} {killed:>7} {excluded:>9}"
         )?;
     }
+    writeln!(text, "\ninput space: {open} empty cells without a reason (--inputs shows them)")?;
     say(&text)?;
-    Ok(u8::from(args.check && uncovered > 0))
+    Ok(u8::from(args.check && uncovered + open > 0))
 }

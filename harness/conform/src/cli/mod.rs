@@ -10,6 +10,7 @@ mod fuzz;
 #[cfg(test)]
 mod hints;
 mod init;
+mod inputs;
 mod judge;
 mod measure;
 mod mutants;

@@ -1,0 +1,266 @@
+//! `coverage --inputs`: the operations that scenarios play, in each state, with each kind of argument, and in each product.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt::Write;
+
+use pmi_judge::connections::Connections;
+use pmi_judge::event::Event;
+use pmi_judge::verdict::{RunHeader, ScenarioResult};
+use pmi_runner::run::Observer;
+use pmi_scenario::UnderTest;
+use pmi_scenario::ast::Dialect;
+use pmi_scenario::names::NamePattern;
+use pmi_scenario::suite::Suite;
+use pmi_wire::grammar::Rule;
+use pmi_wire::protocol::{self, Direction, Exchange, Field, Framing};
+use pmi_wire::{Decoded, Outcome, Proc};
+
+/// The states in which a process makes a request, and the number of requests after which it counts as repeated.
+const STATES: [&str; 7] =
+    ["before-init", "joined", "after-refusal", "others-wait", "finalized", "spawned", "repeated"];
+const REPEATED: u32 = 200;
+/// The length from which a value counts as long.
+const LONG: usize = 200;
+
+/// Empty cells: the party and the dialect, the operation and the column, with `*` for any, and the reason.
+const EMPTY: &[(&str, &str, &str, &str)] = &[
+    ("server *", "*connect", "*", "no known server has it"),
+    ("server *", "ring", "*", "only Slurm has it"),
+    ("server *", "init", "repeated", "the server may close the connection at the second one"),
+    ("server *", "finalize", "repeated", "the server may close the connection at the second one"),
+    ("server *", "spawn", "repeated", "each request starts a process"),
+    ("server PMI-1", "barrier", "group:*", "PMI-1.2 only; `pmi12` plays its forms"),
+    ("server PMI-1", "spawn", "execname:*", "the program is the agent, whose path is fixed"),
+    (
+        "server PMI-1",
+        "spawn",
+        "*:*",
+        "other fields of the block play it: the server may start any number of processes",
+    ),
+    ("server PMI-1", "put", "value:twice", "a value extends to the end of the line"),
+    ("server PMI-1", "*", "*:empty", "the grammar requires a character; keys and names play it"),
+    ("server PMI-1", "*", "*:twice", "RFC 13 does not define repeated fields; keys and names play them"),
+    ("server PMI-2", "init", "auth*", "only the draft has it, and no known server authenticates"),
+    (
+        "server PMI-2",
+        "spawn",
+        "maxprocs:*",
+        "it means as many processes as there are, which differs by machine",
+    ),
+    ("* PMI-*", "*", "replies/numbers", "the reply has no number"),
+    ("* PMI-*", "*", "replies/texts", "the reply has no text"),
+    ("* PMI-*", "*", "replies/values", "the reply has no value"),
+    ("* PMI-*", "*", "replies/found", "the reply has no flag"),
+    ("library *", "put", "*", "a library may keep what is put until it commits"),
+    ("library *", "ring", "*", "a library may lack PMIX_Ring"),
+    ("library *", "*", "replies/reasons", "`get` and names play it: the message is read in one place"),
+    ("client *", "*", "replies/reasons", "`get` plays it: the message is read in one place"),
+    (
+        "client *",
+        "*",
+        "replies/more*",
+        "the other products of `more` play it: they differ in what the program may have read",
+    ),
+    ("client *", "finalize", "*", "`replies/finalize-*` play it: a program may not look at the last reply"),
+    ("client *", "spawn", "*", "`dynamic` plays it: a spawned program needs a server"),
+    ("client *", "put", "replies/rc", "`replies/put-rc` plays it"),
+    ("client PMI-2", "put-node-attribute", "replies/odd", "`replies/putnodeattr-odd` plays it"),
+    ("client PMI-2", "*", "replies/odd", "the reply has values; `replies/values` plays it"),
+    ("client PMI-2", "*", "replies/wrong", "the reply has no value; `replies/odd` plays it"),
+];
+
+/// The keys and values of a request.
+type Tuples = Vec<(String, Vec<u8>)>;
+type Side = (UnderTest, Dialect);
+
+/// The operations that scenarios play for each kind of implementation in each dialect, with the columns.
+#[derive(Default)]
+pub(super) struct Inputs {
+    played: BTreeMap<Side, BTreeSet<(&'static str, String)>>,
+    sessions: HashMap<String, Session>,
+}
+
+/// A scenario for servers that is being played.
+#[derive(Default)]
+struct Session {
+    connections: Connections,
+    processes: HashMap<Proc, Process>,
+}
+
+#[derive(Default)]
+struct Process {
+    is_joined: bool,
+    is_finalized: bool,
+    is_refused: bool,
+    waits: bool,
+    times: HashMap<&'static str, u32>,
+    /// The tuples of a spawn request of PMI-1 that has begun.
+    block: Option<Tuples>,
+}
+
+impl Observer for Inputs {
+    fn begin(&mut self, _: &RunHeader) {}
+
+    fn event(&mut self, scenario: &str, event: &Event) {
+        let Some((proc, ..)) = event.what.said() else { return };
+        let session = self.sessions.entry(scenario.to_owned()).or_default();
+        for arrival in session.connections.read(event) {
+            let Ok(message) = arrival.decode() else { continue };
+            // The offer of PMI-2 is a line.
+            if scenario.starts_with("pmi2/") && message.framing == Framing::Lines {
+                continue;
+            }
+            if let Some((exchange, tuples)) = session.request(proc, &message) {
+                let cells = session.cells(proc, exchange, &tuples);
+                self.played.entry((UnderTest::Server, dialect(message.framing))).or_default().extend(cells);
+            }
+        }
+    }
+
+    fn result(&mut self, result: &ScenarioResult) {
+        self.sessions.remove(&result.scenario);
+    }
+}
+
+impl Session {
+    /// Reads a message. Returns the exchange and the tuples of a request that it completes.
+    fn request(&mut self, proc: Proc, message: &Decoded<'_>) -> Option<(&'static Exchange, Tuples)> {
+        let process = self.processes.entry(proc).or_default();
+        if message.direction == Direction::FromServer {
+            process.waits = false;
+            process.is_refused = matches!(message.outcome(), Some(Outcome::Failure | Outcome::Miss));
+            return None;
+        }
+        let tuples =
+            message.tuples().map(|t| (String::from_utf8_lossy(t.key).into_owned(), t.value.to_vec()));
+        match message.text {
+            b"mcmd=spawn" => process.block = Some(Vec::new()),
+            b"endcmd" => {
+                return Some((protocol::by_request(Framing::Lines, b"spawn")?, process.block.take()?));
+            }
+            _ => match &mut process.block {
+                Some(block) => block.extend(tuples),
+                None => return Some((message.exchange()?, tuples.collect())),
+            },
+        }
+        None
+    }
+
+    /// Returns the cells of a request, and notes how it changes the state.
+    fn cells(
+        &mut self,
+        proc: Proc,
+        exchange: &'static Exchange,
+        tuples: &[(String, Vec<u8>)],
+    ) -> Vec<(&'static str, String)> {
+        let others_wait = self.processes.iter().any(|(other, process)| *other != proc && process.waits);
+        let process = self.processes.entry(proc).or_default();
+        let times = process.times.entry(exchange.operation).or_default();
+        *times += 1;
+        let is_in = [
+            !process.is_joined,
+            process.is_joined && !process.is_finalized,
+            process.is_refused,
+            others_wait,
+            process.is_finalized,
+            proc.group > 0,
+            *times >= REPEATED,
+        ];
+        process.is_joined |= exchange.operation == "init";
+        process.is_finalized |= exchange.operation == "finalize";
+        process.waits = true;
+        let states = STATES.into_iter().zip(is_in).filter(|(_, is_in)| *is_in);
+        let mut cells: Vec<_> = states.map(|(state, _)| (exchange.operation, state.to_owned())).collect();
+        for field in exchange.arguments {
+            let values: Vec<&[u8]> =
+                tuples.iter().filter(|(key, _)| field.fits(key)).map(|(_, value)| &value[..]).collect();
+            let kinds = kinds(field).iter().filter(|(_, fits)| fits(&values));
+            cells.extend(kinds.map(|(kind, _)| (exchange.operation, format!("{}:{kind}", field.name))));
+        }
+        cells
+    }
+}
+
+type Kind = (&'static str, fn(&[&[u8]]) -> bool);
+
+/// The kinds of values of a field, which its rule determines.
+fn kinds(field: &Field) -> &'static [Kind] {
+    const TEXT: [Kind; 5] = [
+        ("missing", |values| values.is_empty()),
+        ("twice", |values| values.len() > 1),
+        ("empty", |values| values.contains(&&b""[..])),
+        ("long", |values| values.iter().any(|value| value.len() >= LONG)),
+        ("odd", |values| values.iter().any(|v| v.iter().any(|b| b"=;\\\"'\t ".contains(b) || !b.is_ascii()))),
+    ];
+    const NUMBER: [Kind; 5] = [
+        TEXT[0],
+        ("zero", |values| values.contains(&&b"0"[..])),
+        ("negative", |values| values.iter().any(|value| value.starts_with(b"-"))),
+        ("huge", |values| values.iter().any(|v| v.len() > 9 && v.iter().all(u8::is_ascii_digit))),
+        ("no-number", |values| values.iter().any(|v| !v.iter().all(|b| b.is_ascii_digit() || *b == b'-'))),
+    ];
+    match field.rule {
+        Rule::Uint | Rule::Int => &NUMBER,
+        Rule::Bool | Rule::IntList => &TEXT[..3],
+        Rule::Word | Rule::String | Rule::Visible => &TEXT,
+    }
+}
+
+fn dialect(framing: Framing) -> Dialect {
+    if framing == Framing::Lines { Dialect::Pmi1 } else { Dialect::Pmi2 }
+}
+
+impl Inputs {
+    /// Adds the products for programs and libraries, whose rows begin with the name of an operation.
+    pub(super) fn add_products(&mut self, suite: &Suite) {
+        for scenario in suite.scenarios.iter().filter(|scenario| scenario.tests != UnderTest::Server) {
+            let is_product = scenario.source.text.lines().any(|line| line.starts_with("each "));
+            let Some((file, row)) = scenario.name.split_once('[').filter(|_| is_product) else { continue };
+            let name = row.split(['.', ']']).next().unwrap_or_default();
+            let mut exchanges = protocol::documented(scenario.dialect.framing()).iter();
+            if let Some(exchange) = exchanges.find(|exchange| exchange.operation == name) {
+                let column = file.trim_start_matches("pmi2/").split_once('/').unwrap_or_default().1;
+                let played = self.played.entry((scenario.tests, scenario.dialect)).or_default();
+                played.insert((exchange.operation, column.to_owned()));
+            }
+        }
+    }
+
+    /// Writes each operation with its columns, and its empty cells with their reasons. Returns the number of those without one.
+    pub(super) fn table(&self, text: &mut String) -> Result<usize, std::fmt::Error> {
+        let mut open = 0;
+        for ((tests, dialect), played) in &self.played {
+            let side = format!("{} {}", format!("{tests:?}").to_lowercase(), dialect.title());
+            writeln!(text, "== {side}\n")?;
+            let operations: BTreeSet<_> = protocol::documented(dialect.framing())
+                .iter()
+                .filter(|exchange| exchange.response.is_some() && !exchange.functions.is_empty())
+                .map(|exchange| exchange.operation)
+                .collect();
+            let columns: BTreeSet<_> = played.iter().map(|(_, column)| column.clone()).collect();
+            for operation in operations {
+                let mut all: BTreeSet<String> = columns.clone();
+                if *tests == UnderTest::Server {
+                    let exchanges = protocol::documented(dialect.framing()).iter();
+                    let fields = exchanges.filter(|e| e.operation == operation).flat_map(|e| e.arguments);
+                    let of_fields =
+                        fields.flat_map(|f| kinds(f).iter().map(move |k| format!("{}:{}", f.name, k.0)));
+                    all = STATES.into_iter().map(str::to_owned).chain(of_fields).collect();
+                }
+                let (full, empty): (Vec<_>, Vec<_>) =
+                    all.into_iter().partition(|column| played.contains(&(operation, column.clone())));
+                writeln!(text, "{operation}: {}", full.join(" "))?;
+                for column in empty {
+                    let reason = EMPTY.iter().find(|(of, name, part, _)| {
+                        let fits = |pattern: &str, name: &str| NamePattern::new(pattern).fits(name);
+                        fits(of, &side) && fits(name, operation) && fits(part, &column)
+                    });
+                    open += usize::from(reason.is_none());
+                    writeln!(text, "    {column}: {}", reason.map_or("EMPTY", |(.., reason)| reason))?;
+                }
+            }
+            writeln!(text)?;
+        }
+        Ok(open)
+    }
+}

@@ -118,38 +118,6 @@ impl Scenario {
         self.heading.iter().flat_map(|line| line.split_whitespace()).collect::<Vec<_>>().join(" ")
     }
 
-    /// Returns true if the words of its rows are written into its head and texts, and not bound as variables.
-    pub(crate) fn is_product(&self) -> bool {
-        self.each.is_some() || self.requires.iter().any(|id| id.value.starts_with('$'))
-    }
-
-    /// What is played: itself, or one scenario for each row, which is named after it and binds what the row says.
-    pub fn played(self: &Arc<Self>) -> Vec<Arc<Self>> {
-        if self.rows.is_empty() {
-            return vec![Arc::clone(self)];
-        }
-        // None of those that are played has the others' rows.
-        let without = Self { rows: Vec::new(), each: None, ..Self::clone(self) };
-        let with = |row: &Row| {
-            let mut one = Self { name: Self::name_of_row(&self.name, &row.name.value), ..without.clone() };
-            let bind = |(name, value): &(Spanned<String>, Template)| Stmt::Let {
-                name: name.clone(),
-                value: value.clone(),
-            };
-            super::table::write(row, self.is_product(), &mut one);
-            if !self.is_product() {
-                one.body.splice(0..0, row.values.iter().map(bind));
-            }
-            for variation in &mut one.serving.variations {
-                if let Some(named) = row.variation(variation) {
-                    *variation = named;
-                }
-            }
-            Arc::new(one)
-        };
-        self.rows.iter().map(with).collect()
-    }
-
     /// What the scenario of a row of the table `name` is called.
     pub(super) fn name_of_row(name: &str, row: &str) -> String {
         format!("{name}[{row}]")

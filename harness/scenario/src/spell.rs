@@ -58,7 +58,7 @@ pub(crate) struct References<'a> {
 }
 
 impl References<'_> {
-    /// The rows of a table in a dialect.
+    /// Returns the rows of a table in a dialect.
     fn table(&self, name: &str, dialect: Dialect) -> Option<Vec<Row>> {
         if name == Each::REQUEST {
             return Some(table::of_requests(dialect));
@@ -207,7 +207,7 @@ fn tuple(message: Template, key: &str, value: &[Piece], framing: Framing) -> Tem
 }
 
 impl Speller<'_> {
-    /// The rows of a table of the dialect with those of the scenario.
+    /// Returns the rows of a table of the dialect, each with those of the scenario.
     fn rows(&mut self, each: &Each, scenario: &Scenario) -> Vec<Row> {
         let Some(table) = self.references.table(&each.table.value, self.dialect) else {
             let message = format!("there is no table `{}`", each.table.value);

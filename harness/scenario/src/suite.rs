@@ -120,7 +120,7 @@ static FILES: LazyLock<Vec<Embedded>> = LazyLock::new(|| {
         .collect()
 });
 
-/// The rows of an embedded table in a dialect.
+/// Returns the rows of an embedded table in a dialect.
 fn embedded_table(dialect: Dialect, table: &str) -> Vec<Words<'static>> {
     static REQUESTS: LazyLock<[Vec<Row>; 2]> =
         LazyLock::new(|| Dialect::NAMES.map(|(_, dialect)| table::of_requests(dialect)));
@@ -138,7 +138,7 @@ fn embedded_table(dialect: Dialect, table: &str) -> Vec<Words<'static>> {
     head.rows.iter().map(|row| Words { name: row.name, words: words(row) }).collect()
 }
 
-/// The names of the rows of an embedded table with those of a file.
+/// Returns the names of the rows of an embedded table, each with those of a file.
 fn names_of_each(dialect: Dialect, table: &str, but: &[&str], text: &str) -> Vec<String> {
     let words = embedded_table(dialect, table);
     let known = Dialect::NAMES.map(|(_, dialect)| embedded_table(dialect, table)).concat();

@@ -1,4 +1,6 @@
-//! Tables: `each` crosses the rows of a table with those of a file, and their words are written where the file names them.
+//! Products: `each` crosses the rows of a table with those of a file. The words of both replace their names in the file.
+
+use std::sync::Arc;
 
 use pmi_wire::protocol;
 
@@ -6,11 +8,10 @@ use crate::ast::*;
 use crate::visit::{self, VisitorMut};
 use crate::{layout, parser};
 
-/// How often a word may name another one.
+/// The longest chain of words that name each other.
 const MAX_DEPTH: usize = 8;
 
-/// The requests of a dialect that a function of the C API makes and that are answered, with their words as `$request` and
-/// `$response`.
+/// Returns the requests of a dialect that have a response and a function in the C API, with the words `$request` and `$response`.
 pub(crate) fn of_requests(dialect: Dialect) -> Vec<Row> {
     let word = |name: &str, word: &str| (Spanned::from(name.to_owned()), Template::default().tuples(word));
     let asked = protocol::documented(dialect.framing()).iter().filter(|exchange| {
@@ -29,7 +30,7 @@ pub(crate) fn of_requests(dialect: Dialect) -> Vec<Row> {
         .collect()
 }
 
-/// Returns the rows of a fragment that is a table. What it binds by `let` is said by each row that does not say it itself.
+/// Returns the rows of a fragment that is a table. Its `let` statements give words to the rows that lack them.
 pub(crate) fn of_fragment(fragment: &Scenario) -> Vec<Row> {
     let mut rows = fragment.rows.clone();
     for row in &mut rows {
@@ -60,8 +61,8 @@ impl<'a> From<&'a Row> for Words<'a> {
     }
 }
 
-/// Returns the rows of a table with those of a file, by their places. A row that names one of the `known` words is played with the
-/// rows of the table that have it, and so is the file. These are the words of the table in every dialect.
+/// Returns the pairs of a row of a table and a row of a file, as indices. `known` are the words of the table in all dialects. A row of
+/// the file that names one of them is paired only with the rows of the table that have it; so are all rows if the body names it.
 pub(crate) fn crossed(
     table: &[Words<'_>],
     known: &[&str],
@@ -86,7 +87,7 @@ pub(crate) fn crossed(
     pairs
 }
 
-/// Returns the rows of a table with those of a file as one.
+/// Returns each pair of a row of a table and a row of a file as one row.
 pub(crate) fn rows(table: &[Row], known: &[Row], but: &[&str], scenario: &Scenario) -> Vec<Row> {
     let words: Vec<Words<'_>> = table.iter().map(Words::from).collect();
     let known: Vec<Words<'_>> = known.iter().map(Words::from).collect();
@@ -101,7 +102,7 @@ pub(crate) fn rows(table: &[Row], known: &[Row], but: &[&str], scenario: &Scenar
     crossed(&words, &all_words(&known), but, &scenario.source.text).into_iter().map(joined).collect()
 }
 
-/// Each word of some rows, once.
+/// Returns the words of the rows without duplicates.
 pub(crate) fn all_words<'a>(rows: &[Words<'a>]) -> Vec<&'a str> {
     let mut all: Vec<&str> = rows.iter().flat_map(|row| row.words.iter().copied()).collect();
     all.sort_unstable();
@@ -109,12 +110,12 @@ pub(crate) fn all_words<'a>(rows: &[Words<'a>]) -> Vec<&'a str> {
     all
 }
 
-/// The name of a row of a table with one of a file.
+/// Returns the name of a row of a table together with one of a file.
 pub(crate) fn name(row: &str, own: Option<&str>) -> String {
     own.map_or_else(|| row.to_owned(), |own| format!("{row}.{own}"))
 }
 
-/// Writes the words of a row where the head, `use` and calls of a scenario name them, and in its texts if it crosses a table.
+/// Replaces the names of the words of a row in the head, `use` and calls of a scenario, and in its texts if `in_texts`.
 pub(crate) fn write(row: &Row, in_texts: bool, scenario: &mut Scenario) {
     let literal = |name: &str| Writer(row).word(name).and_then(|text| text.literal());
     let named = |id: &mut Spanned<String>| match id.value.strip_prefix('$') {
@@ -144,6 +145,40 @@ pub(crate) fn write(row: &Row, in_texts: bool, scenario: &mut Scenario) {
         Stmt::Step(Step { action: Action::Call(call), .. }) => call.function.as_mut().is_none_or(named),
         _ => true,
     });
+}
+
+impl Scenario {
+    /// Returns true if the words of its rows are written into its head and texts, and not bound as variables.
+    pub(crate) fn is_product(&self) -> bool {
+        self.each.is_some() || self.requires.iter().any(|id| id.value.starts_with('$'))
+    }
+
+    /// Returns the scenario, or one for each row, which is named after the row and binds its words.
+    pub fn played(self: &Arc<Self>) -> Vec<Arc<Self>> {
+        if self.rows.is_empty() {
+            return vec![Arc::clone(self)];
+        }
+        // No scenario keeps the rows of the others.
+        let without = Self { rows: Vec::new(), each: None, ..Self::clone(self) };
+        let with = |row: &Row| {
+            let mut one = Self { name: Self::name_of_row(&self.name, &row.name.value), ..without.clone() };
+            let bind = |(name, value): &(Spanned<String>, Template)| Stmt::Let {
+                name: name.clone(),
+                value: value.clone(),
+            };
+            write(row, self.is_product(), &mut one);
+            if !self.is_product() {
+                one.body.splice(0..0, row.values.iter().map(bind));
+            }
+            for variation in &mut one.serving.variations {
+                if let Some(named) = row.variation(variation) {
+                    *variation = named;
+                }
+            }
+            Arc::new(one)
+        };
+        self.rows.iter().map(with).collect()
+    }
 }
 
 struct Writer<'a>(&'a Row);
@@ -194,7 +229,7 @@ impl<'t> VisitorMut<'t> for Writer<'_> {
     }
 }
 
-/// Writes calls.
+/// Replaces the names of words in calls only.
 struct Calls<'a>(&'a Row);
 
 impl<'t> VisitorMut<'t> for Calls<'_> {
@@ -206,14 +241,14 @@ impl<'t> VisitorMut<'t> for Calls<'_> {
 }
 
 impl Writer<'_> {
-    /// What a word comes to, with the words that it names.
+    /// Returns the text of a word, after replacing the words that it names.
     fn word(&self, name: &str) -> Option<Template> {
         let mut text = self.0.text(name)?.clone();
         Writer(self.0).template(&mut text);
         Some(text)
     }
 
-    /// Writes the call that `$name` stands for. What it returns is that of the step, if it has a result.
+    /// Replaces `$name` by its call. A result of the step takes precedence over that of the word.
     fn call(&self, call: &mut Call) {
         let Some(function) = &call.function else { return };
         let Some(name) = function.value.strip_prefix('$') else { return };
@@ -229,7 +264,7 @@ impl Writer<'_> {
 }
 
 impl Template {
-    /// Adds a piece; unquoted text to the text before it.
+    /// Appends a piece. Unquoted text is joined to unquoted text before it.
     fn join(&mut self, piece: Piece) {
         match (self.pieces.last_mut(), piece) {
             (

@@ -716,7 +716,7 @@ fn each_row_of_a_table_times_each_row_is_played() {
     assert!(error.contains("there is no table `three`"), "{error}");
 }
 
-/// The operations of a dialect that these functions ask for.
+/// Returns the operations of a dialect that these functions request.
 fn operations(dialect: Dialect, is_known: impl Fn(&str) -> bool) -> BTreeSet<&'static str> {
     let asked = protocol::documented(dialect.framing()).iter();
     let asked = asked.filter(|e| e.response.is_some() && e.functions.iter().any(|name| is_known(name)));
@@ -737,7 +737,7 @@ fn every_reply_of_a_dialect_is_refused(#[case] dialect: Dialect, #[case] file: &
         .collect();
     let is_library = file.contains("library");
     let all = operations(dialect, |name| !is_library || signature::function(name).is_some());
-    // A library may keep what is put to itself, or lack PMIX_Ring; a program may not look at the answer to its last request.
+    // A library may cache puts, or lack PMIX_Ring. A program may ignore the answer to its last request.
     let apart = ["put", "ring", "finalize"];
     let missing: Vec<_> =
         all.iter().filter(|name| !refused.contains(*name) && !apart.contains(name)).collect();

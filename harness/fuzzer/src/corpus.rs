@@ -60,7 +60,7 @@ struct Metadata {
     ingredients: BTreeSet<String>,
 }
 
-/// The error of reading or writing a corpus.
+/// An error while reading or writing a corpus.
 #[derive(Debug, thiserror::Error)]
 pub enum CorpusError {
     /// A file cannot be written.
@@ -121,7 +121,7 @@ impl Corpus {
         self.entries.len()
     }
 
-    /// Returns whether there are no cases.
+    /// Returns whether the corpus is empty.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

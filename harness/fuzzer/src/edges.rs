@@ -80,7 +80,7 @@ impl Reached {
         self.0.len()
     }
 
-    /// Returns whether there are no edges.
+    /// Returns whether no edge was reached.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -125,7 +125,7 @@ impl Maps {
     ///
     /// # Errors
     ///
-    /// There is no memory for another map.
+    /// The memory for another map cannot be allocated.
     pub(crate) fn watch<T>(&self, play: impl FnOnce() -> T) -> io::Result<(T, Edges)> {
         let idle = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let unused = idle().pop();

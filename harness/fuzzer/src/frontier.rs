@@ -30,7 +30,7 @@ struct Way {
     cases: u64,
     case: Arc<Case>,
     weight: usize,
-    /// Number of cases derived from this one.
+    /// Number of turns taken. A new edge begins below the others, so that it gets its additional turns first.
     turns: i64,
     /// The weight of the case for which the edge last got the turns of a new one.
     tried: usize,

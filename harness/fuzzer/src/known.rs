@@ -22,7 +22,7 @@ pub struct Known {
     pub known: Vec<KnownBucket>,
 }
 
-/// The error of reading a file of known buckets.
+/// An error while reading a file of known buckets.
 #[derive(Debug, thiserror::Error)]
 pub enum KnownError {
     /// The file cannot be read.

@@ -54,7 +54,7 @@ pub struct Observation {
     pub segfaults: bool,
     /// The exit status of the launcher.
     pub exit: Option<Exit>,
-    /// How it was established that the job did not end although every process had; `None` if it ended.
+    /// The proof that the job did not end although every process had; `None` if it ended.
     pub job_stays: Option<SilenceProof>,
     /// The server exceeded the output limit.
     pub flood: bool,

@@ -33,7 +33,7 @@ pub struct State {
     pub edges: Reached,
 }
 
-/// The error of reading or writing the state of a campaign.
+/// An error while reading or writing the state of a campaign.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     /// The file cannot be read or written.
@@ -59,7 +59,7 @@ pub enum StateError {
 pub struct Alias {
     /// The bucket.
     pub of: String,
-    /// How often it was seen under this name.
+    /// Number of times that it was seen under this name.
     pub seen: u64,
     /// The place of a crash, if the bucket is named after it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -99,7 +99,7 @@ impl State {
         write().map_err(|error| StateError::File { file: path, error })
     }
 
-    /// Reads the state; `None` if there is no file.
+    /// Reads the state; `None` if the file does not exist.
     ///
     /// # Errors
     ///

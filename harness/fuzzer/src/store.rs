@@ -44,7 +44,7 @@ pub struct Found {
     /// The backtrace of the crash.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backtrace: Option<Backtrace>,
-    /// The reason why there is no backtrace.
+    /// The reason why the backtrace is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub untraced: Option<String>,
     /// The implementation.
@@ -216,7 +216,7 @@ pub struct WriteError {
     pub error: io::Error,
 }
 
-/// The error of reading a stored finding or case.
+/// An error while reading a stored finding or case.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// A file is missing or cannot be read.

@@ -170,7 +170,7 @@ pub(crate) fn every_byte(dialect: Dialect, used: Use) -> Vec<u8> {
 
 /// Returns whether RFC 13 leaves the interpretation of such a text open.
 pub(crate) fn is_open(dialect: Dialect, used: Use, byte: u8, place: u32) -> bool {
-    // Whether a space at the end of a value belongs to the value is open.
+    // RFC 13 does not settle whether a space at the end of a value belongs to it.
     let is_line = dialect.framing() == Framing::Lines;
     used == Use::Value && is_line && matches!(byte, b' ' | b'\t') && place != WITHIN
 }

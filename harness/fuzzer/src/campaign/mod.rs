@@ -187,7 +187,7 @@ struct Shared {
     progress: Progress,
     /// Buckets that a worker examines or has stored.
     taken: BTreeSet<String>,
-    /// Buckets of which a failure was confirmed.
+    /// Buckets with a confirmed failure.
     shown: BTreeSet<String>,
     /// Buckets that were found with invalid input and later met with valid input, which is why they are examined again.
     valid: BTreeSet<String>,

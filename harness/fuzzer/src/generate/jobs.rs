@@ -77,8 +77,8 @@ pub(crate) fn publish_and_lookup(dialect: Dialect, name: &str) -> [Case; 2] {
     })
 }
 
-/// Gives some drawn cases an earlier job: either an ordinary one, or one whose requests the case repeats. In the second case, another case
-/// takes the place of the drawn one.
+/// Gives some drawn cases an earlier job: either an ordinary one, or one whose requests the case repeats. For the latter, it returns a new
+/// case instead of the drawn one.
 pub(crate) fn perhaps_after_job(scope: Scope, case: Case, u: &mut Unstructured<'_>) -> Result<Case> {
     // In the jobs of a bare proxy, the harness itself answers name and spawn requests.
     if scope.upstream || percent(u)? < ALONE {

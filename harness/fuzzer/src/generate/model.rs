@@ -310,7 +310,7 @@ impl Model<'_, '_> {
 
 /// Concurrent requests, and attributes.
 pub(super) struct Threads {
-    /// Whether each rank has several requests in progress at once.
+    /// For each rank, whether it may have several requests in progress at once.
     pub(super) several: Vec<bool>,
     /// Number of the last request that has a `thrid`.
     pub(super) last: u32,

@@ -170,7 +170,7 @@ impl CallSwarm {
         pick(u, &[0, 1, 2, 16, 64, 256, 1024, 4096])
     }
 
-    /// Draws a text that a process puts or receives. Very long texts are described rather than written out.
+    /// Draws a text that a process puts or receives: letters of some length, a special content, or the plain text.
     pub(super) fn text(
         &self,
         dialect: Dialect,

@@ -44,7 +44,7 @@ pub enum FailureKey {
     Leak(Vec<String>),
     /// A due response does not come, or a process does not end.
     Hang {
-        /// "program" or "library" if one is under test; `None` for a server.
+        /// `client` for a program, `library` for a library, `None` for a server.
         who: Option<&'static str>,
         /// The requirement that makes a server respond.
         requirement: Option<String>,
@@ -57,7 +57,7 @@ pub enum FailureKey {
     HangBehindHalf,
     /// A requirement is broken.
     Rule {
-        /// "program" or "library" if one is under test; `None` for a server.
+        /// `client` for a program, `library` for a library, `None` for a server.
         who: Option<&'static str>,
         /// The requirement.
         requirement: String,

@@ -174,8 +174,8 @@ impl Examiner<'_> {
     }
 
     /// Makes several more runs, and returns those that show a failure, and the duration of one run. Stops when fewer than `least` of them
-    /// can show it. If a run mostly waits, for a hang or for a launcher that sleeps, runs are made in parallel, unless the launcher cannot
-    /// run two jobs at once.
+    /// can show it. If a run mostly waits, for a hang or for a launcher that sleeps, runs are made in parallel. The exception is a launcher
+    /// that cannot run two jobs at once.
     fn again_in(&self, case: &Case, wanted: Wanted<'_>, least: u32) -> (Vec<Run>, Duration) {
         let (tries, least) = (TRIES as usize, least as usize);
         let run = || self.showing(case, Pace::Thorough, wanted);
@@ -291,7 +291,7 @@ impl Examiner<'_> {
     }
 
     /// Minimizes the case of a failure, while `waiting` others wait for this. A failure that valid input reaches stays one. Returns `None`
-    /// if the failure is too intermittent, or if it recurs without the earlier job that seemed to cause it.
+    /// if the failure does not show reliably after the earlier job that it seems to need.
     pub fn shrink(&self, shown: Shown, waiting: usize) -> Option<Smallest> {
         let Shown { ref key, ref case, number, again, one, valid, .. } = shown;
         let time = self.shrinking_time(one, waiting);
@@ -393,7 +393,7 @@ impl Examiner<'_> {
     }
 
     /// Removes an earlier job that an intermittent failure followed by chance. Returns the case without it if the failure also shows after
-    /// an idle job, and `None` if it does not reliably show after the earlier job either.
+    /// an idle job. Returns `None` if it shows only after the earlier job, and not reliably.
     fn without_idle_earlier(&self, best: Smaller, wanted: Wanted<'_>) -> Option<Smaller> {
         if best.case.earlier.is_none() {
             return Some(best);

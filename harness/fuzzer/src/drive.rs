@@ -24,7 +24,7 @@ struct Driver {
     seen: Observation,
 }
 
-/// Plays a case within these limits; the job has `ending` to end.
+/// Plays a case within these limits; after the last step, the job may take `ending` to end.
 pub(crate) fn drive(
     case: &Case,
     suite: &Suite,

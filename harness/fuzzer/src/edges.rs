@@ -130,7 +130,7 @@ impl Maps {
         let idle = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let unused = idle().pop();
         let map = unused.map_or_else(EdgeMap::new, Ok)?;
-        // Processes that an earlier case left running may have counted since.
+        // Processes that an earlier case left running may have incremented the counters since.
         if map.was_taken() {
             map.clear();
         }

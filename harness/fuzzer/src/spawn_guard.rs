@@ -28,7 +28,7 @@ pub(crate) fn is_bounded(said: &[u8]) -> bool {
             bounded += count(body);
         }
     }
-    // After an invalid frame, a server may read the bytes in another way than the reader.
+    // After an invalid frame, a server may interpret the bytes differently than this reader.
     bounded == all
 }
 

@@ -66,7 +66,7 @@ pub struct Alias {
     pub place: Option<String>,
 }
 
-/// Number of occurrences of an alias with a known place that are all examined. After that, one in [`LATER`] is examined, since one session
+/// Number of first occurrences of an alias with a known place that are all examined. After them, one in [`LATER`] is enough.
 /// is enough.
 const LOOKS: u64 = 16;
 const LATER: u64 = 8;

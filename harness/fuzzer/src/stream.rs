@@ -57,7 +57,7 @@ pub fn mutated(bytes: &[u8], dialect: Dialect, seed: u64, most: usize) -> Vec<u8
     all
 }
 
-/// Returns the bytes that a process sends to a server in a drawn session.
+/// Returns the bytes that a process sends to a server in a random session.
 pub fn drawn(dialect: Dialect, seed: u64) -> Vec<u8> {
     let scope = Scope { spoken: Spoken::One(dialect), ranks: 2, ..Scope::default() };
     said(&decided(&scope, &draw(seed, 0)))

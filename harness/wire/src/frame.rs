@@ -24,7 +24,7 @@ pub enum FrameError {
     /// The header is not a length, so the beginning of the next frame is unknown. It is reported once, and nothing after it is read.
     #[error("\"{}\" is no length", header.escape_ascii())]
     Header {
-        /// The six bytes in the place of the header.
+        /// The six bytes instead of a header.
         header: [u8; HEADER],
     },
 }

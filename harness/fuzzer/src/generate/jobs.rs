@@ -48,7 +48,7 @@ struct Jobs {
     names: bool,
 }
 
-/// Percentage of drawn sessions without an earlier job.
+/// Percentage of random sessions without an earlier job.
 const ALONE: u32 = 96;
 
 /// The name that the first job leaves published, and the one that it withdraws.
@@ -77,8 +77,8 @@ pub(crate) fn publish_and_lookup(dialect: Dialect, name: &str) -> [Case; 2] {
     })
 }
 
-/// Gives some drawn cases an earlier job: either an ordinary one, or one whose requests the case repeats. For the latter, it returns a new
-/// case instead of the drawn one.
+/// Gives some random cases an earlier job: either an ordinary one, or one whose requests the case repeats. For the latter, it returns a new
+/// case instead of the given one.
 pub(crate) fn perhaps_after_job(scope: Scope, case: Case, u: &mut Unstructured<'_>) -> Result<Case> {
     // In the jobs of a bare proxy, the harness itself answers name and spawn requests.
     if scope.upstream || percent(u)? < ALONE {

@@ -35,7 +35,7 @@ pub trait Generator: Sync {
     /// The decisions fail, which does not happen: after the last one, the first choice is taken.
     fn generate(&self, lawful: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case>;
 
-    /// Returns the systematic case with this number. `None` if the case is drawn.
+    /// Returns the systematic case with this number. `None` if the case is random.
     fn fixed(&self, _number: u64) -> Option<Case> {
         None
     }

@@ -46,7 +46,7 @@ pub(super) fn plain_requests(dialect: Dialect) -> Vec<Op> {
     Op::all(dialect).filter(|op| op.is(&["maxes", "kvsname", "universe", "appnum"])).collect()
 }
 
-/// Number of texts in a drawn sweep.
+/// Number of texts in a random sweep.
 const DRAWN: RangeInclusive<usize> = 12..=32;
 
 impl Model<'_, '_> {

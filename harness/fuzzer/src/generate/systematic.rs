@@ -1,6 +1,6 @@
 //! The systematic sessions with which a campaign against a server begins. Each covers all lengths or all bytes of one text, repeats one
-//! operation many times, or repeats the requests of an earlier job. They reliably find a fault at a single length, for which drawn sessions
-//! would need hundreds of launches.
+//! operation many times, or repeats the requests of an earlier job. They reliably find a fault at a single length, for which random
+//! sessions would need hundreds of launches.
 
 use arbitrary::Unstructured;
 use pmi_scenario::ast::Dialect;
@@ -39,7 +39,7 @@ pub(super) const TIMES: u32 = 300;
 /// Systematic sessions have numbers up to this one.
 const LAST: u64 = 4000;
 
-/// Returns the index of a systematic session from its number. `None` for other numbers: every second session is drawn from the start, so
+/// Returns the index of a systematic session from its number. `None` for other numbers: every second session is random from the start, so
 /// that slow responses are also met with other sessions.
 pub(super) fn turn(number: u64) -> Option<usize> {
     let may_be = number <= LAST && number.is_multiple_of(2);

@@ -13,7 +13,7 @@ use crate::plan::{Planned, may_answer};
 use crate::statement::{close, exit, kill, write_as};
 use crate::values;
 
-/// Applies a drawn mutation. Returns its name with the operation that it changed, or `None` if it is not applicable.
+/// Draws a mutation and applies it. Returns its name with the operation that it changed, or `None` if it is not applicable.
 pub(crate) fn mutate(
     plan: &mut Vec<Planned>,
     dialect: Dialect,

@@ -1,4 +1,5 @@
-//! All changes of one kind that a response may have, in order. A fault at a single one of them would be drawn late.
+//! All changes of one kind that a response may have, in order. Random choices would take long to find a fault that only one of them
+//! triggers.
 
 use pmi_scenario::ast::{Encoding, Template};
 

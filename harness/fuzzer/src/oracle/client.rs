@@ -1,8 +1,8 @@
 //! The failures of a program or a library.
 //!
-//! A client that receives invalid responses may fail in any way, but it must not crash, it must end, and its further messages must be valid
-//! PMI. A process that waits for a message that the harness owes it does not hang. The same holds for one that waits for a process that the
-//! harness has misled.
+//! A client that receives invalid responses may fail in any way. However, it must not crash, it must end, and its further messages must be
+//! valid PMI. A process that waits for a message that the harness owes it does not hang. The same holds for one that waits for a process
+//! that the harness has misled.
 
 use pmi_judge::crash::{Of, of_crash};
 use pmi_judge::event::{Event, Exit, What};

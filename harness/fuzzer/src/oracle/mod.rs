@@ -1,4 +1,4 @@
-//! The oracles: they find the failures in what happened in a case, the worst first and each once.
+//! The oracles, which derive the failures from the observation of a case: the worst first, and each once.
 
 pub(crate) mod client;
 pub(crate) mod server;

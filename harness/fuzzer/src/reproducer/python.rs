@@ -188,7 +188,7 @@ impl Script<'_> {
                     dictionary(&env)
                 )
             }
-            // A launcher may die when its processes end, and before or in the place of a proxy.
+            // A launcher may die when its processes end, before or instead of a proxy.
             Look::Death { launcher, signal } => {
                 let of_launcher = format!("job.poll() == {}", -signal);
                 let ended = "os.path.exists(here + \"/ended\")";

@@ -222,7 +222,7 @@ impl Session {
     }
 
     /// Returns whether the script holds the launcher until its proxy is gone. Hydra's mpiexec dies of SIGPIPE if it passes the end of its
-    /// standard input on to a proxy that has ended, which needs a job that is over before mpiexec runs again.
+    /// standard input on to a proxy that has ended. For this, the job must be over before mpiexec runs again.
     pub(super) fn is_held(&self) -> bool {
         self.look == Look::Death { launcher: true, signal: SIGPIPE } && self.way_in != WayIn::Singleton
     }

@@ -1,5 +1,5 @@
-//! Generates a constant for the id of each requirement and for each rule that requirements of several standards share, so that a
-//! misspelled one does not compile.
+//! Generates constants for the ids of requirements, and for the rules that requirements of several standards share. A misspelled constant
+//! does not compile.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -122,7 +122,7 @@ impl Scenario {
         if self.rows.is_empty() {
             return vec![Arc::clone(self)];
         }
-        // A scenario to play has no rows of its own.
+        // None of those that are played has the others' rows.
         let without = Self { rows: Vec::new(), ..Self::clone(self) };
         let with = |row: &Row| {
             let mut one = Self { name: Self::name_of_row(&self.name, &row.name.value), ..without.clone() };
@@ -162,10 +162,10 @@ pub struct Parameter {
     pub default: Option<Template>,
 }
 
-/// The requests that `each request` stands for: those that have a response and are made by a function of the C API.
+/// The requests that `each request` stands for: those that a function of the C API makes and that are answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EachRequest {
-    /// The operations to leave out.
+    /// The operations that are left out.
     pub but: Vec<Spanned<String>>,
 }
 
@@ -178,7 +178,7 @@ pub struct Row {
     pub values: Vec<(Spanned<String>, Template)>,
 }
 
-/// Replaces the names that `each request` binds by their words, so that reports show the words.
+/// Writes the words of `each request` where the body names them, so that reports show the words.
 struct Words<'a>(&'a Row);
 
 impl<'t> super::visit::VisitorMut<'t> for Words<'_> {
@@ -196,7 +196,7 @@ impl<'t> super::visit::VisitorMut<'t> for Words<'_> {
 }
 
 impl Row {
-    /// Returns the variation that `vary $name` stands for in this row.
+    /// The variation that `vary $name` stands for in this row.
     pub(super) fn variation(&self, variation: &Spanned<String>) -> Option<Spanned<String>> {
         let name = variation.value.strip_prefix('$')?;
         let (name, value) = self.values.iter().find(|(other, _)| other.value == name)?;

@@ -304,7 +304,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses `request but OPERATION ...` of an `each` line.
+    /// `request but OPERATION ...` of an `each` line.
     fn each(&mut self, line: Span, words: &[Span]) {
         let texts: Vec<&str> = words.iter().map(|span| span.of(self.text)).collect();
         if texts.first() != Some(&"request") || texts.get(1).is_some_and(|word| *word != "but") {
@@ -1022,7 +1022,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Returns the offset at which the tuple that begins at `at` ends: at a blank outside of `<...>`.
+    /// Where the tuple that begins at `at` ends: at a blank outside of `<...>`.
     fn out_end(content: &str, at: usize) -> usize {
         let mut within = false;
         let mut chars = content[at..].char_indices().peekable();

@@ -284,7 +284,7 @@ fn parameter(parameter: &Parameter) -> Spanned<String> {
     Spanned { value: name.value.clone() + &default, span: name.span }
 }
 
-/// Returns `ROLE[ID]:`.
+/// `ROLE[ID]:`.
 fn labelled(word: &str, cites: Option<&Spanned<String>>) -> String {
     match cites {
         Some(id) => format!("{word}[{}]:", id.value),
@@ -411,7 +411,7 @@ enum QuotingContext {
     Word,
     /// Between quotation marks.
     Quotes,
-    /// Between parentheses and commas. Blanks at both ends are ignored, and a comment may follow.
+    /// Between the first and the last parenthesis and commas, where blanks at either end do not count and a comment may follow.
     Argument,
 }
 

@@ -17,7 +17,7 @@ use crate::template::Field;
 /// Fields whose values extend to the end of the line.
 const RUN_ON: &[&str] = &["value", "msg"];
 
-/// Returns the prefix of names of scenarios and fragments in a dialect other than the first of the head.
+/// Returns the prefix of the names of scenarios and fragments in a dialect that is not the first of the head.
 fn prefix(dialect: Dialect, separator: &str) -> String {
     match dialect {
         Dialect::Pmi1 => String::new(),
@@ -136,17 +136,17 @@ struct Speller<'a> {
     asked: Vec<(Who, &'static str)>,
 }
 
-/// Returns the requests of a dialect that have a response and are made by a function of the C API, except for these operations.
+/// Returns the requests of a dialect that a function of the C API makes and that are answered, without these operations.
 fn each_request<'a>(dialect: Dialect, but: &'a [&str]) -> impl Iterator<Item = &'static Exchange> + 'a {
     protocol::documented(dialect.framing()).iter().filter(move |exchange| {
-        // A spawn request over lines has no `cmd` tuple.
+        // A spawn request over lines has no cmd.
         let is_block = dialect == Dialect::Pmi1 && exchange.operation == "spawn";
         let is_answered = exchange.response.is_some() && !exchange.functions.is_empty();
         is_answered && !is_block && !but.contains(&exchange.operation)
     })
 }
 
-/// Returns the rows of a file for a product with another list: a single `None` if it has no table.
+/// Returns the rows of a file, to cross with something else: none, once, if it has no table.
 fn crossed<T>(rows: &[T]) -> Vec<Option<&T>> {
     if rows.is_empty() { vec![None] } else { rows.iter().map(Some).collect() }
 }
@@ -155,13 +155,13 @@ fn name_of_each(exchange: &Exchange, row: Option<&str>) -> String {
     row.map_or_else(|| exchange.operation.to_owned(), |row| format!("{}.{row}", exchange.operation))
 }
 
-/// Returns the names of rows: each request combined with each row of the file.
+/// Returns the names of the rows for each request, times the rows of the file.
 pub(crate) fn names_of_each(dialect: Dialect, but: &[&str], rows: &[&str]) -> Vec<String> {
     let names = |exchange| crossed(rows).into_iter().map(move |row| name_of_each(exchange, row.copied()));
     each_request(dialect, but).flat_map(names).collect()
 }
 
-/// Returns rows: each request combined with each row of the file. `$request` and `$response` are the words of the dialect.
+/// Returns a row for each request, times the rows of the file. `$request` and `$response` are the words of the dialect.
 fn rows_of_each(dialect: Dialect, but: &[&str], rows: &[Row]) -> Vec<Row> {
     let word = |name: &str, word: &str| (Spanned::from(name.to_owned()), Template::default().tuples(word));
     let row_of = |exchange: &'static Exchange, row: Option<&Row>| {
@@ -175,7 +175,7 @@ fn rows_of_each(dialect: Dialect, but: &[&str], rows: &[Row]) -> Vec<Row> {
     each_request(dialect, but).flat_map(of_request).collect()
 }
 
-/// Returns the operation with this name, if some dialect has it.
+/// The operation of this name, which some dialect has.
 fn operation_named(word: &str) -> Option<&'static str> {
     let mut exchanges = [Framing::Lines, Framing::Frames].into_iter().flat_map(protocol::exchanges);
     exchanges.find(|exchange| exchange.operation == word).map(|exchange| exchange.operation)
@@ -235,7 +235,7 @@ fn tuple(message: Template, key: &str, value: &[Piece], framing: Framing) -> Tem
 }
 
 impl Speller<'_> {
-    /// Returns the requirement of the dialect with this id, or the one that has this rule.
+    /// The requirement of the dialect: the one of this id, or the one that has this rule.
     fn requirement(&self, id: &Spanned<String>) -> Option<Spanned<String>> {
         let catalogue = self.references.catalogue;
         let ours = |id: &str| match Set::of(id) {

@@ -12,7 +12,7 @@ use crate::requirement::{Catalogue, CatalogueError};
 use crate::{Behaviours, Diagnostic, Env, UnderTest, check, layout, order, parse, spell, visit};
 use spell::{References, spelled};
 
-/// The tables of the input space, which are stored next to the catalogue.
+/// The input space, the tables beside the catalogue.
 const INPUTS: [&str; 4] = ["inputs.toml", "replies.toml", "pmi2/inputs.toml", "pmi2/replies.toml"];
 
 static EMBEDDED: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/scenarios");

@@ -17,7 +17,7 @@ pub enum Cause {
     Abort,
     /// The process wrote to a closed connection.
     BrokenPipe,
-    /// The process was told to end.
+    /// Another process ended it, or asked it to end.
     Order,
     /// Any other signal.
     Other,

@@ -82,7 +82,7 @@ pub struct Deviations {
     entries: Vec<Expected>,
     happened: Vec<bool>,
     could_happen: Vec<bool>,
-    /// Whether the requirement of each entry was broken with another symptom.
+    /// True if the requirement of each entry was broken with another symptom.
     broken_otherwise: Vec<bool>,
 }
 
@@ -177,7 +177,7 @@ impl Deviations {
         }
     }
 
-    /// Returns the name of the implementation; `None` if there are no deviations.
+    /// Returns the name of the implementation; `None` without deviations.
     pub fn implementation(&self) -> Option<&str> {
         self.implementation.as_deref()
     }

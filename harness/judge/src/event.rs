@@ -185,14 +185,14 @@ pub enum What {
     Ended {
         /// The process.
         proc: Proc,
-        /// Whether the harness ended it.
+        /// True if the harness ended it.
         ours: bool,
     },
     /// A process under test, or of a recorded session, has ended, for whatever reason.
     Exited {
         /// The process.
         proc: Proc,
-        /// How it ended.
+        /// The exit status or signal.
         exit: Exit,
     },
     /// The runner waited for a response, and it did not come.
@@ -230,7 +230,7 @@ pub enum What {
         answers: Option<u64>,
         /// The message.
         text: Bytes,
-        /// Whether the scenario wrote the message, rather than a correct upstream.
+        /// True if the scenario wrote the message, rather than a correct upstream.
         scripted: bool,
     },
     /// The upstream closed its connection to a proxy because the scenario requires it.
@@ -244,7 +244,7 @@ pub enum What {
         group: u32,
         /// The proxy: the number of its node within the group.
         proxy: u32,
-        /// How it ended.
+        /// The exit status or signal.
         exit: Exit,
     },
     /// A line that the implementation wrote.
@@ -252,7 +252,7 @@ pub enum What {
         /// The process that wrote it, if known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         proc: Option<Proc>,
-        /// Whether it was written to stderr.
+        /// True if it was written to stderr.
         stderr: bool,
         /// The line without its newline; long lines are cut.
         line: Bytes,
@@ -276,7 +276,7 @@ pub enum What {
     },
     /// The launcher has ended.
     JobExited {
-        /// How it ended.
+        /// The exit status or signal.
         exit: Exit,
     },
     /// The contents of the file of the library under test.
@@ -303,7 +303,7 @@ pub enum What {
         function: String,
         /// Its arguments.
         arguments: Vec<Argument>,
-        /// Whether requests of the library during the call wait until the scenario expects them.
+        /// True if requests of the library during the call wait until the scenario expects them.
         held: bool,
     },
     /// The library lacks the function that the scenario calls.
@@ -328,7 +328,7 @@ pub enum What {
     Nothing {
         /// The evidence that nothing will come.
         proof: SilenceProof,
-        /// How long the runner waited, in milliseconds.
+        /// The waiting time, in milliseconds.
         waited_ms: u64,
     },
     /// The implementation sent more bytes than any request can need, and the runner stopped reading.
@@ -403,13 +403,13 @@ pub enum What {
         /// The first difference; `None` if the outputs are equal.
         difference: Option<Difference>,
     },
-    /// The job has not ended although all of its processes had ended or been told to exit. The runner ends it now.
+    /// The job keeps running, although each of its processes has ended or was asked to exit. The runner ends it now.
     JobStays {
         /// The evidence that it will not end.
         proof: SilenceProof,
         /// The longest time that the runner waited, in milliseconds.
         waited_ms: u64,
-        /// Agents that were told to exit and have not ended.
+        /// Agents that have not ended, although the runner asked them to exit.
         procs: Vec<Proc>,
         /// Command names of processes of the implementation that still run, if they are descendants of the runner.
         names: Vec<String>,
@@ -472,14 +472,14 @@ pub struct OtherJob {
 pub enum Ending {
     /// The runner sent SIGTERM to the launcher.
     Asked {
-        /// How the launcher ended; `None` if it did not end in time.
+        /// The exit of the launcher; `None` if it did not end in time.
         exit: Option<Exit>,
     },
     /// The runner ran the profile's command for cancelling a job.
     Cancelled {
         /// The command.
         command: String,
-        /// How the command ended; `None` if it did not end in time.
+        /// The exit of the command; `None` if it did not end in time.
         exit: Option<Exit>,
     },
     /// The runner killed the remaining processes of the launcher.
@@ -494,7 +494,7 @@ pub enum Ending {
 pub struct Flaw {
     /// The id of the requirement.
     pub requirement: String,
-    /// What the finding expects.
+    /// The expectation of the finding.
     pub expected: String,
 }
 
@@ -526,7 +526,7 @@ impl PlainRun {
 pub struct ProcessEnd {
     /// The process.
     pub proc: Proc,
-    /// How it ended.
+    /// The way in which it ended.
     pub how: End,
 }
 

@@ -39,9 +39,9 @@ pub struct Finding {
     pub at_most: Option<Severity>,
     /// The behavior that the requirement demands.
     pub expected: String,
-    /// What was seen instead, in words. Programs read `kind` instead.
+    /// The observed behavior, in words. Programs read `kind` instead.
     pub seen: String,
-    /// The kind of what was seen, if code distinguishes it.
+    /// The kind of observation, if code distinguishes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<SeenKind>,
     /// For a crash, the place where the process died, if a debugger saw it.

@@ -40,7 +40,7 @@ const JOB_ENDS: &str = ids::DE_FACTO_JOB_ENDS;
 pub enum Awaited {
     /// A required event.
     Due,
-    /// One of several lawful outcomes, one of which is silence.
+    /// One of several lawful outcomes, including silence.
     Choice,
     /// The start of a process.
     Start,
@@ -57,9 +57,9 @@ pub struct Outcome {
     pub findings: Vec<Finding>,
     /// The party under test.
     pub under_test: Side,
-    /// Whether a required response never came.
+    /// True if a required response never came.
     pub hung: bool,
-    /// The implementation started no process, opened no connection or answered nothing, so there is no sign that it speaks PMI at all.
+    /// The implementation started no process, opened no connection or answered nothing. Nothing indicates that it speaks PMI at all.
     pub lifeless: bool,
     /// The first process of the implementation that died of a signal, and the signal.
     pub crashed: Option<(String, i32)>,
@@ -79,7 +79,7 @@ pub struct Outcome {
 /// Judges one scenario; see the module's documentation.
 pub struct Judge {
     party: Side,
-    /// There is no scenario, and only the monitors make findings.
+    /// True without a scenario. Only the monitors make findings.
     watches: bool,
     monitor: Monitor,
     upstream: UpstreamMonitor,
@@ -779,7 +779,7 @@ impl Judge {
         self.monitor.unread_rule(&self.not_read).unwrap_or(cites)
     }
 
-    /// Returns the message that has begun and does not end, if nothing more comes to a step that waits for a connection.
+    /// Returns the incomplete message of a connection, if a step waits for that connection and nothing more will come.
     fn unended(&self, p: Proc, expected: &Expected) -> Option<Unended> {
         let (proof, waited) = self.nothing?;
         let waits = matches!(
@@ -1052,7 +1052,7 @@ mod tests {
         let found =
             judged([get(b"cmd=get_result rc=-1 msg=\xff"), get(b"cmd=get_result rc=-1 msg=\xfe")].concat());
         assert_eq!(found.iter().map(|f| f.requirement.as_str()).collect::<Vec<_>>(), ["rfc13.abnf.string"]);
-        // An outcome other than the expected one is a finding of its own.
+        // An outcome other than the expected one is a separate finding.
         let found =
             judged([get(b"cmd=get_result rc=-1 msg=\xff"), get(b"cmd=get_result rc=0 value=\xfe")].concat());
         assert_eq!(found.len(), 2, "{found:?}");

@@ -108,7 +108,7 @@ struct Process {
     values: ToldValues,
     /// It received a malformed keyval space name.
     misnamed: bool,
-    /// How it was ended, if it did not end by itself.
+    /// The reason of its end, unless it ended by itself.
     ended: Option<End>,
     exit: Option<Exit>,
     /// The proof that it does not end, if it is itself to blame.
@@ -376,7 +376,7 @@ impl ProgramState {
         self.processes.iter().map(|(p, process)| (*p, process.values.clone())).collect()
     }
 
-    /// Returns whether there is no sign that the program speaks PMI. A plain run with a result is such a sign.
+    /// Returns whether the program has shown no sign of speaking PMI. A plain run with a result is such a sign.
     pub(crate) fn is_silent(&self) -> bool {
         !self.spoke && self.plain.is_none()
     }

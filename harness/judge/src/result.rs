@@ -44,7 +44,7 @@ const LAST_BYTES: usize = 4096;
 const EVIDENCE_BYTES: usize = 64 * 1024;
 
 /// Turns the outcome of a scenario into its result. `result` names the scenario and the time that it took. `quote` returns the text of a
-/// line of the scenario, or nothing if there is no such line.
+/// line of the scenario, or an empty text for an unknown line.
 pub fn of_scenario(
     mut result: ScenarioResult,
     mut outcome: Outcome,
@@ -400,9 +400,9 @@ pub fn judged(catalogue: &Catalogue, finding: Finding) -> Judged {
 pub struct Ran {
     /// Number of selected scenarios.
     pub selected: usize,
-    /// Whether the user interrupted the run.
+    /// True if the user interrupted the run.
     pub interrupted: bool,
-    /// Whether some scenario has a mistake.
+    /// True if some scenario has a mistake.
     pub scenario_errors: bool,
     /// The strictness of the run.
     pub strict: Strictness,

@@ -1,4 +1,4 @@
-//! What a finding has seen: text for users, and a kind for programs.
+//! The observation of a finding: text for users, and a kind for programs.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,7 +14,7 @@ pub(crate) const PRINTABLE_LIMIT: usize = 160;
 /// Added if the only evidence of a silence is a timeout. On a loaded machine, the process might still have answered.
 pub(crate) const NO_PROOF: &str = " (no proof: the time was up)";
 
-/// The kind of what a finding has seen, for code that distinguishes findings. The text says the same, but only users read it.
+/// The kind of observation, for code that distinguishes findings. The text says the same, but only users read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SeenKind {
@@ -51,7 +51,7 @@ impl fmt::Display for SeenKind {
     }
 }
 
-/// The text and the kind of what a finding has seen.
+/// The text and the kind of an observation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) text: String,

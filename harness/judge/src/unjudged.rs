@@ -15,9 +15,9 @@ pub enum Unjudged {
     NotStarted {
         /// Its rank.
         rank: u32,
-        /// Whether no other process reported either.
+        /// True if no other process reported either.
         none: bool,
-        /// How the launcher ended, if it has.
+        /// The exit of the launcher, if it has ended.
         launcher: Option<Exit>,
         /// The proof that nothing more will come, and how long the runner waited for it.
         nothing: Option<(SilenceProof, Duration)>,

@@ -32,9 +32,9 @@ struct Put {
     value: Vec<u8>,
     /// Number of barriers that its process had entered before.
     round: u64,
-    /// Whether the server has confirmed it.
+    /// True if the server has confirmed it.
     taken: bool,
-    /// Whether its loss has been reported.
+    /// True if its loss has been reported.
     missed: bool,
 }
 
@@ -46,14 +46,14 @@ struct Client {
     gone: bool,
     /// The unanswered request.
     asked: Option<Vec<u8>>,
-    /// Whether a multi-line spawn request is incomplete.
+    /// True if a multi-line spawn request is incomplete.
     in_block: bool,
     /// Number of that request on the upstream side.
     passed: Option<u64>,
-    /// Whether it has sent a request before the previous one was answered, or was answered twice. Responses can then not be matched with
+    /// True if it has sent a request before the previous one was answered, or was answered twice. Responses can then not be matched with
     /// requests.
     irregular: bool,
-    /// Whether it has sent lines that the proxy may parse differently from this monitor.
+    /// True if it has sent lines that the proxy may parse differently from this monitor.
     illegible: bool,
     /// The state of PMI-2, once negotiated.
     frames: Option<Frames>,
@@ -85,7 +85,7 @@ pub(crate) struct UpstreamMonitor {
     nodes: u32,
     /// Sizes of the process groups.
     sizes: BTreeMap<u32, u32>,
-    /// Whether a proxy has confused processes, so that the origin of its requests is unknown. Another monitor reports that.
+    /// True if a proxy has confused processes, so that the origin of its requests is unknown. Another monitor reports that.
     mixed_up: bool,
     clients: BTreeMap<Proc, Client>,
     proxies: BTreeMap<(u32, u32), Proxy>,
@@ -425,7 +425,7 @@ struct Pending {
 #[derive(Debug, Default)]
 struct Frames {
     pending: Vec<Pending>,
-    /// Whether a message is ambiguous: the proxy may parse it differently from this monitor, or the order of messages does not identify
+    /// True if a message is ambiguous: the proxy may parse it differently from this monitor, or the order of messages does not identify
     /// requests.
     blurred: bool,
 }
@@ -520,7 +520,7 @@ impl UpstreamMonitor {
             };
             return self.find(Proc::proxy(proxy), ids::HYDRA_UPSTREAM_REQUESTS_KEPT, expected, show(text));
         };
-        // Identical requests of several processes cannot be told apart.
+        // It is unknown which of several identical requests this is.
         let one = asking.len() == 1;
         if let Some(frames) = self.client(by).frames.as_mut() {
             frames.pending[at].passed = Some(if one { id } else { u64::MAX });

@@ -135,7 +135,7 @@ pub struct Judged {
     /// Help: the reading of the requirement.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub help: String,
-    /// Whether only valid input led to it. Computed for the first failures of a scenario.
+    /// True if only valid input led to it. Computed for the first failures of a scenario.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub valid_input: bool,
     /// The text of the scenario's line at which it was found. Users who have installed the command do not have the file.
@@ -155,7 +155,7 @@ pub struct ScenarioResult {
     pub summary: String,
     /// The verdict, regardless of deviations.
     pub verdict: Verdict,
-    /// Whether deviations cover all findings that would make the run red.
+    /// True if deviations cover all findings that would make the run red.
     pub deviates_as_recorded: bool,
     /// The findings: by severity, with a crash first, then in the order of the events.
     pub findings: Vec<Judged>,
@@ -174,7 +174,7 @@ pub struct ScenarioResult {
     /// Versions of PMI that connections have negotiated, the lowest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub negotiated: Vec<String>,
-    /// How the job ended.
+    /// The exit of the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Exit>,
     /// Requirements that the scenario tests.
@@ -221,7 +221,7 @@ pub struct Attempts {
 pub struct Repeated {
     /// Number of attempts that show it.
     pub times: u32,
-    /// Whether at least one attempt shows neither it nor another finding with its symptom.
+    /// True if at least one attempt shows neither it nor another finding with its symptom.
     #[serde(skip)]
     pub absent: bool,
     /// The finding as first seen.
@@ -292,7 +292,7 @@ pub struct RunHeader {
     /// The way in which the processes of the job get their connections.
     #[serde(default)]
     pub connection: WayIn,
-    /// Whether connections were relayed from other hosts. The harness then cannot examine the server's processes: it detects missing
+    /// True if connections were relayed from other hosts. The harness then cannot examine the server's processes: it detects missing
     /// responses only by timeout, and misses crashes, leftover processes and leaks on those hosts.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub relayed: bool,
@@ -331,7 +331,7 @@ pub struct RunEnd {
     pub stale: Vec<StaleDeviation>,
     /// Selected scenarios without a result, because the run ended early.
     pub unfinished: usize,
-    /// Whether the user interrupted the run.
+    /// True if the user interrupted the run.
     pub interrupted: bool,
     /// The exit status of the command.
     pub exit_code: i32,
@@ -352,7 +352,7 @@ pub struct StaleDeviation {
     pub kept: Vec<String>,
     /// The scenarios of the entry that do not exist in the suite.
     pub unknown: Vec<String>,
-    /// Whether these are all scenarios of the entry.
+    /// True if these are all scenarios of the entry.
     pub is_whole: bool,
 }
 

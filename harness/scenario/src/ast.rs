@@ -279,7 +279,7 @@ pub enum Part {
 /// The server that a client under test runs against: the reference server, with these changes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Serving {
-    /// Whether the scenario defines the number of ranks; otherwise, the user does.
+    /// True if the scenario defines the number of ranks; otherwise, the user does.
     pub sized: bool,
     /// `vary NAME ...`: variations of the reference server, or `$name` for a variation that each row names.
     pub variations: Vec<Spanned<String>>,
@@ -729,7 +729,7 @@ pub enum Piece {
     Literal {
         /// The bytes.
         bytes: Vec<u8>,
-        /// Whether they were written as `<...>` or as a doubled character.
+        /// True if they were written as `<...>` or as a doubled character.
         quoted: bool,
     },
     /// `$name`: the value of a name.

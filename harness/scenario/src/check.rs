@@ -722,7 +722,7 @@ impl Checker<'_> {
                 });
             }
         }
-        // One of several possible outcomes is not a positive control. If every outcome passes, there is no negative case either.
+        // One of several possible outcomes is not a positive control. A step that accepts every outcome is not a negative case.
         self.positive = positive;
         if accepts_every_outcome(alternatives) {
             self.negative = negative_before;

@@ -50,7 +50,7 @@ struct Printer<'a> {
     out: String,
     /// The comments that have not been printed yet.
     comments: VecDeque<&'a Comment>,
-    /// Whether a blank line precedes the next line.
+    /// True if a blank line precedes the next line.
     blank: bool,
     tests: UnderTest,
     role_column: usize,

@@ -122,7 +122,7 @@ pub struct Requirement {
     /// The behavior of implementations, for de facto requirements.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<String>,
-    /// Whether a breach is reported but is not a failure, because the user has not selected its set.
+    /// True if a breach is reported but is not a failure, because the user has not selected its set.
     #[serde(skip)]
     pub advisory: bool,
     /// The version of the suite that introduced it.

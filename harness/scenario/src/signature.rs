@@ -50,7 +50,7 @@ pub struct Function {
     pub dialect: Dialect,
     /// Its parameters.
     pub params: &'static [Param],
-    /// Whether it returns a truth value instead of a return code.
+    /// True if it returns a truth value instead of a return code.
     pub is_flag: bool,
     /// The requirement on what it does.
     pub does: &'static str,
@@ -58,9 +58,9 @@ pub struct Function {
     pub errors: &'static str,
     /// The codes of that requirement.
     pub codes: &'static [i32],
-    /// Whether the RFC makes it optional, always or without dynamic processes.
+    /// True if the RFC makes it optional, always or without dynamic processes.
     pub optional: bool,
-    /// Whether its last parameter reports that the requested value exists. If it does not exist, the other parameters need not be set.
+    /// True if its last parameter reports that the requested value exists. If it does not exist, the other parameters need not be set.
     pub tells_found: bool,
 }
 

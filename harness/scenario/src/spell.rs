@@ -128,7 +128,7 @@ impl Outcome {
 
 struct Speller<'a> {
     dialect: Dialect,
-    /// Whether the scenario is also played in another dialect.
+    /// True if the scenario is also played in another dialect.
     in_several: bool,
     references: &'a References<'a>,
     sink: Sink,

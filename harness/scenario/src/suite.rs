@@ -81,7 +81,7 @@ pub fn embedded_catalogue() -> Result<Catalogue, SuiteError> {
     Ok(catalogue)
 }
 
-/// An embedded scenario file of which only the head has been read.
+/// An embedded scenario file. Only its head has been read.
 struct Embedded {
     path: &'static Path,
     /// The path without its extension.
@@ -182,7 +182,7 @@ impl Suite {
         suite.unless(wrong)
     }
 
-    /// Returns the suite if there are no mistakes.
+    /// Returns the suite, unless it has mistakes.
     fn unless(self, wrong: Vec<Diagnostic>) -> Result<Self, SuiteError> {
         if wrong.is_empty() { Ok(self) } else { Err(SuiteError::Diagnostics(wrong)) }
     }

@@ -5,7 +5,7 @@ use pmi_wire::{Framing, Operation};
 
 use crate::ast::Dialect;
 
-/// Returns the request commands of a dialect and their responses; empty strings if there is no named one.
+/// Returns the request commands of a dialect and their responses. Missing commands are empty strings.
 pub fn commands(dialect: Dialect) -> Vec<(&'static str, &'static str)> {
     let words = |exchange: &Exchange| (exchange.request, exchange.response.unwrap_or_default());
     let own = protocol::documented(dialect.framing()).iter().map(words);

@@ -69,7 +69,7 @@ pub enum Held {
     Int(Option<i32>),
     /// Integers; `None` where one was not set.
     Ints(Vec<Option<i32>>),
-    /// A string; `None` if there is no terminating NUL within the buffer.
+    /// A string; `None` without a terminating NUL within the buffer.
     Text(Option<Bytes>),
     /// A value that is not examined.
     Opaque,
@@ -135,7 +135,7 @@ pub(crate) struct Breach {
     pub(crate) at_most: Option<Severity>,
     /// The behavior that the requirement demands.
     pub(crate) expected: String,
-    /// What was seen instead.
+    /// The observed behavior.
     pub(crate) seen: String,
 }
 

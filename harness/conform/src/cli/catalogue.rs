@@ -1,4 +1,4 @@
-//! What is built in: `profiles`, `requirements`, `explain` and `coverage`.
+//! The commands that show built-in data: `profiles`, `requirements`, `explain` and `coverage`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -153,7 +153,7 @@ fn show_spelled(suite: &Suite, found: &Scenario, dialect: Dialect) -> anyhow::Re
     Ok(0)
 }
 
-/// What a scenario is about, and what it tests.
+/// Prints the summary of a scenario and the requirements that it tests.
 fn explain_scenario(suite: &Suite, scenario: &Scenario) -> anyhow::Result<u8> {
     let name = of_table(&scenario.name);
     let mut text = format!("{name}\n\n  {}\n\nIt tests:\n", scenario.summary());
@@ -284,7 +284,7 @@ pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// Nobody looks at the runs that only count.
+/// Discards the progress of runs that are only played to collect coverage.
 struct Silent;
 
 impl Observer for Silent {
@@ -293,14 +293,14 @@ impl Observer for Silent {
     fn result(&mut self, _: &ScenarioResult) {}
 }
 
-/// The cells of all tables of the input space.
+/// Returns the cells of all tables of the input space.
 fn cells(suite: &Suite) -> anyhow::Result<Vec<Cell>> {
     let tables = Inputs::embedded()?;
     let cells = tables.iter().map(|table| table.cells(suite)).collect::<Result<Vec<_>, _>>()?;
     Ok(cells.concat())
 }
 
-/// The cells of one table, one a line, and how many there are of each kind; returns how many are open.
+/// Appends the cells of one table to `text`, one per line, and their counts by kind. Returns the number of open cells.
 fn inputs(table: &Cell, cells: &[Cell], text: &mut String) -> anyhow::Result<usize> {
     let (whose, what) = match table.tests {
         UnderTest::Server => ("servers", "what they may be asked"),
@@ -412,7 +412,7 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
                 (false, false) => "cited",
             }
         };
-        // A requirement that binds both sides has to be shown on both.
+        // A requirement that binds both sides needs a fault on each side.
         let fails = killed.contains(r.id.as_str());
         let client_fails = r.binds.contains(&Binds::Client) && killed_clients.contains(r.id.as_str());
         sum[4] += usize::from(fails || client_fails);

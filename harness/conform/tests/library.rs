@@ -565,7 +565,7 @@ fn library_without_its_manager_is_not_judged() {
 /// Starts two ranks of our own server, without a connection to it.
 const WITHOUT_FD: &str = "serve -n {ranks} env -u PMI_FD {agent}";
 
-/// A library whose processes do not find the manager that started them breaks nothing: each process is a job of its own.
+/// A library whose processes do not find their process manager breaks no rule: each process is then a separate job.
 #[rstest]
 #[case::looks_elsewhere(
     "lawful-other-manager",
@@ -681,7 +681,7 @@ fn a_library_is_judged_as_a_program_is() {
             result.findings.iter().map(|f| f.finding.requirement.clone()).collect::<Vec<_>>().join(" ");
         (result.verdict, cited)
     };
-    // It dies of SIGPIPE at any failure. This is no crash if we have closed the connection, and a crash if we have not.
+    // It dies of SIGPIPE at any failure. This counts as a crash unless we closed the connection.
     let (verdict, cited) = of("library/kvs/get-closed", "dies-of-a-closed-connection");
     assert_eq!((verdict, cited.as_str()), (Verdict::Note, "de-facto.client.exits"));
     assert_eq!(of("library/kvs/get-refused", "dies-of-a-closed-connection").0, Verdict::Crashed);

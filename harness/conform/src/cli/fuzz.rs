@@ -220,7 +220,7 @@ fn minimize(args: &Fuzz, target: &dyn Target, folder: &Path, interrupted: &Atomi
     Ok(if kept.is_empty() { UNJUDGED } else { 0 })
 }
 
-/// Returns the server or servers under test, and the scope of what sessions may request from all of them.
+/// Returns the server or servers under test, and the operations that sessions may request from all of them.
 fn target(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<(Box<dyn Target>, Scope)> {
     if args.differential.is_empty() {
         let (server, scope) = server(args, args.server.as_deref(), interrupted)?;
@@ -253,7 +253,7 @@ fn server(
 ) -> anyhow::Result<(Server, Scope)> {
     let workers = side_by_side(args.workers);
     let mut environment = Environment::new(Arc::clone(interrupted), workers)?;
-    // Each relayed launch needs a port of its own, so relayed launches are limited to the number of workers.
+    // Each relayed launch needs a separate port, so relayed launches are limited to the number of workers.
     if args.listen.is_none() {
         environment.slots = Slots::filling_idle_machine(workers);
     }
@@ -372,7 +372,7 @@ impl Shown {
         if self.terminal {
             self.bar.println(text);
         } else {
-            // If writing to standard error fails, there is no place left to report it.
+            // An error in writing to standard error cannot be reported anywhere.
             let _ = writeln!(io::stderr(), "{text}");
         }
     }

@@ -83,7 +83,7 @@ pub(crate) fn main() -> ExitCode {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
             let mark = if error.is::<Diagnosed>() { "" } else { "error: " };
-            // If writing to standard error fails, there is no place left to report it.
+            // An error in writing to standard error cannot be reported anywhere.
             let _ = writeln!(anstream::stderr(), "{mark}{error:#}");
             let status = if error.is::<UnknownProxy>() { UNJUDGED } else { USAGE };
             ExitCode::from(status)

@@ -48,7 +48,7 @@ impl Progress {
     }
 
     fn write(&self, text: &str) {
-        // If standard error is closed, there is no reader.
+        // An error in writing to standard error cannot be reported anywhere.
         let _ = writeln!(anstream::stderr(), "{text}");
     }
 }

@@ -73,7 +73,7 @@ pub(super) fn suite_for(args: &Play) -> anyhow::Result<Suite> {
     }
     let whom = under_test(args);
     let filters = Filter::all(&args.filter);
-    // Whether a requirement has no scenario at all can only be decided with all scenarios of this kind.
+    // A requirement without scenarios is an error only if the whole suite has none for it, so all scenarios of this kind are read.
     let any = filters.is_empty() || !args.requirement.is_empty();
     let wanted = |tests, name: &str| tests == whom && (any || filters.iter().any(|filter| filter.fits(name)));
     pmi_runner::suite::embedded_part(wanted).map_err(unusable)

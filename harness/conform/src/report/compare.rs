@@ -40,7 +40,7 @@ pub(crate) struct ComparedRun {
     pub(crate) server: String,
     /// Version of pmi-conform and of its suite.
     pub(crate) version: String,
-    /// Whether every selected scenario has a result.
+    /// True if every selected scenario has a result.
     pub(crate) complete: bool,
 }
 

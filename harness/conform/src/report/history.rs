@@ -48,7 +48,7 @@ struct Version {
     broken: usize,
     /// Number of scenarios that were judged.
     judged: usize,
-    /// Whether every selected scenario has a result.
+    /// True if every selected scenario has a result.
     complete: bool,
 }
 

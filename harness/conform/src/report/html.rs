@@ -172,7 +172,7 @@ struct Shown {
     output: Vec<String>,
     /// A program that shows the finding without pmi-conform.
     reproducer: String,
-    /// The reason why there is no such program.
+    /// The reason why that program is missing.
     no_reproducer: String,
 }
 

@@ -103,7 +103,7 @@ impl<'a> Chart<'a> {
         Self::of(&result.last_events, 0, result, before)
     }
 
-    /// Lays out the events of a scenario, of which `left_out` are omitted after the first ones.
+    /// Lays out the events of a scenario. After the first ones, `left_out` events are missing.
     pub(in super::super) fn of_events(
         events: &'a [Event],
         left_out: usize,

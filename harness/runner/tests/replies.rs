@@ -1,4 +1,5 @@
-//! What `scenarios/replies.toml` and `scenarios/pmi2/replies.toml` say that the reference server says, by itself or with a variation
+//! The reference server sends the replies that `scenarios/replies.toml` and `scenarios/pmi2/replies.toml` attribute to it, alone or with a
+//! variation or a fault.
 //! or a fault, it does say.
 
 use std::fmt::Write;

@@ -89,7 +89,7 @@ impl Slots {
         }
     }
 
-    /// Returns the maximum number of launches in a run of the suite, parts of which wait for one silence after another.
+    /// Returns the maximum number of launches in a run of the suite. Some scenarios of a suite wait for one silence after another.
     pub(crate) fn launches_of_run(&self) -> usize {
         if self.jobs == 1 { 1 } else { 2 * self.few() }
     }

@@ -1,4 +1,4 @@
-//! Which optional operations the implementation supports, as declared by the user or detected by a one-time probe.
+//! Optional operations of the implementation, as declared by the user or detected by a one-time probe.
 
 use pmi_scenario::ids;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +26,7 @@ use pmi_wire::{Decoded, Direction, Framing, HEADER, Operation, Proc, Version, Wa
 /// The optional operations of an implementation, with the reason for each lack.
 #[derive(Default)]
 pub(crate) struct Offers {
-    /// Whether an optional operation is supported in a dialect, and if not, the reason.
+    /// For each optional operation in a dialect: true if it is supported, or else the reason.
     needs: BTreeMap<(Dialect, Need), (bool, String)>,
     /// Reasons why scenarios in a dialect do not apply.
     unspoken: BTreeMap<Dialect, String>,

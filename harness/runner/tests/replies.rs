@@ -31,7 +31,7 @@ const REQUESTS: &[&str] = &[
     "cmd=finalize",
 ];
 
-/// What is in frames, behind the first line.
+/// Requests of PMI-2. All after the first line are sent in frames.
 const REQUESTS_OF_PMI2: &[&str] = &[
     "cmd=init pmi_version=2 pmi_subversion=0",
     "cmd=fullinit;pmijobid=job;pmirank=0;threaded=FALSE;",
@@ -98,7 +98,7 @@ fn transcript(dialect: Dialect, name: &str) -> String {
         };
         let pieces: Vec<String> = writes.iter().map(escaped).collect();
         let message = pieces.join(if bytewise.is_empty() { "<|>" } else { "" });
-        // The end of a line is the newline.
+        // The newline is the end of the line.
         let message = if frame {
             format!("<bytes> {message}")
         } else {

@@ -40,7 +40,7 @@ impl<B> Received<B> {
             Ok((bytes, _)) => Some(Self::Bytes(bytes)),
             Err(Errno::INTR) => None,
             Err(Errno::AGAIN) => Some(Self::Nothing),
-            // ECONNRESET: the other side closed its end without reading all of our bytes, and all of its own bytes have been read.
+            // ECONNRESET: the other side closed its end without reading all of our bytes, and everything that it sent has been read.
             Err(_) => Some(Self::End),
         }
     }

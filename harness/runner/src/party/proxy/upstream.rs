@@ -868,7 +868,7 @@ mod tests {
     fn requests_of_pmi2_are_answered_whatever_the_generation_makes_of_them() {
         let done = |route| frame_reply(0, route, "cmd=kvs-put-response;thrid=7;rc=0;");
         for (key, text) in [
-            // With the length at the end of its field and a NUL for the last semicolon, without the semicolon, and without the length.
+            // A complete frame, one with a NUL for the last semicolon, one without the semicolon, and a body without its length.
             ("a", &b"    34cmd=kvs-put;thrid=7;key=a;value=v;"[..]),
             ("b", b"    34cmd=kvs-put;thrid=7;key=b;value=v\0"),
             ("c", b"34    cmd=kvs-put;thrid=7;key=c;value=v"),

@@ -402,7 +402,7 @@ fn two_runs_are_compared() {
     let same = conform(folder.path(), &["compare", "one", "one"]);
     assert_eq!(same.status, 0, "{}", same.whole());
     assert!(same.out.contains("2 the same, 0 not"), "{}", same.whole());
-    // A scenario that only one of the runs has played does not count as a difference.
+    // A scenario that only one of the runs has played is no difference.
     let apart = conform(folder.path(), &["compare", "-v", "one", "two"]);
     assert_eq!(apart.status, 0, "{}", apart.whole());
     assert!(apart.out.contains("played only before: a\n\nplayed only after: b\n"), "{}", apart.whole());

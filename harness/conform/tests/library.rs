@@ -681,7 +681,7 @@ fn a_library_is_judged_as_a_program_is() {
             result.findings.iter().map(|f| f.finding.requirement.clone()).collect::<Vec<_>>().join(" ");
         (result.verdict, cited)
     };
-    // It dies of SIGPIPE at any failure. This counts as a crash unless we closed the connection.
+    // It dies of SIGPIPE at any failure. This is no crash if we have closed the connection, and a crash if we have not.
     let (verdict, cited) = of("library/kvs/get-closed", "dies-of-a-closed-connection");
     assert_eq!((verdict, cited.as_str()), (Verdict::Note, "de-facto.client.exits"));
     assert_eq!(of("library/kvs/get-refused", "dies-of-a-closed-connection").0, Verdict::Crashed);

@@ -1,5 +1,4 @@
-//! The reference server sends the replies that `scenarios/replies.toml` and `scenarios/pmi2/replies.toml` attribute to it, alone or with a
-//! variation or a fault.
+//! What `scenarios/replies.toml` and `scenarios/pmi2/replies.toml` say that the reference server says, by itself or with a variation
 //! or a fault, it does say.
 
 use std::fmt::Write;
@@ -31,7 +30,7 @@ const REQUESTS: &[&str] = &[
     "cmd=finalize",
 ];
 
-/// Requests of PMI-2. All after the first line are sent in frames.
+/// What is in frames, behind the first line.
 const REQUESTS_OF_PMI2: &[&str] = &[
     "cmd=init pmi_version=2 pmi_subversion=0",
     "cmd=fullinit;pmijobid=job;pmirank=0;threaded=FALSE;",
@@ -98,7 +97,7 @@ fn transcript(dialect: Dialect, name: &str) -> String {
         };
         let pieces: Vec<String> = writes.iter().map(escaped).collect();
         let message = pieces.join(if bytewise.is_empty() { "<|>" } else { "" });
-        // The newline is the end of the line.
+        // The end of a line is the newline.
         let message = if frame {
             format!("<bytes> {message}")
         } else {

@@ -13,7 +13,7 @@ use pmi_scenario::ast::{Dialect, Need};
 use pmi_scenario::requirement::ADVISORY_SETS;
 use pmi_wire::hydra::Family;
 
-/// Returns a parser for `--has` and `--lacks`, which take the operations that an implementation may lack.
+/// The operations that an implementation may lack, for `--has` and `--lacks`.
 fn optional() -> PossibleValuesParser {
     Need::optional().map(|(word, _)| word).collect::<Vec<_>>().into()
 }
@@ -666,7 +666,7 @@ pub(super) struct Fuzz {
     pub(super) report: Vec<(CampaignFormat, PathBuf)>,
 }
 
-/// Optional operations that sessions of a campaign may use.
+/// Optional operations that sessions of campaigns may use.
 const OF_SESSIONS: [&str; 3] = ["spawn", "names", "pmi-1.2"];
 
 fn fuzz_report(text: &str) -> Result<(CampaignFormat, PathBuf), UnknownFormat> {
@@ -857,7 +857,7 @@ pub(super) struct Measure {
     pub(super) report: Option<PathBuf>,
 }
 
-/// Parses `--ranks-per-agent`.
+/// Reads `--ranks-per-agent`.
 fn ranks_per_agent(given: &str) -> anyhow::Result<u32> {
     match given.parse() {
         Ok(1) => Ok(1),
@@ -869,19 +869,19 @@ fn ranks_per_agent(given: &str) -> anyhow::Result<u32> {
     }
 }
 
-/// Parses `--report` of a command whose only report format is a page.
+/// Reads `--report` of a command that has one page to show.
 fn page(given: &str) -> anyhow::Result<PathBuf> {
     let file = given.strip_prefix("html=").filter(|file| !file.is_empty());
     file.map(PathBuf::from).context("write html=FILE")
 }
 
-/// Returns a parser for an option that takes a single dialect.
+/// A dialect where there is to be one.
 fn one_dialect() -> impl TypedValueParser<Value = Dialect> {
     PossibleValuesParser::new(Dialect::NAMES.map(|(name, _)| name))
         .map(|given| Dialect::called(&given).unwrap_or_default())
 }
 
-/// Parses a budget of `measure`.
+/// Reads a budget of `measure`.
 fn budget(given: &str) -> anyhow::Result<(Phase, f64)> {
     let (name, most) = given.split_once('=').context("write WHAT=SECONDS, as in barrier=0.05")?;
     let known = Phase::NAMES.into_iter().find(|(known, _)| *known == name);
@@ -893,17 +893,17 @@ fn budget(given: &str) -> anyhow::Result<(Phase, f64)> {
     Ok((phase, most.with_context(|| format!("\"{given}\" names no number of seconds"))?))
 }
 
-/// Returns a parser for the requirement sets of `--against`, which apply only if the user asks for them.
+/// Sets of requirements that nobody is judged by unless the user asks for it.
 fn advisory_sets() -> PossibleValuesParser {
     PossibleValuesParser::new(ADVISORY_SETS.iter().map(|(set, _)| *set))
 }
 
-/// Returns a parser for `--dialect`: a dialect, or `all`.
+/// What `--dialect` takes.
 fn dialects() -> PossibleValuesParser {
     PossibleValuesParser::new(Dialect::NAMES.map(|(name, _)| name).into_iter().chain(["all"]))
 }
 
-/// Returns a parser for the levels of `--strict`.
+/// Reads a level of `--strict`.
 fn strictness() -> impl TypedValueParser<Value = Strictness> {
     PossibleValuesParser::new(Strictness::NAMES.map(|(name, _)| name)).map(|given| {
         let known = Strictness::NAMES.into_iter().find(|(name, _)| *name == given);
@@ -929,7 +929,7 @@ fn seconds(text: &str) -> anyhow::Result<std::time::Duration> {
     number.map(std::time::Duration::from_secs_f64).context("write seconds, from 0.01 to 86400")
 }
 
-/// Returns the degree of parallelism: the number that the user gave, or else the number of processors.
+/// How many things are done at the same time: as many as asked for, else one for each processor.
 pub(super) fn side_by_side(asked: Option<usize>) -> usize {
     asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
 }

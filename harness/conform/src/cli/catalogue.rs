@@ -1,4 +1,4 @@
-//! The commands that show built-in data: `profiles`, `requirements`, `explain` and `coverage`.
+//! What is built in: `profiles`, `requirements`, `explain` and `coverage`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -284,7 +284,7 @@ pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// Discards the progress of runs that are only played to collect coverage.
+/// Nobody looks at the runs that only count.
 struct Silent;
 
 impl Observer for Silent {
@@ -293,14 +293,14 @@ impl Observer for Silent {
     fn result(&mut self, _: &ScenarioResult) {}
 }
 
-/// Returns the cells of all tables of the input space.
+/// The cells of all tables of the input space.
 fn cells(suite: &Suite) -> anyhow::Result<Vec<Cell>> {
     let tables = Inputs::embedded()?;
     let cells = tables.iter().map(|table| table.cells(suite)).collect::<Result<Vec<_>, _>>()?;
     Ok(cells.concat())
 }
 
-/// Appends the cells of one table to `text`, one per line, and their counts by kind. Returns the number of open cells.
+/// The cells of one table, one a line, and how many there are of each kind; returns how many are open.
 fn inputs(table: &Cell, cells: &[Cell], text: &mut String) -> anyhow::Result<usize> {
     let (whose, what) = match table.tests {
         UnderTest::Server => ("servers", "what they may be asked"),

@@ -266,7 +266,7 @@ impl Prepared {
     }
 }
 
-/// Makes processes get their connections as `--connection` says.
+/// Has processes come to their connections in the way that `--connection` says.
 pub(super) fn by_connection(implementation: &mut Implementation, way: &str) -> anyhow::Result<()> {
     match way {
         "port" => implementation.connect_by_port().context("--connection port")?,

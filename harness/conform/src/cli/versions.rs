@@ -1,4 +1,4 @@
-//! `versions`: shows which versions are offered and answered, and the results.
+//! `versions`: which versions are offered and answered, and what comes of it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,10 +1,10 @@
-//! The agent of a rank for the usual launch: the process manager has set PMI_FD, and the runner's socket is beside the path by which the
-//! agent was started. It passes its descriptor to the runner and waits for the order to end. `agent/rank.rs` sends the same messages in the
-//! same order. In every other case, this program becomes that agent, which handles and explains all of them.
+//! The agent of a rank for the usual launch. The process manager has set PMI_FD, and the runner's socket is beside the path by which the
+//! agent was started. The agent passes its descriptor to the runner and waits for the order to end. `agent/rank.rs` sends the same messages
+//! in the same order. In every other case, this program becomes that agent, which handles and explains all of them.
 //!
-//! A short program spends most of its time on the start of its C library: on the loader, and on queries of the processor's caches, which
-//! trap on virtual machines. This program has no C library. The build script builds it, because a crate of a workspace cannot have its own
-//! panic strategy.
+//! A short program spends most of its time on the start of its C library: on the loader, and on queries of the processor's caches. These
+//! queries trap on virtual machines. This program has no C library. The build script builds it, because a crate of a workspace cannot have
+//! its own panic strategy.
 #![no_std]
 #![no_main]
 // Without this, the compiler could replace the loops below by calls of the functions that they implement.

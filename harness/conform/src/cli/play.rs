@@ -329,8 +329,8 @@ pub(super) fn library_at(path: &Path, binary: PathBuf) -> anyhow::Result<Library
 }
 
 /// Returns the dialects whose scenarios are played. The user's own scenarios and those for the built-in server are played in every dialect.
-/// A library is tested in the dialects whose API it exports, a program in the dialect that it offers, and a server in PMI-1 unless its
-/// profile says otherwise.
+/// A library is tested in the dialects whose API it exports, and a program in the dialect that it offers. A server is tested in PMI-1
+/// unless its profile says otherwise.
 fn dialects(args: &Play, server: Option<&Implementation>, client: Option<&Program>) -> Vec<Dialect> {
     let all = || Dialect::NAMES.map(|(_, dialect)| dialect).to_vec();
     match (args.dialect.as_deref(), &args.library) {

@@ -68,8 +68,8 @@ impl Slots {
         Self::with(jobs, false)
     }
 
-    /// Creates such a limit that opens more launches while the machine is idle: with a server that sleeps while it starts, many launches
-    /// wait at the same time.
+    /// Creates such a limit that opens more launches while the machine is idle. If a server sleeps while it starts, many launches wait at
+    /// the same time.
     pub fn filling_idle_machine(jobs: usize) -> Arc<Self> {
         Self::with(jobs, true)
     }

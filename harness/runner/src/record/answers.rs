@@ -1,8 +1,8 @@
 //! Writes a session as a scenario for its program, with the recorded answers of the process manager, which the reference server repeats.
 //!
 //! Answers that describe the process manager are repeated as recorded: limits, universe size, application number, process mapping, and the
-//! answer to fullinit, with their keys in the recorded order, including unusual keys. Answers that depend on earlier requests (keyval
-//! space, barriers, spawn) are the reference server's own.
+//! answer to fullinit. Their keys have the recorded order, and include unusual keys. Answers that depend on earlier requests (keyval space,
+//! barriers, spawn) are the reference server's own.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;

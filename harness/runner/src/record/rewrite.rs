@@ -1,9 +1,9 @@
-//! The only change to the messages: the name of the program in a spawn request, `execname` or the `subcmd` of PMI-2, is replaced by a tap
-//! that knows the program's name.
+//! The only change to the messages: a spawn request names a tap as its program, in `execname` or in the `subcmd` of PMI-2. The tap knows
+//! the original program.
 //!
 //! Everything else is forwarded unchanged, piece by piece. Of lines, only the bytes from an `execname` to the end of its block are held
-//! back, because a `path` may follow in which the process manager searches for the program, and which contains no tap. Of frames, which
-//! follow if PMI-2 was negotiated, spawn requests are held back completely, and other requests until they are recognized as such.
+//! back. A `path` may follow, in which the process manager searches for the program, and which contains no tap. Frames follow if PMI-2 was
+//! negotiated. A spawn request in a frame is held back completely, and any other request until it is recognized as such.
 
 use std::borrow::Cow;
 

@@ -21,9 +21,9 @@ enum Visitor {
     Unknown,
 }
 
-/// Returns whether a connection to the tap's port comes from another process than its program. The program is this process's descendant, or
-/// has the port in its environment, as processes do that have left their parents. If neither can be seen, the first bytes decide. A
-/// connection on which nothing was sent is not a stranger's.
+/// Returns whether a connection to the tap's port comes from a stranger and not from the tap's program. The program is this process's
+/// descendant, or has the port in its environment, like processes that have left their parents. If neither can be seen, the first bytes
+/// decide. A connection on which nothing was sent is not a stranger's.
 pub(super) fn is_stranger(client: &TcpStream, port: &str) -> bool {
     match other_end(client, port) {
         Visitor::Ours => false,

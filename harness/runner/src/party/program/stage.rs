@@ -1,4 +1,4 @@
-//! Connects the processes under test and the reference server: reports all events to the judge, and answers some requests as the scenario
+//! Connects the processes under test and the reference server. Reports all events to the judge, and answers some requests as the scenario
 //! defines instead of as the server does.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};

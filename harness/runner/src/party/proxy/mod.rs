@@ -11,12 +11,12 @@
 //! # Requests that proxies forward
 //!
 //! Under a runner, the upstream reports every request of a proxy and every answer, and a scenario may answer instead. These requests have
-//! the same form in every family: text as in PMI-1, `mput KEY=VALUE ...` for pairs that a proxy had stored, `barrier_in`, and all others as
-//! the client's request. The answer `cmd=barrier_out` is extended by the barrier's name if barriers have names.
+//! the same form in every family: text as in PMI-1. Pairs that a proxy had stored are `mput KEY=VALUE ...`, a barrier is `barrier_in`, and
+//! all others are the client's request. The answer `cmd=barrier_out` is extended by the barrier's name if barriers have names.
 //!
 //! # Exit status
 //!
-//! The first status of a process that is not 0 (128 + signal if it was killed), or that of an abort; 3 if a proxy does not speak the
+//! The first status of a process that is not 0 (128 + signal if it was killed), or that of an abort. 3 if a proxy does not speak the
 //! protocol of its family. If a proxy exits without reporting how its processes ended, its own status is used. If a proxy dies of a signal,
 //! so does this process, so that the judge sees the crash. If a signal to this process ended the job, the status is 128 + signal.
 

@@ -303,8 +303,8 @@ pub fn precedents(implementation: &Implementation) -> Vec<Deviations> {
     all.into_iter().map(|(_, deviations)| deviations).collect()
 }
 
-/// Returns a draft of a profile for an implementation without one, as far as it is known: a name to be edited, its commands, and its
-/// optional operations.
+/// Returns a draft of a profile for an implementation without one. It contains a name to be edited, the commands, and the optional
+/// operations, as far as they are known.
 pub fn written(implementation: &Implementation, offers: &BTreeMap<Need, bool>) -> String {
     let quoted = |text: &str| toml::Value::from(text).to_string();
     // Braces need no quotes here.

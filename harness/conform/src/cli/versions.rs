@@ -23,7 +23,7 @@ use crate::report::versions_text;
 pub(super) fn versions(args: &Versions) -> anyhow::Result<u8> {
     let suite = suite_against(&[])?;
     let environment = Environment::new(Arc::new(AtomicBool::new(false)), 1)?;
-    // A start is no answer, and takes longer.
+    // Starting a process takes longer than answering.
     let limits = Limits { step: args.timeout, start: Some(args.timeout * 4), ..Limits::default() };
     let (label, iut) = match (&args.client, &args.library) {
         (Some(command), _) => {

@@ -419,10 +419,14 @@ fn under_serve(suite: &Suite, scenarios: &[Arc<Scenario>], path: &Path, fault: &
     judge_under(suite, scenarios, path, fault, Some(Box::new(server)))
 }
 
-/// Returns one row of each table: the rows differ in what a library receives, and not in the results of its calls.
+/// Returns one row of each file for each list of requirements: the other rows differ in what a library receives, and not in the results
+/// of its calls.
 fn one_of_each(scenarios: &[Arc<Scenario>]) -> Vec<Arc<Scenario>> {
-    let mut tables = BTreeSet::new();
-    let is_first = |s: &&Arc<Scenario>| tables.insert(s.name.split('[').next().map(str::to_owned));
+    let mut samples = BTreeSet::new();
+    let is_first = |s: &&Arc<Scenario>| {
+        let requirements: Vec<_> = s.requires.iter().map(|id| id.value.clone()).collect();
+        samples.insert((s.name.split('[').next().map(str::to_owned), requirements))
+    };
     scenarios.iter().filter(is_first).cloned().collect()
 }
 

@@ -3,7 +3,7 @@
 use pmi_faults::{faults, variations};
 use pmi_runner::kill_matrix::{FaultResult, run};
 
-/// Without optimization, only every `EVERY`th one is tried here; `pmi-conform mutants` tries all of them in CI.
+/// Without optimization, only every `EVERY`th one is tried here; `pmi-conform suite mutants` tries all of them in CI.
 const EVERY: usize = if cfg!(debug_assertions) { 12 } else { 1 };
 
 #[test]

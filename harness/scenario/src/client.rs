@@ -46,7 +46,7 @@ fn exists(name: &Spanned<String>, what: &str, known: &[&str], sink: &mut Sink) {
     if !known.contains(&name.value.as_str()) {
         sink.error(name.span, format!("the reference server has no {what} `{}`", name.value))
             .suggest(&name.value, known)
-            .help("`pmi-conform mutants --list` shows them");
+            .help("`pmi-conform suite mutants --list` shows them");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Writing a tree. There is one way to write it, which is also how `pmi-conform fmt` lays out a file: reading and printing.
+//! Writing a tree. There is one way to write it, which is also how `pmi-conform scenario fmt` lays out a file: reading and printing.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};

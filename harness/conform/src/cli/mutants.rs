@@ -14,7 +14,7 @@ use super::tell::{hint, say, unusable};
 
 pub(super) fn behaviour(fault: Option<&str>, vary: &[String]) -> anyhow::Result<Behaviour> {
     let unknown = |kind: &str, name: &str, names: Vec<&'static str>| {
-        let hint = hint(name, names.into_iter(), "`pmi-conform mutants --list` lists them");
+        let hint = hint(name, names.into_iter(), "`pmi-conform suite mutants --list` lists them");
         anyhow::anyhow!("there is no {kind} {name}{hint}")
     };
     let find_fault = |name: &str| {

@@ -338,7 +338,7 @@ fn tables(entries: &[Entry], names: &[String], catalogue: &Catalogue, history: b
 fn in_markdown(matrix: &MatrixPages) -> String {
     let mut out = format!(
         "# How implementations stand\n\n\
-         Made by `pmi-conform matrix`, with the suite of pmi-conform {}. A requirement counts as kept if a scenario that tests it was played to \
+         Made by `pmi-conform report matrix`, with the suite of pmi-conform {}. A requirement counts as kept if a scenario that tests it was played to \
          its end and nothing contradicts it; what deviates as recorded does so by the deviations that the run was given.\n",
         matrix.version
     );

@@ -1,15 +1,15 @@
-//! The reference client under any bytes of a server.
+//! The reference client with arbitrary bytes from a server.
 //!
-//! Input: records of a byte for the operation (none if it is 0x7f), what the server sends after it, and 0xff. A server that sends
-//! nothing closes the connection.
+//! Input: records of a byte for the operation (none if it is 0x7f), the bytes that the server sends after it, and 0xff. An empty text
+//! closes the connection.
 
 use pmi_reference::client::{Answer, Client, Misuse, ServerError};
 use pmi_wire::{Operation, Request, SpawnProgram, ValueReading};
 
 use crate::{counters, input, memory, planted};
 
-/// The client answers or errs and never panics: what it sends is the request meant, an answer is to the request that waits,
-/// after an error nothing is said or heard any more, and it matters not how the bytes are cut.
+/// Checks that the client returns a response or an error and never panics. It must send the intended request, and match responses to the
+/// pending request. After an error, it must neither send nor accept anything. The result must not depend on the fragmentation.
 pub fn run(data: &[u8]) {
     let before = memory::live();
     let mut client = Client::new();
@@ -51,7 +51,7 @@ pub fn run(data: &[u8]) {
                 assert_eq!(first.as_ref(), Some(&Ok(answer.clone())), "the same answer in pieces");
                 let operation = operation_of(answer);
                 assert_eq!(Some(operation), waiting.take(), "an answer to what was asked");
-                // Answers of each kind are kept: the code has most of them in common.
+                // Count the responses of each kind as coverage, because they share most of the code.
                 counters::seen(operation as u32 * 2 + u32::from(matches!(answer, Answer::Failed { .. })));
                 assert_eq!(bytes.last(), Some(&b'\n'), "an answer ends with a newline");
             }
@@ -60,7 +60,7 @@ pub fn run(data: &[u8]) {
                 if *error != ServerError::Unsolicited {
                     assert_eq!(first.as_ref(), Some(&Err(error.clone())), "the same error in pieces");
                 }
-                // In pieces the answer is taken before what comes behind it is seen.
+                // Byte by byte, the client returns the response before it sees the surplus bytes.
                 if let Some(Ok(_)) = first {
                     assert_eq!(bytewise.receive(b"x"), Some(Err(ServerError::Unsolicited)));
                 }

@@ -1,8 +1,8 @@
-//! What libFuzzer counts as coverage besides code: states and transitions of a model.
+//! Additional coverage for libFuzzer: the states and transitions of a model.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Number of counters. Few, so that what is nearly the same state is the same counter.
+/// Number of counters; few, so that similar states share a counter.
 const COUNT: usize = 1024;
 
 // libFuzzer finds them by the name of the section (Linux only) and clears them before each run.
@@ -10,16 +10,16 @@ const COUNT: usize = 1024;
 static COUNTERS: [AtomicU8; COUNT] = [const { AtomicU8::new(0) }; COUNT];
 
 fn counter(what: u32) -> &'static AtomicU8 {
-    // The multiplier of Fibonacci hashing: neighbours get far apart.
+    // The multiplier of Fibonacci hashing, which spreads neighbouring values.
     &COUNTERS[(what.wrapping_mul(0x9e37_79b1) >> 16) as usize % COUNT]
 }
 
-/// Notes that this was reached, however often.
+/// Marks this as reached, regardless of the number of times.
 pub(crate) fn seen(what: u32) {
     counter(what).store(1, Ordering::Relaxed);
 }
 
-/// Counts one more time that this was reached.
+/// Increments the counter of this.
 pub(crate) fn reached(what: u32) {
     let counter = counter(what);
     counter.store(counter.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);

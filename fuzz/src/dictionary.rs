@@ -1,6 +1,6 @@
-//! The words that the targets' inputs are made of, from the protocol table and the printers of the codec.
+//! Dictionaries for the targets, from the protocol table and the printers of the codec.
 //!
-//! `cargo run --example dictionaries` writes them into `dictionaries/`; a test holds them up to date.
+//! `cargo run --example dictionaries` writes them into `dictionaries/`; a test fails if they are stale.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use pmi_wire::{Framing, ProcessMapping, SpawnProgram};
 
 use crate::spell;
 
-/// The dictionary of a target in libFuzzer's format; `None` for those whose inputs are not text.
+/// Returns the dictionary of a target in libFuzzer's format; `None` for targets whose inputs are not text.
 pub fn of(target: &str) -> Option<String> {
     let mut words = BTreeSet::new();
     match target {
@@ -73,7 +73,7 @@ pub fn of(target: &str) -> Option<String> {
     Some(text)
 }
 
-/// The tuples of a line, each with the blank before it, and the line.
+/// Returns the tuples of a line, each with the space before it, and the line.
 fn tuples(line: &[u8]) -> Vec<Vec<u8>> {
     let mut words = vec![[line, b"\n"].concat()];
     for (at, tuple) in line.split(|byte| *byte == b' ').enumerate() {
@@ -82,7 +82,7 @@ fn tuples(line: &[u8]) -> Vec<Vec<u8>> {
     words
 }
 
-/// The fields of a message, each with its key and a value; those with a number have the first.
+/// Returns the fields of a message, each with its key and a value; numbered fields have the first number.
 fn fields(fields: &'static [Field]) -> Vec<(String, Vec<u8>)> {
     let value = |field: &Field| match field.rule {
         Rule::Word if field.name == "kvsname" => b"kvs-0".to_vec(),
@@ -95,7 +95,7 @@ fn fields(fields: &'static [Field]) -> Vec<(String, Vec<u8>)> {
     fields.iter().map(|field| (key(field), value(field))).collect()
 }
 
-/// A message with this command, these fields and others.
+/// Returns a message with this command, these fields and others.
 fn message(framing: Framing, cmd: &str, first: &[(&str, &str)], rest: &'static [Field]) -> Vec<u8> {
     let rest = fields(rest);
     let first = [("cmd", cmd)].into_iter().chain(first.iter().copied());
@@ -113,7 +113,7 @@ fn requests() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// The success of an operation over lines; of an abort, an empty line.
+/// Returns the success of an operation in lines; for abort, an empty line.
 fn success(exchange: &'static Exchange) -> Vec<u8> {
     let response = exchange.response;
     response.map_or(Vec::new(), |cmd| message(Framing::Lines, cmd, &[("rc", "0")], exchange.results))
@@ -125,7 +125,7 @@ fn responses() -> Vec<Vec<u8>> {
     lines().map(success).chain(refusals).flat_map(|line| tuples(&line)).collect()
 }
 
-/// Whole records of `client_bytes`: an operation and its success.
+/// Returns complete records of `client_bytes`: an operation and its success.
 fn records() -> Vec<Vec<u8>> {
     (0..).zip(lines()).map(|(at, exchange)| [&[at][..], &success(exchange), b"\n\xff"].concat()).collect()
 }
@@ -149,7 +149,7 @@ fn spawn() -> Vec<Vec<u8>> {
 fn mapping() -> Vec<Vec<u8>> {
     let text = ProcessMapping::compress(&[0, 0, 1, 1, 2]).to_string();
     let mut words: Vec<Vec<u8>> = text.split_inclusive(',').map(|part| part.as_bytes().to_vec()).collect();
-    // MPICH's forms, which are read and never printed, and numbers at the edges.
+    // MPICH's forms, which are parsed but never printed, and numbers at the limits.
     words.extend(
         ["[", "]x2", " ", "4294967295", "4294967296", "18446744073709551615"].map(|w| w.as_bytes().to_vec()),
     );
@@ -157,7 +157,7 @@ fn mapping() -> Vec<Vec<u8>> {
     words
 }
 
-/// Frames of PMI-2 and their tuples: requests, and the beginnings and keys of responses.
+/// Returns PMI-2 frames and their tuples: requests, and the beginnings and keys of responses.
 fn frames() -> Vec<Vec<u8>> {
     let all = || protocol::documented(Framing::Frames).iter();
     let mut words = vec![b"concat=1;".to_vec()];

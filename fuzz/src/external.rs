@@ -1,9 +1,9 @@
-//! Sessions of a campaign against a server of others, named by variables of the environment; without them against the
-//! reference server in memory.
+//! Sessions of a campaign against an external server, which environment variables select. Without them, the reference server in memory is
+//! used.
 //!
 //! - `PMI_CONFORM_SERVER`: the command, as for `pmi-conform fuzz --server`; not a bare `hydra_pmi_proxy`.
 //! - `PMI_CONFORM_KNOWN`: a file of known buckets, as for `--known`.
-//! - `PMI_CONFORM_OUT`: the folder that findings are stored in, `pmi-conform-fuzz` if not given.
+//! - `PMI_CONFORM_OUT`: the folder for findings, `pmi-conform-fuzz` by default.
 //!
 //! Input: the decisions of the generator.
 
@@ -33,19 +33,18 @@ use pmi_scenario::ast::Need;
 
 use crate::counters;
 
-/// Longest time of a step, as in a campaign.
+/// Maximum duration of a step, as in a campaign.
 const WAIT: Duration = Duration::from_secs(1);
-/// So many sessions that cannot be played in a row mean that none can.
+/// After this many sessions in a row that cannot be played, the target gives up.
 const UNPLAYED: u32 = 20;
 
-/// The server does nothing that the oracles of a campaign know to be wrong, unless it is known.
+/// Checks that the server shows no failure that a campaign would detect, except known ones.
 pub fn run(data: &[u8]) {
     static EXTERNAL: LazyLock<External> = LazyLock::new(External::of_environment);
     EXTERNAL.run(data);
 }
 
-/// The processes that a launcher starts for a session run this program as well, and so does who looks where one dies. To be called
-/// first.
+/// Acts as an agent or a tracer if this program was started as one: launchers start it for the processes of a session. Call this first.
 pub fn be_agent() {
     let argv: Vec<_> = std::env::args_os().collect();
     if argv.first().is_some_and(|name| tracer::is_tracer(name)) {
@@ -61,18 +60,18 @@ struct External {
     scope: Scope,
     known: Known,
     out: PathBuf,
-    /// Nobody looks at the figures of the server in memory.
+    /// Print figures and store findings. This is off for the server in memory.
     tells: bool,
     reached: Mutex<Reached>,
 }
 
-/// What was reached so far.
+/// The progress so far.
 struct Reached {
     since: Instant,
     sessions: u64,
     unplayed: u32,
     transitions: BTreeSet<Transition>,
-    /// Buckets that come to one that is known, and those of which none of several more runs showed anything.
+    /// Buckets that are aliases of known ones, and those that did not recur.
     settled: BTreeSet<String>,
 }
 
@@ -131,11 +130,11 @@ impl External {
         assert!(*unplayed < UNPLAYED, "{UNPLAYED} sessions in a row could not be judged: {why}");
     }
 
-    /// Tells libFuzzer, and now and then who looks on.
+    /// Counts transitions as coverage, and prints figures now and then.
     fn note(&self, transitions: Vec<Transition>) {
         for transition in &transitions {
-            // What was answered to how many at once, and what came after what: coarse, for fine ones make every session a
-            // new one.
+            // The counters are coarse: the reaction by number of waiting processes, and the order of requests. Finer ones would make every
+            // session a new one.
             let Transition { before, waiting, request, reaction } = transition;
             counters::seen(hash(&(waiting, request, reaction)));
             counters::seen(hash(&(before, request)));
@@ -151,7 +150,7 @@ impl External {
         }
     }
 
-    /// Whether a failure is known, or was looked into and is not to be again.
+    /// Returns whether a failure is known, or was examined and is not examined again.
     fn is_settled(&self, failure: &Failure) -> bool {
         let (bucket, place) = (failure.key.to_string(), failure.key.place().map(ToString::to_string));
         self.known.name(&bucket, place.as_deref()).is_some() || self.reached().settled.contains(&bucket)
@@ -192,7 +191,7 @@ impl External {
     }
 }
 
-/// Why the server that is named cannot be fuzzed.
+/// The reason why the selected server cannot be fuzzed.
 #[derive(Debug)]
 enum Unfit {
     Implementation(ImplementationError),

@@ -1,7 +1,7 @@
-//! Frames of PMI-2 and both directions of a connection, and the parsers of bodies over any bytes.
+//! PMI-2 frames, both directions of a connection, and the parsers of bodies, with arbitrary bytes.
 //!
-//! Input: a byte for the longest message and for which of the two, one for how the stream is cut, and the stream; or records of
-//! a byte that names the direction, what is said, and 0xff.
+//! Input: a byte for the maximum length and the choice of the two, one for the fragmentation, and the stream. For a connection, the stream
+//! consists of records: a byte for the direction, the bytes, and 0xff.
 
 use pmi_wire::pmi2::{Body, BodyError, Request, Response, Semicolons};
 use pmi_wire::{Connection, Direction, Framer};
@@ -12,13 +12,14 @@ const LIMITS: [usize; 8] = [64 << 10, 1, 2, 8, 16, 64, 256, 4096];
 const HEADER: usize = 6;
 const READINGS: [Semicolons; 2] = [Semicolons::Doubled, Semicolons::Plain];
 
-/// However a stream is cut, the framer gives the bodies that the lengths tell, and holds no more than the longest; a body that is
-/// a message is the same one after it was printed. Both directions of a connection say the same however they are cut.
+/// Checks that the framer returns the bodies that the lengths define, regardless of the fragmentation, and holds at most the longest one. A
+/// parsed body that is printed must be parsed as the same message. Both directions of a connection must be independent of the
+/// fragmentation.
 pub fn run(data: &[u8]) {
     let [limit, cuts, stream @ ..] = data else { return };
     let of_connection = limit & 0x80 != 0;
     let limit = LIMITS[usize::from(limit % 8)];
-    // Which kind a message is shows in its first ten bytes.
+    // The first ten bytes determine the kind of a message.
     if of_connection { connection(limit.max(16), stream) } else { frames(limit, *cuts, stream) }
 }
 
@@ -47,21 +48,21 @@ fn frames(limit: usize, cuts: u8, stream: &[u8]) {
         assert_eq!(framer.partial_frame(), expected.partial(pushed), "what has begun");
     }
     assert!(expected.is_done(pushed), "the framer kept a frame back");
-    // What is kept doubles as it grows.
+    // The buffer's capacity doubles as it grows.
     let held = if cuts == 0 { stream.len() } else { limit.saturating_add(HEADER + 32).min(stream.len()) };
     memory::check(before, 2 * held + 1024, "a framer");
 }
 
-/// The bodies of a stream by the definition: six bytes of length, and so many bytes.
+/// The bodies of a stream by definition: a length of six bytes, and as many bytes.
 struct Expected<'a> {
     stream: &'a [u8],
     at: usize,
     limit: usize,
-    /// Something was no length.
+    /// A header was invalid.
     lost: bool,
 }
 
-/// What a header says, looked at byte by byte: digits between blanks.
+/// Returns the length in a header, parsed byte by byte: digits between spaces.
 fn length_of(header: &[u8]) -> Option<usize> {
     let text: Vec<u8> = header.iter().copied().skip_while(|b| *b == b' ').collect();
     let digits = text.iter().take_while(|b| b.is_ascii_digit()).count();
@@ -72,7 +73,7 @@ fn length_of(header: &[u8]) -> Option<usize> {
 }
 
 impl<'a> Expected<'a> {
-    /// The next body, or `None` where there is none to be read; the framer has seen the first bytes up to `pushed`.
+    /// Returns the next body, or `None` if it cannot be read. The framer has received the first `pushed` bytes.
     fn next(&mut self, pushed: usize) -> Option<&'a [u8]> {
         let header = &self.stream[self.at..self.at + HEADER];
         assert!(!self.lost && self.at + HEADER <= pushed, "a frame before its header");
@@ -89,12 +90,12 @@ impl<'a> Expected<'a> {
         Some(&self.stream[body..self.at])
     }
 
-    /// What has begun and is kept.
+    /// Returns the bytes of an incomplete message that the framer holds.
     fn partial(&self, pushed: usize) -> &'a [u8] {
         if self.lost || self.at > pushed { b"" } else { &self.stream[self.at..pushed] }
     }
 
-    /// Whether only the beginning of a frame is left.
+    /// Returns whether only the beginning of a frame is left.
     fn is_done(&self, pushed: usize) -> bool {
         let rest = self.partial(pushed);
         let whole = || {
@@ -105,7 +106,7 @@ impl<'a> Expected<'a> {
     }
 }
 
-/// The tuples of a body, found byte by byte: key and value as they stand there.
+/// Returns the tuples of a body, found byte by byte: keys and values as on the wire.
 fn tuples(body: &[u8], doubled: bool) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut all = Vec::new();
     let mut tuple = Vec::new();
@@ -140,12 +141,12 @@ fn check_body(bytes: &[u8], reading: Semicolons) {
     };
     let found: Vec<_> = body.tuples().map(|t| (t.key.to_vec(), t.value.to_vec())).collect();
     assert_eq!(Some(found), expected);
-    // A request that only the draft has keeps nothing but its command, and cannot be printed again.
+    // A request that only the draft defines is parsed to its command, and cannot be printed again.
     if let Ok(request) = Request::parse(bytes, reading)
         && !matches!(request, Request::DraftOnly(_))
     {
         let thrid = Request::thrid(bytes, reading);
-        // What is printed is in the words of the draft.
+        // Printed messages follow the draft.
         let mut out = Vec::with_capacity(bytes.len() + 64);
         request.write_to(thrid.as_deref(), &mut out);
         assert_eq!(Request::parse(&out, Semicolons::Doubled).as_ref(), Ok(&request), "after it was printed");
@@ -165,7 +166,7 @@ fn expected_of(bytes: &[u8], reading: Semicolons, key: &[u8]) -> Option<Vec<u8>>
     tuples(bytes, reading == Semicolons::Doubled)?.into_iter().find(|(k, _)| k == key).map(|(_, value)| value)
 }
 
-/// What a connection gives for what is pushed: each message with its direction, or that there is none.
+/// Takes all messages from a connection, each with its direction; `None` for an error.
 fn taken(connection: &mut Connection, all: &mut Vec<(bool, Option<Vec<u8>>)>) {
     for direction in [Direction::FromServer, Direction::ToServer] {
         while let Some(message) = connection.next(direction) {
@@ -188,7 +189,7 @@ fn connection(limit: usize, stream: &[u8]) {
             bytewise.push(direction, &[*byte]);
             taken(&mut bytewise, &mut one_by_one);
         }
-        // What one direction says may let the other be read on; within a direction the order stays.
+        // A message of one direction can release messages of the other; within a direction, the order is the same.
         at_once.sort_by_key(|(to_server, _)| *to_server);
         one_by_one.sort_by_key(|(to_server, _)| *to_server);
         assert_eq!(at_once, one_by_one, "at once, and byte by byte");
@@ -197,6 +198,6 @@ fn connection(limit: usize, stream: &[u8]) {
             assert_eq!(whole.partial(direction), bytewise.partial(direction));
         }
     }
-    // A client may say much before its offer is answered, and all of it is kept.
+    // All bytes that a client sends before its offer is answered are kept.
     memory::check(before, 8 * (limit.min(stream.len()) + stream.len()) + 4096, "two connections");
 }

@@ -1,8 +1,7 @@
-//! Hash maps whose keys are no random ones.
+//! Deterministic keys for hash maps.
 //!
-//! With random keys no two runs take the same ways through a map: comparisons that libFuzzer learns words from differ, and so
-//! does what is instrumented in them. The standard library asks for its keys by a symbol that is meant to be replaced for the
-//! sake of reproducible runs.
+//! Random keys would change the course through a map from run to run. Then the comparisons from which libFuzzer learns words differ, and so
+//! does the coverage. The standard library gets its keys from a symbol that may be replaced for reproducible runs.
 
 use std::ffi::{c_uint, c_void};
 
@@ -10,10 +9,10 @@ use std::ffi::{c_uint, c_void};
 ///
 /// # Safety
 ///
-/// As of getrandom(2): `buffer` has room for `length` bytes.
+/// As for getrandom(2): `buffer` must have room for `length` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getrandom(buffer: *mut c_void, length: usize, _: c_uint) -> isize {
-    // SAFETY: the caller keeps the contract.
+    // SAFETY: the caller ensures that the buffer has `length` bytes.
     unsafe { buffer.cast::<u8>().write_bytes(0x5a, length) };
     length as isize
 }

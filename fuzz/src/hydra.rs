@@ -1,17 +1,17 @@
-//! What `hydra_pmi_proxy` sends to who plays `mpiexec` to it.
+//! The messages that `hydra_pmi_proxy` sends to `mpiexec`.
 //!
-//! Input: a byte for the family, one for how the stream is cut, then records: a byte for the kind of frame, one for the
-//! length, and the body. Kinds from 240 on are no frames: their bytes go into the stream as they are.
+//! Input: a byte for the family, one for the fragmentation, then records: a byte for the kind of frame, one for the length, and the body.
+//! Kinds from 240 on are not frames: their bytes are added to the stream unchanged.
 
 use pmi_wire::hydra::{CodecError, Decoder, Family, Received, Upward};
 
 use crate::{memory, planted};
 
-/// Processes that the proxy was told to start.
+/// Number of processes that the proxy was asked to start.
 const PROCESSES: usize = 2;
 
-/// Frames are read as they were written, however the stream is cut; what is no frame is an error and never a panic; nothing is
-/// held but what was sent.
+/// Checks that frames are decoded as they were encoded, regardless of the fragmentation. Invalid bytes must cause an error and never a
+/// panic. The decoder must hold only bytes that were sent.
 pub fn run(data: &[u8]) {
     let before = memory::live();
     let [family, cut, records @ ..] = data else { return };
@@ -30,11 +30,12 @@ pub fn run(data: &[u8]) {
     let size = usize::from(cut % 40) + 1;
     assert_eq!(read(family, &stream.bytes, size), (whole, error), "cut into pieces of {size}");
     drop(stream);
-    // Frames of no body, 20 bytes, are held as records of up to 100.
+    // A frame without a body has 20 bytes, and its record up to 100.
     memory::check(before, 4096, "what outlives the decoder");
 }
 
-/// All records up to the first error. The init record comes by itself: nothing follows it until the proxy was answered.
+/// Decodes all records up to the first error. The init record is pushed separately, because the proxy sends nothing after it until it
+/// receives a command.
 fn read(family: Family, bytes: &[u8], size: usize) -> (Vec<Received>, Option<CodecError>) {
     let before = memory::live();
     let mut decoder = Decoder::new(family, PROCESSES);
@@ -72,7 +73,7 @@ fn is_wide(family: Family) -> bool {
     matches!(family, Family::Mpich3_4 | Family::Mpich4_0_3)
 }
 
-/// The init record of proxy 7, in process group 0.
+/// Returns the init record of proxy 7, in process group 0.
 fn init(family: Family) -> Option<Vec<u8>> {
     let seven = 7i32.to_ne_bytes();
     match family {
@@ -87,7 +88,7 @@ struct Stream {
     family: Family,
     bytes: Vec<u8>,
     expected: Vec<Received>,
-    /// It holds bytes that are no frames.
+    /// The stream contains bytes that are not frames.
     wild: bool,
 }
 

@@ -1,13 +1,13 @@
-//! Texts from arbitrary bytes.
+//! Numbers and texts from arbitrary bytes.
 
 use arbitrary::Unstructured;
 
-/// A byte, 0 at the end of the input.
+/// Takes a byte; 0 at the end of the input.
 pub(crate) fn byte(u: &mut Unstructured<'_>) -> u8 {
     u.arbitrary().unwrap_or(0)
 }
 
-/// A number whose boundaries are as likely as all others together.
+/// Takes a number. Values near boundaries are as likely as all others together.
 pub(crate) fn number(u: &mut Unstructured<'_>) -> u64 {
     match byte(u) {
         small @ 0..=0x7f => u64::from(small),
@@ -18,8 +18,8 @@ pub(crate) fn number(u: &mut Unstructured<'_>) -> u64 {
     }
 }
 
-/// Takes a record from the front: its head, and its text up to 0xff, which ends it. A length before the text would be wrong after
-/// almost every mutation.
+/// Takes a record from the front: its head, and its text up to 0xff, which ends it. A length before the text would be wrong after almost
+/// every mutation.
 pub(crate) fn record<'a, const HEAD: usize>(input: &mut &'a [u8]) -> Option<(&'a [u8; HEAD], &'a [u8])> {
     let (head, rest) = input.split_first_chunk()?;
     let end = rest.iter().position(|byte| *byte == 0xff);
@@ -27,13 +27,13 @@ pub(crate) fn record<'a, const HEAD: usize>(input: &mut &'a [u8]) -> Option<(&'a
     Some((head, &rest[..end.unwrap_or(rest.len())]))
 }
 
-/// The bytes of typed fields, without an allocation for each.
+/// A buffer for the bytes of typed fields, which avoids an allocation for each.
 pub(crate) struct Arena {
     bytes: [u8; 1024],
     used: usize,
 }
 
-/// A piece of an arena.
+/// A range of bytes in an arena.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Text {
     start: usize,
@@ -49,7 +49,7 @@ impl Arena {
         &self.bytes[text.start..text.end]
     }
 
-    /// At least `least` bytes that `keep` accepts; others are replaced.
+    /// Takes at least `least` bytes that `keep` accepts; others are replaced.
     fn text(&mut self, u: &mut Unstructured<'_>, least: usize, keep: fn(u8) -> bool) -> Text {
         let length = usize::from(byte(u) % 64).max(least).min(self.bytes.len() - self.used);
         let start = self.used;
@@ -63,17 +63,17 @@ impl Arena {
         Text { start, end: self.used }
     }
 
-    /// A `word` of RFC 13.
+    /// Takes a `word` of RFC 13.
     pub(crate) fn word(&mut self, u: &mut Unstructured<'_>) -> Text {
         self.text(u, 1, |byte| byte.is_ascii_graphic() && byte != b'=')
     }
 
-    /// Visible characters, `=` included.
+    /// Takes visible characters, including `=`.
     pub(crate) fn visible(&mut self, u: &mut Unstructured<'_>) -> Text {
         self.text(u, 1, |byte| byte.is_ascii_graphic())
     }
 
-    /// A `string` of RFC 13, or nothing.
+    /// Takes a `string` of RFC 13, or an empty one.
     pub(crate) fn string(&mut self, u: &mut Unstructured<'_>) -> Text {
         self.text(u, 0, |byte| byte.is_ascii_graphic() || byte == b' ' || byte == b'\t')
     }

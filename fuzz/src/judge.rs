@@ -1,7 +1,7 @@
 //! The judge.
 //!
-//! Input: a byte. If it is even, arbitrary events follow: a byte for the kind, one for the process, the bytes, and 0xff.
-//! If it is odd, operations as in `ops`, which the reference server answers.
+//! Input: a byte. If it is even, arbitrary events follow: a byte for the kind, one for the process, the bytes, and 0xff. If it is odd,
+//! operations as in `ops` follow, which the reference server answers.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashSet};
@@ -15,14 +15,14 @@ use crate::server_ops::{Play, Watch};
 use crate::{input, memory, planted};
 
 thread_local! {
-    /// Ids of all requirements.
+    /// The ids of all requirements.
     static KNOWN: OnceCell<HashSet<String>> = const { OnceCell::new() };
 }
 
-/// Whatever happens, the judge makes no more findings than it should, each of a requirement that exists, and holds no more than
-/// it was told; and it finds nothing to say about a server that keeps to RFC 13, whatever its clients do.
+/// Checks that the judge limits its findings and its memory for arbitrary events, and cites requirements that exist. It must have no
+/// finding about a server that follows RFC 13, whatever its clients do.
 pub fn run(data: &[u8]) {
-    // Set up before anything is counted.
+    // Initialized before memory is measured.
     KNOWN.with(|known| _ = known.get_or_init(requirements));
     let Some((kind, rest)) = data.split_first() else { return };
     if kind % 2 == 0 { events(rest) } else { operations(rest) }
@@ -45,7 +45,7 @@ fn check(findings: &[Finding], seq: u64) {
             "{finding:?}"
         );
         assert!(finding.seq <= seq && !finding.expected.is_empty());
-        // Shown on a terminal: long and binary things are cut and escaped.
+        // Findings are shown on a terminal, so long and binary texts are shortened and escaped.
         assert!(finding.seen.len() < 2048 && finding.expected.len() < 64 << 10, "{finding:?}");
     }
 }
@@ -63,7 +63,7 @@ fn events(data: &[u8]) {
         seq += 1;
     }
     check(&monitor.take_findings(), seq);
-    // Each event may leave a process, a group, a pending request.
+    // Each event may create a process, a group, or a pending request.
     memory::check(before, (64 << 10) + 1024 * seq as usize + 64 * data.len(), "the judge");
 }
 
@@ -98,7 +98,7 @@ fn operations(data: &[u8]) {
     while play.step() {
         let findings = play.watch.monitor.take_findings();
         check(&findings, play.watch.seq);
-        // The judge counts refused spawns when it numbers groups, the server does not.
+        // The judge counts refused spawns when it numbers groups, and the server does not.
         if play.watch.spawned {
             return;
         }
@@ -107,11 +107,11 @@ fn operations(data: &[u8]) {
     }
 }
 
-/// The judge looks on.
+/// The judge observes the session.
 struct Judged {
     monitor: Monitor,
     seq: u64,
-    /// A spawn was answered, or begun.
+    /// A spawn was requested or answered.
     spawned: bool,
 }
 
@@ -158,7 +158,7 @@ impl Watch for Judged {
                 self.spawned |= bytes.starts_with(b"cmd=spawn_result");
                 self.observe(What::FromServer { proc: proc(*to), bytes: Bytes(bytes.clone()) });
             }
-            // The server closes the connections of all.
+            // The server closes the connections of all processes.
             Action::Abort { group, by, .. } => {
                 self.observe(What::ClosedByServer { proc: Proc { group: *group, rank: *by } });
             }

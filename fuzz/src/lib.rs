@@ -1,4 +1,4 @@
-//! The bodies of the fuzz targets, one module each, and what they share. See `README.md`.
+//! The bodies of the fuzz targets, one module each, and their shared code. See `README.md`.
 
 pub mod client_bytes;
 pub mod dictionary;
@@ -31,10 +31,10 @@ mod spell;
 #[cfg(test)]
 mod replay;
 
-/// What a target does with its input.
+/// The body of a target, which runs it on one input.
 pub type Body = fn(&[u8]);
 
-/// The targets: name and body. One module, one file in `fuzz_targets/` and one `[[bin]]` for each.
+/// The targets: name and body. Each has a module, a file in `fuzz_targets/` and a `[[bin]]`.
 pub const TARGETS: &[(&str, Body)] = &[
     ("client_bytes", client_bytes::run),
     ("external", external::run),

@@ -1,4 +1,4 @@
-//! `PMI_process_mapping` against a model that lays the ranks out one by one.
+//! `PMI_process_mapping`, compared with a model that places the ranks one by one.
 //!
 //! Input: a byte for the form, two for the number of ranks, then the value or the nodes of the ranks.
 
@@ -6,7 +6,8 @@ use pmi_wire::{MappingForm, ProcessMapping, TooFew};
 
 use crate::planted;
 
-/// Parsing and printing are inverse; the ranks lie where a naive reading of the blocks has them; compressing loses nothing.
+/// Checks that parsing and printing are inverse, that ranks are where a naive reading of the blocks places them, and that compressing loses
+/// nothing.
 pub fn run(data: &[u8]) {
     let [form, low, high, rest @ ..] = data else { return };
     let size = u32::from(*low) + (u32::from(high & 0xf) << 8);
@@ -62,7 +63,7 @@ fn value(value: &[u8], size: u32) {
             assert!(covered < u64::from(size));
         }
     }
-    // MPICH starts over after the last block, unless there is nothing to start over with.
+    // MPICH starts over after the last block, unless no block has a process.
     match mapping.expand_wrapping(size) {
         Ok(nodes) => {
             assert_eq!(nodes.len(), size as usize);
@@ -75,7 +76,7 @@ fn value(value: &[u8], size: u32) {
     }
 }
 
-/// The node of every rank: of any width, of a few, or as managers place them, in even blocks one after the other.
+/// Returns the node of every rank: any node ids, a few, or even blocks as managers place them.
 fn ranks(bytes: &[u8], form: u8) -> Vec<u32> {
     match form {
         0 => bytes.as_chunks().0.iter().map(|four| u32::from_le_bytes(*four)).collect(),
@@ -111,17 +112,17 @@ fn nodes(nodes: &[u32]) {
     }
 }
 
-/// Ranks laid out.
+/// The placement of ranks.
 #[derive(Default)]
 struct Laid {
     /// The nodes of the first ranks.
     nodes: Vec<u32>,
-    /// It ended at a node whose id does not fit 32 bits.
+    /// The placement ended at a node whose id does not fit into 32 bits.
     cut: bool,
 }
 
 fn lay(mapping: &ProcessMapping, size: u32, laid: &mut Laid) {
-    // A block without processes puts no rank anywhere, and so names no node.
+    // A block without processes places no rank, so its nodes do not matter.
     for block in mapping.blocks.iter().filter(|block| block.ppn > 0) {
         for offset in 0..block.nodes {
             let node = u128::from(block.first_node) + u128::from(offset);

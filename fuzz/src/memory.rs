@@ -1,4 +1,4 @@
-//! Counts what a thread has allocated, so that targets can hold code to a bound.
+//! Counts the allocated bytes of a thread, so that targets can check memory limits.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -6,7 +6,7 @@ use std::cell::Cell;
 struct Counting;
 
 thread_local! {
-    // Without a destructor and without lazy initialization, so that an allocator may use it.
+    // Without a destructor and without lazy initialization, so that the allocator may use it.
     static LIVE: Cell<isize> = const { Cell::new(0) };
 }
 
@@ -14,7 +14,7 @@ fn add(bytes: isize) {
     LIVE.set(LIVE.get().wrapping_add(bytes));
 }
 
-// SAFETY: every call is passed on to the system's allocator as it is.
+// SAFETY: every call is passed on to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         add(layout.size() as isize);
@@ -38,7 +38,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The bytes that this thread holds: allocated less freed.
+/// Returns the number of bytes that this thread has allocated and not freed.
 pub(crate) fn live() -> isize {
     LIVE.get()
 }

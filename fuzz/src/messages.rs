@@ -1,6 +1,6 @@
-//! Typed messages: what is printed is read as the same message.
+//! Typed messages: a printed message must be parsed as the same message.
 //!
-//! Input: a byte that says which message, then its fields (see `input`).
+//! Input: a byte for the kind of message, then its fields (see `input`).
 
 use arbitrary::Unstructured;
 use pmi_wire::{Body, Maxes, Operation, Request, Response, ValueReading, Version};
@@ -8,7 +8,7 @@ use pmi_wire::{Body, Maxes, Operation, Request, Response, ValueReading, Version}
 use crate::input::{Arena, byte, number};
 use crate::planted;
 
-/// Makes a message, prints it and reads it, as it is and with its tuples in another order among foreign ones.
+/// Makes a message, prints it and parses it, both unchanged and with its tuples in another order and unknown ones among them.
 pub fn run(data: &[u8]) {
     let mut u = Unstructured::new(data);
     let kind = byte(&mut u);
@@ -54,7 +54,7 @@ fn request(operation: Operation, u: &mut Unstructured<'_>, arena: &mut Arena) {
             let service = arena.word(u);
             Request::Lookup { service: arena.get(service) }
         }
-        // The target `spawn` has these.
+        // The target `spawn` covers these.
         Operation::Spawn => return,
     };
     let mut out = Vec::with_capacity(256);
@@ -108,7 +108,7 @@ fn response(operation: Operation, u: &mut Unstructured<'_>, arena: &mut Arena) {
             Body::Spawn(full.then(|| (0..=byte(u) % 8).map(|_| number(u).cast_signed()).collect()))
         }
     };
-    // A `msg` that looks like a tuple of the response is one, unless that tuple was there before it.
+    // A `msg` that looks like a tuple of the response is parsed as one, unless that tuple comes before it.
     let msg = arena.get(second);
     let msg = (flags & 4 == 4 && !(msg.contains(&b'=') && (rc.is_none() || !full))).then_some(msg);
     let (rc, msg) = if operation == Operation::Abort { (None, None) } else { (rc, msg) };
@@ -135,7 +135,7 @@ fn has_blank(text: &[u8]) -> bool {
     text.iter().any(|byte| matches!(byte, b' ' | b'\t'))
 }
 
-/// The tuples in another order, with more blanks, and with one that no rule knows.
+/// Returns the tuples in another order, with more spaces, and with an unknown tuple.
 fn turned(line: &[u8], by: u8) -> Vec<u8> {
     let count = line.split(|byte| *byte == b' ').count();
     let mut out = Vec::with_capacity(line.len() + 32);

@@ -1,12 +1,12 @@
-//! What the reference server must do, thought out a second time from RFC 13 and the choices that the server's
-//! documentation names. Shares no code with the server; holds indices where the server holds bytes.
+//! A model of the reference server, derived independently from RFC 13 and from the choices that the server's documentation names. It shares
+//! no code with the server, and holds indices instead of bytes.
 
 use crate::ops::{KEYLEN_MAX, KEYS, OFFERS, Op, PORTS, SPAWN_MAX, VALLEN_MAX, VALUES};
 
 /// A process: group and rank.
 pub(crate) type Who = (u32, u32);
 
-/// What the server must do next.
+/// The next action of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expected {
     /// Send exactly the bytes in this range of [`Model::text`].
@@ -40,7 +40,7 @@ struct Process {
     waits: Waits,
 }
 
-/// A value in the keyval space: one of ours, or what the request for the group brought.
+/// A value in the keyval space: a known one, or the one that was put with the spawn request.
 #[derive(Debug, Clone, Copy)]
 enum Value {
     Put(u8),
@@ -49,10 +49,10 @@ enum Value {
 
 #[derive(Debug)]
 struct Group {
-    /// Only the first `size` count.
+    /// Only the first `size` entries count.
     processes: [Process; 4],
     size: u32,
-    /// Processes of the first of its programs.
+    /// Number of processes of its first program.
     first: u32,
     kvs: [Option<Value>; KEYS.len()],
     dead: bool,
@@ -65,18 +65,18 @@ struct Waiting {
     size: u32,
 }
 
-/// The server as it should be.
+/// A server without faults.
 #[derive(Debug)]
 pub(crate) struct Model {
     nodes: u32,
     groups: Vec<Group>,
     names: [Option<u8>; 4],
     spawns: Vec<Waiting>,
-    /// Barriers that all have passed, of any group.
+    /// Number of barriers that all processes have passed, in all groups.
     pub(crate) rounds: u32,
-    /// What is due, in order.
+    /// The expected actions, in order.
     pub(crate) due: Vec<Expected>,
-    /// Bytes that are due.
+    /// The expected bytes.
     pub(crate) text: Vec<u8>,
 }
 
@@ -100,7 +100,7 @@ impl Model {
         self.groups.push(Group { processes, size, first, kvs: [None; KEYS.len()], dead: false });
     }
 
-    /// Forgets what was due.
+    /// Clears the expected actions.
     pub(crate) fn settle(&mut self) {
         self.due.clear();
         self.text.clear();
@@ -114,18 +114,18 @@ impl Model {
         self.groups[group as usize].size
     }
 
-    /// Whether nothing that the process does matters any more.
+    /// Returns whether actions of the process no longer matter.
     pub(crate) fn is_gone(&self, who: Who) -> bool {
         self.groups[who.0 as usize].dead || self.process(who).phase == Phase::Closed
     }
 
-    /// Whether a barrier is in order for the process.
+    /// Returns whether the process may enter a barrier.
     pub(crate) fn may_enter(&self, who: Who) -> bool {
         let process = self.process(who);
         !self.is_gone(who) && process.phase == Phase::Joined && process.waits == Waits::No
     }
 
-    /// The state around a process as a small number, for coverage.
+    /// Returns the state around a process as a small number, for coverage.
     pub(crate) fn state(&self, who: Who) -> u32 {
         let group = &self.groups[who.0 as usize];
         let (mut waiting, mut left, mut new) = (false, false, false);
@@ -164,7 +164,7 @@ impl Model {
     }
 
     fn send_number(&mut self, to: Who, text: &str, number: u32) {
-        // Never more than one digit.
+        // The number always has one digit.
         self.send(to, &[text, &"0123456789"[number as usize..][..1]]);
     }
 
@@ -172,19 +172,19 @@ impl Model {
         self.due.push(Expected::Refuse { to, cmd });
     }
 
-    /// RFC 13, Error Handling: the program is aborted.
+    /// Aborts the program (RFC 13, "Error Handling").
     fn abort(&mut self, by: Who, status: i64) {
         self.groups[by.0 as usize].dead = true;
         self.due.push(Expected::Abort { by, status });
     }
 
-    /// The first line of a request has arrived in full; returns whether the rest of it will be looked at.
+    /// Handles the arrival of a request's first line, and returns whether the server reads the rest.
     pub(crate) fn begin(&mut self, who: Who, op: Op) -> bool {
         if self.is_gone(who) {
             return false;
         }
         let process = self.process(who);
-        // Lock-step, and nothing before init or after finalize.
+        // Requests are in lock-step, and none is allowed before init or after finalize.
         let in_order = process.waits == Waits::No
             && match process.phase {
                 Phase::New => matches!(op, Op::Init(_)),
@@ -197,7 +197,7 @@ impl Model {
         in_order
     }
 
-    /// A request that was begun has arrived in full.
+    /// Handles the arrival of a whole request that was begun.
     pub(crate) fn request(&mut self, who: Who, op: Op) {
         if self.is_gone(who) {
             return;
@@ -270,12 +270,12 @@ impl Model {
                 self.barrier(who.0);
             }
             Op::Spawn { first, second, key } => self.spawn(who, first, second, key),
-            // Not begun.
+            // These are never begun.
             Op::Junk(_) | Op::Overlong => {}
         }
     }
 
-    /// Lets out of the barrier who waits in it, if all have come, or if one never will.
+    /// Releases the waiting processes from the barrier, if all have entered, or if one never will.
     fn barrier(&mut self, id: u32) {
         let group = &self.groups[id as usize];
         let processes = &group.processes[..group.size as usize];
@@ -297,7 +297,7 @@ impl Model {
         }
     }
 
-    /// Ranks in even blocks over the nodes. What takes more than one block is too long for a value.
+    /// Sends the mapping of ranks in even blocks over the nodes. A mapping with more than one block exceeds the limit of values.
     fn mapping(&mut self, who: Who) {
         let size = self.size(who.0);
         let nodes = self.nodes.min(size);
@@ -326,7 +326,7 @@ impl Model {
         self.due.push(Expected::Spawn { group, by, size });
     }
 
-    /// The processes of the spawn that waits longest are there, or not: which group that is, and its size.
+    /// Handles the end of the oldest pending spawn, and returns its group and size. If `good`, the processes were started.
     pub(crate) fn spawned(&mut self, good: bool) -> Option<(u32, u32)> {
         if self.spawns.is_empty() {
             return None;
@@ -345,7 +345,7 @@ impl Model {
         Some((group, size))
     }
 
-    /// The process closed its connection, `partial` within a message.
+    /// Handles the end of the process's connection; `partial` if it is within a message.
     pub(crate) fn closed(&mut self, who: Who, partial: bool) {
         if self.is_gone(who) {
             return;

@@ -1,4 +1,4 @@
-//! Sequences of operations for the reference server, and what they are as bytes.
+//! Sequences of operations for the reference server, and their bytes.
 //!
 //! Input: a byte for the number of ranks and nodes, then three bytes for each step.
 
@@ -7,21 +7,21 @@ use pmi_wire::{Framing, SpawnProgram};
 
 use crate::spell;
 
-/// Keys; the longest that fits [`KEYLEN_MAX`], and the shortest that does not.
+/// Keys, including the longest within [`KEYLEN_MAX`] and the shortest beyond it.
 pub(crate) const KEYS: [&str; 8] =
     ["a", "b", "key-2", "K", "a.b", "PMI_x", "thirteenbytes", "fourteen-bytes"];
-/// The limit of keys, with the NUL of the C API.
+/// The limit of keys, including the NUL of the C API.
 pub(crate) const KEYLEN_MAX: usize = 14;
-/// Values; likewise.
+/// Values, likewise.
 pub(crate) const VALUES: [&str; 8] =
     ["", "v", "two words", "x=1 y=2", "\ttab ", "rc=0", "nineteen-byte-value", "twenty-bytes-of-text"];
-/// The limit of values, likewise. A mapping of one block fits, one of two does not.
+/// The limit of values, likewise. A mapping of one block fits; one of two blocks does not.
 pub(crate) const VALLEN_MAX: usize = 20;
 /// Names to publish.
 pub(crate) const SERVICES: [&str; 4] = ["s", "ocean", "s2", "S"];
 /// Ports to publish them with.
 pub(crate) const PORTS: [&str; 4] = ["p", "tag=0$h$", "p2", "="];
-/// Lines that are no request.
+/// Lines that are not requests.
 const JUNK: [&str; 8] = [
     "",
     "cmd=bogus",
@@ -32,20 +32,20 @@ const JUNK: [&str; 8] = [
     "mcmd=other",
     "cmd=get kvsname=kvs-0 key=a key=b",
 ];
-/// Longest line that the server takes, and one that is longer.
+/// Maximum length of a line that the server accepts.
 pub(crate) const LINE_MAX: usize = 200;
-/// Most processes of one spawn.
+/// Maximum number of processes of one spawn.
 pub(crate) const SPAWN_MAX: u64 = 4;
-/// Most process groups that steps are made for.
+/// Maximum number of process groups that have steps.
 pub(crate) const GROUPS: u32 = 3;
 
-/// Versions that are offered.
+/// Number of versions that are offered.
 pub(crate) const OFFERS: u8 = 5;
 
-/// What a client sends.
+/// A message of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Op {
-    /// Version 0.9, 1.0, 1.1, 1.2 or 2.0: by the rest of the division by [`OFFERS`].
+    /// Version 0.9, 1.0, 1.1, 1.2 or 2.0, selected by the remainder modulo [`OFFERS`].
     Init(u8),
     Maxes,
     Universe,
@@ -53,9 +53,9 @@ pub(crate) enum Op {
     Kvsname,
     Barrier,
     Finalize,
-    /// Without an exit code, or with one.
+    /// The exit code, if there is one.
     Abort(Option<i8>),
-    /// Into the own keyval space, or into one of another name.
+    /// Into the own keyval space, or into one with another name.
     Put {
         own: bool,
         key: u8,
@@ -72,7 +72,7 @@ pub(crate) enum Op {
     },
     Unpublish(u8),
     Lookup(u8),
-    /// Processes of each program, one program if the second is `None`; a key that is put before they start.
+    /// The number of processes of each program (one program if the second is `None`), and a key to put before they start.
     Spawn {
         first: u8,
         second: Option<u8>,
@@ -83,7 +83,7 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    /// The same number for operations that differ in their arguments only.
+    /// Returns the same number for operations that differ only in their arguments.
     pub(crate) fn kind(self) -> u32 {
         match self {
             Self::Init(_) => 0,
@@ -107,35 +107,35 @@ impl Op {
     }
 }
 
-/// How bytes go out.
+/// The delivery of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Write {
     /// At once.
     Whole,
-    /// With the next ones of the process.
+    /// With the next bytes of the process.
     Later,
-    /// All but the last few.
+    /// All except the last few.
     Part(u8),
 }
 
-/// What happens next.
+/// The action of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
     Send(Op, Write),
-    /// Every process of the group that may enters the barrier.
+    /// Every process of the group that may do so enters the barrier.
     Round,
     /// The client closes its connection.
     Close,
-    /// The processes of the spawn that waits longest have been started, or not.
+    /// The processes of the oldest pending spawn have been started, or have failed to start.
     Spawned(bool),
 }
 
 /// A step of one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ProcessStep {
-    /// Modulo the number of groups.
+    /// The group, modulo the number of groups.
     pub(crate) group: u8,
-    /// Modulo the number of ranks.
+    /// The rank, modulo the number of ranks.
     pub(crate) rank: u8,
     pub(crate) what: What,
 }
@@ -187,7 +187,7 @@ impl ProcessStep {
     }
 }
 
-/// Appends the bytes of a request of a process in group `group`, in the words of the protocol table.
+/// Appends the bytes of a request of a process in group `group`, as the protocol table spells it.
 pub(crate) fn bytes(op: Op, group: u32, out: &mut Vec<u8>) {
     let space = |own: bool| if own { format!("kvs-{}", group.min(2)) } else { "kvs-other".to_owned() };
     let text = |list: &[&str], at: u8| list[usize::from(at)].to_owned();

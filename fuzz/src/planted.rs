@@ -1,16 +1,16 @@
-//! Bugs that are planted on purpose, to see that the targets find such. Only with the feature `planted`, and one at a
-//! time: the variable `PLANTED` names it.
+//! Bugs that are planted on purpose, to check that the targets find them. They need the feature `planted`, and the variable `PLANTED`
+//! selects one.
 
 #[cfg(feature = "planted")]
 use std::sync::OnceLock;
 
-/// Whether this bug is planted.
+/// Returns whether this bug is planted.
 #[cfg(feature = "planted")]
 pub(crate) fn is(bug: &str) -> bool {
     chosen() == Some(bug)
 }
 
-/// Whether this bug is planted: never, in this build.
+/// Returns whether this bug is planted: never, in this build.
 #[cfg(not(feature = "planted"))]
 pub(crate) const fn is(_: &str) -> bool {
     false
@@ -22,7 +22,7 @@ fn chosen() -> Option<&'static str> {
     CHOSEN.get_or_init(|| std::env::var("PLANTED").ok()).as_deref()
 }
 
-/// How the reference server errs: by the fault of its own tables that is chosen, if any.
+/// Returns the behaviour of the reference server: the selected fault of its tables, if any.
 #[cfg(feature = "planted")]
 pub(crate) fn behaviour() -> pmi_faults::Behaviour {
     use pmi_faults::{Fault, faults};
@@ -31,7 +31,7 @@ pub(crate) fn behaviour() -> pmi_faults::Behaviour {
     fault.map(Fault::behaviour).unwrap_or_default()
 }
 
-/// How the reference server errs: not at all, in this build.
+/// Returns the behaviour of the reference server: without faults, in this build.
 #[cfg(not(feature = "planted"))]
 pub(crate) fn behaviour() -> pmi_faults::Behaviour {
     pmi_faults::Behaviour::default()

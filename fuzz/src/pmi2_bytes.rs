@@ -1,8 +1,7 @@
-//! The reference server of PMI-2 under any bytes of several processes.
+//! The PMI-2 reference server with arbitrary bytes from several processes.
 //!
-//! Input: records of a byte that names the process, what it sends, and 0xff. One that sends nothing closes its connection.
-//! Processes 0 to 2 are the first group, which has made its offer; 3 is the only one of a second group, and its records make it take
-//! its next step.
+//! Input: records of a byte for the process, the bytes that it sends, and 0xff. An empty text closes its connection. Processes 0 to 2 are
+//! the first group, which has made its offer. Process 3 is the only one of a second group; each of its records makes it take its next step.
 
 use pmi_wire::Framing;
 
@@ -27,7 +26,7 @@ const SCRIPT: [(&str, &str); 9] = [
     ("cmd=finalize;", "cmd=finalize-response;rc=0;"),
 ];
 
-/// Plays a session of PMI-2.
+/// Plays a PMI-2 session.
 pub fn run(data: &[u8]) {
     Session { framing: Framing::Frames, script: &SCRIPT, bytes: 128 }.play(data);
 }

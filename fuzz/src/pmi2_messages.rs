@@ -1,6 +1,6 @@
-//! Typed messages of PMI-2: what is printed is read as the same message.
+//! Typed messages of PMI-2: a printed message must be parsed as the same message.
 //!
-//! Input: a byte that says which message, then its fields (see `input`).
+//! Input: a byte for the kind of message, then its fields (see `input`).
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use pmi_wire::pmi2::{Command, Program, Request, Response, Semicolons, write_tupl
 use crate::input::{byte, number};
 use crate::planted;
 
-/// Makes a message, prints it and reads it, as it is and with its tuples in another order among foreign ones.
+/// Makes a message, prints it and parses it, both unchanged and with its tuples in another order and unknown ones among them.
 pub fn run(data: &[u8]) {
     let mut u = Unstructured::new(data);
     let kind = byte(&mut u);
@@ -18,7 +18,7 @@ pub fn run(data: &[u8]) {
     if kind < 0x80 { request(command, &mut u) } else { response(command, &mut u) }
 }
 
-/// Any bytes, semicolons often.
+/// Takes any bytes, with many semicolons.
 fn text(u: &mut Unstructured<'_>) -> Vec<u8> {
     let length = usize::from(byte(u) % 32).min(u.len());
     let bytes = u.bytes(length).unwrap_or_default();
@@ -93,7 +93,7 @@ fn request(command: Command, u: &mut Unstructured<'_>) {
     printed(command, &request, u);
 }
 
-/// Prints a request and reads it.
+/// Prints a request and parses it.
 fn printed(command: Command, request: &Request<'_>, u: &mut Unstructured<'_>) {
     let thrid = maybe(u, text);
     let mut out = Vec::with_capacity(256);
@@ -109,14 +109,14 @@ fn printed(command: Command, request: &Request<'_>, u: &mut Unstructured<'_>) {
     if !out.windows(2).any(|two| two == b";;") {
         assert_eq!(Request::parse(&out, Semicolons::Plain).as_ref(), Ok(request), "nothing is doubled");
     }
-    // The sections of a spawn stand in an order.
+    // The sections of a spawn are ordered.
     if command != Command::Spawn {
         let turned = turned(&out, byte(u));
         assert_eq!(Request::parse(&turned, Semicolons::Doubled).as_ref(), Ok(request), "in another order");
     }
 }
 
-/// The tuples behind `cmd` in another order, with one that no rule knows.
+/// Returns the tuples after `cmd` in another order, with an unknown one.
 fn turned(body: &[u8], by: u8) -> Vec<u8> {
     let mut tuples: Vec<Vec<u8>> = vec![Vec::new()];
     let mut bytes = body.iter().copied().peekable();

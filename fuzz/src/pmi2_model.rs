@@ -1,15 +1,15 @@
-//! What the reference server of PMI-2 must do, thought out a second time from the draft and the choices that the server's
-//! documentation names. Shares no code with the server; holds indices where the server holds bytes.
+//! A model of the PMI-2 reference server, derived independently from the draft and from the choices that the server's documentation names.
+//! It shares no code with the server, and holds indices instead of bytes.
 
 use crate::pmi2_requests::{ATTRIBUTES, DRAFT_ONLY, KEYS, NAMES, Op, PORTS, SPAWN_MAX, value_of};
 
 /// A process: group and rank.
 pub(crate) type Who = (u32, u32);
 
-/// What the server must do next.
+/// The next action of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Expected {
-    /// Send this: the whole text if it is `ok` or a line, else a body that begins so.
+    /// Send this text: all of it if it is `ok` or a line, and otherwise a body that begins with it.
     Send { to: Who, ok: bool, line: bool, text: String },
     /// Abort the group, with this exit status.
     Abort { by: Who, status: i64 },
@@ -20,14 +20,14 @@ pub(crate) enum Expected {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     New,
-    /// The offer is taken.
+    /// The server has answered the offer.
     Offered,
     Joined,
     Left,
     Closed,
 }
 
-/// A request that waits for its answer.
+/// A request that waits for its response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Waits {
     Fence,
@@ -41,7 +41,7 @@ struct Process {
     waits: Vec<(Option<u8>, Waits)>,
 }
 
-/// A value in the keyval space: one of ours, or what the request for the group brought.
+/// A value in the keyval space: a known one, or the one that was put with the spawn request.
 #[derive(Debug, Clone, Copy)]
 enum Value {
     Put(u8),
@@ -51,27 +51,27 @@ enum Value {
 #[derive(Debug)]
 struct Group {
     processes: Vec<Process>,
-    /// Processes of the first of its programs.
+    /// Number of processes of its first program.
     first: u32,
     spawner: Option<u32>,
     kvs: [Option<Value>; KEYS.len()],
-    /// By node and key.
+    /// Indexed by node and key.
     attributes: [[Option<u8>; KEYS.len()]; 4],
     dead: bool,
 }
 
-/// The server as it should be.
+/// A server without faults.
 #[derive(Debug)]
 pub(crate) struct Model {
     nodes: u32,
     groups: Vec<Group>,
     names: [Option<u8>; NAMES.len()],
     spawns: Vec<(u32, Who)>,
-    /// What is due, in order.
+    /// The expected actions, in order.
     pub(crate) due: Vec<Expected>,
 }
 
-/// Whether a pair is within the limits of the draft.
+/// Returns whether a pair is within the limits of the draft.
 fn fits(key: u8, value: u8) -> bool {
     KEYS[usize::from(key)].len() <= 64 && value_of(value).len() <= 1024
 }
@@ -125,7 +125,7 @@ impl Model {
         &mut self.groups[who.0 as usize].processes[who.1 as usize]
     }
 
-    /// The state around a process as a small number, for coverage.
+    /// Returns the state around a process as a small number, for coverage.
     pub(crate) fn state(&self, who: Who) -> u32 {
         let group = &self.groups[who.0 as usize];
         let process = self.process(who);
@@ -142,7 +142,7 @@ impl Model {
         parts.into_iter().fold(0, |hash, part| hash * 5 + part)
     }
 
-    /// The node of a process: ranks in even blocks, larger ones first.
+    /// Returns the node of a process. Ranks are in even blocks, larger ones first.
     fn node(&self, who: Who) -> usize {
         let size = self.size(who.0);
         let nodes = self.nodes.min(size);
@@ -181,19 +181,19 @@ impl Model {
         self.due.push(Expected::Abort { by, status });
     }
 
-    /// Whether the process has said nothing: then it makes its offer, since a frame would be the beginning of a line.
+    /// Returns whether the process has sent nothing. Its first message must be the offer, because the server would read a frame as a line.
     pub(crate) fn is_new(&self, who: Who) -> bool {
         self.process(who).phase == Phase::New
     }
 
-    /// Whether a process may make a request that has this thread now.
+    /// Returns whether a process may make a request with this thread now.
     fn is_welcome(&self, who: Who, thrid: Option<u8>) -> bool {
         let process = self.process(who);
         let waits = process.waits.iter().any(|(other, _)| other.is_none() || *other == thrid);
         process.phase == Phase::Joined && !waits
     }
 
-    /// A request has arrived.
+    /// Handles the arrival of a request.
     pub(crate) fn request(&mut self, who: Who, op: Op, thrid: Option<u8>) {
         if self.is_gone(who) {
             return;
@@ -205,9 +205,9 @@ impl Model {
             return self.due.push(Expected::Send { to: who, ok: true, line: true, text });
         }
         match op {
-            // A line where a frame is due: its first six bytes are no length.
+            // A line instead of a frame: its first six bytes are not a length.
             Op::Offer => return self.abort(who, 1),
-            // What is no request is told from one whose command is not known before anything else.
+            // The server distinguishes invalid requests from unknown commands before any other check.
             Op::Junk(0) => return self.refuse(who, None, "bogus", 2),
             Op::Junk(_) => return self.abort(who, 1),
             _ => {}
@@ -341,7 +341,7 @@ impl Model {
         }
     }
 
-    /// Who waits on the node for what was put there.
+    /// Answers the processes on the node that wait for this attribute.
     fn release(&mut self, group: u32, node: usize, key: u8, value: u8) {
         for rank in 0..self.size(group) {
             let to = (group, rank);
@@ -369,7 +369,7 @@ impl Model {
         }
     }
 
-    /// Who has left will never enter.
+    /// Fails the fence if a process has left, since it will never enter.
     fn fail_fence(&mut self, group: u32) {
         let left = |p: &Process| matches!(p.phase, Phase::Left | Phase::Closed);
         if self.groups[group as usize].processes.iter().any(left) {
@@ -377,7 +377,7 @@ impl Model {
         }
     }
 
-    /// One fence of each process that is in one.
+    /// Answers one fence of each process that waits in one.
     fn leave_fence(&mut self, group: u32, ok: bool) {
         for rank in 0..self.size(group) {
             let to = (group, rank);
@@ -391,7 +391,7 @@ impl Model {
         }
     }
 
-    /// The processes of the spawn that waits longest are there, or not: which group that is, and its size.
+    /// Handles the end of the oldest pending spawn, and returns its group and size. If `good`, the processes were started.
     pub(crate) fn spawned(&mut self, good: bool) -> Option<(u32, u32)> {
         if self.spawns.is_empty() {
             return None;
@@ -418,7 +418,7 @@ impl Model {
         Some((group, size))
     }
 
-    /// The process closed its connection.
+    /// Handles the end of the process's connection.
     pub(crate) fn closed(&mut self, who: Who) {
         if self.is_gone(who) {
             return;

@@ -1,8 +1,8 @@
-//! The reference server of PMI-2 under operations of one to four ranks, and of those that they spawn, against
+//! The PMI-2 reference server with operations of one to four ranks and of the processes that they spawn, compared with
 //! [`crate::pmi2_model`].
 //!
-//! Input: a byte for the number of ranks and nodes, then four bytes for each step: who, what, its arguments, its thread and where it is
-//! cut.
+//! Input: a byte for the number of ranks and nodes, then four bytes for each step: the process, the operation, its arguments, and the
+//! thread with the position of the cut.
 
 use arbitrary::Unstructured;
 use pmi_faults::{Action, Config, GroupSpec, Server};
@@ -13,11 +13,11 @@ use crate::pmi2_requests::{Op, SPAWN_MAX};
 use crate::spell::framed;
 use crate::{counters, input, planted};
 
-/// Most process groups that steps are made for.
+/// Maximum number of process groups that have steps.
 const GROUPS: u32 = 3;
 const OPS: u32 = 1 << 29;
 
-/// Every action of the server is the one that the model has due, and none is missing.
+/// Checks that the actions of the server are exactly those that the model expects.
 pub fn run(data: &[u8]) {
     let mut u = Unstructured::new(data);
     let head = input::byte(&mut u);
@@ -27,7 +27,7 @@ pub fn run(data: &[u8]) {
     let mut server = Server::new(config);
     server.add_group(GroupSpec { programs: vec![size], ..GroupSpec::default() });
     let mut model = Model::new(size, nodes);
-    // All begin, unless the input wants to do that itself.
+    // All processes start, unless the input includes the start.
     if head & 0x80 == 0 {
         for rank in 0..size {
             for op in [Op::Offer, Op::Fullinit] {
@@ -72,12 +72,12 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// A process writes a request, cut in two pieces.
+/// Sends a request in two pieces.
 fn send(server: &mut Server, model: &mut Model, who: Who, op: Op, thrid: Option<u8>, cut: u8) {
     let message = op.message(thrid);
     let (first, second) = message.split_at(usize::from(cut).min(message.len()));
     server.receive(proc(who), first);
-    // That a line is no frame shows in its first bytes.
+    // The first bytes of a line already show that it is not a frame.
     if op != Op::Offer && !second.is_empty() {
         assert_eq!(server.next_action(), None, "half a request");
     }
@@ -85,7 +85,7 @@ fn send(server: &mut Server, model: &mut Model, who: Who, op: Op, thrid: Option<
     model.request(who, op, thrid);
 }
 
-/// Holds what the server does against what is due.
+/// Compares the actions of the server with the expected ones.
 fn compare(server: &mut Server, model: &mut Model) {
     let due = std::mem::take(&mut model.due);
     let mut due = due.iter();
@@ -104,7 +104,7 @@ fn fits(action: &Action, expected: &Expected) -> bool {
         (Action::Send { to, bytes }, Expected::Send { to: who, ok: true, text, .. }) => {
             *to == proc(*who) && *bytes == framed(text.as_bytes())
         }
-        // What is wrong may be told in any words.
+        // The text of an error message is free.
         (Action::Send { to, bytes }, Expected::Send { to: who, text, .. }) => {
             let header: Option<usize> =
                 std::str::from_utf8(&bytes[..6]).ok().and_then(|n| n.trim().parse().ok());

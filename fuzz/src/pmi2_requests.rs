@@ -1,23 +1,23 @@
-//! What clients of PMI-2 send in the target `pmi2_ops`, and how it is written.
+//! The messages of PMI-2 clients in the target `pmi2_ops`, and their bytes.
 
 use pmi_wire::Framing;
 use pmi_wire::pmi2::{Program, Request};
 
 use crate::spell::{self, framed};
 
-/// Keys; the longest that the draft has, and one that is longer.
+/// Keys, including the longest of the draft, and a longer one.
 pub(crate) const KEYS: [&str; 6] = ["a", "key-2", "PMI_x", LONGEST, TOO_LONG, "b;c"];
 const LONGEST: &str = "kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk";
 const TOO_LONG: &str = "kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk";
 /// Values; the last stands for one that is too long.
 const VALUES: [&str; 8] = ["", "v", "two words", "x=1;y=2", ";", "\n\u{e9}\0", "rc=1", "long"];
-/// The value that is too long for the draft.
+/// Length of the value that is too long for the draft.
 const LONG: usize = 1025;
 /// Names to publish, ports, and attributes of jobs.
 pub(crate) const NAMES: [&str; 4] = ["s", "ocean", "a;b", "S"];
 pub(crate) const PORTS: [&str; 4] = ["p", "tag=0$h$", ";;", ""];
 pub(crate) const ATTRIBUTES: [&str; 4] = ["PMI_process_mapping", "universeSize", "hasNameServ", "other"];
-/// Bodies that are no request, but for the first, whose command is unknown.
+/// Bodies that are not requests. The first is well-formed, but has an unknown command.
 const JUNK: [&str; 8] = [
     "cmd=bogus;",
     "",
@@ -28,23 +28,23 @@ const JUNK: [&str; 8] = [
     "cmd=fullinit;pmirank=x;",
     "cmd=kvs-get;key=a;key=b;",
 ];
-/// Operations that no known server has, with their commands.
+/// Operations that no known server supports, with their commands.
 pub(crate) const DRAFT_ONLY: [(&str, &str); 3] =
     [("get-all", "kvs-getall"), ("connect", "job-connect"), ("disconnect", "job-disconnect")];
-/// Most processes of one spawn.
+/// Maximum number of processes of one spawn.
 pub(crate) const SPAWN_MAX: u64 = 4;
 
-/// What a client sends.
+/// A message of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Op {
     /// The line with which a connection begins.
     Offer,
     Fullinit,
     Finalize,
-    /// Without a code, or with one.
+    /// The exit code, if there is one.
     Abort(Option<u8>),
     JobGetid,
-    /// One of [`DRAFT_ONLY`], about the job with this number.
+    /// One of [`DRAFT_ONLY`], for the job with this number.
     DraftOnly {
         command: u8,
         job: u8,
@@ -53,7 +53,7 @@ pub(crate) enum Op {
         key: u8,
         value: u8,
     },
-    /// Of the own job, or of the one with this number.
+    /// From the own job, or from the job with this number.
     Get {
         key: u8,
         job: Option<u8>,
@@ -83,7 +83,7 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    /// By two bytes of the input.
+    /// Makes an operation from two bytes of the input.
     pub(crate) fn of(what: u8, detail: u8) -> Self {
         let (low, high) = (detail & 7, detail >> 3 & 7);
         let (key, value) = (low % KEYS.len() as u8, high);
@@ -112,7 +112,7 @@ impl Op {
         }
     }
 
-    /// Its message, in the words of the protocol table; the offer as the line that it is.
+    /// Returns its message as the protocol table spells it; the offer is a line.
     pub(crate) fn message(self, thrid: Option<u8>) -> Vec<u8> {
         if self == Self::Offer {
             return b"cmd=init pmi_version=2 pmi_subversion=0\n".to_vec();
@@ -127,7 +127,7 @@ impl Op {
         })
     }
 
-    /// Its operation, and the fields of the request.
+    /// Returns its operation, and the fields of the request.
     fn fields(self) -> (&'static str, Vec<(&'static str, String)>) {
         let text = |list: &[&str], at: u8| list[usize::from(at)].to_owned();
         let named = |at| ("service", text(&NAMES, at));
@@ -164,7 +164,7 @@ impl Op {
     }
 }
 
-/// A spawn of these programs, with a key that is put before they start.
+/// Returns a spawn of these programs, with a key to put before they start.
 fn spawn(programs: [Option<u8>; 2], key: Option<u8>, thrid: Option<u8>) -> Vec<u8> {
     let program = |maxprocs: u8| Program {
         command: b"x".to_vec(),
@@ -180,7 +180,7 @@ fn spawn(programs: [Option<u8>; 2], key: Option<u8>, thrid: Option<u8>) -> Vec<u
     body
 }
 
-/// The value with this index.
+/// Returns the value with this index.
 pub(crate) fn value_of(at: u8) -> String {
     if VALUES[usize::from(at)] == "long" { "x".repeat(LONG) } else { VALUES[usize::from(at)].to_owned() }
 }

@@ -1,6 +1,6 @@
-//! Scenario text: reading, checking, laying out.
+//! Scenario text: parsing, checking, formatting.
 //!
-//! Input: the text of a file. The first byte decides nothing but whether it is a fragment (`%`, which is dropped).
+//! Input: the text of a file. If it begins with `%`, the rest is a fragment.
 
 use std::cell::OnceCell;
 use std::collections::HashSet;
@@ -23,8 +23,8 @@ thread_local! {
     static KNOWN: OnceCell<Known> = const { OnceCell::new() };
 }
 
-/// A file that can be read is laid out to one that says the same and is laid out already; every mistake in one that cannot
-/// has its place in the text.
+/// Checks that a valid file can be formatted without a change of its meaning, and that formatting is idempotent. Every diagnostic must have
+/// a position within the text.
 pub fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (name, text) = match text.strip_prefix('%') {
@@ -66,7 +66,7 @@ pub fn run(data: &[u8]) {
             behaviours: known.suite.behaviours(),
         };
         for mistake in check(&scenario, &env) {
-            // What is wrong in a fragment is shown there.
+            // An error in a fragment is shown in the text of the fragment.
             let text = mistake.source.text.clone();
             check_place(&mistake, &text);
         }

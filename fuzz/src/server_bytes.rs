@@ -1,7 +1,7 @@
-//! The reference server under any bytes of several processes.
+//! The reference server with arbitrary bytes from several processes.
 //!
-//! Input: records of a byte that names the process, what it sends, and 0xff. One that sends nothing closes its connection.
-//! Processes 0 to 2 are the first group; 3 is the only one of a second group, and its records make it take its next step.
+//! Input: records of a byte for the process, the bytes that it sends, and 0xff. An empty text closes its connection. Processes 0 to 2 are
+//! the first group. Process 3 is the only one of a second group; each of its records makes it take its next step.
 
 use pmi_faults::{Action, Config, GroupSpec, Server};
 use pmi_wire::{Framing, Proc};
@@ -31,20 +31,20 @@ const SCRIPT: [(&str, &str); 8] = [
 pub(crate) struct Session {
     /// The framing after the offer.
     pub(crate) framing: Framing,
-    /// A process that keeps to the protocol: what it sends, and the answers. None of it depends on another group.
+    /// The messages of a process that follows the protocol, and the responses to them. None depends on another group.
     pub(crate) script: &'static [(&'static str, &'static str)],
-    /// The most bytes that a server may hold for each byte of the input.
+    /// The maximum number of bytes that a server may hold for each byte of the input.
     pub(crate) bytes: usize,
 }
 
-/// Plays a session of PMI-1.
+/// Plays a PMI-1 session.
 pub fn run(data: &[u8]) {
     Session { framing: Framing::Lines, script: &SCRIPT, bytes: 64 }.play(data);
 }
 
 impl Session {
-    /// Nothing that the first group sends changes the answers to the second; a server that gets a stream byte by byte does what one does
-    /// that gets it at once; answers are whole messages; the server holds no more than what it was sent asks for.
+    /// Checks that the first group cannot change the responses to the second, and that the fragmentation of a stream does not matter.
+    /// Responses must be whole messages. The server's memory must be proportional to the input.
     pub(crate) fn play(&self, data: &[u8]) {
         let before = memory::live();
         let (mut server, mut bytewise) = (self.server(), self.server());
@@ -86,7 +86,7 @@ impl Session {
                 }
             }
         }
-        // A spawn request of a hundred bytes makes a group of up to four processes, in both servers.
+        // A spawn request of a hundred bytes creates a group of up to four processes, in both servers.
         memory::check(before, (64 << 10) + self.bytes * data.len(), "a server");
     }
 

@@ -1,4 +1,4 @@
-//! The reference server under operations of one to four ranks, and of those that they spawn, against [`crate::model`].
+//! The reference server with operations of one to four ranks and of the processes that they spawn, compared with [`crate::model`].
 //!
 //! Input: see `ops`.
 
@@ -10,44 +10,44 @@ use crate::model::{Expected, Model, Who};
 use crate::ops::{self, Op, ProcessStep, What, Write};
 use crate::{counters, input, planted};
 
-/// Numbers above those of states: how often barriers were passed.
+/// Offset of the counters for passed barriers, above those of states.
 const ROUNDS: u32 = 1 << 30;
-/// Likewise: requests and what comes of them.
+/// Offset of the counters for requests and their outcomes.
 const OPS: u32 = 1 << 29;
 
-/// Every action of the server is the one that the model has due, and none is missing.
+/// Checks that the actions of the server are exactly those that the model expects.
 pub fn run(data: &[u8]) {
     let mut play = Play::new(data, ());
     while play.step() {}
 }
 
-/// Sees what goes in and what comes out.
+/// Observes the input and the actions of the server.
 pub(crate) trait Watch {
-    /// The first group, or a spawned one that is started.
+    /// The first group exists, or a spawned one was started.
     fn group(&mut self, _id: u32, _size: u32, _nodes: u32) {}
-    /// A process writes.
+    /// A process sends bytes.
     fn sent(&mut self, _from: Proc, _bytes: &[u8]) {}
     /// A process closes its connection.
     fn closed(&mut self, _from: Proc) {}
-    /// The server acts.
+    /// The server takes an action.
     fn acted(&mut self, _action: &Action) {}
 }
 
 impl Watch for () {}
 
-/// What a process has on its way to the server.
+/// The messages of a process that are not completely delivered.
 #[derive(Default)]
 struct Out {
     bytes: Vec<u8>,
-    /// So many were delivered.
+    /// Number of delivered bytes.
     delivered: usize,
-    /// Requests, and where in `bytes` they take effect: the first line, all of it.
+    /// Requests, with the positions in `bytes` after their first line and after all of it.
     requests: Vec<(Op, usize, usize)>,
-    /// The first of `requests` was begun.
+    /// The server has read the first line of the first request.
     begun: bool,
 }
 
-/// Four in each group.
+/// Number of processes: four in each group.
 const PROCESSES: usize = 4 * ops::GROUPS as usize;
 
 pub(crate) struct Play<'a, W> {
@@ -55,7 +55,7 @@ pub(crate) struct Play<'a, W> {
     nodes: u32,
     server: Server,
     model: Model,
-    /// One for each process that steps are made for.
+    /// One for each process.
     outs: [Out; PROCESSES],
     pub(crate) watch: W,
 }
@@ -86,7 +86,7 @@ impl<'a, W: Watch> Play<'a, W> {
         Self { u, nodes, server, model: Model::new(size, nodes), outs: Default::default(), watch }
     }
 
-    /// Takes a step; `false` at the end of the input.
+    /// Takes a step; returns false at the end of the input.
     pub(crate) fn step(&mut self) -> bool {
         if self.u.is_empty() {
             return false;
@@ -117,9 +117,9 @@ impl<'a, W: Watch> Play<'a, W> {
         let after = self.model.state(who);
         counters::reached(state * 4 + outcome);
         counters::reached(state.wrapping_mul(0x0101_0101) ^ after);
-        // What only shows after many rounds is not behind a state of its own.
+        // A fault that shows only after many rounds has no state that leads to it.
         counters::seen(ROUNDS + self.model.rounds.min(31));
-        // Every request once in a spawned group, answered and refused: a step away from what groups have in common.
+        // Count every request in a spawned group by its outcome, since groups share most of their states.
         if let What::Send(op, _) = step.what {
             counters::seen(OPS + op.kind() * 8 + u32::from(group > 0) * 4 + outcome);
         }
@@ -132,7 +132,7 @@ impl<'a, W: Watch> Play<'a, W> {
 
     fn send(&mut self, who: Who, op: Op, write: Write) {
         if self.model.is_gone(who) {
-            // The server has closed it; that it does not mind is looked at with one byte.
+            // The server has closed the connection. One byte checks that it ignores further input.
             return self.server.receive(proc(who), b"x");
         }
         let out = self.out(who);
@@ -141,7 +141,7 @@ impl<'a, W: Watch> Play<'a, W> {
         let length = out.bytes.len();
         let first = match op {
             Op::Spawn { .. } => start + b"mcmd=spawn\n".len(),
-            // Too long as soon as there is no room for its newline.
+            // The line is too long as soon as there is no room for its newline.
             Op::Overlong => length - 1,
             _ => length,
         };
@@ -203,7 +203,7 @@ impl<'a, W: Watch> Play<'a, W> {
         self.server.spawned(group, &codes[..size as usize]);
     }
 
-    /// Holds what the server does against what is due.
+    /// Compares the actions of the server with the expected ones.
     fn compare(&mut self) {
         let mut due = self.model.due.iter();
         while let Some(action) = self.server.next_action() {
@@ -248,7 +248,7 @@ fn fits(action: &Action, expected: &Expected, text: &[u8]) -> bool {
     }
 }
 
-/// One line that is this response with an `rc` other than 0.
+/// Returns whether the bytes are one line with this response and an `rc` other than 0.
 fn is_refusal(bytes: &[u8], cmd: &str) -> bool {
     let rc = bytes
         .strip_prefix(b"cmd=")

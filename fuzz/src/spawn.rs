@@ -1,6 +1,6 @@
 //! The spawn request, the only one of several lines.
 //!
-//! Input: a byte; below 128 lines follow as they are, from 128 on the fields of a request (see `input`).
+//! Input: a byte. Below 128, lines follow unchanged; from 128 on, the fields of a request (see `input`).
 
 use arbitrary::Unstructured;
 use pmi_wire::{SpawnCollector, SpawnError, SpawnLimits, SpawnProgram, SpawnRequest};
@@ -10,7 +10,7 @@ use crate::{memory, planted};
 
 const LIMITS: SpawnLimits = SpawnLimits { max_bytes: 2048, max_elements: 16, max_programs: 8 };
 
-/// Any lines are read without a panic and within the limits; what is read is the same request after it was printed, also
+/// Checks that arbitrary lines are parsed without a panic and within the limits. A printed request must be parsed as the same request, also
 /// with the lines of a block in another order.
 pub fn run(data: &[u8]) {
     let Some((kind, rest)) = data.split_first() else { return };
@@ -58,7 +58,7 @@ fn check_request(request: &SpawnRequest) {
         }
         assert_eq!(program.totspawns.max(1), request.programs.len() as u64);
     }
-    // Defaults, since printing writes numbers out and may need a little more room than was read.
+    // Default limits, because printed numbers may take a little more room than those that were parsed.
     assert_eq!(collect(&print(request), false).as_ref(), Some(request), "a request after it was printed");
 }
 
@@ -107,7 +107,7 @@ fn print(request: &SpawnRequest) -> Vec<u8> {
     out
 }
 
-/// Reads one request; with `turned`, after the lines within its blocks were put in the opposite order.
+/// Parses one request; with `turned`, the lines within its blocks are reversed first.
 fn collect(text: &[u8], turned: bool) -> Option<SpawnRequest> {
     let mut collector = SpawnCollector::new(SpawnLimits::default());
     let mut lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();

@@ -4,13 +4,13 @@ use pmi_wire::pmi2::write_tuple;
 use pmi_wire::protocol::{self, Exchange, Field};
 use pmi_wire::{Framing, HEADER};
 
-/// The exchange of an operation, by the name that it has in every framing.
+/// Returns the exchange of an operation, by the name that it has in every framing.
 fn exchange(framing: Framing, operation: &str) -> &'static Exchange {
     let mut all = protocol::documented(framing).iter();
     all.find(|exchange| exchange.operation == operation).expect("the framing has the operation")
 }
 
-/// The text of a message: a line without its newline, or the body of a frame.
+/// Returns the text of a message: a line without its newline, or the body of a frame.
 pub(crate) fn message<'a>(
     framing: Framing,
     fields: impl IntoIterator<Item = (&'a str, &'a [u8])>,
@@ -28,7 +28,7 @@ pub(crate) fn message<'a>(
     out
 }
 
-/// A request with these fields, by the names that they have in every framing.
+/// Returns a request with these fields, by the names that they have in every framing.
 pub(crate) fn request<V: AsRef<[u8]>>(
     framing: Framing,
     operation: &str,
@@ -46,7 +46,7 @@ pub(crate) fn request<V: AsRef<[u8]>>(
     message(framing, [("cmd", exchange.request.as_bytes())].into_iter().chain(common).chain(own))
 }
 
-/// A body as it goes over the wire.
+/// Returns the frame of a body.
 pub(crate) fn framed(body: &[u8]) -> Vec<u8> {
     [format!("{:>HEADER$}", body.len()).as_bytes(), body].concat()
 }

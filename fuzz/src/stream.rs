@@ -1,6 +1,6 @@
-//! Framing of a byte stream, and the parsers of messages over any bytes.
+//! Framing of a byte stream, and the parsers of messages, with arbitrary bytes.
 //!
-//! Input: a byte for the longest line and for where values end, one for how the stream is cut, the stream.
+//! Input: a byte for the maximum length of a line and the reading of values, one for the fragmentation, and the stream.
 
 use pmi_wire::{
     Body, Framer, Message, MessageError, Operation, Request, RequestError, Response, ValueReading,
@@ -11,8 +11,8 @@ use crate::{counters, planted};
 const LIMITS: [usize; 8] = [64 << 10, 1, 2, 8, 16, 64, 256, 4096];
 const READINGS: [ValueReading; 2] = [ValueReading::ToEndOfLine, ValueReading::ToBlank];
 
-/// However a stream is cut, the framer gives the lines that a search for newlines gives; each line that is a message
-/// is the same one after it was printed.
+/// Checks that the framer returns the lines between newlines, regardless of the fragmentation. A printed message must be parsed as the same
+/// message.
 pub fn run(data: &[u8]) {
     let [limit, cuts, stream @ ..] = data else { return };
     let reading = READINGS[usize::from(limit >> 7)];
@@ -49,7 +49,7 @@ pub fn run(data: &[u8]) {
     assert!(expected.is_done(), "the framer kept a line back");
 }
 
-/// The lines of a stream by the definition: what stands between newlines, or `None` where that is too long.
+/// The lines of a stream by definition: the texts between newlines, or `None` for one that is too long.
 struct Expected<'a> {
     stream: &'a [u8],
     at: usize,
@@ -57,7 +57,7 @@ struct Expected<'a> {
 }
 
 impl<'a> Expected<'a> {
-    /// The next line, of which the framer has seen the first bytes up to `pushed`.
+    /// Returns the next line. The framer has received the first `pushed` bytes.
     fn next(&mut self, pushed: usize) -> Option<&'a [u8]> {
         let rest = &self.stream[self.at..];
         let length = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
@@ -70,7 +70,7 @@ impl<'a> Expected<'a> {
         }
     }
 
-    /// Whether only the beginning of a line is left.
+    /// Returns whether only the beginning of a line is left.
     fn is_done(&self) -> bool {
         let rest = self.stream.get(self.at..).unwrap_or_default();
         rest.len() < self.limit && !rest.contains(&b'\n')
@@ -81,14 +81,14 @@ fn is_blank(byte: u8) -> bool {
     byte == b' ' || byte == b'\t'
 }
 
-/// `out` is where to print.
+/// Checks the parsers on a line; `out` is a buffer for printing.
 fn check_line(line: &[u8], reading: ValueReading, out: &mut Vec<u8>) {
     let bad = line.iter().position(|byte| !(byte.is_ascii_graphic() || is_blank(*byte)));
     match Message::parse(line, reading) {
         Ok(message) => {
             assert_eq!(bad, None, "a bad byte is in a message");
             check_tuples(line, &message, reading);
-            // A command is that of a request or of a response, so that the other parser has nothing to say.
+            // A command belongs to requests or to responses, so only one parser accepts it.
             match Request::parse(line, reading) {
                 Err(RequestError::UnknownCommand) => check_response(line, reading, out),
                 Err(_) => {}
@@ -111,7 +111,7 @@ fn check_line(line: &[u8], reading: ValueReading, out: &mut Vec<u8>) {
     }
 }
 
-/// The tuples cover the line but for blanks, and where every value ends at a blank they are what stands between blanks.
+/// Checks that the tuples cover the line except for spaces. If every value ends at a space, they must be the texts between spaces.
 fn check_tuples(line: &[u8], message: &Message<'_>, reading: ValueReading) {
     let mut rest = line;
     for tuple in message.tuples() {
@@ -130,8 +130,8 @@ fn check_tuples(line: &[u8], message: &Message<'_>, reading: ValueReading) {
     assert!(rest.iter().all(|byte| is_blank(*byte)), "the tuples cover the line");
 }
 
-/// Counts as coverage which messages are understood and how they end. By the code alone a corpus soon holds no message of most
-/// kinds: one line covers what another does, and is made shorter.
+/// Counts the kind of message and its ending as coverage. Code coverage alone would leave no message of most kinds in the corpus, since a
+/// shorter line of another kind covers the same code.
 fn understood(operation: Operation, request: bool, reading: ValueReading, line: &[u8]) {
     let end = match line.last() {
         Some(b' ') => 0,
@@ -164,8 +164,8 @@ fn check_response(line: &[u8], reading: ValueReading, out: &mut Vec<u8>) {
     assert_eq!(Response::parse(printed(out), reading), Ok(response), "a response after it was printed");
 }
 
-/// The value of a get goes last, since it runs to the end of the line. A `msg` before it loses the blanks at its end, and
-/// whatever in it looks like a tuple of the response becomes one.
+/// Returns whether printing changes the response. The value of a get comes last, because it extends to the end of the line. A `msg` before
+/// it loses its trailing spaces, and a text in it that looks like a tuple of the response becomes one.
 fn loses_in_print(response: &Response<'_>) -> bool {
     matches!(response.body, Body::Get(Some(_)))
         && response

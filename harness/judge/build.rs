@@ -1,4 +1,4 @@
-//! The files of `golden` are embedded; cargo does not see them by itself.
+//! Cargo does not detect changes of the embedded directory `golden` by itself.
 fn main() {
     println!("cargo:rerun-if-changed=golden");
     println!("cargo:rerun-if-changed=build.rs");

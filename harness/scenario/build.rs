@@ -1,16 +1,16 @@
-//! Generates a constant for the id of each requirement and for each rule that requirements of several standards share, so that a
-//! misspelled one does not compile.
+//! Generates constants for the ids of requirements, and for the rules that requirements of several standards share. A misspelled constant
+//! does not compile.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::{env, error, fs, path::Path};
 
 fn main() -> Result<(), Box<dyn error::Error>> {
-    // The suite is embedded, which cargo does not see by itself.
+    // Cargo does not detect changes of the embedded suite by itself.
     println!("cargo:rerun-if-changed=scenarios");
     println!("cargo:rerun-if-changed=build.rs");
     let mut constants = String::new();
-    // The names of the constants of PMI-1 and PMI-2.
+    // The names of the constants in PMI-1 and PMI-2.
     let mut rules: BTreeMap<String, [Option<String>; 2]> = BTreeMap::new();
     for file in fs::read_dir("scenarios")? {
         let path = file?.path();
@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn error::Error>> {
     Ok(())
 }
 
-/// The name of the constant of a requirement or a rule.
+/// Returns the name of the constant for a requirement or a rule.
 fn constant(id: &str) -> String {
     id.replace(['.', '-'], "_").to_uppercase()
 }

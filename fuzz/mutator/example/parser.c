@@ -1,5 +1,5 @@
-/* A parser of PMI-1 as somebody may have it, with a mistake: the value of the third put of a connection is copied into a buffer of 32
- * bytes, whatever its length. Three requests that belong together must come before it is met. */
+/* An example of a PMI-1 parser, with a bug: the value of the third put of a connection is copied into a buffer of 32 bytes, whatever its
+ * length. The bug shows only after three related requests. */
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-/* Protocols. */
+/* The protocols. */
 enum { PMI_1 = 1, PMI_2 = 2 };
 
 /* Mutates the messages of one side in place, and returns the new number of bytes: at most `most`, for which there must be room. The result
@@ -30,7 +30,7 @@ size_t pmi_mutate(uint8_t *data, size_t size, size_t most, unsigned int seed, in
 /* libFuzzer's own mutations. */
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t most);
 
-/* Called by libFuzzer. Its own mutations have their share: they know what the parser compares with. */
+/* Called by libFuzzer. A third of the mutations are libFuzzer's own, which know the operands of the parser's comparisons. */
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned int seed)
 {
     if (size > 0 && seed % 3 == 0)

@@ -1,4 +1,4 @@
-//! The mutations of campaigns for fuzzers of other projects, by a call from C: see `include/pmi_mutator.h`.
+//! The C interface to the mutations of campaigns, for fuzzers of other projects: see `include/pmi_mutator.h`.
 
 use std::ffi::c_int;
 use std::slice;
@@ -6,14 +6,14 @@ use std::slice;
 use pmi_fuzzer::stream::mutated;
 use pmi_scenario::ast::Dialect;
 
-/// The number that the header has for PMI-2; all others are PMI-1.
+/// The header's number for PMI-2; all others are PMI-1.
 const PMI_2: c_int = 2;
 
-/// Changes what one side of a connection says, in place, and says how many bytes it is then.
+/// Mutates the messages of one side of a connection in place, and returns the new number of bytes.
 ///
 /// # Safety
 ///
-/// There are `most` bytes at `data`, of which `size` were written.
+/// `data` must point to `most` writable bytes, of which the first `size` are the input.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pmi_mutate(
     data: *mut u8,
@@ -25,7 +25,7 @@ pub unsafe extern "C" fn pmi_mutate(
     if data.is_null() || most == 0 {
         return 0;
     }
-    // SAFETY: the caller has promised it, and nobody else has the memory meanwhile.
+    // SAFETY: the caller guarantees it, and no other code accesses the memory meanwhile.
     let room = unsafe { slice::from_raw_parts_mut(data, most) };
     let dialect = if protocol == PMI_2 { Dialect::Pmi2 } else { Dialect::Pmi1 };
     let new = mutated(&room[..size.min(most)], dialect, seed.into(), most);
@@ -43,7 +43,7 @@ mod tests {
         let once = |seed: u32, protocol| {
             let mut room = [0xee; 80];
             room[..line.len()].copy_from_slice(line);
-            // SAFETY: 64 of its bytes are there.
+            // SAFETY: the buffer has more than 64 bytes.
             let size = unsafe { pmi_mutate(room.as_mut_ptr(), line.len(), 64, seed, protocol) };
             assert!(size <= 64 && room[64..] == [0xee; 16]);
             room[..size].to_vec()
@@ -56,7 +56,7 @@ mod tests {
             }
         }
         assert!(differ > 800, "{differ}");
-        // SAFETY: nothing is written there.
+        // SAFETY: for a null pointer, the function returns before it accesses memory.
         assert_eq!(unsafe { pmi_mutate(std::ptr::null_mut(), 0, 10, 1, 1) }, 0);
     }
 }

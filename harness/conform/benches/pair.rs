@@ -1,4 +1,4 @@
-//! The reference server and clients joined in memory: what a process manager costs without processes.
+//! Benchmarks of the reference server and clients joined in memory, without processes.
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
@@ -37,7 +37,7 @@ impl Pair {
         }
     }
 
-    /// Every rank does one operation.
+    /// Every rank performs one operation.
     fn each(&mut self, request: impl Fn(&mut Client, u32) -> Vec<u8>) {
         for rank in 0..self.clients.len() as u32 {
             let bytes = request(&mut self.clients[rank as usize], rank);
@@ -45,7 +45,7 @@ impl Pair {
         }
     }
 
-    /// Put, barrier, and each rank gets the keys of so many.
+    /// Every rank puts a key, enters the barrier, and gets the keys of `gets` ranks.
     fn exchange(&mut self, gets: u32) {
         let size = self.clients.len() as u32;
         self.each(|client, _| client.init().unwrap());
@@ -60,7 +60,7 @@ impl Pair {
     }
 }
 
-/// Every rank gets every key: as many gets as the square.
+/// Every rank gets every key, so the number of gets is the square of the number of ranks.
 #[divan::bench(args = [256, 1024], sample_count = 10)]
 fn get_all(bencher: Bencher, ranks: u32) {
     bencher
@@ -68,7 +68,7 @@ fn get_all(bencher: Bencher, ranks: u32) {
         .bench(|| Pair::new(ranks).exchange(ranks));
 }
 
-/// Ten gets for each rank: time and memory (the column "max alloc") are to grow with the number of ranks, no faster.
+/// Ten gets per rank. Time and memory (the column "max alloc") must not grow faster than the number of ranks.
 #[divan::bench(args = [100, 1_000, 10_000, 100_000], sample_count = 10)]
 fn get_few(bencher: Bencher, ranks: u32) {
     bencher.counter(ItemsCount::new(ranks)).bench(|| Pair::new(ranks).exchange(10));

@@ -1,7 +1,8 @@
-//! The command with real processes, of which the bench is the client: `serve`, the same job recorded, and its log judged again and shown.
+//! Benchmarks of commands with real processes: `serve`, the same job recorded, and its log judged again and shown. The clients are this
+//! benchmark's own executable.
 //!
-//! To compare with another process manager, time `mpiexec -n 1024 BENCH`, where BENCH is the file that
-//! `cargo bench --bench serve --no-run` names.
+//! To compare with another process manager, time `mpiexec -n 1024 BENCH`, where BENCH is the file that `cargo bench --bench serve --no-run`
+//! names.
 
 use std::env;
 use std::fs::File;
@@ -32,7 +33,7 @@ fn serve(ranks: u32, args: &[&str]) {
     assert!(status.unwrap().success());
 }
 
-/// Put, barrier, get all.
+/// Every rank puts a key, enters the barrier, and gets every key.
 #[divan::bench(args = [64, 256, 1024], sample_count = 3, sample_size = 1)]
 fn get_all(bencher: Bencher, ranks: u32) {
     bencher
@@ -40,7 +41,7 @@ fn get_all(bencher: Bencher, ranks: u32) {
         .bench(|| serve(ranks, &["exchange"]));
 }
 
-/// Put, barrier, get one: mostly starting and ending.
+/// Every rank puts a key, enters the barrier, and gets one key: mostly process start and exit.
 #[divan::bench(args = [64, 256, 1024], sample_count = 5, sample_size = 1)]
 fn get_one(bencher: Bencher, ranks: u32) {
     bencher.counter(ItemsCount::new(ranks)).bench(|| serve(ranks, &["neighbours", "1"]));
@@ -59,7 +60,7 @@ fn record(ranks: u32, folder: &Path) {
     assert!(status.unwrap().success());
 }
 
-/// What recording costs is seen beside `get_all`.
+/// The difference to `get_all` is the cost of recording.
 #[divan::bench(args = [64, 256, 1024], sample_count = 3, sample_size = 1)]
 fn get_all_recorded(bencher: Bencher, ranks: u32) {
     let folder = TempDir::new().unwrap();
@@ -68,7 +69,7 @@ fn get_all_recorded(bencher: Bencher, ranks: u32) {
         .bench(|| record(ranks, folder.path()));
 }
 
-/// The log of such a session, and how many events it has, about.
+/// Records such a session. Also returns the approximate number of events in its log.
 fn log(ranks: u32) -> (TempDir, PathBuf, u64) {
     let folder = TempDir::new().unwrap();
     record(ranks, folder.path());

@@ -24,7 +24,7 @@ fn main() -> ExitCode {
     if argv.first().is_some_and(pmi_runner::agent::library::is_agent) {
         return ExitCode::from(pmi_runner::agent::library::under_launcher(&argv[0]));
     }
-    // If none can be had, that is told when one is needed.
+    // If no descriptor number is available, the error is reported when one is needed.
     let _ = inherited::number();
     cli::main()
 }

@@ -202,7 +202,7 @@ fn needs_peers(block: &Block) -> bool {
     block.info == "console peers"
 }
 
-/// Runs the sessions of a page in a folder of its own; returns their number, or the differences.
+/// Runs the sessions of a page in a separate folder. Returns their number, or the differences.
 fn play_page(blocks: &[Block], path: &str, with_peers: bool) -> Result<usize, Vec<String>> {
     let folder = TempDir::new().unwrap();
     let (mut played, mut wrong) = (0, Vec::new());

@@ -77,7 +77,7 @@ fn passes(found: &Found, at_least: usize) {
     assert!(played >= at_least, "only {played} scenarios apply");
 }
 
-/// Such a program behaves in the same way for any mapping and universe size.
+/// A program that prints the data it receives behaves in the same way for any mapping and universe size.
 #[test]
 fn program_that_prints_what_it_is_told_is_never_red() {
     let filters = ["mapping", "universe", "get-values"].map(|part| ["--filter", part]).concat();
@@ -104,9 +104,8 @@ fn a_lawful_program_passes_as_well(#[case] variation: &str) {
     passes(&judge(&faulty(variation), "20", &filters), 100);
 }
 
-/// A program that aborts has ended, but loses its exit status. RFC 13 does not specify what a client does when the answer contains a
-/// version that it did not offer.
-/// offer.
+/// A program that aborts ends its process, and so loses its own exit status. RFC 13 does not specify the reaction to an answer with a
+/// version that the client did not offer.
 #[rstest]
 #[case::aborts("aborts-itself", "closed/at[maxes]", "de-facto.client.exits")]
 #[case::any_version("speaks-any-version", "garbage/version-too-high", "rfc13.init.highest-mutual")]
@@ -363,8 +362,8 @@ fn a_program_that_speaks_no_pmi_cannot_be_judged() {
     assert!(found.ran.out.contains("speaks PMI,"), "{}", found.ran.whole());
 }
 
-/// If the processes of a program run as singletons, it is not known whether it speaks PMI at all, so it is not judged. The report states
-/// this, with the requirement. With one process only, it states nothing.
+/// If the processes of a program run as singletons, the program may not speak PMI at all, so it is not judged. The report says so and cites
+/// the requirement. A single process is not reported.
 #[rstest]
 #[case::pmi1(faulty("goes-alone"))]
 #[case::pmi2(faulty_pmi2("goes-alone"))]
@@ -522,7 +521,7 @@ fn a_process_manager_ends_that_is_of_no_use() {
     assert!(found.ran.out.contains("singleton.client.once"), "{}", found.ran.whole());
 }
 
-/// A program that never requests a process manager gets none, and there is no finding.
+/// A program that never requests a process manager gets none, and has no finding.
 #[test]
 fn a_program_that_needs_no_process_manager_starts_none() {
     let folder = TempDir::new().unwrap();

@@ -1,4 +1,4 @@
-//! `fuzz` finds bugs that were planted in a server, distinguishes them, minimizes them, and finds nothing where there is no bug.
+//! `fuzz` finds, distinguishes and minimizes bugs that were planted in a server, and has no findings for a correct server.
 
 use std::fs;
 use std::path::{Path, PathBuf};

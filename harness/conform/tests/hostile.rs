@@ -1,5 +1,4 @@
-//! Implementations that crash, hang, flood, fork or leave processes behind cost one scenario, never the run; and no process of them
-//! remains.
+//! Implementations that crash, hang, flood, fork or leave processes behind cost one scenario, never the run. No process of theirs remains.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -203,7 +202,7 @@ fn manager_that_starts_only_small_jobs_fails() {
     assert!(run.log.contains("iut.starts") && run.log.contains("pm: out of slots"), "{}", run.log);
 }
 
-/// Every job conforms alone. Beside another one, the two count the entries of their barriers together.
+/// Every job conforms alone. Two jobs at the same time share the count of their barriers.
 #[test]
 fn retries_do_not_hide_interference() {
     let folder = tempfile::tempdir().unwrap();

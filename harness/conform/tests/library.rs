@@ -565,7 +565,7 @@ fn library_without_its_manager_is_not_judged() {
 /// Starts two ranks of our own server, without a connection to it.
 const WITHOUT_FD: &str = "serve -n {ranks} env -u PMI_FD {agent}";
 
-/// A library whose processes do not find the manager that started them breaks nothing: each process is a job of its own.
+/// A library whose processes do not find their process manager breaks no rule: each process is then a separate job.
 #[rstest]
 #[case::looks_elsewhere(
     "lawful-other-manager",

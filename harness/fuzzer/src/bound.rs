@@ -1,4 +1,4 @@
-//! Which names have a value at a step of a case against a server, and what was passed on and spawned before it.
+//! The names that have a value at a step of a case against a server, and the requests passed on and groups spawned before it.
 
 use pmi_scenario::ast::{Expr, Piece, Stmt, Template, UpstreamAction};
 
@@ -6,7 +6,7 @@ use super::pieces::{agent, bytes_of, length, letters, literal, tidy};
 use super::reading::whole_spawn;
 use super::statement::{Answer, ServerStep};
 
-/// What has been bound and taken before a step.
+/// The names bound, the requests passed on and the groups spawned before a step.
 #[derive(Debug, Default)]
 pub(crate) struct Bound {
     kvs: bool,
@@ -18,7 +18,7 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    /// Notes a statement; false if it answers a request that nobody has passed on, or is no step of a case.
+    /// Records a statement. Returns false if it answers a request that was never passed on, or if it is not a step of a case.
     pub(crate) fn take(&mut self, stmt: &Stmt) -> bool {
         match ServerStep::of(stmt) {
             Some(ServerStep::Join) => (self.kvs, self.limits) = (true, true),
@@ -34,7 +34,7 @@ impl Bound {
             Some(ServerStep::PassedOn) => self.passed_on += 1,
             Some(ServerStep::Write { lines, .. }) => {
                 let spawns = lines.iter().flat_map(|line| &line.pieces).any(|piece| *piece == agent());
-                // An incomplete spawn starts no process, and waiting for one takes long.
+                // An incomplete spawn starts no process, and waiting for one takes a long time.
                 let is_block = || lines.first().is_some_and(|first| bytes_of(first) == b"mcmd=spawn");
                 self.spawned += u32::from(spawns && (!is_block() || whole_spawn(lines).is_some()));
             }
@@ -56,12 +56,12 @@ impl Bound {
         true
     }
 
-    /// Whether so many groups were spawned.
+    /// Returns whether at least `groups` groups were spawned.
     pub(crate) fn has_spawned(&self, groups: u32) -> bool {
         groups <= self.spawned
     }
 
-    /// Whether every name in a line has a value.
+    /// Returns whether every name in a line has a value.
     pub(crate) fn binds(&self, line: &Template) -> bool {
         line.pieces.iter().all(|piece| match piece {
             Piece::Var(name) if name == "kvs" => self.kvs,
@@ -73,7 +73,7 @@ impl Bound {
         })
     }
 
-    /// Something stands in for names that have no value, where the start went wrong.
+    /// Replaces names that have no value, because the start failed, with placeholders.
     pub(crate) fn stand_in(&self, lines: &mut [Template]) {
         for line in lines {
             for piece in &mut line.pieces {

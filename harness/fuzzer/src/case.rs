@@ -1,4 +1,4 @@
-//! A case of a campaign: a scenario, and what went into it.
+//! A case of a campaign: a scenario with metadata.
 
 use pmi_scenario::ids;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,32 +21,32 @@ use super::statement::{
 };
 use super::{spawn_guard, waits};
 
-/// Cited where the judge knows no requirement: what a server has to do about what is no message.
+/// The requirement cited if the judge knows none: how a server has to treat an invalid message.
 const SERVER_CITES: &str = ids::RFC13_ERROR_CLOSE;
-/// The same for servers of PMI-2. It is only told: what is red, the judge knows.
+/// The same for PMI-2 servers. It is only informative: the judge cites the requirements that count.
 const PMI2_SERVER_CITES: &str = ids::PMI2_DRAFT_UNKNOWN_COMMAND;
 /// The same for programs and libraries.
 const CLIENT_CITES: &str = ids::RFC13_ERROR_ABORT;
 
-/// A scenario with what a campaign knows of it.
+/// A scenario with the metadata of a campaign.
 #[derive(Debug, Clone)]
 pub struct Case {
-    /// What happens. Its steps are those that [`Case::from_scenario`] accepts.
+    /// The scenario. Its steps are those that [`Case::from_scenario`] accepts.
     pub scenario: Scenario,
-    /// Each mutation with the kind of message that it struck, `token:put`.
+    /// Each mutation with the kind of message that it changed, as in `token:put`.
     pub ingredients: BTreeSet<String>,
-    /// A job that the same server is given before, to its end. Nobody judges it: what it leaves behind (a file, a daemon, names) is
-    /// what the case meets. It has no earlier job itself.
+    /// A job that runs on the same server before this one. It is not judged: the case meets what it leaves behind (files, daemons, names).
+    /// It has no earlier job itself.
     pub earlier: Option<Box<Case>>,
 }
 
 impl Case {
-    /// A case of so many processes, in which these statements are played.
+    /// Creates a PMI-1 case with `ranks` processes and these statements.
     pub fn new(tests: UnderTest, ranks: u32, body: Vec<Stmt>) -> Self {
         Self::speaking(Dialect::Pmi1, tests, ranks, body)
     }
 
-    /// The same in another protocol.
+    /// Creates a case in another dialect.
     pub(crate) fn speaking(dialect: Dialect, tests: UnderTest, ranks: u32, mut body: Vec<Stmt>) -> Self {
         if tests == UnderTest::Client {
             body.push(ends());
@@ -60,11 +60,11 @@ impl Case {
         case
     }
 
-    /// Takes a scenario whose steps are those of cases.
+    /// Converts a scenario whose steps are those of cases.
     ///
     /// # Errors
     ///
-    /// The line of the first row or step that is of another kind.
+    /// The line of the first row, or of the first step that is of another kind.
     pub fn from_scenario(mut scenario: Scenario) -> Result<Self, usize> {
         if let Some(row) = scenario.rows.first() {
             return Err(scenario.source.line_of(row.name.span.start));
@@ -81,54 +81,54 @@ impl Case {
             if !fits {
                 return Err(scenario.source.line_of(start(stmt)));
             }
-            // The names that a server's answers bind are always the same.
+            // A case always binds the same names from a server's responses.
             if tests == UnderTest::Server
                 && let Some(ServerStep::Wait { rank, answer }) = ServerStep::of(stmt)
             {
                 *stmt = wait(rank, answer);
             }
-            // What stood in a file as an escape is a byte like others.
+            // Escapes in the file are bytes like any others.
             sent_mut(stmt, tests).into_iter().flatten().for_each(tidy);
             arguments_mut(stmt).for_each(tidy);
         }
         if tests == UnderTest::Client && !scenario.body.iter().any(is_end) {
             scenario.body.push(ends());
         }
-        // Mutations change the statements: they have numbers from now on, and no lines.
+        // Mutations change the statements, so their lines no longer mean anything.
         scenario.source = Arc::default();
         Ok(Self { scenario, ingredients: BTreeSet::new(), earlier: None })
     }
 
-    /// The same, as the job after this one, if it is a server's and has no earlier job yet.
+    /// Returns this case as the job after `earlier`, if a server is under test and this case has no earlier job yet.
     pub(crate) fn after(&self, earlier: &Self) -> Option<Self> {
         let alone = self.tests() == UnderTest::Server && self.earlier.is_none();
         let earlier = Self { earlier: None, ..earlier.clone() };
         alone.then(|| Self { earlier: Some(Box::new(earlier)), ..self.clone() })
     }
 
-    /// Whether the same is played.
+    /// Returns whether the other case plays the same steps.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let earlier = [self, other].map(|case| case.earlier.as_ref().map(|earlier| &earlier.scenario));
         self.scenario == other.scenario && earlier[0] == earlier[1]
     }
 
-    /// Who is under test.
+    /// Returns the kind of implementation under test.
     pub fn tests(&self) -> UnderTest {
         self.scenario.tests
     }
 
-    /// Whether it ends a process of ours by this signal.
+    /// Returns whether the case kills one of our processes with this signal.
     pub(crate) fn kills_by(&self, signal: i32) -> bool {
         let is = |stmt: &Stmt| matches!(ServerStep::of(stmt), Some(ServerStep::Kill { signal: by, .. }) if i32::from(by) == signal);
         self.scenario.body.iter().any(is)
     }
 
-    /// Number of processes.
+    /// Returns the number of processes.
     pub fn ranks(&self) -> u32 {
         self.scenario.ranks
     }
 
-    /// As a scenario file.
+    /// Returns the case as the text of a scenario file.
     pub fn text(&self) -> String {
         let mut scenario = self.scenario.clone();
         for stmt in &mut scenario.body {
@@ -139,7 +139,7 @@ impl Case {
         pmi_scenario::print(&scenario)
     }
 
-    /// Cites a requirement: the one that is broken, or one that fits what is said.
+    /// Cites the broken requirement, or else a default for the kind of implementation.
     pub fn cite(&mut self, requirement: Option<&str>) {
         let fits = match (self.scenario.tests, self.scenario.dialect.framing()) {
             (UnderTest::Server, Framing::Frames) => PMI2_SERVER_CITES,
@@ -149,7 +149,7 @@ impl Case {
         self.scenario.requires = vec![unplaced(requirement.unwrap_or(fits).to_owned())];
     }
 
-    /// Whether it can only be played to a proxy whose upstream we are.
+    /// Returns whether it can only be played against a proxy whose upstream is the harness.
     pub fn needs_upstream(&self) -> bool {
         let is = |stmt: &Stmt| {
             matches!(stmt, Stmt::Step(Step { who: Who::Ranks { group: Proc::PROXIES, .. }, .. }))
@@ -157,7 +157,7 @@ impl Case {
         self.scenario.body.iter().any(is)
     }
 
-    /// Whether it asks for a spawn of our own program.
+    /// Returns whether it requests a spawn of our agent.
     fn needs_spawn(&self) -> bool {
         let has = |stmt: &Stmt| {
             let lines = sent(stmt, UnderTest::Server).into_iter().flatten();
@@ -166,7 +166,7 @@ impl Case {
         self.tests() == UnderTest::Server && self.scenario.body.iter().any(has)
     }
 
-    /// What a server must offer for it.
+    /// Returns the features that a server needs for it.
     pub(crate) fn needs(&self) -> Vec<Need> {
         let group = |line: &Template| {
             let text = bytes_of(line);
@@ -185,12 +185,12 @@ impl Case {
         all.into_iter().filter(|(_, is)| *is).map(|(need, _)| need).collect()
     }
 
-    /// Number of steps, of which any may be left out: what the server is set up with, and the statements.
+    /// Returns the number of steps that can be left out: server settings and statements.
     pub fn len(&self) -> usize {
         self.settings() + self.scenario.body.iter().filter(|stmt| !is_end(stmt)).count()
     }
 
-    /// Whether nothing is left.
+    /// Returns whether no step is left.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -200,7 +200,7 @@ impl Case {
         serving.variations.len() + usize::from(serving.fault.is_some()) + serving.settings.len()
     }
 
-    /// Leaves out steps.
+    /// Removes these steps.
     pub(crate) fn drop_steps(&mut self, steps: Range<usize>) {
         let mut at = 0;
         let mut stays = || {
@@ -214,7 +214,7 @@ impl Case {
         self.scenario.body.retain(|stmt| is_end(stmt) || stays());
     }
 
-    /// Leaves out a rank with all that concerns it alone; the others move up.
+    /// Removes a rank with everything that concerns it alone, and renumbers the higher ranks.
     pub(crate) fn drop_rank(&mut self, rank: u32) {
         self.scenario.ranks -= 1;
         self.scenario.body.retain(|stmt| rank_of(stmt) != Some(rank));
@@ -225,8 +225,8 @@ impl Case {
         }
     }
 
-    /// The same with what was begun in one write and ended in a later one said in the later one as a whole. `None` if nothing is said in
-    /// pieces, or it could not be played. Only of a case against a server.
+    /// Returns this case with every request that was split over several writes sent whole in the last of them. `None` if no request is
+    /// split, or if the result could not be played. Only for a case against a server.
     pub(crate) fn in_whole_writes(&self) -> Option<Self> {
         if self.tests() != UnderTest::Server {
             return None;
@@ -267,18 +267,18 @@ impl Case {
         (whole.scenario != self.scenario && whole.settle()).then_some(whole)
     }
 
-    /// The lines that a step has us send, if it does.
+    /// Returns the lines that a step sends, if it sends any.
     pub(crate) fn lines(&self, step: usize) -> Option<&Vec<Template>> {
         sent(self.scenario.body.get(step.checked_sub(self.settings())?)?, self.tests())
     }
 
-    /// The same, to be changed.
+    /// Returns these lines, to be changed.
     pub(crate) fn lines_mut(&mut self, step: usize) -> Option<&mut Vec<Template>> {
         let (at, tests) = (step.checked_sub(self.settings())?, self.tests());
         sent_mut(self.scenario.body.get_mut(at)?, tests)
     }
 
-    /// What shrinking makes less.
+    /// The size that shrinking minimizes.
     pub(crate) fn weight(&self) -> usize {
         let weigh = |stmt: &Stmt| match (stmt, sent(stmt, self.tests())) {
             (Stmt::Use { .. }, _) => 5,
@@ -290,7 +290,7 @@ impl Case {
             + self.scenario.body.iter().map(weigh).sum::<usize>()
     }
 
-    /// Makes the rest fit what was left out; false if it cannot be played.
+    /// Adapts the case after steps were removed. Returns false if it can no longer be played.
     pub(crate) fn settle(&mut self) -> bool {
         let ranks = self.ranks();
         self.scenario.nodes = self.scenario.nodes.min(ranks.max(1));
@@ -301,7 +301,7 @@ impl Case {
         self.scenario.body.iter().all(|stmt| rank_of(stmt).is_none_or(|rank| rank < ranks))
     }
 
-    /// Whether every name is bound before it is used, and every rank and request that is spoken of exists. Only of a case
+    /// Returns whether every name is bound before it is used, and every rank and request that steps refer to exists. Only for a case
     /// against a server.
     pub(crate) fn is_sound(&self) -> bool {
         let mut bound = Bound::default();
@@ -312,7 +312,7 @@ impl Case {
         })
     }
 
-    /// Whether the spawns in it, if any, ask for few processes, however a server reads them. Only of a case against a server.
+    /// Returns whether its spawns request few processes, in every way that a server could read them. Only for a case against a server.
     pub(crate) fn is_bounded(&self) -> bool {
         if self.scenario.dialect.framing() == Framing::Lines {
             return true;
@@ -323,7 +323,7 @@ impl Case {
                 && let Some(said) = said.get_mut(rank as usize)
             {
                 let text = bytes_said(encoding, lines, partial);
-                // Which group is whose, nobody could tell.
+                // With two spawns in one write, groups could not be matched with spawns.
                 if memchr::memmem::find_iter(&text, b"cmd=spawn;").nth(1).is_some() {
                     return false;
                 }
@@ -335,12 +335,12 @@ impl Case {
             let lines = sent(stmt, UnderTest::Server).into_iter().flatten();
             lines.map(bytes_of).any(|text| memchr::memmem::find(&text, b"spawn").is_some())
         };
-        // What was spawned does not spawn.
+        // Spawned processes must not spawn.
         !self.scenario.body.iter().filter(of_children).any(spawns)
             && said.iter().all(|said| spawn_guard::is_bounded(said))
     }
 
-    /// The same behind a start in good order, if it has none and a server is under test.
+    /// Returns this case with a regular start before it, if it has none and a server is under test.
     pub(crate) fn joined(&self) -> Option<Self> {
         let joins = |stmt: &Stmt| matches!(ServerStep::of(stmt), Some(ServerStep::Join));
         if self.tests() != UnderTest::Server || self.scenario.body.iter().any(joins) {
@@ -351,9 +351,9 @@ impl Case {
         Some(joined)
     }
 
-    /// The same with a start in good order instead of what ranks say of their own at the start.
+    /// Returns this case with a regular start in place of the start requests of individual ranks.
     pub(crate) fn joined_instead(&self) -> Option<Self> {
-        // A process may ask for the id of its job at any time.
+        // A request for the job id is not part of the start, since a process may send it at any time.
         let begins = |op: &Op| *op == Op::offer() || op.is(&["init", "maxes"]) || op.binds("kvs");
         let own = Op::all(self.scenario.dialect).chain([Op::offer()]).filter(begins);
         let words: Vec<&str> = own.map(Op::name).collect();
@@ -369,8 +369,8 @@ impl Case {
         Some(joined)
     }
 
-    /// The same with a wait for what its last words lead to, if it has none and a server is under test: a scenario ends with
-    /// its last step.
+    /// Returns this case with a wait for the effect of its last step, if it has none and a server is under test: a scenario ends with its
+    /// last step.
     pub(crate) fn awaited(&self) -> Option<Self> {
         if self.tests() != UnderTest::Server {
             return None;
@@ -400,7 +400,7 @@ impl Case {
         Some(awaited)
     }
 
-    /// Makes it what is stored: with a summary, the requirement that it tests and what it needs.
+    /// Completes the case for storage: adds a summary, the requirement that it tests and the features that it needs.
     pub(crate) fn finish(&mut self, summary: &str, requirement: Option<&str>) {
         self.cite(requirement);
         let plain: String = summary.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -412,7 +412,7 @@ impl Case {
     }
 }
 
-/// The texts that a call is made with.
+/// Returns the text arguments of a call.
 fn arguments_mut(stmt: &mut Stmt) -> impl Iterator<Item = &mut Template> {
     let args = match stmt {
         Stmt::Step(Step { action: Action::Call(call), .. }) => Some(&mut call.args),
@@ -424,7 +424,7 @@ fn arguments_mut(stmt: &mut Stmt) -> impl Iterator<Item = &mut Template> {
     })
 }
 
-/// A line whose bytes are escaped where they would say something else in a file.
+/// Escapes the bytes of a line that would have another meaning in a scenario file.
 fn escaped(line: &Template) -> Template {
     let mut out = Template::default();
     for (i, piece) in line.pieces.iter().enumerate() {
@@ -441,7 +441,7 @@ fn escaped(line: &Template) -> Template {
             other => out.with(other.clone()),
         };
     }
-    // A line of nothing would be none.
+    // An empty line would disappear from the file.
     if out.is_empty() { out.with(letters(0)) } else { out }
 }
 
@@ -453,13 +453,13 @@ fn start(stmt: &Stmt) -> usize {
     }
 }
 
-/// Whether campaigns have such a step for programs and libraries.
+/// Returns whether campaigns make such a step for programs and libraries.
 fn is_of_client(stmt: &Stmt) -> bool {
     let Stmt::Step(step) = stmt else { return false };
     matches!(step.who, Who::Ranks { group: 0, set: RankSet::All }) || rank_of(stmt).is_some()
 }
 
-/// What shrinking makes less of a line.
+/// The size of a line that shrinking minimizes.
 fn line_weight(line: &Template) -> usize {
     let weigh = |piece: &Piece| match piece {
         Piece::Literal { bytes, .. } => bytes.len(),
@@ -510,7 +510,7 @@ mod tests {
         let cases = [
             (split(vec![asks(), rest()]), Some(whole(vec![asks(), maxes()]))),
             (split(in_three), Some(whole(vec![asks(), maxes()]))),
-            // The rest never comes.
+            // The rest of the request never comes.
             (split(vec![asks()]), None),
             (server(2, vec![join(Dialect::Pmi1), maxes()]), None),
         ];

@@ -1,9 +1,9 @@
-//! Commands of implementations.
+//! Commands that start implementations.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// A command as a script can use it. A bare proxy is started by the mpiexec that belongs to it.
+/// Returns a command as a script can use it. A bare proxy is started with the mpiexec that belongs to it.
 pub(crate) fn plain(command: &[String]) -> Vec<String> {
     let option = |name: &str| {
         let at = command.iter().position(|w| w == name)?;
@@ -18,7 +18,7 @@ pub(crate) fn plain(command: &[String]) -> Vec<String> {
     }
 }
 
-/// What a program says, its first lines.
+/// Returns the first lines of a program's output.
 pub(crate) fn output_of(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
     output.map_or(String::new(), |o| {

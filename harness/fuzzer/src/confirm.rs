@@ -1,4 +1,4 @@
-//! Looks into a failure that is new: tries it again, and makes its case smaller.
+//! Examination of a new failure: plays it again and minimizes its case.
 
 use pmi_scenario::ids;
 use std::panic::resume_unwind;
@@ -18,66 +18,66 @@ use super::store::{Found, TRIES};
 use super::target::{Pace, Run, Target, Tracing};
 use super::waits;
 
-/// Most cases that shrinking one finding plays.
+/// Maximum number of cases that are played to minimize one finding.
 const SHRINKING: usize = 200;
 
-/// Time that shrinking one finding may take, however fast cases are.
+/// Time to minimize one finding if cases are fast.
 const SHRINKING_TIME: Duration = Duration::from_secs(20);
-/// The same where they are slow.
+/// Maximum time to minimize one finding if cases are slow.
 const MOST_SHRINKING: Duration = Duration::from_secs(60);
-/// The same in a campaign that is over soon.
+/// Minimum time to minimize one finding in a short campaign.
 const LEAST_SHRINKING: Duration = Duration::from_secs(2);
 
-/// Whatever takes longer than this mostly waits.
+/// A run that takes longer than this spends most of it waiting.
 const SLOW: Duration = Duration::from_millis(500);
 
-/// What a case must show.
+/// The failure that a case must show.
 #[derive(Clone, Copy)]
 struct Wanted<'a> {
     key: &'a FailureKey,
-    /// Only valid input may lead to it.
+    /// Require that valid input reaches it.
     valid: bool,
 }
 
-/// How often a debugger looks at most where a crash does not show each time.
+/// Maximum number of runs under a debugger for an intermittent crash.
 const LOOKS: u32 = 3;
 
-/// A failure that is told by a place needs who sees it.
+/// A failure that is identified by a place needs a debugger.
 fn tracing(key: &FailureKey) -> Tracing {
     if key.place().is_some() { Tracing::On } else { Tracing::Off }
 }
 
-/// Tries failures of an implementation again.
+/// Plays the failures of an implementation again.
 pub struct Examiner<'a> {
     /// The implementation.
     pub target: &'a dyn Target,
-    /// The seed that is told of what is found.
+    /// The seed that findings record.
     pub seed: u64,
     /// The user wants the campaign to end.
     pub interrupted: &'a AtomicBool,
-    /// How long the campaign is to take.
+    /// The time limits of the campaign.
     pub schedule: Schedule,
 }
 
-/// A failure that has shown again.
+/// A confirmed failure.
 #[derive(Debug)]
 pub struct Shown {
     key: FailureKey,
     case: Case,
-    /// That of the case in the campaign.
+    /// The number of the case in the campaign.
     number: u64,
-    /// How many of the runs showed it.
+    /// Number of runs that showed it.
     again: u32,
-    /// How long one of them took.
+    /// Duration of one run.
     one: Duration,
-    /// In one of them, only valid input led to it.
+    /// Valid input reached it in at least one run.
     valid: bool,
-    /// That one, or another that shows it.
+    /// A run that shows it: if `valid`, one with valid input.
     run: Run,
 }
 
 impl Shown {
-    /// Which failure it is.
+    /// Returns the key of the failure.
     pub fn key(&self) -> &FailureKey {
         &self.key
     }
@@ -87,26 +87,26 @@ impl Shown {
         self.valid
     }
 
-    /// How serious it is: the less, the more.
+    /// Returns a sort key that is smaller for more serious failures.
     pub(crate) fn seriousness(&self) -> (Kind, bool) {
         (self.key.kind(), !self.valid)
     }
 }
 
-/// A failure with the smallest case that was found to show it.
+/// A failure with the smallest case that shows it.
 #[derive(Debug)]
 pub struct Smallest {
-    /// What is told of it.
+    /// The description of the failure.
     pub found: Found,
     /// The smallest case that shows it.
     pub case: Case,
-    /// What happened in it.
+    /// A run of this case.
     pub run: Run,
-    /// What shows it there.
+    /// The event of this run that shows it.
     pub symptom: Option<Symptom>,
 }
 
-/// What a case cites in which we are a proxy's upstream, where the judge knows no requirement.
+/// Returns the requirement to cite for a case in which the harness is a proxy's upstream, if the judge knows none.
 fn for_proxies(case: &Case, key: &FailureKey, events: &[Event]) -> Option<&'static str> {
     let said = || events.iter().any(|event| matches!(event.what, What::ToProxy { scripted: true, .. }));
     let closed = || events.iter().any(|event| matches!(event.what, What::ClosedByUpstream { .. }));
@@ -117,17 +117,17 @@ fn for_proxies(case: &Case, key: &FailureKey, events: &[Event]) -> Option<&'stat
     })
 }
 
-/// A candidate that is smaller than a case.
+/// A minimized case.
 struct Smaller {
     case: Case,
-    /// How often it showed the failure again.
+    /// Number of runs that showed the failure.
     again: u32,
-    /// How many cases were played for it.
+    /// Number of cases played to find it.
     played: usize,
 }
 
-/// Makes so many runs of a case at the same time; those that say yes. Where there is an earlier job, one after the other: a job of another
-/// run would come between the two.
+/// Makes several runs of a case in parallel, and returns the results of those that succeed. With an earlier job, runs are made one after
+/// the other, so that no other job comes between the two of a case.
 fn at_once<T: Send>(case: &Case, runs: usize, run: impl Fn() -> Option<T> + Sync) -> Vec<T> {
     if case.earlier.is_some() {
         return (0..runs).filter_map(|_| run()).collect();
@@ -144,13 +144,13 @@ impl Examiner<'_> {
         !self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// The end of what may take so long.
+    /// Returns the deadline of an activity that may take `time`, but not longer than the campaign.
     fn within(&self, time: Duration) -> Instant {
         let deadline = Instant::now() + time;
         self.schedule.late().map_or(deadline, |late| late.min(deadline))
     }
 
-    /// A run that shows what is wanted.
+    /// Plays a case, and returns the run if it shows the wanted failure.
     fn showing(&self, case: &Case, pace: Pace, wanted: Wanted<'_>) -> Option<Run> {
         let run = self.goes_on().then(|| self.target.play(case, pace, tracing(wanted.key)).ok()).flatten()?;
         let shown = run.failure(wanted.key)?;
@@ -158,7 +158,7 @@ impl Examiner<'_> {
         shows.then_some(run)
     }
 
-    /// Returns whether only valid input led to a failure of a case, also in the job before it.
+    /// Returns whether only valid input led to a failure of a case, including the job before it.
     fn is_valid(&self, case: &Case, run: &Run, failure: &Failure) -> bool {
         let is_valid_alone = |earlier: &Case| {
             let run = self.target.play(earlier, Pace::Fast, Tracing::Off);
@@ -168,14 +168,14 @@ impl Examiner<'_> {
         run.is_valid(case.tests(), failure) && case.earlier.as_deref().is_none_or(is_valid_alone)
     }
 
-    /// How many of some more runs show a failure.
+    /// Returns how many of several more runs show a failure.
     fn again(&self, case: &Case, wanted: Wanted<'_>) -> u32 {
         self.again_in(case, wanted, 0).0.len() as u32
     }
 
-    /// Those of some more runs that show a failure, and how long one of them takes. Where fewer than `least` of them can show it any more, the
-    /// rest is not made. Where a run mostly waits, for a hang or for a launcher that sleeps, the runs are made at the same time; but for a
-    /// launcher that may be asked for one thing at a time only.
+    /// Makes several more runs, and returns those that show a failure, and the duration of one run. Stops when fewer than `least` of them
+    /// can show it. If a run mostly waits, for a hang or for a launcher that sleeps, runs are made in parallel. The exception is a launcher
+    /// that cannot run two jobs at once.
     fn again_in(&self, case: &Case, wanted: Wanted<'_>, least: u32) -> (Vec<Run>, Duration) {
         let (tries, least) = (TRIES as usize, least as usize);
         let run = || self.showing(case, Pace::Thorough, wanted);
@@ -199,12 +199,12 @@ impl Examiner<'_> {
         (shown, one)
     }
 
-    /// Whether at least so many of some more runs show a failure.
+    /// Returns whether at least `least` of several more runs show a failure.
     fn shows_as_often(&self, case: &Case, wanted: Wanted<'_>, least: u32) -> bool {
         self.again_in(case, wanted, least).0.len() as u32 >= least
     }
 
-    /// Whether a case shows a failure once more.
+    /// Returns whether a case shows a failure once more.
     pub fn shows(&self, failure: &Failure, case: &Case) -> bool {
         self.showing(case, Pace::Thorough, Wanted { key: &failure.key, valid: false }).is_some()
     }
@@ -214,7 +214,7 @@ impl Examiner<'_> {
         self.showing(case, Pace::Thorough, Wanted { key: &failure.key, valid: true }).is_some()
     }
 
-    /// What a failure comes to without what it does not need but is named by. `None` if it stays what it is.
+    /// Returns the failure that remains without the circumstances that its key contains but that it does not need. `None` if the key stays.
     pub fn root(&self, failure: &Failure, case: &Case) -> Option<(Failure, Case)> {
         match failure.key {
             FailureKey::Crash { .. } => self.root_of_crash(failure, case),
@@ -225,24 +225,23 @@ impl Examiner<'_> {
         }
     }
 
-    /// A requirement about how requests are written stands before all others, where they were written in pieces. Which one is broken if they
-    /// are not?
+    /// A requirement about split writes takes precedence if requests were split. This returns the failure, of another requirement, that the
+    /// case shows with whole requests.
     fn in_whole_writes(&self, failure: &Failure, case: &Case) -> Option<(Failure, Case)> {
         let whole = case.in_whole_writes().filter(|_| self.goes_on() && !self.schedule.is_late())?;
         let run = self.target.play(&whole, Pace::Thorough, Tracing::Off).ok()?;
         let other = run.failures.into_iter().find(|other| other.key.differs_in_requirement(&failure.key))?;
-        // What shows beside it is another failure.
+        // A failure that the original case shows as well is unrelated.
         let in_pieces = self.target.play(case, Pace::Thorough, Tracing::Off).ok()?;
         in_pieces.failure(&other.key).is_none().then_some((other, whole))
     }
 
-    /// What a crash comes to when all is left out that it does not need: the last thing that was done before it was seen, which is part of
-    /// its key, may have nothing to do with it.
+    /// Minimizes a crash whose place is unknown. Its key names the last action before it was noticed, which may have nothing to do with it.
     fn root_of_crash(&self, failure: &Failure, case: &Case) -> Option<(Failure, Case)> {
         let same = |run: Run| run.failures.into_iter().find(|other| other.key.is_same_crash(&failure.key));
-        // Where it died says more than anything that came before it.
+        // The place of a crash says more than any action before it.
         let look = || same(self.target.play(case, Pace::Thorough, Tracing::On).ok()?);
-        // What does not show is no case to leave anything out of.
+        // If the crash does not recur, there is nothing to minimize.
         let located = (0..LOOKS).filter(|_| self.goes_on()).find_map(|_| look())?;
         if located.key.place().is_some() {
             return Some((located, case.clone()));
@@ -257,8 +256,8 @@ impl Examiner<'_> {
         (root.key != failure.key).then_some((root, case))
     }
 
-    /// How long it may take to make a case smaller of which one run takes so long, while others wait for that. In a short campaign
-    /// there are to be several findings, rather than a small one.
+    /// Returns the time for minimizing a case, given the duration of one run and the number of waiting failures. A short campaign prefers
+    /// several findings to a small one.
     fn shrinking_time(&self, one: Duration, waiting: usize) -> Duration {
         let of_campaign = self.schedule.time().map_or(MOST_SHRINKING, |time| time / 6);
         let left = self.schedule.late().map(|late| late.saturating_duration_since(Instant::now()));
@@ -267,20 +266,20 @@ impl Examiner<'_> {
         (one * SHRINKING as u32).clamp(SHRINKING_TIME.min(most), most)
     }
 
-    /// Why no debugger sees where a process of the case dies.
+    /// Returns the reason why no debugger sees where a process of the case dies.
     fn why_unseen(&self, case: &Case) -> Option<String> {
         let run = self.target.play(case, Pace::Thorough, Tracing::On).ok()?;
         untraced(&run.seen.events).map(str::to_owned)
     }
 
-    /// Tries a failure of a case again. `None` if it does not show.
+    /// Plays the case of a failure several times. Returns `None` if it does not recur.
     pub fn try_again(&self, failure: &Failure, case: &Case, number: u64) -> Option<Shown> {
         let key = &failure.key;
         let (mut runs, one) = self.again_in(case, Wanted { key, valid: false }, 0);
         let again = runs.len() as u32;
-        // Once may be the machine's doing where only the clock tells that nothing comes, or that the job does not end.
+        // A timeout that occurs once may be caused by the load of the machine.
         let by_clock = key.is_hang() || matches!(key, FailureKey::JobStays(_));
-        // Where the rest of the runs was not made, nobody knows how often it shows.
+        // If the user interrupted the runs, the frequency of the failure is unknown.
         if by_clock && again < 2 || again < TRIES && !self.goes_on() {
             return None;
         }
@@ -291,15 +290,15 @@ impl Examiner<'_> {
         Some(Shown { key, case, number, again, one, valid, run })
     }
 
-    /// Minimizes the case of a failure, while `waiting` others wait for this. A failure that valid input reaches stays one. Returns
-    /// `None` if the failure is too intermittent, or shows without the earlier job that it was met after.
+    /// Minimizes the case of a failure, while `waiting` others wait for this. A failure that valid input reaches stays one. Returns `None`
+    /// if the failure does not show reliably after the earlier job that it seems to need.
     pub fn shrink(&self, shown: Shown, waiting: usize) -> Option<Smallest> {
         let Shown { ref key, ref case, number, again, one, valid, .. } = shown;
         let time = self.shrinking_time(one, waiting);
         let wanted = Wanted { key, valid };
         let mut best = self.smaller(case, wanted, again, 2, time);
         if best.again < again {
-            // Something that makes it sure was left out: once more, with more runs for each candidate.
+            // A removed step made the failure reliable: minimize again, with more runs for each candidate.
             let stricter = self.smaller(case, wanted, again, 5, time);
             let played = best.played + stricter.played;
             if stricter.again > best.again {
@@ -310,7 +309,7 @@ impl Examiner<'_> {
         if best.again == 0 || best.again < again && !self.goes_on() {
             (best.case, best.again) = (case.clone(), again);
         }
-        // What a scenario needs: a start in good order as its control, and a wait for what comes of it.
+        // A scenario needs a regular start as its control, and a wait for the effect of its last step.
         for fitted in [Case::joined_instead, Case::joined, Case::awaited] {
             if self.schedule.is_late() {
                 break;
@@ -375,15 +374,15 @@ impl Examiner<'_> {
         Some(Smallest { found, case: best.case, run, symptom })
     }
 
-    /// A case after a job in which nothing is done, for servers.
+    /// Returns a case after a job that does nothing, if a server is under test.
     fn after_idle(case: &Case) -> Option<Case> {
         let dialect = case.scenario.dialect;
         let idle = Case::speaking(dialect, case.tests(), case.ranks(), vec![join(dialect), leave(dialect)]);
         case.after(&idle)
     }
 
-    /// Whoever tries a case again and again plays it after itself. The same with itself as the job before, if that is what it needs: after a
-    /// job in which nothing is done, it does not show.
+    /// Returns the case with itself as the earlier job, if it needs that. Repeated plays of one case always run after that case. The check
+    /// is whether the failure disappears after an idle job.
     fn after_itself(&self, case: &Case, wanted: Wanted<'_>, again: u32) -> Option<Case> {
         let after_idle = Self::after_idle(case)?;
         if (0..TRIES).any(|_| self.showing(&after_idle, Pace::Thorough, wanted).is_some()) {
@@ -393,8 +392,8 @@ impl Examiner<'_> {
         self.shows_as_often(&after_itself, wanted, again).then_some(after_itself)
     }
 
-    /// What shows now and then may have shown after an earlier job by chance. Without it, if it shows after an idle job as well; `None` if it
-    /// does not always show after the earlier job either.
+    /// Removes an earlier job that an intermittent failure followed by chance. Returns the case without it if the failure also shows after
+    /// an idle job. Returns `None` if it shows only after the earlier job, and not reliably.
     fn without_idle_earlier(&self, best: Smaller, wanted: Wanted<'_>) -> Option<Smaller> {
         if best.case.earlier.is_none() {
             return Some(best);
@@ -407,7 +406,7 @@ impl Examiner<'_> {
         }
     }
 
-    /// Makes a case smaller. A candidate of what always showed must show `runs` times in a row.
+    /// Minimizes a case. If the failure always showed, a candidate must show it `runs` times in a row.
     fn smaller(&self, case: &Case, wanted: Wanted<'_>, again: u32, runs: usize, time: Duration) -> Smaller {
         let key = wanted.key;
         let played = AtomicUsize::new(0);

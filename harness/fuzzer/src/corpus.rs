@@ -1,7 +1,7 @@
-//! The cases that got further than those before them, from which others are made.
+//! Cases that got further than those before them, from which others are derived.
 //!
-//! They lie in the campaign's folder as scenarios with what is told of them beside each, so that a later campaign can begin with
-//! them. Cases that end a server are not kept: whatever were made of them would end it too.
+//! The corpus is stored in the campaign's folder as scenarios with metadata files, so that a later campaign can begin with it. Cases that
+//! end a server are not kept, because their derivatives would end it too.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -25,42 +25,42 @@ use super::pieces::{agent, bytes_of};
 use super::statement::sent;
 use super::store::{self, ReadError, WriteError};
 
-/// The folder in the campaign's.
+/// Name of the folder within the campaign's folder.
 pub const FOLDER: &str = "corpus";
 
-/// Most cases that are kept; the largest go first.
+/// Maximum number of cases; the largest are removed first.
 const MOST: usize = 2000;
 
-/// Of a hundred cases so many are made of others, once there are some.
+/// Percentage of cases that are derived from the corpus, once it is not empty.
 const SHARE: u32 = 30;
 
-/// And so many more, up to this, of those that went along edges of the implementation's program which few others went along.
+/// Percentage up to which cases are derived from the frontier, whose cases cover rare edges of the implementation's program.
 const EXPLORED: u32 = 65;
 
-/// See the module's documentation.
+/// The cases that got further than those before them. See the module's documentation.
 #[derive(Debug, Default)]
 pub struct Corpus {
     folder: Option<PathBuf>,
     entries: Vec<Entry>,
-    /// How many cases were given.
+    /// Number of cases that the user gave.
     given: usize,
 }
 
 #[derive(Debug)]
 struct Entry {
-    /// Its file, without its ending.
+    /// The name of its file, without the extension.
     name: String,
     case: Case,
     weight: usize,
 }
 
-/// What is told of a case beside its file.
+/// The content of the metadata file of a case.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Metadata {
     ingredients: BTreeSet<String>,
 }
 
-/// Why a corpus cannot be read or written.
+/// An error while reading or writing a corpus.
 #[derive(Debug, thiserror::Error)]
 pub enum CorpusError {
     /// A file cannot be written.
@@ -69,17 +69,17 @@ pub enum CorpusError {
     /// A case of an earlier campaign cannot be read.
     #[error(transparent)]
     Case(#[from] ReadError),
-    /// What is given is no scenario.
+    /// A given file is not a scenario.
     #[error(transparent)]
     Scenario(#[from] FilesError),
 }
 
 impl Corpus {
-    /// Reads what an earlier campaign has left in its folder, if anything. `folder` is made when something is kept.
+    /// Reads the corpus of an earlier campaign, if there is one. The folder is created with the first case that is kept.
     ///
     /// # Errors
     ///
-    /// A file cannot be read or holds something else.
+    /// A file cannot be read or is invalid.
     pub fn open(folder: &Path) -> Result<Self, CorpusError> {
         let mut corpus = Self { folder: Some(folder.to_owned()), ..Self::default() };
         if !folder.is_dir() {
@@ -103,7 +103,7 @@ impl Corpus {
         Ok(corpus)
     }
 
-    /// Adds cases that are given.
+    /// Adds cases that the user gives.
     ///
     /// # Errors
     ///
@@ -116,23 +116,23 @@ impl Corpus {
         Ok(())
     }
 
-    /// How many there are.
+    /// Returns the number of cases.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether the corpus is empty.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Keeps the case of this number. Where its file cannot be written, it is kept in memory all the same.
+    /// Keeps the case with this number. If its file cannot be written, the case is still kept in memory.
     fn keep(&mut self, number: u64, case: &Case) -> Result<(), WriteError> {
         self.add(format!("session-{number:010}"), case.clone())
     }
 
     fn add(&mut self, name: String, mut case: Case) -> Result<(), WriteError> {
-        // What it reached, it reached in its own job.
+        // The coverage of a case is that of its own job.
         case.earlier = None;
         case.finish("Got further than those before it.", None);
         let text = case.text();
@@ -141,7 +141,7 @@ impl Corpus {
         let Some(folder) = &self.folder else { return Ok(()) };
         let files = |name: &str| ["pmi", "json"].map(|ending| folder.join(format!("{name}.{ending}")));
         if let Some(evicted) = &evicted {
-            // Who finds it later reads one case too many.
+            // If a file cannot be removed, a later campaign only reads one case too many.
             for file in files(evicted) {
                 _ = fs::remove_file(file);
             }
@@ -160,34 +160,34 @@ impl Corpus {
         write().map_err(|error| WriteError { file: scenario.clone(), error })
     }
 
-    /// The name of what had to go.
+    /// Inserts a case, and returns the name of the case that had to be removed, if any.
     fn insert(&mut self, name: String, case: Case) -> Option<String> {
         let weight = case.weight();
         self.entries.push(Entry { name, case, weight });
         if self.entries.len() <= MOST {
             return None;
         }
-        // Of equals the last.
+        // Among equals, the last one.
         let largest = (0..self.entries.len()).max_by_key(|i| self.entries[*i].weight)?;
         Some(self.entries.remove(largest).name)
     }
 
-    /// Makes a case of those that there are.
+    /// Derives a case from two cases of the corpus.
     fn vary(&self, scope: Scope, u: &mut Unstructured<'_>) -> Decided<Option<Case>> {
         if self.entries.is_empty() {
             return Ok(None);
         }
-        // What was reached last lies next to what has not been reached.
+        // Prefer the newest cases, which are closest to unreached behaviour.
         let newest = if u.ratio(1, 2)? { self.entries.len() * 3 / 4 } else { 0 };
         let first = u.choose(&self.entries[newest..])?.case.clone();
         self.vary_one(first, scope, u)
     }
 
-    /// Makes a case of this one, and of any that there are.
+    /// Derives a case from this one and any other case of the corpus.
     fn vary_one(&self, mut case: Case, scope: Scope, u: &mut Unstructured<'_>) -> Decided<Option<Case>> {
         let second = match self.entries.is_empty() {
             true => None,
-            // What is said in another protocol is no part of it.
+            // The messages of another dialect do not fit into this case.
             false => Some(&u.choose(&self.entries)?.case)
                 .filter(|second| second.scenario.dialect == case.scenario.dialect),
         };
@@ -197,7 +197,7 @@ impl Corpus {
     }
 }
 
-/// Cases for a server, and what is made of those that got further than others.
+/// A generator of cases for a server that also derives cases from those that got further than others.
 #[derive(Debug)]
 pub struct Evolving {
     scope: Scope,
@@ -206,12 +206,12 @@ pub struct Evolving {
 }
 
 impl Evolving {
-    /// Cases within a scope; `corpus` is what there is to begin with.
+    /// Creates a generator within a scope, with an initial corpus.
     pub fn new(scope: Scope, corpus: Corpus) -> Self {
         Self { scope, corpus: Mutex::new(corpus), frontier: Mutex::default() }
     }
 
-    /// A panic elsewhere leaves nothing half done in it.
+    /// A panic of another worker leaves the corpus consistent.
     fn corpus(&self) -> MutexGuard<'_, Corpus> {
         self.corpus.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -220,7 +220,7 @@ impl Evolving {
         self.frontier.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a case of one that went where few others have gone.
+    /// Derives a case from one of the frontier, which covers a rare edge.
     fn explore(&self, u: &mut Unstructured<'_>) -> Decided<Option<Case>> {
         let Some(mut case) = self.frontier().choose(u)? else { return Ok(None) };
         if u.ratio(1, 4)? {
@@ -233,7 +233,7 @@ impl Evolving {
 
 impl Generator for Evolving {
     fn generate(&self, lawful: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Decided<Case> {
-        // The cases of the model stay as they are, whether others stand between them or not.
+        // Mutations do not influence the cases of the model.
         let share = percent(mutations)?;
         if self.scope.mutate {
             let made = match share {
@@ -266,20 +266,20 @@ impl Generator for Evolving {
     }
 }
 
-/// Whether a case asks only for what may be asked for.
+/// Returns whether a case stays within the scope.
 fn fits(case: &Case, scope: Scope) -> bool {
     let has = |wanted: &dyn Fn(&Piece) -> bool| {
         let sent = case.scenario.body.iter().filter_map(|stmt| sent(stmt, UnderTest::Server));
         sent.flatten().flat_map(|line| &line.pieces).any(wanted)
     };
-    // Where a write ends, a word goes on in the next piece.
+    // A word can continue after the end of a write, in the next piece.
     let says = |wanted: &dyn Fn(&[u8]) -> bool| {
         let sent = case.scenario.body.iter().filter_map(|stmt| sent(stmt, UnderTest::Server));
         sent.flatten().any(|line| wanted(&bytes_of(line)))
     };
     let contains = |text: &[u8], part: &[u8]| memchr::memmem::find(text, part).is_some();
     let of_names = || Op::all(case.scenario.dialect).filter(|op| op.is(&["publish", "lookup", "unpublish"]));
-    // A server does well to believe how many processes it is to start, and a machine would not like it.
+    // A server may rightly start as many processes as requested, which would overload the machine.
     let many = |text: &[u8]| {
         memchr::memmem::find_iter(text, b"nprocs=").any(|at| {
             let digits = text[at + 7..].iter().take_while(|b| b.is_ascii_digit()).count();

@@ -1,12 +1,12 @@
-//! Where the decisions of generators come from: bytes, drawn for a seed and the number of a case, or given by a fuzzer that
-//! learns which of them lead somewhere. Where they have come to their end, the first of all choices is taken.
+//! The source of the generators' decisions: bytes, which are random for a seed and the number of a case, or come from a fuzzer that learns
+//! which of them lead somewhere. After the last byte, generators take the first choice.
 
 use arbitrary::{Result, Unstructured};
 
-/// Bytes that are drawn for a case: more than any needs.
+/// Number of bytes drawn for a case; more than any case needs.
 const DRAWN: usize = 16 << 10;
 
-/// The bytes that decide on the case of a number. Neighbouring seeds and numbers have nothing in common.
+/// Returns the bytes that decide the case with a number. Neighbouring seeds and numbers yield unrelated bytes.
 pub(crate) fn draw(seed: u64, number: u64) -> Vec<u8> {
     // The finalizer of SplitMix64.
     let mut x = seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -17,24 +17,24 @@ pub(crate) fn draw(seed: u64, number: u64) -> Vec<u8> {
     bytes
 }
 
-/// Decisions on what is lawful, and on what becomes of it: what mutates a case stays when the bytes change that the case itself
-/// is made of.
+/// Splits the bytes into decisions on valid input and decisions on mutations. The mutations stay the same when only the bytes of the valid
+/// case change.
 pub(crate) fn split(bytes: &[u8]) -> (Unstructured<'_>, Unstructured<'_>) {
     let (mutations, lawful) = bytes.split_at(bytes.len() / 4);
     (Unstructured::new(lawful), Unstructured::new(mutations))
 }
 
-/// A number below 100.
+/// Draws a number below 100.
 pub(crate) fn percent(u: &mut Unstructured<'_>) -> Result<u32> {
     Ok((u32::from(u.arbitrary::<u16>()?) * 100) >> 16)
 }
 
-/// One of these.
+/// Draws one of these choices.
 pub(crate) fn pick<T: Copy>(u: &mut Unstructured<'_>, choices: &[T]) -> Result<T> {
     u.choose(choices).copied()
 }
 
-/// Puts things into another order.
+/// Shuffles a slice; without decisions, its order stays.
 pub(crate) fn shuffle<T>(u: &mut Unstructured<'_>, things: &mut [T]) -> Result<()> {
     for at in 1..things.len() {
         let other = u.int_in_range(0..=at)?;

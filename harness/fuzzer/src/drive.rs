@@ -1,4 +1,4 @@
-//! Plays a case against a server. The interpreter does so; what a campaign wants to know besides the events is noted here.
+//! Plays a case against a server with the interpreter, and records what a campaign needs besides the events.
 
 use std::time::Duration;
 
@@ -19,12 +19,12 @@ struct Driver {
     sent: u64,
     writes: Writes,
     upstream: UpstreamState,
-    /// What the server's processes held when all ranks had started.
+    /// The memory of the server's processes when all ranks had started.
     before: Vec<Memory>,
     seen: Observation,
 }
 
-/// Plays a case within these limits; the job may take as long as `ending` to end.
+/// Plays a case within these limits; after the last step, the job may take `ending` to end.
 pub(crate) fn drive(
     case: &Case,
     suite: &Suite,

@@ -1,4 +1,4 @@
-//! Edges of an implementation's program that cases went along, where it was built to tell ([`EdgeMap`]), and which of them are new.
+//! Coverage: the edges of an instrumented program that cases went along ([`EdgeMap`]), and which of them are new.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 /// All classes of a count.
 const ALL: u8 = 0xff;
 
-/// Edges that a case went along, and for each the class of how often, as one bit.
+/// The edges that a case went along, each with the class of its count, as one bit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Edges(Vec<(u32, u8)>);
 
-/// The class of a count, as AFL has it: once, twice, three times, and then ever more at once.
+/// Returns the class of a count, as in AFL: exact up to three, and then in growing ranges.
 fn class(count: u8) -> u8 {
     match count {
         0 => 0,
@@ -34,22 +34,22 @@ impl Edges {
         Self(counted.into_iter().map(|(edge, count)| (edge, class(count))).collect())
     }
 
-    /// No edge at all: the implementation was not built to tell of them.
+    /// Returns whether no edge was covered, so that the program is not instrumented.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Names of the edges.
+    /// Returns the names of the edges.
     pub(crate) fn names(&self) -> impl Iterator<Item = String> {
         self.0.iter().map(|(edge, _)| format!("edge {edge}"))
     }
 
-    /// The edges.
+    /// Returns the numbers of the edges.
     pub(crate) fn all(&self) -> impl Iterator<Item = u32> {
         self.0.iter().map(|(edge, _)| *edge)
     }
 
-    /// Whether all of these are among them.
+    /// Returns whether all of these edges were covered.
     pub(crate) fn has(&self, all: &[u32]) -> bool {
         all.iter().all(|edge| self.class(*edge) != 0)
     }
@@ -59,33 +59,33 @@ impl Edges {
     }
 }
 
-/// The edges that all cases of a campaign went along, and the classes of each.
+/// The edges that all cases of a campaign went along, each with the classes of its counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reached(BTreeMap<u32, u8>);
 
-/// What a case reached that none before it had.
+/// The new coverage of a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum News {
-    /// Nothing.
+    /// Nothing is new.
     None,
-    /// It went along a known edge more or less often.
+    /// A known edge has a new class of counts.
     Times,
-    /// It went along edges that are new.
+    /// These edges are new.
     Edges(Vec<u32>),
 }
 
 impl Reached {
-    /// How many edges there are.
+    /// Returns the number of edges.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether no edge was reached.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Adds what a case reached, and says what of it is new.
+    /// Adds the coverage of a case, and returns what of it is new.
     pub(crate) fn add(&mut self, edges: &Edges) -> News {
         let (mut new, mut times) = (Vec::new(), false);
         for (edge, class) in &edges.0 {
@@ -103,7 +103,7 @@ impl Reached {
         }
     }
 
-    /// Of edges that one case goes along now more, now less often, how often says nothing from now on. Whether there are none.
+    /// Compares two runs of one case. If the counts of an edge differ, they are ignored from now on. Returns whether none differ.
     pub(crate) fn is_steady(&mut self, first: &Edges, second: &Edges) -> bool {
         let mut steady = true;
         for (edge, classes) in &mut self.0 {
@@ -116,21 +116,21 @@ impl Reached {
     }
 }
 
-/// Maps for an implementation, of which cases that are played at the same time have one each.
+/// Edge maps for an implementation. Each of the cases that are played in parallel uses one.
 #[derive(Debug, Default)]
 pub(crate) struct Maps(Mutex<Vec<EdgeMap>>);
 
 impl Maps {
-    /// Plays a case with a map, and tells which edges it went along.
+    /// Plays a case with a map, and returns the edges that it went along.
     ///
     /// # Errors
     ///
-    /// There is no memory for one more.
+    /// The memory for another map cannot be allocated.
     pub(crate) fn watch<T>(&self, play: impl FnOnce() -> T) -> io::Result<(T, Edges)> {
         let idle = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let unused = idle().pop();
         let map = unused.map_or_else(EdgeMap::new, Ok)?;
-        // What a case has left running may have counted on when the next was to begin.
+        // Processes that an earlier case left running may have incremented the counters since.
         if map.was_taken() {
             map.clear();
         }
@@ -169,7 +169,7 @@ mod tests {
         assert!(!reached.is_steady(&once, &often));
         assert_eq!(reached.add(&edges(&[(3, 100)])), News::None);
         assert_eq!(reached.add(&edges(&[(4, 100)])), News::Times);
-        // One that it goes along only sometimes is none that a count says something of.
+        // The count of an edge that varies between runs is ignored.
         assert!(!reached.is_steady(&once, &edges(&[(3, 1)])));
     }
 

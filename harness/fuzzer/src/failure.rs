@@ -1,5 +1,4 @@
-//! What an implementation does wrong, and the key by which failures are taken for the same: what it did, and after which kind of
-//! message.
+//! Failures of an implementation, and the keys that identify them: the behaviour, and the kind of message before it.
 
 use std::fmt;
 
@@ -8,184 +7,184 @@ use serde::{Deserialize, Serialize};
 
 use super::message_kind::{MessageKind, UpstreamKind};
 
-/// Something that an implementation should not do.
+/// A failure of an implementation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// Failures with the same key are taken for the same.
+    /// Failures with the same key are considered the same.
     pub key: FailureKey,
-    /// In words.
+    /// A description in words.
     pub what: String,
-    /// The requirement that is broken, if the judge knows it.
+    /// The broken requirement, if the judge knows it.
     pub requirement: Option<String>,
-    /// The event that the judge told it at; `None` if it was not the judge.
+    /// The event of the judge's finding; `None` if the failure does not come from the judge.
     pub seq: Option<u64>,
-    /// Of a crash, what a debugger saw.
+    /// The backtrace of a crash, if a debugger was attached.
     pub backtrace: Option<Box<Backtrace>>,
 }
 
-/// Which failure it is. What it is shown as is a name for a folder: the bucket.
+/// The identity of a failure. It is displayed as the name of a folder: the bucket.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FailureKey {
     /// A process died.
     Crash {
-        /// The program, or who is under test.
+        /// The program, or the kind of implementation under test.
         who: String,
-        /// Of what.
+        /// The cause of its death.
         cause: CrashCause,
-        /// Where, or when.
+        /// The place in the program, or the circumstances.
         site: CrashSite,
     },
-    /// It sends without end.
+    /// The implementation sends without end.
     Flood(After),
-    /// The job does not end although all of its processes have.
+    /// The job does not end although all of its processes have ended.
     JobStays(After),
-    /// A program's memory grows out of proportion.
+    /// The memory of this program grows out of proportion.
     Memory(String),
-    /// Processes of these programs are left when whoever has started them has ended.
+    /// Processes of these programs outlive the process that started them.
     Leak(Vec<String>),
-    /// An answer that is due does not come, or a process does not end.
+    /// A due response does not come, or a process does not end.
     Hang {
-        /// A program or library under test; `None` for a server.
+        /// `client` for a program, `library` for a library, `None` for a server.
         who: Option<&'static str>,
-        /// The requirement that makes a server answer.
+        /// The requirement that makes a server respond.
         requirement: Option<String>,
-        /// The function of a library that was called.
+        /// The library function that was called.
         call: Option<String>,
-        /// After what.
+        /// The last action before.
         after: After,
     },
-    /// No request is answered while another process has said half of one.
+    /// The server answers no request while another process has sent only a part of one.
     HangBehindHalf,
     /// A requirement is broken.
     Rule {
-        /// A program or library under test; `None` for a server.
+        /// `client` for a program, `library` for a library, `None` for a server.
         who: Option<&'static str>,
-        /// Which.
+        /// The requirement.
         requirement: String,
-        /// After what.
+        /// The last action before.
         after: After,
     },
-    /// Servers answer differently.
+    /// Several servers respond differently.
     Difference {
-        /// After what.
+        /// The request.
         asked: After,
-        /// What each of them says.
+        /// The response of each server.
         answers: Vec<String>,
     },
 }
 
-/// What kind of failure it is, the most serious first.
+/// The kinds of failures, the most serious first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// A process dies.
     Crash,
-    /// It does not answer, or does not end.
+    /// A response does not come, or something does not end.
     Hang,
-    /// It sends, grows or leaves processes behind without end.
+    /// The implementation sends or grows without end, or leaves processes behind.
     Excess,
     /// A requirement is broken.
     #[default]
     Rule,
-    /// Servers answer differently.
+    /// Servers respond differently.
     Difference,
 }
 
-/// What tells a crash from others of the same process and cause.
+/// Distinguishes crashes of the same process with the same cause.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CrashSite {
-    /// Where it died: a debugger saw it.
+    /// The place in the program, as seen by a debugger.
     Place(Place),
-    /// No debugger looked, or could.
+    /// Unknown, since no debugger was or could be attached.
     Unseen {
-        /// The function of a library that was called.
+        /// The library function that was called.
         call: Option<String>,
-        /// After what; `None` where that says little.
+        /// The last action before; `None` if it is not significant.
         after: Option<After>,
     },
 }
 
-/// Of what a process died.
+/// The cause of a process's death.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CrashCause {
-    /// Of a signal.
+    /// A signal, by number.
     Signal(i32),
-    /// For a reason that it gives itself.
+    /// The reason that the process itself printed.
     Message(String),
 }
 
-/// What happened last before a failure.
+/// The last action before a failure.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum After {
-    /// Nothing that we did.
+    /// The harness did nothing yet.
     Start,
-    /// We sent something.
+    /// The harness sent a message.
     Message(MessageKind),
-    /// Several requests had no answer yet.
+    /// Several requests were unanswered.
     Pipelined,
-    /// We closed a connection.
+    /// The harness closed a connection.
     Close,
-    /// A process of ours ended.
+    /// A process of the harness ended.
     Exit,
-    /// We said something as the upstream of a proxy.
+    /// The harness sent a message as the upstream of a proxy.
     Upstream(UpstreamKind),
-    /// We closed the connection of a proxy to its upstream.
+    /// The harness closed a proxy's connection to its upstream.
     UpstreamClose,
-    /// A program asked nothing.
+    /// A program made no request.
     NoRequest,
-    /// A program asked something, and was answered.
+    /// A program's request was answered.
     Answered {
-        /// What it asked; `None` if nothing.
+        /// The last request.
         asked: Asked,
-        /// How it was answered.
+        /// The kind of response to it.
         answer: AnswerKind,
     },
 }
 
-/// What a process that was answered had asked.
+/// The request of a process that received a response.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Asked {
     /// A request.
     Request(MessageKind),
-    /// Nothing, yet.
+    /// The process has not made a request yet.
     Nothing,
-    /// Nothing, since its last answer.
+    /// The process has made no request since its last response.
     NothingMore,
 }
 
-/// How a program's request was answered.
+/// The kind of response to a program's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AnswerKind {
-    /// As it should be.
+    /// The correct response.
     Proper,
-    /// A success without what was asked for.
+    /// A success without the requested value.
     Bare,
-    /// Limits below what any process manager has, or far beyond.
+    /// Limits below those of any process manager, or far above.
     UnusualLimits,
-    /// A refusal.
+    /// A failure response.
     Refused,
-    /// The answer to something else.
+    /// The response to another request.
     Other,
-    /// An answer for another thread than the one that asked, or for one where none has a number.
+    /// A response with the number of another thread, or with one although the request had none.
     OtherThread,
-    /// The right command in a message that cannot be read.
+    /// A response with the right command that cannot be parsed.
     Garbled,
-    /// No message.
+    /// Text that is not a message.
     Unreadable,
-    /// No frame of PMI-2: its length is none, or more than anybody reads.
+    /// An invalid PMI-2 frame: its length is not a number, or exceeds any limit.
     NoFrame,
-    /// More than anybody reads.
+    /// A message that exceeds any limit.
     Long,
-    /// Something that was not asked for.
+    /// A message without a request.
     Surplus,
     /// The end of the connection.
     Close,
-    /// The beginning of an answer, and the end of the connection.
+    /// A part of a response, and then the end of the connection.
     Half,
 }
 
 impl FailureKey {
-    /// Whether a case shows nothing more behind it.
+    /// Returns whether nothing later in the same case can be judged.
     pub fn is_fatal(&self) -> bool {
         match self {
             Self::Crash { .. }
@@ -197,13 +196,12 @@ impl FailureKey {
         }
     }
 
-    /// Whether it is told by an answer that does not come.
+    /// Returns whether the failure is a response that does not come.
     pub(crate) fn is_hang(&self) -> bool {
         matches!(self, Self::Hang { .. } | Self::HangBehindHalf)
     }
 
-    /// How much time has to pass until it is known, compared with others: none where something false is said, most where a job does not
-    /// end.
+    /// Returns how long it takes to confirm the failure, relative to others: 0 for a wrong response, most for a job that does not end.
     pub(crate) fn patience(&self) -> u8 {
         match self {
             Self::JobStays(_) | Self::Leak(_) => 2,
@@ -211,12 +209,13 @@ impl FailureKey {
         }
     }
 
-    /// Whether single bytes of what is sent may matter: a broken rule is told with its message, a crash may need one byte.
+    /// Returns whether individual bytes of the sent messages may matter. A crash may need one byte; a broken rule is described by its
+    /// message.
     pub(crate) fn depends_on_bytes(&self) -> bool {
         matches!(self, Self::Crash { .. } | Self::JobStays(_) | Self::Flood(_) | Self::Leak(_))
     }
 
-    /// Whether it is a crash as another is, whatever came last before it.
+    /// Returns whether both are crashes of the same process with the same cause, regardless of their sites.
     pub(crate) fn is_same_crash(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Crash { who, cause, .. }, Self::Crash { who: other, cause: of, .. }) => {
@@ -226,7 +225,7 @@ impl FailureKey {
         }
     }
 
-    /// Whether it is told by a requirement of servers which another requirement may stand in for, where the same is seen of the same request.
+    /// Returns whether two failures of a server show the same behaviour after the same request, but cite different requirements.
     pub(crate) fn differs_in_requirement(&self, other: &Self) -> bool {
         let is_of_servers = |key: &Self| {
             matches!(key, Self::Rule { who: None, .. } | Self::Hang { who: None, requirement: Some(_), .. })
@@ -235,7 +234,7 @@ impl FailureKey {
         is_of_servers(self) && is_alike && self.after() == other.after() && self != other
     }
 
-    /// What kind of failure it is.
+    /// Returns the kind of failure.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Crash { .. } => Kind::Crash,
@@ -246,12 +245,12 @@ impl FailureKey {
         }
     }
 
-    /// Whether it is a crash, and nobody has seen where.
+    /// Returns whether it is a crash whose place is unknown.
     pub(crate) fn is_unseen_crash(&self) -> bool {
         matches!(self, Self::Crash { site: CrashSite::Unseen { .. }, .. })
     }
 
-    /// Where a process died, if a debugger saw it.
+    /// Returns the place where a process died, if a debugger saw it.
     pub fn place(&self) -> Option<&Place> {
         match self {
             Self::Crash { site: CrashSite::Place(place), .. } => Some(place),
@@ -259,7 +258,7 @@ impl FailureKey {
         }
     }
 
-    /// What happened last before it, if that is known.
+    /// Returns the last action before the failure, if it is known.
     pub(crate) fn after(&self) -> Option<&After> {
         match self {
             Self::Crash { site: CrashSite::Unseen { after, .. }, .. } => after.as_ref(),
@@ -272,7 +271,7 @@ impl FailureKey {
 }
 
 impl Failure {
-    /// Processes that are left when `starter` has ended.
+    /// Returns the failure of leaving processes behind after `starter` has ended.
     pub(crate) fn leak(starter: &str, names: &[String]) -> Self {
         let mut distinct = names.to_vec();
         distinct.dedup();
@@ -286,7 +285,7 @@ impl Failure {
     }
 }
 
-/// The name of a signal.
+/// Returns the name of a signal.
 pub(crate) fn signal_name(signal: i32) -> &'static str {
     signal_hook::low_level::signal_name(signal).unwrap_or("signal")
 }
@@ -390,10 +389,10 @@ impl fmt::Display for FailureKey {
     }
 }
 
-/// Most letters of a place in the name of a folder: C++ has long names.
+/// Maximum length of a place in the name of a folder, since C++ names can be long.
 const PLACE: usize = 120;
 
-/// A text of letters, digits and `.-_+`, not too long.
+/// Reduces a text to letters, digits and `.-_+`, and limits its length.
 fn slug(text: &str) -> String {
     cut_slug(text, 60)
 }

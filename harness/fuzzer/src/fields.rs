@@ -1,4 +1,4 @@
-//! A message as tuples, as long as it still is one: what generators make and mutations change before it is text.
+//! Messages as tuples, the form in which generators make and mutations change them before they become text.
 
 use pmi_scenario::ast::{Encoding, Piece, Template};
 use pmi_wire::Framing;
@@ -7,27 +7,27 @@ use pmi_wire::pmi2::{Body, Semicolons};
 use super::op::Op;
 use super::pieces::{literal, push, template};
 
-/// A tuple.
+/// A tuple of a message.
 #[derive(Debug, Clone)]
 pub(crate) struct Field {
     pub(crate) key: String,
     pub(crate) value: Template,
 }
 
-/// Its tuples, in order.
+/// The tuples of a message, in order.
 pub(crate) type FieldList = Vec<Field>;
 
-/// What one side says in one write, and what becomes of its text.
+/// The content of one write, first as messages, then as text.
 #[derive(Debug, Clone)]
 pub(crate) enum Written {
-    /// Messages: one but for a spawn of PMI-1.
+    /// Messages: one, except for a PMI-1 spawn, which can have several.
     Messages(Encoding, Vec<FieldList>),
-    /// Text that tuples were made into, or that never were any.
+    /// Text, from tuples or not.
     Lines(Encoding, Vec<Template>),
 }
 
 impl Written {
-    /// Messages of PMI-1.
+    /// Returns PMI-1 messages.
     pub(crate) fn of_lines(messages: Vec<FieldList>) -> Self {
         Self::Messages(Encoding::Dialect, messages)
     }
@@ -56,12 +56,12 @@ impl Written {
     }
 }
 
-/// A tuple.
+/// Returns a tuple.
 pub(crate) fn field(key: &str, value: impl Into<Value>) -> Field {
     Field { key: key.to_owned(), value: value.into().0 }
 }
 
-/// A request with these fields, by the names that they have in every framing; those that it does not have are left out.
+/// Returns a request with these fields, given by their semantic names. Fields that the operation lacks in this framing are left out.
 pub(crate) fn spelled(op: Op, fields: &[(&str, Template)]) -> FieldList {
     let own = fields.iter().filter_map(|(name, value)| Some(field(&op.key(name)?, value.clone())));
     std::iter::once(field(op.command_key(), op.name())).chain(own).collect()
@@ -94,7 +94,7 @@ impl From<Template> for Value {
     }
 }
 
-/// Puts tuples together.
+/// Returns the tuples as a line.
 pub(crate) fn line(fields: &[Field]) -> Template {
     let mut line = Template::default();
     for (i, field) in fields.iter().enumerate() {
@@ -106,7 +106,7 @@ pub(crate) fn line(fields: &[Field]) -> Template {
     line
 }
 
-/// Puts tuples together as in the body of a frame. Semicolons of values are doubled already where they should be.
+/// Returns the tuples as the body of a frame. Semicolons in values must be doubled already.
 pub(crate) fn body(fields: &[Field]) -> Template {
     let mut body = Template::default();
     for field in fields {
@@ -117,12 +117,12 @@ pub(crate) fn body(fields: &[Field]) -> Template {
     body
 }
 
-/// A template that is nothing but these bytes.
+/// Returns a template of only these bytes.
 pub(crate) fn text(bytes: impl Into<Vec<u8>>) -> Template {
     template(vec![literal(bytes)])
 }
 
-/// A message as tuples; none if it is the body of a frame and no series of tuples.
+/// Returns the tuples of a message; an empty list if a frame's body cannot be parsed.
 pub(crate) fn tuples_of(framing: Framing, text: &[u8]) -> FieldList {
     match framing {
         Framing::Lines => tuples(text),
@@ -130,7 +130,7 @@ pub(crate) fn tuples_of(framing: Framing, text: &[u8]) -> FieldList {
     }
 }
 
-/// A message of this framing as its text.
+/// Returns the text of a message in this framing.
 pub(crate) fn message(framing: Framing, fields: &[Field]) -> Template {
     match framing {
         Framing::Lines => line(fields),
@@ -138,7 +138,7 @@ pub(crate) fn message(framing: Framing, fields: &[Field]) -> Template {
     }
 }
 
-/// An answer as tuples: the value of get_result and msg run to the end of the line.
+/// Returns the tuples of a line. The values of `value` and `msg` extend to the end of the line.
 fn tuples(line: &[u8]) -> FieldList {
     let mut fields = Vec::new();
     let mut rest = line;
@@ -154,7 +154,7 @@ fn tuples(line: &[u8]) -> FieldList {
     fields
 }
 
-/// The body of a frame as tuples, whose values have their semicolons still doubled; none if it is no series of tuples.
+/// Returns the tuples of a frame's body, with the semicolons in values still doubled; an empty list if it cannot be parsed.
 fn frame_tuples(body: &[u8]) -> FieldList {
     let Ok(body) = Body::parse(body, Semicolons::Doubled) else { return Vec::new() };
     let field = |key: &[u8], value: &[u8]| Field {

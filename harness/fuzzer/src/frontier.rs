@@ -1,5 +1,5 @@
-//! The smallest case for each edge of an implementation's program that few cases went along: behind one of them lies what none has
-//! reached. All have their turn; one that is new has many at once, since what lies behind it was never looked for.
+//! The smallest case for each rare edge of an implementation's program, since unreached code lies beyond one of them. All edges take turns.
+//! A new edge gets many turns at once, because the code beyond it has not been explored.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,30 +9,30 @@ use arbitrary::{Result, Unstructured};
 use super::case::Case;
 use super::edges::Edges;
 
-/// A new edge has so many turns more than others.
+/// Number of additional turns of a new edge.
 const FIRST: i64 = 32;
 
-/// An edge that more than one case of so many goes along is none of the frontier: what lies behind it is met anyway.
+/// An edge that more than one in this many cases goes along is not part of the frontier: ordinary cases reach what lies beyond it.
 const FEW: u64 = 12;
 
-/// See the module's documentation.
+/// The rare edges and their cases. See the module's documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Frontier {
     edges: HashMap<u32, Way>,
-    /// Cases of which the edges were told.
+    /// Number of cases whose edges are known.
     cases: u64,
 }
 
-/// How an edge is reached.
+/// The case that reaches an edge.
 #[derive(Debug)]
 struct Way {
-    /// Cases that went along it.
+    /// Number of cases that went along the edge.
     cases: u64,
     case: Arc<Case>,
     weight: usize,
-    /// How often a case was made of its case.
+    /// Number of turns taken. A new edge begins below the others, so that it gets its additional turns first.
     turns: i64,
-    /// The weight of the case for which it had the turns of a new one.
+    /// The weight of the case for which the edge last got the turns of a new one.
     tried: usize,
 }
 
@@ -45,7 +45,7 @@ impl Frontier {
         self.edges.values().filter(|way| self.is_rare(way)).map(|way| way.turns).min()
     }
 
-    /// Takes in which edges a case went along.
+    /// Records the edges that a case went along.
     pub(crate) fn went(&mut self, case: &Case, edges: &Edges) {
         let weight = case.weight();
         let turns = self.least().unwrap_or(FIRST) - FIRST;
@@ -60,13 +60,13 @@ impl Frontier {
                 (way.case, way.weight) = (this(), weight);
             }
             if weight <= way.tried / 2 {
-                // In the larger one, what was changed mostly had nothing to do with the edge.
+                // Mutations of the larger case mostly changed parts that were unrelated to the edge.
                 (way.turns, way.tried) = (turns, weight);
             }
         }
     }
 
-    /// The case of an edge that had the fewest turns.
+    /// Chooses the case of an edge with the fewest turns.
     pub(crate) fn choose(&mut self, u: &mut Unstructured<'_>) -> Result<Option<Case>> {
         let Some(least) = self.least() else { return Ok(None) };
         let has_turn = |way: &Way| way.turns == least && self.is_rare(way);
@@ -74,7 +74,7 @@ impl Frontier {
             self.edges.iter().filter(|(_, way)| has_turn(way)).map(|(edge, _)| *edge).collect();
         first.sort_unstable();
         let chosen = Arc::clone(&self.edges[u.choose(&first)?].case);
-        // Edges that one case leads along have their turn together.
+        // Edges that are reached by the same case share their turns.
         self.edges.values_mut().filter(|way| Arc::ptr_eq(&way.case, &chosen)).for_each(|way| way.turns += 1);
         Ok(Some(Case::clone(&chosen)))
     }
@@ -98,7 +98,7 @@ mod tests {
         (0..40).for_each(|_| frontier.went(&case(1), &went(&[1])));
         frontier.went(&case(5), &went(&[1, 2]));
         frontier.went(&case(4), &went(&[1, 2]));
-        // What all go along is no edge of the frontier.
+        // An edge that all cases go along is not part of the frontier.
         for _ in 0..FIRST + 5 {
             assert_eq!(frontier.choose(&mut u).unwrap().unwrap().len(), 4);
         }

@@ -1,5 +1,4 @@
-//! What is known already: failures that are not reported again, and what generators shall leave alone so that they get past
-//! them.
+//! Known failures: failures that are not reported again, and mutations that generators avoid in order to get past them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -23,41 +22,41 @@ pub struct Known {
     pub known: Vec<KnownBucket>,
 }
 
-/// Why a file of known buckets cannot be used.
+/// An error while reading a file of known buckets.
 #[derive(Debug, thiserror::Error)]
 pub enum KnownError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{}: {error}", file.display())]
     File {
-        /// Which.
+        /// The file.
         file: PathBuf,
-        /// Why.
+        /// The cause.
         error: std::io::Error,
     },
-    /// It says something else.
+    /// The file is invalid.
     #[error("{}: {error}", file.display())]
     Text {
-        /// Which.
+        /// The file.
         file: PathBuf,
-        /// Why.
+        /// The cause.
         error: Box<toml::de::Error>,
     },
 }
 
-/// One entry.
+/// An entry of the file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KnownBucket {
     /// The bucket, or a pattern with `*`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bucket: Option<NamePattern>,
-    /// The function that a process dies in, or a pattern.
+    /// The function in which a process dies, or a pattern.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<NamePattern>,
-    /// What brings it about is not to be published yet: a campaign tells of it by what is written here, not by what it saw.
+    /// The trigger is not to be published yet: a campaign reports the failure with the text of this entry instead of the bucket.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sensitive: bool,
-    /// Why it is accepted: a link to an issue, for example.
+    /// The reason why it is accepted, for example a link to an issue.
     #[serde(default)]
     pub reason: String,
     /// Ingredients of cases that are not played at all (`half:put`, `junk:*`).
@@ -66,14 +65,14 @@ pub struct KnownBucket {
 }
 
 impl KnownBucket {
-    /// One that says nothing fits nothing.
+    /// An entry with neither a bucket nor a place matches nothing.
     fn fits(&self, bucket: &str, place: Option<&str>) -> bool {
         let bucket = self.bucket.as_ref().map(|pattern| pattern.fits(bucket));
         let place = self.place.as_ref().map(|pattern| place.is_some_and(|place| pattern.fits(place)));
         (bucket.is_some() || place.is_some()) && bucket.unwrap_or(true) && place.unwrap_or(true)
     }
 
-    /// What it says.
+    /// Returns the text of the entry's patterns.
     fn text(&self) -> String {
         let place = self.place.as_ref().map(|pattern| format!("in {}", pattern.text()));
         let words = self.bucket.as_ref().map(|pattern| pattern.text().to_owned());
@@ -86,7 +85,7 @@ impl Known {
     ///
     /// # Errors
     ///
-    /// It cannot be read, or says something else.
+    /// The file cannot be read or is invalid.
     pub fn read(file: &Path) -> Result<Self, KnownError> {
         let text = std::fs::read_to_string(file)
             .map_err(|error| KnownError::File { file: file.to_owned(), error })?;
@@ -94,12 +93,11 @@ impl Known {
             .map_err(|error| KnownError::Text { file: file.to_owned(), error: Box::new(error) })
     }
 
-    /// The text of a file with an entry for each place in which something died, and for each other bucket. The reasons are still to be
-    /// written.
+    /// Returns the text of a file with an entry for each place of a crash, and for each other bucket. The user adds the reasons.
     ///
     /// # Errors
     ///
-    /// Never for what a campaign has found.
+    /// None for the findings of a campaign.
     pub fn draft(found: &[Found]) -> Result<String, toml::ser::Error> {
         let mut drafted = Self::default();
         for found in found {
@@ -122,15 +120,15 @@ impl Known {
         toml::to_string(&drafted)
     }
 
-    /// The name under which a failure is known, by its key as it is shown and where a process died: that of its bucket, or
-    /// what the entry says if it is sensitive.
+    /// Returns the name under which a failure is known, given its bucket and the place of its crash. The name is the bucket, or the text of
+    /// the entry if that is sensitive.
     pub fn name(&self, bucket: &str, place: Option<&str>) -> Option<String> {
         let entry = self.known.iter().find(|known| known.fits(bucket, place))?;
         Some(if entry.sensitive { entry.text() } else { bucket.to_owned() })
     }
 
-    /// What a failure is called that nobody looks into. Where the place of a crash would be sensitive, what came before one whose place is
-    /// unknown is not told: it may be that one.
+    /// Returns the name of a failure that is not examined. If the place of some crash is sensitive, a crash without a known place could be
+    /// that one, so the actions before it are omitted.
     pub(crate) fn name_of_unseen(&self, key: &FailureKey) -> String {
         let is_hidden = self.known.iter().any(|known| known.sensitive && known.place.is_some());
         match key {
@@ -142,25 +140,25 @@ impl Known {
         }
     }
 
-    /// Whether a case with these ingredients is to be left out.
+    /// Returns whether a case with these ingredients must be skipped.
     pub fn avoids(&self, ingredients: &BTreeSet<String>) -> bool {
         let patterns = || self.known.iter().flat_map(|k| &k.avoid);
         ingredients.iter().any(|i| patterns().any(|p| p.fits(i)))
     }
 }
 
-/// After so many cases it is judged what an ingredient leads to.
+/// Minimum number of cases before an ingredient is assessed.
 const ENOUGH: u32 = 12;
 
-/// Learns which ingredients lead to nothing but what is known.
+/// Learns which ingredients only lead to known failures.
 #[derive(Debug, Default)]
 pub struct Steering {
-    /// Cases with the ingredient, and those that ended in a crash or hang that was known.
+    /// For each ingredient, the number of cases with it, and of those that ended in a known crash or hang.
     seen: HashMap<String, (u32, u32)>,
 }
 
 impl Steering {
-    /// Notes the end of a case.
+    /// Records the end of a case.
     pub fn note(&mut self, ingredients: &BTreeSet<String>, ended_as_known: bool) {
         for ingredient in ingredients {
             let (played, known) = self.seen.entry(ingredient.clone()).or_default();
@@ -169,8 +167,7 @@ impl Steering {
         }
     }
 
-    /// Whether to leave a case out. One in eight is played nevertheless, by its number: what is behind the known may
-    /// show.
+    /// Returns whether to skip a case. One in eight, chosen by number, is played anyway, since it may show what the known failure hides.
     pub fn skips(&self, ingredients: &BTreeSet<String>, number: u64) -> bool {
         let shows_only_known = |i: &String| {
             self.seen.get(i).is_some_and(|(played, known)| *played >= ENOUGH && *known * 2 > *played)

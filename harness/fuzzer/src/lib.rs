@@ -1,10 +1,10 @@
-//! Campaigns: cases that a generator makes, played against an implementation until something breaks, and what is done with what
-//! breaks.
+//! Campaigns: a generator makes cases, a target plays them until the implementation fails, and each failure is confirmed, minimized and
+//! stored.
 //!
-//! A [`case`] is a scenario with what went into it. [`generate`] makes cases from decisions, `mutate` changes what is said in them;
-//! a [`target`] plays them and tells what is wrong, each failure by its [`failure::FailureKey`]. What is new is tried again and made
-//! smaller ([`confirm`]) and stored ([`store`]). Cases that get further than others are kept ([`corpus`]), and more are made of
-//! them. [`campaign`] does all this for some time, side by side.
+//! A [`case`] is a scenario with metadata. [`generate`] makes cases from decisions, and `mutate` changes their messages. A [`target`] plays
+//! them and reports failures, each identified by its [`failure::FailureKey`]. New failures are played again and minimized ([`confirm`]),
+//! then stored ([`store`]). Cases that get further than others are kept ([`corpus`]), and new cases are derived from them. A [`campaign`]
+//! runs all of this in parallel, for a limited time.
 
 mod bodies;
 mod bound;

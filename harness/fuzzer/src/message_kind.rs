@@ -1,4 +1,4 @@
-//! What kind of message was said: which request or which answer, or what is wrong with it.
+//! The kinds of messages: the request or response, or the error in it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,60 +11,60 @@ use super::fields::tuples_of;
 use super::op::Op;
 use super::reading::{Answered, Reader, WireMessage, request};
 
-/// A message with more keys is told by that alone, whatever it asks: RFC 13's have five at most.
+/// A message with more keys is classified by their number alone. Messages of RFC 13 have at most five.
 const MANY_KEYS: usize = 20;
 
-/// What kind of message a write ends with.
+/// The kind of the last message in a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MessageKind {
-    /// Its newline has not been sent.
+    /// The newline has not been sent.
     Partial,
-    /// No frame of PMI-2: its length is none.
+    /// An invalid PMI-2 frame, whose header is not a length.
     NoFrame,
-    /// More keys than any message has.
+    /// More keys than any valid message has.
     ManyKeys,
-    /// No command.
+    /// The command is missing.
     NoCommand,
-    /// A command that the protocol does not know.
+    /// The command is unknown.
     UnknownCommand,
-    /// A request of the protocol.
+    /// A request.
     Request(Op),
-    /// One that is not as it should be.
+    /// A request that violates the grammar.
     Malformed(Op),
 }
 
-/// What kind of thing the upstream of a proxy says.
+/// The kind of a message from the upstream of a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum UpstreamKind {
-    /// Its newline has not been sent.
+    /// The newline has not been sent.
     Partial,
-    /// No command.
+    /// The command is missing.
     NoCommand,
-    /// A command that RFC 13 does not know.
+    /// The command is not in RFC 13.
     UnknownCommand,
     /// Pairs for the cache.
     Cache,
-    /// Pairs of which some are none.
+    /// Pairs for the cache, some of them malformed.
     MalformedCache,
     /// A response of RFC 13.
     Response(Op),
-    /// One that is not as it should be.
+    /// A response that violates the grammar.
     Malformed(Op),
 }
 
 impl MessageKind {
-    /// The kind of the message of PMI-1 with which a write ends.
+    /// Returns the kind of the last PMI-1 message in a write.
     pub fn of(bytes: &[u8]) -> Self {
         let mut reader = Reader::new(Framing::Lines);
         Self::last(&reader.push(bytes), &reader)
     }
 
-    /// The kind of the last of these messages, after which nothing has begun.
+    /// Returns the kind of the last of these messages, or that of the partial message after it.
     fn last(said: &[WireMessage], reader: &Reader) -> Self {
         said.last().filter(|_| !reader.is_partial()).map_or(Self::Partial, Self::of_said)
     }
 
-    /// The operation that it is a request of, complete or not.
+    /// Returns the operation of a request, including a malformed one.
     pub(crate) fn op(self) -> Option<Op> {
         match self {
             Self::Request(op) | Self::Malformed(op) => Some(op),
@@ -72,7 +72,7 @@ impl MessageKind {
         }
     }
 
-    /// The kind of a message.
+    /// Returns the kind of a message.
     pub(crate) fn of_said(said: &WireMessage) -> Self {
         let (framing, text) = match said {
             WireMessage::Line(line) => (Framing::Lines, line),
@@ -86,7 +86,7 @@ impl MessageKind {
         let Some(rest) = text.strip_prefix(b"cmd=") else { return Self::NoCommand };
         let name = rest.split(|b| if is_line { !b.is_ascii_graphic() } else { *b == b';' }).next();
         let op = name.and_then(|name| Op::of_request(framing, name));
-        // Any number of processes may be asked for at once.
+        // A spawn may have any number of keys.
         let keys = || tuples_of(framing, text).iter().filter(|field| !field.value.is_empty()).count();
         if op.is_none_or(|op| !op.is_spawn()) && keys() > MANY_KEYS {
             return Self::ManyKeys;
@@ -100,7 +100,7 @@ impl MessageKind {
 }
 
 impl UpstreamKind {
-    /// What kind of thing the upstream has said.
+    /// Returns the kind of a message from the upstream.
     pub(crate) fn of(text: &[u8]) -> Self {
         let Some(lines) = text.strip_suffix(b"\n") else { return Self::Partial };
         let first = lines.split(|b| *b == b'\n').next().unwrap_or_default();
@@ -152,7 +152,7 @@ impl fmt::Display for UpstreamKind {
     }
 }
 
-/// What all processes say to a server, write by write.
+/// The messages of all processes to a server, write by write.
 pub(crate) struct Writes {
     framing: Framing,
     readers: BTreeMap<Proc, Reader>,
@@ -163,7 +163,7 @@ impl Writes {
         Self { framing: dialect.framing(), readers: BTreeMap::new() }
     }
 
-    /// What kind of message the connection of a process holds at the end of a write, and how many requests it has completed.
+    /// Returns the kind of the last message on a process's connection after a write, and the number of requests that the write completed.
     pub(crate) fn write(&mut self, proc: Proc, bytes: &[u8]) -> (MessageKind, usize) {
         let reader = self.readers.entry(proc).or_insert_with(|| Reader::new(self.framing));
         let said = reader.push(bytes);
@@ -171,7 +171,7 @@ impl Writes {
     }
 }
 
-/// The kind of message that each write to the server ends with, by the number of its event.
+/// Returns the result of [`Writes::write`] for each write to the server, by the number of its event.
 pub(crate) fn kinds(events: &[Event], dialect: Dialect) -> BTreeMap<u64, (MessageKind, usize)> {
     let mut writes = Writes::new(dialect);
     let kind = |event: &Event| match &event.what {

@@ -1,4 +1,4 @@
-//! What was seen of a case against a server.
+//! The observation of a case against a server.
 
 use std::time::Duration;
 
@@ -8,80 +8,80 @@ use pmi_scenario::ast::Dialect;
 
 use super::edges::Edges;
 
-/// No process of a server's may grow by more in one case, however much it was sent. Cases rarely send more than some hundred
-/// kilobytes; Hydra's processes grow by less than two megabytes in them.
+/// Maximum growth in bytes of a server process within a case, regardless of the input. Cases rarely send more than some hundred kilobytes;
+/// Hydra's processes grow by less than two megabytes in them.
 const GROWTH: u64 = 256 << 20;
-/// Nor by more than this and ...
+/// Maximum growth in bytes without any input ...
 const GROWTH_BASE: u64 = 32 << 20;
-/// ... so many bytes for each that it was sent: what is kept costs headers, copies and tables that double.
+/// ... and for each byte of input. Stored data costs headers, copies and tables that double.
 const GROWTH_FACTOR: u64 = 64;
 
-/// How much a process of the server's has grown.
+/// The growth of a server process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Growth {
     /// The program.
     pub name: String,
-    /// By so many bytes of memory that it holds at the end.
+    /// Increase in bytes of memory from the start to the end.
     pub bytes: u64,
-    /// Bytes that the server was sent meanwhile.
+    /// Bytes that the server received meanwhile.
     pub sent: u64,
 }
 
 impl Growth {
-    /// Whether the server is stopped for it, whatever it was sent.
+    /// Returns whether the server must be stopped for it, regardless of the input.
     pub(crate) fn is_dangerous(&self) -> bool {
         self.bytes > GROWTH
     }
 
-    /// Whether it is out of proportion.
+    /// Returns whether it is out of proportion to the input.
     pub(crate) fn is_too_much(&self) -> bool {
         self.bytes > GROWTH.min(GROWTH_BASE.saturating_add(GROWTH_FACTOR.saturating_mul(self.sent)))
     }
 }
 
-/// What was seen of a case.
+/// The observation of a case.
 #[derive(Debug, Default)]
 pub struct Observation {
-    /// What was spoken.
+    /// The dialect.
     pub dialect: Dialect,
     /// The transcript.
     pub events: Vec<Event>,
-    /// What was broken.
+    /// The findings of the judge.
     pub findings: Vec<Finding>,
     /// A process of the implementation that died of a signal, and the signal.
     pub crashed: Option<(String, i32)>,
-    /// The case has ended a process of ours as a crash would: the launcher may say that its program crashed.
+    /// The case killed one of our processes with SIGSEGV, so that the launcher may report a crash of its program.
     pub segfaults: bool,
-    /// How the launcher ended.
+    /// The exit status of the launcher.
     pub exit: Option<Exit>,
-    /// The job did not end although every process had; how that is known.
+    /// The proof that the job did not end although every process had; `None` if it ended.
     pub job_stays: Option<SilenceProof>,
-    /// It sent more than a server may.
+    /// The server exceeded the output limit.
     pub flood: bool,
-    /// The process of the server's that has grown most, of those that are looked at.
+    /// The server process that has grown most, among those that are measured.
     pub growth: Option<Growth>,
-    /// Why nothing can be said.
+    /// The reason why the case could not be judged.
     pub unjudged: Option<String>,
-    /// How many events there were when the last step was done: what follows is the end of every case.
+    /// Number of events after the last step. Later events belong to the end of the job.
     pub steps_done: usize,
-    /// Requests that were made.
+    /// Number of requests.
     pub requests: usize,
-    /// How long the slowest answer took.
+    /// Duration of the slowest response.
     pub slowest: Duration,
-    /// How long it took to know that no answer would come.
+    /// Time that it took to establish each silence.
     pub silences: Vec<Duration>,
-    /// The edges of the implementation's program that it went along, if it was asked to tell.
+    /// The edges of the implementation's program that the case covered, if coverage was requested.
     pub edges: Option<Edges>,
 }
 
 impl Observation {
-    /// Lines of the steps at which nothing came.
+    /// Returns the lines of the steps without a response.
     pub(crate) fn unanswered(&self) -> Vec<usize> {
         let nothing = |event: &&Event| matches!(event.what, What::NoAnswer { .. });
         self.events.iter().filter(nothing).map(|event| event.line).collect()
     }
 
-    /// Whether a process has grown so much that the server is stopped, whatever it was sent.
+    /// Returns whether a process has grown so much that the server must be stopped.
     pub(crate) fn grows_dangerously(&self) -> bool {
         self.growth.as_ref().is_some_and(Growth::is_dangerous)
     }

@@ -63,7 +63,7 @@ impl Op {
         operations.contains(&self.operation())
     }
 
-    /// The framing of the request and its response.
+    /// Returns the framing of the request and its response.
     pub(crate) fn framing(self) -> Framing {
         self.framing
     }
@@ -77,17 +77,17 @@ impl Op {
         }
     }
 
-    /// The command of its request.
+    /// Returns the command of its request.
     pub fn name(self) -> &'static str {
         self.exchange().request
     }
 
-    /// The key before the command of its request.
+    /// Returns the key of the command in its request.
     pub(crate) fn command_key(self) -> &'static str {
         if self.is_spawn() && self.framing == Framing::Lines { "mcmd" } else { "cmd" }
     }
 
-    /// The command of its response, if it has one.
+    /// Returns the command of its response, if it has one.
     pub(crate) fn response_name(self) -> Option<&'static str> {
         self.exchange().response
     }
@@ -102,7 +102,7 @@ impl Op {
         self.exchange().arguments.iter().chain(protocol::common_arguments(self.framing)).find_map(key)
     }
 
-    /// Returns the keys of the response whose values have a name in a case from then on, with these names.
+    /// Returns the keys of the response whose values later steps of a case can use, with the names of these values.
     pub(crate) fn bindings(self) -> impl Iterator<Item = (&'static str, &'static str)> {
         let names = move |field: &Field| match (self.operation(), self.framing) {
             ("kvsname", Framing::Lines) => Some((field.key, "kvs")),
@@ -118,17 +118,17 @@ impl Op {
         self.bindings().any(|(_, bound)| bound == name)
     }
 
-    /// Whether it ends the program, so that answers need not come.
+    /// Returns whether it ends the program, so that responses are optional.
     pub(crate) fn is_abort(self) -> bool {
         self.is(&["abort"])
     }
 
-    /// Whether its answer may wait for what others do.
+    /// Returns whether its response may depend on actions of other processes.
     pub(crate) fn waits(self) -> bool {
         self.is(&["barrier", "get-node-attribute"])
     }
 
-    /// Whether it starts processes.
+    /// Returns whether it starts processes.
     pub(crate) fn is_spawn(self) -> bool {
         self.is(&["spawn"]) && self.response_name().is_some()
     }

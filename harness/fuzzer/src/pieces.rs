@@ -1,49 +1,49 @@
-//! Text that campaigns say, piece by piece: bytes, names that have a value only when it is said, and letters up to a length.
+//! The pieces of text in campaigns: bytes, names whose values are only known when the case is played, and letters up to a length.
 
 use pmi_scenario::ast::{BinOp, Encoding, Expr, Piece, Span, Spanned, Template};
 use pmi_wire::{HEADER, frame_header};
 
-/// A thing that stands nowhere in a file.
+/// Returns a value without a position in a file.
 pub(crate) fn unplaced<T>(value: T) -> Spanned<T> {
     Spanned { value, span: Span::default() }
 }
 
-/// Bytes as they are.
+/// Returns literal bytes.
 pub(crate) fn literal(bytes: impl Into<Vec<u8>>) -> Piece {
     Piece::Literal { bytes: bytes.into(), quoted: false }
 }
 
-/// The name of the keyval space of the group that was spawned last.
+/// Returns the name of the keyval space of the group that was spawned last.
 pub(crate) fn child_kvsname() -> Piece {
     Piece::Var("child_kvs".to_owned())
 }
 
-/// The name of the keyval space.
+/// Returns the name of the keyval space.
 pub(crate) fn kvsname() -> Piece {
     Piece::Var("kvs".to_owned())
 }
 
-/// The id of the job.
+/// Returns the id of the job.
 pub(crate) fn jobid() -> Piece {
     Piece::Var("jobid".to_owned())
 }
 
-/// The rank that speaks.
+/// Returns the rank of the sender.
 pub(crate) fn own_rank() -> Piece {
     Piece::Var("rank".to_owned())
 }
 
-/// A program that reports to us.
+/// Returns the command of our agent, which reports to the harness.
 pub(crate) fn agent() -> Piece {
     Piece::Var("agent".to_owned())
 }
 
-/// So many letters and digits.
+/// Returns this many letters and digits.
 pub(crate) fn letters(count: i64) -> Piece {
     Piece::Fill(Expr::Number(count))
 }
 
-/// A limit that get_maxes tells.
+/// A limit that the response to `get_maxes` announces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Limit {
     Kvsname,
@@ -54,7 +54,7 @@ pub(crate) enum Limit {
 impl Limit {
     pub(crate) const ALL: [Self; 3] = [Self::Kvsname, Self::Key, Self::Value];
 
-    /// As get_maxes and scenarios name it.
+    /// Returns its name in `get_maxes` and in scenarios.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Kvsname => "kvsname_max",
@@ -63,13 +63,13 @@ impl Limit {
         }
     }
 
-    /// Of a name in a scenario.
+    /// Returns the limit with this name.
     pub(crate) fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|limit| limit.name() == name)
     }
 }
 
-/// As many letters and digits as a limit allows, and `plus` more.
+/// Returns as many letters and digits as a limit allows, plus `plus`.
 pub(crate) fn letters_to(limit: Limit, plus: i64) -> Piece {
     let name = Expr::Var(unplaced(limit.name().to_owned()));
     let number = Box::new(Expr::Number(plus.abs()));
@@ -80,7 +80,7 @@ pub(crate) fn letters_to(limit: Limit, plus: i64) -> Piece {
     })
 }
 
-/// What a `fill` is relative to, if to anything, and what is added; `None` for other calculations.
+/// Returns the limit to which the length of a `fill` is relative, if any, and the number added to it. `None` for other expressions.
 pub(crate) fn length(expr: &Expr) -> Option<(Option<Limit>, i64)> {
     let limit = |expr: &Expr| match expr {
         Expr::Var(name) => Limit::of_name(&name.value),
@@ -97,14 +97,14 @@ pub(crate) fn length(expr: &Expr) -> Option<(Option<Limit>, i64)> {
     })
 }
 
-/// A template of these pieces.
+/// Returns a template of these pieces.
 pub(crate) fn template(pieces: Vec<Piece>) -> Template {
     let mut template = Template::default();
     pieces.into_iter().for_each(|piece| push(&mut template, piece));
     template
 }
 
-/// Appends a piece; bytes join the bytes before them, and what stands for nothing is left out.
+/// Appends a piece. Adjacent bytes are joined, and empty pieces are left out.
 pub(crate) fn push(template: &mut Template, piece: Piece) {
     match (template.pieces.last_mut(), piece) {
         (_, Piece::Literal { bytes, .. }) if bytes.is_empty() => {}
@@ -115,14 +115,14 @@ pub(crate) fn push(template: &mut Template, piece: Piece) {
     }
 }
 
-/// Joins bytes that stand side by side.
+/// Joins adjacent bytes.
 pub(crate) fn tidy(template: &mut Template) {
     for piece in std::mem::take(&mut template.pieces) {
         push(template, piece);
     }
 }
 
-/// What is written, with something in the place of what is only known when it is played.
+/// Returns the bytes of a write, with placeholders for values that are only known when the case is played.
 pub(crate) fn bytes_said(encoding: Encoding, lines: &[Template], partial: bool) -> Vec<u8> {
     let mut all = Vec::new();
     for line in lines {
@@ -145,7 +145,7 @@ pub(crate) fn bytes_said(encoding: Encoding, lines: &[Template], partial: bool) 
     all
 }
 
-/// A text, with something in the place of what is only known when it is played.
+/// Returns the bytes of a text, with placeholders for values that are only known when the case is played.
 pub(crate) fn bytes_of(line: &Template) -> Vec<u8> {
     let mut text = Vec::new();
     for piece in &line.pieces {
@@ -162,7 +162,7 @@ pub(crate) fn bytes_of(line: &Template) -> Vec<u8> {
     text
 }
 
-/// The length of a body, where it is known before it is played.
+/// Returns the length of a body, if it is known before the case is played.
 pub(crate) fn known_length(body: &Template) -> Option<usize> {
     let known = |piece: &Piece| matches!(piece, Piece::Literal { .. } | Piece::Fill(Expr::Number(_)));
     body.pieces.iter().all(known).then(|| bytes_of(body).len())

@@ -1,4 +1,4 @@
-//! What a case is before it is statements: requests are still messages, so that mutations can strike them.
+//! The plan of a case before it becomes statements: requests are still messages, so that mutations can change them.
 
 use pmi_scenario::ast::{Dialect, Stmt, Template, UnderTest};
 use pmi_wire::{Framing, SpawnRequest};
@@ -10,13 +10,13 @@ use super::pieces::bytes_of;
 use super::reading::{request, whole_spawn};
 use super::statement::{Answer, ServerStep, rank_of, sent_mut, wait, write_as};
 
-/// A statement to be.
+/// A planned statement.
 #[derive(Debug, Clone)]
 #[expect(clippy::large_enum_variant, reason = "a plan has a few dozen of them and does not live long")]
 pub(crate) enum Planned {
-    /// A request: its messages, one but for a spawn.
+    /// A request with its messages: one, except for a spawn.
     Request { rank: u32, op: Op, messages: Vec<FieldList> },
-    /// Anything else.
+    /// Any other statement.
     Stmt(Stmt),
 }
 
@@ -38,39 +38,38 @@ impl Planned {
     }
 }
 
-/// A wait for an answer that need not come.
+/// Returns a wait for an optional response.
 pub(crate) fn may_answer(rank: u32) -> Planned {
     Planned::Stmt(wait(rank, Answer::Optional))
 }
 
-/// A wait for the answer to a request.
+/// Returns a wait for the response to a request.
 pub(crate) fn must_answer(rank: u32, op: impl Into<Op>) -> Planned {
     Planned::Stmt(wait(rank, Answer::Due(op.into())))
 }
 
-/// A request of one message with these fields, by their names in the table.
+/// Returns a request of one message with these fields, by their names in the table.
 pub(crate) fn request_of(rank: u32, op: Op, fields: &[(&str, Template)]) -> Planned {
     Planned::Request { rank, op, messages: vec![spelled(op, fields)] }
 }
 
-/// A request of one message and the wait for its answer.
+/// Returns a request of one message and the wait for its response.
 pub(crate) fn ask(rank: u32, op: Op, fields: &[(&str, Template)]) -> Vec<Planned> {
     vec![request_of(rank, op, fields), must_answer(rank, op)]
 }
 
-/// A request that has no answer yet.
+/// A request without a response.
 struct Asked {
     rank: u32,
     op: Op,
-    /// Another may be under way beside it.
+    /// It has a thread number, so another request may be in progress.
     of_thread: bool,
-    /// It enters the barrier of a part of a group, beside which everything may be under way.
+    /// It enters the barrier of a part of a group, during which any other request may be in progress.
     of_part: bool,
 }
 
-/// Turns a plan into statements. Once something has happened that allows the server to end the program, answers may come or
-/// not. `pristine` says that nothing was changed since the plan was made: who is to enter the barrier of a part of a group, only its maker
-/// knows.
+/// Converts a plan to statements. After an action that allows the server to end the program, responses are optional. `pristine` states that
+/// the plan has no mutations: otherwise, the members of a barrier of a part of a group are unknown.
 pub(crate) fn settle(plan: Vec<Planned>, dialect: Dialect, pristine: bool) -> Vec<Stmt> {
     let mut statements = Vec::with_capacity(plan.len());
     let mut lawful = true;
@@ -101,7 +100,7 @@ pub(crate) fn settle(plan: Vec<Planned>, dialect: Dialect, pristine: bool) -> Ve
                         }
                         Answer::Optional => of_rank.last(),
                     };
-                    // The answers to several come in any order.
+                    // The responses to several requests come in any order.
                     let alone = of_rank.len() == 1;
                     let op = at.map(|at| asked.remove(*at).op);
                     match (answer, op) {
@@ -110,7 +109,7 @@ pub(crate) fn settle(plan: Vec<Planned>, dialect: Dialect, pristine: bool) -> Ve
                     }
                 }
                 Some(ServerStep::Join | ServerStep::Leave) => stmt,
-                // Once the program may be over, nobody may be there to wait for.
+                // If the program may have ended, the spawned processes may never start.
                 Some(ServerStep::OfChildren { group }) if !lawful || !bound.has_spawned(group) => continue,
                 Some(ServerStep::OfChildren { .. }) => stmt,
                 _ => {
@@ -128,8 +127,7 @@ pub(crate) fn settle(plan: Vec<Planned>, dialect: Dialect, pristine: bool) -> Ve
     statements
 }
 
-/// Returns whether a request still has the tuples of its operation. The values are not checked: what is wrong in them shows in the
-/// answers.
+/// Returns whether a request still has the tuples of its operation. Values are not checked, since an invalid one only changes the response.
 fn is_as_generated(op: Op, messages: &[FieldList]) -> bool {
     if op.is_spawn() && op.framing() == Framing::Lines {
         let lines: Vec<Template> = messages.iter().map(|message| line(message)).collect();
@@ -141,7 +139,7 @@ fn is_as_generated(op: Op, messages: &[FieldList]) -> bool {
     }
     let is = |value: &Template, text: &str| value.literal().is_some_and(|literal| literal == text);
     let [command, fields @ ..] = &message[..] else { return false };
-    // Those that may be left out may be there.
+    // Optional fields may be present.
     let mut there = fields.iter().map(|field| field.key.as_str()).peekable();
     let in_order = op
         .exchange()
@@ -158,7 +156,7 @@ fn is_as_generated(op: Op, messages: &[FieldList]) -> bool {
         && (op != Op::offer() || is_offer())
 }
 
-/// Returns whether lines are those of a request for few processes, as it is printed.
+/// Returns whether lines are a request for few processes, exactly as the codec prints it.
 fn is_canonical(spawn: &SpawnRequest, lines: &[Template]) -> bool {
     let mut printed = Vec::new();
     spawn.programs.iter().for_each(|program| program.write_to(&mut printed));

@@ -1,8 +1,8 @@
-//! Learns how Hydra's proxies end where the kernel does not tell: mpiexec reaps them, and what it says about one is the same for a
-//! crash and for an end in good order.
+//! Reports the exit status of Hydra's proxies when the kernel does not: mpiexec reaps them, and its message is the same for a crash and for
+//! a regular end.
 //!
-//! mpiexec looks for its proxy in the folder that it was started from. A link to it in a folder of ours therefore
-//! starts what lies beside the link: some lines of shell that start the real proxy and tell how it ended.
+//! mpiexec looks for its proxy in the folder from which it was started. A link to mpiexec in our own folder therefore starts the script
+//! beside the link, which starts the real proxy and prints its exit status.
 
 use std::fs;
 use std::io;
@@ -13,19 +13,18 @@ use tempfile::TempDir;
 
 use pmi_runner::party::server::Implementation;
 
-/// Begins the line that tells of a proxy's death.
+/// The beginning of the line that reports a proxy's death.
 const MARK: &str = "pmi-conform-proxy-status: ";
 
-/// Names of a folder in which mpiexec and its proxy lie side by side.
+/// The name of Hydra's proxy, which is in the same folder as mpiexec.
 const PROXY: &str = "hydra_pmi_proxy";
 
-/// The folder; it goes with this.
+/// The folder with the link and the script, which is removed on drop.
 pub(super) struct ProxyStatus {
     _folder: TempDir,
 }
 
-/// Puts the lines of shell in the way of an implementation that is Hydra's mpiexec; changes its command. Of others nothing is
-/// changed.
+/// Interposes the script and changes the command, if the implementation is Hydra's mpiexec. Other implementations are not changed.
 pub(super) fn install(implementation: &mut Implementation) -> io::Result<Option<ProxyStatus>> {
     let program = Path::new(&implementation.template()[0]);
     let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -49,13 +48,13 @@ pub(super) fn install(implementation: &mut Implementation) -> io::Result<Option<
     Ok(Some(ProxyStatus { _folder: folder }))
 }
 
-/// The program and the signal that it died of, if a line of output is one of ours.
+/// Returns the program and the signal that killed it, if the script printed this line.
 pub(super) fn read(line: &str) -> Option<(String, i32)> {
     let (name, signal) = line.strip_prefix(MARK)?.split_once(' ')?;
     Some((name.to_owned(), signal.trim().parse().ok()?))
 }
 
-/// gforker and others are called mpiexec as well.
+/// Returns whether this mpiexec is Hydra's; gforker and others have the same name.
 fn is_hydra(program: &Path) -> bool {
     fs::read(program).is_ok_and(|bytes| memchr::memmem::find(&bytes, PROXY.as_bytes()).is_some())
 }

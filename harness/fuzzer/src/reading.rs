@@ -1,5 +1,5 @@
-//! Reads the messages of one direction of a connection, complete or not. Campaigns also send other bytes than messages, so the first bytes
-//! distinguish lines from frames, not the negotiated framing.
+//! Parsing of the messages of one direction of a connection, whether or not they are complete. Campaigns also send invalid bytes, so the
+//! first bytes distinguish lines from frames, not the negotiated framing.
 
 use std::borrow::Cow;
 
@@ -14,13 +14,13 @@ use pmi_wire::{
 use super::op::Op;
 use super::pieces::bytes_of;
 
-/// Values of PMI-1 run to the end of the line.
+/// In PMI-1, values extend to the end of the line.
 const READING: ValueReading = ValueReading::ToEndOfLine;
 
-/// A message, or bytes that are none.
+/// A message, or invalid bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum WireMessage {
-    /// A line without its newline; of a spawn of PMI-1, all lines of a program.
+    /// A line without its newline; for a PMI-1 spawn, all lines of a program.
     Line(Vec<u8>),
     /// The body of a frame.
     Body(Vec<u8>),
@@ -28,8 +28,8 @@ pub(crate) enum WireMessage {
     NoFrame,
 }
 
-/// Reads one direction of a connection. On a connection of PMI-2, a message that begins with `cmd=` is a line: the first exchange consists
-/// of lines, and no frame begins so.
+/// Reads one direction of a connection. On a PMI-2 connection, a message that begins with `cmd=` is a line: the first exchange consists of
+/// lines, and no frame begins like this.
 #[derive(Debug, Clone)]
 pub(crate) struct Reader {
     framing: Framing,
@@ -109,7 +109,7 @@ pub(crate) fn request(framing: Framing, text: &[u8]) -> (Option<Op>, bool) {
         Framing::Frames => {
             let name = text.strip_prefix(b"cmd=").and_then(|rest| rest.split(|b| *b == b';').next());
             let is_complete = match pmi2::Request::parse(text, Semicolons::Doubled) {
-                // A request with no field but the id of a job.
+                // A request with only the id of a job.
                 Ok(pmi2::Request::DraftOnly(command)) => Op::from(command).is(&["get-all"]),
                 read => read.is_ok(),
             };
@@ -119,7 +119,7 @@ pub(crate) fn request(framing: Framing, text: &[u8]) -> (Option<Op>, bool) {
     (name.and_then(|name| Op::of_request(framing, name)), is_complete)
 }
 
-/// Reads lines that are a whole spawn request of PMI-1.
+/// Parses lines that are a complete PMI-1 spawn request.
 pub(crate) fn whole_spawn(lines: &[Template]) -> Option<SpawnRequest> {
     let mut collector = SpawnCollector::new(SpawnLimits::default());
     let (last, before) = lines.split_last()?;
@@ -134,9 +134,9 @@ pub(crate) fn whole_spawn(lines: &[Template]) -> Option<SpawnRequest> {
 /// A response.
 pub(crate) struct Answered<'a> {
     pub(crate) op: Op,
-    /// The request has succeeded.
+    /// The request succeeded.
     pub(crate) is_success: bool,
-    /// The request has succeeded and its key or name exists, as far as the response states it.
+    /// The request succeeded, and its key or name exists as far as the response states it.
     pub(crate) is_found: bool,
     text: Text<'a>,
 }
@@ -147,13 +147,13 @@ enum Text<'a> {
 }
 
 impl<'a> Answered<'a> {
-    /// Reads a response; `None` if it is none.
+    /// Parses a response; `None` if it is invalid.
     pub(crate) fn read(framing: Framing, text: &'a [u8]) -> Option<Self> {
         Some(match framing {
             Framing::Lines => {
                 let response = Response::parse(text, READING).ok()?;
                 let is_success = response.is_success();
-                // The answer to an abort is an empty line.
+                // The response to an abort is an empty line.
                 let message =
                     Message::parse(if text.is_empty() { b"cmd=abort" } else { text }, READING).ok()?;
                 let op = response.operation().into();
@@ -176,13 +176,13 @@ impl<'a> Answered<'a> {
         }
     }
 
-    /// Returns the fields that it has, of those of its operation.
+    /// Returns the fields of the operation that it contains.
     pub(crate) fn told(&self) -> impl Iterator<Item = &'static Field> {
         let results = protocol::without_extensions(self.op.exchange().results);
         results.filter(|field| !field.numbered && self.get(field.key).is_some())
     }
 
-    /// Returns whether a field is missing that a success has.
+    /// Returns whether a field that a success requires is missing.
     pub(crate) fn is_bare(&self) -> bool {
         let needed = |field: &&Field| match self.op.framing() {
             Framing::Lines => true,

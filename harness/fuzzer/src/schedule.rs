@@ -1,8 +1,8 @@
-//! How long a campaign is to take, and what it still does when that is over.
+//! The duration of a campaign, and the time that it has left for examinations after that.
 
 use std::time::{Duration, Instant};
 
-/// When a campaign began, and how long it is to take.
+/// The start of a campaign and its intended duration.
 #[derive(Clone, Copy, Debug)]
 pub struct Schedule {
     start: Instant,
@@ -10,38 +10,38 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// A campaign that begins now. Without a time it takes what its sessions take.
+    /// Starts the schedule of a campaign. Without a duration, the number of sessions limits the campaign.
     pub fn new(time: Option<Duration>) -> Self {
         Self { start: Instant::now(), time }
     }
 
-    /// The time since the campaign began.
+    /// Returns the time since the campaign began.
     pub(crate) fn elapsed(self) -> Duration {
         self.start.elapsed()
     }
 
-    /// How long the campaign is to take.
+    /// Returns the intended duration of the campaign.
     pub(crate) fn time(self) -> Option<Duration> {
         self.time
     }
 
-    /// Nothing new is begun.
+    /// Returns whether the time is up, so that no new session or examination begins.
     pub(crate) fn is_over(self) -> bool {
         self.time.is_some_and(|time| self.elapsed() >= time)
     }
 
-    /// From then on a finding that is being looked into is stored as it is: nothing is left out of its case, and nothing added.
+    /// Returns the time after which findings are stored with the cases that they have, without minimizing or extending them.
     pub(crate) fn late(self) -> Option<Instant> {
         self.time.map(|time| self.start + time + time / 20)
     }
 
-    /// Whether it is later than that.
+    /// Returns whether that time has passed.
     pub(crate) fn is_late(self) -> bool {
         self.late().is_some_and(|late| Instant::now() >= late)
     }
 
-    /// Whether what is still looked into is to be broken off. A campaign may take a tenth longer than it was given, but not end without a
-    /// finding that it could have had.
+    /// Returns whether running examinations must be cancelled. A campaign may take a tenth longer than intended, and twice as long if it
+    /// has found nothing yet.
     pub(crate) fn is_overdue(self, found: bool) -> bool {
         let most = |time: Duration| if found { time + time / 10 } else { 2 * time };
         self.time.is_some_and(|time| self.elapsed() > most(time))

@@ -1,4 +1,4 @@
-//! Makes a case smaller as long as it shows the same.
+//! Minimizes a case as long as it shows the same failure.
 
 use pmi_scenario::ast::{Expr, Piece, Template};
 use pmi_wire::Framing;
@@ -6,10 +6,10 @@ use pmi_wire::Framing;
 use super::case::Case;
 use super::pieces::{length, letters, literal, template};
 
-/// Shrinks `case`. `shows` plays a candidate and says whether it still shows what it should; it is called `budget`
-/// times at most. The result has been shown, unless nothing smaller was. `bytes` tries single bytes as well, which
-/// only says something where it is the bytes that matter. The earlier job, if there is one, is left out as a whole first, and made smaller
-/// last: few failures need it, and without it a candidate is one launch instead of two.
+/// Minimizes `case`. `shows` plays a candidate and returns whether it still shows the failure; it is called at most `budget` times. The
+/// result was played, unless nothing smaller showed the failure. `bytes` also tries to remove single bytes, which helps only if the failure
+/// depends on bytes. An earlier job is removed as a whole first and minimized last: few failures need it, and a candidate without it takes
+/// one launch instead of two.
 pub(crate) fn shrink(case: Case, budget: usize, bytes: bool, shows: &mut dyn FnMut(&Case) -> bool) -> Case {
     let mut shrinker = Shrinker { best: case, left: budget, bytes, shows };
     shrinker.drop_earlier();
@@ -24,7 +24,7 @@ pub(crate) fn shrink(case: Case, budget: usize, bytes: bool, shows: &mut dyn FnM
     best
 }
 
-/// Leaves out the earlier job, steps and ranks only; otherwise like [`shrink`].
+/// Removes the earlier job, steps and ranks only; otherwise like [`shrink`].
 pub(crate) fn leave_out(case: Case, budget: usize, shows: &mut dyn FnMut(&Case) -> bool) -> Case {
     let mut shrinker = Shrinker { best: case, left: budget, bytes: false, shows };
     shrinker.drop_earlier();
@@ -42,7 +42,7 @@ struct Shrinker<'a> {
 }
 
 impl Shrinker<'_> {
-    /// Makes it smaller in every way, as long as that leads to less.
+    /// Minimizes the case in every way, until nothing changes.
     fn shrink(&mut self) {
         loop {
             let before = self.best.weight();
@@ -60,7 +60,7 @@ impl Shrinker<'_> {
         }
     }
 
-    /// Tries a candidate; takes it if it shows the same.
+    /// Plays a candidate, and keeps it if it shows the failure.
     fn try_one(&mut self, mut candidate: Case) -> bool {
         if self.left == 0 || !candidate.settle() || candidate.is_same(&self.best) {
             return false;
@@ -73,7 +73,7 @@ impl Shrinker<'_> {
         shown
     }
 
-    /// Leaves out the job before.
+    /// Removes the earlier job.
     fn drop_earlier(&mut self) {
         if self.best.earlier.is_some() {
             let candidate = Case { earlier: None, ..self.best.clone() };
@@ -81,7 +81,7 @@ impl Shrinker<'_> {
         }
     }
 
-    /// Finds the shortest beginning by halving.
+    /// Finds the shortest prefix of the steps by bisection.
     fn cut_tail(&mut self) {
         let mut low = 0;
         while low < self.best.len() {
@@ -97,7 +97,7 @@ impl Shrinker<'_> {
         }
     }
 
-    /// Leaves out runs of steps, long ones first.
+    /// Removes runs of steps, long ones first.
     fn drop_steps(&mut self) {
         let mut size = self.best.len().max(1).div_ceil(2);
         loop {
@@ -116,7 +116,7 @@ impl Shrinker<'_> {
         }
     }
 
-    /// Leaves out ranks with all that they do; the others move up.
+    /// Removes ranks with all of their steps; higher ranks are renumbered.
     fn drop_ranks(&mut self) {
         let mut rank = self.best.ranks();
         while rank > 0 && self.best.ranks() > 1 {
@@ -127,7 +127,7 @@ impl Shrinker<'_> {
         }
     }
 
-    /// Leaves out all nodes but one.
+    /// Reduces the case to one node.
     fn drop_nodes(&mut self) {
         if self.best.scenario.nodes > 1 {
             let mut candidate = self.best.clone();
@@ -183,7 +183,7 @@ impl Shrinker<'_> {
         }
     }
 
-    /// Leaves out runs of blank-separated words, then runs of bytes.
+    /// Removes runs of words, then runs of bytes.
     fn drop_words(&mut self, at: usize, line: usize) {
         for by_bytes in [false, true].into_iter().take(1 + usize::from(self.bytes)) {
             let mut units = self.units(at, line, by_bytes);
@@ -194,7 +194,7 @@ impl Shrinker<'_> {
                     let mut fewer = units.clone();
                     fewer.drain(i..(i + size).min(fewer.len()));
                     let candidate = self.with_lines(at, |lines| {
-                        // Steps before it may have been left out since.
+                        // Earlier steps may have been removed since.
                         if let Some(line) = lines.get_mut(line) {
                             *line = template(fewer.concat());
                         }
@@ -210,7 +210,7 @@ impl Shrinker<'_> {
         }
     }
 
-    /// The line in parts that can be left out: words with the blank before them, or single bytes.
+    /// Splits a line into units that can be removed: words with the space before them, or single bytes.
     fn units(&self, at: usize, line: usize, by_bytes: bool) -> Vec<Vec<Piece>> {
         let Some(line) = self.lines(at).and_then(|lines| lines.get(line)) else { return Vec::new() };
         let frames = self.best.scenario.dialect.framing() == Framing::Frames;
@@ -227,7 +227,7 @@ impl Shrinker<'_> {
                         if let Some(last) = units.last_mut() {
                             last.push(literal([*b]));
                         }
-                        // In a frame, what ends a tuple belongs to it.
+                        // In a frame, the separator belongs to the tuple before it.
                         ended = frames && *b == b';';
                     }
                 }
@@ -242,7 +242,7 @@ impl Shrinker<'_> {
         units
     }
 
-    /// Replaces names by a letter, lengths by smaller ones.
+    /// Replaces names by letters, and lengths by smaller ones.
     fn smaller_pieces(&mut self, at: usize, line: usize) {
         let count = self.lines(at).and_then(|l| l.get(line)).map_or(0, |line| line.pieces.len());
         for i in 0..count {
@@ -366,7 +366,7 @@ mod tests {
         assert_eq!(small.scenario, server(2, vec![write(1, "=a"), write(0, "=c")]).scenario);
     }
 
-    /// A job that says this and something else.
+    /// Returns a job that sends this line and another one.
     fn job(said: &str) -> Case {
         let says = |line: &str| write(0, vec![text(line)], false);
         server(2, vec![join(Dialect::Pmi1), says("cmd=get key=c"), says(said), leave(Dialect::Pmi1)])
@@ -399,7 +399,7 @@ mod tests {
         let earlier = small.earlier.as_ref().unwrap();
         assert_eq!((small.ranks(), small.len(), earlier.ranks(), earlier.len()), (1, 1, 1, 1));
         assert!(needs(&small), "{}{}", small.text(), earlier.text());
-        // That there was a job may be all that is needed.
+        // The mere existence of an earlier job may be enough.
         let small = shrink(case.clone(), 500, true, &mut |case| case.earlier.is_some());
         assert!(small.is_empty() && small.earlier.unwrap().is_empty());
         let mut calls = 0;

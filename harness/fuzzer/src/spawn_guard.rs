@@ -1,5 +1,5 @@
-//! What a campaign does not ask a server of PMI-2: to start processes without end. Hydra reads a number that nobody wrote where
-//! `maxprocs` is missing, and starts as many. So the counts of a spawn are never changed, left out or cut off.
+//! Keeps campaigns from requesting too many processes from a PMI-2 server. If `maxprocs` is missing, Hydra uses an uninitialized number,
+//! and starts as many processes. Therefore, the counts of a spawn are never changed, removed or cut off.
 
 use memchr::memmem;
 use pmi_wire::Framing;
@@ -8,10 +8,10 @@ use pmi_wire::pmi2::{Command, Request, Semicolons};
 
 use super::reading::{Reader, WireMessage};
 
-/// Most programs, processes of each, arguments, pairs and values that are put for them.
+/// Maximum number of programs, processes of each, arguments, pairs and values that are put for them.
 const MOST: u8 = b'4';
 
-/// Whether the spawns in what a process says ask for few processes, however what stands before them is read.
+/// Returns whether the spawns in the bytes of a process request few processes, in every way that the bytes before them could be read.
 pub(crate) fn is_bounded(said: &[u8]) -> bool {
     let count =
         |text: &[u8]| memmem::find_iter(text, b"spawn").count() + memmem::find_iter(text, b"subcmd").count();
@@ -28,7 +28,7 @@ pub(crate) fn is_bounded(said: &[u8]) -> bool {
             bounded += count(body);
         }
     }
-    // What stands behind something that is no frame is not read as we read it.
+    // After an invalid frame, a server may interpret the bytes differently than this reader.
     bounded == all
 }
 
@@ -44,7 +44,7 @@ fn is_bounded_request(body: &[u8]) -> bool {
     let stated = || body.split(|byte| *byte == b';').filter(is_number);
     let is_small = |tuple: &[u8]| matches!(tuple, [.., b'=', digit] if (b'0'..=MOST).contains(digit));
     stated().all(is_small)
-        // Two before the programs, three in each of them.
+        // Two numbers before the programs, and three in each program.
         && stated().count() == 2 + 3 * programs.len()
         && !programs.is_empty()
         && programs.iter().all(|program| program.maxprocs > 0)
@@ -93,7 +93,7 @@ mod tests {
         let said = |text: String| is_bounded(text.as_bytes());
         let other = framed("cmd=job-getid;");
         assert!(said(other.clone()) && said(format!("cmd=init\n{other}{spawn}{other}")));
-        // It is not read as it stands.
+        // A server may read it in another way.
         assert!(!said(format!("  -1  {spawn}")) && !said(format!("    20cmd=job-getid;{spawn}")));
         let alone = framed(&program.replace("subcmd=a", "cmd=spawn-cmd"));
         assert!(!said(alone) && !said(framed(&format!("cmd=spawn;{head}"))));

@@ -1,4 +1,4 @@
-//! What a campaign leaves for the next one.
+//! The state that a campaign leaves for the next one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,69 +9,70 @@ use serde::{Deserialize, Serialize};
 
 use super::edges::Reached;
 
-/// The file in the campaign's folder.
+/// The name of its file in the campaign's folder.
 pub const FILE: &str = "campaign.json";
 
-/// Where a campaign stands.
+/// The state of a campaign.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
     /// The seed of its cases.
     pub seed: u64,
-    /// The first case that has not been made.
+    /// The number of the first case that has not been made.
     pub next: u64,
-    /// Cases played.
+    /// Number of cases played.
     pub sessions: u64,
-    /// Buckets and how often they were seen.
+    /// Buckets, and how often each was seen.
     pub buckets: BTreeMap<String, u64>,
-    /// Buckets that turned out to be others: what crashes a server is often noticed some requests later.
+    /// Buckets that are the same as others: a crash of a server is often noticed some requests later.
     #[serde(default)]
     pub aliases: BTreeMap<String, Alias>,
-    /// Transitions of the model that were reached, as they are shown.
+    /// Transitions of the model that were covered, as displayed.
     pub transitions: BTreeSet<String>,
-    /// Edges of the implementation's program that were gone along, where it tells.
+    /// Edges that were covered in the implementation's program, if it is instrumented.
     #[serde(default, skip_serializing_if = "Reached::is_empty")]
     pub edges: Reached,
 }
 
-/// Why the state of a campaign cannot be read or written.
+/// An error while reading or writing the state of a campaign.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     /// The file cannot be read or written.
     #[error("{}: {error}", file.display())]
     File {
-        /// Which.
+        /// The file.
         file: PathBuf,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
-    /// It says something else.
+    /// The file is invalid.
     #[error("{}: {error}", file.display())]
     Text {
-        /// Which.
+        /// The file.
         file: PathBuf,
-        /// Why.
+        /// The cause.
         error: serde_json::Error,
     },
 }
 
-/// Another name of a bucket.
+/// The bucket that another name stands for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alias {
     /// The bucket.
     pub of: String,
-    /// How often it was seen under this name.
+    /// Number of times that it was seen under this name.
     pub seen: u64,
-    /// Where a process dies, if that is what the bucket is named after.
+    /// The place of a crash, if the bucket is named after it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
 }
 
-/// So often it is looked where a crash happens that has another name, and then each time of so many: one session shows it.
+/// Number of first occurrences of an alias with a known place that are all examined. After them, one in [`LATER`] is enough.
+/// is enough.
 const LOOKS: u64 = 16;
 const LATER: u64 = 8;
 
 impl Alias {
-    /// Counts one more time; whether to look into it again, since something else may be behind it: ever more seldom.
+    /// Counts an occurrence, and returns whether to examine it, since another failure may have the same name. This becomes rarer over time.
     pub(super) fn is_due(&mut self) -> bool {
         self.seen += 1;
         match self.place {
@@ -82,11 +83,11 @@ impl Alias {
 }
 
 impl State {
-    /// Writes it into the campaign's folder; what was there is replaced as a whole.
+    /// Writes the state into the campaign's folder, and replaces the file atomically.
     ///
     /// # Errors
     ///
-    /// It cannot be written.
+    /// The file cannot be written.
     pub fn write(&self, folder: &Path) -> Result<(), StateError> {
         let path = folder.join(FILE);
         let write = || -> io::Result<()> {
@@ -98,11 +99,11 @@ impl State {
         write().map_err(|error| StateError::File { file: path, error })
     }
 
-    /// Reads it; `None` if there is none.
+    /// Reads the state; `None` if the file does not exist.
     ///
     /// # Errors
     ///
-    /// It is there and cannot be read.
+    /// The file exists and cannot be read.
     pub fn read(folder: &Path) -> Result<Option<Self>, StateError> {
         let file = folder.join(FILE);
         match fs::read_to_string(&file) {

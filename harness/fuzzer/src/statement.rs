@@ -1,4 +1,4 @@
-//! The statements that generators and mutations need, made and read, so that everything else works on the syntax tree.
+//! Constructors and readers of the statements that generators and mutations use, so that everything else works on the syntax tree.
 
 use pmi_scenario::ast::{
     Action, Alternative, Dialect, Encoding, Grade, Kind, Piece, ProcessAction, RankSet, Role, Span, Step,
@@ -13,7 +13,7 @@ pub(crate) fn one(rank: u32) -> Who {
     Who::Ranks { group: 0, set: RankSet::Ranges(vec![(rank, rank)]) }
 }
 
-/// One rank, or all.
+/// Selects one rank, or all.
 pub(crate) fn whom(rank: Option<u32>) -> Who {
     rank.map_or(Who::Ranks { group: 0, set: RankSet::All }, one)
 }
@@ -26,38 +26,38 @@ pub(crate) fn step(who: Who, role: Role, action: Action) -> Stmt {
     Stmt::Step(Step { who, role, cites: None, action, span: Span::default() })
 }
 
-/// One write of messages of PMI-1 by us; `partial` leaves out the last newline.
+/// Returns a write of PMI-1 messages by the harness; `partial` leaves out the last newline.
 #[cfg(test)]
 pub(crate) fn write(rank: u32, lines: Vec<Template>, partial: bool) -> Stmt {
     write_as(rank, Encoding::Dialect, lines, partial)
 }
 
-/// One write by us; `partial` leaves out the last byte.
+/// Returns a write by the harness; `partial` leaves out the last byte.
 pub(crate) fn write_as(rank: u32, encoding: Encoding, lines: Vec<Template>, partial: bool) -> Stmt {
     let mode = WriteMode { partial, encoding, ..WriteMode::default() };
     step(one(rank), Role::Client, Action::Message { mode, lines })
 }
 
-/// The prefix of the names of fragments of PMI-2.
+/// The prefix of the names of PMI-2 fragments.
 const OF_FRAMES: &str = "pmi2-";
 
-/// The fragment of this name in a dialect.
+/// Returns the fragment of this name in a dialect.
 fn fragment(dialect: Dialect, name: &str) -> Stmt {
     let prefix = if dialect.framing() == Framing::Frames { OF_FRAMES } else { "" };
     Stmt::Use { name: unplaced(format!("{prefix}{name}")), with: Vec::new() }
 }
 
-/// Every rank begins: in PMI-1 with init, the limits and the name of the keyval space, in PMI-2 with init and fullinit.
+/// Returns the start of every rank: in PMI-1 with init, the limits and the name of the keyval space, in PMI-2 with init and fullinit.
 pub(crate) fn join(dialect: Dialect) -> Stmt {
     fragment(dialect, "joined")
 }
 
-/// Every rank says finalize and is acknowledged.
+/// Returns the end of every rank: finalize and its response.
 pub(crate) fn leave(dialect: Dialect) -> Stmt {
     fragment(dialect, "finalized")
 }
 
-/// What a spawned group does, by its number, all of its processes alike: they start and begin, ask for these things, and leave.
+/// Returns the steps of a spawned group, by its number. All of its processes start, make these requests, and leave.
 pub(crate) fn children(dialect: Dialect, group: u32, requests: Vec<(Op, Template)>) -> Vec<Stmt> {
     let who = || Who::Ranks { group, set: RankSet::All };
     let number = (group > 1).then(|| template(vec![literal(group.to_string())]));
@@ -74,7 +74,7 @@ pub(crate) fn children(dialect: Dialect, group: u32, requests: Vec<(Op, Template
     all
 }
 
-/// The fragment with which the processes of a spawned group begin.
+/// The fragment that starts the processes of a spawned group.
 const CHILDREN_JOIN: &str = "child-joined";
 
 /// Returns the name of a fragment without the prefix of its dialect.
@@ -82,10 +82,10 @@ fn bare(name: &str) -> &str {
     name.strip_prefix(OF_FRAMES).unwrap_or(name)
 }
 
-/// Most groups of a case that are spawned and do something.
+/// Maximum number of groups in a case that are spawned and make requests.
 pub(crate) const MOST_GROUPS: u32 = 4;
 
-/// The number of the spawned group that a statement is about.
+/// Returns the number of the spawned group to which a statement belongs.
 fn spawned_group(stmt: &Stmt) -> Option<u32> {
     let number = match stmt {
         Stmt::Use { name, with } if bare(&name.value) == CHILDREN_JOIN => match &with[..] {
@@ -111,14 +111,14 @@ pub(crate) fn kill(rank: u32, signal: u8) -> Stmt {
     step(one(rank), Role::Process, Action::Process(ProcessAction::Kill(signal)))
 }
 
-/// What is waited for.
+/// The response that a wait expects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// Nothing has been done that would allow the server to withhold the answer to this request.
+    /// The response to this request, which the server has no reason to withhold.
     Due(Op),
-    /// It is due, but the server may first wait for the rest of what another process has begun to say.
+    /// The response is due, but the server may first wait for the rest of another process's message.
     InTime(Op),
-    /// An answer, the end of the connection or nothing.
+    /// A response, the end of the connection or nothing.
     Optional,
 }
 
@@ -152,7 +152,7 @@ fn one_of(all: &[(Grade, Action)]) -> Action {
     Action::OneOf(all.iter().map(alternative).collect())
 }
 
-/// What answers a request, with the names that it binds.
+/// Returns the pattern of the response to a request, with the names that it binds.
 fn response(op: Op) -> Template {
     let mut line = template(vec![literal("cmd=")]);
     match op.response_name() {
@@ -171,8 +171,8 @@ fn response(op: Op) -> Template {
     line
 }
 
-/// The proxy may pass a request on to its upstream, which we play. Requests of this kind are ours to answer all through the
-/// case. Whatever else comes first is taken as well: it is what the next answer is about.
+/// Returns a wait for a request that the proxy may pass on to its upstream, which is the harness. The case answers all requests of this
+/// kind. Any other first request matches too, and the next reply then answers that one.
 pub(crate) fn passed_on(op: Op) -> Stmt {
     let wanted = template(vec![literal(format!("{}={op}", op.command_key()))]);
     let any = template(vec![literal("cmd="), Piece::Typed(Kind::Any)]);
@@ -180,12 +180,12 @@ pub(crate) fn passed_on(op: Op) -> Stmt {
     step(the_proxy(), Role::Server, one_of(&pass.map(|action| (Grade::Pass, action))))
 }
 
-/// We do something in the upstream's place.
+/// Returns an action of the harness as the upstream.
 pub(crate) fn upstream(action: UpstreamAction) -> Stmt {
     step(the_proxy(), Role::Upstream, Action::Upstream(action))
 }
 
-/// What a statement of a case against a server does.
+/// The meaning of a statement in a case against a server.
 #[derive(Debug)]
 pub(crate) enum ServerStep<'a> {
     Join,
@@ -213,14 +213,14 @@ pub(crate) enum ServerStep<'a> {
     },
     PassedOn,
     Upstream(&'a UpstreamAction),
-    /// Something that the processes of a spawned group do, or are told.
+    /// A step of the processes of a spawned group.
     OfChildren {
         group: u32,
     },
 }
 
 impl<'a> ServerStep<'a> {
-    /// `None` for what a campaign does not do.
+    /// Returns the meaning of a statement; `None` if campaigns do not make such statements.
     pub(crate) fn of(stmt: &'a Stmt) -> Option<Self> {
         let step = match stmt {
             Stmt::Use { name, with } => {
@@ -280,11 +280,11 @@ impl<'a> ServerStep<'a> {
     }
 }
 
-/// The command word of a message.
+/// Returns the command of a message.
 pub(crate) fn command(action: &Action) -> Option<String> {
     let Action::Message { lines, .. } = action else { return None };
     let line = lines.first()?;
-    // Nearly always it comes first, and nothing has to be split.
+    // The command is nearly always first, so the fields need not be parsed.
     if let Some(Piece::Literal { bytes, .. }) = line.pieces.first()
         && let Some(rest) = bytes.strip_prefix(b"cmd=").or(bytes.strip_prefix(b"mcmd="))
         && let Some(word) = rest.split(|b| matches!(b, b' ' | b';')).next().filter(|word| !word.is_empty())
@@ -294,12 +294,12 @@ pub(crate) fn command(action: &Action) -> Option<String> {
     line.message_fields().iter().find(|f| matches!(f.key.as_str(), "cmd" | "mcmd"))?.value.literal()
 }
 
-/// Which request a message answers.
+/// Returns the operation to which a message responds.
 fn answers(action: &Action) -> Option<Op> {
     Op::of_response(command(action)?.as_bytes())
 }
 
-/// Whether lines have only what campaigns send.
+/// Returns whether lines contain only pieces that campaigns send.
 fn are_sent(lines: &[Template]) -> bool {
     lines.iter().flat_map(|line| &line.pieces).all(|piece| match piece {
         Piece::Literal { .. } | Piece::Cut => true,
@@ -309,7 +309,7 @@ fn are_sent(lines: &[Template]) -> bool {
     })
 }
 
-/// The one rank of the first group that a statement is about.
+/// Returns the only rank of the first group to which a statement belongs.
 pub(crate) fn rank_of(stmt: &Stmt) -> Option<u32> {
     let Stmt::Step(Step { who: Who::Ranks { group: 0, set: RankSet::Ranges(ranges) }, .. }) = stmt else {
         return None;
@@ -320,7 +320,7 @@ pub(crate) fn rank_of(stmt: &Stmt) -> Option<u32> {
     }
 }
 
-/// Makes a statement about one rank one about another.
+/// Moves a statement that belongs to one rank to another.
 pub(crate) fn set_rank(stmt: &mut Stmt, rank: u32) {
     if rank_of(stmt).is_some()
         && let Stmt::Step(step) = stmt
@@ -329,7 +329,7 @@ pub(crate) fn set_rank(stmt: &mut Stmt, rank: u32) {
     }
 }
 
-/// The lines that a statement has us send: to a server as a client or as the upstream, to others as their server.
+/// Returns the lines that a statement sends: to a server as a client or as the upstream, to others as their server.
 pub(crate) fn sent(stmt: &Stmt, to: UnderTest) -> Option<&Vec<Template>> {
     let Stmt::Step(step) = stmt else { return None };
     match (&step.action, step.role, to) {
@@ -340,7 +340,7 @@ pub(crate) fn sent(stmt: &Stmt, to: UnderTest) -> Option<&Vec<Template>> {
     }
 }
 
-/// The same, to be changed.
+/// Returns these lines, to be changed.
 pub(crate) fn sent_mut(stmt: &mut Stmt, to: UnderTest) -> Option<&mut Vec<Template>> {
     let Stmt::Step(step) = stmt else { return None };
     match (&mut step.action, step.role, to) {
@@ -351,7 +351,7 @@ pub(crate) fn sent_mut(stmt: &mut Stmt, to: UnderTest) -> Option<&mut Vec<Templa
     }
 }
 
-/// What becomes of what a statement has us send.
+/// Returns the encoding of the lines that a statement sends.
 pub(crate) fn encoding_of(stmt: &Stmt) -> Encoding {
     match stmt {
         Stmt::Step(Step { action: Action::Message { mode, .. }, .. }) => mode.encoding,
@@ -359,7 +359,7 @@ pub(crate) fn encoding_of(stmt: &Stmt) -> Encoding {
     }
 }
 
-/// Takes the newline of what a statement sends away, or gives it back.
+/// Removes the newline of the lines that a statement sends, or restores it.
 pub(crate) fn toggle_partial(stmt: &mut Stmt) {
     if let Stmt::Step(Step {
         action:
@@ -372,7 +372,7 @@ pub(crate) fn toggle_partial(stmt: &mut Stmt) {
     }
 }
 
-/// What is said to a program at the end of each of its cases: it ends, somehow.
+/// Returns the last step of every case for a program: it must end, in any way.
 pub(crate) fn ends() -> Stmt {
     step(whom(None), Role::Process, Action::Process(ProcessAction::Over))
 }

@@ -1,4 +1,4 @@
-//! Findings as folders that others can use: the scenario, a script that needs nothing of ours, the transcript.
+//! Storage of findings as self-contained folders: the scenario, a script that does not need pmi-conform, and the transcript.
 
 use std::fmt;
 use std::fs;
@@ -16,57 +16,56 @@ use super::failure::{Failure, Kind};
 use super::reproducer::{About, NotReproducible, Reproducer, Symptom, reproducer};
 use super::statement::ServerStep;
 
-/// The file that tells what a finding's folder holds.
+/// The name of the file that describes a finding.
 pub const FINDING: &str = "finding.json";
-/// The case as a scenario.
+/// The name of the file with the case as a scenario.
 pub const SCENARIO: &str = "scenario.pmi";
-/// The job before it, if the finding needs one.
+/// The name of the file with the earlier job, if the finding needs one.
 pub const EARLIER: &str = "earlier.pmi";
 
-/// Something found, as `finding.json` has it.
+/// A finding, as stored in `finding.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
-    /// The failure's key as it is shown, which is what the folder is called.
+    /// The failure's key as displayed, which is also the name of the folder.
     pub bucket: String,
-    /// In words.
+    /// A description in words.
     pub what: String,
-    /// The requirement that is broken, if the judge knows it.
+    /// The broken requirement, if the judge knows it.
     pub requirement: Option<String>,
-    /// What kind of failure it is. Folders of earlier versions do not say.
+    /// The kind of failure. Folders of earlier versions do not contain it.
     #[serde(default)]
     pub kind: Kind,
-    /// Only valid input leads to it in the session as it is stored, so that any client may meet it.
+    /// The stored session contains only valid input, so that any client may meet the failure.
     #[serde(default)]
     pub valid: bool,
-    /// It only shows in the job after another, which the folder has as well.
+    /// It shows only after an earlier job, which the folder contains as well.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub needs_earlier_job: bool,
-    /// Where it crashes, as a debugger sees it.
+    /// The backtrace of the crash.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backtrace: Option<Backtrace>,
-    /// Why no debugger may see that.
+    /// The reason why the backtrace is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub untraced: Option<String>,
     /// The implementation.
     pub server: String,
-    /// Seed and number of the case in which it was found.
+    /// The seed of the campaign, which together with `number` determines the case.
     pub seed: u64,
-    /// See `seed`.
+    /// The number of the case.
     pub number: u64,
-    /// What the generator had put into that case.
+    /// The ingredients of that case.
     pub ingredients: Vec<String>,
-    /// Of five more runs of that case, those that showed it.
+    /// The number of runs that showed it, out of five more runs of that case.
     pub again: u32,
-    /// The same of the case as it is stored.
+    /// The same number for the stored case.
     pub again_minimal: u32,
-    /// Steps found with and stored.
+    /// Number of steps of the original case and of the stored one.
     pub steps: [usize; 2],
-    /// Cases that shrinking played.
+    /// Number of cases played to minimize it.
     pub shrinking: usize,
 }
 
-/// What findings have in common that probably come of one mistake: where a process dies, or the requirement that is broken, or else
-/// the finding alone. The most serious come first.
+/// The common cause of findings: the place of a crash, the broken requirement, or else the bucket. The most serious causes sort first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Root {
     needs_invalid_input: bool,
@@ -82,7 +81,7 @@ enum Common {
 }
 
 impl Root {
-    /// Whether no session with only valid input has met it.
+    /// Returns whether all of its findings need invalid input.
     pub fn needs_invalid_input(&self) -> bool {
         self.needs_invalid_input
     }
@@ -98,11 +97,11 @@ impl fmt::Display for Root {
     }
 }
 
-/// How often a finding is tried again.
+/// Number of runs that confirm a finding.
 pub const TRIES: u32 = 5;
 
 impl Found {
-    /// What it has in common with others.
+    /// Returns the common cause.
     pub fn root(&self) -> Root {
         let place = self.backtrace.as_ref().and_then(Backtrace::place).map(Common::Place);
         let requirement = || self.requirement.clone().map(Common::Requirement);
@@ -110,7 +109,7 @@ impl Found {
         Root { needs_invalid_input: !self.valid, kind: self.kind, what }
     }
 
-    /// Whether a failure is a crash of the same process by the same signal, wherever that was seen.
+    /// Returns whether a failure is a crash of the same process by the same signal, regardless of the place.
     pub fn is_same_crash(&self, failure: &Failure) -> bool {
         match (&self.backtrace, &failure.backtrace) {
             (Some(of), Some(other)) => (&of.name, of.signal) == (&other.name, other.signal),
@@ -118,7 +117,7 @@ impl Found {
         }
     }
 
-    /// `deterministic`, or how often it shows, and whether it needs an earlier job.
+    /// Returns `deterministic` or the frequency, and whether the finding needs an earlier job.
     pub fn label(&self) -> String {
         let often = match self.again_minimal {
             TRIES => "deterministic".into(),
@@ -128,22 +127,22 @@ impl Found {
     }
 }
 
-/// What a finding is about, and how it is reached again.
+/// The implementation of a finding, and how to replay it.
 #[derive(Debug)]
 pub struct Origin<'a> {
     /// The command that starts the implementation, with placeholders.
     pub command: &'a [String],
-    /// What is known of its version, in words.
+    /// The version of the implementation, in words.
     pub version: &'a str,
-    /// The command line that plays a finding again, up to the name of its folder.
+    /// The command line that replays a finding, up to the name of its folder.
     pub replay: &'a str,
 }
 
-/// Writes a finding's folder below `out`, and says which.
+/// Writes a finding's folder below `out`, and returns its path.
 ///
 /// # Errors
 ///
-/// Whatever writing files brings.
+/// A file cannot be written.
 pub fn store(
     out: &Path,
     found: &Found,
@@ -177,7 +176,7 @@ pub fn store(
         &format!("pmi-conform {}\n{system}\n{}", env!("CARGO_PKG_VERSION"), origin.version),
     )?;
     write("command.txt", &format!("{}\n{replay}\n", shell_words::join(origin.command)))?;
-    // Last, so that a folder that has it is whole.
+    // Written last, so that its existence shows that the folder is complete.
     write(FINDING, &format!("{:#}\n", serde_json::to_value(found)?))?;
     Ok(folder)
 }
@@ -192,7 +191,7 @@ fn script(
     if case.earlier.is_some() {
         return Err(NotReproducible::EarlierJob);
     }
-    // Events of a case have the number of its statement in the place of a line.
+    // The events of a case have the number of its statement instead of a line.
     let quote = |number: usize| {
         let stmt = number.checked_sub(1).and_then(|at| case.scenario.body.get(at));
         match stmt.and_then(ServerStep::of) {
@@ -207,44 +206,44 @@ fn script(
     reproducer(about, events, symptom, &quote)
 }
 
-/// Something cannot be written down.
+/// A file that cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {error}", file.display())]
 pub struct WriteError {
-    /// Where.
+    /// The file.
     pub file: PathBuf,
-    /// Why.
+    /// The cause.
     pub error: io::Error,
 }
 
-/// Why something that was stored cannot be read.
+/// An error while reading a stored finding or case.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// A file is missing or cannot be read.
     #[error("{}: {error}", file.display())]
     File {
-        /// Which.
+        /// The file.
         file: PathBuf,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
-    /// What is told of a finding or case says something else.
+    /// The metadata of a finding or case is invalid.
     #[error("{}: {error}", file.display())]
     Metadata {
-        /// Which.
+        /// The file.
         file: PathBuf,
-        /// Why.
+        /// The cause.
         error: serde_json::Error,
     },
-    /// A scenario is none.
+    /// A scenario is invalid.
     #[error("{}", .0.iter().map(|e| e.render(false)).collect::<Vec<_>>().join("\n"))]
     Scenario(Vec<Diagnostic>),
-    /// A scenario has a step that campaigns do not have.
+    /// A scenario has a step that campaigns do not support.
     #[error("{}:{line}: fuzz --replay does not know such a step; play it with pmi-conform {}", file.display(), file.display())]
     Step {
-        /// Which.
+        /// The file.
         file: PathBuf,
-        /// Where.
+        /// The line of the step.
         line: usize,
     },
 }
@@ -254,11 +253,11 @@ pub(crate) fn read_text(file: &Path) -> Result<String, ReadError> {
     fs::read_to_string(file).map_err(|error| ReadError::File { file: file.to_owned(), error })
 }
 
-/// Reads what a folder holds.
+/// Reads the finding and the case in a folder.
 ///
 /// # Errors
 ///
-/// A file is missing or says something else.
+/// A file is missing or invalid.
 pub fn read(folder: &Path) -> Result<(Found, Case), ReadError> {
     let file = folder.join(FINDING);
     let found: Found =
@@ -274,7 +273,7 @@ pub fn read(folder: &Path) -> Result<(Found, Case), ReadError> {
 ///
 /// # Errors
 ///
-/// It cannot be read, or has steps that cases do not have.
+/// The file cannot be read, or has steps that cases do not have.
 pub fn read_case(file: &Path) -> Result<Case, ReadError> {
     let source = pmi_scenario::ast::Source { path: file.display().to_string(), text: read_text(file)? };
     let scenario = pmi_scenario::parse(source.into(), "replayed").map_err(ReadError::Scenario)?;

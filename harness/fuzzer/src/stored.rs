@@ -1,4 +1,4 @@
-//! Cases that somebody has kept, played as they are: again on another version, or to keep only those that reach what others do not.
+//! Stored cases, which are played unchanged: to test another version, or to reduce them to a smaller set with the same coverage.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -29,7 +29,7 @@ impl Stored {
     ///
     /// # Errors
     ///
-    /// A file cannot be read or is no scenario.
+    /// A file cannot be read or is not a scenario.
     pub fn read(folders: &[PathBuf], tests: UnderTest) -> Result<Self, CorpusError> {
         let mut stored = Self::default();
         for (name, source) in suite::scenario_files(folders)? {
@@ -44,18 +44,18 @@ impl Stored {
         Ok(stored)
     }
 
-    /// The cases.
+    /// Returns the cases.
     pub fn cases(&self) -> &[Case] {
         &self.cases
     }
 
-    /// How many scenarios were none.
+    /// Returns the number of scenarios that are not cases of this kind.
     pub fn others(&self) -> usize {
         self.others
     }
 
-    /// Plays every case once, and keeps a small set of small ones that together reach every transition and every edge that all of them
-    /// reach, and show every failure. Ends early where it is `interrupted`, with what was played until then.
+    /// Plays every case once, and returns a small subset that together covers every transition, edge and failure of all cases. Small cases
+    /// are preferred. If `interrupted`, only the cases played so far count.
     ///
     /// # Errors
     ///
@@ -77,7 +77,7 @@ impl Stored {
     }
 }
 
-/// Places of sets that together have all that any has, light ones rather than heavy ones; none of them could be left out.
+/// Returns the indices of sets that together cover the union, with a preference for light ones. None of them can be removed.
 fn covering(sets: &[BTreeSet<String>], weights: &[usize]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..sets.len()).collect();
     order.sort_by_key(|at| (weights[*at], *at));
@@ -90,7 +90,7 @@ fn covering(sets: &[BTreeSet<String>], weights: &[usize]) -> Vec<usize> {
             kept.push(at);
         }
     }
-    // What a later one has as well is no reason to keep an earlier one; the heaviest go first.
+    // Later sets may cover an earlier one completely. The heaviest are removed first.
     for at in kept.clone().into_iter().rev() {
         let others: BTreeSet<&String> =
             kept.iter().filter(|other| **other != at).flat_map(|other| &sets[*other]).collect();
@@ -125,7 +125,7 @@ mod tests {
         let set = |all: &str| all.split_whitespace().map(str::to_owned).collect::<BTreeSet<_>>();
         let sets = ["a b", "a", "b c", "c d", "", "a b"].map(set);
         assert_eq!(covering(&sets, &[2, 1, 5, 3, 1, 9]), [0, 3]);
-        // Of equals, the lighter.
+        // Among equals, the lighter one.
         assert_eq!(covering(&sets, &[9, 1, 5, 3, 1, 2]), [3, 5]);
         assert_eq!(covering(&[], &[]), Vec::<usize>::new());
     }

@@ -1,4 +1,4 @@
-//! What one side says, as bytes, changed for fuzzers of others: those of a project's own parser. The mutations are those of campaigns.
+//! Mutations of the byte stream of one side, for other projects' fuzzers of their own parsers. The mutations are those of campaigns.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Dialect, Encoding, Template};
@@ -14,7 +14,7 @@ use super::pieces::bytes_said;
 use super::statement::ServerStep;
 use super::values::requests;
 
-/// What can be done to a message.
+/// The mutations of a message.
 const OF_MESSAGES: &[Mutation] = &[
     Mutation::Token,
     Mutation::Separator,
@@ -27,14 +27,14 @@ const OF_MESSAGES: &[Mutation] = &[
     Mutation::Frame,
 ];
 
-/// One message as it stands in the bytes.
+/// A message within the bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Part {
-    /// With its newline, if it has one.
+    /// A line with its newline, if it has one.
     Line(Vec<u8>),
     /// The body of a frame.
     Frame(Vec<u8>),
-    /// What is neither.
+    /// Other bytes.
     Rest(Vec<u8>),
 }
 
@@ -47,23 +47,23 @@ impl Part {
     }
 }
 
-/// Changes what one side says in a protocol. The same seed makes the same of the same; no more than `most` bytes come of it.
+/// Mutates a byte stream of a dialect. The result is deterministic for a seed, and has at most `most` bytes.
 pub fn mutated(bytes: &[u8], dialect: Dialect, seed: u64, most: usize) -> Vec<u8> {
     let decisions = draw(seed, bytes.len() as u64);
     let mut u = Unstructured::new(&decisions);
-    // Decisions have no end: then the first choice is taken.
+    // Draws never fail: after the last decision, the first choice is taken.
     let mut all = change(bytes, dialect, &mut u).unwrap_or_else(|_| bytes.to_vec());
     all.truncate(most);
     all
 }
 
-/// What a process says to a server in a session that is drawn.
+/// Returns the bytes that a process sends to a server in a random session.
 pub fn drawn(dialect: Dialect, seed: u64) -> Vec<u8> {
     let scope = Scope { spoken: Spoken::One(dialect), ranks: 2, ..Scope::default() };
     said(&decided(&scope, &draw(seed, 0)))
 }
 
-/// What the first process says.
+/// Returns the bytes that the first process sends.
 fn said(case: &Case) -> Vec<u8> {
     let version = match case.scenario.dialect.framing() {
         Framing::Lines => "1 pmi_subversion=1",
@@ -78,7 +78,7 @@ fn said(case: &Case) -> Vec<u8> {
     all
 }
 
-/// The messages of some bytes.
+/// Splits bytes into messages.
 fn parts(bytes: &[u8], dialect: Dialect) -> Vec<Part> {
     let mut all = Vec::new();
     let mut rest = bytes;
@@ -96,7 +96,7 @@ fn parts(bytes: &[u8], dialect: Dialect) -> Vec<Part> {
     all
 }
 
-/// The body of the frame at the beginning.
+/// Returns the body of the frame at the beginning.
 fn frame(bytes: &[u8]) -> Option<&[u8]> {
     let header = bytes.get(..HEADER)?.trim_ascii();
     let length: usize = std::str::from_utf8(header).ok()?.parse().ok()?;
@@ -123,7 +123,7 @@ fn change(bytes: &[u8], dialect: Dialect, u: &mut Unstructured<'_>) -> Result<Ve
                 parts.swap(at, to);
             }
             88..94 => {
-                // Not the first, which begins the conversation.
+                // Not the first message, which begins the conversation.
                 let mut drawn = other(u)?;
                 if drawn.len() > 1 {
                     let one = u.int_in_range(1..=drawn.len() - 1)?;
@@ -131,7 +131,7 @@ fn change(bytes: &[u8], dialect: Dialect, u: &mut Unstructured<'_>) -> Result<Ve
                 }
             }
             94..97 => parts.truncate(at + 1),
-            // Half a message at the end.
+            // Cut off within a message.
             _ => {
                 let mut half = parts[at].bytes();
                 half.truncate(u.int_in_range(0..=half.len())?);
@@ -143,7 +143,7 @@ fn change(bytes: &[u8], dialect: Dialect, u: &mut Unstructured<'_>) -> Result<Ve
     Ok(parts.iter().flat_map(Part::bytes).collect())
 }
 
-/// A message that is changed.
+/// Returns a mutated message.
 fn changed(part: &Part, dialect: Dialect, u: &mut Unstructured<'_>) -> Result<Part> {
     let commands = requests(dialect.framing());
     let (encoding, message) = match part {
@@ -200,7 +200,7 @@ mod tests {
                 assert_eq!(next, mutated(&bytes, dialect, seed, 4096));
                 assert!(next.len() <= 4096);
                 same += usize::from(next == bytes);
-                // Junk upon junk, and back to the beginning now and then.
+                // Mutate the result repeatedly, and restart from the original now and then.
                 bytes = if seed % 50 == 0 { first.clone() } else { next };
             }
             assert!(same < 600, "{same}");

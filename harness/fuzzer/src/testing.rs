@@ -1,4 +1,4 @@
-//! What several tests need.
+//! Helpers for tests.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use pmi_scenario::ast::Source;
 
 use super::case::Case;
 
-/// The names of the mutations that went into a case.
+/// Returns the names of the mutations in a case.
 pub(crate) fn mutations(case: &Case) -> BTreeSet<String> {
     case.ingredients.iter().filter_map(|i| Some(i.split_once(':')?.0.to_owned())).collect()
 }
 
-/// Writes a case and reads it; panics if it is another one then.
+/// Writes a case and reads it. Panics if the result differs.
 pub(crate) fn read_again(case: &Case) {
     let text = case.text();
     let source = Arc::new(Source { path: "generated.pmi".into(), text: text.clone() });

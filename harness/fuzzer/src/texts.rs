@@ -1,4 +1,4 @@
-//! Lengths, most of them at boundaries, and contents of the kinds that the table of inputs tells apart.
+//! Lengths, mostly at boundaries, and contents of all kinds in the table of inputs.
 
 use std::sync::LazyLock;
 
@@ -19,11 +19,11 @@ use crate::values::{Bytes, values};
 pub(crate) enum Use {
     /// The value of a put.
     Value,
-    /// Its key.
+    /// The key of a put.
     Key,
     /// The name of a service.
     Service,
-    /// Its port.
+    /// The port of a service.
     Port,
 }
 
@@ -40,7 +40,7 @@ impl Use {
         arguments.iter().find(|argument| argument.name == name)
     }
 
-    /// Returns whether it is clear how every implementation of a dialect reads this text. RFC 13 contradicts itself about blanks at the
+    /// Returns whether every implementation of a dialect must read this text in the same way. RFC 13 contradicts itself about spaces at the
     /// ends of a value.
     fn accepts(self, dialect: Dialect, text: &[u8]) -> bool {
         let is_value = self.field(dialect).is_some_and(|field| field.rule == Rule::String);
@@ -52,7 +52,7 @@ impl Use {
     }
 }
 
-/// Returns the texts of each kind that has any.
+/// Returns the texts of each non-empty kind.
 fn kinds(dialect: Dialect, used: Use) -> &'static [Vec<&'static [u8]>] {
     type All = Vec<((Dialect, Use), Vec<Vec<&'static [u8]>>)>;
     static ALL: LazyLock<All> = LazyLock::new(|| {
@@ -67,10 +67,10 @@ fn kinds(dialect: Dialect, used: Use) -> &'static [Vec<&'static [u8]>] {
     ALL.iter().find(|(of, _)| *of == (dialect, used)).map_or(&[], |(_, kinds)| kinds)
 }
 
-/// The length of a text without a limit: as much as every implementation should take.
+/// The maximum length of a text without a limit, which every implementation should accept.
 const UNLIMITED: i64 = 256;
 
-/// Returns the most bytes, where the server announces the limits that all known ones do. Those of PMI-1 include a NUL.
+/// Returns the maximum length, given the limits that all known servers announce. Those of PMI-1 include a NUL.
 pub(crate) fn longest(dialect: Dialect, used: Use) -> i64 {
     let limit = match used.field(dialect).and_then(|field| field.limit) {
         Some("keylen_max") => 64,
@@ -80,15 +80,15 @@ pub(crate) fn longest(dialect: Dialect, used: Use) -> i64 {
     limit - i64::from(dialect.framing() == Framing::Lines)
 }
 
-/// Round numbers, as people choose them for their buffers.
+/// Round numbers that people choose as buffer sizes.
 const ROUND: [i64; 7] = [10, 20, 50, 100, 200, 500, 1000];
 
-/// Those numbers, with what is next to each.
+/// Returns the round numbers and their neighbours.
 pub(crate) fn round_lengths() -> Vec<i64> {
     ROUND.iter().flat_map(|round| [round - 1, *round, round + 1]).collect()
 }
 
-/// A length that is allowed: mostly at a power of two or at the limit, one less or one more, sometimes at a round number, or any.
+/// Draws a valid length: mostly a power of two or the limit, one less or one more, sometimes a round number, or any.
 pub(crate) fn length(dialect: Dialect, used: Use, u: &mut Unstructured<'_>) -> Result<i64> {
     let longest = longest(dialect, used);
     let powers = (0..).map(|power| 1_i64 << power).take_while(|length| *length <= longest).count();
@@ -103,28 +103,28 @@ pub(crate) fn length(dialect: Dialect, used: Use, u: &mut Unstructured<'_>) -> R
     Ok((length + pick(u, &[0, -1, 1])?).clamp(1, longest))
 }
 
-/// A text of some kind.
+/// Draws a text of some kind.
 pub(crate) fn plain_content(dialect: Dialect, used: Use, u: &mut Unstructured<'_>) -> Result<&'static [u8]> {
     let kind = u.choose(kinds(dialect, used))?;
     pick(u, kind)
 }
 
-/// A text of some kind, as a message of the protocol has it.
+/// Draws a text of some kind, as encoded in a message.
 pub(crate) fn content(dialect: Dialect, used: Use, u: &mut Unstructured<'_>) -> Result<Template> {
     Ok(as_said(dialect, plain_content(dialect, used, u)?))
 }
 
-/// A text, as a message of the protocol has it: in PMI-2 a semicolon in a value is doubled.
+/// Encodes a text for a message: in PMI-2, a semicolon in a value is doubled.
 pub(crate) fn as_said(dialect: Dialect, bytes: &[u8]) -> Template {
     let doubles = dialect.framing() == Framing::Frames;
     let times = |byte: u8| if doubles && byte == b';' { 2 } else { 1 };
     text(bytes.iter().flat_map(|byte| std::iter::repeat_n(*byte, times(*byte))).collect::<Vec<u8>>())
 }
 
-/// A text of a call or an answer.
+/// A text in a call or a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Text {
-    /// So many letters.
+    /// This many letters.
     Letters(i64),
     Bytes(Vec<u8>),
 }
@@ -137,7 +137,7 @@ impl Text {
         }
     }
 
-    /// As an argument of a call.
+    /// Returns the text as an argument of a call.
     pub(crate) fn as_argument(&self) -> Template {
         match self {
             Self::Letters(count) => template(vec![letters(*count)]),
@@ -145,7 +145,7 @@ impl Text {
         }
     }
 
-    /// As a message of the protocol has it.
+    /// Returns the text as encoded in a message.
     pub(crate) fn as_said(&self, dialect: Dialect) -> Template {
         match self {
             Self::Letters(_) => self.as_argument(),
@@ -154,11 +154,11 @@ impl Text {
     }
 }
 
-/// Where in a text a byte may stand: at its end, at its beginning, within it, alone.
+/// Number of positions of a byte in a text: at its end, at its beginning, within it, alone.
 pub(crate) const PLACES: u32 = 4;
 const WITHIN: u32 = 2;
 
-/// All bytes that such a text may have.
+/// Returns all bytes that such a text may contain.
 pub(crate) fn every_byte(dialect: Dialect, used: Use) -> Vec<u8> {
     let may_be = |byte: &u8| match (used, dialect.framing()) {
         (Use::Value, Framing::Lines) => is_string(&[*byte]),
@@ -168,34 +168,34 @@ pub(crate) fn every_byte(dialect: Dialect, used: Use) -> Vec<u8> {
     (0..=u8::MAX).filter(may_be).collect()
 }
 
-/// Whether RFC 13 leaves open what becomes of such a text.
+/// Returns whether RFC 13 leaves the interpretation of such a text open.
 pub(crate) fn is_open(dialect: Dialect, used: Use, byte: u8, place: u32) -> bool {
-    // A blank at the end of a value belongs to it or does not.
+    // RFC 13 does not settle whether a space at the end of a value belongs to it.
     let is_line = dialect.framing() == Framing::Lines;
     used == Use::Value && is_line && matches!(byte, b' ' | b'\t') && place != WITHIN
 }
 
-/// A text with a byte at its end, at its beginning or within it, or the byte alone.
+/// Returns a text with a byte at its end, at its beginning or within it, or the byte alone.
 pub(crate) fn with_byte(rest: &str, byte: u8, place: u32) -> Vec<u8> {
     let (rest, byte) = (rest.as_bytes(), &[byte][..]);
     match place {
         0 => [rest, byte].concat(),
         1 => [byte, rest].concat(),
         WITHIN => [rest, byte, rest].concat(),
-        // A key stays one of its own.
+        // Longer texts keep their content, so that a key stays unique.
         _ if rest.len() > 1 => [byte, rest, byte].concat(),
         _ => byte.to_vec(),
     }
 }
 
-/// Whether many buffers end at this length, or one before or behind it.
+/// Returns whether many buffers have this length, one less or one more.
 fn is_boundary(length: i64, longest: i64) -> bool {
     let near = |boundary: i64| (boundary - 1..=boundary + 1).contains(&length);
     (0..32).any(|power| near(1 << power)) || ROUND.contains(&length) || length + 1 >= longest
 }
 
-/// A text of every length, those of every kind and one with every byte at every place, as far as it is plain what becomes of it and a
-/// string of C can hold it; those first that are most likely to show something.
+/// Returns a text of every length, those of every kind, and one with every byte at every position. Excludes texts with an open
+/// interpretation, and those that a C string cannot hold. The most promising come first.
 pub(crate) fn every(dialect: Dialect, used: Use) -> &'static [Text] {
     type All = Vec<((Dialect, Use), Vec<Text>)>;
     static ALL: LazyLock<All> = LazyLock::new(|| {
@@ -218,7 +218,7 @@ fn enumerated(dialect: Dialect, used: Use) -> Vec<Text> {
     let told = told.filter(|text| text.iter().all(|byte| held.contains(byte)));
     all.extend(told.map(|text| Text::Bytes(text.to_vec())));
     all.extend(bytes(0));
-    // Lengths and bytes in turn, so that no kind is last.
+    // Alternate lengths and bytes, so that neither comes last.
     let mut lengths = lengths.into_iter().map(Text::Letters);
     for byte in (1..PLACES).flat_map(bytes) {
         all.extend(lengths.by_ref().take(2));

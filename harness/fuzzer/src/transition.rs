@@ -1,4 +1,4 @@
-//! What a case reached of the model.
+//! The coverage of the model by a case.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,42 +10,42 @@ use super::message_kind::{MessageKind, Writes};
 use super::observation::Observation;
 use super::reading::{Answered, Reader, WireMessage};
 
-/// What a process was answered to a request, and what had come before.
+/// The reaction to a request of a process, and the exchange before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Transition {
-    /// What it had asked last, and what had come.
+    /// The previous request of the process, and the reaction to it.
     pub before: Option<(MessageKind, Reaction)>,
-    /// How many others were waiting: none, one or more.
+    /// The number of other processes that wait: none, one or more.
     pub waiting: Waiting,
-    /// What it asked.
+    /// The request.
     pub request: MessageKind,
-    /// What came.
+    /// The reaction.
     pub reaction: Reaction,
 }
 
-/// How many other processes wait for an answer.
+/// The number of other processes that wait for a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Waiting {
-    /// Nobody.
+    /// No other process.
     None,
-    /// One.
+    /// One process.
     One,
-    /// More.
+    /// More than one process.
     Several,
 }
 
-/// What a server does at a request.
+/// The reaction of a server to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reaction {
-    /// It answers with success.
+    /// A success.
     Success,
-    /// It refuses.
+    /// A failure response.
     Refusal,
-    /// It says something that cannot be read.
+    /// A message that cannot be parsed.
     Unreadable,
-    /// It closes the connection.
+    /// The end of the connection.
     Close,
-    /// It says nothing.
+    /// No response.
     Silence,
 }
 
@@ -81,7 +81,7 @@ impl fmt::Display for Transition {
     }
 }
 
-/// The transitions of a case, in order.
+/// Returns the transitions of a case, in order.
 pub fn transitions(seen: &Observation) -> Vec<Transition> {
     let mut last: HashMap<Proc, (MessageKind, Reaction)> = HashMap::new();
     let mut asked: HashMap<Proc, MessageKind> = HashMap::new();
@@ -95,7 +95,7 @@ pub fn transitions(seen: &Observation) -> Vec<Transition> {
                 continue;
             }
             What::FromServer { proc, bytes } => {
-                // A response may come in pieces.
+                // A response may arrive in several reads.
                 let reader = answers.entry(*proc).or_insert_with(|| Reader::new(seen.dialect.framing()));
                 let said = reader.push(&bytes.0);
                 let Some(said) = said.first() else { continue };

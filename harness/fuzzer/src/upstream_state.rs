@@ -1,5 +1,5 @@
-//! The other side of a bare proxy in a case: what it has passed on, what we have answered in its upstream's place,
-//! and how far it may be held to that.
+//! The upstream side of a bare proxy in a case: the requests that the proxy has passed on, the replies of the harness, and the point after
+//! which the proxy cannot be judged any more.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -9,38 +9,38 @@ use pmi_judge::Finding;
 use pmi_judge::event::What;
 use pmi_wire::Proc;
 
-/// An answer of ours that is longer than this may be more than a proxy can take.
+/// Maximum length of a reply that every proxy can take.
 const MODEST: usize = 256;
 
-/// Most requests that are remembered.
+/// Maximum number of requests that are remembered.
 const REQUESTS: usize = 10_000;
 
-/// Where a case stands at the upstream's side of its proxy.
+/// The state of the connection between a proxy and its upstream.
 #[derive(Debug, Default)]
 pub(super) struct UpstreamState {
-    /// Requests that wait for an answer of ours, and what they are.
+    /// Requests that wait for a reply of the case, with their operations.
     held: BTreeMap<u64, Option<Operation>>,
-    /// Requests that we have answered in our own words.
+    /// Requests that the case has answered.
     answered: BTreeSet<u64>,
-    /// Processes that have asked and heard nothing since.
+    /// Processes that wait for a response.
     waiting: HashSet<Proc>,
-    /// The event since which a proxy is held to nothing that it passes on or tells: we have said what no upstream says, or
-    /// a process has gone on without the answer that we owe it.
+    /// The event after which findings no longer count: the harness has sent what no upstream sends, or a process has continued without the
+    /// reply that the harness owes it.
     unlawful: Option<u64>,
 }
 
 impl UpstreamState {
-    /// Whether a request waits for an answer that only a step could give.
+    /// Returns whether a request waits for a reply that only a step can send.
     pub(super) fn owes(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// A request is answered as usual. What that leads to is the proxy's business: in a barrier, perhaps nothing.
+    /// Records that a request gets the normal reply. The rest is up to the proxy: in a barrier, perhaps nothing happens.
     pub(super) fn leave(&mut self, id: u64) {
         self.held.remove(&id);
     }
 
-    /// Takes note of an event.
+    /// Records an event.
     pub(super) fn observe(&mut self, seq: u64, what: &What) {
         match what {
             What::ToServer { proc, .. } => {
@@ -55,7 +55,7 @@ impl UpstreamState {
             }
             What::ToProxy { answers, text, scripted: true, .. } => {
                 let asked = answers.and_then(|id| self.held.remove(&id)).flatten();
-                // What is for all of its processes answers whatever they wait for.
+                // A reply for all processes answers every pending barrier.
                 if text.0.starts_with(b"cmd=barrier_out") {
                     self.held.retain(|_, op| *op != Some(Operation::Barrier));
                 }
@@ -69,19 +69,19 @@ impl UpstreamState {
         }
     }
 
-    /// Whether the proxy may be blamed for a finding.
+    /// Returns whether a finding counts against the proxy.
     pub(super) fn judges(&self, finding: &Finding) -> bool {
         self.unlawful.is_none_or(|seq| finding.seq < seq)
     }
 }
 
-/// The kind of a request as a proxy passes it on.
+/// Returns the operation of a request that a proxy passes on.
 fn operation(text: &[u8]) -> Option<Operation> {
     let word = text.split(|b| matches!(b, b' ' | b'\n')).next()?;
     Operation::from_request_cmd(word.strip_prefix(b"mcmd=").or(word.strip_prefix(b"cmd="))?)
 }
 
-/// Whether an upstream may answer so.
+/// Returns whether a real upstream could send this reply.
 fn is_proper(asked: Option<Operation>, text: &[u8]) -> bool {
     let Some(line) = text.strip_suffix(b"\n") else { return false };
     let plain = line.iter().all(|b| (b' '..=b'~').contains(b)) && !line.windows(2).any(|two| two == b"  ");

@@ -1,4 +1,4 @@
-//! The values that generators and mutations put in: lists of `values.toml`, and words of the protocol table.
+//! The values that generators and mutations insert: lists of `values.toml`, and words of the protocol table.
 
 use std::ops::Deref;
 use std::sync::LazyLock;
@@ -13,7 +13,7 @@ pub(crate) const LENGTHS: &[i64] = &[
     4096, 4097, 8191, 8192, 16384, 65535, 65536, 65537,
 ];
 
-/// Bytes, each written as one character.
+/// Byte strings, in which each byte is written as one character.
 #[derive(Deserialize)]
 #[serde(from = "Vec<String>")]
 pub(crate) struct Bytes(Vec<&'static [u8]>);
@@ -119,17 +119,17 @@ impl Words {
     }
 }
 
-/// Keys of the messages of a framing, but for those of spawn requests.
+/// Returns the keys of the messages of a framing, except those of spawn requests.
 pub(crate) fn keys(framing: Framing) -> &'static [&'static str] {
     &Words::of(framing).keys
 }
 
-/// Commands of the requests of a framing, known ones and others.
+/// Returns the commands of the requests of a framing, known and unknown ones.
 pub(crate) fn requests(framing: Framing) -> &'static [&'static str] {
     &Words::of(framing).requests
 }
 
-/// Commands of the responses of a framing, known ones and others.
+/// Returns the commands of the responses of a framing, known and unknown ones.
 pub(crate) fn responses(framing: Framing) -> &'static [&'static str] {
     &Words::of(framing).responses
 }

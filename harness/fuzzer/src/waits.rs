@@ -1,4 +1,4 @@
-//! Waits for answers, made to fit what was asked where requests were left out or changed.
+//! Adapts the waits for responses after requests were removed or changed.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -11,8 +11,8 @@ use super::pieces::bytes_said;
 use super::reading::{Reader, WireMessage, request};
 use super::statement::{Answer, ServerStep, wait};
 
-/// Makes every wait one for the request that it comes after: where requests were left out, their answers do not come,
-/// and others' do. A wait for an answer that nobody has asked for is left out.
+/// Adapts every wait to the request before it. If requests were removed, their responses do not come, but others may. A wait without any
+/// request is removed.
 pub(crate) fn realign(scenario: &mut Scenario) {
     refit(scenario, |_, answer, asked| match (answer, asked) {
         (Answer::Optional, _) => Some(answer),
@@ -23,7 +23,8 @@ pub(crate) fn realign(scenario: &mut Scenario) {
     });
 }
 
-/// Notes at which statements an answer was due that did not come, by their numbers; `held_up` if half a request may be why.
+/// Marks the responses that were due but did not come, by the numbers of the statements that wait. `held_up` means that another process's
+/// partial request may be the reason.
 pub(crate) fn tighten(scenario: &mut Scenario, unanswered: &[usize], held_up: bool) {
     refit(scenario, |number, answer, asked| match asked {
         Some(Asked { op: Some(op), .. }) if unanswered.contains(&number) => {
@@ -33,8 +34,8 @@ pub(crate) fn tighten(scenario: &mut Scenario, unanswered: &[usize], held_up: bo
     });
 }
 
-/// Changes what is waited for, or leaves the wait out, by the number of its statement, what it was and which request has no
-/// answer yet, if one has none.
+/// Changes or removes each wait. `fit` receives the number of the statement, the expected response, and the oldest request without a
+/// response, if there is one.
 fn refit(scenario: &mut Scenario, fit: impl Fn(usize, Answer, Option<Asked>) -> Option<Answer>) {
     let mut open = vec![Open::new(scenario.dialect.framing()); scenario.ranks as usize];
     let mut attributes = HashSet::new();
@@ -61,22 +62,22 @@ fn refit(scenario: &mut Scenario, fit: impl Fn(usize, Answer, Option<Asked>) -> 
     });
 }
 
-/// A message that an answer may come to.
+/// A message that may have a response.
 #[derive(Clone, Copy)]
 struct Asked {
-    /// By its command, whatever else it says; `None` for what is no request of the protocol.
+    /// The operation, by the command alone; `None` if the message is not a request.
     op: Option<Op>,
-    /// It says what such a request has to say, and nothing is missing that its answer waits for.
+    /// The request is complete, and its response does not depend on anything that is missing.
     is_due: bool,
 }
 
-/// A message that has no answer yet.
+/// A message without a response.
 #[derive(Clone)]
 struct Unanswered {
     op: Option<Op>,
-    /// It says what such a request has to say.
+    /// The request is complete.
     is_proper: bool,
-    /// The attribute of the node without which there is no answer to it.
+    /// The node attribute on which the response depends.
     waits_for: Option<Vec<u8>>,
 }
 
@@ -91,13 +92,13 @@ impl Unanswered {
     }
 }
 
-/// What a rank has asked for and not been answered.
+/// The unanswered requests of a rank.
 #[derive(Clone)]
 struct Open {
     asked: VecDeque<Unanswered>,
-    /// The attributes of its node that it has put in what it said last.
+    /// The node attributes that its last write has put.
     puts: Vec<Vec<u8>>,
-    /// The last message was a program of a spawn of PMI-1, which may have more.
+    /// The last message was a program of a PMI-1 spawn, which may have more programs.
     spawning: bool,
     reader: Reader,
 }

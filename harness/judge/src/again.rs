@@ -1,4 +1,4 @@
-//! A stored log judged again: from its events alone, by the same judge.
+//! Judges a stored log again, from its events alone.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use crate::session::SessionJudge;
 use crate::verdict::{RunHeader, ScenarioResult, Strictness, Verdict};
 use crate::{Judge, Side, result};
 
-/// Judges a log again while it is read. Of a recorded session, which may be long, no event is kept.
+/// Judges a log while it is being read. Recorded sessions can be long, so their events are not kept.
 pub struct Again<'a> {
-    /// `None` for the log of a recorded session.
+    /// The party under test; `None` for a recorded session.
     party: Option<Side>,
     suite: &'a Suite,
     strict: Strictness,
@@ -21,7 +21,7 @@ pub struct Again<'a> {
 }
 
 impl<'a> Again<'a> {
-    /// For the log that begins with this line. What is red is told by `strict`.
+    /// Creates a judge for a log with this header. `strict` determines which results are red.
     pub fn new(header: &RunHeader, suite: &'a Suite, strict: Strictness) -> Self {
         Self { party: header.under_test, suite, strict, sessions: BTreeMap::new(), plays: BTreeMap::new() }
     }
@@ -36,7 +36,7 @@ impl<'a> Again<'a> {
         }
     }
 
-    /// Judges a scenario or session whose events have been read. One that was not played, of which there are none, keeps its result.
+    /// Judges a scenario or session whose events have been read. A scenario without events was not played and keeps its result.
     pub fn result(&mut self, recorded: &ScenarioResult, deviations: &mut Deviations) -> ScenarioResult {
         let session = self.sessions.remove(&recorded.scenario);
         let events = self.plays.remove(&recorded.scenario).unwrap_or_default();
@@ -50,7 +50,7 @@ impl<'a> Again<'a> {
     }
 }
 
-/// What belongs to a scenario; no name is copied that is there.
+/// Returns the entry of a scenario. Copies the name only if the entry is new.
 fn of<'m, T: Default>(all: &'m mut BTreeMap<String, T>, scenario: &str) -> &'m mut T {
     if !all.contains_key(scenario) {
         all.insert(scenario.to_owned(), T::default());
@@ -58,7 +58,7 @@ fn of<'m, T: Default>(all: &'m mut BTreeMap<String, T>, scenario: &str) -> &'m m
     all.get_mut(scenario).unwrap_or_else(|| unreachable!("it is there by now"))
 }
 
-/// A result without what events tell.
+/// Copies a result without the fields that depend on events.
 fn blank(recorded: &ScenarioResult) -> ScenarioResult {
     ScenarioResult {
         findings: Vec::new(),
@@ -84,7 +84,7 @@ fn play(
 ) -> ScenarioResult {
     let mut judge = Judge::new(party, recorded.requires.clone());
     events.iter().for_each(|event| judge.observe(event));
-    // The lines are those of the scenario that was played, whoever has it.
+    // The texts of lines come from the recorded result, because the installed suite may differ from the one that was played.
     let quote = |line| {
         let found = recorded.findings.iter().chain(&recorded.consequences);
         let found = found.map(|old| (old.finding.line, &old.step));
@@ -94,7 +94,7 @@ fn play(
     let outcome = judge.finish(events);
     let mut again =
         result::of_scenario(blank(recorded), outcome, &suite.catalogue, quote, deviations, strict);
-    // The log has the events of one attempt, which was not the last.
+    // The log contains the events of one attempt, which was not the last.
     if recorded.verdict == Verdict::Flaky && again.is_red(strict) {
         again.verdict = Verdict::Flaky;
     }

@@ -1,4 +1,4 @@
-//! A scenario that was played more than once: which of the attempts counts, and how often each finding was seen.
+//! Scenarios that are played more than once: selects the attempt that represents the scenario, and counts the findings of all attempts.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,11 +7,11 @@ use crate::result::is_interference;
 use crate::symptom;
 use crate::verdict::{Attempts, Repeated, ScenarioResult, Strictness, Verdict};
 
-/// Different findings that are counted; whoever has more has other worries.
+/// Maximum number of different findings that are counted.
 const FOUND: usize = 200;
 
-/// Makes one result of those of all attempts: that of the first of the worst attempts, with what all have found. Keeps one result,
-/// however many there are.
+/// Merges the results of all attempts into one: the first of the worst attempts, with the findings of all. Memory does not grow with the
+/// number of attempts.
 pub struct Repetitions {
     strict: Strictness,
     worst: Option<ScenarioResult>,
@@ -19,16 +19,16 @@ pub struct Repetitions {
     red: u32,
     time_us: u64,
     found: Vec<Repeated>,
-    /// Of each that was found, in the same order: its requirement and what it says without its numbers.
+    /// For each finding, its requirement and its shape.
     keys: Vec<(String, String)>,
-    /// The attempts that show each, in the same order.
+    /// For each finding, the attempts that show it.
     shown: Vec<Vec<u32>>,
-    /// Attempts so far, of which some are several plays.
+    /// Number of results added. One result may stand for several plays.
     added: u32,
 }
 
 impl Repetitions {
-    /// What counts as red is told by `strict`.
+    /// Creates an empty list. `strict` determines which results are red.
     #[must_use]
     pub fn new(strict: Strictness) -> Self {
         Self {
@@ -44,7 +44,7 @@ impl Repetitions {
         }
     }
 
-    /// Adds an attempt; true if it is the one that counts so far.
+    /// Adds an attempt. Returns whether it represents the scenario so far.
     pub fn add(&mut self, result: ScenarioResult) -> bool {
         let plays = result
             .attempts
@@ -80,7 +80,7 @@ impl Repetitions {
                 self.shown.push(Vec::new());
                 self.found.len() - 1
             });
-            // Several of one kind in one attempt are one.
+            // Several findings of one kind in one attempt count once.
             if counted.insert(at) {
                 self.found[at].times += 1;
                 self.shown[at].push(self.added);
@@ -88,14 +88,13 @@ impl Repetitions {
         }
     }
 
-    /// Attempts so far.
+    /// Returns the number of plays so far.
     #[must_use]
     pub fn played(&self) -> u32 {
         self.played
     }
 
-    /// The result of all. Where only what was red was `retried`, one that is not red in the end is flaky. `None` if there was no
-    /// attempt.
+    /// Returns the merged result; `None` without an attempt. If failures were `retried`, a scenario that also passed is flaky.
     #[must_use]
     pub fn finish(self, retried: bool) -> Option<ScenarioResult> {
         let Self { worst, played, red, time_us, mut found, shown, added, .. } = self;
@@ -112,11 +111,11 @@ impl Repetitions {
         }
         let mut result = worst?;
         result.time_us = time_us;
-        // A failure that depends on another job happens again.
+        // A failure that depends on another job is reproducible.
         if retried && red > 0 && red < played && !is_interference(&result.findings) {
             result.verdict = Verdict::Flaky;
         }
-        // What was played once, and not again, needs no counting.
+        // A scenario that was played once needs no statistics.
         if played > 1 {
             result.attempts = Some(Attempts { played, red, found });
         }
@@ -155,7 +154,7 @@ mod tests {
         }
     }
 
-    /// The result of all attempts, and which of them counts.
+    /// Merges all attempts. Returns the index of the representative attempt and the result.
     fn together(all: Vec<ScenarioResult>, retried: bool) -> Option<(usize, ScenarioResult)> {
         let (mut attempts, mut counts) = (Repetitions::new(Strictness::Must), 0);
         for (index, result) in all.into_iter().enumerate() {

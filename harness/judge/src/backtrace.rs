@@ -1,24 +1,24 @@
-//! Where a process died, as a debugger sees it: the calls that were on its stack, and which of them is to blame.
+//! The place where a process died, as a debugger sees it: the calls on its stack, and the call to blame.
 
 use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Bytes of its name that the kernel keeps of a process.
+/// Length to which the kernel cuts the name of a process, in bytes.
 const NAME: usize = 15;
 
-/// What a debugger sees of a process at the signal that it dies of.
+/// A debugger's view of a process at the moment of the fatal signal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Backtrace {
-    /// The process's name, of which the kernel keeps 15 bytes.
+    /// The name of the process, which the kernel cuts to 15 bytes.
     pub name: String,
-    /// Its rank, if its environment tells one.
+    /// Its rank, if its environment contains one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
     /// The signal.
     pub signal: i32,
-    /// The address that it could not use, where that is why it got the signal.
+    /// The invalid address that it accessed, if that caused the signal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<u64>,
     /// The instruction pointer.
@@ -27,45 +27,45 @@ pub struct Backtrace {
     pub sp: u64,
     /// The frame pointer.
     pub fp: u64,
-    /// The instruction that was executed, then those to which calls would have returned.
+    /// The current instruction, followed by the return addresses on the stack.
     pub frames: Vec<Frame>,
 }
 
 /// One call on a stack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Frame {
-    /// File name of the program or library that the instruction is in; `None` if it is in none, so that it is no code.
+    /// File name of the program or library that contains the instruction; `None` if the address is not in any file, so that it is not code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub module: Option<String>,
-    /// Where the instruction is, as that file has it.
+    /// The offset of the instruction within that file.
     pub offset: u64,
-    /// Where its function begins, as that file has it.
+    /// The offset within that file at which the function begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begin: Option<u64>,
-    /// What the function is called, where the file has its symbol.
+    /// The name of the function, if the file has a symbol for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub function: Option<String>,
-    /// File and line of the source code, where the program was built with debug information.
+    /// File and line of the source code, if there is debug information.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
 }
 
-/// Where a process died, the same in each run: a function.
+/// The place where a process died, in a form that is the same in each run: a function.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
-    /// One with a name.
+    /// A function with a known name.
     Function(String),
-    /// One that begins here, or an instruction, if it is not known where its function begins.
+    /// The beginning of a function without a name, or an instruction if the function is unknown.
     Address {
         /// File name of the program or library.
         module: String,
-        /// As that file has it.
+        /// The offset within that file.
         offset: u64,
     },
 }
 
-/// Libraries that others call: who dies in one of them was called wrongly.
+/// Prefixes of the names of system libraries. If a process dies in one of them, its caller is to blame.
 const LIBRARIES: [&str; 12] = [
     "libc.so",
     "libc-",
@@ -81,7 +81,7 @@ const LIBRARIES: [&str; 12] = [
     "liblsan",
 ];
 
-/// Functions by which a program ends itself, or looks after memory and text, where it holds the C library in itself.
+/// Functions that end a program or manage its memory and text. They matter for programs that are statically linked with the C library.
 const MACHINERY: [&str; 36] = [
     "abort",
     "raise",
@@ -121,7 +121,7 @@ const MACHINERY: [&str; 36] = [
     "rust_eh_personality",
 ];
 
-/// How others of this kind begin.
+/// Prefixes of further functions of this kind.
 const MACHINERY_BEGINS: [&str; 29] = [
     "__GI_",
     "__libc_",
@@ -155,10 +155,9 @@ const MACHINERY_BEGINS: [&str; 29] = [
 ];
 
 impl Frame {
-    /// Whether it is no place to look for a mistake in: it belongs to the libraries that everybody calls, or to what ends a
-    /// program that has found out itself that something is wrong.
+    /// Returns whether the frame is not to blame: it belongs to a system library, or to code that ends a program after an internal error.
     fn is_machinery(&self) -> bool {
-        // Whoever called what is no code is to blame for that.
+        // The address is not code, so the caller that jumped there is to blame.
         let Some(module) = &self.module else { return true };
         if LIBRARIES.iter().any(|name| module.starts_with(name)) {
             return true;
@@ -169,7 +168,7 @@ impl Frame {
         self.function.as_deref().is_some_and(ends)
     }
 
-    /// The function that it is in.
+    /// Returns the function of the frame.
     fn place(&self) -> Option<Place> {
         match (&self.function, &self.module) {
             (Some(name), _) => Some(Place::Function(name.clone())),
@@ -182,25 +181,25 @@ impl Frame {
 }
 
 impl Backtrace {
-    /// The call that is to blame: the last that is none of the libraries that everybody calls.
+    /// Returns the call to blame: the innermost call outside of system libraries.
     pub fn blamed(&self) -> Option<&Frame> {
         let known = || self.frames.iter().find(|frame| frame.module.is_some());
         self.frames.iter().find(|frame| !frame.is_machinery()).or_else(known)
     }
 
-    /// Where it died; `None` if nothing is known of its stack.
+    /// Returns the place where the process died; `None` if nothing is known about its stack.
     pub fn place(&self) -> Option<Place> {
         self.blamed().and_then(Frame::place)
     }
 
-    /// Whether it is of a process that is called so, or of so many of the first letters as the kernel keeps.
+    /// Returns whether the backtrace belongs to this process and signal. The kernel may have cut the name.
     pub fn is_of(&self, name: &str, signal: i32) -> bool {
         let kept = &name[..name.floor_char_boundary(NAME.min(name.len()))];
         self.signal == signal && (self.name == name || self.name == kept)
     }
 }
 
-/// A number as debuggers show addresses.
+/// A number that is printed in hexadecimal, as debuggers print addresses.
 struct Hex(u64);
 
 impl fmt::Display for Hex {
@@ -219,7 +218,7 @@ impl fmt::Display for Place {
 }
 
 impl Frame {
-    /// The function, or where the instruction is.
+    /// Returns the name of the function, or the address of the instruction.
     pub fn name(&self) -> String {
         match &self.function {
             Some(name) => name.clone(),
@@ -227,7 +226,7 @@ impl Frame {
         }
     }
 
-    /// Where the instruction is.
+    /// Returns the address of the instruction, relative to its file if there is one.
     fn at(&self) -> String {
         match &self.module {
             Some(module) => format!("{module}+{}", Hex(self.offset)),

@@ -1,17 +1,18 @@
-//! Bytes as events, expectations and findings have them.
+//! The byte strings of events, expectations and findings.
 
 use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Longest line that is kept for judging; RFC 13 sets no limit, implementations stop at 64 KiB.
+/// Length of the longest line that is judged, in bytes. RFC 13 sets no limit; implementations stop at 64 KiB.
 pub const LINE_LIMIT: usize = 1 << 20;
 
-/// Bytes of a message that a finding shows.
+/// Number of bytes of a message that a finding shows.
 pub(crate) const SHOWN: usize = 300;
 
-/// Bytes, in JSON as a string with everything but printable ASCII escaped (`\n`, `\x00`).
+/// A byte string. In JSON, it is a string in which everything but printable ASCII is escaped (`
+/// `, `\x00`).
 #[derive(Clone, PartialEq, Eq, Hash, Default, JsonSchema)]
 #[schemars(with = "String")]
 pub struct Bytes(pub Vec<u8>);
@@ -44,7 +45,7 @@ impl Serialize for Bytes {
 
 impl<'de> Deserialize<'de> for Bytes {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        // Most of a log are bytes: they are not kept as text first.
+        // Bytes make up most of a log, so they are unescaped without an intermediate string.
         struct Escaped;
         impl serde::de::Visitor<'_> for Escaped {
             type Value = Bytes;
@@ -59,7 +60,7 @@ impl<'de> Deserialize<'de> for Bytes {
     }
 }
 
-/// What a process printed, in quotes: text as it is, but for what would act on a terminal.
+/// Quotes a process's output. Control characters are escaped, because they would affect a terminal.
 pub(crate) fn quoted(bytes: &[u8]) -> String {
     let shown: String = match std::str::from_utf8(bytes) {
         Ok(text) => text
@@ -71,7 +72,7 @@ pub(crate) fn quoted(bytes: &[u8]) -> String {
     format!("\"{shown}\"")
 }
 
-/// The inverse of [`slice::escape_ascii`].
+/// Reverses [`slice::escape_ascii`].
 fn unescape(text: &str) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -1,4 +1,5 @@
-//! Findings that come, as a rule, of one mistake: the same requirement, and the same seen but for the numbers in it.
+//! Causes: groups of findings that probably share one mistake. They break the same requirement, and what was seen differs at most in
+//! numbers.
 
 use pmi_scenario::ids;
 use std::cmp::Reverse;
@@ -9,13 +10,13 @@ use crate::own::CRASH;
 use crate::verdict::{Judged, ScenarioResult, Verdict};
 use crate::{Finding, Severity};
 
-/// Numbers behind these words tell one mistake from another. Others are of ranks, processes, lines and what was sent.
+/// Words before a number that distinguishes mistakes. Other numbers are ranks, processes, lines or our own input.
 const TELLING: [&str; 5] = ["signal ", "rc=", "status ", "version=", "RFC "];
 
-/// Names that the implementation chooses, which differ from job to job.
+/// Fields with names that the implementation chooses, which differ between jobs.
 pub(crate) const CHOSEN: [&str; 3] = ["kvsname=", "jobid=", "port="];
 
-/// Requirements that are broken by a wrong value, or by an answer that belongs to another process or request.
+/// Requirements that a wrong value breaks, or a response that belongs to another process or request.
 const DATA: [&str; 21] = [
     ids::RFC13_BARRIER_ALL_IN_BEFORE_ANY_OUT,
     ids::RFC13_GET_VALUE,
@@ -40,12 +41,12 @@ const DATA: [&str; 21] = [
     ids::PMI2_DRAFT_THRID_TELLS_APART,
 ];
 
-/// The kind of mistake that a finding shows, the gravest first.
+/// The kind of mistake that a finding shows, the most severe first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CauseKind {
     /// A process of the implementation died.
     Crash,
-    /// A value is wrong, or an answer reached another process or request.
+    /// A value is wrong, or a response reached another process or request.
     Corruption,
     /// Anything else.
     Violation,
@@ -54,7 +55,7 @@ pub enum CauseKind {
 }
 
 impl CauseKind {
-    /// The kind of a finding.
+    /// Returns the kind of a finding.
     pub fn of(finding: &Finding) -> Self {
         let is_missing = finding.kind.is_some_and(|kind| kind.is_missing_answer());
         match finding.requirement.as_str() {
@@ -66,21 +67,21 @@ impl CauseKind {
     }
 }
 
-/// Returns whether the seen text is an answer with an rc other than 0.
+/// Returns whether the seen text is a response with an rc other than 0.
 fn is_refusal(seen: &str) -> bool {
     let tuples = seen.split([' ', ';', '"']);
     let mut codes = tuples.filter_map(|tuple| tuple.strip_prefix("rc="));
     codes.any(|code| code.bytes().any(|byte| byte != b'0'))
 }
 
-/// Findings of one mistake, as a rule: of those that deviations cover, each reason is another mistake.
+/// Findings that probably share one mistake. Deviations with different reasons are different mistakes.
 #[derive(Debug, Clone)]
 pub struct CommonCause<'a> {
-    /// The requirement that is broken.
+    /// The broken requirement.
     pub requirement: &'a str,
-    /// What it counts as.
+    /// The severity of the findings.
     pub severity: Severity,
-    /// Reason of the deviation that covers it, if one does.
+    /// The reason of the deviation that covers them, if there is one.
     pub deviation: Option<&'a str>,
     /// The findings, one for each scenario, in the order of the results except for the first. The first represents the cause: valid input
     /// reaches it, if it reaches any.
@@ -88,7 +89,7 @@ pub struct CommonCause<'a> {
 }
 
 impl CommonCause<'_> {
-    /// Returns whether each scenario that shows it passed when it was played again.
+    /// Returns whether every scenario that shows it passed when it was played again.
     pub fn is_flaky(&self) -> bool {
         self.findings.iter().all(|(result, _)| result.verdict == Verdict::Flaky)
     }
@@ -99,8 +100,8 @@ impl CommonCause<'_> {
     }
 }
 
-/// What is seen, with `#` for numbers that any other scenario may have otherwise. Where a process died is what tells a crash from
-/// others.
+/// Returns what was seen, with `#` in place of numbers that differ between scenarios. The place of a crash is kept, because it
+/// distinguishes crashes.
 pub fn shape(finding: &Finding) -> String {
     let seen = finding.seen.as_str();
     let place = finding.place.as_ref().map(|place| format!("(in {place}"));
@@ -110,7 +111,7 @@ pub fn shape(finding: &Finding) -> String {
     }
 }
 
-/// Returns a text with `#` in place of the numbers and names that tell no mistakes apart.
+/// Returns a text with `#` in place of the numbers and names that do not distinguish mistakes.
 pub(crate) fn masked(seen: &str) -> String {
     let mut named = String::with_capacity(seen.len());
     for part in seen.split_inclusive([' ', ';', '"', '\\']) {
@@ -137,17 +138,17 @@ pub(crate) fn masked(seen: &str) -> String {
     shape
 }
 
-/// Returns the key that findings of one cause share besides their requirement: the place of a crash, else the seen text.
+/// Returns the key that the findings of one cause share besides their requirement: the place of a crash, otherwise the seen text.
 pub fn key(finding: &Finding) -> String {
     if finding.requirement != CRASH {
         return shape(finding);
     }
-    // Two assertions in one file are told apart by their lines.
+    // Two assertions in one file differ by their line numbers.
     let assertion = || finding.seen.split_once(": ").map(|(_, assertion)| assertion.to_owned());
     finding.place.as_ref().map(ToString::to_string).or_else(assertion).unwrap_or_else(|| shape(finding))
 }
 
-/// Adds crashes whose place is unknown to the crash with the same process and signal, if its place is known and there is no other such place.
+/// Merges each crash without a known place into the crash with the same process and signal, if exactly one such place is known.
 fn add_crashes_without_place(all: &mut Vec<CommonCause<'_>>) {
     let same = |cause: &CommonCause<'_>| (cause.severity, cause.deviation.map(str::to_owned));
     for index in (0..all.len()).rev() {
@@ -171,15 +172,15 @@ fn add_crashes_without_place(all: &mut Vec<CommonCause<'_>>) {
     }
 }
 
-/// Scenarios that show a general cause, and how many times as many these are as those that show a special one.
+/// Minimum number of scenarios that show a general cause, and the minimum ratio of these to the scenarios that show a special cause.
 const GENERAL_SCENARIOS: usize = 10;
 const GENERAL_TIMES: usize = 5;
 
-/// Adds findings to a far more frequent cause with the same answer to the same request. That is one general fault, which a scenario about
-/// something else reports as a breach of the requirement that it tests.
+/// Merges findings into a far more frequent cause with the same response to the same request. Such a cause is one general fault, which
+/// scenarios about other subjects report as breaches of the requirements that they test.
 fn add_special_to_general(all: &mut Vec<CommonCause<'_>>) {
     type Group<'a> = (Option<&'a str>, String, &'a [u8]);
-    // The number of findings in each cause, by the cause's place. Ordered, so that a report of the same results is always the same.
+    // The number of findings in each cause, by the cause's index. Sorted, so that reports of the same results are identical.
     let mut groups: BTreeMap<Group<'_>, BTreeMap<usize, usize>> = BTreeMap::new();
     for (place, cause) in all.iter().enumerate() {
         for (result, Judged { finding, .. }) in &cause.findings {
@@ -218,8 +219,8 @@ fn add_special_to_general(all: &mut Vec<CommonCause<'_>>) {
     all.retain(|cause| !cause.findings.is_empty());
 }
 
-/// The causes of what results have found: those that no deviation covers before the others, the worst first, and those that valid
-/// input reaches before the others.
+/// Groups the findings of all results by cause. Causes without a deviation come first, then the more severe ones, then those that valid
+/// input reaches.
 pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
     let mut all: Vec<CommonCause<'_>> = Vec::new();
     let mut places = HashMap::new();
@@ -233,7 +234,7 @@ pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
                 all.len() - 1
             });
             let cause = &mut all[place];
-            // The same once more in a scenario says nothing new.
+            // A second occurrence in the same scenario adds nothing.
             let listed = [cause.findings.first(), cause.findings.last()];
             if listed.into_iter().flatten().any(|(listed, _)| std::ptr::eq(*listed, result)) {
                 continue;
@@ -368,10 +369,10 @@ mod tests {
             causes(results).iter().map(|c| (c.requirement.to_owned(), c.findings.len())).collect::<Vec<_>>()
         };
         assert_eq!(of(&results), [("rfc13.finalize.ack".to_owned(), 13)]);
-        // Another request that is not answered is another cause.
+        // The same silence after another request is another cause.
         results.push(found("wire/other".into(), "rfc13.wire.newline", "get_maxes kvsname=k"));
         assert_eq!(of(&results).len(), 2);
-        // A few scenarios are no general cause.
+        // A few scenarios do not make a general cause.
         assert_eq!(of(&results[8..13]).len(), 2);
     }
 

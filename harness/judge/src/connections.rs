@@ -7,15 +7,15 @@ use crate::event::Event;
 use crate::recent::Recent;
 use crate::seen::Unended;
 
-/// A message that an event completes, or the framing error in its place.
+/// A message that an event completes, or a framing error instead of it.
 pub type Message<'a> = (Direction, Result<Decoded<'a>, FramingError>);
 
-/// Decodes what has arrived.
+/// Decodes messages that have arrived.
 pub(crate) fn decode<'a>(arrivals: &'a [Arrival<'_>]) -> Vec<Message<'a>> {
     arrivals.iter().map(|arrival| (arrival.direction, arrival.decode())).collect()
 }
 
-/// See the module's documentation.
+/// The connections of all processes; see the module's documentation.
 #[derive(Debug, Default)]
 pub struct Connections(Recent<Proc, Connection>);
 
@@ -27,7 +27,7 @@ impl Connections {
         self.0.get_or_insert_with(proc, || Connection::new(LINE_LIMIT)).read(direction, bytes)
     }
 
-    /// Reads all events, and passes each message on with its event and its process.
+    /// Reads all events, and calls `reader` for each message with its event and its process.
     pub fn read_all<'e>(
         &mut self,
         events: impl IntoIterator<Item = &'e Event>,
@@ -40,27 +40,27 @@ impl Connections {
         }
     }
 
-    /// The connection of a process that has sent or received something.
+    /// Returns the connection of a process; `None` if it has not sent or received anything.
     pub fn get(&self, p: Proc) -> Option<&Connection> {
         self.0.get(p)
     }
 
-    /// All connections, in no order.
+    /// Iterates over all connections, in arbitrary order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Proc, &Connection)> {
         self.0.iter()
     }
 
-    /// The framing of a connection: lines before anything is negotiated.
+    /// Returns the framing of a connection; lines before the negotiation.
     pub(crate) fn framing(&self, p: Proc) -> Framing {
         self.get(p).map(Connection::framing).unwrap_or_default()
     }
 
-    /// The bytes of a message that has begun and is not complete.
+    /// Returns the bytes of an incomplete message.
     pub fn partial(&self, p: Proc, direction: Direction) -> &[u8] {
         self.get(p).map_or(&[], |connection| connection.partial(direction))
     }
 
-    /// The message that has begun on a connection before this, if any.
+    /// Returns the incomplete message of a connection, if there is one. `then` describes the event after it.
     pub(crate) fn unended(
         &self,
         p: Proc,

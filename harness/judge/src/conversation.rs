@@ -1,4 +1,4 @@
-//! What has been said on every connection, as far as no step has taken it, and how the processes fare.
+//! The messages on every connection that no step has consumed yet, and the state of the processes.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
@@ -8,7 +8,7 @@ use pmi_wire::{Content, Decoded, Direction, Framing, Operation, Proc, pmi2};
 use crate::connections::Message;
 use crate::event::{Bytes, Event, Exit, What};
 
-/// Most messages of one connection that wait for a step to expect them.
+/// Maximum number of messages per connection that wait for a step.
 const LINES_LIMIT: usize = 100_000;
 
 /// A message that waits for a step.
@@ -16,22 +16,22 @@ const LINES_LIMIT: usize = 100_000;
 pub struct ReceivedMessage {
     /// The event that completed it.
     pub(crate) seq: u64,
-    /// Number of the request, where a proxy has passed it on.
+    /// Number of the request, if a proxy has passed it on.
     pub(crate) request: Option<u64>,
-    /// How it was framed.
+    /// Its framing.
     pub framing: Framing,
-    /// The text without its newline or length.
+    /// The text without its newline or length field.
     pub text: Vec<u8>,
 }
 
 impl ReceivedMessage {
-    /// Decodes it as a message of this side.
+    /// Decodes the text as a message of this direction.
     pub fn decode(&self, direction: Direction) -> Decoded<'_> {
         Decoded::new(direction, self.framing, &self.text)
     }
 }
 
-/// One connection, and the process that holds it.
+/// A connection, and the process that holds it.
 #[derive(Debug, Default)]
 pub(crate) struct Link {
     pub(crate) lines: VecDeque<ReceivedMessage>,
@@ -40,60 +40,60 @@ pub(crate) struct Link {
     pub(crate) args: Vec<Bytes>,
     /// The server has closed it.
     pub(crate) closed: bool,
-    /// Its end was one of the outcomes that a step allows: what follows for this process is left out.
+    /// Its end was one of the outcomes that a step allows, so further steps of this process are skipped.
     pub(crate) over: bool,
-    /// We have closed it.
+    /// The harness has closed it.
     pub(crate) ours_closed: bool,
     pub(crate) ended: bool,
-    /// It has asked to be ended with its process group.
+    /// The process has requested an abort of its process group.
     pub(crate) wants_abort: bool,
-    /// Requests of a proxy that steps have taken.
+    /// Numbers of a proxy's requests that steps have consumed.
     pub(crate) taken: Vec<u64>,
 }
 
 impl Link {
-    /// The next message, for a step.
+    /// Returns the next message for a step.
     pub(crate) fn take(&mut self) -> Option<ReceivedMessage> {
         let line = self.lines.pop_front()?;
         self.taken.extend(line.request);
         Some(line)
     }
 
-    /// Whether there is something for a step, or will never be.
+    /// Returns whether either side has closed the connection.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed || self.ours_closed
     }
 }
 
-/// What has been sent of a spawn request.
+/// The part of a spawn request that has been sent.
 #[derive(Debug, Default)]
 struct SpawnRequest {
     /// `nprocs` of the current program.
     processes: u32,
     /// `totspawns`.
     programs: u32,
-    /// Further programs are to follow.
+    /// More programs will follow.
     open: bool,
 }
 
-/// See the module's documentation.
+/// The messages and processes of a scenario; see the module's documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Conversation {
     links: BTreeMap<Proc, Link>,
     /// Sizes of the process groups.
     sizes: BTreeMap<u32, u32>,
-    /// Number of groups that were asked for.
+    /// Number of requested groups.
     groups: u32,
     spawn: SpawnRequest,
-    /// Groups whose spawn was refused, lawfully or where that has been told: steps about them are left out.
+    /// Groups whose spawn was refused, lawfully or with a finding. Steps about them are skipped.
     refused: HashSet<u32>,
     pub(crate) job: Option<Exit>,
-    /// The job has written something.
+    /// The job has written output.
     pub(crate) output: bool,
     pub(crate) crashed: Option<(String, i32)>,
-    /// Bytes from the other side.
+    /// Number of bytes received from the other side.
     pub(crate) received: u64,
-    /// A process came without a usable PMI_FD.
+    /// A process has started without a usable PMI_FD.
     pub(crate) unconnected: bool,
 }
 
@@ -118,12 +118,12 @@ impl Conversation {
         self.refused.contains(&group)
     }
 
-    /// The number of the group that the next lines of a spawn request belong to.
+    /// Returns the number of the group to which the next lines of a spawn request belong.
     pub(crate) fn next_group(&self) -> u32 {
         self.groups + u32::from(!self.spawn.open)
     }
 
-    /// A step has taken this message: if it refuses a spawn, nothing will come of the group.
+    /// Records that a step has consumed a message. If the message refuses a spawn, no group will start.
     pub(crate) fn accepted(&mut self, message: &ReceivedMessage) {
         let message = message.decode(Direction::FromServer);
         if message.operation() == Some(Operation::Spawn) && message.is_refusal() {
@@ -131,7 +131,7 @@ impl Conversation {
         }
     }
 
-    /// The spawn that was asked for last is refused, so nothing will come of its group.
+    /// Marks the group of the last spawn request as refused, so that no process of it is expected.
     pub(crate) fn refuse_spawn(&mut self) {
         self.refused.insert(self.groups);
     }
@@ -184,7 +184,7 @@ impl Conversation {
             What::Crashed { name, signal } => {
                 self.crashed.get_or_insert((name.clone(), *signal));
             }
-            // Groups that were spawned have proxies of their own in some implementations; steps are about the first.
+            // Some implementations start separate proxies for spawned groups. Steps are about those of the first group.
             What::FromProxy { group: 0, proxy, id, text, .. } => self.passed_on(seq, *proxy, *id, &text.0),
             What::ProxyEnded { group: 0, proxy, .. } | What::ClosedByUpstream { proxy } => {
                 self.link(Proc::proxy(*proxy)).closed = true;
@@ -202,7 +202,7 @@ impl Conversation {
                     if link.lines.len() >= LINES_LIMIT {
                         continue;
                     }
-                    // A framing error fits no expectation, like an empty message. The monitor reports it.
+                    // A framing error fits no expectation, and neither does an empty message. The monitor reports it.
                     let (framing, text) = message
                         .as_ref()
                         .map_or_else(|_| Default::default(), |m| (m.framing, m.text.to_vec()));
@@ -229,8 +229,8 @@ impl Conversation {
         }
     }
 
-    /// Keeps count of the process groups that spawn requests begin, and of the processes that they ask for. Requests
-    /// may be malformed on purpose, so this reads single lines.
+    /// Counts the process groups that spawn requests begin, and the processes that they request. Requests may be malformed on purpose, so
+    /// this reads single lines.
     fn spawn_line(&mut self, line: &[u8]) {
         let Some((key, number)) = std::str::from_utf8(line).ok().and_then(|l| l.split_once('=')) else {
             return;
@@ -249,14 +249,14 @@ impl Conversation {
         }
     }
 
-    /// A proxy has passed something on. A request of several lines becomes one, since steps see one request at a time.
+    /// Stores a request that a proxy has passed on. The lines of a multi-line request are joined, because each step reads one request.
     fn passed_on(&mut self, seq: u64, proxy: u32, id: u64, text: &[u8]) {
-        // An event costs memory however short it is.
+        // Even a short event costs memory.
         self.received += text.len() as u64 + 64;
         let words: Vec<&[u8]> = text.split(|b| *b == b'\n').collect();
         let text = match words[..] {
             [line] => line.to_vec(),
-            // What ends a block is no tuple.
+            // The line that ends a block has no tuple.
             _ => words.into_iter().filter(|w| w.contains(&b'=')).collect::<Vec<_>>().join(&b' '),
         };
         let framing = if is_passed_frame(&text) { Framing::Frames } else { Framing::Lines };
@@ -267,7 +267,7 @@ impl Conversation {
     }
 }
 
-/// Whether what a proxy has passed on is the body of a frame of PMI-2, and no line.
+/// Returns whether a request that a proxy has passed on is the body of a PMI-2 frame rather than a line.
 pub(crate) fn is_passed_frame(text: &[u8]) -> bool {
     let name =
         text.strip_suffix(b";").and_then(|text| text.split(|b| *b == b';').next()?.strip_prefix(b"cmd="));

@@ -1,4 +1,4 @@
-//! Why a process died: what the number of a signal and the last words of the C library tell.
+//! The cause of a process's death, derived from the signal and from the last message of the C library.
 
 use libc::{
     SIGABRT, SIGBUS, SIGFPE, SIGHUP, SIGILL, SIGINT, SIGKILL, SIGPIPE, SIGSEGV, SIGSYS, SIGTERM, SIGTRAP,
@@ -8,23 +8,23 @@ use crate::Side;
 use crate::backtrace::Backtrace;
 use crate::event::{Event, What};
 
-/// What a process does, or what is done to it, when it dies of a signal.
+/// The kind of event that made a process die of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// A fault of the program, which the processor or the kernel has noticed.
+    /// A fault of the program, detected by the processor or the kernel.
     Fault,
-    /// The process has called `abort()`: of its own will, or because the C library has found its memory broken.
+    /// The process called `abort()`, by choice or because the C library detected corrupted memory.
     Abort,
-    /// It wrote to a connection that was closed.
+    /// The process wrote to a closed connection.
     BrokenPipe,
-    /// It was told to end.
+    /// Another process ended it, or asked it to end.
     Order,
-    /// Anything else.
+    /// Any other signal.
     Other,
 }
 
 impl Cause {
-    /// What stands behind a signal.
+    /// Returns the cause that a signal stands for.
     pub fn of(signal: i32) -> Self {
         match signal {
             SIGILL | SIGTRAP | SIGBUS | SIGFPE | SIGSEGV | SIGSYS => Self::Fault,
@@ -35,13 +35,14 @@ impl Cause {
         }
     }
 
-    /// Whether a process manager or a user ends processes so, rather than the program itself.
+    /// Returns whether the signal usually comes from a process manager, a user or the closed end of a connection, rather than from a fault
+    /// of the program.
     pub fn is_from_outside(self) -> bool {
         matches!(self, Self::Order | Self::BrokenPipe)
     }
 }
 
-/// How the lines begin, apart from asterisks, that the C library writes before it calls `abort()` because memory is broken.
+/// Prefixes, after asterisks, of the lines that the C library writes before it calls `abort()` because of corrupted memory.
 pub const BROKEN_MEMORY: [&str; 9] = [
     "stack smashing detected",
     "buffer overflow detected",
@@ -54,34 +55,34 @@ pub const BROKEN_MEMORY: [&str; 9] = [
     "munmap_chunk(): ",
 ];
 
-/// Whether the C library says in this line that memory is broken.
+/// Returns whether the line is a report of the C library about corrupted memory.
 pub fn is_broken_memory(line: &str) -> bool {
     let text = line.trim_start_matches("*** ");
     BROKEN_MEMORY.iter().any(|beginning| text.starts_with(beginning))
 }
 
-/// Whether a line tells of an assertion that failed.
+/// Returns whether the line reports a failed assertion.
 pub fn is_assertion(line: &str) -> bool {
     is_broken_memory(line) || line.to_ascii_lowercase().contains("assert")
 }
 
-/// Whose crash it is that a backtrace is looked for.
+/// The crashed process whose backtrace is looked up.
 #[derive(Debug, Clone, Copy)]
 pub enum Of<'a> {
-    /// A process of a server, which is called so.
+    /// The process of a server with this name.
     Server(&'a str),
-    /// Any process under test: there is nobody else.
+    /// Any process under test, because only one program runs.
     Any,
 }
 
 impl<'a> Of<'a> {
-    /// That of whoever is under test; `name` is what the crash was told of.
+    /// Selects the process of the party under test; `name` is the process name in the crash event.
     pub fn party(under_test: Side, name: &'a str) -> Self {
         if under_test == Side::Server { Self::Server(name) } else { Self::Any }
     }
 }
 
-/// What a debugger saw of a crash, if somebody looked.
+/// Returns the backtrace of a crash, if a debugger was attached.
 pub fn of_crash<'e>(events: &'e [Event], of: Of<'_>, signal: i32) -> Option<&'e Backtrace> {
     let mut all = events.iter().filter_map(|event| match &event.what {
         What::Backtrace(trace) => Some(&**trace),
@@ -93,7 +94,7 @@ pub fn of_crash<'e>(events: &'e [Event], of: Of<'_>, signal: i32) -> Option<&'e 
     })
 }
 
-/// Why a debugger could not look into a crash, if somebody tried.
+/// Returns the reason why no debugger could examine the crash, if one was tried.
 pub fn untraced(events: &[Event]) -> Option<&str> {
     events.iter().find_map(|event| match &event.what {
         What::Untraced { why } => Some(why.as_str()),
@@ -101,7 +102,7 @@ pub fn untraced(events: &[Event]) -> Option<&str> {
     })
 }
 
-/// The program of a process that is named in words: `the launcher, mpiexec,`.
+/// Extracts the program from a process's description: `the launcher, mpiexec,`.
 pub fn program_in(name: &str) -> &str {
     name.split(", ").nth(1).unwrap_or(name).trim_matches(',')
 }

@@ -1,5 +1,5 @@
-//! Findings that are known and accepted for one implementation. They are still looked for, and one that no longer
-//! happens is as red as a new finding.
+//! Deviations: findings that are known and accepted for one implementation. The suite still checks for them, and one that no longer happens
+//! makes a run as red as a new finding.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -47,25 +47,25 @@ struct Entry {
     reason: String,
     #[serde(default)]
     link: Option<String>,
-    /// It happens in some runs only; then it cannot be stale.
+    /// It happens only in some runs, so the entry cannot be stale.
     #[serde(default)]
     sometimes: bool,
-    /// It happens in every run on some systems and in none on others, by the kernel or the build; then it cannot be stale either.
+    /// It happens in every run on some systems and never on others, depending on the kernel or the build. The entry cannot be stale either.
     #[serde(default, rename = "some-systems")]
     some_systems: bool,
-    /// What brings it about is not to be published yet: reports show the symptom alone.
+    /// The input that triggers it is not public yet, so reports show only the symptom.
     #[serde(default)]
     sensitive: bool,
 }
 
 impl Entry {
-    /// Returns whether the entry is about the finding, apart from the scenario.
+    /// Returns whether the entry covers the finding, regardless of the scenario.
     fn covers(&self, finding: &Finding) -> bool {
         finding.requirement == self.requirement
             && self.symptom.as_ref().is_none_or(|symptom| symptom::matches(symptom, finding))
     }
 
-    /// Returns whether a run without it leaves the entry valid.
+    /// Returns whether the entry remains valid if a run does not show the deviation.
     fn may_be_absent(&self) -> bool {
         self.sometimes || self.some_systems
     }
@@ -76,36 +76,36 @@ impl Entry {
 pub struct Deviations {
     path: PathBuf,
     implementation: Option<String>,
-    /// What all entries are about, also those of other versions, each with its line.
+    /// The requirements of all entries, including those for other versions, each with its line.
     requirements: Vec<(usize, String)>,
-    /// One for each pattern of each entry.
+    /// The entries, one for each pattern of their scenarios.
     entries: Vec<Expected>,
     happened: Vec<bool>,
     could_happen: Vec<bool>,
-    /// True for entries whose requirement was broken with another symptom.
+    /// True if the requirement of each entry was broken with another symptom.
     broken_otherwise: Vec<bool>,
 }
 
 #[derive(Debug, Clone)]
 struct Expected {
-    /// In the file.
+    /// The line of the entry in the file.
     line: usize,
     scenario: NamePattern,
     entry: Entry,
 }
 
-/// A file of deviations says something else.
+/// An invalid deviations file.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {error}", file.display())]
 pub struct DeviationsError {
     file: PathBuf,
-    /// With line and column.
+    /// The parse error, with line and column.
     error: Box<toml::de::Error>,
 }
 
 impl Deviations {
-    /// Reads the text of the file `path`. Entries whose `versions` leave out `version` do not count, nor those of another
-    /// `connection`.
+    /// Parses `text`, the content of the file `path`. Entries for other versions than `version`, or for other connections than
+    /// `connection`, are ignored.
     ///
     /// # Errors
     ///
@@ -152,14 +152,14 @@ impl Deviations {
         })
     }
 
-    /// The first entry about a requirement that there is not: its line, and what it says.
+    /// Returns the line and the id of the first entry whose requirement does not exist.
     pub fn misspelt(&self, suite: &Suite) -> Option<(usize, &str)> {
         let is_known = |id: &str| suite.catalogue.get(id).is_some() || own::text(id).is_some();
         let wrong = self.requirements.iter().find(|(_, id)| !is_known(id));
         wrong.map(|(line, id)| (*line, id.as_str()))
     }
 
-    /// How many entries have a reason that is still to be written.
+    /// Returns the number of entries whose reason is still to be written.
     pub fn unexplained(&self) -> usize {
         let mut lines: Vec<usize> =
             self.entries.iter().filter(|e| e.entry.reason.starts_with(TODO)).map(|e| e.line).collect();
@@ -167,7 +167,7 @@ impl Deviations {
         lines.len()
     }
 
-    /// Takes note of what a result has found, which another copy has marked.
+    /// Records the deviations of a result whose findings another copy of this list has marked.
     pub fn note(&mut self, result: &ScenarioResult) {
         let repeated = result.attempts.iter().flat_map(|a| &a.found).map(|r| &r.judged);
         let mut found: Vec<Judged> = result.findings.iter().chain(repeated).cloned().collect();
@@ -177,12 +177,12 @@ impl Deviations {
         }
     }
 
-    /// Whose they are, where there are any.
+    /// Returns the name of the implementation; `None` without deviations.
     pub fn implementation(&self) -> Option<&str> {
         self.implementation.as_deref()
     }
 
-    /// Whether nothing but the symptom is to be told of what a scenario finds: its input belongs first to those whom it hurts.
+    /// Returns whether reports on a scenario must show only symptoms, because the input has to be disclosed to affected projects first.
     pub fn are_sensitive_in(&self, scenario: &str) -> bool {
         self.entries.iter().any(|expected| expected.entry.sensitive && expected.scenario.fits(scenario))
     }
@@ -193,8 +193,7 @@ impl Deviations {
         entries.find(|expected| expected.entry.covers(finding)).map(|expected| &expected.entry)
     }
 
-    /// Returns the entries that name this scenario and whose requirement was not broken in a result of it, although it is to break
-    /// each time.
+    /// Returns the indices of the entries that name this scenario, apply to each run, and were not confirmed by this result.
     pub fn missed_in(&self, result: &ScenarioResult) -> BTreeSet<usize> {
         let found = || result.findings.iter().chain(&result.consequences);
         let is_broken = |id: &str| found().any(|judged| judged.finding.requirement == *id);
@@ -207,7 +206,7 @@ impl Deviations {
         entries.map(|(index, _)| index).collect()
     }
 
-    /// Marks the findings that are known.
+    /// Marks the findings that are deviations.
     pub fn apply(&mut self, scenario: &str, findings: &mut [Judged]) {
         for (i, Expected { scenario: pattern, entry, .. }) in self.entries.iter().enumerate() {
             if !pattern.fits(scenario) {
@@ -225,8 +224,8 @@ impl Deviations {
         }
     }
 
-    /// Returns the entries that did not happen although their scenarios were played, and those that name no scenario of the suite. Where
-    /// the requirement is broken with another symptom, that is a finding, and the entry is not stale.
+    /// Returns the entries that did not happen although their scenarios were played, and those that name no scenario of the suite. If the
+    /// requirement is broken with another symptom, that is a finding of its own, and the entry is not stale.
     pub fn stale(&self, suite: &Suite) -> Vec<StaleDeviation> {
         let mut stale: Vec<StaleDeviation> = Vec::new();
         for (i, Expected { line, scenario, entry }) in self.entries.iter().enumerate() {
@@ -255,7 +254,7 @@ impl Deviations {
     }
 }
 
-/// Implementations that are recorded as breaking a requirement, with the reason.
+/// Returns the implementations with a recorded deviation from a requirement, with the reasons.
 pub fn recorded(requirement: &str) -> Vec<(String, String)> {
     let files =
         golden::folders().filter_map(|folder| golden::file(&Path::new(folder).join("deviations.toml")));
@@ -273,31 +272,31 @@ pub fn recorded(requirement: &str) -> Vec<(String, String)> {
     all
 }
 
-/// The reason of an entry that is still to be explained.
+/// The reason of an entry that the user has yet to explain.
 pub const UNWRITTEN: &str = "TODO: say why";
 
-/// The beginning of such a reason.
+/// The prefix of such reasons.
 const TODO: &str = "TODO";
 
-/// The common part of the findings that share an entry of a draft.
+/// The properties that the findings of one entry in a draft share.
 #[derive(PartialEq)]
 struct Key<'a> {
     requirement: &'a str,
     symptom: String,
     sometimes: bool,
-    /// The reason and the link of a recorded entry about the same.
+    /// The reason and the link of a recorded deviation that covers the finding.
     precedent: Option<(&'a str, Option<&'a str>)>,
 }
 
-/// Returns the number of entries of a draft, and of those whose reason is to be written.
+/// Returns the number of entries of a draft, and the number of those whose reason is still to be written.
 pub fn drafted(text: &str) -> (usize, usize) {
     (text.matches("[[deviation]]").count(), text.matches(UNWRITTEN).count())
 }
 
-/// Processes of known managers, as reasons name them.
+/// Processes of known process managers that reasons mention.
 const PROCESSES: [&str; 4] = ["proxy", "mpiexec", "slurmstepd", "srun"];
 
-/// Returns whether a reason can be about a finding: one that names a process is not about the crash of another.
+/// Returns whether a reason can apply to a finding. A reason that names a process does not apply to the crash of another process.
 fn is_about(reason: &str, finding: &Finding) -> bool {
     let mut named = PROCESSES.iter().filter(|name| reason.contains(**name)).peekable();
     finding.requirement != own::CRASH
@@ -305,16 +304,18 @@ fn is_about(reason: &str, finding: &Finding) -> bool {
         || named.any(|name| finding.seen.contains(name))
 }
 
-/// A file of deviations with what results have found that would make the run red and that no deviation covers: an entry for each cause,
-/// with all of its scenarios. A finding that was absent from an attempt happens `sometimes`, as does one that a precedent records so. `precedents` are deviations of related implementations, the closest first; other reasons are still to be
-/// written.
+/// Drafts a deviations file from the findings that would make the run red and that no deviation covers. It has one entry for each cause,
+/// with all of its scenarios.
+///
+/// A finding that was absent from an attempt gets `sometimes`, as does one whose precedent has it. `precedents` are the deviations of
+/// related implementations, the closest first, whose reasons are reused. All other reasons are left to the user.
 pub fn draft(
     implementation: &str,
     results: &[ScenarioResult],
     strict: Strictness,
     precedents: &[Deviations],
 ) -> String {
-    // A broken SHOULD is worth an entry, red or not.
+    // The draft includes broken SHOULDs even if they do not make the run red.
     let strict = strict.max(Strictness::Should);
     let mut entries: Vec<(Key<'_>, Vec<&str>, Vec<&Finding>)> = Vec::new();
     for result in results {
@@ -353,7 +354,7 @@ pub fn draft(
     let mut text = format!(
         "# Drafted from {}. Say of each entry why it is so, and where it is reported; delete what is none of the implementation's doing.\n\
          implementation = {}\n",
-        // Some scenarios are played more often, for other reasons than to repeat the run.
+        // Some scenarios are played more often for other reasons than a repeated run.
         match results.iter().filter(|r| r.verdict.is_judged()).map(|r| r.found().0).min() {
             Some(played @ 2..) => format!("{played} runs"),
             _ => "one run, which does not show what happens only sometimes (--repeat 5 would)".to_owned(),
@@ -425,7 +426,7 @@ mod tests {
         }
     }
 
-    /// A failure that was examined beside other jobs was played more often than the run was repeated.
+    /// A failure that was examined together with other jobs was played more often than the run was repeated.
     #[test]
     fn draft_counts_the_runs() {
         let result = |scenario: &str, played: u32| {
@@ -461,7 +462,7 @@ mod tests {
         assert!(deviations.stale(&suite)[0].is_whole);
     }
 
-    /// A process dies in each attempt, at one of two addresses, and answers wrongly in one.
+    /// A process dies in each attempt, at one of two addresses, and answers incorrectly in one attempt.
     #[test]
     fn draft_has_sometimes_for_what_was_absent() {
         let wrong = |seen: &str| {

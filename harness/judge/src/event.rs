@@ -1,4 +1,4 @@
-//! What happened: the one stream of facts that every mode makes and the judge reads.
+//! Events: the one stream of facts that every mode records and the judge reads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,13 +13,13 @@ use crate::expectation::Expectation;
 use crate::library::api::{Argument, Returned};
 use crate::seen::NO_PROOF;
 
-/// How a process or job ended.
+/// The way in which a process or job ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Exit {
-    /// Exit status.
+    /// It exited with this status.
     Code(i32),
-    /// Died of this signal.
+    /// It was killed by this signal.
     Signal(i32),
 }
 
@@ -32,35 +32,35 @@ impl fmt::Display for Exit {
     }
 }
 
-/// Why it is said that no answer came.
+/// The evidence that no response will come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SilenceProof {
-    /// The server has read everything and every process of it waits without a time limit.
+    /// The server has read everything, and each of its processes waits without a time limit.
     Idle,
-    /// The server has read everything, and since then every process of it has waited for some time, several times, and said
-    /// nothing. Enough where silence is lawful.
+    /// The server has read everything. Since then, each of its processes has waited several times with a time limit, and sent nothing. This
+    /// proof suffices where silence is lawful.
     Polled,
-    /// Every process of the server waits without a time limit, and bytes that were written to it are still unread.
+    /// Each process of the server waits without a time limit, but bytes that were written to it are still unread.
     Unread,
-    /// The step's time was up.
+    /// The step timed out.
     Timeout,
 }
 
-/// One fact.
+/// One event with its time and origin.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Event {
-    /// From 0, without gaps within a scenario.
+    /// Number of the event: from 0, without gaps within a scenario.
     pub seq: u64,
-    /// Microseconds since the scenario began, by a monotonic clock. Never judged.
+    /// Microseconds on a monotonic clock since the scenario began. Never judged.
     pub time_us: u64,
-    /// Line of the scenario that was being played, 0 if none.
+    /// Line of the scenario that was being played; 0 if none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub line: usize,
-    /// Number of bytes that are left out at the end of its message.
+    /// Number of bytes that were cut from the end of its message.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cut: usize,
-    /// What happened.
+    /// The event itself.
     pub what: What,
 }
 
@@ -69,12 +69,12 @@ fn is_zero(line: &usize) -> bool {
 }
 
 impl Event {
-    /// An event with this number, at time 0 and in no line of a scenario.
+    /// Creates an event with this number, at time 0 and at no line of a scenario.
     pub fn new(seq: u64, what: What) -> Self {
         Self { seq, time_us: 0, line: 0, cut: 0, what }
     }
 
-    /// Leaves out the bytes of its message after the first `most`. Returns how many it keeps.
+    /// Cuts the event's message to its first `most` bytes. Returns the number of bytes kept.
     pub fn cut_to(&mut self, most: usize) -> usize {
         let Some(bytes) = self.what.bytes_mut() else { return 0 };
         self.cut += bytes.len().saturating_sub(most);
@@ -84,340 +84,340 @@ impl Event {
     }
 }
 
-/// Why a scenario was not played to its end, by no doing of the implementation's.
+/// The reason why a scenario ended early, if the implementation did not cause it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Abandoned {
-    /// The user wants the run to end.
+    /// The user interrupted the run.
     Interrupted,
-    /// A mistake in the scenario that only shows when it is played.
+    /// A mistake in the scenario that shows only when it is played.
     Mistake(String),
-    /// It cannot be played against what is under test.
+    /// The scenario cannot be played against the implementation under test.
     Unplayable(String),
-    /// What the implementation has told cannot be used.
+    /// A value that the implementation sent cannot be used.
     Unusable(String),
 }
 
-/// What happened.
+/// The kinds of events.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
-    /// The implementation was started and asked for a process group of this shape.
+    /// The implementation was started, with a request for a process group of this shape.
     Launched {
-        /// The command, as run; empty in memory.
+        /// The command as it was run; empty in memory.
         command: Vec<String>,
-        /// Ranks asked for.
+        /// Requested ranks.
         ranks: u32,
-        /// Nodes asked for; 0 if that is not known.
+        /// Requested nodes; 0 if unknown.
         nodes: u32,
     },
     /// A process of the group reported to the runner.
     Started {
-        /// Which.
+        /// The process.
         proc: Proc,
         /// Its `PMI_*` environment.
         env: BTreeMap<String, String>,
         /// Its arguments.
         args: Vec<Bytes>,
-        /// What is wrong with the descriptor that PMI_FD names, if anything; or with the connection by PMI_PORT.
+        /// The error of the descriptor in PMI_FD, or of the connection through PMI_PORT, if there is one.
         bad_fd: Option<String>,
     },
     /// The program of a process of a recorded session could not be started.
     NotStarted {
-        /// Which.
+        /// The process.
         proc: Proc,
-        /// Why, with the name of the program.
+        /// The cause, with the name of the program.
         why: String,
     },
-    /// A process that has `PMI_PORT` has made its connection, on which this was said before anything else.
+    /// A process with `PMI_PORT` has connected and introduced itself, before any other message.
     Greeted {
-        /// Which.
+        /// The process.
         proc: Proc,
-        /// Its initack.
+        /// The initack that the process sent.
         said: Bytes,
-        /// What it was answered.
+        /// The response of the server.
         told: Bytes,
     },
     /// A process has started a process manager for itself.
     ManagerStarted {
-        /// Which.
+        /// The process.
         proc: Proc,
-        /// The arguments that it gave, without the program.
+        /// The arguments that it passed, without the program.
         args: Vec<Bytes>,
     },
-    /// A process that nobody has started by a process manager has asked for one, and this was said on the connection that was
-    /// made to it, before anything else.
+    /// A process that was started without a process manager has requested one (singleton init). Holds the first messages on the
+    /// connection that the process manager makes to it.
     Singinit {
-        /// Which.
+        /// The process.
         proc: Proc,
-        /// What the process manager said first; empty if it said nothing or made no connection.
+        /// The first message of the process manager; empty if it sent none or did not connect.
         asked: Bytes,
-        /// What the process answered.
+        /// The process's answer.
         said: Bytes,
-        /// What it was told then.
+        /// The process manager's reply to that answer.
         told: Bytes,
     },
     /// Bytes from the client to the server, as written.
     ToServer {
-        /// By whom.
+        /// The client.
         proc: Proc,
-        /// What.
+        /// The bytes.
         bytes: Bytes,
     },
     /// Bytes from the server to the client, as read.
     FromServer {
-        /// To whom.
+        /// The client.
         proc: Proc,
-        /// What.
+        /// The bytes.
         bytes: Bytes,
     },
     /// The client closed its connection.
     ClosedByClient {
-        /// Whose.
+        /// The client.
         proc: Proc,
     },
     /// The server closed the connection.
     ClosedByServer {
-        /// Whose.
+        /// The client.
         proc: Proc,
     },
-    /// The process is gone: of its own (`exit`, `kill` steps) or ended by the process manager.
+    /// A process is gone: it ended itself (`exit` and `kill` steps), or the process manager ended it.
     Ended {
-        /// Which.
+        /// The process.
         proc: Proc,
-        /// Whether we ended it.
+        /// True if the harness ended it.
         ours: bool,
     },
-    /// A process under test, or of a recorded session, has ended: by its own doing or another's.
+    /// A process under test, or of a recorded session, has ended, for whatever reason.
     Exited {
-        /// Which.
+        /// The process.
         proc: Proc,
-        /// How.
+        /// The exit status or signal.
         exit: Exit,
     },
-    /// An answer was waited for and did not come.
+    /// The runner waited for a response, and it did not come.
     NoAnswer {
-        /// To whom.
+        /// The client.
         proc: Proc,
-        /// How that is known.
+        /// The evidence that it will not come.
         proof: SilenceProof,
     },
-    /// The server has not read everything that this process wrote. Reported with a wait in which nothing came.
+    /// The server has not read everything that this process wrote. Reported before a wait that received nothing.
     NotRead {
         /// The process that wrote it.
         proc: Proc,
     },
-    /// A proxy passed something on to its upstream, which we play.
+    /// A proxy sent a request to its upstream, which the harness plays.
     FromProxy {
-        /// Process group that it is about.
+        /// The process group of the request.
         group: u32,
-        /// Which of the group's proxies: its node.
+        /// The proxy: the number of its node within the group.
         proxy: u32,
-        /// Number of the request, over all proxies of the launch.
+        /// Number of the request, counted over all proxies of the launch.
         id: u64,
-        /// The request, alike for all generations of the protocol, without its end.
+        /// The request without its terminator, in one form for all versions of Hydra's protocol.
         text: Bytes,
-        /// It waits for the scenario to answer it.
+        /// It waits until the scenario answers it.
         held: bool,
     },
-    /// The upstream answered a proxy, or told it something.
+    /// The upstream sent a proxy an answer or a notification.
     ToProxy {
-        /// Process group that it is about.
+        /// The process group of the message.
         group: u32,
-        /// Which of the group's proxies.
+        /// The proxy: the number of its node within the group.
         proxy: u32,
-        /// Number of the request that it answers.
+        /// Number of the request that it answers, if it is an answer.
         answers: Option<u64>,
-        /// The text.
+        /// The message.
         text: Bytes,
-        /// The scenario's words, rather than what a proper upstream says.
+        /// True if the scenario wrote the message, rather than a correct upstream.
         scripted: bool,
     },
-    /// The upstream closed its connection to a proxy, as the scenario says.
+    /// The upstream closed its connection to a proxy because the scenario requires it.
     ClosedByUpstream {
-        /// Which of the first group's proxies.
+        /// The proxy, in the first group.
         proxy: u32,
     },
     /// A proxy's process has ended.
     ProxyEnded {
-        /// Process group that it was started for.
+        /// The process group for which it was started.
         group: u32,
-        /// Which of the group's proxies.
+        /// The proxy: the number of its node within the group.
         proxy: u32,
-        /// How.
+        /// The exit status or signal.
         exit: Exit,
     },
     /// A line that the implementation wrote.
     Output {
-        /// By which process, where that is known.
+        /// The process that wrote it, if known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         proc: Option<Proc>,
-        /// `true` for stderr.
+        /// True if it was written to stderr.
         stderr: bool,
-        /// The line without its newline, cut if long.
+        /// The line without its newline; long lines are cut.
         line: Bytes,
     },
-    /// After the launcher had failed to start the processes, the same command started this smaller number of them.
+    /// The launcher failed to start the processes, but the same command then started this smaller number of them.
     StartsFewer {
-        /// Ranks asked for.
+        /// Requested ranks.
         ranks: u32,
     },
-    /// A scenario that had failed beside others was played again.
+    /// A scenario that had failed while other jobs were running was played again.
     PlayedAgain {
-        /// The other jobs of the implementation that ran at the same time; none if it was played alone or beside other load.
+        /// The other jobs of the implementation that ran at the same time; empty if it was played alone or next to other load.
         beside: Vec<OtherJob>,
-        /// Number of plays.
+        /// Number of times it was played.
         played: u32,
-        /// Number of plays that failed.
+        /// Number of times it failed.
         failed: u32,
-        /// The scenario that has shown interference between jobs before in the same run; other jobs were not started again.
+        /// The scenario that has already shown interference between jobs in this run, in which case other jobs were not started again.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         shown_by: Option<String>,
     },
     /// The launcher has ended.
     JobExited {
-        /// How.
+        /// The exit status or signal.
         exit: Exit,
     },
-    /// What the file of the library under test shows.
+    /// The contents of the file of the library under test.
     LibraryFile {
-        /// Its name.
+        /// Name of the file.
         name: String,
-        /// The name that programs which were linked with it look for.
+        /// Its soname, which programs that were linked with it look for.
         soname: Option<String>,
-        /// The functions PMI_* that it exports.
+        /// The PMI functions that it exports.
         functions: Vec<String>,
     },
-    /// A process has loaded the library under test, or could not.
+    /// A process has loaded the library under test, or failed to.
     Loaded {
-        /// Which.
+        /// The process.
         proc: Proc,
-        /// Why it could not.
+        /// The error, if loading failed.
         error: Option<String>,
     },
-    /// We called a function of the library under test.
+    /// The harness called a function of the library under test.
     Called {
-        /// In which process.
+        /// The process that called it.
         proc: Proc,
         /// The function.
         function: String,
         /// Its arguments.
         arguments: Vec<Argument>,
-        /// What the library asks within the call waits for the scenario to expect it.
+        /// True if requests of the library during the call wait until the scenario expects them.
         held: bool,
     },
-    /// The library does not have the function that we called.
+    /// The library lacks the function that the scenario calls.
     NotCalled {
-        /// In which process.
+        /// The process.
         proc: Proc,
-        /// In words.
+        /// The reason, in words.
         why: String,
     },
     /// The call has returned.
     Returned {
-        /// In which process.
+        /// The process that called it.
         proc: Proc,
         /// The function.
         function: String,
-        /// What came of it.
+        /// The result of the call.
         returned: Returned,
     },
-    /// The scenario expects this of the implementation next.
+    /// The next expectation of the scenario.
     Expected(Box<Expectation>),
-    /// Nothing came of what was expected last.
+    /// The runner stopped waiting for the last expectation because nothing came.
     Nothing {
-        /// How that is known.
+        /// The evidence that nothing will come.
         proof: SilenceProof,
-        /// How long it was waited for, in milliseconds.
+        /// The waiting time, in milliseconds.
         waited_ms: u64,
     },
-    /// More bytes have come than anything asked for can need; nothing more is read.
+    /// The implementation sent more bytes than any request can need, and the runner stopped reading.
     Flooded {
-        /// The most that is read.
+        /// The largest number of bytes that is read.
         limit: u64,
     },
-    /// The scenario is not played to its end.
+    /// The scenario ended early.
     Abandoned(Abandoned),
-    /// What stands in the scenario behind the place where playing ended.
+    /// The statements of the scenario after the place where it ended.
     NotReached {
         /// The line of each statement.
         lines: Vec<usize>,
     },
-    /// A process of the implementation died of a signal.
+    /// A process of the implementation was killed by a signal.
     Crashed {
         /// Its command name.
         name: String,
         /// The signal.
         signal: i32,
     },
-    /// What a debugger saw of a process that died of a signal. Looking takes time, so that it is done only where a crash is looked
-    /// into: then all of the scenario was played once more, and this is of that play.
+    /// A debugger's view of a process that was killed by a signal. Crashes are analyzed only on request, because a debugger costs time. The
+    /// whole scenario is then played once more, and the backtrace is of that second play.
     Backtrace(Box<Backtrace>),
-    /// A crash was looked into, and no debugger may see the process.
+    /// A crash was analyzed, but no debugger may attach to the process.
     Untraced {
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// The program was run where nothing is unusual, since that is what it is measured by.
+    /// The result of the plain run: the program's run against a server without anything unusual, with which other runs are compared.
     PlainRun(PlainRun),
-    /// A program's process has come, for the first time, to what this line of the scenario has for it.
+    /// A program's process has reached, for the first time, the situation that this line of the scenario scripts.
     Reached {
-        /// Which.
+        /// The process.
         proc: Proc,
     },
-    /// The server ends a process group.
+    /// The server aborts a process group.
     Aborted {
-        /// Who brought it about.
+        /// The process that caused it.
         by: Proc,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A program's process closed its connection, or ended, before it had read everything that the server wrote.
+    /// A program's process closed its connection, or ended, before it had read everything that the server sent.
     LeftUnread {
-        /// Which.
+        /// The process.
         proc: Proc,
     },
-    /// These processes of a program, or of a recorded session whose time is up, do not end, so that they are ended now.
+    /// These processes of a program, or of a recorded session that has timed out, do not end. The runner ends them now.
     StillRunning {
-        /// All that have not ended.
+        /// All processes that have not ended.
         procs: Vec<Proc>,
-        /// How that is known.
+        /// The evidence that they will not end.
         proof: HangProof,
     },
-    /// These processes of a recorded session go on although their launcher has ended, and are not recorded any more.
+    /// These processes of a recorded session outlived their launcher. They are not recorded any longer.
     Outlived {
-        /// All that go on.
+        /// All processes that are still running.
         procs: Vec<Proc>,
     },
-    /// The C library said in a process of a program that memory is broken.
+    /// The C library of a program's process reported corrupted memory.
     BrokenMemory {
-        /// In which.
+        /// The process.
         proc: Proc,
-        /// What it said.
+        /// The message of the C library.
         text: String,
     },
-    /// The standard output of a program's process was compared with that of a plain run.
+    /// The standard output of a program's process was compared with its output in the plain run.
     OutputCompared {
-        /// Whose.
+        /// The process.
         proc: Proc,
-        /// What differs; `None` if it is the same.
+        /// The first difference; `None` if the outputs are equal.
         difference: Option<Difference>,
     },
-    /// The job has not ended although each of its processes had, or had been told to; it is ended now.
+    /// The job keeps running, although each of its processes has ended or was asked to exit. The runner ends it now.
     JobStays {
-        /// How it is known that it will not end.
+        /// The evidence that it will not end.
         proof: SilenceProof,
-        /// How long it was waited for at most, in milliseconds.
+        /// The longest time that the runner waited, in milliseconds.
         waited_ms: u64,
-        /// Processes of ours that had been told to exit and have not ended.
+        /// Agents that have not ended, although the runner asked them to exit.
         procs: Vec<Proc>,
-        /// Command names of the implementation's processes that still run, as far as they are descendants of ours.
+        /// Command names of processes of the implementation that still run, if they are descendants of the runner.
         names: Vec<String>,
     },
-    /// What was done to end the job, and what came of it.
+    /// One of the actions that ended the job, with its result.
     JobEnding(Ending),
-    /// Processes are left of ranks of a program that have ended by themselves: they are of no rank's process group, with
-    /// which they would have been ended.
+    /// Processes outlived the rank of a program that started them. They left the rank's process group, so ending that group did not end
+    /// them.
     LeftBehind {
         /// Their command names.
         names: Vec<String>,
@@ -425,7 +425,7 @@ pub enum What {
 }
 
 impl What {
-    /// The bytes that a client or the server of a process wrote, if it is that.
+    /// Returns the bytes that the client or the server of a process wrote, with the direction.
     pub fn said(&self) -> Option<(Proc, Direction, &[u8])> {
         match self {
             Self::ToServer { proc, bytes } => Some((*proc, Direction::ToServer, &bytes.0)),
@@ -434,7 +434,7 @@ impl What {
         }
     }
 
-    /// What was written or read, if it is that.
+    /// Returns the bytes of a message, if the event has one.
     pub fn bytes(&self) -> Option<&[u8]> {
         match self {
             Self::FromServer { bytes, .. }
@@ -445,7 +445,7 @@ impl What {
         }
     }
 
-    /// See [`What::bytes`].
+    /// Returns the bytes that [`What::bytes`] returns, mutably.
     pub fn bytes_mut(&mut self) -> Option<&mut Vec<u8>> {
         match self {
             Self::FromServer { bytes, .. }
@@ -462,34 +462,34 @@ impl What {
 pub struct OtherJob {
     /// Name of its scenario.
     pub scenario: String,
-    /// Its last events.
+    /// The last events of the job.
     pub events: Vec<Event>,
 }
 
-/// What is done, in this order, to end a job that does not end by itself.
+/// The actions that end a job that does not end by itself, in this order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Ending {
-    /// The launcher was told to end, by SIGTERM.
+    /// The runner sent SIGTERM to the launcher.
     Asked {
-        /// How it ended; `None` if it did not within the time that it got.
+        /// The exit of the launcher; `None` if it did not end in time.
         exit: Option<Exit>,
     },
-    /// The command was run that the profile has for this.
+    /// The runner ran the profile's command for cancelling a job.
     Cancelled {
         /// The command.
         command: String,
-        /// How the command ended; `None` if it did not within the time that it got.
+        /// The exit of the command; `None` if it did not end in time.
         exit: Option<Exit>,
     },
-    /// What was left of the launcher's processes was killed.
+    /// The runner killed the remaining processes of the launcher.
     Killed {
         /// Their command names.
         names: Vec<String>,
     },
 }
 
-/// A requirement that a program breaks also where nothing is unusual.
+/// A requirement that a program breaks even in a plain run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Flaw {
     /// The id of the requirement.
@@ -498,51 +498,51 @@ pub struct Flaw {
     pub expected: String,
 }
 
-/// What a program came to where nothing is unusual.
+/// The result of a plain run of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PlainRun {
     /// All of its processes ended with status 0.
     EndedWell,
-    /// All of its processes ended with status 0, with these flaws. The scenarios where nothing is unusual report them, no other does.
+    /// All of its processes ended with status 0, but with these flaws. Only the scenarios without anything unusual report them.
     Flawed(Vec<Flaw>),
-    /// A process did not.
+    /// A process ended in another way.
     EndedBadly(ProcessEnd),
-    /// No process wrote anything to its connection; what became of the first.
+    /// No process wrote to its connection. The end of the first process.
     Silent(Option<ProcessEnd>),
-    /// It could not be run.
+    /// The program could not be run.
     Failed(String),
 }
 
 impl PlainRun {
-    /// Returns true if other runs can be compared with this one.
+    /// Returns whether other runs can be compared with this one.
     pub fn is_measure(&self) -> bool {
         matches!(self, Self::EndedWell | Self::Flawed(_))
     }
 }
 
-/// What became of a process of a program.
+/// A process of a program, and how it ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessEnd {
-    /// Which process.
+    /// The process.
     pub proc: Proc,
-    /// How it ended.
+    /// The way in which it ended.
     pub how: End,
 }
 
-/// How a process of a program ended.
+/// The way in which a process of a program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum End {
-    /// By itself.
+    /// It ended by itself.
     Itself(Exit),
-    /// With its process group, which the server ended.
+    /// The server ended its process group.
     Group,
     /// The scenario killed it.
     Killed,
-    /// It did not end, by this proof; or by none, if it waited for another process.
+    /// It did not end. The proof; `None` if it was waiting for another process.
     Never(Option<HangProof>),
-    /// It was not waited for.
+    /// Unknown, because the runner did not wait for it.
     Unknown,
 }
 
@@ -560,15 +560,15 @@ impl fmt::Display for ProcessEnd {
     }
 }
 
-/// How it is known that a process does not end.
+/// The evidence that a process does not end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HangProof {
-    /// All processes of the program wait without a time limit, and nothing is on its way to them.
+    /// All processes of the program wait without a time limit, and no message is on its way to them.
     Idle,
-    /// None has done anything that can be seen for so many seconds.
+    /// No process has shown any activity for this number of seconds.
     Quiet(u64),
-    /// They go on, far longer than is allowed.
+    /// They keep running far beyond the time limit.
     Endless,
 }
 
@@ -582,22 +582,22 @@ impl fmt::Display for HangProof {
     }
 }
 
-/// What differs between the output of a plain run and that of another.
+/// A difference between the output of a plain run and that of another run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Difference {
-    /// The first line that is another, cut if long.
+    /// The first line that differs, cut if long.
     Line {
-        /// In the plain run.
+        /// The line of the plain run.
         plain: Bytes,
-        /// In the other.
+        /// The line of the other run.
         seen: Bytes,
     },
-    /// One is the beginning of the other; numbers of bytes.
+    /// One output is a prefix of the other; lengths in bytes.
     Length {
-        /// In the plain run.
+        /// The length of the plain run's output.
         plain: usize,
-        /// In the other.
+        /// The length of the other output.
         seen: usize,
     },
 }
@@ -605,11 +605,11 @@ pub enum Difference {
 /// The values that a process received, each with the name of its field.
 pub type ToldValues = BTreeSet<(Vec<u8>, Vec<u8>)>;
 
-/// The field of a universe size, without which a server can do.
+/// The field of the universe size, which a server need not send.
 const UNIVERSE_SIZE: &[u8] = b"size";
 
-/// Returns true if the lines are the same but for a field whose value they print. In place of a universe size that was not told, anything
-/// may be printed.
+/// Returns whether two lines differ only in the value of a field that they print. If a process received no universe size, it may print
+/// anything in its place.
 fn differs_as_told(plain: (&[u8], &ToldValues), seen: (&[u8], &ToldValues)) -> bool {
     plain.1.iter().filter(|(_, usual)| !usual.is_empty()).any(|(name, usual)| {
         let mut now = seen.1.iter().filter(|(other, _)| other == name).peekable();
@@ -625,8 +625,7 @@ fn differs_as_told(plain: (&[u8], &ToldValues), seen: (&[u8], &ToldValues)) -> b
 }
 
 impl Difference {
-    /// Compares two outputs of a process, which was told other values in the two runs. A line with a value in it as the process was
-    /// told it is no difference.
+    /// Compares two outputs of a process, which received other values in each run. A line that prints such a value is not a difference.
     pub fn between(plain: (&[u8], &ToldValues), seen: (&[u8], &ToldValues)) -> Option<Self> {
         let [left, right] = [plain.0, seen.0].map(|text| text.split(|b| *b == b'\n').collect::<Vec<_>>());
         let cut = |line: &[u8]| Bytes(line[..line.len().min(200)].to_vec());
@@ -647,8 +646,8 @@ mod tests {
         values.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect()
     }
 
-    /// A program that prints the mapping and universe size it received does the same work. One that prints something
-    /// else does not.
+    /// A program that prints the mapping and universe size that it received does the same work. A program that prints anything else does
+    /// not.
     #[rstest::rstest]
     #[case::as_told("mapping (vector,[0]x2)\nuniverse -1\nsum 3\n", false)]
     #[case::cut("mapping (vector,[0]x\nuniverse -1\nsum 3\n", true)]
@@ -657,7 +656,7 @@ mod tests {
     #[case::one_line_less("mapping (vector,[0]x2)\nuniverse -1\n", true)]
     fn output_differs_in_more_than_what_was_told(#[case] seen: &str, #[case] differs: bool) {
         let plain = "mapping (vector,(0,1,2))\nuniverse 2\nsum 3\n";
-        // Nothing is told that may stand in the place of a value; of a universe size, anything may.
+        // No received value can stand for the missing one. In place of a universe size, anything may be printed.
         let untold = told(&[("rc", "-1")]);
         let (before, behind) = (&b"mapping x\nuniverse 2"[..], &b"mapping x\nuniverse unknown"[..]);
         let usual = told(&[("value", "x"), ("size", "2"), ("rc", "0")]);

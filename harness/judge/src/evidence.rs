@@ -9,13 +9,13 @@ use crate::event::{Event, Exit, What};
 use crate::own::CRASH;
 use crate::{Finding, Side};
 
-/// Findings of a result that are explained.
+/// Maximum number of findings per result that are explained.
 pub(crate) const EXPLAINED: usize = 10;
 
-/// Events of one message, and processes whose last request may have led to a crash.
+/// Maximum number of events per message, and of processes whose last request may have caused a crash.
 const PIECES: usize = 20;
 
-/// Beginnings of requests that start processes. Such a request takes effect late and elsewhere, so it counts even if it was answered.
+/// Prefixes of requests that start processes. Such a request takes effect later and elsewhere, so it counts even if it was answered.
 const SPAWNS: [&[u8]; 2] = [b"mcmd=spawn", b"cmd=spawn"];
 
 /// The side that wrote to a connection.
@@ -25,7 +25,7 @@ enum Writer {
     Server,
 }
 
-/// The message or call of an event.
+/// Returns the process and the writer of an event that is a message or a call.
 fn message(event: &Event) -> Option<(Proc, Writer)> {
     match &event.what {
         What::ToServer { proc, .. } | What::Called { proc, .. } => Some((*proc, Writer::Client)),
@@ -34,7 +34,7 @@ fn message(event: &Event) -> Option<(Proc, Writer)> {
     }
 }
 
-/// Returns whether this event is a message from the party under test.
+/// Returns whether this event is a message of the party under test.
 fn is_said(under_test: Side, event: &Event) -> bool {
     match under_test {
         Side::Server => matches!(event.what, What::FromServer { .. } | What::FromProxy { .. }),
@@ -43,7 +43,7 @@ fn is_said(under_test: Side, event: &Event) -> bool {
     }
 }
 
-/// Returns the process that died of a signal that nobody sent, if this event reports it.
+/// Returns the process that this event reports as killed by a signal that no other process sent.
 fn died(event: &Event) -> Option<Proc> {
     match &event.what {
         What::Exited { proc, exit: Exit::Signal(signal) } if !Cause::of(*signal).is_from_outside() => {
@@ -53,7 +53,7 @@ fn died(event: &Event) -> Option<Proc> {
     }
 }
 
-/// Returns the command of the last request of a finding's process before the finding.
+/// Returns the command of the last request that a finding's process sent before the finding.
 pub(crate) fn command<'a>(finding: &Finding, events: &'a [Event]) -> Option<&'a [u8]> {
     let before = events.iter().rev().filter(|event| event.seq <= finding.seq);
     let asked = before.filter_map(|event| match &event.what {
@@ -65,8 +65,8 @@ pub(crate) fn command<'a>(finding: &Finding, events: &'a [Event]) -> Option<&'a 
     command.split(|byte| matches!(byte, b' ' | b';' | b'\n')).next()
 }
 
-/// Returns whether a finding follows a process that left with a message unended or unanswered. Whether the server reads that before the
-/// next request of another process is a matter of timing.
+/// Returns whether a finding follows a process that left with an incomplete or unanswered message. It depends on timing whether the server
+/// reads that message before the next request of another process.
 pub fn follows_a_race(finding: &Finding, events: &[Event]) -> bool {
     let before = || events.iter().filter(|event| event.seq < finding.seq);
     let leaves = |event: &Event| {
@@ -77,12 +77,12 @@ pub fn follows_a_race(finding: &Finding, events: &[Event]) -> bool {
     before().any(leaves)
 }
 
-/// The event of this number.
+/// Returns the event with this number.
 pub(crate) fn at(events: &[Event], seq: u64) -> Option<&Event> {
     events.binary_search_by_key(&seq, |event| event.seq).ok().map(|index| &events[index])
 }
 
-/// The first sign that a crashed process of the implementation is gone.
+/// Returns the number of the first event that shows the loss of a crashed process.
 pub(crate) fn first_loss(events: &[Event], under_test: Side) -> Option<u64> {
     let of_server = || {
         let mut over: BTreeSet<Proc> = BTreeSet::new();
@@ -116,21 +116,21 @@ pub(crate) fn first_loss(events: &[Event], under_test: Side) -> Option<u64> {
     loss.map(|event| event.seq)
 }
 
-/// The event that reports a crash.
+/// Returns the number of the event that reports a crash.
 pub(crate) fn of_crash(events: &[Event]) -> Option<u64> {
     let tells = |event: &&Event| matches!(event.what, What::Crashed { .. }) || died(event).is_some();
     events.iter().find(tells).map(|event| event.seq)
 }
 
-/// Returns whether a finding follows from a crash whose first sign is the event `loss`. A finding about a message of the
-/// implementation (`event`) does not.
+/// Returns whether a finding is a consequence of a crash whose first sign is event `loss`. A finding about a message of the implementation
+/// (`event`) is not.
 pub(crate) fn follows(finding: &Finding, event: Option<&Event>, loss: u64) -> bool {
     finding.requirement != CRASH
         && finding.seq >= loss
         && !event.is_some_and(|event| is_said(finding.party, event))
 }
 
-/// The events without which the first of these findings cannot be understood: what shows each, and the requests before it.
+/// Returns the events that a user needs to understand the first of these findings: the events that show them, and the requests before them.
 pub fn evidence<'a>(findings: impl Iterator<Item = &'a Finding>, events: &[Event]) -> BTreeSet<u64> {
     let mut kept = BTreeSet::new();
     for finding in findings.take(EXPLAINED) {
@@ -145,7 +145,7 @@ pub fn evidence<'a>(findings: impl Iterator<Item = &'a Finding>, events: &[Event
     kept
 }
 
-/// The last message of a process up to this event, and the one before it in the other direction.
+/// Returns the last message of a process up to this event, and the message of the other side before it.
 fn exchange(events: &[Event], proc: Proc, seq: u64) -> Vec<u64> {
     let messages = events.iter().rev().filter(|event| event.seq <= seq);
     let of_process =
@@ -159,7 +159,7 @@ fn exchange(events: &[Event], proc: Proc, seq: u64) -> Vec<u64> {
     within.take(PIECES).map(|(seq, _)| seq).collect()
 }
 
-/// The requests that had no answer, the last request, and each request that starts processes.
+/// Returns the unanswered requests, the last request, and all requests that start processes.
 fn before_crash(events: &[Event], loss: u64) -> BTreeSet<u64> {
     let events = &events[..events.partition_point(|event| event.seq < loss)];
     let requests = || {
@@ -189,7 +189,7 @@ fn before_crash(events: &[Event], loss: u64) -> BTreeSet<u64> {
     kept
 }
 
-/// The events of the request that this one is a part of.
+/// Returns the events of the request to which this event belongs.
 fn request(events: &[Event], proc: Proc, seq: u64) -> Vec<u64> {
     let is_of = |event: &&Event| message(event).is_some_and(|(of, _)| of == proc);
     let writes = |event: &&Event| message(event).is_some_and(|(_, writer)| writer == Writer::Client);

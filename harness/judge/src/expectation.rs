@@ -1,5 +1,5 @@
-//! What a scenario expects at a place, as data: with every name replaced by what it stands for, so that a stored log can be
-//! judged again without the scenario.
+//! The expectations of a scenario as data. All names are replaced by their values, so that a stored log can be judged again without the
+//! scenario.
 
 use std::fmt;
 
@@ -12,83 +12,84 @@ use serde::{Deserialize, Serialize};
 
 use crate::bytes::{Bytes, SHOWN};
 
-/// Keys whose values are texts, also where they look like numbers: `007` is not `7`.
+/// Keys whose values are compared as text even if they look like numbers: `007` differs from `7`.
 const TEXT_KEYS: &[&str] = &["value", "port", "kvsname", "jobid"];
 
-/// What must happen next.
+/// An expectation of a scenario.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Expectation {
-    /// At whose connection, or of which process; `None` for the job as a whole.
+    /// The process, or the connection of the process; `None` for the job as a whole.
     pub proc: Option<Proc>,
-    /// The requirement that is broken otherwise.
+    /// The requirement that is broken if the expectation is not met.
     pub cites: String,
-    /// What must happen.
+    /// The required event.
     pub what: Expected,
 }
 
-/// What must happen.
+/// The kinds of required events.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Expected {
-    /// The next message fits.
+    /// The next message fits the pattern.
     Message(Pattern),
     /// The next message is a bare newline.
     Newline,
-    /// The connection ends, and nothing is said before.
+    /// The connection ends without a further message.
     Close,
-    /// Nothing is said.
+    /// No message comes.
     Silence,
-    /// One of several outcomes; the first that fits gives the verdict.
+    /// One of several outcomes. The first that fits determines the verdict.
     OneOf(Vec<Choice>),
     /// The process has started.
     Started,
     /// The process manager ends the process.
     Ended,
-    /// A variable of the environment.
+    /// A variable of the process's environment has this value.
     Variable {
-        /// Its name.
+        /// The name of the variable.
         name: String,
-        /// What it holds.
+        /// The value of the variable.
         value: Matcher,
     },
-    /// The arguments, separated by blanks.
+    /// The process has these arguments, separated by blanks.
     Arguments(Bytes),
     /// The job ends.
     JobExits(ExitPattern),
-    /// The job says something on stderr or stdout.
+    /// The job writes something to stderr or stdout.
     Logs,
-    /// A program's process, or any of them, makes a request that fits this line of the scenario, which is not answered as
-    /// the server would answer it; without a line, it starts.
+    /// A process of a program makes a request that fits this line of the scenario, whose response is not the usual one. Without a line, the
+    /// process starts.
     Request(Option<String>),
-    /// A program's process ends by itself, with such a status.
+    /// A program's process exits by itself, with a status that fits.
     Exits(ExitPattern),
-    /// A program's process ends somehow, by itself or with its program.
+    /// A program's process ends, by itself or with its program.
     EndsSomehow,
-    /// A program's process ends by itself, with status 0 only if its output is that of a plain run.
+    /// A program's process exits by itself, with status 0 only if its output equals that of the plain run.
     Copes,
-    /// The output of a program's process is that of a plain run.
+    /// The output of a program's process equals that of the plain run.
     SameOutput,
-    /// The library asks this within a call: one line, or lines of a spawn request in their order. What it asks before that is
-    /// not for the scenario.
+    /// The library sends this request during a call: one line, or the lines of a spawn request in order. The scenario ignores earlier
+    /// requests of the call.
     Asks(Vec<Pattern>),
     /// A call of a library returns.
     Returns {
-        /// With which code.
+        /// The return code.
         code: ReturnCode,
-        /// What the named out arguments hold.
+        /// The values of the named output arguments.
         outs: Vec<(String, Matcher)>,
     },
-    /// The process exits, as it is told to.
+    /// The process exits as instructed.
     ExitsAsTold,
 }
 
 impl Expected {
-    /// Whether it is expected of a program, whose processes come to it in any order, so that it is weighed in the end.
+    /// Returns whether the expectation is about a program. Its processes may meet such expectations in any order, so they are checked at
+    /// the end.
     pub fn is_of_a_program(&self) -> bool {
         matches!(self, Self::Request(_) | Self::Exits(_) | Self::EndsSomehow | Self::Copes | Self::SameOutput)
     }
 
-    /// Whether a program's process must end by itself, also when its program is aborted.
+    /// Returns whether a program's process must exit by itself, even if its program is aborted.
     pub fn is_an_end_by_itself(&self) -> bool {
         match self {
             Self::Exits(pattern) => *pattern != ExitPattern::Code(0),
@@ -97,27 +98,27 @@ impl Expected {
     }
 }
 
-/// What a call returns.
+/// The required return code of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReturnCode {
-    /// Anything.
+    /// Any code.
     Any,
     /// Any error.
     Failure,
-    /// Any error, although the scenario names one: RFC 13 gives it no number.
+    /// Any error. The scenario names one to which RFC 13 gives no number.
     Unnumbered(String),
-    /// This one.
+    /// One code.
     Code {
-        /// As the scenario writes it.
+        /// The code as written in the scenario.
         shown: String,
-        /// Its number.
+        /// The number of the code.
         number: i32,
     },
 }
 
 impl ReturnCode {
-    /// Reads what a scenario says.
+    /// Parses a return code of a scenario.
     pub fn new(shown: &str) -> Option<Self> {
         Some(match shown {
             "any" => Self::Any,
@@ -130,7 +131,7 @@ impl ReturnCode {
         })
     }
 
-    /// Whether a code is as expected.
+    /// Returns whether a code fits.
     pub(crate) fn fits(&self, seen: i32) -> bool {
         match self {
             Self::Any => true,
@@ -153,17 +154,17 @@ impl fmt::Display for ReturnCode {
 /// One of several outcomes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Choice {
-    /// What it earns.
+    /// The verdict on this outcome.
     pub grade: Grade,
-    /// The requirement that it breaks, if not that of the step.
+    /// The requirement that it breaks, if different from the step's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cites: Option<String>,
-    /// [`Expected::Message`], [`Expected::Asks`], [`Expected::Newline`], [`Expected::Close`] or [`Expected::Silence`].
+    /// The outcome: [`Expected::Message`], [`Expected::Asks`], [`Expected::Newline`], [`Expected::Close`] or [`Expected::Silence`].
     pub what: Expected,
 }
 
 impl Choice {
-    /// Whether it is an answer to a spawn.
+    /// Returns whether the outcome is a response to a spawn.
     pub(crate) fn answers_spawn(&self) -> bool {
         let is_name = |text: &Bytes| matches!(text.0.as_slice(), b"spawn_result" | b"spawn-response");
         let names = |(key, matcher): &(String, Matcher)| {
@@ -172,51 +173,51 @@ impl Choice {
         matches!(&self.what, Expected::Message(pattern) if pattern.fields.iter().any(names))
     }
 
-    /// Whether it is that nothing comes, and that is no failure.
+    /// Returns whether the outcome is silence and no failure.
     pub(crate) fn is_lawful_silence(&self) -> bool {
         self.what == Expected::Silence && self.grade != Grade::Fail
     }
 }
 
-/// How it stands with the last expectation.
+/// The state of the last expectation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
     /// It may still be met.
     Open,
-    /// It is met, or there was none.
+    /// It is met, or there is none.
     Met,
-    /// It is not met and cannot be any more; the finding has been made. Nothing that follows can be judged.
+    /// It was not met and cannot be met any longer. The finding has been made, and later events cannot be judged.
     Broken,
 }
 
-/// A message as it is expected.
+/// The pattern of a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Pattern {
-    /// As the scenario writes it.
+    /// The pattern as written in the scenario.
     pub shown: String,
-    /// The keys that matter, in the order in which they are looked at.
+    /// The fields to compare, in this order.
     pub fields: Vec<(String, Matcher)>,
 }
 
-/// A value as it is expected.
+/// The pattern of a value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Matcher {
-    /// This text; numbers by value, except where the text itself is what was stored.
+    /// This text. Numbers are compared by value, except in keys that hold stored text.
     Text(Bytes),
-    /// Anything of a type.
+    /// Any value of a type.
     Typed(Type),
-    /// Anything of a type, which a name stands for from then on.
+    /// Any value of a type, which is bound to a name.
     Capture {
         /// The name.
         name: String,
         /// The type.
         of: Type,
-        /// What another rank was told in the same step: it must be equal.
+        /// The value that another rank received in the same step, which must be equal.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         bound: Option<Bytes>,
     },
-    /// The key is not there.
+    /// The key is absent.
     Absent,
     /// Success: absent or 0.
     Success,
@@ -224,41 +225,41 @@ pub enum Matcher {
     Failure,
 }
 
-/// Types of values.
+/// The types of values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Type {
-    /// Digits, within these bounds.
+    /// A number of digits, within these bounds.
     Uint(Option<i64>, Option<i64>),
     /// An integer.
     Int,
-    /// Integers with commas between them.
+    /// Integers separated by commas.
     IntList,
-    /// RFC 13's `word`.
+    /// A `word` of RFC 13.
     Word,
-    /// RFC 13's `string`.
+    /// A `string` of RFC 13.
     String,
     /// A process mapping in RFC 13's grammar.
     Mapping,
-    /// Nothing.
+    /// The empty text.
     Empty,
-    /// Whatever it holds.
+    /// Any text.
     Any,
 }
 
-/// Names and what they stand for now.
+/// Captured names and their values.
 pub type Captures = Vec<(String, Vec<u8>)>;
 
-/// What does not fit, in words: what was expected instead.
+/// The description of a mismatch: what was expected instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Misfit(pub String);
 
 impl Pattern {
-    /// A line of a scenario with its names replaced.
+    /// Creates a pattern from a line of a scenario by replacing its names.
     ///
     /// # Errors
     ///
-    /// A name in it has no value here, or a calculation comes to nothing.
+    /// A name has no value here, or an expression cannot be calculated.
     pub fn new(scope: &Scope, line: &Template) -> Result<Self, ScenarioError> {
         let mut shown = line.to_string();
         shown.truncate(shown.floor_char_boundary(SHOWN));
@@ -267,18 +268,18 @@ impl Pattern {
         Ok(Self { shown, fields: fields.collect::<Result<_, _>>()? })
     }
 
-    /// Whether a message fits; what it captures.
+    /// Compares a message with the pattern, and returns the captured values.
     ///
     /// # Errors
     ///
-    /// What was expected of the first key that does not fit, or of the message.
+    /// Returns the expected value of the first field that does not fit, or the error of a malformed message.
     pub fn fits(&self, text: &[u8], framing: Framing) -> Result<Captures, Misfit> {
         let message = Decoded::new(Direction::FromServer, framing, text);
         if !message.has_tuples() {
             let why = message.error().unwrap_or_else(|| MessageError::Empty.to_string());
             return Err(Misfit(why));
         }
-        // Nobody reads the value of a frame that reports a miss or a failure.
+        // Clients ignore the value of a frame that reports a miss or a failure.
         let missed =
             framing == Framing::Frames && matches!(message.outcome(), Some(Outcome::Miss | Outcome::Failure));
         let mut captures = Captures::new();
@@ -290,13 +291,13 @@ impl Pattern {
         Ok(captures)
     }
 
-    /// Returns true if a message has the expected command.
+    /// Returns whether a message has the expected command.
     pub(crate) fn has_name(&self, text: &[u8], framing: Framing) -> bool {
         let name = self.fields.iter().filter(|(key, _)| key == "cmd").cloned().collect();
         Self { shown: String::new(), fields: name }.fits(text, framing).is_ok()
     }
 
-    /// Whether it leaves open which answer comes, or wants a refusal.
+    /// Returns whether the pattern accepts any response, or requires a refusal.
     pub(crate) fn accepts_any_answer(&self) -> bool {
         self.fields.iter().any(|(key, matcher)| match matcher {
             Matcher::Failure => key == "rc",
@@ -305,8 +306,8 @@ impl Pattern {
         })
     }
 
-    /// What a message captures that does not fit, if it is the answer that was expected, with the outcome that was expected, and
-    /// only some value is not as it should be. It is read leniently: bytes that RFC 13 does not allow, and tuples behind a value.
+    /// Returns the captures of a message that does not fit, if it is the expected response with the expected outcome and only some values
+    /// are wrong. Reads leniently: bytes that RFC 13 forbids and tuples after a value are accepted.
     pub fn reads(&self, text: &[u8], framing: Framing) -> Option<Captures> {
         let parts = |b: &u8| match framing {
             Framing::Lines => matches!(b, b' ' | b'\t'),
@@ -321,7 +322,7 @@ impl Pattern {
             match matcher {
                 Matcher::Text(text) if key == "cmd" => (seen(key)? == text.0).then_some(())?,
                 Matcher::Success | Matcher::Failure => matcher.fits(key, seen(key), &mut captures).ok()?,
-                // Another rank was told something else: from here on it is unclear what is right.
+                // Another rank received a different value, so the correct value is unknown from here on.
                 Matcher::Capture { bound: Some(bound), .. } if seen(key)? != bound.0 => return None,
                 Matcher::Capture { name, .. } => captures.push((name.clone(), seen(key)?.to_vec())),
                 _ => {}
@@ -332,7 +333,7 @@ impl Pattern {
 }
 
 impl Matcher {
-    /// A value of a scenario with its names replaced.
+    /// Creates a pattern from a value of a scenario by replacing its names.
     ///
     /// # Errors
     ///
@@ -352,11 +353,11 @@ impl Matcher {
         })
     }
 
-    /// Whether a value fits, `None` where the key is absent; adds what it captures.
+    /// Compares a value with the pattern, and adds the captured values. `seen` is `None` if the key is absent.
     ///
     /// # Errors
     ///
-    /// What was expected.
+    /// Returns the expected value.
     pub fn fits(&self, key: &str, seen: Option<&[u8]>, captures: &mut Captures) -> Result<(), Misfit> {
         let wrong = |what: String| Err(Misfit(what));
         match (self, seen) {
@@ -472,10 +473,10 @@ mod tests {
     }
 
     #[rstest]
-    // A letter beyond ASCII, a tuple behind the value, a wrong number: what follows can be judged.
+    // A non-ASCII letter, a tuple after the value, a wrong number: later steps can be judged.
     #[case("cmd=my_kvsname rc=0 kvsname=ƒ1", Some("ƒ1"))]
     #[case("cmd=my_kvsname rc=0 kvsname=a found=TRUE", Some("a"))]
-    // Another message, another outcome, or nothing to go on with.
+    // Another message, another outcome, or no usable value.
     #[case("cmd=my_name rc=0 kvsname=a", None)]
     #[case("cmd=my_kvsname rc=-1 kvsname=a", None)]
     #[case("cmd=my_kvsname rc=0", None)]

@@ -9,13 +9,13 @@ use crate::seen::SeenKind;
 use pmi_scenario::requirement::Severity;
 use pmi_wire::Proc;
 
-/// Who broke it.
+/// The party that broke a requirement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
     /// The process manager.
     Server,
-    /// The process.
+    /// The process that speaks PMI.
     Client,
     /// The PMI library.
     Library,
@@ -26,31 +26,31 @@ pub enum Side {
 pub struct Finding {
     /// Id of the requirement.
     pub requirement: String,
-    /// Who broke it.
+    /// The party that broke it.
     pub party: Side,
-    /// At whose connection; `None` for the job as a whole.
+    /// The process whose connection shows it; `None` for the job as a whole.
     pub proc: Option<Proc>,
-    /// Sequence number of the event that showed it.
+    /// Number of the event that shows it.
     pub seq: u64,
-    /// Line of the scenario whose step was played, 0 if none.
+    /// Line of the scenario's current step; 0 if none.
     pub line: usize,
-    /// The scenario allows the outcome and wants it told as no more than this.
+    /// The highest severity that the scenario allows for this outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_most: Option<Severity>,
-    /// What should have been.
+    /// The behavior that the requirement demands.
     pub expected: String,
-    /// What was, in words. Programs look at the kind.
+    /// The observed behavior, in words. Programs read `kind` instead.
     pub seen: String,
-    /// What kind of thing was seen, where that is told apart.
+    /// The kind of observation, if code distinguishes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<SeenKind>,
-    /// Of a crash, where the process died, if a debugger saw it.
+    /// For a crash, the place where the process died, if a debugger saw it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
 }
 
 impl Finding {
-    /// A requirement that somebody broke, of the job as a whole and at no step; who knows more sets it.
+    /// Creates a finding against a party, about the job as a whole and at no step. The caller sets more fields if it can.
     pub fn new(
         requirement: impl Into<String>,
         party: Side,
@@ -71,8 +71,8 @@ impl Finding {
         }
     }
 
-    /// Returns whether what was seen depends on timing, so that another run may see something else: a crash, a hang, the absence of an
-    /// answer or the exit status of a job, and not what an answer contains.
+    /// Returns whether the finding depends on timing, so that another run may not show it: a crash, a hang, a missing response, or the exit
+    /// status of a job. The content of a response does not depend on timing.
     pub fn depends_on_timing(&self) -> bool {
         let is_status = self.party == Side::Server && self.seen.starts_with("exit status ");
         [CRASH, HANG, JOBS_APART].contains(&self.requirement.as_str())
@@ -80,7 +80,7 @@ impl Finding {
             || is_status
     }
 
-    /// Returns what came in place of an answer, without how that is known.
+    /// Returns the absence that was seen in place of a response, without the evidence for it.
     pub(crate) fn absence(&self) -> Option<&'static str> {
         ["silence", "the end of the connection"].into_iter().find(|word| self.seen.starts_with(word))
     }

@@ -1,6 +1,6 @@
-//! The judge of one scenario: reads every event, lets the monitors watch, and says whether what the scenario expects has come.
+//! The judge of one scenario: reads every event, runs the monitors, and compares what happened with what the scenario expects.
 //!
-//! An expectation is an event like any other, so that a stored log can be judged again and comes to the same.
+//! Expectations are events too, so judging a stored log again gives the same result.
 
 use pmi_scenario::ids;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,66 +26,66 @@ use crate::upstream::UpstreamMonitor;
 use crate::verdict::Verdict;
 use crate::{Finding, Monitor, Severity, Side};
 
-/// Most findings of one scenario about one party: after so many the rest says nothing new.
+/// Findings of one scenario against one party after which the rest is dropped, because it adds nothing new.
 const FINDINGS: usize = 1000;
 
-/// So many findings of the monitor about whoever is under test end a scenario.
+/// Monitor findings against the party under test that end a scenario early.
 const ENOUGH: usize = 200;
 
-/// The requirement that a job breaks which goes on without its processes.
+/// The requirement that is broken by a job that keeps running after all of its processes have ended.
 const JOB_ENDS: &str = ids::DE_FACTO_JOB_ENDS;
 
-/// What waiting is for, by the last expectation.
+/// The reason why the runner waits, given by the last expectation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Awaited {
-    /// Something that is due.
+    /// A required event.
     Due,
-    /// One of several lawful outcomes, of which silence is one.
+    /// One of several lawful outcomes, including silence.
     Choice,
-    /// A process that is to have been started.
+    /// The start of a process.
     Start,
-    /// Nothing: that none comes is what is expected.
+    /// The absence of any message.
     Silence,
 }
 
-/// What became of a scenario.
+/// The outcome of a scenario.
 #[derive(Debug)]
 pub struct Outcome {
     /// The transcript.
     pub events: Vec<Event>,
-    /// What the party under test broke, in order.
+    /// The requirements that the party under test broke, in order.
     pub findings: Vec<Finding>,
-    /// Whom the run is about.
+    /// The party under test.
     pub under_test: Side,
-    /// Whether an expected answer never came.
+    /// True if a required response never came.
     pub hung: bool,
-    /// The implementation started, connected or answered nothing: there is no sign that it speaks PMI at all.
+    /// The implementation started no process, opened no connection or answered nothing. Nothing indicates that it speaks PMI at all.
     pub lifeless: bool,
     /// The first process of the implementation that died of a signal, and the signal.
     pub crashed: Option<(String, i32)>,
     /// The versions that the connections have agreed on, the lowest first: `1.1`.
     pub negotiated: Vec<String>,
-    /// Names of processes that ranks of a program under test have left which had ended by themselves: they are of
-    /// no rank's process group, with which they would have been ended. Empty unless that was asked for.
+    /// Names of processes that outlived the rank of a program that started them. They left the rank's process group, so ending that group
+    /// did not end them. Empty unless the runner looked for them.
     pub left: Vec<String>,
-    /// Why the run says nothing about the implementation.
+    /// The reason why the implementation could not be judged.
     pub unjudged: Option<Unjudged>,
-    /// A mistake in the scenario: line and what.
+    /// A mistake in the scenario: the line and the message.
     pub scenario_error: Option<(usize, String)>,
-    /// Statements of the scenario that were not reached, and so not judged.
+    /// Lines of statements that were not reached and therefore not judged.
     pub unreached: Vec<usize>,
 }
 
-/// See the module's documentation.
+/// Judges one scenario; see the module's documentation.
 pub struct Judge {
     party: Side,
-    /// Nothing is expected: only the monitors have a say.
+    /// True without a scenario. Only the monitors make findings.
     watches: bool,
     monitor: Monitor,
     upstream: UpstreamMonitor,
     conversation: Conversation,
     program: ProgramState,
-    /// Of a library under test, its calls.
+    /// The calls of a library under test.
     library: LibraryJudge,
     /// The monitors' findings.
     watched: Vec<Finding>,
@@ -94,11 +94,11 @@ pub struct Judge {
     expectation: Option<Expectation>,
     standing: Standing,
     captures: Captures,
-    /// Nothing more comes, how that is known, and how long that was waited for.
+    /// The proof that nothing more will come, and how long the runner waited for it.
     nothing: Option<(SilenceProof, Duration)>,
-    /// The processes whose requests the server had not read by then.
+    /// The processes whose requests the server had not read when the silence was reported.
     not_read: BTreeSet<Proc>,
-    /// Number of the last event that was more than a word of the scenario's.
+    /// The number of the last event that is not an expectation or another note of the runner.
     seq: u64,
     line: usize,
     hung: bool,
@@ -108,7 +108,7 @@ pub struct Judge {
     unreached: Vec<usize>,
 }
 
-/// A line as findings show it.
+/// Formats a line for a finding.
 fn shown(line: &[u8]) -> String {
     let cut = &line[..line.len().min(SHOWN)];
     match line.len() - cut.len() {
@@ -120,7 +120,7 @@ fn shown(line: &[u8]) -> String {
 const END: &str = "the end of the connection";
 
 impl Judge {
-    /// A judge who has seen nothing. `requires` is what the scenario tests.
+    /// Creates a judge. `requires` lists the requirements that the scenario tests.
     pub fn new(party: Side, requires: Vec<String>) -> Self {
         Self {
             party,
@@ -147,12 +147,12 @@ impl Judge {
         }
     }
 
-    /// A judge without a scenario, whose monitors report everything.
+    /// Creates a judge without a scenario, whose monitors report everything.
     pub fn watching(party: Side) -> Self {
         Self { monitor: Monitor::new(), watches: true, ..Self::new(party, Vec::new()) }
     }
 
-    /// Takes what the monitors have found so far, of all parties.
+    /// Takes the findings that the monitors have made so far, against all parties.
     pub fn take_watched(&mut self) -> Vec<Finding> {
         std::mem::take(&mut self.watched)
     }
@@ -169,7 +169,7 @@ impl Judge {
             if self.party == Side::Library && !library::lay_to_library(&mut finding, event) {
                 continue;
             }
-            // What we do wrong ourselves on purpose leaves room for what the other side does.
+            // The limit applies to each party, so that our own deliberate violations do not displace findings against the other side.
             if self.watched_of(finding.party) < FINDINGS {
                 self.watched.push(finding);
             }
@@ -231,17 +231,17 @@ impl Judge {
         }
     }
 
-    /// How it stands with the last expectation.
+    /// Returns the state of the last expectation.
     pub fn standing(&self) -> Standing {
         self.standing
     }
 
-    /// What the names stand for that the last expectation has captured.
+    /// Takes the values that the last expectation has captured.
     pub fn take_captures(&mut self) -> Captures {
         std::mem::take(&mut self.captures)
     }
 
-    /// Whether there is no point in going on: it has been given up, or there are far too many findings or processes.
+    /// Returns whether the scenario should end early: it was abandoned, or there are far too many findings or processes.
     pub fn has_enough(&self) -> bool {
         let abandoned = self.unjudged.is_some() || self.mistake.is_some();
         let findings = !self.watches && self.watched_of(self.party) >= ENOUGH;
@@ -252,22 +252,22 @@ impl Judge {
         self.watched.iter().filter(|f| f.party == party).count()
     }
 
-    /// Whether the server starts far more processes than were asked for. The finding has been made.
+    /// Returns whether the server starts far more processes than requested. The monitor has reported that.
     pub fn starts_too_many(&self) -> bool {
         self.monitor.starts_too_many()
     }
 
-    /// Bytes that have come from the other side.
+    /// Returns the number of bytes received from the other side.
     pub fn received(&self) -> u64 {
         self.conversation.received + self.library.received
     }
 
-    /// The calls of a library under test.
+    /// Returns the calls of a library under test.
     pub fn library(&self) -> &LibraryJudge {
         &self.library
     }
 
-    /// The requests of a library that have come since and are not for the scenario.
+    /// Takes the new requests of a library that the scenario does not answer itself.
     pub fn take_unscripted(&mut self) -> Vec<(Proc, library::Request)> {
         self.library.take_unscripted()
     }
@@ -277,54 +277,54 @@ impl Judge {
         self.monitor.has_joined(p)
     }
 
-    /// How the job has ended, if it has.
+    /// Returns how the job ended, if it has.
     pub fn job(&self) -> Option<Exit> {
         self.conversation.job
     }
 
-    /// Whether an answer that was due never came.
+    /// Returns whether a required response never came.
     pub fn is_hung(&self) -> bool {
         self.hung
     }
 
-    /// Whether some process has no connection to talk over; the monitor has told.
+    /// Returns whether some process has no usable connection. The monitor has reported that.
     pub fn lacks_connection(&self) -> bool {
         self.conversation.unconnected
     }
 
-    /// Number of processes in a group, as far as it is known; 0 for one that nobody asked for.
+    /// Returns the known number of processes in a group; 0 for a group that no request has started.
     pub fn size(&self, group: u32) -> u32 {
         self.conversation.size(group)
     }
 
-    /// Whether the steps of a process are to be left out: its spawn was refused, or its connection lawfully ended.
+    /// Returns whether the steps of a process are skipped: its spawn was refused, or its connection ended lawfully.
     pub fn is_over(&self, p: Proc) -> bool {
         self.is_refused(p.group)
             || self.library.is_over(p)
             || self.conversation.find(p).is_some_and(|link| link.over)
     }
 
-    /// Whether the spawn of a group was refused.
+    /// Returns whether the spawn of a group was refused.
     pub fn is_refused(&self, group: u32) -> bool {
         self.conversation.is_refused(group)
     }
 
-    /// Whether the process's connection is at its end, on either side.
+    /// Returns whether either side has closed the process's connection.
     pub fn is_closed(&self, p: Proc) -> bool {
         self.conversation.find(p).is_some_and(|link| link.is_closed())
     }
 
-    /// Whether there is something for a step at a connection, or will never be.
+    /// Returns whether a step has a message to read on a connection, or can never get one because the connection is closed.
     pub fn has_news(&self, p: Proc) -> bool {
         self.is_closed(p) || self.conversation.find(p).is_some_and(|link| !link.lines.is_empty())
     }
 
-    /// Takes the next message that no step has taken, whatever it is.
+    /// Takes the next message that no step has consumed.
     pub fn take_message(&mut self, p: Proc) -> Option<ReceivedMessage> {
         self.conversation.link(p).take()
     }
 
-    /// The processes that have started.
+    /// Returns the processes that have started, sorted.
     pub fn started(&self) -> Vec<Proc> {
         let mut all: Vec<Proc> =
             self.conversation.links().filter(|(_, link)| link.started).map(|(p, _)| p).collect();
@@ -332,17 +332,17 @@ impl Judge {
         all
     }
 
-    /// The number of the group that the next lines of a spawn request belong to.
+    /// Returns the number of the group to which the next lines of a spawn request belong.
     pub fn next_group(&self) -> u32 {
         self.conversation.next_group()
     }
 
-    /// The requests of a proxy that steps have taken, in order.
+    /// Returns the numbers of a proxy's requests that steps have consumed, in order.
     pub fn taken(&self, proxy: Proc) -> &[u64] {
         self.conversation.find(proxy).map_or(&[], |link| &link.taken)
     }
 
-    /// Whether the last expectation waits for something that is due; `None` where it waits for nothing.
+    /// Returns what the last expectation is waiting for; `None` if it is met or broken.
     pub fn awaits(&self) -> Option<Awaited> {
         let expectation = self.expectation.as_ref().filter(|_| self.standing == Standing::Open)?;
         Some(match expectation.what {
@@ -353,12 +353,12 @@ impl Judge {
         })
     }
 
-    /// The values that each process of a program received.
+    /// Returns the values that each process of a program received.
     pub fn told_values(&self) -> BTreeMap<Proc, ToldValues> {
         self.program.told_values()
     }
 
-    /// What a plain run of a program came to.
+    /// Returns the outcome of a plain run of a program.
     pub fn plain_run(&self) -> PlainRun {
         let run = self.program.plain_run();
         if run != PlainRun::EndedWell {
@@ -371,14 +371,14 @@ impl Judge {
         if flaws.is_empty() { run } else { PlainRun::Flawed(flaws) }
     }
 
-    /// Returns the findings of the monitor and of [`ProgramState::weigh`], whose `seq` is given, against a program.
+    /// Returns the findings against a program: those of the monitor, and those of [`ProgramState::weigh`], which get the number `seq`.
     fn program_findings(&self, seq: u64) -> Vec<Finding> {
         let watched = self.watched.iter().filter(|f| f.party == Side::Client && !self.program.excuses(f));
         let connections = &self.monitor.connections;
         watched.cloned().chain(self.program.weigh(connections, &self.conversation, seq)).collect()
     }
 
-    /// What it all came to.
+    /// Returns the outcome of the scenario.
     pub fn finish(mut self, events: Vec<Event>) -> Outcome {
         if self.party == Side::Client {
             return self.finish_program(events);
@@ -411,10 +411,11 @@ impl Judge {
         if unjudged.as_ref().is_none_or(|why| why.verdict() == Verdict::Unjudged) {
             crashed = self.program.crashed();
         }
-        // Of what says nothing it is not known that it speaks PMI: that it does not end is told with that, and is no finding.
+        // A program that never writes to its connection may not speak PMI at all. Its failure to exit is reported with that result and not
+        // as a finding of its own.
         let judged =
             |why: &Unjudged| why.verdict() == Verdict::Unjudged && !matches!(why, Unjudged::Silent(_));
-        // What a crash was looked into for came after the play.
+        // Events of a crash analysis were recorded after the scenario.
         let later = |event: &Event| matches!(event.what, What::Backtrace(_) | What::Untraced { .. });
         let end = events.iter().position(later).unwrap_or(events.len()) as u64;
         findings.extend(self.program.alone(end));
@@ -440,8 +441,7 @@ impl Judge {
 
     // ----- expectations ---------------------------------------------------------------------------------------------
 
-    /// Sees whether an expectation is met or broken by now. `unanswered` says that it has just been said that no answer
-    /// comes.
+    /// Checks whether an expectation is met or broken by now. `unanswered` is true if this event states that no response will come.
     fn weigh(&mut self, expectation: &Expectation, unanswered: bool) {
         let Some(p) = expectation.proc else { return self.weigh_job(expectation) };
         if self.party == Side::Library {
@@ -473,10 +473,11 @@ impl Judge {
                     }
                     Err(Misfit(what)) => {
                         self.misfit(p, cites, format!("{} ({what})", pattern.shown), &line);
-                        // That nothing comes of a spawn which was refused is no second finding.
+                        // A spawn that was refused has no process group, and its absence is not a second finding.
                         self.conversation.accepted(&line);
-                        // What follows is judged as if the value had been right: one wrong value hides nothing else. A proxy's
-                        // request is another one then, which the scenario has no answer for.
+                        // The following steps are judged as if the value had been right, so that one wrong value does not hide other
+                        // errors. A proxy's request is an exception: with a wrong value it is a different request, for which the scenario
+                        // has no response.
                         let read =
                             pattern.reads(&line.text, line.framing).filter(|_| p.group != Proc::PROXIES);
                         read.into_iter().for_each(|captures| self.met(captures));
@@ -540,7 +541,8 @@ impl Judge {
                 let expected = format!("arguments \"{expected}\"");
                 self.broken(Some(p), cites, expected, format!("\"{}\"", seen.escape_ascii()));
             }
-            // Those of the job have no process, those of a program are weighed in the end, and those of a library elsewhere.
+            // Expectations about the job have no process. Those about a program are checked at the end, and those about a library in
+            // [`LibraryJudge`].
             _ => {}
         }
     }
@@ -568,7 +570,7 @@ impl Judge {
         }
     }
 
-    /// The job goes on without its processes. Where something worse is known that may have led to it, that is enough.
+    /// Reports a job that keeps running without its processes, unless a hang, a crash or an early end may explain it.
     fn job_stays(&mut self, proof: SilenceProof, waited: Duration, procs: &[Proc], names: &[String]) {
         if self.hung || self.unjudged.is_some() || self.conversation.crashed.is_some() {
             return;
@@ -602,7 +604,7 @@ impl Judge {
             return;
         }
         if p.group != 0 {
-            // A process of the group that was told a wrong rank is the missing one. That has been reported.
+            // The missing process is one of the group that received a wrong rank, which has been reported.
             if self.watched.iter().any(|f| f.proc.is_some_and(|of| of.group == p.group) && is_of_rank(f)) {
                 self.standing = Standing::Broken;
                 return;
@@ -655,7 +657,7 @@ impl Judge {
     ) {
         if choice.what == Expected::Close {
             self.conversation.link(p).over = true;
-            // The server has refused the spawn by it.
+            // This response refuses the spawn.
             if choices.iter().any(Choice::answers_spawn) {
                 self.conversation.refuse_spawn();
             }
@@ -690,8 +692,8 @@ impl Judge {
         self.met(captures);
     }
 
-    /// Whether a message is the expected one. A message whose form the monitor has reported is read leniently, because the form
-    /// is no second finding.
+    /// Checks whether a message is the expected one, and returns what it captures. A message whose form the monitor has reported is read
+    /// leniently, so that its form does not cause a second finding.
     fn fits(&self, p: Proc, pattern: &Pattern, line: &ReceivedMessage) -> Result<Captures, Misfit> {
         let fits = pattern.fits(&line.text, line.framing);
         match fits {
@@ -734,7 +736,7 @@ impl Judge {
         }
     }
 
-    /// What there is for a step at a process's connection.
+    /// Returns the next input of a step on a process's connection.
     fn next(&mut self, p: Proc) -> Next {
         let nothing = self.nothing;
         let link = self.conversation.link(p);
@@ -746,11 +748,11 @@ impl Judge {
         }
     }
 
-    /// A message is due and there is none.
+    /// Handles a required message that is missing.
     fn without(&mut self, p: Proc, cites: &str, expected: &str, next: Next, unanswered: bool) {
         match next {
             Next::End => self.broken(Some(p), cites, expected, END),
-            // The monitor has its say first: it knows which request has no answer.
+            // The monitor reports first, because it knows which request has no response.
             Next::Nothing(proof, waited) if unanswered => {
                 self.hung = true;
                 self.silent(Some(p), cites, expected, proof, waited);
@@ -777,7 +779,7 @@ impl Judge {
         self.monitor.unread_rule(&self.not_read).unwrap_or(cites)
     }
 
-    /// Returns the message that has begun and does not end, if nothing more comes to a step that waits for a connection.
+    /// Returns the incomplete message of a connection, if a step waits for that connection and nothing more will come.
     fn unended(&self, p: Proc, expected: &Expected) -> Option<Unended> {
         let (proof, waited) = self.nothing?;
         let waits = matches!(
@@ -795,7 +797,7 @@ impl Judge {
         self.monitor.connections.unended(p, Direction::FromServer, self.silence(proof, waited))
     }
 
-    /// A silence in words, by how it is known, and with the requests that were not read.
+    /// Describes a silence: the proof, and the requests that the server has not read.
     fn silence(&self, proof: SilenceProof, waited: Duration) -> String {
         let silence = match proof {
             SilenceProof::Idle => "silence: the server has read everything and waits".to_owned(),
@@ -826,9 +828,8 @@ impl Judge {
         self.broken_at(self.seq, p, cites, expected.into(), seen.into());
     }
 
-    /// Makes a finding unless the monitor has already said what is wrong with the same event. What is only advice says nothing
-    /// about a duty: a response that lacks a thrid and is a refusal too breaks both. A missing answer is one behavior, and the
-    /// monitor knows what was unusual about the request.
+    /// Makes a finding unless the monitor has reported the same event. Advice does not replace a duty: a refusal that also lacks a thrid
+    /// breaks both. A missing response is one behavior, and the monitor knows what was unusual about the request.
     fn broken_at(&mut self, seq: u64, p: Option<Proc>, cites: &str, expected: String, seen: String) {
         self.standing = Standing::Broken;
         let says = |f: &Finding| {
@@ -866,33 +867,33 @@ impl Judge {
     }
 }
 
-/// What there is for a step.
+/// The next input of a step.
 enum Next {
     Line(ReceivedMessage),
     End,
     Nothing(SilenceProof, Duration),
-    /// Nothing yet.
+    /// Nothing has come yet.
     Open,
 }
 
-/// Whether a finding is about how an answer is written, and not about what is answered.
+/// Returns whether a finding is about the form of a response and not about its content.
 fn is_of_form(finding: &Finding) -> bool {
     let id = &finding.requirement;
     id == ids::RFC13_WIRE_TUPLES || id.starts_with("rfc13.abnf.") && !id.starts_with("rfc13.abnf.c-")
 }
 
-/// Returns true if a finding is about the rank that a process was told.
+/// Returns whether a finding is about the rank that a process received.
 fn is_of_rank(finding: &Finding) -> bool {
     [ids::RFC13_ENV_PMI_RANK, ids::PMI_PORT_RANK].contains(&finding.requirement.as_str())
 }
 
-/// The outcomes that break nothing, for people.
+/// Describes the outcomes that break no requirement.
 fn lawful(choices: &[Choice]) -> String {
     shown_choices(choices, |choice| choice.grade != Grade::Fail)
 }
 
-/// Lists the outcomes that break nothing, and adds the reason why a message is none of them: the message cannot be read, or a field
-/// does not fit the answer with its command.
+/// Lists the outcomes that break no requirement. If the message is unreadable, or has the right command but a wrong field, the reason is
+/// added.
 fn lawful_instead(choices: &[Choice], line: &ReceivedMessage) -> String {
     let reason = choices.iter().filter(|choice| choice.grade != Grade::Fail).find_map(|choice| {
         let Expected::Message(pattern) = &choice.what else { return None };
@@ -903,7 +904,7 @@ fn lawful_instead(choices: &[Choice], line: &ReceivedMessage) -> String {
     reason.map_or_else(|| lawful(choices), |why| format!("{} ({why})", lawful(choices)))
 }
 
-/// The outcomes of which one would have been usual where `seen` came, for people: those that pass, or else the other lawful ones.
+/// Describes the outcomes that would have been usual instead of `seen`: those that pass, or else the other lawful ones.
 fn usual(choices: &[Choice], seen: &Choice) -> String {
     match choices.iter().any(|choice| choice.grade == Grade::Pass) {
         true => shown_choices(choices, |choice| choice.grade == Grade::Pass),
@@ -936,7 +937,7 @@ mod tests {
         if server { What::FromServer { proc: P, bytes } } else { What::ToServer { proc: P, bytes } }
     }
 
-    /// An answer whose fields are these; `rc=fail` stands for any failure, and `<any>` for anything.
+    /// Returns an expected answer with these fields. `rc=fail` stands for any failure, and `<any>` for any value.
     fn answer(shown: &str) -> Expected {
         let fields = shown.split(' ').map(|word| {
             let (key, value) = word.split_once('=').expect("a tuple");
@@ -962,7 +963,7 @@ mod tests {
         What::Expected(Box::new(Expectation { proc: Some(P), cites: "rfc13.get.value".into(), what }))
     }
 
-    /// What a server breaks that has answered init, and to which this happens then.
+    /// Returns the findings against a server that has answered init, after the further events `rest`.
     fn judged(rest: Vec<What>) -> Vec<Finding> {
         let begin = [
             What::Launched { command: Vec::new(), ranks: 1, nodes: 1 },
@@ -1021,7 +1022,7 @@ mod tests {
         assert!(refused(&may_fail, b"cmd=response_to_init rc=-1 pmi_version=2 pmi_subversion=0").is_empty());
         let must_not = [(Grade::Pass, answer("cmd=my_kvsname kvsname=k")), (Grade::Pass, Expected::Close)];
         assert_eq!(refused(&must_not, b"cmd=my_kvsname rc=-1"), ["rfc13.abnf.c-kvsname"]);
-        // How the accepted answer is written is another matter.
+        // The form of the accepted answer does not matter here.
         assert_eq!(refused(&may_fail, b"cmd=my_kvsname rc=-1 kvsname=a=b"), ["rfc13.abnf.word"]);
     }
 
@@ -1051,7 +1052,7 @@ mod tests {
         let found =
             judged([get(b"cmd=get_result rc=-1 msg=\xff"), get(b"cmd=get_result rc=-1 msg=\xfe")].concat());
         assert_eq!(found.iter().map(|f| f.requirement.as_str()).collect::<Vec<_>>(), ["rfc13.abnf.string"]);
-        // Another outcome than the expected one is a finding of its own.
+        // An outcome other than the expected one is a separate finding.
         let found =
             judged([get(b"cmd=get_result rc=-1 msg=\xff"), get(b"cmd=get_result rc=0 value=\xfe")].concat());
         assert_eq!(found.len(), 2, "{found:?}");
@@ -1076,7 +1077,7 @@ mod tests {
         assert_eq!(ids, ["rfc13.get.value"]);
         let put = [said(false, b"cmd=put kvsname=k key=a value=v"), said(true, b"cmd=put_result rc=0")];
         let put = [&put[..], &[expected(&[(Grade::Pass, answer("cmd=put_result"))])]].concat();
-        // The second get is none of a keyval space that is known, so that only the scenario judges it.
+        // The second get names no known keyval space, so only the scenario judges its answer.
         let odd = [said(false, b"cmd=get key=a"), said(true, b"cmd=get_result rc=0 value=v found=TRUE")];
         let choices =
             [(Grade::Note, answer("cmd=get_result rc=0 value=v")), (Grade::Fail, answer("cmd=<any>"))];
@@ -1088,7 +1089,7 @@ mod tests {
 
     const GET: &[u8] = b"cmd=get kvsname=k key=a";
 
-    /// The events of a silence. The second one shows that the answer is missing.
+    /// Returns the events of a silence. The second one shows that the response is missing.
     fn nothing() -> [What; 2] {
         let proof = SilenceProof::Idle;
         [What::Nothing { proof, waited_ms: 0 }, What::NoAnswer { proc: P, proof }]
@@ -1152,7 +1153,7 @@ mod tests {
         let junk: &[&[u8]] = &[b"cmd=\x07\n"];
         assert_eq!(cited(junk, true), ["rfc13.wire.lock-step"]);
         assert_ne!(cited(junk, false), ["rfc13.wire.lock-step"]);
-        // A server that has read the first write may wait for something else in the second.
+        // A server that has read the first write may be waiting for something other than the second.
         assert_ne!(cited(&[b"cmd=\x07", b"\n"], true), ["rfc13.wire.lock-step"]);
     }
 
@@ -1160,7 +1161,7 @@ mod tests {
     fn alternatives_keep_the_reason() {
         let refused = (Grade::Pass, answer("cmd=get_result rc=fail"));
         let found = |choices: &[(Grade, Expected)], line: &[u8]| {
-            // The second answer on a connection that cannot be read is for the scenario alone to report.
+            // After an unreadable answer, only the scenario can report the second one.
             let get = || [said(false, GET), said(true, b"cmd=get_result rc=-1\r"), expected(choices)];
             let first = get();
             let rest = [said(false, GET), said(true, line), expected(choices)];

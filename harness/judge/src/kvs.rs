@@ -1,10 +1,10 @@
-//! What a keyval space may hold, as far as the wire shows.
+//! The possible contents of a keyval space, as far as the wire shows them.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::seen::PRINTABLE_LIMIT;
 
-/// In the place of a rank: the spawn request that began the process group.
+/// The "rank" of pairs that the spawn request of the process group contains.
 pub(crate) const PREPUT: u32 = u32::MAX;
 
 /// One put of a key.
@@ -20,17 +20,17 @@ pub(crate) struct Put {
     acknowledged: Option<u64>,
 }
 
-/// Which puts a process must know of beside those before a barrier of the whole group: of each rank, all before this number.
+/// The puts that a process must know besides those before a barrier of the whole group: for each rank, all puts below this number.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Known(BTreeMap<u32, u64>);
 
 impl Known {
-    /// All that this rank has put so far.
+    /// Adds all puts of this rank so far.
     pub(crate) fn all_of(&mut self, rank: u32, kvs: &Kvs) {
         self.0.insert(rank, kvs.acknowledged);
     }
 
-    /// Also what somebody else knows.
+    /// Adds the puts that another process knows.
     pub(crate) fn add(&mut self, other: &Self) {
         for (rank, before) in &other.0 {
             let mine = self.0.entry(*rank).or_default();
@@ -48,7 +48,7 @@ pub(crate) struct Kvs {
 }
 
 impl Kvs {
-    /// A pair that was there before the processes started.
+    /// Stores a pair that existed before the processes started.
     pub(crate) fn preput(&mut self, key: &[u8], value: &[u8]) {
         let put = Put { value: value.to_vec(), by: PREPUT, entered: 0, acknowledged: Some(0) };
         self.puts.entry(key.to_vec()).or_default().push(put);
@@ -64,12 +64,12 @@ impl Kvs {
         self.puts.contains_key(key)
     }
 
-    /// The puts of a key.
+    /// Returns the puts of a key.
     pub(crate) fn puts(&self, key: &[u8]) -> &[Put] {
         self.puts.get(key).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Notes that the server has accepted a put of this rank.
+    /// Records that the server has accepted a put of this rank.
     pub(crate) fn acknowledged(&mut self, key: &[u8], value: &[u8], by: u32) {
         let number = self.acknowledged;
         if let Some(at) = self.open(key, value, by)
@@ -80,13 +80,13 @@ impl Kvs {
         }
     }
 
-    /// Whether a process that knows this much must find the key.
+    /// Returns whether a process that knows these puts must find the key.
     pub(crate) fn is_known(&self, key: &[u8], known: &Known) -> bool {
         let before = |rank: u32| known.0.get(&rank).copied().unwrap_or(0);
         self.puts(key).iter().any(|put| put.acknowledged.is_some_and(|number| number < before(put.by)))
     }
 
-    /// The server refused the put. Its value should not be seen, unless another put has the same value.
+    /// Records that the server has refused a put. Its value must not be seen, unless another put has the same value.
     pub(crate) fn refused(&mut self, key: &[u8], value: &[u8], by: u32) {
         let open = self.open(key, value, by);
         if let Some(puts) = self.puts.get_mut(key) {
@@ -109,7 +109,7 @@ impl Kvs {
         self.puts(key).iter().find(is_due)
     }
 
-    /// The values that were put for a key, escaped for people.
+    /// Formats the values that were put for a key.
     pub(crate) fn shown(&self, key: &[u8]) -> String {
         let cut = |put: &Put| {
             let value = &put.value[..put.value.len().min(PRINTABLE_LIMIT)];
@@ -121,8 +121,8 @@ impl Kvs {
     }
 }
 
-/// Whether it cannot be told where a value ends: RFC 13 lets parsers accept blanks around tuples and further tuples, and
-/// lets values hold both.
+/// Returns whether the end of the value is ambiguous in a response. RFC 13 lets parsers accept blanks around tuples and additional tuples,
+/// and values may contain both.
 pub(crate) fn is_ambiguous(value: &[u8]) -> bool {
     let blank = |b: &u8| matches!(b, b' ' | b'\t');
     value.first().is_some_and(blank)
@@ -130,7 +130,7 @@ pub(crate) fn is_ambiguous(value: &[u8]) -> bool {
         || value.split(|b| blank(b)).skip(1).any(|word| word.contains(&b'='))
 }
 
-/// A response that ends with a value, without what looks like further tuples after it.
+/// Cuts off everything after the value of a response that looks like additional tuples.
 pub(crate) fn with_value_alone(line: &[u8]) -> &[u8] {
     const VALUE: &[u8] = b" value=";
     match line.windows(VALUE.len()).position(|part| part == VALUE) {
@@ -139,7 +139,7 @@ pub(crate) fn with_value_alone(line: &[u8]) -> &[u8] {
     }
 }
 
-/// A value without what looks like further tuples after it.
+/// Cuts off everything at the end of a value that looks like additional tuples.
 pub(crate) fn without_tuples(value: &[u8]) -> &[u8] {
     let mut rest = value;
     while let Some(blank) = rest.iter().rposition(|b| *b == b' ') {

@@ -1,4 +1,4 @@
-//! The judge: what the facts mean. It reads events and never launches anything.
+//! The judge derives findings and verdicts from events. It never launches anything.
 #![forbid(unsafe_code)]
 
 pub mod again;

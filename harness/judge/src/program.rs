@@ -1,4 +1,4 @@
-//! What the processes of a program under test come to, weighed when all are over.
+//! Judges the processes of a program under test once all of them have ended.
 
 use pmi_scenario::ids;
 use std::borrow::Cow;
@@ -18,23 +18,23 @@ use crate::seen::{Unended, show};
 use crate::unjudged::Unjudged;
 use crate::{Finding, Side};
 
-/// Cited where a process that could not go on died of a signal that it sent itself or that a closed connection sent.
+/// Cited if a process that could not continue was killed by a signal that it sent itself or that a closed connection caused.
 pub(crate) const EXITS: &str = ids::DE_FACTO_CLIENT_EXITS;
 
-/// Broken by a process that was given a connection, says nothing on it, and ends as if all were well: it was a program of its own.
+/// Broken by a process that has a connection, never uses it, and exits with status 0: it ran as a singleton.
 const JOINS: &str = ids::DE_FACTO_CLIENT_JOINS;
 
-/// Broken by a process that leaves without a word.
+/// Broken by a process that leaves without a finalize request.
 pub(crate) const FINALIZE: [&str; 2] = [ids::RFC13_ABNF_C_FINALIZE, ids::PMI2_COMMON_FINALIZE_LAST];
 
-/// Broken by whoever makes no sense of the names and limits that it was told.
+/// Cited against a process that ignores the names and limits that it received. Excused if they were invalid.
 const OF_WHAT_IT_WAS_TOLD: [&str; 3] =
     [ids::RFC13_KVS_NAME_USED, ids::RFC13_PUT_LENGTH, ids::RFC13_GET_KEY_LENGTH];
 
-/// Broken by whoever takes an answer that nobody has asked for as its own.
+/// Cited against a process that mistakes an unsolicited response for the response to its request. Excused if the server sent one.
 const OUT_OF_STEP: &str = ids::RFC13_WIRE_LOCK_STEP;
 
-/// Broken by whoever asks with a name that it was told and that is no word.
+/// Cited against a process that sends the malformed name that it received.
 const OF_NO_WORD: [&str; 2] = [ids::RFC13_ABNF_WORD, ids::RFC13_WIRE_TUPLES];
 
 /// A key of a process group's keyval space.
@@ -50,7 +50,7 @@ struct Put {
     entered: usize,
 }
 
-/// A get that is answered.
+/// A get with its response.
 #[derive(Debug)]
 struct Get {
     key: Vec<u8>,
@@ -70,31 +70,31 @@ struct Exchange {
 
 #[derive(Debug, Default)]
 struct Process {
-    /// What it is expected to come to, each with its line of the scenario.
+    /// The expectations about it, each with its line of the scenario.
     duties: Vec<(usize, Expectation)>,
-    /// Number of places at which the scenario has something for it, how many it has come to, and the line of the last.
+    /// The number of situations that the scenario scripts for it, how many of them it has reached, and the line of the last one.
     places: usize,
     reached: usize,
     last_place: usize,
-    /// It was told where its connection is.
+    /// It received the location of its connection.
     offered: bool,
-    /// It has said something on that.
+    /// It has sent something on its connection.
     said: bool,
-    /// A request of it has no answer.
+    /// One of its requests is unanswered.
     waits: bool,
-    /// It has said finalize.
+    /// It has sent a finalize request.
     finalized: bool,
-    /// Numbers of requests that it has sent and of messages that it has received.
+    /// Numbers of requests sent and of messages received.
     requests: usize,
     told: usize,
-    /// It was told something that it had not asked for.
+    /// It received a response that it had not requested.
     told_unasked: bool,
-    /// Its last request, and the key of that if it is a get.
+    /// Its last request, and the key of that request if it is a get.
     asked: String,
     gets: Option<Vec<u8>>,
-    /// The scenario scripts the answer to its last request.
+    /// The scenario scripts the response to its last request.
     scripted: bool,
-    /// The last exchange that the scenario scripted, and the last other one.
+    /// The last exchange that the scenario scripted, and the last other exchange.
     unusual: Option<Exchange>,
     last: Option<Exchange>,
     got: Vec<Get>,
@@ -103,15 +103,15 @@ struct Process {
     released: Vec<u64>,
     /// It closed its connection before the server answered its last request.
     left_waiting: bool,
-    /// It closed its connection with bytes of the server unread.
+    /// It closed its connection before it had read everything from the server.
     left_unread: bool,
     values: ToldValues,
-    /// It was told a name of its keyval space that is none.
+    /// It received a malformed keyval space name.
     misnamed: bool,
-    /// How it was ended, if not by itself.
+    /// The reason of its end, unless it ended by itself.
     ended: Option<End>,
     exit: Option<Exit>,
-    /// It does not end, and nobody else is to blame for that.
+    /// The proof that it does not end, if it is itself to blame.
     hung: Option<HangProof>,
     broken_memory: Option<String>,
     difference: Option<Difference>,
@@ -196,7 +196,7 @@ impl Process {
         }
     }
 
-    /// Describes its end and, if it failed, the answer before that.
+    /// Describes its end and, if it failed, the last response before it.
     fn told_end(&self, exit: Exit) -> String {
         match self.unusual.as_ref().or(self.last.as_ref()) {
             Some(Exchange { request, answer }) if exit != Exit::Code(0) && !self.waits => {
@@ -210,17 +210,17 @@ impl Process {
         self.end() == End::Itself(Exit::Code(0))
     }
 
-    /// Whether the scenario still has something for it.
+    /// Returns whether the scenario still scripts something for it.
     fn is_due(&self) -> bool {
         self.exit.is_none() && self.ended.is_none() && self.reached < self.places
     }
 
-    /// Whether it must end by itself, also when its program is aborted.
+    /// Returns whether it must end by itself, even if its program is aborted.
     fn must_end(&self) -> bool {
         self.duties.iter().any(|(_, duty)| duty.what.is_an_end_by_itself())
     }
 
-    /// The signal of which it crashed.
+    /// Returns the signal, if the process crashed.
     fn crash(&self) -> Option<i32> {
         let End::Itself(Exit::Signal(signal)) = self.end() else { return None };
         let crashed = Cause::of(signal) == Cause::Fault
@@ -229,7 +229,7 @@ impl Process {
         crashed.then_some(signal)
     }
 
-    /// The signal of `abort()`, where the process was to end well: what it was told was lawful, and no reason to give up.
+    /// Returns the signal of `abort()`, if the process was to succeed: the input was lawful and no reason to give up.
     fn gave_up(&self) -> Option<i32> {
         let well = |duty: &Expectation| duty.what == Expected::Exits(ExitPattern::Code(0));
         match self.end() {
@@ -240,7 +240,8 @@ impl Process {
         }
     }
 
-    /// Output that is not that of a plain run. How it ended is told elsewhere; what was cut short cannot be the same.
+    /// Returns the plain output and the actual output if they differ. Skips processes that failed, because their output is incomplete and
+    /// their end is reported elsewhere.
     fn other_output(&self) -> Option<(String, String)> {
         let difference = self.difference.as_ref().filter(|_| self.ended_well())?;
         let (plain, seen) = match difference {
@@ -251,17 +252,17 @@ impl Process {
     }
 }
 
-/// See the module's documentation.
+/// The state of a program under test; see the module's documentation.
 #[derive(Debug, Default)]
 pub(crate) struct ProgramState {
     processes: BTreeMap<Proc, Process>,
-    /// Who made the server end a process group, and why.
+    /// The processes that made the server end a process group, with the reasons.
     aborts: Vec<(Proc, String)>,
-    /// What it is measured by.
+    /// The plain run, with which this run is compared.
     plain: Option<PlainRun>,
-    /// The first request that is not answered as usual.
+    /// The first request whose response the scenario scripts.
     request: Option<String>,
-    /// Some process has written something.
+    /// Some process has written to its connection.
     spoke: bool,
     puts: BTreeMap<GroupKey, Put>,
     pub(crate) left: Vec<String>,
@@ -272,7 +273,7 @@ impl ProgramState {
         self.processes.entry(p).or_default()
     }
 
-    /// Reads the next event, which the conversation has read.
+    /// Reads the next event. The conversation must have read it before.
     pub(crate) fn observe(
         &mut self,
         event: &Event,
@@ -340,12 +341,12 @@ impl ProgramState {
         }
     }
 
-    /// Nothing will happen any more: finds out who is to blame.
+    /// Determines which processes are to blame when nothing more will happen.
     fn still_running(&mut self, procs: &[Proc], proof: HangProof, conversation: &Conversation) {
         let scripted = self.processes.values().any(|process| process.ended == Some(End::Killed));
         let is_closed = |p: Proc| conversation.find(p).is_some_and(|link| link.is_closed());
         let waits: Vec<bool> = procs.iter().map(|p| self.process(*p).waits && !is_closed(*p)).collect();
-        // Who waits for an answer that depends on others is not the one to blame.
+        // A process whose response depends on other processes is not to blame.
         let all_wait = waits.iter().all(|waits| *waits);
         for (p, waits) in procs.iter().zip(waits) {
             let process = self.process(*p);
@@ -359,7 +360,7 @@ impl ProgramState {
         self.processes.iter().next().map(|(p, process)| ProcessEnd { proc: *p, how: process.end() })
     }
 
-    /// What it came to, if nothing was unusual.
+    /// Returns the result of this run as a plain run.
     pub(crate) fn plain_run(&self) -> PlainRun {
         if !self.spoke {
             return PlainRun::Silent(self.first_end());
@@ -370,22 +371,22 @@ impl ProgramState {
         })
     }
 
-    /// The values that each process received.
+    /// Returns the values that each process received.
     pub(crate) fn told_values(&self) -> BTreeMap<Proc, ToldValues> {
         self.processes.iter().map(|(p, process)| (*p, process.values.clone())).collect()
     }
 
-    /// Whether there is no sign that it speaks PMI. Where a plain run is a measure, it has spoken in that.
+    /// Returns whether the program has shown no sign of speaking PMI. A plain run with a result is such a sign.
     pub(crate) fn is_silent(&self) -> bool {
         !self.spoke && self.plain.is_none()
     }
 
-    /// Whether some process does not end and is to blame for that.
+    /// Returns whether some process does not end and is to blame for that.
     pub(crate) fn is_hung(&self) -> bool {
         self.processes.values().any(|process| process.hung.is_some())
     }
 
-    /// The first process that crashed, with what was said of its memory, and the signal.
+    /// Returns the first process that crashed, with the C library's message about its memory, and the signal.
     pub(crate) fn crashed(&self) -> Option<(String, i32)> {
         self.processes.iter().find_map(|(p, process)| {
             let said = process.broken_memory.as_ref().map(|said| format!(" ({said})"));
@@ -393,7 +394,7 @@ impl ProgramState {
         })
     }
 
-    /// Why nothing is said about it.
+    /// Returns the reason why the program could not be judged, if there is one.
     pub(crate) fn unjudged(&self) -> Option<Unjudged> {
         match (&self.plain, &self.request) {
             (Some(PlainRun::Failed(why)), _) => Some(Unjudged::Unplayable(why.clone())),
@@ -406,21 +407,21 @@ impl ProgramState {
         }
     }
 
-    /// Returns true if the plain run has the same finding, which other scenarios report.
+    /// Returns whether the plain run has the same finding, which other scenarios report.
     pub(crate) fn is_flaw(&self, finding: &Finding) -> bool {
         let Some(PlainRun::Flawed(flaws)) = &self.plain else { return false };
         flaws.iter().any(|flaw| flaw.requirement == finding.requirement && flaw.expected == finding.expected)
     }
 
-    /// Whether the monitor's finding is not to be held against the program.
+    /// Returns whether a finding of the monitor does not count against the program.
     pub(crate) fn excuses(&self, finding: &Finding) -> bool {
         let process = |p: Proc| self.processes.get(&p);
-        // Who ends badly need not finalize: that is how a client aborts.
+        // A process that fails need not finalize, because exiting is how a client aborts.
         let badly = |p: Proc| process(p).is_none_or(|process| process.exit != Some(Exit::Code(0)));
         let left = |p: Proc| process(p).is_some_and(|process| process.finalized);
         let leaves = FINALIZE.contains(&finding.requirement.as_str())
             && finding.proc.is_none_or(|p| badly(p) && !left(p));
-        // Whoever was told names, limits or answers that RFC 13 does not allow need not make sense of them.
+        // A process that received names, limits or responses that RFC 13 forbids need not handle them correctly.
         let holds = |what: fn(&Process) -> bool| finding.proc.is_some_and(|p| process(p).is_some_and(what));
         let id = finding.requirement.as_str();
         let misled =
@@ -430,7 +431,7 @@ impl ProgramState {
         leaves || misled
     }
 
-    /// Whether some process is to do anything but end well.
+    /// Returns whether the scenario expects anything but success of some process.
     fn is_hostile(&self) -> bool {
         let well = [Expected::Exits(ExitPattern::Code(0)), Expected::SameOutput];
         self.processes
@@ -439,8 +440,8 @@ impl ProgramState {
             .any(|(_, duty)| !well.contains(&duty.what))
     }
 
-    /// Processes that were started as ranks of a group and went on alone, where nothing was unusual: they have said nothing, and ended
-    /// with status 0. `seq` is that of the findings.
+    /// Returns findings against processes that were started as ranks of a group but ran as singletons in a plain run: they sent nothing and
+    /// exited with status 0. `seq` becomes the number of the findings.
     pub(crate) fn alone(&self, seq: u64) -> Vec<Finding> {
         let size = |group: u32| self.processes.keys().filter(|p| p.group == group).count();
         let alone = |p: Proc, process: &Process| {
@@ -463,7 +464,7 @@ impl ProgramState {
             .collect()
     }
 
-    /// What the processes have not come to that they were to come to. `seq` is that of the findings.
+    /// Returns findings for the expectations that the processes have not met. `seq` becomes the number of the findings.
     pub(crate) fn weigh(
         &self,
         connections: &Connections,
@@ -504,7 +505,7 @@ impl ProgramState {
             for (expected, seen) in early.iter().map(no_barrier) {
                 find(visible, 0, Some(Severity::Note), expected, seen);
             }
-            // What it was to go through never came to it.
+            // The process never reached the situation that the scenario scripts for it.
             if process.places > 0 && process.reached == 0 {
                 continue;
             }
@@ -520,20 +521,20 @@ impl ProgramState {
                         _ => self.was_aborted(*p, *pattern),
                     },
                     Expected::Copes | Expected::SameOutput => process.other_output(),
-                    // That processes do not end is looked for always.
+                    // Processes that do not end are always reported.
                     _ => continue,
                 };
                 match (broken, process.end()) {
-                    // That it crashed says it all.
+                    // The crash says it all.
                     _ if process.gave_up().is_some() => {}
-                    // It fails since it did not wait for what it needs.
+                    // It fails because it did not wait for the value that it needs.
                     (Some((_, end)), End::Itself(Exit::Code(1..))) if !missed.is_empty() => {
                         for (expected, seen) in missed.iter().map(no_barrier) {
                             find(visible, *line, None, expected, format!("{end}: {seen}"));
                         }
                     }
                     (Some((expected, seen)), _) => find(&duty.cites, *line, None, expected, seen),
-                    // A process that ends is to say so by an exit status.
+                    // A process must report its end by an exit status.
                     (None, End::Itself(exit @ Exit::Signal(_)))
                         if process.crash().is_none() && duty.what != Expected::SameOutput =>
                     {
@@ -546,7 +547,7 @@ impl ProgramState {
         findings
     }
 
-    /// Returns true if a process ended well with the answer to its finalize unread.
+    /// Returns whether a process succeeded without reading the response to its finalize.
     fn left_unacknowledged(&self, p: Proc, process: &Process, conversation: &Conversation) -> bool {
         let closed = conversation.find(p).is_some_and(|link| link.closed);
         process.ended_well()
@@ -555,17 +556,17 @@ impl ProgramState {
             && !(closed || process.told_unasked)
     }
 
-    /// Finds the last get of a key that another process puts without a barrier between the two, and that process.
+    /// Returns the last get of a key that another process puts without a barrier in between, and that other process.
     fn early_get<'a>(&self, p: Proc, process: &'a Process) -> Option<(&'a Get, Proc)> {
         process.got.iter().rev().find_map(|get| {
             let put = self.puts.get(&(p.group, get.key.clone()))?;
-            // Barriers of parts of the group let processes count differently.
+            // Barriers of a subset of the group make the processes' counts differ.
             let synchronized = process.released.iter().any(|seq| (put.seq..get.seq).contains(seq));
             (put.by != p && put.entered == get.left && !synchronized).then_some((get, put.by))
         })
     }
 
-    /// A program that is aborted is told of once, at the process that brought it about.
+    /// Reports an aborted program once, at the process that caused the abort.
     fn was_aborted(&self, p: Proc, pattern: ExitPattern) -> Option<(String, String)> {
         let (_, reason) = self.aborts.iter().find(|(by, _)| *by == p)?;
         let failed = |process: &Process| matches!(process.end(), End::Itself(exit) if exit != Exit::Code(0));
@@ -574,15 +575,15 @@ impl ProgramState {
     }
 }
 
-/// The finding of a client that has closed its connection with the answer to its finalize unread, and ended well.
+/// Returns the finding about a client that has succeeded but closed its connection before it read the response to its finalize.
 pub(crate) fn unacknowledged(pmi2: bool) -> Finding {
     let expected = "the answer to finalize is read before the connection is closed";
-    // No description of PMI-2 requires that a client waits for this answer.
+    // No description of PMI-2 requires that a client wait for this response.
     let (id, at_most) = if pmi2 { (FINALIZE[1], Some(Severity::Note)) } else { (OUT_OF_STEP, None) };
     Finding { at_most, ..Finding::new(id, Side::Client, expected, "closed without reading it") }
 }
 
-/// The fields of a response, well-formed or not. In PMI-1, the value of a key runs to the end of the line.
+/// Returns the fields of a response, well-formed or not. In PMI-1, the last value extends to the end of the line.
 fn fields(framing: Framing, text: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let separator = if framing == Framing::Lines { b' ' } else { b';' };
     let mut fields = Vec::new();
@@ -598,14 +599,14 @@ fn fields(framing: Framing, text: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     fields
 }
 
-/// Whether this tells a name of a keyval space that is none.
+/// Returns whether a response contains a malformed keyval space name.
 fn is_bad_name(bytes: &[u8]) -> bool {
     let line = bytes.strip_suffix(b"\n").unwrap_or(bytes);
     line.starts_with(b"cmd=my_kvsname")
         && !Decoded::new(Direction::FromServer, Framing::Lines, line).is_well_formed()
 }
 
-/// What was expected of an exit status that does not fit.
+/// Returns what was expected if an exit status does not fit.
 pub(crate) fn misfit(pattern: ExitPattern, exit: Exit) -> Option<String> {
     let (fits, expected) = match pattern {
         ExitPattern::Any => return None,

@@ -1,10 +1,10 @@
-//! A map that finds what was looked for last without searching: each event of a long log is of one process, which is looked for
+//! A map that finds the key of the previous lookup without hashing. Each event of a long log belongs to one process, which is looked up
 //! many times while the event is judged.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Values by their keys.
+/// A map with a cache of the last lookup.
 #[derive(Debug)]
 pub(crate) struct Recent<K, V> {
     places: HashMap<K, usize>,
@@ -19,7 +19,7 @@ impl<K, V> Default for Recent<K, V> {
 }
 
 impl<K: Copy + Eq + Hash, V> Recent<K, V> {
-    /// The value of this key, if it has one.
+    /// Returns the value of a key.
     pub(crate) fn get(&self, key: K) -> Option<&V> {
         let place = match self.last {
             Some((last, place)) if last == key => place,
@@ -28,7 +28,7 @@ impl<K: Copy + Eq + Hash, V> Recent<K, V> {
         Some(&self.values[place])
     }
 
-    /// The value of this key, which is this one if it has none.
+    /// Returns the value of a key, after inserting `new` if it has none.
     pub(crate) fn get_or_insert_with(&mut self, key: K, new: impl FnOnce() -> V) -> &mut V {
         let place = match self.last {
             Some((last, place)) if last == key => place,
@@ -41,17 +41,17 @@ impl<K: Copy + Eq + Hash, V> Recent<K, V> {
         &mut self.values[place]
     }
 
-    /// All, in no order.
+    /// Iterates over all pairs, in arbitrary order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (K, &V)> {
         self.places.iter().map(|(key, place)| (*key, &self.values[*place]))
     }
 
-    /// The values, in the order in which they came.
+    /// Iterates over the values in the order of insertion.
     pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
         self.values.iter()
     }
 
-    /// How many there are.
+    /// Returns the number of pairs.
     pub(crate) fn len(&self) -> usize {
         self.values.len()
     }
@@ -70,7 +70,7 @@ mod tests {
         for (key, value) in [(3, 'a'), (1, 'b'), (1, 'c'), (3, 'd'), (2, 'e'), (3, 'f')] {
             assert_eq!(recent.get(key), plain.get(&key));
             assert_eq!(recent.get_or_insert_with(key, || value), plain.entry(key).or_insert(value));
-            // Looking for another one in between.
+            // The lookup of another key replaces the cached one.
             assert_eq!((recent.get(1), recent.get(9)), (plain.get(&1), None));
         }
         assert_eq!(recent.iter().collect::<BTreeMap<_, _>>(), [(1, &'b'), (2, &'e'), (3, &'a')].into());

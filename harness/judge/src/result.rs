@@ -1,4 +1,4 @@
-//! From what became of scenarios to verdicts, and from verdicts to the end of a run.
+//! Turns the outcomes of scenarios into results, and results into the end of a run.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -19,32 +19,32 @@ use crate::verdict::{
 };
 use crate::{Finding, Outcome, Severity, Side, Unjudged, is_reached_by_valid_input};
 
-/// Events of a failed scenario that go into its result, besides output.
+/// Number of last events of a failed scenario that its result contains, besides output.
 const LAST_EVENTS: usize = 40;
 
-/// Lines of output that go into it: so many of the first and so many of the last. They never take the place of an event.
+/// Number of first and of last output lines that a result contains. They do not displace other events.
 pub const OUTPUT_LINES: usize = 20;
 
-/// In the place of what a scenario is about whose findings are sensitive.
+/// The summary of a scenario whose findings are sensitive.
 const KEPT_BACK: &str = "What this scenario sends is kept back: a finding of it is recorded as sensitive.";
 
-/// Characters of a scenario's line that go into it.
+/// Maximum length of a scenario's line in a result, in characters.
 const STEP: usize = 200;
 
-/// Lines of a scenario that was not played to its end that go into its result.
+/// Maximum number of lines that were not reached in a result.
 const UNREACHED: usize = 50;
 
-/// Exit status where a scenario has a mistake.
+/// Exit status if a scenario has a mistake.
 const SCENARIO_ERROR: i32 = 2;
 
-/// Bytes of a message that go into it; all are in the log.
+/// Maximum length of a message in a result, in bytes. The log has all bytes.
 const LAST_BYTES: usize = 4096;
 
-/// Bytes of a message that explains a finding.
+/// Maximum length of a message that explains a finding, in bytes.
 const EVIDENCE_BYTES: usize = 64 * 1024;
 
-/// Turns what became of a scenario into its result. `result` says which scenario it was, and how long it took; `quote` gives the
-/// text of a line of it, and nothing where there is no such line.
+/// Turns the outcome of a scenario into its result. `result` names the scenario and the time that it took. `quote` returns the text of a
+/// line of the scenario, or an empty text for an unknown line.
 pub fn of_scenario(
     mut result: ScenarioResult,
     mut outcome: Outcome,
@@ -56,7 +56,7 @@ pub fn of_scenario(
     let mut findings: Vec<Judged> = Vec::new();
     let not_started = cannot_start(&outcome);
     for finding in outcome.findings {
-        // The same at another rank, or once more, is the same finding.
+        // Identical findings, at other ranks or later, are listed once.
         if !findings.iter().any(|j| same(&j.finding, &finding)) {
             let mut judged = judged(catalogue, finding);
             judged.step = step(&quote, judged.finding.line);
@@ -75,10 +75,10 @@ pub fn of_scenario(
         findings.push(judged(catalogue, finding));
     }
     findings.extend(not_started.map(|finding| judged(catalogue, finding)));
-    // A stable sort: what is alike stays in the order of the transcript.
+    // The sort is stable, so that findings of equal severity and kind remain in the order of the events.
     findings.sort_by_key(|judged| (Reverse(judged.severity), CauseKind::of(&judged.finding)));
     mark_valid_input(&mut findings, &outcome.events, outcome.under_test);
-    // What was not judged does not show that a deviation no longer happens.
+    // A scenario that was not judged does not show that a deviation no longer happens.
     if outcome.unjudged.is_none() || !findings.is_empty() {
         deviations.apply(&result.scenario, &mut findings);
     }
@@ -94,7 +94,7 @@ pub fn of_scenario(
     let again = Again::of(&outcome.events);
     let first = findings.iter().find(|judged| strict.makes_red(judged));
     if let Some(finding) = again.as_ref().and_then(|again| again.interference(outcome.under_test, first)) {
-        // The job breaks these requirements only beside others.
+        // The job breaks these requirements only while other jobs are running.
         findings.retain(|judged| !strict.makes_red(judged));
         findings.insert(0, judged(catalogue, finding));
         deviations.apply(&result.scenario, &mut findings);
@@ -106,23 +106,23 @@ pub fn of_scenario(
         Some(Severity::Fail) => Verdict::Fail,
         Some(Severity::Warn) => Verdict::Warn,
         Some(Severity::Note) => Verdict::Note,
-        // What ended early without a word has not passed.
+        // A scenario that ended early without a finding has not passed.
         None if !outcome.unreached.is_empty() => Verdict::Unjudged,
         None => Verdict::Pass,
     };
     result.verdict = match &outcome.unjudged {
         _ if outcome.scenario_error.is_some() => Verdict::Unjudged,
         Some(Unjudged::Interrupted) => Verdict::Unjudged,
-        // A launcher that dies before it starts anything is no mystery.
+        // A launcher that crashes before it starts anything explains why the scenario was not judged.
         _ if outcome.crashed.is_some() => Verdict::Crashed,
         // Findings from before the call of a missing function remain valid.
         Some(Unjudged::NoSuchFunction(_)) if worst.is_some() => found,
-        // A requirement that is broken before all processes have started is the reason why they do not.
+        // A requirement that was broken before all processes started is the reason why they did not start.
         Some(Unjudged::NotStarted { .. }) if worst == Some(Severity::Fail) => found,
         Some(why) => why.verdict(),
         None => found,
     };
-    // Of what does not apply, no step was to be reached.
+    // A scenario that does not apply has no steps to reach.
     if result.verdict != Verdict::NotApplicable {
         result.unreached = outcome.unreached.len();
         result.unreached_steps = unreached_steps(outcome.unreached, &quote);
@@ -132,7 +132,7 @@ pub fn of_scenario(
         None if result.verdict == Verdict::Unjudged && outcome.unjudged.is_none() => {
             Some("it ended early, and nothing tells why: please report this".to_owned())
         }
-        // The finding says why the processes have not started.
+        // The finding explains why the processes have not started.
         None if matches!(result.verdict, Verdict::Fail | Verdict::Hung) => None,
         None => outcome.unjudged.map(|why| why.to_string()),
     };
@@ -160,7 +160,7 @@ pub fn of_scenario(
     result.at(strict)
 }
 
-/// Leaves nothing in a result but what was seen: what was sent, and how to send it again, is not for everybody.
+/// Removes everything but the symptoms from a result, because neither the input nor the command that sends it may be published.
 fn keep_back_input(result: &mut ScenarioResult) {
     KEPT_BACK.clone_into(&mut result.summary);
     result.last_events.clear();
@@ -172,7 +172,7 @@ fn keep_back_input(result: &mut ScenarioResult) {
     }
 }
 
-/// The finding about a launcher that ends with an error where a smaller number of processes starts.
+/// Returns the finding about a launcher that fails, although a smaller number of processes starts.
 fn cannot_start(outcome: &Outcome) -> Option<Finding> {
     let Some(Unjudged::NotStarted { launcher: Some(exit), .. }) = outcome.unjudged else { return None };
     let (seq, fewer) = outcome.events.iter().find_map(|event| match event.what {
@@ -189,19 +189,19 @@ fn cannot_start(outcome: &Outcome) -> Option<Finding> {
     Some(Finding { seq, ..Finding::new(STARTS, outcome.under_test, expected, seen) })
 }
 
-/// Number of failures beside other jobs that distinguishes interference from chance if the scenario never fails alone.
+/// Number of failures next to other jobs that distinguishes interference from chance, if the scenario never fails alone.
 pub const SHOWS_INTERFERENCE: u32 = 4;
 
-/// Plays of a scenario after it had failed beside others.
+/// Statistics of a scenario that was played again after it had failed next to other jobs.
 #[derive(Default)]
 struct Again {
-    /// Alone or beside unrelated jobs: number of plays, and how many failed.
+    /// Number of plays and of failures, alone or next to unrelated jobs.
     alone: (u32, u32),
-    /// Beside other jobs.
+    /// Number of plays and of failures next to other jobs of the implementation.
     together: (u32, u32),
     /// The scenarios of the other jobs.
     beside: Vec<String>,
-    /// The scenario that has shown interference before in the same run.
+    /// The scenario that has already shown interference in the same run.
     shown_by: Option<String>,
     /// Number of the event that reports it.
     seq: u64,
@@ -222,7 +222,7 @@ impl Again {
         all
     }
 
-    /// The finding that a failure depends on other jobs.
+    /// Returns the finding that a failure depends on other jobs.
     fn interference(&self, under_test: Side, first: Option<&Judged>) -> Option<Finding> {
         let first = &first?.finding;
         let (names, (played, failed)) = (self.beside.join(", "), self.together);
@@ -239,7 +239,7 @@ impl Again {
         Some(Finding { seq: self.seq, ..Finding::new(JOBS_APART, under_test, expected, seen) })
     }
 
-    /// Counts all plays as attempts, the first of which failed.
+    /// Counts all plays as attempts. The first one failed.
     fn attempts(&self, findings: &[Judged]) -> Attempts {
         let found =
             findings.iter().map(|judged| Repeated { times: 1, absent: false, judged: judged.clone() });
@@ -256,10 +256,10 @@ pub fn is_interference(findings: &[Judged]) -> bool {
     findings.iter().any(|judged| judged.finding.requirement == JOBS_APART)
 }
 
-/// Characters of an error message in a finding.
+/// Maximum length of an error message in a finding, in characters.
 const ERROR_MESSAGE: usize = 160;
 
-/// The first line that was written to standard error, or else to standard output.
+/// Returns the first line on stderr, or else on stdout.
 pub fn launcher_error(events: &[Event]) -> Option<String> {
     let said = |wanted: bool| {
         events.iter().find_map(move |event| match &event.what {
@@ -274,10 +274,10 @@ pub fn launcher_error(events: &[Event]) -> Option<String> {
     said(true).or_else(|| said(false))
 }
 
-/// A crash in words by which it is told from others: who died of what, and the last that tells why.
+/// Describes a crash so that it differs from others: the process, the signal, and the assertion that failed.
 pub(crate) fn crash(name: &str, signal: i32, events: &[Event]) -> String {
     if Cause::of(signal) == Cause::BrokenPipe {
-        // Whose end that was, nobody tells: a launcher writes to its proxies as well.
+        // The owner of the connection is unknown, because a launcher also writes to its proxies.
         return format!("{name} died of signal {signal}, writing to a connection whose other end was closed");
     }
     let output = events.iter().filter_map(|e| match &e.what {
@@ -291,7 +291,7 @@ pub(crate) fn crash(name: &str, signal: i32, events: &[Event]) -> String {
     }
 }
 
-/// Where a process died, in words to be put behind how it did; addresses that differ from run to run are left out.
+/// Describes the place where a process died, as a suffix. Addresses that vary between runs are left out.
 fn located(trace: Option<&Backtrace>) -> String {
     let Some((place, frame)) = trace.and_then(|trace| Some((trace.place()?, trace.blamed()?))) else {
         return String::new();
@@ -300,7 +300,7 @@ fn located(trace: Option<&Backtrace>) -> String {
     format!(" (in {place}{line})")
 }
 
-/// Marks the findings that only valid input has led to.
+/// Marks the findings that valid input alone has caused.
 fn mark_valid_input(findings: &mut [Judged], events: &[Event], under_test: Side) {
     let failures = findings.iter_mut().filter(|judged| judged.severity == Severity::Fail);
     for Judged { finding, valid_input, .. } in failures.take(EXPLAINED) {
@@ -309,12 +309,13 @@ fn mark_valid_input(findings: &mut [Judged], events: &[Event], under_test: Side)
     }
 }
 
-/// Returns whether a result shows an event.
+/// Returns whether results include an event of this kind.
 pub fn is_shown(event: &Event) -> bool {
     !matches!(event.what, What::Expected(_) | What::Nothing { .. })
 }
 
-/// The events that a result shows: the last, and those that explain its findings. Also returns how many are left out.
+/// Returns the events that a result contains, which are the last ones and those that explain its findings, and the number of events left
+/// out.
 pub(crate) fn excerpt<'a>(
     events: impl IntoIterator<Item = Event>,
     findings: impl Iterator<Item = &'a Finding>,
@@ -342,19 +343,19 @@ fn step(quote: &dyn Fn(usize) -> String, line: usize) -> String {
     quote(line).trim().chars().take(STEP).collect()
 }
 
-/// Returns the lines that were not reached, each once: all statements of a fragment are in the line that uses it.
+/// Returns the lines that were not reached, without duplicates: all statements of a fragment have the line that uses it.
 fn unreached_steps(mut lines: Vec<usize>, quote: &dyn Fn(usize) -> String) -> Vec<UnreachedStep> {
     lines.sort_unstable();
     lines.dedup();
     lines.into_iter().take(UNREACHED).map(|line| UnreachedStep { line, step: step(quote, line) }).collect()
 }
 
-/// Whether a finding says no more than another.
+/// Returns whether two findings say the same.
 pub fn same(one: &Finding, other: &Finding) -> bool {
     one.requirement == other.requirement && one.expected == other.expected && one.seen == other.seen
 }
 
-/// The bindings that a party has to keep. A library writes what a client does, and a proxy is a server.
+/// Returns the bindings that a party must keep. A library is also a client, because it writes the client's messages. A proxy is a server.
 pub fn bindings(party: Side) -> &'static [Binds] {
     match party {
         Side::Server => &[Binds::Server, Binds::Proxy],
@@ -363,13 +364,13 @@ pub fn bindings(party: Side) -> &'static [Binds] {
     }
 }
 
-/// Returns true if a finding blames a party that its requirement binds.
+/// Returns whether a requirement binds the party that the finding blames.
 pub fn binds(catalogue: &Catalogue, finding: &Finding) -> bool {
     let requirement = catalogue.get(&finding.requirement);
     requirement.is_none_or(|r| r.binds.iter().any(|bound| bindings(finding.party).contains(bound)))
 }
 
-/// A finding with what its requirement says.
+/// Adds the content of the requirement to a finding.
 pub fn judged(catalogue: &Catalogue, finding: Finding) -> Judged {
     let requirement = catalogue.get(&finding.requirement);
     let severity = requirement.map_or(Severity::Fail, |r| r.severity());
@@ -394,25 +395,25 @@ pub fn judged(catalogue: &Catalogue, finding: Finding) -> Judged {
     }
 }
 
-/// How a run went, besides its results.
+/// Facts about a run besides its results.
 #[derive(Debug, Clone, Copy)]
 pub struct Ran {
-    /// Scenarios that were selected.
+    /// Number of selected scenarios.
     pub selected: usize,
-    /// The user ended it.
+    /// True if the user interrupted the run.
     pub interrupted: bool,
-    /// Some scenario has a mistake.
+    /// True if some scenario has a mistake.
     pub scenario_errors: bool,
-    /// What is red.
+    /// The strictness of the run.
     pub strict: Strictness,
-    /// What it took.
+    /// The time that the run took.
     pub time: Duration,
 }
 
-/// What a whole run came to.
+/// Returns the end of a run.
 pub fn of_run(suite: &Suite, results: &[ScenarioResult], deviations: &Deviations, ran: Ran) -> RunEnd {
     let unfinished = ran.selected - results.len();
-    // A run that was cut short has not looked everywhere.
+    // A run that ended early has not checked all deviations.
     let stale = if unfinished == 0 { deviations.stale(suite) } else { Vec::new() };
     let end = RunEnd {
         deviations: 0,
@@ -426,7 +427,7 @@ pub fn of_run(suite: &Suite, results: &[ScenarioResult], deviations: &Deviations
     end_at(end, results, ran.strict)
 }
 
-/// Number of scenarios per verdict, without those that deviations cover.
+/// Returns the number of scenarios per verdict, without those that deviations cover.
 pub fn counts(results: &[ScenarioResult]) -> BTreeMap<Verdict, usize> {
     let mut counts = BTreeMap::new();
     for result in results.iter().filter(|result| !result.is_known()) {
@@ -435,7 +436,7 @@ pub fn counts(results: &[ScenarioResult]) -> BTreeMap<Verdict, usize> {
     counts
 }
 
-/// The same end by another strictness, by which these results are.
+/// Returns the end of a run for another strictness, which the results already have.
 pub fn end_at(mut end: RunEnd, results: &[ScenarioResult], strict: Strictness) -> RunEnd {
     end.counts = counts(results);
     let count = |v: Verdict| end.counts.get(&v).copied().unwrap_or(0);
@@ -511,7 +512,7 @@ mod tests {
         assert_eq!((located(Some(&trace(Vec::new()))), located(None)), (String::new(), String::new()));
     }
 
-    /// A spawn that is answered, many messages, a wrong value, and then the crash of a proxy, which cuts two barriers off.
+    /// A spawn that is answered, many messages, a wrong value, and then the crash of a proxy, which interrupts two barriers.
     #[test]
     fn crash_is_the_headline_and_keeps_its_evidence() {
         let proc = |rank| Proc { group: 0, rank };

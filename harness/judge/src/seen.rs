@@ -1,4 +1,4 @@
-//! What a finding has seen, in words for people and by kind for programs.
+//! The observation of a finding: text for users, and a kind for programs.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,31 +8,30 @@ use pmi_wire::{Framing, Operation, Proc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Bytes of a value or line that are shown in a finding.
+/// Number of bytes of a value or line that a finding shows.
 pub(crate) const PRINTABLE_LIMIT: usize = 160;
 
-/// Said where a process is believed to wait only since time ran out. On a loaded machine, it may have been about to go on.
+/// Added if the only evidence of a silence is a timeout. On a loaded machine, the process might still have answered.
 pub(crate) const NO_PROOF: &str = " (no proof: the time was up)";
 
-/// What kind of thing a finding has seen, where a reader of findings has to tell it from others. Its text says the same
-/// to people; programs look at this alone.
+/// The kind of observation, for code that distinguishes findings. The text says the same, but only users read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SeenKind {
-    /// No answer came.
+    /// No response came.
     Silence,
-    /// No answer came while another process had sent half a request, whose rest the server may be waiting for.
+    /// No response came, and another process had sent half a request. The server may be waiting for the rest of that request.
     SilenceBehindPartialRequest,
-    /// The connection ended before the answer came.
+    /// The connection ended before the response.
     ConnectionEnd,
-    /// A response to this operation, or the beginning of one.
+    /// A response to this operation, possibly incomplete.
     Response(Operation),
-    /// A process left a barrier that another one had not entered.
+    /// A process left a barrier before another process entered it.
     EarlyBarrierExit,
 }
 
 impl SeenKind {
-    /// Whether an answer that was due is missing.
+    /// Returns whether a required response is missing.
     pub fn is_missing_answer(self) -> bool {
         matches!(self, Self::Silence | Self::SilenceBehindPartialRequest | Self::ConnectionEnd)
     }
@@ -52,7 +51,7 @@ impl fmt::Display for SeenKind {
     }
 }
 
-/// What a finding has seen.
+/// The text and the kind of an observation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) text: String,
@@ -60,14 +59,14 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// A message as it came.
+    /// Creates the description of a message.
     pub(crate) fn message(line: &[u8]) -> Self {
         let name = line.strip_prefix(b"cmd=").and_then(|rest| rest.split(|b| *b == b' ').next());
         let kind = name.and_then(Operation::from_response_cmd).map(SeenKind::Response);
         Self { text: show(line), kind }
     }
 
-    /// More words behind those that are there.
+    /// Appends text to the description.
     pub(crate) fn and(mut self, words: impl fmt::Display) -> Self {
         self.text = format!("{} {words}", self.text);
         self
@@ -92,7 +91,7 @@ impl From<&str> for Seen {
     }
 }
 
-/// A message that has begun and does not end, as a finding reports it.
+/// A message that is never completed, as a finding reports it.
 pub(crate) struct Unended {
     /// The requirement that it breaks.
     pub(crate) rule: &'static str,
@@ -101,7 +100,7 @@ pub(crate) struct Unended {
 }
 
 impl Unended {
-    /// Returns the incomplete message that ends with this part, unless the part is empty.
+    /// Describes the incomplete message `partial`, followed by the event `then`. Returns `None` if `partial` is empty.
     pub(crate) fn new(framing: Framing, partial: &[u8], then: impl fmt::Display) -> Option<Self> {
         let (rule, expected) = match framing {
             Framing::Lines => (ids::RFC13_WIRE_NEWLINE, "a message that ends with a newline"),
@@ -112,7 +111,7 @@ impl Unended {
     }
 }
 
-/// The processes whose requests the server has not read, in words; empty if there are none.
+/// Describes the processes whose requests the server has not read; empty if there are none.
 pub(crate) fn not_read(procs: &BTreeSet<Proc>) -> String {
     let names = procs.iter().map(Proc::to_string).collect::<Vec<_>>().join(", ");
     match procs.len() {
@@ -122,7 +121,7 @@ pub(crate) fn not_read(procs: &BTreeSet<Proc>) -> String {
     }
 }
 
-/// Bytes for people, in quotes, escaped and cut if they are many.
+/// Quotes and escapes bytes. Long messages are cut.
 pub(crate) fn show(bytes: &[u8]) -> String {
     let cut = &bytes[..bytes.len().min(PRINTABLE_LIMIT)];
     if cut.len() < bytes.len() {

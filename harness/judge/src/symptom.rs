@@ -1,4 +1,5 @@
-//! The part of a finding that stays the same after a rebuild and on another machine: of a crash, the signal and the function.
+//! Symptoms: the part of a finding that stays the same after a rebuild and on another machine. For a crash, it is the signal and the
+//! function.
 
 use crate::Finding;
 use crate::backtrace::Place;
@@ -6,14 +7,14 @@ use crate::cause::{CHOSEN, CommonCause, masked};
 use crate::own::CRASH;
 use crate::verdict::Judged;
 
-/// Length of the shortest symptom.
+/// Minimum length of a symptom.
 const MIN_CHARACTERS: usize = 6;
 
 /// Fields of a message, besides the chosen names, whose values differ between jobs or machines.
 const VOLATILE_FIELDS: [&str; 3] = ["pmijobid=", "hostname=", "msg="];
 
-/// Returns whether a recorded symptom is that of the finding. Of a crash, the signal and the function are compared, and the function
-/// only if both are known: a recorded text may contain addresses and line numbers of an earlier build.
+/// Returns whether a recorded symptom matches a finding. For a crash, only the signal and the function are compared, and the function only
+/// if both are known: a recorded text may contain addresses and line numbers of another build.
 pub fn matches(symptom: &str, finding: &Finding) -> bool {
     let Some(recorded) = Crash::read(symptom).filter(|_| finding.requirement == CRASH) else {
         return finding.seen.contains(symptom);
@@ -26,7 +27,7 @@ pub fn matches(symptom: &str, finding: &Finding) -> bool {
     same_signal && same_function && finding.seen.contains(recorded.before)
 }
 
-/// Returns the common part of the symptoms of findings of one shape, if it is long enough to identify them.
+/// Returns the part that the symptoms of several findings share, if it is long enough to identify them.
 pub fn common<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> Option<String> {
     let mut all: Vec<String> = findings.into_iter().map(of).collect();
     all.sort_unstable();
@@ -37,7 +38,7 @@ pub fn common<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> Option<Str
     parts.max_by_key(|part| part.len()).filter(|part| part.len() >= MIN_CHARACTERS).map(str::to_owned)
 }
 
-/// Returns a name of a cause that is the same in each run and after a rebuild. A crash without a known function has the name of the first
+/// Returns a name for a cause that is the same in each run and after a rebuild. A crash without a known function is named after the first
 /// scenario that shows it.
 pub fn fingerprint(cause: &CommonCause<'_>) -> String {
     let Some((result, Judged { finding, .. })) = cause.findings.first() else {
@@ -83,7 +84,7 @@ pub(crate) fn of(finding: &Finding) -> String {
 
 /// A text about a crash.
 struct Crash<'a> {
-    /// The words before the signal.
+    /// The text before the signal.
     before: &'a str,
     /// The number of the signal.
     signal: &'a str,
@@ -95,7 +96,7 @@ impl<'a> Crash<'a> {
     fn read(text: &'a str) -> Option<Self> {
         let (before, after) = text.split_once("signal ")?;
         let signal = &after[..after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len())];
-        // Output of the program may stand before the function.
+        // The function may follow output of the program.
         let place = after.rsplit_once(" (in ").map(|(_, place)| place.trim_end_matches(')'));
         let place = place.map(|place| place.rsplit_once(" at ").map_or(place, |(function, _)| function));
         let function = place.filter(|place| !place.contains("+0x"));
@@ -139,7 +140,7 @@ mod tests {
         assert_eq!(common([&died(seen, place)]).as_deref(), Some(symptom));
     }
 
-    // The places of another build, and texts that an earlier version drafted.
+    // Places of another build, and texts that an earlier version wrote into a draft.
     #[rstest]
     #[case("signal 11 (in get)", function("get"), true)]
     #[case("signal 11 (in get at /a/pm.c:10)", function("get"), true)]

@@ -1,4 +1,4 @@
-//! Why nothing is said about an implementation.
+//! Reasons why an implementation is not judged.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,38 +6,38 @@ use std::time::Duration;
 use crate::event::{Exit, ProcessEnd, SilenceProof};
 use crate::verdict::Verdict;
 
-/// Why nothing is said about the implementation.
+/// The reason why a scenario does not judge the implementation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unjudged {
-    /// The user wanted the run to end.
+    /// The user interrupted the run.
     Interrupted,
     /// A process of the first group did not report.
     NotStarted {
         /// Its rank.
         rank: u32,
-        /// No other process reported either.
+        /// True if no other process reported either.
         none: bool,
-        /// How the launcher ended, if it did.
+        /// The exit of the launcher, if it has ended.
         launcher: Option<Exit>,
-        /// How it is known that nothing comes, and how long that was waited for.
+        /// The proof that nothing more will come, and how long the runner waited for it.
         nothing: Option<(SilenceProof, Duration)>,
     },
-    /// The library under test does nothing.
+    /// The library under test cannot be used.
     Unloadable(Unloadable),
-    /// It could not be played.
+    /// The scenario could not be played.
     Unplayable(String),
-    /// No process of a program wrote anything to its connection; what became of the first.
+    /// No process of the program wrote to its connection. The end of the first process.
     Silent(Option<ProcessEnd>),
-    /// The program does not end well where nothing is unusual, so that it does not apply.
+    /// The program fails even in a plain run, so the scenario does not apply.
     EndsBadly(ProcessEnd),
-    /// The program does not make the request that the scenario is about, so that it does not apply.
+    /// The program does not make the request that the scenario is about, so the scenario does not apply.
     NoSuchRequest(String),
-    /// The library lacks a function that the scenario calls, which is reported where its file is judged.
+    /// The library lacks a function that the scenario calls. The scenarios about the library's file report that.
     NoSuchFunction(String),
 }
 
 impl Unjudged {
-    /// What the scenario comes to.
+    /// Returns the verdict that follows.
     pub fn verdict(&self) -> Verdict {
         match self {
             Self::EndsBadly(_) | Self::NoSuchRequest(_) | Self::NoSuchFunction(_) => Verdict::NotApplicable,
@@ -46,18 +46,18 @@ impl Unjudged {
     }
 }
 
-/// Why a library under test does nothing.
+/// The reason why a library under test cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unloadable {
-    /// The dynamic linker refuses it.
+    /// The dynamic linker rejects it.
     Refused(String),
-    /// The process ended while it was loaded.
+    /// The process ended during loading.
     Ended(Exit),
-    /// Loading does not come to an end.
+    /// Loading does not finish.
     Stuck,
-    /// The launcher ended before this rank's process reported.
+    /// The launcher ended before the process of this rank reported.
     LauncherEnded(u32),
-    /// This rank's process did not report within this time.
+    /// The process of this rank did not report within this time.
     Unseen(u32, Duration),
 }
 

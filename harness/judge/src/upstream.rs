@@ -1,9 +1,8 @@
-//! A monitor of what stands between a proxy and its upstream: a second place at which a server under test can be seen.
+//! A monitor of the messages between a proxy and its upstream, where a server under test can be observed a second time.
 //!
-//! A proxy serves the processes of its node and passes on what concerns others. Between the two sides nothing may get
-//! lost, be invented or go to the wrong process, and a barrier may not be told of before all of the proxy's processes
-//! are in it. What an upstream says by a scenario's order may be wrong on purpose; a proxy is held to it all the same, as
-//! far as it says one thing.
+//! A proxy serves the processes of its node and passes on what concerns other nodes. It must not lose, invent or misroute anything, and
+//! must not announce a barrier before all of its processes have entered it. A scenario may make the upstream send wrong messages on
+//! purpose. The proxy must pass these on as well, if their meaning is unambiguous.
 
 use pmi_scenario::ids;
 use std::borrow::Cow;
@@ -21,42 +20,42 @@ use crate::kvs::is_ambiguous;
 use crate::seen::{Seen, show};
 use pmi_wire::Proc;
 
-/// Most findings between two looks at them.
+/// Maximum number of findings that are kept until the next call of [`UpstreamMonitor::take_findings`].
 const FINDINGS_LIMIT: usize = 100;
 
-/// Most requests that are remembered.
+/// Maximum number of requests that are remembered.
 const PASSED_LIMIT: usize = 100_000;
 
 #[derive(Debug)]
 struct Put {
     key: Vec<u8>,
     value: Vec<u8>,
-    /// Barriers that its process had entered before.
+    /// Number of barriers that its process had entered before.
     round: u64,
-    /// The server has said that it took it.
+    /// True if the server has confirmed it.
     taken: bool,
-    /// It has been reported as lost already.
+    /// True if its loss has been reported.
     missed: bool,
 }
 
 #[derive(Debug, Default)]
 struct Client {
     puts: Vec<Put>,
-    /// Barriers of the whole process group that it has entered.
+    /// Number of barriers of the whole process group that it has entered.
     entered: u64,
     gone: bool,
-    /// The request that has no answer yet.
+    /// The unanswered request.
     asked: Option<Vec<u8>>,
-    /// Within a spawn request, which has several lines.
+    /// True if a multi-line spawn request is incomplete.
     in_block: bool,
-    /// Number of that request on the other side.
+    /// Number of that request on the upstream side.
     passed: Option<u64>,
-    /// It has sent a request before the last one was answered, or was answered twice, so that it cannot be told which answer
-    /// belongs to which request.
+    /// True if it has sent a request before the previous one was answered, or was answered twice. Responses can then not be matched with
+    /// requests.
     irregular: bool,
-    /// It has sent lines that the proxy may read in another way than this monitor.
+    /// True if it has sent lines that the proxy may parse differently from this monitor.
     illegible: bool,
-    /// It has negotiated PMI-2.
+    /// The state of PMI-2, once negotiated.
     frames: Option<Frames>,
 }
 
@@ -67,26 +66,26 @@ struct Passed {
     reply: Option<Vec<u8>>,
 }
 
-/// One proxy with regard to one process group.
+/// The state of one proxy for one process group.
 #[derive(Debug, Default)]
 struct Proxy {
-    /// The number of barriers that it has passed on.
+    /// Number of barriers that it has passed on.
     barriers: u64,
     /// Keys of the pairs that it has passed on.
     flushed: HashSet<Vec<u8>>,
-    /// Pairs that it has passed on under keys that nobody has put: as many puts are not missing but changed.
+    /// Number of passed-on pairs whose keys no process has put. The same number of missing puts was changed rather than lost.
     changed: usize,
-    /// Requests that several processes have made in the same words, and how often each may still be passed on.
+    /// Identical requests of several processes, and how many more times each may be passed on.
     alike: HashMap<Vec<u8>, usize>,
 }
 
-/// See the module's documentation.
+/// Monitors what proxies pass on; see the module's documentation.
 #[derive(Debug, Default)]
 pub(crate) struct UpstreamMonitor {
     nodes: u32,
     /// Sizes of the process groups.
     sizes: BTreeMap<u32, u32>,
-    /// A proxy has taken a process for another one, so that nobody knows whose requests it passes on. That is told elsewhere.
+    /// True if a proxy has confused processes, so that the origin of its requests is unknown. Another monitor reports that.
     mixed_up: bool,
     clients: BTreeMap<Proc, Client>,
     proxies: BTreeMap<(u32, u32), Proxy>,
@@ -107,24 +106,24 @@ fn get<'a>(line: &'a [u8], key: &str) -> Option<&'a [u8]> {
     response(line).raw(key)
 }
 
-/// The name of a request or response.
+/// Returns the command of a request or response.
 fn command(line: &[u8]) -> &[u8] {
     let first = line.split(|b| matches!(b, b' ' | b'\n')).next().unwrap_or_default();
     first.strip_prefix(b"mcmd=").or(first.strip_prefix(b"cmd=")).unwrap_or(first)
 }
 
-/// The words of a request. A value with blanks is several words.
+/// Returns the words of a request. A value with blanks is several words.
 fn words(line: &[u8]) -> HashSet<&[u8]> {
     line.split(|b| *b == b' ').filter(|word| !word.is_empty()).collect()
 }
 
-/// Whether a request asks for the same as another, by the tuples that RFC 13 gives it.
+/// Returns whether two requests have the same meaning, according to the tuples that RFC 13 defines.
 fn same_request(passed: &[u8], asked: &[u8]) -> bool {
     let keys: &[&str] = match command(asked) {
         b"get" => &["key"],
         b"publish_name" => &["service", "port"],
         b"unpublish_name" | b"lookup_name" => &["service"],
-        // Of a request of several lines, only the first is known.
+        // Only the first line of a multi-line request is known.
         _ if asked.starts_with(b"mcmd=") => return true,
         _ => return words(passed) == words(asked),
     };
@@ -135,7 +134,7 @@ fn is_success(line: &[u8]) -> bool {
     get(line, "rc").is_none_or(|rc| grammar::parse_int(rc) == Some(0))
 }
 
-/// Whether an answer says what the upstream's answer said, as far as a client must find it so.
+/// Returns whether a response says the same as the upstream's, in the fields that matter to a client.
 fn same_reply(seen: &[u8], given: &[u8]) -> bool {
     let keys = ["value", "port"].iter().all(|key| get(seen, key) == get(given, key));
     is_success(seen) == is_success(given) && (keys || !is_success(given))
@@ -160,7 +159,7 @@ impl UpstreamMonitor {
                     self.sizes.entry(proc.group).or_insert(size);
                 }
             }
-            // Who makes its connection itself is told its size there.
+            // A process that connects by itself receives its size on the connection.
             What::Greeted { proc, told, .. } => {
                 if let Ok(told) = Greeting::parse(&told.0) {
                     let size = *self.sizes.entry(proc.group).or_insert(told.size);
@@ -175,7 +174,7 @@ impl UpstreamMonitor {
             }
             What::FromProxy { group, proxy, id, text, .. } => self.passed_on(*group, *proxy, *id, &text.0),
             What::ToProxy { answers, text, .. } => self.told(*answers, &text.0),
-            // These events say nothing of what is passed on.
+            // Other events do not concern what proxies pass on.
             _ => {}
         }
     }
@@ -196,7 +195,7 @@ impl UpstreamMonitor {
         }
     }
 
-    /// The processes of a group that a proxy serves.
+    /// Returns the processes of a group that a proxy serves.
     fn served(&self, group: u32, proxy: u32) -> Vec<Proc> {
         let size = self.sizes.get(&group).copied().unwrap_or(0);
         let nodes = place(size, self.nodes.max(1));
@@ -251,7 +250,7 @@ impl UpstreamMonitor {
             }
             return;
         };
-        // A proxy may do what it likes with something that is no proper answer.
+        // A proxy may handle a malformed response as it likes.
         if !response(&given).has_tuples() || command(&given) != command(line) || same_reply(line, &given) {
             return;
         }
@@ -280,7 +279,7 @@ impl UpstreamMonitor {
         match command(text) {
             b"mput" => self.flushed(group, proxy, text),
             b"barrier_in" => self.barrier(group, proxy, text),
-            // A proxy says that for itself, or for a client that has died.
+            // A proxy sends an abort by itself, or for a client that has died.
             b"abort" => {}
             _ => self.requested(group, proxy, id, text),
         }
@@ -289,7 +288,7 @@ impl UpstreamMonitor {
     fn flushed(&mut self, group: u32, proxy: u32, text: &[u8]) {
         let served = self.served(group, proxy);
         let puts = || served.iter().filter_map(|p| self.clients.get(p)).flat_map(|c| &c.puts);
-        // Where a value holds blanks or escapes, it cannot be told where it ends.
+        // The end of a value with blanks or escapes is ambiguous.
         let illegible = served.iter().filter_map(|p| self.clients.get(p)).any(|c| c.illegible);
         let blurred = illegible
             || puts().any(|p| is_ambiguous(&p.value) || p.value.iter().any(|b| b" \t\\".contains(b)));
@@ -321,7 +320,7 @@ impl UpstreamMonitor {
     }
 
     fn barrier(&mut self, group: u32, proxy: u32, text: &[u8]) {
-        // Barriers of a part of the processes are counted apart.
+        // Barriers of a subset of the processes are counted separately.
         if get(text, "group").is_some_and(|name| name != b"WORLD") {
             return;
         }
@@ -343,7 +342,7 @@ impl UpstreamMonitor {
         }
         let mut missed = Vec::new();
         for proc in served {
-            // Of a process that does not wait for answers it cannot be told which of its puts were taken.
+            // If a process does not wait for responses, it is unknown which of its puts were accepted.
             if self.client(proc).irregular {
                 continue;
             }
@@ -368,7 +367,7 @@ impl UpstreamMonitor {
         }
         let asking: Vec<(Proc, &[u8])> = clients()
             .filter_map(|(p, c)| Some((p, c.asked.as_deref()?, c.passed)))
-            // A spawn may be passed on program by program.
+            // A proxy may pass on each program of a spawn separately.
             .filter(|(_, asked, passed)| {
                 command(asked) == command(text) && (passed.is_none() || command(text) == b"spawn")
             })
@@ -381,14 +380,14 @@ impl UpstreamMonitor {
             None => "only what one of its processes has asked".into(),
         };
         if command(text) == b"spawn" && !same.is_empty() {
-            // Nothing in the text tells which process has made it.
+            // The text does not show which process has made the request.
             return;
         }
         let alike = self.proxies.entry((group, proxy)).or_default().alike.entry(text.to_vec()).or_default();
         if *alike > 0 || same.len() > 1 {
             *alike = (*alike + same.len()).saturating_sub(1);
             for proc in same {
-                // The request has been passed on or will be, under a number that cannot be told.
+                // The request has been or will be passed on, under an unknown number.
                 self.client(proc).passed = Some(u64::MAX);
             }
             return;
@@ -401,7 +400,7 @@ impl UpstreamMonitor {
             return;
         }
         let known = Operation::from_request_cmd(command(text)).is_some();
-        // Of a message that is no request by the grammar, a proxy that takes it passes on what it has read.
+        // A proxy that accepts a malformed request passes on what it has understood.
         let is_broken = |line: &[u8]| !request(line).is_well_formed();
         if known && asking.iter().any(|(_, asked)| is_broken(asked)) {
             return;
@@ -413,20 +412,21 @@ impl UpstreamMonitor {
 
 // ----- PMI-2 -------------------------------------------------------------------------------------------------------
 
-/// A request of PMI-2 that has no answer yet.
+/// A PMI-2 request without a response so far.
 #[derive(Debug)]
 struct Pending {
     body: Vec<u8>,
     thrid: Option<Vec<u8>>,
-    /// Number of that request on the other side.
+    /// Number of the request on the upstream side.
     passed: Option<u64>,
 }
 
-/// What a process and its proxy say to each other in PMI-2.
+/// The PMI-2 messages between a process and its proxy.
 #[derive(Debug, Default)]
 struct Frames {
     pending: Vec<Pending>,
-    /// Something was said that the proxy may read in another way than this monitor, or in an order that tells nothing.
+    /// True if a message is ambiguous: the proxy may parse it differently from this monitor, or the order of messages does not identify
+    /// requests.
     blurred: bool,
 }
 
@@ -443,7 +443,7 @@ impl Frames {
         self.pending.push(Pending { body: message.text.to_vec(), thrid, passed: None });
     }
 
-    /// The number, on the other side, of the request that a response answers.
+    /// Returns the number, on the upstream side, of the request that a response answers.
     fn answers(&mut self, message: &Decoded<'_>) -> Option<u64> {
         let thrid = message.value("thrid").filter(|_| !is_doubled(message.text));
         let of_thread = |other: &Pending| other.thrid.as_deref() == thrid.as_deref();
@@ -453,29 +453,29 @@ impl Frames {
     }
 }
 
-/// Returns true if a body has a doubled semicolon, which only some proxies undo.
+/// Returns whether a body contains a doubled semicolon, which only some proxies unescape.
 fn is_doubled(body: &[u8]) -> bool {
     body.windows(2).any(|two| two == b";;")
 }
 
-/// A body in which every semicolon ends a tuple.
+/// Decodes a body in which every semicolon ends a tuple.
 fn plain(direction: Direction, body: &[u8]) -> Option<Decoded<'_>> {
     let message = Decoded::new(direction, Framing::Frames, body);
     (message.has_tuples() && !is_doubled(body)).then_some(message)
 }
 
-/// Whether a request of PMI-2 asks for the same as another, by the tuples that its command has.
+/// Returns whether two PMI-2 requests have the same meaning, according to the fields of their command.
 fn same_frame(passed: &[u8], asked: &[u8]) -> bool {
     let read = |body| plain(Direction::ToServer, body);
     let (Some(passed), Some(asked)) = (read(passed), read(asked)) else { return false };
     let command = asked.command().and_then(pmi2::Command::from_name);
     let mut keys = command.into_iter().flat_map(pmi2::Command::request_keys);
-    // What it is asked for whom does not change what is asked; counts of pairs that are none may be left out.
+    // The origin of a request does not affect its meaning, and a count of 0 pairs may be omitted.
     let told = |key: &str| !matches!(key, "srcid" | "infokeycount") && command != Some(pmi2::Command::Spawn);
     passed.command() == asked.command() && keys.all(|key| !told(key) || passed.raw(key) == asked.raw(key))
 }
 
-/// Whether an answer of PMI-2 says what the upstream's answer said, as far as a client must find it so.
+/// Returns whether a PMI-2 response says the same as the upstream's, in the fields that matter to a client.
 fn same_answer(seen: &[u8], given: &[u8]) -> bool {
     let read = |body| plain(Direction::FromServer, body).filter(Decoded::is_well_formed);
     let (Some(seen), Some(given)) = (read(seen), read(given)) else { return true };
@@ -488,11 +488,11 @@ fn same_answer(seen: &[u8], given: &[u8]) -> bool {
 impl UpstreamMonitor {
     fn requested_in_frame(&mut self, group: u32, proxy: u32, id: u64, text: &[u8]) {
         let name = command_of(text);
-        // A proxy says an abort for itself, or for a client that has died. What the monitor cannot read, it does not judge.
+        // A proxy sends an abort by itself, or for a client that has died. Requests that the monitor cannot parse are not judged.
         let Some(command) = name.and_then(pmi2::Command::from_name) else { return };
         let served = self.served(group, proxy);
         let frames = |proc: &Proc| self.clients.get(proc).map(|client| client.frames.as_ref());
-        // Whoever is not there yet, or has said something in the other protocol, may have asked anything.
+        // The requests of a process that has not negotiated PMI-2 are unknown here.
         let clear = served.iter().all(|p| matches!(frames(p), Some(Some(frames)) if !frames.blurred));
         if command == pmi2::Command::Abort || !clear {
             return;
@@ -509,7 +509,7 @@ impl UpstreamMonitor {
                 |request: &&Pending| request.passed.is_none() && command_of(&request.body) == name;
             let asked =
                 || served.iter().flat_map(|p| pending(p).filter(of_command).map(|request| (*p, request)));
-            // Only the draft has bytes of these kinds in values, and a proxy may read them in its own way.
+            // Only the draft allows these bytes in values, and a proxy may interpret them differently.
             if asked().any(|(_, request)| is_of_draft(&request.body)) {
                 return;
             }
@@ -520,7 +520,7 @@ impl UpstreamMonitor {
             };
             return self.find(Proc::proxy(proxy), ids::HYDRA_UPSTREAM_REQUESTS_KEPT, expected, show(text));
         };
-        // Of those that have asked for the same, it cannot be told whose request it is.
+        // It is unknown which of several identical requests this is.
         let one = asking.len() == 1;
         if let Some(frames) = self.client(by).frames.as_mut() {
             frames.pending[at].passed = Some(if one { id } else { u64::MAX });
@@ -552,19 +552,19 @@ impl UpstreamMonitor {
                     format!("{what}; {} is the answer to rank {by}", show(body)),
                 )
             }
-            // A proxy may answer by itself what it has passed on.
+            // A proxy may answer a request itself even if it has passed it on.
             (None, None) => return,
         };
         self.find(proc, id, expected, show(body));
     }
 }
 
-/// Whether a body has semicolons in its values, or bytes that are no visible letters.
+/// Returns whether a body has semicolons in its values or bytes that are not printable.
 fn is_of_draft(body: &[u8]) -> bool {
     is_doubled(body) || body.iter().any(|b| !(b' '..=b'~').contains(b))
 }
 
-/// The command of a body.
+/// Returns the command of a body.
 fn command_of(body: &[u8]) -> Option<&[u8]> {
     plain(Direction::ToServer, body)?.command()
 }
@@ -612,8 +612,8 @@ mod tests {
         monitor
     }
 
-    /// Four ranks on two nodes, and then: `0 > text` from a rank, `0 < text` to it, `p0 > text` from a proxy, `p0 < ID text`
-    /// to it. Requests of proxies are counted from 0.
+    /// Starts four ranks on two nodes, plays these messages and returns the findings. `0 > text` is from rank 0, `0 < text` is to it,
+    /// `p0 > text` is from proxy 0, and `p0 < ID text` is to it. Requests of proxies are counted from 0.
     fn found(lines: &[&str]) -> Vec<(String, String)> {
         let mut requests = 0;
         let launched = What::Launched { command: Vec::new(), ranks: 4, nodes: 2 };
@@ -648,7 +648,7 @@ mod tests {
             .collect()
     }
 
-    /// What a good proxy does, several times over.
+    /// The behavior of a correct proxy, repeated several times.
     #[rstest]
     #[case::flush_and_barrier(&[
         "0 > cmd=put kvsname=k key=a value=1", "0 < cmd=put_result rc=0",
@@ -766,7 +766,7 @@ mod tests {
         assert!(text.contains(told), "{text}");
     }
 
-    /// Two ranks of one proxy that have agreed on PMI-2, and then what [`found`] has, in bodies.
+    /// Like [`found`], but with two ranks of one proxy that have negotiated PMI-2, and with frame bodies.
     fn found_in_frames(lines: &[&str]) -> Vec<(String, String)> {
         let mut events = vec![What::Launched { command: Vec::new(), ranks: 2, nodes: 1 }];
         for rank in 0..2 {

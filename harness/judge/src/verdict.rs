@@ -1,4 +1,4 @@
-//! What a run says: verdicts, and the lines of its log.
+//! Verdicts, results of scenarios, and the lines of a run's log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,13 +12,13 @@ use pmi_scenario::ast::Dialect;
 use pmi_scenario::requirement::Level;
 use pmi_wire::WayIn;
 
-/// Version of the log's format.
+/// Version of the log format.
 pub const LOG_FORMAT: u32 = 3;
 
-/// Stands for the dialect of a recording: that is known when its connections have agreed on one, and told with the result.
+/// The dialect of a recording. The connections negotiate it later, and each result contains the negotiated versions.
 pub const AS_NEGOTIATED: &str = "as negotiated";
 
-/// What a scenario came to.
+/// The verdict on a scenario.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -27,26 +27,26 @@ pub enum Verdict {
     /// No finding.
     #[default]
     Pass,
-    /// Findings of no weight: MAY, de facto, a contradiction of the RFC.
+    /// Only findings about minor requirements: MAY, de facto, or contradictions of the RFC.
     Note,
     /// A SHOULD is broken.
     Warn,
     /// A MUST or SHALL is broken.
     Fail,
-    /// A process of the implementation died of a signal that nobody sent.
+    /// A process of the implementation was killed by a signal that no other process sent.
     Crashed,
     /// The implementation neither answered nor ended.
     Hung,
-    /// It was red, and not when it was played again.
+    /// The scenario failed, but not when it was played again.
     Flaky,
-    /// The implementation lacks what the scenario needs, lawfully.
+    /// The implementation lawfully lacks an operation that the scenario needs.
     NotApplicable,
-    /// The harness could not tell: red.
+    /// The implementation could not be judged. The run fails.
     Unjudged,
 }
 
 impl Verdict {
-    /// All, in the order of reports.
+    /// All verdicts, in the order of reports.
     pub const ALL: [Self; 9] = [
         Self::Pass,
         Self::Note,
@@ -64,7 +64,7 @@ impl Verdict {
         !matches!(self, Self::NotApplicable | Self::Unjudged)
     }
 
-    /// For people: `pass`, `could not judge` ...
+    /// Returns the name of the verdict in reports: `pass`, `could not judge` ...
     pub fn label(self) -> &'static str {
         match self {
             Self::Pass => "pass",
@@ -80,7 +80,7 @@ impl Verdict {
     }
 }
 
-/// Which broken requirements make a run red. Each level counts what the one before it does.
+/// The broken requirements that make a run red. Each level includes the previous one.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -91,22 +91,22 @@ pub enum Strictness {
     Must,
     /// SHOULD as well.
     Should,
-    /// What implementations agree on beyond the specification as well.
+    /// Behavior that implementations agree on beyond the specification as well.
     DeFacto,
 }
 
 impl Strictness {
-    /// All, with the names that users give.
+    /// All levels, with their names on the command line.
     pub const NAMES: [(&'static str, Self); 3] =
         [("must", Self::Must), ("should", Self::Should), ("de-facto", Self::DeFacto)];
 
-    /// Returns true if this finding makes the run red.
+    /// Returns whether this finding makes the run red.
     pub fn makes_red(self, judged: &Judged) -> bool {
         judged.deviation.is_none() && self.counts(judged)
     }
 
-    /// Whether this finding makes the run red, unless a deviation covers it. What a scenario accepts as one of several outcomes
-    /// stays a note.
+    /// Returns whether this finding makes the run red unless a deviation covers it. An outcome that the scenario accepts as an alternative
+    /// remains a note.
     pub fn counts(self, judged: &Judged) -> bool {
         match judged.severity {
             Severity::Fail => true,
@@ -120,17 +120,17 @@ impl Strictness {
     }
 }
 
-/// A finding with what its requirement says.
+/// A finding with the content of its requirement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Judged {
-    /// What was seen.
+    /// The finding.
     pub finding: Finding,
-    /// The requirement's level; absent for crashes and hangs, which need no requirement.
+    /// The requirement's level; `None` for crashes and hangs, which have no requirement in the catalogue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level: Option<Level>,
-    /// What it counts as.
+    /// The severity of the finding.
     pub severity: Severity,
-    /// The requirement in a sentence.
+    /// The requirement in one sentence.
     pub text: String,
     /// Help: the reading of the requirement.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -138,60 +138,60 @@ pub struct Judged {
     /// True if only valid input led to it. Computed for the first failures of a scenario.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub valid_input: bool,
-    /// The line of the scenario at which it was found: whoever has installed the command does not have the file.
+    /// The text of the scenario's line at which it was found. Users who have installed the command do not have the file.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub step: String,
-    /// Reason of the deviation that covers it, if one does.
+    /// The reason of the deviation that covers it, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deviation: Option<String>,
 }
 
-/// A scenario's result.
+/// The result of a scenario.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ScenarioResult {
     /// Name of the scenario.
     pub scenario: String,
     /// Its summary.
     pub summary: String,
-    /// What it came to, deviations set aside.
+    /// The verdict, regardless of deviations.
     pub verdict: Verdict,
-    /// Whether deviations cover every finding that would make the run red.
+    /// True if deviations cover all findings that would make the run red.
     pub deviates_as_recorded: bool,
-    /// The findings: the worst first, a crash before everything else, and else in the order of the transcript.
+    /// The findings: by severity, with a crash first, then in the order of the events.
     pub findings: Vec<Judged>,
-    /// Findings that follow from a crash, which is among the findings.
+    /// Consequences of a crash, which is itself among the findings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub consequences: Vec<Judged>,
-    /// Why it does not apply or could not be judged.
+    /// The reason why it does not apply or could not be judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Statements of the scenario behind the place where playing it ended: they are not judged.
+    /// Number of statements after the place where the scenario ended early. They are not judged.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unreached: usize,
-    /// The first lines of these.
+    /// The first of these lines.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreached_steps: Vec<UnreachedStep>,
-    /// Versions of PMI that connections have agreed on, the lowest first.
+    /// Versions of PMI that connections have negotiated, the lowest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub negotiated: Vec<String>,
-    /// How the job ended.
+    /// The exit of the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Exit>,
-    /// Requirements that it tests.
+    /// Requirements that the scenario tests.
     pub requires: Vec<String>,
     /// Wall time in microseconds.
     pub time_us: u64,
-    /// The command that plays it again.
+    /// The command that replays the scenario.
     pub replay: String,
     /// The scenario's file as shown to the user, for `FILE:LINE`.
     pub path: String,
-    /// The events that explain the findings, and the last ones, in order; all of them are in the log.
+    /// The events that explain the findings, and the last events, in order. The log has all events.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub last_events: Vec<Event>,
-    /// Number of events that are left out of these.
+    /// Number of events that `last_events` leaves out.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_out: usize,
-    /// How often it was played, if more than once. The rest of the result is of the first of the worst attempts.
+    /// Statistics of the attempts, if it was played more than once. The other fields describe the first of the worst attempts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempts: Option<Attempts>,
 }
@@ -205,26 +205,26 @@ pub struct UnreachedStep {
     pub step: String,
 }
 
-/// What became of a scenario that was played more than once.
+/// Statistics of a scenario that was played more than once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Attempts {
-    /// How often it was played.
+    /// Number of times it was played.
     pub played: u32,
-    /// How often it was red.
+    /// Number of times it was red.
     pub red: u32,
-    /// What was found in any attempt, and in how many.
+    /// The findings of all attempts, and the number of attempts that show each.
     pub found: Vec<Repeated>,
 }
 
 /// A finding of a scenario that was played more than once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Repeated {
-    /// In how many attempts.
+    /// Number of attempts that show it.
     pub times: u32,
-    /// True if some attempt shows neither it nor another finding with its symptom.
+    /// True if at least one attempt shows neither it nor another finding with its symptom.
     #[serde(skip)]
     pub absent: bool,
-    /// As it was found first.
+    /// The finding as first seen.
     pub judged: Judged,
 }
 
@@ -233,7 +233,7 @@ fn is_zero(number: &usize) -> bool {
 }
 
 impl ScenarioResult {
-    /// Whether it makes the run red.
+    /// Returns whether the result makes the run red.
     pub fn is_red(&self, strict: Strictness) -> bool {
         match self.verdict {
             Verdict::Pass | Verdict::Flaky | Verdict::NotApplicable => false,
@@ -258,7 +258,7 @@ impl ScenarioResult {
         }
     }
 
-    /// The same result by another strictness.
+    /// Returns the result for another strictness.
     pub fn at(mut self, strict: Strictness) -> Self {
         let mut red = self.findings.iter().filter(|judged| strict.counts(judged)).peekable();
         self.deviates_as_recorded = red.peek().is_some() && red.all(|judged| judged.deviation.is_some());
@@ -266,98 +266,98 @@ impl ScenarioResult {
     }
 }
 
-/// First line of a log.
+/// The first line of a log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunHeader {
-    /// [`LOG_FORMAT`].
+    /// The version of the format: [`LOG_FORMAT`].
     pub format: u32,
     /// Version of pmi-conform and of its suite.
     pub version: String,
-    /// The implementation under test, as given.
+    /// The command of the implementation under test, as the user gave it.
     pub server: String,
-    /// What it is called, where deviations that belong to it say so.
+    /// The name of the implementation, if the deviations state it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub implementation: Option<String>,
-    /// Its version, where that is known.
+    /// The version of the implementation, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub implementation_version: Option<String>,
-    /// The command that runs the same again.
+    /// The command that repeats the run.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub command: String,
-    /// Sets of requirements that it is judged by because the user asked for it.
+    /// Optional sets of requirements that the user selected.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub against: Vec<String>,
-    /// The protocol, `pmi-1.1`; [`AS_NEGOTIATED`] for a recording.
+    /// The protocol, for example `pmi-1.1`; [`AS_NEGOTIATED`] for a recording.
     pub dialect: String,
-    /// How the processes of the job come to their connections.
+    /// The way in which the processes of the job get their connections.
     #[serde(default)]
     pub connection: WayIn,
-    /// Whether the connections were relayed to us. Then nobody could look at the server's processes: that an answer does not come was
-    /// known by waiting alone, and what died, stayed or grew elsewhere was not seen.
+    /// True if connections were relayed from other hosts. The harness then cannot examine the server's processes: it detects missing
+    /// responses only by timeout, and misses crashes, leftover processes and leaks on those hosts.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub relayed: bool,
-    /// Who is under test; `None` for a recording, in which both sides are judged.
+    /// The party under test; `None` for a recording, in which both sides are judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub under_test: Option<Side>,
-    /// Scenarios that were selected.
+    /// Number of selected scenarios.
     pub selected: usize,
-    /// What is red.
+    /// The strictness of the run.
     pub strict: Strictness,
 }
 
-/// What stands between the protocols of a header.
+/// The separator of protocols in a header.
 const AND: &str = " and ";
 
 impl RunHeader {
-    /// The protocols of a run, as a header has them.
+    /// Formats the protocols of a run for a header.
     pub fn protocols(dialects: &BTreeSet<Dialect>) -> String {
         dialects.iter().map(Dialect::to_string).collect::<Vec<_>>().join(AND)
     }
 
-    /// Whether the run is in this protocol, alone or among others.
+    /// Returns whether this protocol is among those of the run.
     pub fn speaks(&self, dialect: Dialect) -> bool {
         self.dialect.split(AND).any(|name| name == dialect.to_string())
     }
 }
 
-/// Last line of a log.
+/// The last line of a log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunEnd {
     /// Number of scenarios per verdict, without those that deviations cover.
     pub counts: BTreeMap<Verdict, usize>,
     /// Number of scenarios that deviations cover.
     pub deviations: usize,
-    /// Entries of the deviations that no longer happen or name unknown scenarios.
+    /// Entries of the deviations file that no longer happen or that name unknown scenarios.
     pub stale: Vec<StaleDeviation>,
-    /// Selected scenarios without a result: the run was cut short.
+    /// Selected scenarios without a result, because the run ended early.
     pub unfinished: usize,
-    /// Whether it was interrupted.
+    /// True if the user interrupted the run.
     pub interrupted: bool,
-    /// Exit status of the command.
+    /// The exit status of the command.
     pub exit_code: i32,
     /// Wall time in microseconds.
     pub time_us: u64,
 }
 
-/// An entry of a deviations file that is out of date.
+/// An entry of a deviations file that is outdated.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StaleDeviation {
     /// The deviations file.
     pub file: String,
-    /// Line of the entry in it.
+    /// The line of the entry.
     pub line: usize,
-    /// The requirement that the entry is about.
+    /// The requirement of the entry.
     pub requirement: String,
-    /// Its scenarios that were played and keep the requirement.
+    /// The scenarios of the entry that were played and did not show the deviation.
     pub kept: Vec<String>,
-    /// Its scenarios that the suite does not have.
+    /// The scenarios of the entry that do not exist in the suite.
     pub unknown: Vec<String>,
     /// True if these are all scenarios of the entry.
     pub is_whole: bool,
 }
 
 impl fmt::Display for StaleDeviation {
-    /// `d.toml:3: rfc13.get.value no longer happens in kvs/own-key; delete the entry`.
+    /// Prints for example `d.toml:3: rfc13.get.value no longer happens in kvs/own-key; delete the entry`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: {}", self.file, self.line, self.requirement)?;
         if !self.kept.is_empty() {
@@ -380,14 +380,14 @@ impl fmt::Display for StaleDeviation {
 pub enum LogLine {
     /// The first line.
     Run(RunHeader),
-    /// Something happened in a scenario.
+    /// An event of a scenario.
     Event {
-        /// Which scenario.
+        /// The scenario.
         scenario: String,
-        /// What happened.
+        /// The event.
         event: Event,
     },
-    /// A scenario is done.
+    /// The result of a scenario that has ended.
     Result(ScenarioResult),
     /// The last line.
     End(RunEnd),

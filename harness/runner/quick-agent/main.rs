@@ -1,14 +1,13 @@
-//! The agent of a rank for the usual launch: the process manager has set PMI_FD, and the runner's socket is beside the path by which the
-//! agent was started. It passes its descriptor to the runner and waits for the order to end. `agent/rank.rs` sends the same messages in the
-//! same order. In every other case, this program becomes that agent, which handles and explains all of them.
+//! The agent of a rank for the usual launch. The process manager has set PMI_FD, and the runner's socket is beside the path by which the
+//! agent was started. The agent passes its descriptor to the runner and waits for the order to end. `agent/rank.rs` sends the same messages
+//! in the same order. In every other case, this program becomes that agent, which handles and explains all of them.
 //!
-//! A short program spends most of its time on the start of its C library: on the loader, and on queries of the processor's caches, which
-//! trap on virtual machines. So this one has no C library. The build script builds it, because a crate of a workspace cannot have its own
-//! panic strategy.
-//! panics of its own.
+//! A short program spends most of its time on the start of its C library: on the loader, and on queries of the processor's caches. These
+//! queries trap on virtual machines. This program has no C library. The build script builds it, because a crate of a workspace cannot have
+//! its own panic strategy.
 #![no_std]
 #![no_main]
-// Without a C library, there are no functions that the compiler could call instead of these loops.
+// Without this, the compiler could replace the loops below by calls of the functions that they implement.
 #![no_builtins]
 
 use core::arch::{asm, global_asm};
@@ -24,7 +23,7 @@ const PATH_VARIABLE: &[u8] = b"PMI_CONFORM_AGENT=";
 
 /// Exit status of an agent that has lost its runner; `agent::RUNNER_GONE`.
 const RUNNER_GONE: i32 = 123;
-/// Exit status after a signal that has not killed.
+/// Exit status after a signal that did not kill the process.
 const SURVIVED: i32 = 124;
 /// Exit status of an agent that cannot do its work.
 const FAILED: i32 = 125;
@@ -87,7 +86,7 @@ const MSG_NOSIGNAL: usize = 0x4000;
 const SOL_SOCKET: i32 = 1;
 const SCM_RIGHTS: i32 = 1;
 const EINTR: isize = -4;
-/// Returns the path by which the program was executed, from the auxiliary vector.
+/// Entry of the auxiliary vector with the path by which the program was executed.
 const AT_EXECFN: usize = 31;
 
 /// Makes a system call; a negative result is an error's number.
@@ -115,7 +114,7 @@ unsafe fn call(number: usize, arguments: [usize; 3]) -> isize {
 
 fn exit(status: i32) -> ! {
     loop {
-        // SAFETY: it takes a number.
+        // SAFETY: the argument is a number.
         unsafe { call(number::EXIT_GROUP, [status as usize, 0, 0]) };
     }
 }
@@ -177,7 +176,7 @@ unsafe extern "C" fn bcmp(a: *const u8, b: *const u8, n: usize) -> i32 {
     unsafe { memcmp(a, b, n) }
 }
 
-/// Strings that the kernel passes to a program, which last as long as the program.
+/// A list of strings that the kernel passes to a program. They live as long as the program.
 #[derive(Clone, Copy)]
 struct Strings(*const *const u8);
 
@@ -194,7 +193,7 @@ impl Strings {
         (0..).map_while(move |index| self.get(index))
     }
 
-    /// Returns the value of the variable that begins like this, `NAME=`.
+    /// Returns the value of a variable; `begin` is `NAME=`.
     fn variable(self, begin: &[u8]) -> Option<&'static [u8]> {
         self.iter().find_map(|entry| entry.strip_prefix(begin))
     }
@@ -202,7 +201,7 @@ impl Strings {
 
 /// # Safety
 ///
-/// It ends with a NUL, and nothing changes it.
+/// `text` ends with a NUL, and nothing changes it.
 unsafe fn string(text: *const u8) -> &'static [u8] {
     let mut length = 0;
     // SAFETY: guaranteed by the caller.
@@ -246,7 +245,7 @@ unsafe extern "C" fn begin(stack: *const usize) -> ! {
     obey(runner)
 }
 
-/// The path by which the agent was started: the first one with folders and with the agent's name.
+/// The path by which the agent was started: the first candidate with folders and the agent's name.
 struct AgentPath {
     path: &'static [u8],
     /// Its folder.
@@ -273,7 +272,7 @@ fn split(path: &'static [u8]) -> Option<(&'static [u8], &'static [u8])> {
     Some((path.get(..slash)?, path.get(slash + 1..)?))
 }
 
-/// The descriptor that PMI_FD names, if it is a connected socket.
+/// Returns the descriptor that PMI_FD names, if it is a connected socket.
 fn pmi_fd(environment: Strings) -> Option<usize> {
     let digits = environment.variable(b"PMI_FD=")?;
     let number = number(digits)?;
@@ -285,7 +284,7 @@ fn pmi_fd(environment: Strings) -> Option<usize> {
     (result == 0).then_some(number)
 }
 
-/// A number of a few digits.
+/// Parses a number of at most nine digits.
 fn number(digits: &[u8]) -> Option<usize> {
     let is_number = (1..=9).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit);
     is_number.then(|| digits.iter().fold(0, |number, digit| number * 10 + usize::from(digit - b'0')))
@@ -299,7 +298,7 @@ fn connect(scratch: &[u8]) -> Option<usize> {
     }
     let mut address = Address { family: AF_UNIX, path: [0; 108] };
     join(&mut address.path, &[scratch, SOCKET])?;
-    // SAFETY: they take numbers, and an address that lives as long.
+    // SAFETY: the arguments are numbers, and an address that outlives the calls.
     unsafe {
         let socket = call(number::SOCKET, [AF_UNIX as usize, SOCK_STREAM_CLOEXEC, 0]);
         let socket = usize::try_from(socket).ok()?;
@@ -309,7 +308,7 @@ fn connect(scratch: &[u8]) -> Option<usize> {
     }
 }
 
-/// Puts parts one behind the other, and a NUL behind them.
+/// Writes the parts and a final NUL to `text`. Returns `None` if they do not fit.
 fn join(text: &mut [u8], parts: &[&[u8]]) -> Option<()> {
     let bytes = parts.iter().flat_map(|part| part.iter()).copied().chain([0]);
     let mut places = text.iter_mut();
@@ -319,12 +318,12 @@ fn join(text: &mut [u8], parts: &[&[u8]]) -> Option<()> {
     Some(())
 }
 
-/// Goes on as the agent that can do everything.
+/// Replaces this process by the full agent.
 fn become_full(place: &AgentPath, arguments: Strings, environment: Strings) -> ! {
     let (mut file, mut name) = ([0; PATH_MAX], [0; PATH_MAX]);
     if join(&mut file, &[place.folder, FULL]).is_some() && join(&mut name, &[place.path]).is_some() {
-        // SAFETY: the file's path ends with a NUL, and so do the two lists with a null. The first of the arguments, which is to
-        // be the agent's path, is the kernel's to copy before anything of this program goes.
+        // SAFETY: the file's path ends with a NUL, and the two lists end with a null. The first argument, which becomes the agent's path,
+        // is copied by the kernel before this program's memory is released.
         unsafe {
             if arguments.get(0).is_some() {
                 arguments.0.cast_mut().write(name.as_ptr());
@@ -369,7 +368,7 @@ struct MessageHeader {
 }
 
 const RIGHTS: Rights = Rights {
-    // The descriptor's padding is no part of it.
+    // The length excludes the padding after the descriptor.
     length: size_of::<Rights>() - size_of::<i32>(),
     level: SOL_SOCKET,
     kind: SCM_RIGHTS,
@@ -377,7 +376,7 @@ const RIGHTS: Rights = Rights {
     padding: 0,
 };
 
-/// The line of JSON that tells of this process, `Hello::Rank` in the runner's `protocol.rs`; the descriptor goes with the first part.
+/// The message `Hello::Rank` of the runner's `protocol.rs`, a line of JSON. The descriptor accompanies the first part that is sent.
 struct Hello {
     runner: usize,
     descriptor: Option<usize>,
@@ -388,11 +387,11 @@ struct Hello {
 impl Hello {
     fn write(&mut self, place: &AgentPath, arguments: Strings, environment: Strings) {
         self.put(b"{\"rank\":{\"group\":");
-        // JSON's numbers begin with no zero.
+        // A number in JSON has no leading zeros.
         let zeros = place.group.iter().take_while(|digit| **digit == b'0').count();
         self.put(place.group.get(zeros.min(place.group.len() - 1)..).unwrap_or(b"0"));
         self.put(b",\"pid\":");
-        // SAFETY: it takes nothing.
+        // SAFETY: the call has no arguments.
         self.put_number(unsafe { call(number::GETPID, [0; 3]) } as usize);
         self.put(b",\"env\":");
         let is_of_protocol = |entry: &&[u8]| {
@@ -434,7 +433,7 @@ impl Hello {
         self.put(b"]");
     }
 
-    /// A byte as the runner's `Bytes` have it: what is no plain character is escaped, and the backslash once more for JSON.
+    /// Writes a byte in the format of the runner's `Bytes`: bytes other than plain characters are escaped, and JSON doubles the backslash.
     fn put_byte(&mut self, byte: u8) {
         const HEX: &[u8; 16] = b"0123456789abcdef";
         match byte {
@@ -462,7 +461,7 @@ impl Hello {
                 control_length,
                 flags: 0,
             };
-            // SAFETY: all that the message points to lives as long.
+            // SAFETY: everything that the message points to outlives the call.
             let result =
                 unsafe { call(number::SENDMSG, [self.runner, &raw const message as usize, MSG_NOSIGNAL]) };
             match result {
@@ -478,8 +477,8 @@ impl Hello {
     }
 }
 
-/// Waits for the order to end: `{"exit":STATUS}` or `{"kill":SIGNAL}`. Nothing is closed before: the descriptor that comes with
-/// the order is the kernel's to close.
+/// Waits for the order to end: `{"exit":STATUS}` or `{"kill":SIGNAL}`. This process closes no descriptor itself: the kernel closes the one
+/// that comes with the order.
 fn obey(runner: usize) -> ! {
     let (mut line, mut length) = ([0u8; 64], 0);
     while !line.iter().take(length).any(|b| *b == b'\n') {
@@ -495,7 +494,7 @@ fn obey(runner: usize) -> ! {
             control_length: size_of::<Rights>(),
             flags: 0,
         };
-        // SAFETY: all that the message points to lives as long, and may be written to: nobody else holds it.
+        // SAFETY: everything that the message points to outlives the call, and is not borrowed elsewhere.
         let result = unsafe { call(number::RECVMSG, [runner, &raw const message as usize, 0]) };
         match result {
             EINTR => {}
@@ -507,7 +506,7 @@ fn obey(runner: usize) -> ! {
     let count = digits.iter().take_while(|b| b.is_ascii_digit()).count();
     let Some(told) = digits.get(..count).and_then(number) else { exit(RUNNER_GONE) };
     if line.starts_with(b"{\"kill\":") {
-        // SAFETY: they take numbers.
+        // SAFETY: the arguments are numbers.
         unsafe { call(number::KILL, [call(number::GETPID, [0; 3]) as usize, told, 0]) };
         exit(SURVIVED);
     }

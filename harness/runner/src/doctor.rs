@@ -1,4 +1,4 @@
-//! Whether something can be judged here, step by step: a launch or two for each question, which are probes of the runner.
+//! Checks step by step whether an implementation can be judged here. Each step takes one or two launches, which are probes of the runner.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,30 +19,30 @@ use crate::party::library::{apis, exports};
 use crate::party::program::Program;
 use crate::versions::{Reply, asked, exit_of, offer_of, reply, requests};
 
-/// How a step went.
+/// The result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// It works.
+    /// The feature works.
     Works,
-    /// It is not offered, or not known how to ask for; what needs it does not apply.
+    /// The feature is missing, or cannot be probed. Scenarios that need it do not apply.
     Lacks,
-    /// It works, and something was found by the way.
+    /// The feature works, but the probe had a finding.
     Odd,
-    /// It does not work, and nothing can be judged without.
+    /// The feature does not work, and nothing can be judged without it.
     Fails,
 }
 
-/// One question, and what came of it.
+/// A step of the examination, with its result.
 #[derive(Debug, Clone, Serialize)]
 pub struct DoctorStep {
-    /// What was looked at, in a word or two.
+    /// Name of the examined feature.
     pub what: &'static str,
-    /// How it went.
+    /// The result.
     pub state: State,
-    /// What was seen.
+    /// The observation.
     pub seen: String,
-    /// What to do about it.
+    /// Advice for the user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }
@@ -58,30 +58,30 @@ impl DoctorStep {
     }
 }
 
-/// What was found out.
+/// The result of an examination.
 #[derive(Debug, Default, Serialize)]
 pub struct Examination {
-    /// The steps, in order; none is tried that needs one which failed.
+    /// The steps, in order. Steps that depend on a failed one are omitted.
     pub steps: Vec<DoctorStep>,
-    /// Optional operations that it offers or lacks.
+    /// Optional operations that the implementation supports or lacks.
     #[serde(skip)]
     pub offers: BTreeMap<Need, bool>,
-    /// A launch on two nodes came about.
+    /// True if a launch on two nodes succeeded.
     #[serde(skip)]
     pub two_nodes: bool,
-    /// The dialect in which a process manager was examined: the one that its profile names, or another if it takes only that.
+    /// The dialect in which a process manager was examined: that of its profile, or another one if it accepts only that.
     #[serde(skip)]
     pub dialect: Dialect,
 }
 
 impl Examination {
-    /// Whether it can be judged.
+    /// Returns whether the implementation can be judged.
     pub fn is_fit(&self) -> bool {
         self.steps.iter().all(|step| step.state != State::Fails)
     }
 }
 
-/// A session of two processes, or of one where there can only be one.
+/// A session of two processes, or of one if the implementation cannot start two.
 const SESSION: &str = "\
 use joined
 0  C: put key=pmi-conform-doctor value=works
@@ -92,7 +92,7 @@ use barrier
 use left
 ";
 
-/// Two nodes, and what they are told of them.
+/// A request for the process mapping, in a job on two nodes.
 const NODES: &str = "\
 nodes 2
 
@@ -105,7 +105,7 @@ use joined
 use left
 ";
 
-/// A barrier that cannot end, since one does not enter it until nothing has come of it.
+/// A barrier that cannot end, because one process only enters it after the other has seen silence.
 const SILENCE: &str = "\
 use init
 0  C: barrier
@@ -116,23 +116,23 @@ use init
 
 const FIRST: Proc = Proc { group: 0, rank: 0 };
 
-/// Lines of what a launcher prints that are told.
+/// Maximum number of lines of a launcher's output that are reported.
 const LINES: usize = 3;
 
-/// Why a probe shows nothing.
+/// The reason why a probe has no result.
 #[derive(Debug, thiserror::Error)]
 enum ProbeError {
-    /// What came of it cannot be judged; with what was printed last.
+    /// The play could not be judged. Contains the last lines of the output.
     #[error("{why}{printed}")]
     Unjudged { why: Unjudged, printed: String },
-    /// The implementation could not be started, or not with so many processes.
+    /// The implementation could not be started, at all or with this number of processes.
     #[error("{0}")]
     Unplayed(String),
     #[error("the probe has a mistake: please report this")]
     Mistaken,
 }
 
-/// Plays a few lines as a scenario for process managers.
+/// Plays the body of a scenario for process managers.
 fn probe(
     suite: &Suite,
     iut: &Iut,
@@ -153,7 +153,7 @@ fn probe(
     }
 }
 
-/// What was printed last, if anything was.
+/// Returns the last lines of the output, if there are any.
 fn printed(events: &[Event]) -> String {
     let lines = events.iter().filter_map(|event| match &event.what {
         What::Output { line, .. } => Some(String::from_utf8_lossy(&line.0).trim_end().to_owned()),
@@ -164,7 +164,7 @@ fn printed(events: &[Event]) -> String {
     last.iter().map(|line| format!("\n{line}")).collect()
 }
 
-/// The worst finding of a play that has at least this severity, or its crash.
+/// Describes the crash of a play, or else its most severe finding with at least this severity.
 fn trouble(suite: &Suite, outcome: &Outcome, least: Severity) -> Option<String> {
     if let Some((name, signal)) = &outcome.crashed {
         return Some(format!("{name} died of signal {signal}"));
@@ -175,7 +175,7 @@ fn trouble(suite: &Suite, outcome: &Outcome, least: Severity) -> Option<String> 
         .map(|f| format!("{}: expected {}, seen {}", f.requirement, f.expected, f.seen))
 }
 
-/// Looks at a process manager, of which `iut` is the launch.
+/// Examines a process manager; `iut` launches it.
 pub fn of_server(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
     let mut all = Examination::default();
     let Iut::Processes(implementation, _) = iut else { return all };
@@ -240,7 +240,7 @@ pub fn of_server(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
     all
 }
 
-/// What became of the processes, and of their connections.
+/// Examines the started processes and their connections.
 fn started(session: &Outcome, command: &[String], way_in: WayIn, steps: &mut Vec<DoctorStep>) {
     let mut number = 0;
     let (mut unconnected, mut ports) = (None, BTreeSet::new());
@@ -275,7 +275,7 @@ fn started(session: &Outcome, command: &[String], way_in: WayIn, steps: &mut Vec
     });
 }
 
-/// Offers versions. `dialect` becomes another if the server takes an offer of that only.
+/// Probes the supported versions. Changes `dialect` if the server accepts only another one.
 fn versions(suite: &Suite, iut: &Iut, limits: Limits, dialect: &mut Dialect) -> DoctorStep {
     let mut takes = BTreeSet::new();
     let told = [(1, 1), (1, 2), (2, 0)].map(|(version, subversion)| {
@@ -315,7 +315,7 @@ fn nodes(suite: &Suite, iut: &Iut, limits: Limits, all: &mut Examination) {
     all.two_nodes = done.is_ok();
     all.steps.push(match done {
         Ok(outcome) => {
-            // The answers before this are to init, get_maxes and get_my_kvsname, or to init and fullinit.
+            // The earlier answers are those to init, get_maxes and get_my_kvsname, or to init and fullinit.
             let before = if all.dialect == Dialect::Pmi1 { 3 } else { 2 };
             let answer = reply(&outcome.events, FIRST, before);
             match answer.message().and_then(|message| message.value("value")) {
@@ -332,7 +332,7 @@ fn nodes(suite: &Suite, iut: &Iut, limits: Limits, all: &mut Examination) {
     });
 }
 
-/// An optional operation, and whether it is offered if that could be told.
+/// Probes an optional operation. Also returns whether it is supported, if the probe could determine that.
 fn optional(
     suite: &Suite,
     dialect: Dialect,
@@ -364,7 +364,7 @@ fn optional(
     }
 }
 
-/// How it is known that nothing comes.
+/// Examines how the absence of an answer can be proved.
 fn silence(suite: &Suite, dialect: Dialect, iut: &Iut, limits: Limits) -> DoctorStep {
     let what = "silence";
     let outcome = match probe(suite, iut, limits, (dialect, 2), SILENCE) {
@@ -403,7 +403,7 @@ fn silence(suite: &Suite, dialect: Dialect, iut: &Iut, limits: Limits) -> Doctor
     }
 }
 
-/// Looks at a program, which is started under our process manager.
+/// Examines a program, which is started under our own process manager.
 pub fn of_program(suite: &Suite, program: &Program, iut: &Iut, limits: Limits, ranks: u32) -> Examination {
     let mut all = Examination::default();
     let interrupted = std::sync::atomic::AtomicBool::new(false);
@@ -468,7 +468,7 @@ pub fn of_program(suite: &Suite, program: &Program, iut: &Iut, limits: Limits, r
     all
 }
 
-/// Looks at a library, whose calls we make.
+/// Examines a library, whose functions are called by one of our processes.
 pub fn of_library(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
     let mut all = Examination::default();
     let Iut::Library(library, ..) = iut else { return all };
@@ -548,5 +548,5 @@ pub fn of_library(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
     all
 }
 
-/// Longest wait for an answer, if the user says none.
+/// Default of the longest wait for an answer.
 pub const PATIENCE: Duration = Duration::from_secs(5);

@@ -1,7 +1,7 @@
 //! Interference between jobs: finds out whether a failure depends on another job that runs at the same time.
 //!
-//! A scenario that has failed beside others is played again alone. If it passes, it is played beside scenarios that it ran with. In turn
-//! with that, it is played beside the same scenarios of the reference manager: load alone makes some failures more frequent. The facts
+//! A scenario that failed beside others is played again alone. If it passes, it is played beside scenarios that it ran with. These plays
+//! alternate with plays beside the same scenarios of the reference manager, because load alone makes some failures more frequent. The facts
 //! are recorded as events; the judge distinguishes interference from chance.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -14,40 +14,40 @@ use pmi_judge::event::{OtherJob, What};
 use pmi_judge::result::{SHOWS_INTERFERENCE, is_shown};
 use pmi_judge::verdict::Judged;
 
-/// Most scenarios beside which a failed one is played again.
+/// Maximum number of scenarios beside which a failed one is played again.
 pub(crate) const MAX_NEIGHBOURS: usize = 3;
-/// Plays beside them in which the failure must show at least once.
+/// Number of plays beside them in which the failure must show at least once.
 const FIRST_ROUNDS: u32 = 4;
-/// Most plays beside them.
+/// Maximum number of plays beside them.
 const MAX_ROUNDS: u32 = 16;
-/// Plays beside jobs of the reference manager for each play beside jobs of the implementation. All must pass, so that a failure by chance
-/// is taken for interference in about one of eighty cases at most, whatever its probability.
+/// Number of plays beside jobs of the reference manager for each play beside jobs of the implementation. All of them must pass. So a chance
+/// failure, of any probability, is taken for interference in at most about one of eighty cases.
 const UNRELATED: u32 = 2;
-/// Plays beside jobs of the reference manager that must pass where interference has been shown in the run before.
+/// Number of plays beside jobs of the reference manager that must pass if the run has already shown interference.
 const PLAYS_ONCE_SHOWN: u32 = 3;
-/// Events of another job that are kept as evidence.
+/// Maximum number of events of another job that are kept as evidence.
 const EVENTS_OF_OTHER_JOB: usize = 40;
 
-/// The manager whose job is played beside the failed scenario.
+/// The process manager whose job is played beside the failed scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PlayedBy {
     Implementation,
-    /// Its jobs share nothing with those of the implementation but the machine.
+    /// The reference manager. Its jobs share only the machine with those of the implementation.
     Reference,
 }
 
 /// The scenarios of a run that are played at the same time.
 #[derive(Default)]
 pub(crate) struct Neighbours {
-    /// Held for writing by a play that needs to be alone.
+    /// Locked for writing by a play that needs to be alone.
     gate: RwLock<()>,
-    /// The scenarios in play, each with those that have been in play at the same time.
+    /// The scenarios in play, each with all scenarios that were in play at the same time.
     playing: Mutex<BTreeMap<usize, BTreeSet<usize>>>,
-    /// A failure that has been seen alone in one scenario is not examined in another.
+    /// Skips failures that another scenario has already shown alone.
     examines_once: bool,
-    /// Requirements and symptoms of failures that have been seen without any other job.
+    /// Requirements and symptoms of failures seen while no other job was running.
     seen_alone: Mutex<HashSet<(String, String)>>,
-    /// The first scenario that has shown interference in this run.
+    /// The first scenario of this run that has shown interference.
     shown_by: Mutex<Option<String>>,
 }
 
@@ -56,12 +56,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Neighbours {
-    /// Nothing is in play. With `examines_once`, a failure that has been seen alone in one scenario is not examined in another.
+    /// Returns neighbours with nothing in play. `examines_once` skips failures that another scenario has already shown alone.
     pub(crate) fn new(examines_once: bool) -> Self {
         Self { examines_once, ..Self::default() }
     }
 
-    /// Plays a scenario, and returns which others were in play at the same time.
+    /// Plays a scenario, and also returns the scenarios that were in play at the same time.
     pub(crate) fn beside_others<T>(&self, index: usize, play: impl FnOnce() -> T) -> (T, BTreeSet<usize>) {
         let _open = self.gate.read().unwrap_or_else(PoisonError::into_inner);
         let mut playing = lock(&self.playing);
@@ -75,9 +75,8 @@ impl Neighbours {
         (played, lock(&self.playing).remove(&index).unwrap_or_default())
     }
 
-    /// Examines a failure of the scenario `name` that was seen beside these others. `fails` plays the failed scenario, `play` any of the
-    /// run, and `names` names it. Returns the facts as events, none if the scenario
-    /// fails alone as well.
+    /// Examines a failure of the scenario `name` that was seen beside these others. `fails` plays the failed scenario, `play` plays any
+    /// scenario of the run, and `names` returns its name. Returns the facts as events, or none if the scenario also fails alone.
     pub(crate) fn examine(
         &self,
         name: &str,
@@ -133,7 +132,7 @@ impl Neighbours {
     }
 }
 
-/// Number of plays of a scenario, and of failures among them.
+/// The number of plays of a scenario, and of failures among them.
 #[derive(Default, Clone, Copy)]
 struct Plays {
     played: u32,
@@ -151,7 +150,7 @@ impl Plays {
     }
 }
 
-/// Plays the failed scenario while others are played over and over. Returns whether it failed, and the last play of each other.
+/// Plays the failed scenario while others are played in a loop. Returns whether it failed, and the last play of each other scenario.
 fn fails_beside(
     fails: impl FnOnce() -> bool,
     others: &[usize],
@@ -188,7 +187,7 @@ mod tests {
     const RELATED: u8 = 1;
     const UNRELATED_JOB: u8 = 2;
 
-    /// A failure that any load brings about is not interference, and one that only jobs of the implementation bring about is.
+    /// A failure that any load causes is not interference. One that only jobs of the implementation cause is interference.
     #[rstest]
     #[case::load(&[RELATED, UNRELATED_JOB], 1, 1)]
     #[case::jobs(&[RELATED], SHOWS_INTERFERENCE, 0)]

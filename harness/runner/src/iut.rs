@@ -1,4 +1,4 @@
-//! What is under test, and how a scenario is played against it.
+//! The implementation under test, and how a scenario is played against it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,26 +21,26 @@ use pmi_scenario::ast::{Action, Dialect, Need, ProcessAction, Scenario, Source, 
 use pmi_scenario::suite::Suite;
 use pmi_wire::WayIn;
 
-/// How long a process may take to tell us that no process manager has come to it.
+/// Maximum time in which a process reports that no process manager has connected to it.
 const TELLING: Duration = Duration::from_secs(10);
 
-/// What a scenario came to and how long it took; or the verdict, and why, where it could not be played.
+/// The outcome of a scenario and its duration; or a verdict and its reason, if the scenario could not be played.
 pub(crate) type Played = Result<(Outcome, Duration), (Verdict, String)>;
 
-/// What is under test.
+/// The implementation under test.
 pub enum Iut {
     /// The reference server in memory.
     Memory(Config),
-    /// Real processes.
+    /// A process manager in real processes.
     Processes(Box<Implementation>, Environment),
-    /// A PMI library; optional operations that are said to be there or to lack; set when the run is to end at once.
+    /// A PMI library, the claims about its optional operations, and a flag that ends the run at once.
     Library(Box<Library>, BTreeMap<Need, bool>, Arc<AtomicBool>),
     /// A program that speaks PMI, under the reference server.
     Client(Box<Program>),
 }
 
 impl Iut {
-    /// What it is called in reports.
+    /// Returns its name in reports.
     pub fn label(&self) -> String {
         match self {
             Self::Memory(_) => "the reference server in memory".to_owned(),
@@ -54,7 +54,7 @@ impl Iut {
         }
     }
 
-    /// Its version, where it tells one.
+    /// Returns its version, if known.
     pub fn version(&self) -> Option<String> {
         match self {
             Self::Processes(implementation, _) => implementation.version.as_ref().map(ToString::to_string),
@@ -62,7 +62,7 @@ impl Iut {
         }
     }
 
-    /// Whose side it takes.
+    /// Returns the side of the protocol that it implements.
     pub fn side(&self) -> Side {
         match self {
             Self::Memory(_) | Self::Processes(..) => Side::Server,
@@ -71,7 +71,7 @@ impl Iut {
         }
     }
 
-    /// How the processes of its jobs come to their connections.
+    /// Returns how the processes of its jobs get their connections.
     pub fn way_in(&self) -> WayIn {
         match self {
             Self::Processes(implementation, _) => implementation.way_in,
@@ -80,22 +80,22 @@ impl Iut {
         }
     }
 
-    /// Whether the processes of its jobs relay their connections.
+    /// Returns whether the processes of its jobs relay their connections.
     pub fn is_relayed(&self) -> bool {
         matches!(self, Self::Processes(_, environment) if environment.listen.is_some())
     }
 
-    /// Scenarios that may have been begun at the same time, whether they are at work or wait.
+    /// Returns the maximum number of scenarios in progress, including those that wait.
     pub(crate) fn plays_at_once(&self, jobs: usize) -> usize {
         match self {
-            // Of a relayed one, each needs a port.
+            // Each relayed launch needs a port.
             Self::Processes(_, environment) if self.is_relayed() => environment.slots.launches(),
             Self::Processes(_, environment) => environment.slots.launches_of_run(),
             Self::Memory(_) | Self::Library(..) | Self::Client(_) => jobs,
         }
     }
 
-    /// Plays one scenario, or says why not.
+    /// Plays one scenario, or returns the reason why it cannot be played.
     pub(crate) fn play(
         &self,
         suite: &Suite,
@@ -171,7 +171,7 @@ impl Iut {
         matches!(self.probe(suite, &probe, limits), Some(Ok((fewer, _))) if fewer.unjudged.is_none())
     }
 
-    /// Plays a scenario of our own, of which nothing is reported; `None` if it is none.
+    /// Plays a scenario of our own, whose result is not reported. Returns `None` if the text is not a valid scenario.
     pub(crate) fn probe(&self, suite: &Suite, text: &str, limits: Limits) -> Option<Played> {
         let source = Arc::new(Source { path: "probe".into(), text: text.into() });
         let scenario = suite.spelled(source, "probe")?;
@@ -179,7 +179,7 @@ impl Iut {
     }
 }
 
-/// Adds what was found out about a play after it had ended.
+/// Appends an event to a play that has ended, for a fact that was found out afterwards.
 pub(crate) fn append(outcome: &mut Outcome, what: What, sink: &mut dyn EventSink) {
     let time_us = outcome.events.last().map_or(0, |event| event.time_us);
     let event = Event { time_us, ..Event::new(outcome.events.len() as u64, what) };
@@ -187,14 +187,14 @@ pub(crate) fn append(outcome: &mut Outcome, what: What, sink: &mut dyn EventSink
     outcome.events.push(event);
 }
 
-/// Whether a scenario for programs cannot be played with one that is started without a process manager.
+/// Returns whether a scenario for programs cannot be played with a single process that is started without a process manager.
 fn is_not_for_one(suite: &Suite, scenario: &Scenario) -> bool {
     let sets = |step: &Step| matches!(step.action, Action::Process(ProcessAction::Env(..)));
     let several = scenario.serving.sized && scenario.ranks > 1 || scenario.nodes > 1;
     several || suite.steps(&scenario.body).any(sets)
 }
 
-/// How the reference server is set up for a scenario.
+/// Returns the configuration of the reference server for a scenario.
 pub(crate) fn config_for(scenario: &Scenario, config: &Config) -> Config {
     let pmi2 = scenario.dialect == Dialect::Pmi2;
     let needs = |wanted| scenario.needs.iter().any(|need| need.value == wanted);

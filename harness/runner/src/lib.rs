@@ -1,4 +1,4 @@
-//! How a conversation comes about: processes, agents, sockets, and what plays scenarios over them.
+//! The runner: processes, agents and sockets, and the interpreter that plays scenarios over them.
 
 pub mod agent;
 pub mod doctor;

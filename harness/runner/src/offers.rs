@@ -1,4 +1,4 @@
-//! What an implementation under test offers of what nobody has to have, and how that is known: by what the user says, else by asking once.
+//! Optional operations of the implementation, as declared by the user or detected by a one-time probe.
 
 use pmi_scenario::ids;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,18 +23,18 @@ use pmi_scenario::signature;
 use pmi_scenario::suite::Suite;
 use pmi_wire::{Decoded, Direction, Framing, HEADER, Operation, Proc, Version, WayIn};
 
-/// What the implementation offers, and how that is known.
+/// The optional operations of an implementation, with the reason for each lack.
 #[derive(Default)]
 pub(crate) struct Offers {
-    /// Optional operations, by the dialect in which they are asked for.
+    /// For each optional operation in a dialect: true if it is supported, or else the reason.
     needs: BTreeMap<(Dialect, Need), (bool, String)>,
-    /// Why what is said in a dialect does not apply.
+    /// Reasons why scenarios in a dialect do not apply.
     unspoken: BTreeMap<Dialect, String>,
-    /// Why a library cannot be judged by what we say to it: it does not speak the wire protocol.
+    /// Reasons why a library does not speak the wire protocol, so that it cannot be judged by its process manager's messages.
     wireless: BTreeMap<Dialect, String>,
-    /// The server takes the arguments of a spawn only if they are numbered from one.
+    /// The server passes the arguments of a spawn only if they are numbered from one.
     arguments_from_one: bool,
-    /// Why a library cannot be judged once it has to be initialized: it says nothing on PMI_FD, and its initialization fails.
+    /// Reasons why a library cannot be judged after its initialization: it sends nothing on PMI_FD, and its initialization fails.
     uninitialized: BTreeMap<Dialect, String>,
 }
 
@@ -62,7 +62,7 @@ impl Offers {
 }
 
 impl Offers {
-    /// The scenario with the names bound that depend on the server.
+    /// Returns the scenario with the names bound whose values depend on the server.
     pub(crate) fn bind(&self, scenario: &Arc<Scenario>) -> Arc<Scenario> {
         if !self.arguments_from_one || !names_first_argument(scenario) {
             return Arc::clone(scenario);
@@ -78,7 +78,7 @@ fn names_first_argument(scenario: &Scenario) -> bool {
     scenario.source.text.contains(FIRST_ARGUMENT)
 }
 
-/// Whether a server starts a program with its arguments if they are numbered from one, and not if they are numbered from zero.
+/// Returns whether a server passes the arguments of a spawned program if they are numbered from one, but not from zero.
 fn takes_arguments_from_one_only(suite: &Suite, iut: &Iut, limits: Limits) -> bool {
     let takes = |text: &str| {
         let comes = |event: &Event| matches!(&event.what, What::Started { args, .. } if args.iter().any(|arg| arg.0 == b"first"));
@@ -88,7 +88,7 @@ fn takes_arguments_from_one_only(suite: &Suite, iut: &Iut, limits: Limits) -> bo
     !takes(from_zero) && takes(&from_zero.replace("arg0=", "arg1="))
 }
 
-/// Finds out which optional operations there are: by what is claimed, else by asking for one.
+/// Determines which optional operations are supported: from the claims, or else by a probe of each.
 pub(crate) fn offers(suite: &Suite, selected: &[Arc<Scenario>], iut: &Iut, limits: Limits) -> Offers {
     let mut offers = Offers::default();
     let needs: BTreeSet<(Dialect, Need)> =
@@ -182,8 +182,7 @@ pub(crate) fn offers(suite: &Suite, selected: &[Arc<Scenario>], iut: &Iut, limit
     offers
 }
 
-/// Spawns, names and PMI-1.2, as far as a server offers them in a protocol: what it claims, else what it does
-/// where it is asked once.
+/// Returns which of spawn, names and PMI-1.2 a server supports in a dialect, as claimed or else as probed. Campaigns use these operations.
 pub fn offered_operations(suite: &Suite, dialect: Dialect, iut: &Iut, limits: Limits) -> BTreeSet<Need> {
     let Iut::Processes(implementation, _) = iut else { return BTreeSet::new() };
     let offers = |need: &Need| match implementation.claims.get(need) {
@@ -191,7 +190,7 @@ pub fn offered_operations(suite: &Suite, dialect: Dialect, iut: &Iut, limits: Li
         Some(offered) => *offered,
         None if implementation.has_upstream() => false,
         None => asked_for(suite, dialect, *need, iut, limits).is_some_and(|(outcome, support)| {
-            // Every session that asks for an operation which fails like this would be about that failure.
+            // If the operation itself fails like this, every session that uses it would only show that failure.
             let went_wrong = outcome.hung || !outcome.unreached.is_empty() || outcome.crashed.is_some();
             support == Support::Acknowledged && !went_wrong && outcome.unjudged.is_none()
         }),
@@ -215,7 +214,7 @@ pub(crate) enum Support {
     Unknown,
 }
 
-/// Asks for an optional operation; returns the evidence that the implementation lacks it, if it does.
+/// Probes an optional operation. Returns the evidence if the implementation lacks it.
 fn lacking(suite: &Suite, dialect: Dialect, need: Need, iut: &Iut, limits: Limits) -> Option<String> {
     match asked_for(suite, dialect, need, iut, limits)?.1 {
         Support::Lacking(seen) => Some(seen),
@@ -223,7 +222,7 @@ fn lacking(suite: &Suite, dialect: Dialect, need: Need, iut: &Iut, limits: Limit
     }
 }
 
-/// Asks for an optional operation. `None` where it cannot be asked for.
+/// Probes an optional operation. Returns `None` if it cannot be probed.
 pub(crate) fn asked_for(
     suite: &Suite,
     dialect: Dialect,
@@ -232,9 +231,9 @@ pub(crate) fn asked_for(
     limits: Limits,
 ) -> Option<(Outcome, Support)> {
     let (text, request): (_, &[u8]) = match (iut, need, dialect) {
-        // Known without asking.
+        // These are known without a probe.
         (_, Need::Upstream | Need::Fd | Need::Port | Need::Singleton, _) => return None,
-        // What a library under a process manager of its own spawns is judged in no scenario.
+        // No scenario judges spawns of a library under its own process manager.
         (Iut::Library(library, ..), Need::Spawn | Need::Alone, _) if library.server.is_some() => {
             return None;
         }
@@ -261,19 +260,19 @@ pub(crate) fn asked_for(
             (include_str!("probes/library-pmi2-alone.pmi"), b"cmd=init")
         }
         (_, Need::Alone, _) => return None,
-        // What a library may ask for is told by what it exports.
+        // The exports of a library show what it supports.
         (Iut::Library(..), Need::Pmi12 | Need::KeyvalSpaces, _) => return None,
         (_, Need::Pmi12, _) => (include_str!("probes/pmi12.pmi"), b"cmd=init"),
         (_, Need::KeyvalSpaces, _) => (include_str!("probes/keyval-spaces.pmi"), b"cmd=create_kvs"),
     };
-    // What cannot be asked is told by the scenarios themselves. But a process that was not started in time, or a launcher that dies now
-    // and then, must not make a duty of what nobody has to have: it is asked once more, and that counts.
+    // If the probe gets no result, the scenarios report the failure themselves. But a late process, or a launcher that fails now and then,
+    // must not make an optional operation required. So a failed probe is repeated once, and the second result counts.
     let ask = || Some(iut.probe(suite, text, limits)?.ok()?.0);
     let came_to_something =
         |outcome: &Outcome| outcome.crashed.is_none() && outcome.unjudged.is_none() && !outcome.hung;
     let outcome = ask().filter(came_to_something).or_else(ask)?;
     let support = match iut {
-        // A library that asks the process manager supports the operation.
+        // A library that sends the request supports the operation.
         Iut::Library(..) if asks(&outcome, request) => Support::Acknowledged,
         Iut::Library(..) => failed_call(&outcome).map_or(Support::Acknowledged, Support::Lacking),
         _ => support(&outcome, need, request),
@@ -281,15 +280,16 @@ pub(crate) fn asked_for(
     Some((outcome, support))
 }
 
-/// Why a bare proxy is not asked for what no specification has.
+/// The reason why a bare proxy is not probed for operations beyond the specifications.
 const PASSED_ON: &str =
     "a proxy passes on what it does not know, and the upstream that would answer is played by us";
 
-/// Why spawns are not judged where processes relay their connections and none that is spawned finds its way to us.
+/// The reason why spawns are not judged if connections are relayed and no spawned process reaches the runner.
 const LOST: &str = "not judged here: asked once, the server takes a spawn, and no spawned process comes to the address that is told to it by its \
      environment and its program's path";
 
-/// Whether a server that relays takes a request to spawn, and no process comes of it: whether it started one cannot be seen.
+/// Returns whether a server with relayed connections accepts a spawn and no process reports. The runner cannot see whether a process was
+/// started.
 fn loses_spawned(suite: &Suite, dialect: Dialect, iut: &Iut, limits: Limits) -> bool {
     iut.is_relayed()
         && asked_for(suite, dialect, Need::Spawn, iut, limits).is_some_and(|(outcome, support)| {
@@ -298,7 +298,7 @@ fn loses_spawned(suite: &Suite, dialect: Dialect, iut: &Iut, limits: Limits) -> 
         })
 }
 
-/// The evidence that a server does not accept an offer of PMI-2, if it does not.
+/// Returns the evidence that a server does not accept an offer of PMI-2, or `None` if it accepts.
 fn speaks_no_pmi2(suite: &Suite, iut: &Iut, limits: Limits) -> Option<String> {
     let (outcome, _) = iut.probe(suite, include_str!("probes/pmi2.pmi"), limits)?.ok()?;
     match support(&outcome, Need::Spawn, b"cmd=init") {
@@ -307,7 +307,7 @@ fn speaks_no_pmi2(suite: &Suite, iut: &Iut, limits: Limits) -> Option<String> {
     }
 }
 
-/// Whether a request that begins like this was sent.
+/// Returns whether a request with this beginning was sent.
 fn asks(outcome: &Outcome, request: &[u8]) -> bool {
     let begins = |bytes: &[u8]| {
         bytes.starts_with(request) || bytes.get(HEADER..).is_some_and(|body| body.starts_with(request))
@@ -316,8 +316,8 @@ fn asks(outcome: &Outcome, request: &[u8]) -> bool {
     outcome.events.iter().any(is_asked)
 }
 
-/// The response of a server to the request that begins like this. A successful answer counts, even if the promise in it is not kept. A
-/// request that is never answered shows no support; `answered-when-not-served` reports the silence itself.
+/// Returns the response of a server to the first request with this beginning. A successful answer counts as support, even if its promise is
+/// not kept. A request that is never answered shows no support; `answered-when-not-served` reports the silence itself.
 fn support(outcome: &Outcome, need: Need, request: &[u8]) -> Support {
     let mut connections = Connections::default();
     let mut asked = None;
@@ -331,7 +331,7 @@ fn support(outcome: &Outcome, need: Need, request: &[u8]) -> Support {
             What::NoAnswer { proc, .. } if asked == Some(*proc) => {
                 return match connections.partial(*proc, Direction::FromServer) {
                     [] => Support::Lacking("did not answer".to_owned()),
-                    // An answer that does not end is for the scenarios to report.
+                    // An incomplete answer is reported by the scenarios.
                     _ => Support::Unknown,
                 };
             }
@@ -361,7 +361,7 @@ fn support(outcome: &Outcome, need: Need, request: &[u8]) -> Support {
     Support::Unknown
 }
 
-/// Whether an answer to init takes the version that was offered; answers to other requests offer nothing.
+/// Returns whether an answer to init accepts the offered version. Answers to other requests contain no version, and are accepted.
 fn takes_offer(need: Need, request: &[u8], response: &Decoded<'_>) -> bool {
     match (response.framing, response.operation()) {
         (Framing::Lines, Some(Operation::Init)) if need == Need::Pmi12 => {
@@ -374,7 +374,7 @@ fn takes_offer(need: Need, request: &[u8], response: &Decoded<'_>) -> bool {
     }
 }
 
-/// What the last call returned, if that was an error.
+/// Returns the error of the last call, or `None` if it succeeded.
 fn failed_call(outcome: &Outcome) -> Option<String> {
     let returned = outcome.events.iter().rev().find_map(|event| match &event.what {
         What::Returned { function, returned, .. } => Some((function, returned.result)),
@@ -383,13 +383,13 @@ fn failed_call(outcome: &Outcome) -> Option<String> {
     returned.and_then(|(function, result)| failure(function, result)).map(|error| format!("answered {error}"))
 }
 
-/// The error that a call returned, if it did.
+/// Returns the error of a call, or `None` if it succeeded.
 fn failure(function: &str, result: i32) -> Option<String> {
     let code = || signature::function(function).map_or_else(|| result.to_string(), |f| f.result_name(result));
     (result != 0).then(|| format!("{} from {function}", code()))
 }
 
-/// The probe that initializes a library: alone, or as two ranks under a process manager of its own.
+/// Returns the probe that initializes a library: alone, or as two ranks under its own process manager.
 pub(crate) fn initialization(api: Dialect, served: bool) -> &'static str {
     match (api, served) {
         (Dialect::Pmi1, false) => include_str!("probes/library-wire.pmi"),
@@ -399,8 +399,8 @@ pub(crate) fn initialization(api: Dialect, served: bool) -> &'static str {
     }
 }
 
-/// Asks a library to initialize itself. Returns nothing if it writes to our end of its PMI_FD, crashes or hangs; else, how its
-/// initialization failed, if it did.
+/// Probes a library that sends nothing on its PMI_FD. Returns `None` if it does send bytes, crashes or hangs; otherwise the error of its
+/// initialization, if it failed.
 fn without_wire(suite: &Suite, api: Dialect, iut: &Iut, limits: Limits) -> Option<Option<String>> {
     let (outcome, _) = iut.probe(suite, initialization(api, false), limits)?.ok()?;
     let is_silent = !outcome.events.iter().any(|e| matches!(e.what, What::ToServer { .. }));
@@ -412,7 +412,7 @@ fn without_wire(suite: &Suite, api: Dialect, iut: &Iut, limits: Limits) -> Optio
     (failed.is_some() || is_judged).then_some(failed)
 }
 
-/// Returns why a library cannot be judged under a process manager of its own, if it cannot.
+/// Returns the reason why a library cannot be judged under its own process manager, or `None` if it can.
 fn fails_under_its_manager(
     suite: &Suite,
     api: Dialect,
@@ -431,9 +431,9 @@ fn fails_under_its_manager(
     Some(format!("its processes are singletons under {}: {apart}", server.label))
 }
 
-/// Returns the failure of the initialization of a library, if it failed: the first call of a process failed, or the process ended in it.
+/// Returns the error of a failed initialization: the first call of a process failed, or the process ended during it.
 pub(crate) fn failed_initialization(events: &[Event]) -> Option<String> {
-    // Processes whose first call is under way.
+    // Processes in their first call.
     let mut initializing = BTreeSet::new();
     let mut called = BTreeSet::new();
     events.iter().find_map(|event| match &event.what {
@@ -454,8 +454,8 @@ pub(crate) fn failed_initialization(events: &[Event]) -> Option<String> {
     })
 }
 
-/// Returns the evidence that the processes of a library have not found the process manager that started them, and so not each other.
-/// A library that uses a PMI_FD of ours and lets a process pass its barrier alone is judged for that.
+/// Returns the evidence that the processes of a library have not found their process manager, and so not each other. A library that uses
+/// our PMI_FD and lets a process pass its barrier alone is judged for that instead.
 pub(crate) fn apart(
     suite: &Suite,
     api: Dialect,
@@ -474,7 +474,7 @@ pub(crate) fn apart(
     without_wire(suite, api, &unserved, limits).map(|_| format!("{evidence}, and it says nothing on PMI_FD"))
 }
 
-/// The evidence that each of several processes takes itself for the only one.
+/// Returns the evidence that each of several processes believes that it is the only one.
 fn singletons(events: &[Event]) -> Option<String> {
     let mut told: BTreeMap<Proc, (Option<i32>, Option<i32>)> = BTreeMap::new();
     for event in events {
@@ -492,7 +492,7 @@ fn singletons(events: &[Event]) -> Option<String> {
     alone.then(|| format!("each of its {} processes is rank 0 of 1", told.len()))
 }
 
-/// The evidence that a process passes the barrier of the probe without the other one.
+/// Returns the evidence that a process passes the barrier of the probe before the other process enters it.
 fn passes_alone(events: &[Event]) -> Option<String> {
     let mut called = 0;
     events.iter().find_map(|event| match &event.what {
@@ -512,7 +512,7 @@ fn passes_alone(events: &[Event]) -> Option<String> {
 /// The barriers of both APIs.
 const BARRIERS: [&str; 2] = ["PMI_Barrier", "PMI2_KVS_Fence"];
 
-/// Why a library cannot be judged by what we say to it.
+/// The reason why a library is not judged by its process manager's messages.
 const WIRELESS: &str = "it does not speak the wire protocol: it initializes itself, enters a barrier and says nothing on PMI_FD; so \
      there is no process manager for it here";
 
@@ -522,13 +522,13 @@ pub(crate) const OTHERS: &str = "doctor --library with --server shows what its p
 /// The remedy for a library that cannot be initialized.
 pub(crate) const ELSEWHERE: &str = "if it speaks to another process manager, name that with --server; else it does not find the one that PMI_FD leads to";
 
-/// What the scenarios test that are about whether a library speaks the wire protocol.
+/// Requirements of the scenarios that test whether a library speaks the wire protocol.
 const WIRE: [&str; 2] = [ids::RFC13_API_WIRE, ids::PMI2_COMMON_API_WIRE];
 
-/// Whether a library's scenario can only be played where the library talks to us: it has ranks that have to find each other,
-/// or says what the process manager does. That there is no wire is for the scenario to find that tests for it.
+/// Returns whether a library's scenario needs the wire protocol: its ranks must find each other, or it defines the process manager's
+/// behaviour. The scenarios that test the wire protocol are played in any case and report its absence.
 fn wants_wire(suite: &Suite, scenario: &Scenario, served: bool) -> bool {
-    // That there is no process manager needs none.
+    // A removed variable does not need a process manager.
     let removed =
         |value: &Template| !served && matches!(value.pieces.as_slice(), [Piece::Typed(Kind::Absent)]);
     let arranged = |step: &Step| {
@@ -559,12 +559,12 @@ fn needs_initialization(suite: &Suite, scenario: &Scenario) -> bool {
         && (wants_wire(suite, scenario, false) || suite.steps(&scenario.body).any(initializes))
 }
 
-/// Whether the reference server, as it is set up, lacks an optional operation.
+/// Returns whether the reference server, with this configuration, lacks an optional operation.
 pub(crate) fn lacks(suite: &Suite, need: Need, config: &Config, limits: Limits) -> bool {
     lacking(suite, Dialect::Pmi1, need, &Iut::Memory(config.clone()), limits).is_some()
 }
 
-/// The dialects of these scenarios.
+/// Returns the dialects of these scenarios.
 pub(crate) fn dialects(selected: &[Arc<Scenario>]) -> BTreeSet<Dialect> {
     selected.iter().map(|s| s.dialect).collect()
 }
@@ -580,7 +580,7 @@ mod tests {
         What::Called { proc: P, function: "PMI_Init".into(), arguments: Vec::new(), held: false }
     }
 
-    /// The end of a process counts while its first call is under way, whoever ended it.
+    /// The end of a process during its first call counts, whichever side caused it.
     #[rstest::rstest]
     #[case::ended_by_the_manager(vec![called(), What::Ended { proc: P, ours: false }], true)]
     #[case::exits(vec![called(), What::Exited { proc: P, exit: Exit::Code(1) }], true)]

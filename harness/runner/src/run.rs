@@ -1,4 +1,5 @@
-//! A run: the selected scenarios, each against a fresh launch, several at a time, results in the order of the suite.
+//! A run of the selected scenarios: each is played against a fresh launch, several at a time. Results are reported in the order of the
+//! suite.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -23,24 +24,24 @@ use pmi_judge::{Outcome, Unjudged};
 use pmi_scenario::ast::{Dialect, Scenario, Source};
 use pmi_scenario::suite::Suite;
 
-/// After so many scenarios in a row without a sign of life, the rest is not tried.
+/// After this many scenarios in a row without a sign of life, the run gives up.
 const LIFELESS: usize = 5;
 
-/// How often a scenario is played.
+/// The number of attempts for each scenario.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Tries {
     /// Once.
     #[default]
     Once,
-    /// So many times; the worst attempt counts.
+    /// This many attempts; the worst one counts.
     Repeat(u32),
-    /// Up to this many retries while the scenario is red or a recorded deviation is missing; a scenario that is not red in the end is
-    /// flaky.
+    /// At most this many retries, while the scenario is red or a recorded deviation is missing. A scenario that is not red in the last
+    /// attempt is flaky.
     Retry(u32),
 }
 
 impl Tries {
-    /// The most attempts.
+    /// Returns the maximum number of attempts.
     fn most(self) -> u32 {
         match self {
             Self::Once => 1,
@@ -50,33 +51,33 @@ impl Tries {
     }
 }
 
-/// How to run.
+/// The options of a run.
 #[derive(Debug, Clone)]
 pub struct RunOptions {
-    /// Launches side by side.
+    /// Number of concurrent launches.
     pub jobs: usize,
-    /// Bounds of a scenario.
+    /// The limits of a scenario.
     pub limits: Limits,
-    /// What is red.
+    /// The strictness, which determines what is red.
     pub strict: Strictness,
-    /// Stop after so many red scenarios.
+    /// Stop after this many red scenarios.
     pub max_fail: Option<usize>,
-    /// Stop trying where the implementation shows no sign of life.
+    /// Give up if the implementation shows no sign of life.
     pub give_up: bool,
-    /// How often a scenario is played.
+    /// The number of attempts for each scenario.
     pub tries: Tries,
-    /// Our own program, which plays a scenario once more after a crash and looks where that happens; nobody looks if there is none.
+    /// Our own executable, which acts as the tracer when a scenario is repeated after a crash. Without it, crashes are not located.
     pub tracer: Option<PathBuf>,
-    /// The command that plays one scenario again, up to its name.
+    /// The command line that plays one scenario again, without the scenario's name.
     pub replay: String,
-    /// The command that runs all of it again.
+    /// The command line of the run.
     pub command: String,
-    /// The protocols that are asked for, which the header tells where nothing is selected.
+    /// The requested dialects, for the header of a run without scenarios.
     pub dialects: Vec<Dialect>,
 }
 
 impl RunOptions {
-    /// For a run that is not reported: one scenario after the other, all of them.
+    /// Returns the options of a run that is not reported: all scenarios, one after the other.
     pub fn uncounted(limits: Limits) -> Self {
         Self {
             jobs: 1,
@@ -93,46 +94,46 @@ impl RunOptions {
     }
 }
 
-/// Is told what happens, in the order of the suite.
+/// Receives the progress of a run, in the order of the suite.
 pub trait Observer {
-    /// Before the first scenario.
+    /// The run begins.
     fn begin(&mut self, header: &RunHeader);
-    /// An event of a scenario.
+    /// A scenario has had an event.
     fn event(&mut self, scenario: &str, event: &Event);
-    /// A scenario is done.
+    /// A scenario has ended.
     fn result(&mut self, result: &ScenarioResult);
 }
 
 enum WorkerReport {
     Events(usize, Vec<Event>),
     Done(usize, Box<(Outcome, Duration)>),
-    /// It was played more than once, or might have been.
+    /// A scenario with all of its attempts.
     Tried(usize, Box<Tried>),
     Skipped(usize, Box<(Verdict, String)>),
 }
 
-/// What several attempts came to.
+/// The result of all attempts of a scenario.
 struct Tried {
     result: ScenarioResult,
-    /// Of the attempt that counts.
+    /// The events of the attempt that counts.
     events: Vec<Event>,
-    /// In the last attempt, there was no sign of life.
+    /// The last attempt showed no sign of life.
     lifeless: bool,
     /// The scenario has a mistake.
     mistake: bool,
     interrupted: bool,
 }
 
-/// Passes events on, many at a time: whoever is woken for each takes time from the scenario.
+/// Passes events to the main thread in batches, because each wake-up takes time from the scenario.
 struct Channel<'a> {
     index: usize,
     sender: &'a mpsc::Sender<WorkerReport>,
     events: Vec<Event>,
-    /// What they carry.
+    /// Number of bytes in these events.
     bytes: usize,
 }
 
-/// Most events that wait to be passed on, and most bytes that they carry.
+/// Maximum number of events in a batch, and of bytes in these events.
 const BATCH: (usize, usize) = (1024, 1 << 20);
 
 impl Channel<'_> {
@@ -140,7 +141,7 @@ impl Channel<'_> {
         self.bytes = 0;
         let events = std::mem::take(&mut self.events);
         if !events.is_empty() {
-            // The receiver only goes away when the run is over.
+            // The receiver is only dropped when the run has ended.
             let _ = self.sender.send(WorkerReport::Events(self.index, events));
         }
     }
@@ -188,11 +189,11 @@ pub fn run(
     observer.begin(&header);
     let offers = offers(suite, selected, iut, options.limits);
     let mut results = Vec::new();
-    // Scenarios that were played when the user ended the run.
+    // Scenarios that were in progress when the user interrupted the run.
     let mut cut = BTreeSet::new();
     let mut scenario_errors = false;
     let stop = AtomicBool::new(false);
-    // A launch on several nodes has a command of its own, which tells nothing of the other.
+    // Launches on several nodes use another command, so signs of life are counted separately for them.
     let kind = |index: usize| usize::from(selected[index].nodes > 1);
     let dead = [AtomicBool::new(false), AtomicBool::new(false)];
     let next = AtomicUsize::new(0);
@@ -234,7 +235,7 @@ pub fn run(
                             && !found.is_empty()
                         {
                             let fails = || match once(scenario, &mut ()) {
-                                // The run ends: nothing is left to examine.
+                                // The run is ending, so no failure is examined any more.
                                 _ if stop.load(Ordering::Relaxed) => true,
                                 Ok((again, _)) => {
                                     let trouble = again.unjudged.is_some() || again.crashed.is_some();
@@ -289,15 +290,14 @@ pub fn run(
         let mut order = InOrder::default();
         let mut red = 0;
         let enough = |red| options.max_fail.is_some_and(|max| red >= max);
-        // Judged in the order of the suite, so that the verdicts do not depend on how many are played side by side.
+        // Results are judged in the order of the suite, so that the verdicts do not depend on the number of concurrent launches.
         let mut lifeless = [0; 2];
-        // What a program fails to do for want of a plain run costs nothing to say, and others tell why.
+        // Programs are exempt: a scenario that needs a plain run reports its failure at no cost, and the other scenarios show the reason.
         let gives_up = options.give_up && !matches!(iut, Iut::Client(_));
         let gave_up = |lifeless: [usize; 2], kind: usize| gives_up && lifeless[kind] >= LIFELESS;
         for message in receiver {
             order.take(message, |message| {
-                // Workers may be further already; what they found does not count, so that the cut is the same in
-                // every run.
+                // Workers may be further ahead. Their results are ignored, so that the run stops at the same place each time.
                 if enough(red) {
                     return;
                 }
@@ -339,7 +339,7 @@ pub fn run(
                         result
                     }
                     WorkerReport::Skipped(index, skipped) => {
-                        // A launch that failed counts, a scenario that was excused does not.
+                        // A failed launch counts; a scenario that does not apply does not count.
                         let excused = offers.excuse(suite, &selected[index], iut).is_some();
                         lifeless[kind(index)] += usize::from(skipped.0 == Verdict::Unjudged && !excused);
                         skip(&selected[index], skipped.0, skipped.1, options)
@@ -358,7 +358,7 @@ pub fn run(
             }
         }
     });
-    // A scenario that was cut short by Ctrl-C says nothing.
+    // A scenario that was interrupted has no meaningful result.
     let interrupted = interrupted.load(Ordering::Relaxed);
     if interrupted {
         results.retain(|r: &ScenarioResult| !cut.contains(&r.scenario));
@@ -374,18 +374,18 @@ pub fn run(
     (header, results, end)
 }
 
-/// The reference manager, whose jobs cannot affect those of an implementation under test except by the load that they make.
+/// Returns the reference manager. Its jobs can affect those of an implementation under test only by the load that they cause.
 fn reference(environment: &Environment) -> Iut {
     let reference = Implementation::reference(&environment.binary);
     Iut::Processes(Box::new(reference), environment.beside(MAX_NEIGHBOURS))
 }
 
-/// Counts scenarios in a row without a sign of life.
+/// Counts consecutive scenarios without a sign of life.
 fn count_lifeless(number: &mut usize, lifeless: bool) {
     *number = if lifeless { *number + 1 } else { 0 };
 }
 
-/// The result of a scenario that was played.
+/// Returns the result of a scenario that was played.
 fn judged(
     suite: &Suite,
     scenario: &Scenario,
@@ -400,7 +400,8 @@ fn judged(
     result::of_scenario(blank, outcome, &suite.catalogue, quote, deviations, options.strict)
 }
 
-/// The findings that make an outcome red, with the deviations that are `known`. A crash, and a play that cannot be judged, have none.
+/// Returns the findings that make an outcome red, with the `known` deviations applied. A crash, and a play that cannot be judged, have
+/// none.
 fn failure(
     suite: &Suite,
     scenario: &Scenario,
@@ -418,7 +419,7 @@ fn failure(
     findings
 }
 
-/// Looks where the crash of an outcome happens, by playing its scenario once more. What else comes of that does not count.
+/// Locates the crash of an outcome by playing its scenario again under a tracer. Only the place of the crash is used from that play.
 fn look_into(outcome: &mut Outcome, tracer: &Path, again: impl FnOnce(), sink: &mut dyn EventSink) {
     let Some((name, signal)) = &outcome.crashed else { return };
     let ((), told) = trace::traced(tracer, again);
@@ -435,8 +436,8 @@ fn look_into(outcome: &mut Outcome, tracer: &Path, again: impl FnOnce(), sink: &
     append(outcome, events[index].what.clone(), sink);
 }
 
-/// Plays a scenario as often as the options say. The events of the attempt that counts are told in the end: a log has one play of
-/// each scenario.
+/// Plays a scenario as often as the options require. Returns the events of the attempt that counts, because a log contains one play of each
+/// scenario.
 fn try_often(
     suite: &Suite,
     scenario: &Scenario,
@@ -448,12 +449,12 @@ fn try_often(
     let mut attempts = Repetitions::new(options.strict);
     let mut events = Vec::new();
     let (mut lifeless, mut mistake, mut interrupted) = (false, false, false);
-    // Deviations that have not happened in any attempt: a scenario that misses one by chance does not make it stale.
+    // Deviations that were missing in every attempt. One that is missing by chance in some attempts is not stale.
     let mut missed: Option<BTreeSet<usize>> = None;
     for _ in 0..options.tries.most() {
         let (outcome, time) = match play() {
             Ok(played) => played,
-            // It applied when it was played first.
+            // The scenario applied in the first attempt.
             Err(_) if attempts.played() > 0 => break,
             Err(skipped) => return Err(skipped),
         };
@@ -481,7 +482,7 @@ fn try_often(
     Ok(Tried { result, events, lifeless, mistake, interrupted })
 }
 
-/// A line of a scenario, by its number; those that stand in no file have none.
+/// Returns a line of a scenario's file by its number. Line 0 is empty.
 fn quote(source: &Source, line: usize) -> String {
     let text = line.checked_sub(1).and_then(|before| source.text.lines().nth(before));
     text.unwrap_or_default().to_owned()
@@ -493,7 +494,7 @@ fn not_tried() -> String {
     )
 }
 
-/// Brings what several workers report into the order of the suite.
+/// Sorts the reports of several workers into the order of the suite.
 #[derive(Default)]
 struct InOrder {
     next: usize,
@@ -529,7 +530,7 @@ fn skip(scenario: &Scenario, verdict: Verdict, reason: String, options: &RunOpti
     ScenarioResult { verdict, reason: Some(reason), ..blank(scenario, options) }
 }
 
-/// The result of a scenario that came to nothing yet.
+/// Returns the result of a scenario before any of its attempts.
 fn blank(scenario: &Scenario, options: &RunOptions) -> ScenarioResult {
     ScenarioResult {
         scenario: scenario.name.clone(),

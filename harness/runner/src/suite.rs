@@ -1,4 +1,4 @@
-//! The suite as the reference server can play it, and the files that it is in.
+//! The suite, prepared for the reference server, and scenario files.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -10,21 +10,21 @@ use pmi_scenario::ast::Source;
 use pmi_scenario::suite::{self, ENDING, Suite, SuiteError};
 use pmi_scenario::{Behaviours, UnderTest};
 
-/// Why scenarios cannot be used.
+/// An error in reading scenarios.
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
-    /// What is in the files.
+    /// The scenarios have mistakes.
     #[error(transparent)]
     Suite(#[from] SuiteError),
-    /// A file that cannot be read.
+    /// A file cannot be read.
     #[error("{}: {error}", file.display())]
     File {
-        /// Which.
+        /// The file.
         file: PathBuf,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
-    /// A folder without scenarios.
+    /// A folder contains no scenarios.
     #[error("{}: no file that ends in .{ENDING}", .0.display())]
     Empty(PathBuf),
 }
@@ -36,13 +36,13 @@ fn behaviours() -> Behaviours {
     }
 }
 
-/// The embedded suite.
+/// Returns the embedded suite.
 ///
 /// # Errors
 ///
-/// Never for a binary that passed its own tests.
+/// Never in a binary that passed its own tests.
 pub fn embedded() -> Result<Suite, FilesError> {
-    // Read once, and never taken apart, which takes a tenth of the time of a start.
+    // The suite is parsed once and never dropped, since dropping it takes a tenth of the time of a start.
     static READ: OnceLock<Suite> = OnceLock::new();
     if let Some(suite) = READ.get() {
         return Ok(suite.clone());
@@ -51,17 +51,17 @@ pub fn embedded() -> Result<Suite, FilesError> {
     Ok(READ.get_or_init(|| suite).clone())
 }
 
-/// No other scenarios of the embedded suite than those that are `wanted`, by whom they test and by their names: to read all of it takes ten
-/// times as long as everything else that a start does.
+/// Returns the embedded suite with only those scenarios that are `wanted`, by the tested kind of implementation and by name. Parsing all of
+/// them takes ten times as long as the rest of a start.
 ///
 /// # Errors
 ///
-/// Never for a binary that passed its own tests.
+/// Never in a binary that passed its own tests.
 pub fn embedded_part(wanted: impl Fn(UnderTest, &str) -> bool) -> Result<Suite, FilesError> {
     Ok(Suite::embedded_part(behaviours(), wanted)?)
 }
 
-/// The scenarios of these files and folders, and of none for whoever needs only the embedded fragments and requirements.
+/// Returns the scenarios of these files and folders. Without any paths, the suite has only the embedded fragments and requirements.
 ///
 /// # Errors
 ///
@@ -70,7 +70,7 @@ pub fn of_paths(paths: &[PathBuf]) -> Result<Suite, FilesError> {
     Ok(Suite::of_files(scenario_files(paths)?, behaviours())?)
 }
 
-/// Writes the embedded suite into a folder; returns the number of files.
+/// Writes the embedded suite into a folder. Returns the number of files.
 ///
 /// # Errors
 ///
@@ -87,14 +87,14 @@ pub fn export(folder: &Path) -> io::Result<usize> {
     Ok(all.len())
 }
 
-/// The scenario files among these files and below these folders, with the names that they have in a suite.
+/// Returns the scenario files among these paths and in these folders, with their names in a suite.
 ///
 /// # Errors
 ///
-/// What cannot be read, or a folder without scenarios.
+/// A file cannot be read, or a folder contains no scenarios.
 pub fn scenario_files(paths: &[PathBuf]) -> Result<Vec<(String, Arc<Source>)>, FilesError> {
     let mut all = Vec::new();
-    // A file that is given twice, or with the folder that it is in, counts once, by the name that it has first.
+    // A file that is given twice, or together with its folder, counts once, under its first name.
     let mut taken = BTreeSet::new();
     for path in paths {
         let at = |file: &Path| {
@@ -144,7 +144,7 @@ mod tests {
 
     use super::*;
 
-    /// The ids that a step cites by itself and in its alternatives.
+    /// Returns the ids that a step and its alternatives cite.
     fn cited(step: &Step) -> Vec<&str> {
         let alternatives = match &step.action {
             Action::OneOf(all) => &all[..],

@@ -1,5 +1,5 @@
-//! Which versions are offered and answered, and what comes of it: for each offer to a server, and for each answer to a program or a
-//! library, a launch that is read off its events.
+//! Offered and answered versions, and what follows. Each row of the table is a launch: for an offer to a server, or for an answer to a
+//! program or a library.
 
 use pmi_judge::LINE_LIMIT;
 use pmi_judge::event::{Event, Exit, What};
@@ -15,38 +15,38 @@ use crate::iut::Iut;
 use crate::party::Limits;
 use crate::party::library::apis;
 
-/// A line of the table.
+/// A row of the table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Row {
-    /// What the client offers.
+    /// The client's offer.
     pub offered: String,
-    /// What the server answers.
+    /// The server's answer.
     pub answered: String,
-    /// What comes after it.
+    /// The behaviour after the answer.
     pub then: String,
 }
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reply {
     Message(Framing, Vec<u8>),
     Closed,
     JobEnds,
-    /// A message that has begun and does not end.
+    /// An incomplete message.
     Unended(Framing, Vec<u8>),
     Silence,
-    /// It was not sent, since the connection of one before it had ended.
+    /// The request was not sent, because its connection had already ended.
     Unasked,
 }
 
 impl Reply {
-    /// The version that an answer to init takes.
+    /// Returns the version that an answer to init accepts.
     pub(crate) fn version(&self) -> Option<Version> {
         let message = self.message().filter(Decoded::is_success)?;
         message.version()
     }
 
-    /// The message, if it is one.
+    /// Returns the complete message.
     pub(crate) fn message(&self) -> Option<Decoded<'_>> {
         match self {
             Self::Message(framing, text) => Some(Decoded::new(Direction::FromServer, *framing, text)),
@@ -58,7 +58,7 @@ impl Reply {
         self.message().is_some_and(|message| message.is_refusal())
     }
 
-    /// As the answer to an offer.
+    /// Describes the reply as the answer to an offer.
     pub(crate) fn told(&self) -> String {
         let Some(message) = self.message() else { return self.went() };
         match message.version().filter(|_| message.is_success()) {
@@ -70,7 +70,7 @@ impl Reply {
         }
     }
 
-    /// As the answer to what comes after it.
+    /// Describes the reply as the answer to the request after an offer.
     fn went(&self) -> String {
         match self {
             Self::Message(..) if self.is_refusal() => "refused".to_owned(),
@@ -89,15 +89,15 @@ impl Reply {
     }
 }
 
-/// The beginning of a message, in quotes.
+/// Returns the beginning of a message, in quotation marks.
 fn shown(text: &[u8]) -> String {
     format!("\"{}\"", text[..text.len().min(60)].escape_ascii())
 }
 
-/// What one process asks, and what it is called in the table.
+/// An offer to a server, and its name in the table.
 struct Offer {
     name: &'static str,
-    /// Rank and line, in this order.
+    /// Ranks and their lines, in the order in which they are sent.
     lines: &'static [(u32, &'static str)],
 }
 
@@ -107,13 +107,13 @@ const V2_0: &str = "cmd=init pmi_version=2 pmi_subversion=0";
 const V3_0: &str = "cmd=init pmi_version=3 pmi_subversion=0";
 const HUGE: &str = "cmd=init pmi_version=99999999999999999999 pmi_subversion=0";
 
-/// In the place of an answer to a request that would do harm.
+/// Replaces the answer to a request that is not sent, because it would do harm.
 const UNASKED: &str = "not asked";
 
-/// The offer of two versions in one message, which kills slurmstepd.
+/// An offer of two versions in one message. It kills slurmstepd.
 const TWO_IN_ONE: &str = "1.1 and 2.0 in one";
 
-/// What a server is offered.
+/// Offers to a server.
 const OFFERS: &[Offer] = &[
     Offer { name: "none", lines: &[] },
     Offer { name: "0.0", lines: &[(0, "cmd=init pmi_version=0 pmi_subversion=0")] },
@@ -145,10 +145,10 @@ const OFFERS: &[Offer] = &[
     Offer { name: "rank 1 first: 2.0, then 1.1", lines: &[(1, V2_0), (0, V1_1)] },
 ];
 
-/// Is called after each row of a table, with its name and the number of rows.
+/// Called after each row of a table, with its name and the number of rows.
 pub type Step<'a> = &'a mut dyn FnMut(&str, usize);
 
-/// The table of a server. `None` if a launch did not come about.
+/// Returns the table of a server, or `None` if a launch failed.
 fn of_server(suite: &Suite, iut: &Iut, limits: Limits, step: Step<'_>) -> Option<Vec<Row>> {
     OFFERS
         .iter()
@@ -176,7 +176,7 @@ fn of_server(suite: &Suite, iut: &Iut, limits: Limits, step: Step<'_>) -> Option
                 (_, Some(last @ Reply::Message(..))) if spares && last.version().is_none() => {
                     Some(UNASKED.to_owned())
                 }
-                // What comes of a request without an offer.
+                // The behaviour without an offer.
                 (None, _) => {
                     let answers = asked(suite, iut, limits, &[(0, "cmd=get_maxes")], false)?;
                     answers.last().map(Reply::went)
@@ -202,7 +202,7 @@ fn of_server(suite: &Suite, iut: &Iut, limits: Limits, step: Step<'_>) -> Option
         .collect()
 }
 
-/// Sends these, each when the one before was answered, and tells what became of each.
+/// Sends these requests, each after the answer to the one before, and returns the replies.
 pub(crate) fn asked(
     suite: &Suite,
     iut: &Iut,
@@ -226,7 +226,8 @@ pub(crate) fn asked(
     Some(replies)
 }
 
-/// Whether all connections have ended where these offers end with the end of one: a process that has said nothing yet is asked.
+/// Returns whether the end of a connection after these offers was the end of the whole job. A further process, which has sent nothing yet,
+/// makes a request to find out.
 fn ends_job(suite: &Suite, iut: &Iut, limits: Limits, lines: &[(u32, &str)], frames: bool) -> bool {
     let witness = 1 + lines.iter().map(|(rank, _)| *rank).max().unwrap_or(0);
     let mut asks = lines.to_vec();
@@ -236,14 +237,14 @@ fn ends_job(suite: &Suite, iut: &Iut, limits: Limits, lines: &[(u32, &str)], fra
     !matches!(reply(&outcome.events, Proc { group: 0, rank: witness }, 0), Reply::Message(..))
 }
 
-/// The scenario that sends these.
+/// Returns the scenario that sends these requests.
 fn asking(lines: &[(u32, &str)], frames: bool) -> String {
     use std::fmt::Write;
     let ranks = 1 + lines.iter().map(|(rank, _)| *rank).max().unwrap_or(0);
     let mut text = format!("# What is made of an offer?\nrequires rfc13.init.version-used\nranks {ranks}\n");
     text.push_str(if frames { "dialect pmi-2\n" } else { "" });
     for (rank, line) in lines {
-        // Cannot fail: it is a string.
+        // Writing to a string cannot fail.
         let _ = write!(
             text,
             "\n{rank}  C: {line}\n{rank}  S: <one of>\n     pass: cmd=<any>\n     pass: <empty>\n     pass: <closes>\n     pass: <silence>\n"
@@ -252,7 +253,7 @@ fn asking(lines: &[(u32, &str)], frames: bool) -> String {
     text
 }
 
-/// What became of the request of this process that comes behind so many others of it.
+/// Returns the reply to a request of this process, before which it has made `before` others.
 pub(crate) fn reply(events: &[Event], p: Proc, before: usize) -> Reply {
     let mut connection = Connection::new(LINE_LIMIT);
     let (mut sent, mut answers) = (0, 0);
@@ -278,7 +279,7 @@ pub(crate) fn reply(events: &[Event], p: Proc, before: usize) -> Reply {
             _ => {}
         }
     }
-    // The scenario waited for as long as something could come.
+    // The scenario has waited until no message could follow.
     match connection.partial(Direction::FromServer) {
         _ if sent <= before => Reply::Unasked,
         [] => Reply::Silence,
@@ -286,10 +287,10 @@ pub(crate) fn reply(events: &[Event], p: Proc, before: usize) -> Reply {
     }
 }
 
-/// Stands for an answer that does not come.
+/// Placeholder for an answer that is not sent.
 const NOTHING: &str = "<nothing>";
 
-/// What programs and libraries are answered, relative to what they offer.
+/// Returns the answers to programs and libraries, relative to their offer.
 fn answers(offered: Version) -> Vec<(String, String)> {
     let takes = |version: u64, subversion: u64| {
         let name = Version { version, subversion }.to_string();
@@ -314,13 +315,13 @@ fn answers(offered: Version) -> Vec<(String, String)> {
     all
 }
 
-/// The table of a program, which is started under our server. `None` if it offers nothing that can be read.
+/// Returns the table of a program, which is started under our server, or `None` if it sends no valid offer.
 fn of_program(suite: &Suite, iut: &Iut, limits: Limits, step: Step<'_>) -> Option<Vec<Row>> {
     let Iut::Client(program) = iut else { return None };
     let interrupted = std::sync::atomic::AtomicBool::new(false);
     let dialect = offered(program, limits, &interrupted);
     let head = |answer: &str| {
-        // That nothing is answered is no step of a scenario for programs.
+        // A scenario for programs has no step for a missing answer, so a fault of the server is used.
         let (fault, steps) = match answer {
             "" => ("", String::new()),
             NOTHING => ("fault init-no-answer\n", String::new()),
@@ -343,7 +344,7 @@ fn of_program(suite: &Suite, iut: &Iut, limits: Limits, step: Step<'_>) -> Optio
     rows.collect()
 }
 
-/// The table of a library, whose calls we make. `None` if it offers nothing that can be read.
+/// Returns the table of a library, whose functions the runner calls, or `None` if it sends no valid offer.
 fn of_library(suite: &Suite, iut: &Iut, limits: Limits, step: Step<'_>) -> Option<Vec<Row>> {
     let Iut::Library(library, ..) = iut else { return None };
     let api = apis(&library.path).first().copied().unwrap_or_default();
@@ -388,13 +389,13 @@ fn of_library(suite: &Suite, iut: &Iut, limits: Limits, step: Step<'_>) -> Optio
     rows.collect()
 }
 
-/// The version that is first offered in these events.
+/// Returns the first version that is offered in these events.
 pub(crate) fn offer_of(events: &[Event]) -> Option<Version> {
     let requests = requests(events).into_iter();
     requests.filter_map(|(framing, text)| Decoded::new(Direction::ToServer, framing, &text).version()).next()
 }
 
-/// The requests of the first process, with how they are framed.
+/// Returns the requests of the first process, with their framing.
 pub(crate) fn requests(events: &[Event]) -> Vec<(Framing, Vec<u8>)> {
     let p = Proc { group: 0, rank: 0 };
     let mut connection = Connection::new(LINE_LIMIT);
@@ -405,7 +406,7 @@ pub(crate) fn requests(events: &[Event]) -> Vec<(Framing, Vec<u8>)> {
         for arrival in arrivals.filter(|arrival| arrival.direction == Direction::ToServer) {
             all.push(match arrival.message {
                 Ok((framing, text)) => (framing, text.into_owned()),
-                // It speaks as if something else had been agreed on.
+                // The process uses the other framing than the negotiated one.
                 Err(FramingError::FrameForLine) => (Framing::Frames, b"a frame of PMI-2".to_vec()),
                 Err(FramingError::LineForFrame) => (Framing::Lines, b"a line".to_vec()),
                 Err(_) => break,
@@ -415,7 +416,7 @@ pub(crate) fn requests(events: &[Event]) -> Vec<(Framing, Vec<u8>)> {
     all
 }
 
-/// The command of what the process asks first behind its offer.
+/// Returns the command of the first request after the offer.
 fn asks_after_init(events: &[Event]) -> Option<String> {
     let (framing, text) = requests(events).into_iter().nth(1)?;
     if !text.windows(4).any(|part| part == b"cmd=") {
@@ -427,7 +428,7 @@ fn asks_after_init(events: &[Event]) -> Option<String> {
     Some(word[..word.len().min(40)].escape_ascii().to_string())
 }
 
-/// How the first process has ended, if it has done so by itself.
+/// Returns how the first process ended, if it ended by itself.
 pub(crate) fn exit_of(events: &[Event]) -> Option<Exit> {
     events.iter().find_map(|event| match &event.what {
         What::Exited { proc, exit } if *proc == (Proc { group: 0, rank: 0 }) => Some(*exit),
@@ -435,7 +436,7 @@ pub(crate) fn exit_of(events: &[Event]) -> Option<Exit> {
     })
 }
 
-/// What a process does once its offer is answered.
+/// Describes the behaviour of a process after the answer to its offer.
 fn after_answer(events: &[Event]) -> String {
     let asked = asks_after_init(events);
     let says =
@@ -455,14 +456,14 @@ fn after_answer(events: &[Event]) -> String {
         None => "waits".to_owned(),
     };
     match asked.as_deref() {
-        // Our server ends it then.
+        // Our server ends the process after that.
         Some("abort") => "aborts".to_owned(),
         Some(asked) => format!("goes on ({asked}), {end}"),
         None => end,
     }
 }
 
-/// The table of whatever is under test. `step` is called after each row, with its name and the number of rows.
+/// Returns the table of the implementation under test. `step` is called after each row, with its name and the number of rows.
 pub fn table(suite: &Suite, iut: &Iut, limits: Limits, step: Step<'_>) -> Option<Vec<Row>> {
     match iut {
         Iut::Memory(_) | Iut::Processes(..) => of_server(suite, iut, limits, step),

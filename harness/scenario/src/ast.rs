@@ -1,5 +1,5 @@
-//! What a scenario file says, as data. The same tree serves a server under test (we play `C:`), a client
-//! under test (we play `S:`) and a library (we make the `A:` calls).
+//! The syntax tree of scenario files. The same tree serves for testing a server (the harness plays `C:`), a client (it plays `S:`) and a
+//! library (it makes the `A:` calls).
 
 use std::sync::Arc;
 
@@ -7,16 +7,16 @@ use pmi_wire::Framing;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Where in its file something stands: byte offsets into [`Source::text`].
+/// A range of a file, in byte offsets into [`Source::text`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Span {
-    /// First byte.
+    /// Offset of the first byte.
     pub start: usize,
-    /// One past the last byte.
+    /// Offset after the last byte.
     pub end: usize,
 }
 
-/// A scenario or fragment file; empty for a tree that was not read from one.
+/// A scenario or fragment file. Empty for a tree that was not parsed from a file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Source {
     /// Path as shown to the user, relative to the suite's root for embedded files.
@@ -26,54 +26,53 @@ pub struct Source {
 }
 
 impl Source {
-    /// 1-based line number of a byte offset.
+    /// Returns the line of a byte offset, from 1.
     pub fn line_of(&self, offset: usize) -> usize {
         1 + self.text.as_bytes()[..offset.min(self.text.len())].iter().filter(|b| **b == b'\n').count()
     }
 
-    /// 1-based column of a byte offset, counted in characters.
+    /// Returns the column of a byte offset, from 1, counted in characters.
     pub fn column_of(&self, offset: usize) -> usize {
         let before = &self.text.as_bytes()[..offset.min(self.text.len())];
         let line = before.iter().rposition(|b| *b == b'\n').map_or(0, |newline| newline + 1);
-        // A byte that continues a UTF-8 character does not begin one.
+        // Only the first byte of a UTF-8 character is counted.
         1 + before[line..].iter().filter(|b| **b & 0xc0 != 0x80).count()
     }
 }
 
-/// Something with its place in the file.
+/// A part of the tree with its position in the file.
 #[derive(Debug, Clone, Eq)]
 pub struct Spanned<T> {
-    /// The thing.
+    /// The part.
     pub value: T,
-    /// Its place.
+    /// Its position.
     pub span: Span,
 }
 
-/// One scenario or fragment. Like every part of the tree, two are equal if they say the same, wherever it stands in a file and
-/// whatever comments stand beside it.
+/// A scenario or fragment. As in every part of the tree, equality ignores positions and comments.
 #[derive(Debug, Clone, Eq)]
 pub struct Scenario {
-    /// Stable name: the path below the suite without its ending, e.g. `kvs/put-visible-after-barrier`.
+    /// Stable name: the path within the suite without its extension, e.g. `kvs/put-visible-after-barrier`.
     pub name: String,
     /// The lines of the leading comment block, without `#`.
     pub heading: Vec<String>,
-    /// Requirements that it tests. The first is cited where a step names none.
+    /// Requirements that it tests. Steps that cite none cite the first one.
     pub requires: Vec<Spanned<String>>,
-    /// What the implementation must offer for the scenario to apply.
+    /// Operations that the implementation must support for the scenario to apply.
     pub needs: Vec<Spanned<Need>>,
-    /// Who is under test.
+    /// The kind of implementation under test.
     pub tests: UnderTest,
-    /// What is spoken.
+    /// The dialect in which it is played.
     pub dialect: Dialect,
-    /// Further dialects in which it is played, under names of their own.
+    /// Further dialects in which it is played, under different names.
     pub also: Vec<Dialect>,
     /// Size of the first process group.
     pub ranks: u32,
-    /// Number of nodes that the first process group is spread over.
+    /// Number of nodes over which the first process group is spread.
     pub nodes: u32,
-    /// How the server is that a client under test gets.
+    /// The server that a client under test runs against.
     pub serving: Serving,
-    /// `takes NAME=TEXT ...`: what a fragment is told where it is used, and what it assumes where it is not.
+    /// `takes NAME=TEXT ...`: the parameters of a fragment, with their defaults.
     pub takes: Vec<Parameter>,
     /// `each request but NAME ...`: the scenario is played once for each request of the dialect, and each row.
     pub each: Option<EachRequest>,
@@ -81,44 +80,44 @@ pub struct Scenario {
     pub rows: Vec<Row>,
     /// The steps.
     pub body: Vec<Stmt>,
-    /// What stands beside all this and says nothing to us, in the order of the file.
+    /// Comments and blank lines, in the order of the file.
     pub comments: Vec<Comment>,
-    /// The file it came from.
+    /// The file that it was parsed from.
     pub source: Arc<Source>,
 }
 
-/// A comment or a blank line, which the printer puts where it stood.
+/// A comment or a blank line. The printer restores it at its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Comment {
-    /// What it is.
+    /// The kind of the comment.
     pub kind: CommentKind,
-    /// Where it stands.
+    /// The position.
     pub span: Span,
 }
 
-/// What stands between the lines of a scenario or behind them.
+/// The kinds of comments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommentKind {
     /// Blank lines.
     Blank,
-    /// A line of its own, without `#`.
+    /// A whole line, without `#`.
     Line(String),
-    /// Text behind a head line or statement that begins at `line`, without `#`.
+    /// Text after a head line or statement that begins at `line`, without `#`.
     Trailing {
         /// The text.
         text: String,
-        /// Where the line begins.
+        /// Offset at which the line begins.
         line: usize,
     },
 }
 
 impl Scenario {
-    /// What must hold, as one paragraph.
+    /// Returns the heading as one paragraph.
     pub fn summary(&self) -> String {
         self.heading.iter().flat_map(|line| line.split_whitespace()).collect::<Vec<_>>().join(" ")
     }
 
-    /// What is played: itself, or one scenario for each row, which is named after it and binds what the row says.
+    /// Returns the scenarios to play: this one, or one for each row. The latter are named after their rows, and bind the names of the rows.
     pub fn played(self: &Arc<Self>) -> Vec<Arc<Self>> {
         if self.rows.is_empty() {
             return vec![Arc::clone(self)];
@@ -143,23 +142,23 @@ impl Scenario {
         self.rows.iter().map(with).collect()
     }
 
-    /// What the scenario of a row of the table `name` is called.
+    /// Returns the name of the scenario for a row of the table `name`.
     pub(super) fn name_of_row(name: &str, row: &str) -> String {
         format!("{name}[{row}]")
     }
 
-    /// Whether it is a fragment, which other files `use` and which tests nothing by itself.
+    /// Returns whether it is a fragment. Fragments are included by `use` and test nothing by themselves.
     pub fn is_fragment(&self) -> bool {
         self.name.split('/').rev().skip(1).any(|folder| folder == "fragments")
     }
 }
 
-/// A name that a fragment is told.
+/// A parameter of a fragment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parameter {
-    /// Without `$`.
+    /// The name, without `$`.
     pub name: Spanned<String>,
-    /// What it stands for where nothing is said; it must be said if there is none.
+    /// The default. Without one, each `use` must pass a value.
     pub default: Option<Template>,
 }
 
@@ -173,9 +172,9 @@ pub struct EachRequest {
 /// A row of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
-    /// What it is called in reports.
+    /// Its name in reports.
     pub name: Spanned<String>,
-    /// What the names stand for.
+    /// The values of the names.
     pub values: Vec<(Spanned<String>, Template)>,
 }
 
@@ -205,47 +204,47 @@ impl Row {
     }
 }
 
-/// Who is under test; we play the other side.
+/// The kind of implementation under test. The harness plays the other side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum UnderTest {
-    /// A process manager: we send `C:` and expect `S:`.
+    /// A process manager: the harness sends `C:` and expects `S:`.
     Server,
-    /// A program that speaks PMI: we send `S:` and expect `C:`.
+    /// A program that speaks PMI: the harness sends `S:` and expects `C:`.
     Client,
-    /// A PMI library: we make the calls (`A:`), send `S:` and expect `C:`.
+    /// A PMI library: the harness makes the calls (`A:`), sends `S:` and expects `C:`.
     Library,
 }
 
-/// What is spoken.
+/// A version of the protocol.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema,
 )]
 pub enum Dialect {
-    /// PMI-1 as RFC 13 documents it.
+    /// PMI-1 as documented in RFC 13.
     #[default]
     #[serde(rename = "pmi-1.1")]
     Pmi1,
-    /// PMI-2 by MPICH's draft.
+    /// PMI-2 as documented in MPICH's draft.
     #[serde(rename = "pmi-2")]
     Pmi2,
 }
 
 impl Dialect {
-    /// All, as they are written.
+    /// All dialects, with their words in the language.
     pub const NAMES: [(&'static str, Self); 2] = [("pmi-1.1", Self::Pmi1), ("pmi-2", Self::Pmi2)];
 
-    /// How it is written.
+    /// Returns the word for the dialect.
     pub fn word(self) -> &'static str {
         Self::NAMES[self as usize].0
     }
 
-    /// The one that is written so.
+    /// Returns the dialect with this word.
     pub fn called(word: &str) -> Option<Self> {
         Self::NAMES.into_iter().find(|(name, _)| *name == word).map(|(_, dialect)| dialect)
     }
 
-    /// How messages are told from each other, after the init line.
+    /// Returns the framing of messages after the init line.
     pub fn framing(self) -> Framing {
         match self {
             Self::Pmi1 => Framing::Lines,
@@ -253,7 +252,7 @@ impl Dialect {
         }
     }
 
-    /// The protocol, for people.
+    /// Returns the name of the protocol for reports.
     pub fn title(self) -> &'static str {
         match self {
             Self::Pmi1 => "PMI-1",
@@ -268,47 +267,47 @@ impl std::fmt::Display for Dialect {
     }
 }
 
-/// What a step is to us.
+/// The meaning of a step for the harness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Part {
-    /// We do it when the step is reached.
+    /// The harness acts when it reaches the step.
     Does,
-    /// Whoever is under test is expected to do it, and is waited for.
+    /// The harness waits for an action of the implementation under test.
     Expects,
 }
 
-/// How the server is that a client under test gets: the reference server, unless something is said.
+/// The server that a client under test runs against: the reference server, with these changes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Serving {
-    /// Whether the scenario says how many ranks there are; if not, the user does.
+    /// True if the scenario defines the number of ranks; otherwise, the user does.
     pub sized: bool,
-    /// `vary NAME ...`: variations of the reference server, or `$name` for one that each row names.
+    /// `vary NAME ...`: variations of the reference server, or `$name` for a variation that each row names.
     pub variations: Vec<Spanned<String>>,
-    /// `fault NAME`: the one fault that it has.
+    /// `fault NAME`: a fault of the server.
     pub fault: Option<Spanned<String>>,
-    /// `serve NAME=NUMBER ...`: what it is set up with.
+    /// `serve NAME=NUMBER ...`: settings of the server.
     pub settings: Vec<(Spanned<Setting>, u32)>,
 }
 
-/// What `serve` can set.
+/// The settings of `serve`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Setting {
-    /// `kvsname_max`, in bytes with a terminating NUL.
+    /// `kvsname_max`, in bytes including the NUL.
     KvsnameMax,
-    /// `keylen_max`, likewise.
+    /// `keylen_max`, in bytes including the NUL.
     KeylenMax,
-    /// `vallen_max`, likewise.
+    /// `vallen_max`, in bytes including the NUL.
     VallenMax,
     /// `kvsname_length`: length of the names of keyval spaces.
     KvsnameLength,
-    /// `delay`: milliseconds before each answer.
+    /// `delay`: milliseconds before each response.
     Delay,
-    /// `first_write`: bytes of each answer that are written before the rest of it, once they were read.
+    /// `first_write`: number of bytes of each response that are written first. The rest follows once the client has read them.
     FirstWrite,
 }
 
 impl Setting {
-    /// All, as they are written.
+    /// All settings, with their words in the language.
     pub const NAMES: [(&'static str, Self); 6] = [
         ("kvsname_max", Self::KvsnameMax),
         ("keylen_max", Self::KeylenMax),
@@ -318,37 +317,37 @@ impl Setting {
         ("first_write", Self::FirstWrite),
     ];
 
-    /// How it is written.
+    /// Returns the word for the setting.
     pub(super) fn word(self) -> &'static str {
         Self::NAMES.iter().find(|(_, setting)| *setting == self).map_or("", |(word, _)| word)
     }
 }
 
-/// A capability that an implementation may lawfully lack.
+/// An optional capability of implementations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Need {
-    /// `spawn`: the spawn operation.
+    /// `spawn`: support for spawn.
     Spawn,
-    /// `names`: publish, unpublish and lookup.
+    /// `names`: support for publish, unpublish and lookup.
     Names,
-    /// `upstream`: its launcher is played by us, as that of a bare proxy.
+    /// `upstream`: a bare proxy, whose launcher the harness plays.
     Upstream,
-    /// `pmi-1.2`: PMI-1 with barriers of a part of a process group.
+    /// `pmi-1.2`: PMI-1 with barriers of a subset of a process group.
     Pmi12,
-    /// `keyval-spaces`: create_kvs, destroy_kvs and getbyidx, which RFC 13 does not have.
+    /// `keyval-spaces`: create_kvs, destroy_kvs and getbyidx, which are not part of RFC 13.
     KeyvalSpaces,
-    /// `fd`: its processes find their connections in PMI_FD.
+    /// `fd`: processes receive their connection in PMI_FD.
     Fd,
-    /// `port`: its processes make their connections themselves, by PMI_PORT.
+    /// `port`: processes connect by themselves to the address in PMI_PORT.
     Port,
-    /// `singleton`: its process has asked for a process manager itself.
+    /// `singleton`: a process requests a process manager by itself.
     Singleton,
     /// `alone`: a library initializes itself without a process manager.
     Alone,
 }
 
 impl Need {
-    /// All, as they are written.
+    /// All capabilities, with their words in the language.
     pub const NAMES: [(&'static str, Self); 9] = [
         ("spawn", Self::Spawn),
         ("names", Self::Names),
@@ -361,25 +360,25 @@ impl Need {
         ("alone", Self::Alone),
     ];
 
-    /// Names that scenarios and profiles had for operations that only the draft of PMI-2 describes.
+    /// Former words for operations that only the draft of PMI-2 describes.
     pub const REMOVED: [&'static str; 5] = ["concat", "auth", "job-connect", "kvs-getall", "spawn-cmd"];
 
-    /// How it is written.
+    /// Returns the word for the capability.
     pub fn word(self) -> &'static str {
         Self::NAMES.iter().find(|(_, need)| *need == self).map_or("", |(word, _)| word)
     }
 
-    /// Returns true if no specification has it.
+    /// Returns whether no specification contains it.
     pub fn is_extra(self) -> bool {
         self == Self::KeyvalSpaces
     }
 
-    /// Whether it says how we reach what is judged, which is no operation that may be asked for.
+    /// Returns whether it describes how the harness reaches the implementation, rather than an operation.
     pub fn is_way_in(self) -> bool {
         matches!(self, Self::Upstream | Self::Fd | Self::Port | Self::Singleton)
     }
 
-    /// The operations that an implementation may be asked for, each with its word.
+    /// Returns the operations that users may declare as supported or missing, each with its word.
     pub fn optional() -> impl Iterator<Item = (&'static str, Self)> + Clone {
         Self::NAMES.into_iter().filter(|(_, need)| !need.is_way_in())
     }
@@ -388,85 +387,85 @@ impl Need {
 /// A statement of the body.
 #[derive(Debug, Clone, Eq)]
 pub enum Stmt {
-    /// `use NAME` or `use NAME(PARAMETER=TEXT, ...)`: the fragment's steps stand here.
+    /// `use NAME` or `use NAME(PARAMETER=TEXT, ...)`: includes the steps of a fragment.
     Use {
         /// The fragment.
         name: Spanned<String>,
-        /// What it is told.
+        /// The values of its parameters.
         with: Vec<(Spanned<String>, Template)>,
     },
     /// `let $name = TEMPLATE`.
     Let {
-        /// Variable, without `$`.
+        /// The name, without `$`.
         name: Spanned<String>,
-        /// What it stands for, expanded when the statement is reached.
+        /// The value, expanded when the statement is reached.
         value: Template,
     },
     /// `repeat COUNT [as $name]` ... `end`.
     Repeat {
-        /// How often.
+        /// The number of repetitions.
         count: Expr,
-        /// Counts from 0.
+        /// The counter, which starts at 0.
         var: Option<Spanned<String>>,
-        /// What is repeated.
+        /// The repeated statements.
         body: Vec<Stmt>,
-        /// The `repeat` line.
+        /// The position of the `repeat` line.
         span: Span,
-        /// The `end` line.
+        /// The position of the `end` line.
         end: Span,
     },
     /// A step.
     Step(Step),
 }
 
-/// One line of the transcript, with its continuation lines.
+/// A line of the transcript, with its continuation lines.
 #[derive(Debug, Clone, Eq)]
 pub struct Step {
-    /// Whom it concerns.
+    /// The processes that the step is about.
     pub who: Who,
-    /// Which party acts.
+    /// The party that acts.
     pub role: Role,
     /// The requirement that the step cites (`S[id]:`).
     pub cites: Option<Spanned<String>>,
-    /// What happens.
+    /// The action.
     pub action: Action,
-    /// The whole step.
+    /// The position of the whole step.
     pub span: Span,
 }
 
-/// The ranks a step is about, in the order in which it is played.
+/// The ranks that a step is about, in the order in which it is played.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Who {
     /// The job as a whole (role `J`).
     Job,
     /// Ranks of one process group.
     Ranks {
-        /// 0 is the group that the launcher starts, 1 the first one spawned (`child`), 2 `child2` ...
-        /// [`Proc::PROXIES`](pmi_wire::Proc::PROXIES) stands for the proxies of the first group, by their nodes, and
-        /// [`Proc::STRAYS`](pmi_wire::Proc::STRAYS) for stray connections.
+        /// 0 is the group that the launcher starts, 1 is the first spawned group (`child`), 2 is `child2` ...
+        /// [`Proc::PROXIES`](pmi_wire::Proc::PROXIES) stands for the proxies of the first group, numbered by node.
+        /// [`Proc::STRAYS`](pmi_wire::Proc::STRAYS) stands for stray connections.
         group: u32,
-        /// Which ranks.
+        /// The ranks.
         set: RankSet,
     },
-    /// `child$NAME:...`: ranks of the spawned group whose number the name stands for, in a fragment.
+    /// `child$NAME:...`: ranks of a spawned group, in a fragment. The name holds the number of the group.
     Spawned {
-        /// Without `$`.
+        /// The name, without `$`.
         number: Spanned<String>,
-        /// Which ranks.
+        /// The ranks.
         set: RankSet,
     },
 }
 
-/// A set of ranks, in playing order.
+/// A set of ranks, in the order of play.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RankSet {
-    /// `*`: all, ascending.
+    /// `*`: all ranks, ascending.
     All,
-    /// `2,0,1` or `1-3`: inclusive ranges in the order written.
+    /// `2,0,1` or `1-3`: inclusive ranges, in the order of the file.
     Ranges(Vec<(u32, u32)>),
 }
 
-/// The party that a step is about, in the letters of RFC 13 and three of ours.
+/// The party that a step is about. The letters are those of RFC 13 and three additional ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
     /// `C`: the client (process) sends.
@@ -475,16 +474,16 @@ pub enum Role {
     Server,
     /// `A`: the application calls the PMI library.
     Api,
-    /// `P`: the process itself: environment, arguments, its end.
+    /// `P`: the process itself: its environment, its arguments and its end.
     Process,
-    /// `J`: the job: exit status, what it logged.
+    /// `J`: the job: its exit status and its output.
     Job,
-    /// `U`: the upstream of a proxy, which we play.
+    /// `U`: the upstream of a proxy, which the harness plays.
     Upstream,
 }
 
 impl UnderTest {
-    /// How it is written.
+    /// Returns the word for the kind.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Server => "server",
@@ -493,14 +492,14 @@ impl UnderTest {
         }
     }
 
-    /// The one that is written so.
+    /// Returns the kind with this word.
     pub(super) fn called(word: &str) -> Option<Self> {
         [Self::Server, Self::Client, Self::Library].into_iter().find(|whom| whom.word() == word)
     }
 }
 
 impl Role {
-    /// Whether what it says is done or expected; what a process does depends on the action as well, see [`Step::part`].
+    /// Returns whether a step of this role is done or expected. For processes, that also depends on the action; see [`Step::part`].
     pub(super) fn part(self, tests: UnderTest) -> Part {
         let does = match self {
             Self::Server => tests != UnderTest::Server,
@@ -511,7 +510,7 @@ impl Role {
         if does { Part::Does } else { Part::Expects }
     }
 
-    /// How it is written.
+    /// Returns the letter of the role.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Client => "C",
@@ -524,108 +523,108 @@ impl Role {
     }
 }
 
-/// What a step does or expects.
+/// The action that a step does or expects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// `C:`/`S:` one or more messages in one write, or one message expected per line.
+    /// `C:` and `S:`: one or more messages in one write, or one expected message per line.
     Message {
-        /// How it is written.
+        /// The way of writing.
         mode: WriteMode,
-        /// One template a line; every line ends with LF unless `mode.partial` takes the last one's.
+        /// One template per line. `mode.partial` omits the final newline.
         lines: Vec<Template>,
     },
-    /// `C: close`, `S: close`: the party ends the connection.
+    /// `<close>` or `<closes>`: the party closes the connection.
     Close,
-    /// `S: empty`: a message of nothing but a newline (RFC 13's `S:abort`).
+    /// `<empty>`: a message that consists of a newline (RFC 13's `S:abort`).
     Empty,
-    /// `S: silence`: nothing is sent, although something was asked.
+    /// `<nothing>` or `<silence>`: the party sends nothing, although a request is open.
     Silence,
-    /// `S: right`, against a client: the server's own answer, where something else stands before or behind it.
+    /// `S: <right>`, if a client is under test: the reference server's own response, when another message precedes or follows it.
     Right,
-    /// `S: one of`: acceptable outcomes, each with the verdict that it earns.
+    /// `<one of>`: several outcomes, each with its verdict.
     OneOf(Vec<Alternative>),
-    /// `P:` and `J:` steps.
+    /// The action of a `P:` or `J:` step.
     Process(ProcessAction),
-    /// `A:` steps.
+    /// The action of an `A:` step.
     Call(Call),
-    /// `U:` steps.
+    /// The action of a `U:` step.
     Upstream(UpstreamAction),
 }
 
-/// `proxy:N U:` steps: what we do in the place of a proxy's launcher. Requests are those that `proxy:N S:` steps took.
+/// The actions of `proxy:N U:` steps, in which the harness plays a proxy's launcher. Requests are those that `proxy:N S:` steps consumed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UpstreamAction {
-    /// `U: cmd=...`: an answer.
+    /// `U: cmd=...`: sends a response.
     Answer {
-        /// `to N`: which of the requests it answers, from 1; the last one if absent.
+        /// `<to N>`: the number of the request that it answers, from 1; by default the last one.
         to: Option<u32>,
-        /// `partial`: the last line's newline is left out.
+        /// `<partial>`: omits the final newline.
         partial: bool,
         /// The text.
         lines: Vec<Template>,
     },
-    /// `U: usual`: a proper upstream's answer.
+    /// `U: <right>`: sends the response of a correct upstream.
     Usual {
-        /// `to N`.
+        /// `<to N>`: the number of the request.
         to: Option<u32>,
     },
-    /// `U: close`: the connection ends.
+    /// `U: <close>`: closes the connection.
     Close,
 }
 
-/// How bytes are written.
+/// The way in which a message is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WriteMode {
-    /// `bytewise`: one write per byte.
+    /// `<bytewise>`: one write per byte.
     pub bytewise: bool,
-    /// `partial`: the last line's newline is left out, or the last byte of a frame.
+    /// `<partial>`: omits the final newline, or the last byte of a frame.
     pub partial: bool,
-    /// `every`, of a request that a client makes: not only the first that fits.
+    /// `<every>`: matches every fitting request of a client, and not only the first.
     pub every: bool,
-    /// What becomes of the text.
+    /// The encoding of the text.
     pub encoding: Encoding,
 }
 
-/// What becomes of a message's text on its way to the wire.
+/// The encoding of a message on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Encoding {
-    /// What the dialect wants: a newline behind it, or its tuples ended by semicolons and their length before them.
+    /// The encoding of the dialect: the text and a newline, or the length and tuples that end with semicolons.
     #[default]
     Dialect,
-    /// `line`: a newline behind it.
+    /// `<line>`: the text and a newline.
     Line,
-    /// `body`: its length before it.
+    /// `<body>`: the length and the text.
     Body,
-    /// `bytes`: nothing.
+    /// `<bytes>`: the text alone.
     Bytes,
 }
 
 impl Encoding {
-    /// Those that are written, in angle brackets.
+    /// The encodings with a form in the language.
     pub const WORDS: [(&'static str, Self); 3] =
         [("<line>", Self::Line), ("<body>", Self::Body), ("<bytes>", Self::Bytes)];
 }
 
-/// One line of `one of`.
+/// An outcome of `<one of>`.
 #[derive(Debug, Clone, Eq)]
 pub struct Alternative {
-    /// What it earns.
+    /// The verdict.
     pub grade: Grade,
-    /// Requirement cited when `grade` is not [`Grade::Pass`].
+    /// The requirement that is cited unless `grade` is [`Grade::Pass`].
     pub cites: Option<Spanned<String>>,
     /// [`Action::Message`], [`Action::Close`], [`Action::Empty`] or [`Action::Silence`].
     pub action: Action,
-    /// The line.
+    /// The position of the line.
     pub span: Span,
 }
 
-/// What an outcome earns.
+/// The verdict on an outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Grade {
     /// Lawful.
     Pass,
-    /// Lawful, worth telling.
+    /// Lawful, but reported.
     Note,
     /// Breaks a SHOULD.
     Warn,
@@ -634,7 +633,7 @@ pub enum Grade {
 }
 
 impl Grade {
-    /// How it is written.
+    /// Returns the word for the verdict.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Pass => "pass",
@@ -645,32 +644,33 @@ impl Grade {
     }
 }
 
-/// `P:` and `J:` steps.
+/// The actions of `P:` and `J:` steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProcessAction {
-    /// `P: started`: the process has started.
+    /// `P: starts`: the process has started.
     Started,
-    /// `P: env NAME=MATCHER`.
+    /// `P: has NAME=MATCHER` or `P: set NAME=TEXT`: a variable of the environment.
     Env(Spanned<String>, Template),
-    /// `P: args TEMPLATE`: its arguments, separated by blanks; none if the template is empty.
+    /// `P: has arguments TEMPLATE`: the arguments, separated by blanks; none if the template is empty.
     Args(Template),
-    /// `P: ended`: the process manager has ended the process.
+    /// `P: is ended`: the process manager has ended the process.
     Ended,
-    /// `P: exit N`: the process exits (an action of ours).
+    /// `P: exit N`: the harness makes the process exit.
     Exit(u8),
-    /// `P: kill N`: the process dies of signal N (an action of ours).
+    /// `P: kill N`: the harness makes the process die of signal N.
     Kill(u8),
-    /// `P: exit STATUS`, of a client under test: it ends by itself, with this status.
+    /// `P: exits STATUS`, if a client is under test: the process exits by itself with this status.
     Ends(ExitPattern),
-    /// `P: copes`, of a client under test: it ends by itself, with status 0 only if its output is that of a plain run.
+    /// `P: exits nonzero|same`, if a client is under test: the process exits by itself, with status 0 only if its output equals that of the
+    /// plain run.
     Copes,
-    /// `P: ends`, of a client under test: it ends somehow, by itself or with its program.
+    /// `P: ends`, if a client is under test: the process ends, by itself or with its program.
     Over,
-    /// `P: output same`, of a client under test: its standard output is that of a plain run.
+    /// `P: prints the same`, if a client is under test: its standard output equals that of the plain run.
     SameOutput,
-    /// `J: exit STATUS`: the job ends, with this status.
+    /// `J: exits STATUS`: the job ends with this status.
     JobExit(ExitPattern),
-    /// `J: logged`: the job wrote something to stderr or stdout.
+    /// `J: logs`: the job has written something to stderr or stdout.
     Logged,
 }
 
@@ -678,81 +678,80 @@ pub enum ProcessAction {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ExitPattern {
-    /// `any`.
+    /// `any`: any status.
     Any,
-    /// `nonzero`.
+    /// `nonzero`: any status but 0.
     NonZero,
-    /// A number.
+    /// One status.
     Code(u8),
 }
 
-/// `A: NAME(ARGS) = RESULT OUT=...`; the call and its return may stand on lines of their own with the wire
-/// lines between them.
+/// `A: NAME(ARGS) = RESULT OUT=...`: a library call. The call and its return may be separate steps, with messages in between.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
-    /// `PMI_KVS_Get`; `None` on the line that only tells what a call returns.
+    /// `PMI_KVS_Get`; `None` in a step that has only the return.
     pub function: Option<Spanned<String>>,
     /// The arguments.
     pub args: Vec<Arg>,
-    /// `= PMI_SUCCESS`; `None` on the line that only begins a call.
+    /// `= PMI_SUCCESS`; `None` in a step that only begins a call.
     pub result: Option<Spanned<String>>,
-    /// `size=4`: what the named out arguments hold afterwards.
+    /// `size=4`: the expected values of the named output arguments.
     pub outs: Vec<(Spanned<String>, Template)>,
 }
 
 /// An argument of a library call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Arg {
-    /// `"text"`.
+    /// `"text"`: a string.
     Text(Template),
     /// A number.
     Number(Expr),
     /// `NULL`.
     Null,
-    /// `&name`: an out argument; `&name[64]` with a buffer of 64 bytes.
+    /// `&name`: an output argument; `&name[64]`: one with a buffer of 64 bytes.
     Out(Spanned<String>, Option<Expr>),
 }
 
-/// Text with holes.
+/// Text that may contain variables, calculations and matchers.
 #[derive(Debug, Clone, Eq, Default)]
 pub struct Template {
-    /// In order.
+    /// The pieces, in order.
     pub pieces: Vec<Piece>,
-    /// Where it stands.
+    /// The position.
     pub span: Span,
 }
 
 /// A part of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
-    /// Bytes as they are (also from `<sp>`, `<tab>`, `<0xNN>`, `<<`, `$$`). `quoted` bytes never separate
-    /// tuples or start a comment.
+    /// Literal bytes, which may also come from `<sp>`, `<tab>`, `<0xNN>`, `<<` or `$$`. `quoted` bytes never separate tuples or start a
+    /// comment.
     Literal {
         /// The bytes.
         bytes: Vec<u8>,
-        /// Whether they came from `<...>` or a doubled character.
+        /// True if they were written as `<...>` or as a doubled character.
         quoted: bool,
     },
-    /// `$name`.
+    /// `$name`: the value of a name.
     Var(String),
     /// `$name:type`: in an expectation, checks the type and binds the name.
     Capture(String, Kind),
-    /// `<calc EXPR>`: the number in decimal.
+    /// `<calc EXPR>`: the value of an expression, in decimal.
     Calc(Expr),
-    /// `<fill EXPR>`: that many bytes of a fixed pattern of letters and digits.
+    /// `<fill EXPR>`: this number of bytes of a fixed pattern of letters and digits.
     Fill(Expr),
-    /// `<junk EXPR>`: that many bytes of a fixed pseudo-random sequence over all 256 values but LF.
+    /// `<junk EXPR>`: this number of bytes of a fixed pseudo-random sequence over all values but LF.
     Junk(Expr),
-    /// `<|>`: a write ends here.
+    /// `<|>`: ends a write.
     Cut,
-    /// `<uint>`, `<word>` ...: in an expectation, anything of this type.
+    /// `<uint>`, `<word>` ...: in an expectation, any value of this type.
     Typed(Kind),
 }
 
 /// Types of values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
-    /// `uint`, `uint 1..4`, `uint 1..`, `uint ..4`: digits, within the bounds.
+    /// `uint`, `uint 1..4`, `uint 1..`, `uint ..4`: digits, whose value is within the bounds.
     Uint(Option<Expr>, Option<Expr>),
     /// `int`.
     Int,
@@ -760,15 +759,15 @@ pub enum Kind {
     IntList,
     /// `word`.
     Word,
-    /// `string`: printable characters, blanks and tabs, at least one.
+    /// `string`: at least one character, which may be printable, a blank or a tab.
     String,
     /// `mapping`: a process mapping in RFC 13's grammar.
     Mapping,
-    /// `empty`.
+    /// `empty`: no text.
     Empty,
-    /// `absent`: the key must not be there.
+    /// `absent`: no such key.
     Absent,
-    /// `any`: whatever it holds.
+    /// `any`: any text.
     Any,
     /// `ok`, written `rc=ok`: absent or 0.
     RcOk,
@@ -783,11 +782,11 @@ pub enum Expr {
     Number(i64),
     /// `$name`.
     Var(Spanned<String>),
-    /// `a + b` and so on.
+    /// `a + b`, and so on.
     Binary(Box<Expr>, BinOp, Box<Expr>),
 }
 
-/// Operators; `*` and `%` bind tighter.
+/// Operators; `*` and `%` bind more tightly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BinOp {
     /// `+`

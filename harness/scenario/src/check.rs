@@ -1,5 +1,5 @@
-//! What is wrong in a file that can be read: names that nobody bound, requirements that do not exist, things that
-//! cannot be sent, a negative case without its positive control.
+//! Checks scenarios that the parser has accepted. Examples of mistakes are unbound names, unknown requirements, matchers in sent messages,
+//! and a negative case without its positive control.
 
 use std::{mem, sync::Arc};
 
@@ -15,44 +15,44 @@ use super::{
     vocabulary::{self, Behaviours},
 };
 
-/// What a scenario may refer to.
+/// The definitions to which a scenario may refer.
 #[derive(Clone, Copy)]
 pub struct Env<'a> {
-    /// The fragment of this name.
+    /// Returns the fragment with this name.
     pub fragments: &'a dyn Fn(&str) -> Option<Arc<Scenario>>,
-    /// Whether there is a requirement of this id.
+    /// Returns whether a requirement with this id exists.
     pub requirement_ids: &'a dyn Fn(&str) -> bool,
-    /// All fragments, for suggestions.
+    /// The names of all fragments, for suggestions.
     pub fragment_names: &'a [String],
-    /// All requirements, for suggestions.
+    /// The ids of all requirements, for suggestions.
     pub requirement_names: &'a [String],
-    /// What a server that a scenario sets up can be.
+    /// The behaviours of the reference server that scenarios may select.
     pub behaviours: &'a Behaviours,
 }
 
-/// What stands in a message's place, without its brackets.
+/// Forms that replace a message, without their brackets.
 const FORMS: &[&str] = &["close", "closes", "empty", "silence", "nothing", "right", "one of"];
 
-/// Bounds on what one scenario may ask for. They keep a slip of the pen from filling the memory.
+/// Limits on the resources of a scenario. They keep a typing mistake from exhausting memory.
 const MAX_FILL: i64 = 64 << 20;
 const MAX_REPEAT: i64 = 1_000_000;
-/// How deep fragments may use fragments, and how many statements are looked at with all of them in place.
+/// Maximum nesting of fragments, and maximum number of statements after their inclusion.
 const MAX_USE_DEPTH: usize = 16;
 const MAX_STATEMENTS: u32 = 100_000;
-/// Stands for a number that is known only when the scenario runs.
+/// A number that is known only while the scenario is played.
 const UNKNOWN: u32 = 1_000;
 
 const PREDEFINED: &[&str] = &["rank", "size", "agent", FIRST_ARGUMENT];
 
-/// Against a client, `$kvs` is the name of the keyval space that its server gives it.
+/// Returns the names that are bound from the start. If a client is under test, `$kvs` is the name of its keyval space.
 fn bound_from_the_start(scenario: &Scenario) -> Vec<String> {
     if scenario.tests == UnderTest::Client { vec!["kvs".to_owned()] } else { Vec::new() }
 }
 
-/// Everything that is wrong in a file that [`super::parse`] could read, in file order.
+/// Checks a scenario, and returns the diagnostics in the order of the file.
 ///
-/// A fragment is checked by itself and again wherever it is used, there for what only its user can know: which names
-/// are bound, how many ranks there are.
+/// A fragment is checked once by itself, and again in each file that uses it. The second check covers what depends on the user: bound names
+/// and the number of ranks.
 pub fn check(scenario: &Scenario, env: &Env<'_>) -> Vec<Diagnostic> {
     let mut checker = Checker {
         env,
@@ -79,37 +79,37 @@ struct Checker<'a> {
     env: &'a Env<'a>,
     scenario: &'a Scenario,
     sink: Sink,
-    /// The file that is being walked: the scenario's or a fragment's.
+    /// The file of the current statement: the scenario's or a fragment's.
     source: Arc<Source>,
-    /// The names that are bound where we are.
+    /// The names that are bound at the current statement.
     bound: Vec<String>,
-    /// How many groups may have been spawned where we are.
+    /// The number of groups that may have been spawned before the current statement.
     groups: u32,
-    /// The fragments that we are in.
+    /// The fragments that contain the current statement.
     fragments: Vec<String>,
     depth: usize,
-    /// What a fragment lacks here, told at the outermost `use`.
+    /// Mistakes of a fragment in this file, reported at the outermost `use`.
     in_fragment: Vec<String>,
     budget: u32,
     positive: bool,
     negative: Option<Span>,
-    /// Where spawn and the name service are first used.
+    /// The positions of the first uses of spawn and of the name service.
     uses: [Option<Span>; 2],
-    /// Which of them was first used by the request that has no answer yet.
+    /// The index of the operation that the open request uses first.
     asked: Option<usize>,
-    /// The out arguments of the call that has begun.
+    /// The output arguments of the open call.
     outs: Vec<(Who, String)>,
 }
 
-/// Where a variable stands.
+/// The context of a variable.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum UseSite {
     Step,
-    /// Where there is no rank: `let`, `repeat`, `J:`.
+    /// A context without a rank: `let`, `repeat`, `J:`.
     NoRank,
 }
 
-/// Whether any message passes, and silence and the end of the connection as well.
+/// Returns whether any message passes, as well as silence and the end of the connection.
 fn accepts_every_outcome(alternatives: &[Alternative]) -> bool {
     let any = |action: &Action| match action {
         Action::Message { lines, .. } => matches!(
@@ -286,7 +286,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Whether a fragment is told what it wants to know.
+    /// Checks the arguments of a fragment.
     fn parameters(
         &mut self,
         name: &Spanned<String>,
@@ -311,7 +311,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The rows of a table: each has its name, and all bind the same.
+    /// Checks that the rows of a table have unique names and bind the same names.
     fn rows(&mut self) {
         let rows = &self.scenario.rows;
         let names = |row: &Row| row.values.iter().map(|(name, _)| name.value.clone()).collect::<Vec<_>>();
@@ -336,7 +336,7 @@ impl Checker<'_> {
         }
     }
 
-    /// An error of this file, or of a fragment in the place where it is used.
+    /// Reports a mistake in this file, or in a fragment at its `use`.
     fn either(&mut self, span: Span, message: String) {
         if self.own() {
             self.sink.error(span, message);
@@ -424,7 +424,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The pieces of a template that the parser has accepted, with their places.
+    /// Returns the pieces of a parsed template with their positions.
     fn located(&self, template: &Template, message: bool) -> Vec<Located> {
         let mut ignored = Sink::new(Arc::clone(&self.source));
         let scan = if message { template::scan_message } else { template::scan };
@@ -432,11 +432,11 @@ impl Checker<'_> {
         if located.iter().map(|l| &l.piece).eq(&template.pieces) {
             return located;
         }
-        // The line names an operation, and this is its message.
+        // The line names an operation, and the template is its message. The pieces have no positions of their own.
         template.pieces.iter().map(|piece| Located { piece: piece.clone(), span: template.span }).collect()
     }
 
-    /// A template that we expand; `otherwise` says what is wrong if it matches rather than says.
+    /// Checks a template that is expanded. `otherwise` is the error message if it contains a matcher.
     fn text(&mut self, template: &Template, place: UseSite, otherwise: &str) {
         for Located { piece, span } in self.located(template, false) {
             self.names(&piece, span, place);
@@ -446,7 +446,7 @@ impl Checker<'_> {
         }
     }
 
-    /// A template that something is held against.
+    /// Checks a template that is matched.
     fn pattern(&mut self, pieces: &[Located], place: UseSite) {
         for Located { piece, span } in pieces {
             self.names(piece, *span, place);
@@ -501,7 +501,7 @@ impl Checker<'_> {
         match &step.action {
             Action::OneOf(alternatives) => {
                 self.one_of(step, alternatives);
-                // Whoever provides for several answers provides for the refusal of what may be lacking.
+                // A scenario that accepts several responses also handles the refusal of an optional operation.
                 if let Some(which) = asked {
                     self.uses[which] = None;
                 }
@@ -540,7 +540,7 @@ impl Checker<'_> {
         matches!(step.who, Who::Ranks { group: Proc::PROXIES, .. })
     }
 
-    /// What a proxy passes on: whatever its clients may ask, and texts of its own.
+    /// Checks a step about what a proxy passes on: requests of its clients, or its own messages.
     fn passed_on(&mut self, action: &Action, span: Span) {
         match action {
             Action::Message { lines, .. } => {
@@ -554,7 +554,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Whether proxies and the upstream stand where they may.
+    /// Checks that steps about proxies and the upstream are allowed.
     fn proxies(&mut self, step: &Step, span: Span) {
         let of_proxies = self.is_proxy_step(step);
         let upstream = step.role == Role::Upstream;
@@ -579,7 +579,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Whether stray connections stand where they may.
+    /// Checks that steps about stray connections are allowed.
     fn strays(&mut self, step: &Step, span: Span) {
         let all = matches!(&step.who, Who::Ranks { set: RankSet::All, .. });
         if all || self.scenario.tests != UnderTest::Server || matches!(step.action, Action::Process(_)) {
@@ -593,7 +593,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Checks the ranks and tells how many there are.
+    /// Checks the ranks of a step, and returns their number.
     fn who(&mut self, step: &Step) -> u32 {
         let (group, set) = match &step.who {
             Who::Job => return 1,
@@ -606,7 +606,7 @@ impl Checker<'_> {
         let start = step.span.start;
         let length = self.source.text.get(start..).map_or(0, |rest| layout::word_end(rest, 0));
         let span = Span { start, end: (start + length).min(step.span.end) };
-        // By itself a fragment knows neither the ranks nor what was spawned before it.
+        // In isolation, the ranks and the spawned groups of a fragment are unknown.
         let lone_fragment = self.own() && self.scenario.is_fragment();
         self.proxies(step, span);
         if *group == Proc::PROXIES {
@@ -651,7 +651,7 @@ impl Checker<'_> {
         role.part(self.scenario.tests) == Part::Does
     }
 
-    /// How many process groups the messages ask for: one a request, however many commands it has.
+    /// Counts the process groups that the messages request: one per request, regardless of the number of commands.
     fn spawns(&mut self, lines: &[Template], span: Span, times: u32) {
         let mut requests = 0u32;
         for line in lines {
@@ -713,7 +713,7 @@ impl Checker<'_> {
             if alternative.grade != Grade::Pass {
                 self.negative = negative;
             }
-            // The conversation goes on only after outcomes that do not end it.
+            // Later steps are reached only after outcomes that do not end the conversation.
             if alternative.grade != Grade::Fail && !matches!(alternative.action, Action::Close) {
                 let bound = mem::take(&mut self.bound);
                 after = Some(match after {
@@ -722,7 +722,7 @@ impl Checker<'_> {
                 });
             }
         }
-        // An outcome that may also be another one is no control, and where every outcome passes, none is a refusal.
+        // One of several possible outcomes is not a positive control. A step that accepts every outcome is not a negative case.
         self.positive = positive;
         if accepts_every_outcome(alternatives) {
             self.negative = negative_before;
@@ -744,7 +744,7 @@ impl Checker<'_> {
                     if ours { self.sent(line, span) } else { self.expected(role, line, span) }
                 }
             }
-            // Played against a client, `S: silence` is ours and means that we do not answer.
+            // If a client is under test, `S: <nothing>` is an action of the harness and means that it does not answer.
             Action::Silence if ours && role == Role::Client && self.own() => {
                 self.sink
                     .error(head_line(&self.source, span), "`<nothing>` where we send")
@@ -761,7 +761,7 @@ impl Checker<'_> {
         }
     }
 
-    /// A line that we send.
+    /// Checks a line that the harness sends.
     fn sent(&mut self, line: &Template, span: Span) {
         if line.pieces == [Piece::Typed(Kind::Empty)] {
             return;
@@ -807,7 +807,7 @@ impl Checker<'_> {
             }
             let commands = vocabulary::commands(self.scenario.dialect);
             let known: Vec<&str> = commands.iter().map(|(request, _)| *request).collect();
-            // Other commands may be meant: unknown ones are part of many tests, and so are responses that we send.
+            // Other commands may be intended: many tests send unknown commands, and the harness sends responses as well.
             let word = value.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
             if self.own()
                 && word
@@ -826,7 +826,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Where the value of the first tuple with this key stands.
+    /// Returns the position of the value of the first tuple with this key.
     fn value_span(&self, line: &Template, pieces: &[Located], key: &str) -> Span {
         let plain: Vec<Piece> = pieces.iter().map(|located| located.piece.clone()).collect();
         let tuple = template::split_message(&plain).into_iter().find(|tuple| tuple.key == key);
@@ -838,7 +838,7 @@ impl Checker<'_> {
         Span { start, end: template::offset(pieces, to, line.span.end).max(start) }
     }
 
-    /// A line that we wait for.
+    /// Checks a line that the harness expects.
     fn expected(&mut self, role: Role, line: &Template, step: Span) {
         let pieces = self.located(line, true);
         self.pattern(&pieces, UseSite::Step);
@@ -893,7 +893,7 @@ impl Checker<'_> {
 
     fn response(&mut self, span: Span, text: Option<&str>) {
         let commands = vocabulary::commands(self.scenario.dialect);
-        // Both sides say auth-response.
+        // `auth-response` is both a request and a response.
         let request = text
             .filter(|text| commands.iter().all(|(_, response)| response != text))
             .and_then(|text| commands.iter().find(|(request, _)| *request == text));
@@ -929,7 +929,7 @@ impl Checker<'_> {
                     let pieces = self.located(template, false);
                     self.pattern(&pieces, UseSite::Step);
                 }
-                // `<absent>` of a variable can be arranged for by us as well.
+                // The harness can also make sure that a variable is `<absent>`.
                 _ if template.pieces == [Piece::Typed(Kind::Absent)] => {}
                 _ => self.text(template, UseSite::Step, "a matcher where we start the process"),
             },
@@ -991,7 +991,7 @@ impl Checker<'_> {
     }
 }
 
-/// The first line of a span.
+/// Returns the first line of a span.
 fn head_line(source: &Source, span: Span) -> Span {
     let length = span.of(&source.text).find('\n').unwrap_or(span.end - span.start.min(span.end));
     Span { start: span.start, end: span.start + length }

@@ -1,12 +1,11 @@
-//! What is wrong in a scenario for clients, beyond what is wrong in any: which steps it may have, and what the server that
-//! it describes may be.
+//! Additional checks of scenarios for clients: the steps that they may contain, and the server that they describe.
 
 use super::ast::{Action, ProcessAction, Role, Scenario, Spanned, Step, UnderTest, WriteMode};
 use super::diag::Sink;
 use super::visit::steps;
 use super::vocabulary::Behaviours;
 
-/// Checks a scenario's head and its own steps; those of fragments are the player's to refuse.
+/// Checks a scenario's head and its own steps. The steps of fragments are checked when they are played.
 pub(super) fn check(scenario: &Scenario, behaviours: &Behaviours, sink: &mut Sink) {
     let serving = &scenario.serving;
     if scenario.tests != UnderTest::Client {
@@ -55,7 +54,7 @@ fn is_expectation(action: &Action) -> bool {
     matches!(action, Action::Process(Ends(_) | Over | Copes | SameOutput))
 }
 
-/// What makes sense against a client only.
+/// Reports actions that are valid only if a client is under test.
 fn misplaced(step: &Step, sink: &mut Sink) {
     let every = |mode: &WriteMode| mode.every;
     let what = match &step.action {

@@ -1,5 +1,5 @@
-//! Trees made by code. What they say needs no place in a file, and bytes need no escaping: texts made of bytes are as the parser
-//! would have read them.
+//! Constructors for trees that are not parsed from a file. Their parts need no positions and their bytes no escaping: texts are as if the
+//! parser had read them.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ impl<T> From<T> for Spanned<T> {
 }
 
 impl Scenario {
-    /// A scenario without steps, for a server, of one rank; `summary` says what must hold.
+    /// Creates a scenario without steps, for a server and one rank. `summary` becomes the heading.
     pub fn new(name: impl Into<String>, summary: &str, requires: &[&str]) -> Self {
         Self {
             name: name.into(),
@@ -42,22 +42,22 @@ impl Scenario {
 }
 
 impl Step {
-    /// A step that cites no requirement.
+    /// Creates a step that cites no requirement.
     pub fn new(who: Who, role: Role, action: Action) -> Self {
         Self { who, role, cites: None, action, span: Span::default() }
     }
 
-    /// What it is to us where `tests` is under test: all others do, and it is expected.
+    /// Returns whether the step is done or expected if `tests` is under test.
     pub fn part(&self, tests: UnderTest) -> Part {
         match &self.action {
             Action::Process(ProcessAction::Exit(_) | ProcessAction::Kill(_)) => Part::Does,
-            // Servers start processes with an environment; programs and libraries are given one.
+            // Servers start processes with an environment; for programs and libraries, the harness sets it.
             Action::Process(ProcessAction::Env(..)) if tests != UnderTest::Server => Part::Does,
             _ => self.role.part(tests),
         }
     }
 
-    /// The same, citing a requirement.
+    /// Returns the step with a cited requirement.
     #[must_use]
     pub fn citing(self, id: impl Into<String>) -> Self {
         Self { cites: Some(id.into().into()), ..self }
@@ -71,7 +71,7 @@ impl From<Step> for Stmt {
 }
 
 impl Who {
-    /// These ranks of a group, in this order; those that follow each other as a range.
+    /// Selects these ranks of a group, in this order. Consecutive ranks become a range.
     pub fn ranks(group: u32, ranks: impl IntoIterator<Item = u32>) -> Self {
         let mut ranges: Vec<(u32, u32)> = Vec::new();
         for rank in ranks {
@@ -83,24 +83,24 @@ impl Who {
         Self::Ranks { group, set: RankSet::Ranges(ranges) }
     }
 
-    /// All ranks of a group.
+    /// Selects all ranks of a group.
     pub fn all(group: u32) -> Self {
         Self::Ranks { group, set: RankSet::All }
     }
 
-    /// One process.
+    /// Selects one process.
     pub fn one(proc: Proc) -> Self {
         Self::ranks(proc.group, [proc.rank])
     }
 }
 
 impl Action {
-    /// A message of these lines, in one write.
+    /// Creates a message with these lines, in one write.
     pub fn message(lines: impl IntoIterator<Item = Template>) -> Self {
         Self::Message { mode: WriteMode::default(), lines: lines.into_iter().collect() }
     }
 
-    /// What may happen: itself, or each of `one of`.
+    /// Returns the possible outcomes: the action itself, or each outcome of `<one of>`.
     pub fn outcomes(&self) -> impl Iterator<Item = &Self> {
         let (itself, alternatives): (_, &[Alternative]) = match self {
             Self::OneOf(all) => (None, all),
@@ -109,7 +109,7 @@ impl Action {
         itself.into_iter().chain(alternatives.iter().map(|alternative| &alternative.action))
     }
 
-    /// The lines of a message.
+    /// Returns the lines of a message.
     pub fn lines(&self) -> &[Template] {
         match self {
             Self::Message { lines, .. } | Self::Upstream(UpstreamAction::Answer { lines, .. }) => lines,
@@ -119,10 +119,10 @@ impl Action {
 }
 
 impl Template {
-    /// A line of a message that is these bytes.
+    /// Creates a line of a message from its bytes.
     pub fn line(bytes: &[u8]) -> Self {
         let mut line = Self::default();
-        // As it will be written, byte for byte, where nothing that must be escaped begins a comment or a step.
+        // The text as it will be printed, byte for byte. An escaped byte never begins a comment or a step.
         let plain = |at: usize, byte: u8| {
             byte.is_ascii_graphic() && byte != b'<' || byte == b' ' && at > 0 && at + 1 < bytes.len()
         };
@@ -131,7 +131,7 @@ impl Template {
             .enumerate()
             .map(|(at, &byte)| if plain(at, byte) { char::from(byte) } else { '?' })
             .collect();
-        // What would be read as a comment or as a step of its own.
+        // The text would be parsed as a comment or as a separate step.
         let quote = match layout::split_step(&text) {
             _ if text.starts_with('#') => Some(0),
             Some(head) if head.role.of(&text) == "J" || expr::who(head.ranks.of(&text), 0).is_ok() => {
@@ -143,45 +143,45 @@ impl Template {
         line.without_matchers()
     }
 
-    /// A value that is these bytes, blanks included, wherever it stands.
+    /// Creates a value from its bytes, including blanks, for any position.
     pub fn value(bytes: &[u8]) -> Self {
         Self::default().bytes(bytes)
     }
 
-    /// With these bytes behind it; blanks among them separate nothing.
+    /// Appends bytes. Blanks in them do not separate tuples.
     #[must_use]
     pub fn bytes(mut self, bytes: &[u8]) -> Self {
         self.add(bytes, |_, byte| matches!(byte, b' ' | b'"' | b'#'));
         self.without_matchers()
     }
 
-    /// With this behind it, as it is written in a file: for texts that we know.
+    /// Appends a piece.
     #[must_use]
     pub fn with(mut self, piece: Piece) -> Self {
         self.pieces.push(piece);
         self
     }
 
-    /// With a name behind it.
+    /// Appends the value of a name.
     #[must_use]
     pub fn var(self, name: impl Into<String>) -> Self {
         self.with(Piece::Var(name.into()))
     }
 
-    /// With further tuples of a message behind it.
+    /// Appends further tuples of a message, as they are written in a file.
     #[must_use]
     pub fn tuples(mut self, text: &str) -> Self {
         self.add(text.as_bytes(), |_, _| false);
         self
     }
 
-    /// Adds these bytes, quoted where a file would need it and where `also` says so.
+    /// Appends bytes, quoted as a file requires, and additionally if `also` returns true.
     pub(super) fn add(&mut self, bytes: &[u8], also: impl Fn(usize, u8) -> bool) {
         for (at, &byte) in bytes.iter().enumerate() {
-            // Blanks at the ends of a line do not count.
+            // Blanks at the ends of a line are ignored.
             let edge = at + 1 == bytes.len() || (at == 0 && self.pieces.is_empty());
             let plain = byte.is_ascii_graphic() || (byte == b' ' && !edge);
-            // A letter behind a capture would belong to its type.
+            // A letter after a capture would become a part of its type.
             let captured = at == 0 && matches!(self.pieces.last(), Some(Piece::Capture(..)));
             let quoted = !plain || matches!(byte, b'$' | b'<') || captured || also(at, byte);
             match self.pieces.last_mut() {
@@ -191,7 +191,7 @@ impl Template {
         }
     }
 
-    /// `rc=ok` of a message is not the text `ok`.
+    /// Quotes `ok` and `fail` as values of `rc`, which would otherwise be matchers.
     fn without_matchers(mut self) -> Self {
         let words: Vec<_> = split_message(&self.pieces)
             .into_iter()

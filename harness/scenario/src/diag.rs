@@ -1,4 +1,4 @@
-//! What is wrong in a file, where, and what may have been meant.
+//! Diagnostics: mistakes in files, with their positions and suggestions.
 
 use std::{fmt, sync::Arc};
 
@@ -6,39 +6,39 @@ use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 
 use super::ast::{Source, Span};
 
-/// How bad it is.
+/// The severity of a diagnostic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DiagnosticKind {
     /// The file cannot be played.
     Error,
-    /// It can be played, and probably says something else than was meant.
+    /// The file can be played, but probably does not mean what its author intended.
     Warning,
 }
 
-/// One mistake in one file.
+/// A mistake in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// How bad it is.
+    /// The severity.
     pub kind: DiagnosticKind,
-    /// What is wrong, in one line.
+    /// The mistake, in one line.
     pub message: String,
-    /// Where.
+    /// The position.
     pub span: Span,
-    /// What stands beside the caret; may be empty.
+    /// The text next to the caret; may be empty.
     pub label: String,
-    /// What to do about it.
+    /// A suggestion for the author.
     pub help: Option<String>,
     /// The file.
     pub source: Arc<Source>,
 }
 
 impl Diagnostic {
-    /// Whether it keeps the file from being played.
+    /// Returns whether the file cannot be played.
     pub fn is_error(&self) -> bool {
         self.kind == DiagnosticKind::Error
     }
 
-    /// With the line, a caret and the help; coloured for a terminal if `color`.
+    /// Formats the diagnostic with the line, a caret and the help; in color if `color` is true.
     pub fn render(&self, color: bool) -> String {
         let (start, end) = self.clamped();
         let level = match self.kind {
@@ -59,7 +59,7 @@ impl Diagnostic {
         renderer.render(&[group])
     }
 
-    /// The span, pulled back into the text and onto character boundaries, since the renderer slices there.
+    /// Returns the span, moved into the text and to character boundaries, because the renderer slices there.
     fn clamped(&self) -> (usize, usize) {
         let text = &self.source.text;
         let floor = |mut at: usize| {
@@ -85,7 +85,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// The mistakes found so far in one file.
+/// The diagnostics of one file so far.
 pub(super) struct Sink {
     source: Arc<Source>,
     list: Vec<Diagnostic>,
@@ -106,7 +106,7 @@ impl Sink {
 
     fn push(&mut self, kind: DiagnosticKind, span: Span, message: String) -> &mut Diagnostic {
         let source = Arc::clone(&self.source);
-        // What is wrong with one byte is wrong with its character.
+        // A mistake in one byte extends to the whole character.
         let start = source.text.floor_char_boundary(span.start);
         let span = Span { start, end: source.text.ceil_char_boundary(span.end).max(start) };
         self.list.push(Diagnostic { kind, message, span, label: String::new(), help: None, source });
@@ -118,7 +118,7 @@ impl Sink {
         self.list.is_empty()
     }
 
-    /// In file order, each once.
+    /// Returns the diagnostics in the order of the file, without duplicates.
     pub(super) fn finish(mut self) -> Vec<Diagnostic> {
         self.list.sort_by_key(|d| (d.span.start, d.span.end));
         self.list.dedup_by(|a, b| a.span == b.span && a.message == b.message);
@@ -137,7 +137,7 @@ impl Diagnostic {
         self
     }
 
-    /// Adds "did you mean", or what else there is when nothing is near.
+    /// Adds "did you mean", or lists the known words if none is similar.
     pub(super) fn suggest<S: AsRef<str>>(&mut self, word: &str, known: &[S]) -> &mut Self {
         if let Some(near) = likely(word, known) {
             return self.label(format!("did you mean `{near}`?"));
@@ -150,9 +150,9 @@ impl Diagnostic {
     }
 }
 
-/// The known word that was probably meant.
+/// Returns the known word that is closest to `word`, if one is similar enough.
 pub(super) fn closest<'a, S: AsRef<str>>(word: &str, known: &'a [S]) -> Option<&'a str> {
-    // Long input is not a typing mistake, and the distance is quadratic.
+    // Long input is not a typing mistake, and the distance takes quadratic time.
     if word.is_empty() || word.len() > 80 {
         return None;
     }
@@ -167,8 +167,8 @@ pub(super) fn closest<'a, S: AsRef<str>>(word: &str, known: &'a [S]) -> Option<&
         .map(|(_, k)| k)
 }
 
-/// [`closest`], or else the shortest known word that begins like this one: for names, which people cut short. Not
-/// for commands, which may well begin like another one and be meant.
+/// Returns [`closest`], or else the shortest known word with a common prefix. Suited for names, which users abbreviate, but not for
+/// commands, which may share a prefix and still be correct.
 pub(super) fn likely<'a, S: AsRef<str>>(word: &str, known: &'a [S]) -> Option<&'a str> {
     closest(word, known).or_else(|| {
         let alike = |k: &&str| k.len().min(word.len()) >= 3 && (k.starts_with(word) || word.starts_with(k));

@@ -1,4 +1,4 @@
-//! Two trees are equal if they say the same, wherever it stands.
+//! Equality of trees. Positions in the file are ignored.
 
 use super::ast::{Alternative, Scenario, Spanned, Step, Stmt, Template};
 

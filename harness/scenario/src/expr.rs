@@ -1,4 +1,4 @@
-//! Arithmetic and rank sets, the two parts of the language with a grammar below the line, read with winnow.
+//! Parses arithmetic and rank sets with winnow. These are the two parts of the language with a grammar within a line.
 
 use winnow::{
     ModalResult, Parser, Stateful,
@@ -12,19 +12,18 @@ use winnow::{
 use super::ast::{BinOp, Expr, RankSet, Span, Spanned, Who};
 use pmi_wire::Proc;
 
-/// How deep parentheses may nest and how many operators an expression may have: more is no scenario, and
-/// the tree is walked and dropped recursively.
+/// Maximum nesting of parentheses, and maximum number of operators in an expression. The tree is processed and freed recursively.
 const MAX_DEPTH: u32 = 32;
 const MAX_OPERATORS: u32 = 64;
-/// The largest number that may be written: well beyond every size of the protocol, and small enough that sums
-/// and products of a few cannot surprise.
+/// The largest number in the language. It exceeds every size of the protocol, and is small enough that sums and products of a few numbers
+/// do not overflow.
 pub(super) const MAX_NUMBER: i64 = 1_000_000_000;
-/// The largest rank and group that may be written.
+/// The largest rank and group in the language.
 pub(super) const MAX_RANK: u32 = 1_000_000;
 /// The largest number of a spawned group.
 pub const MAX_GROUP: u32 = 1_000;
 
-/// What is wrong, and where (relative to the text that was read).
+/// A syntax error, with its offset in the parsed text.
 pub(super) struct Wrong {
     pub(super) message: String,
     pub(super) at: usize,
@@ -65,7 +64,7 @@ fn run<'a, T>(
     }
 }
 
-/// Reads an expression that fills the whole text, which stands at `base` in the file.
+/// Parses an expression that fills the whole text, which begins at offset `base` of the file.
 pub(super) fn expr(text: &str, base: usize) -> Result<Expr, Wrong> {
     run(text, base, "an operator (`+`, `-`, `*`, `%`) or the end of the expression", |input| {
         terminated(sum, space0).parse_next(input)
@@ -139,17 +138,17 @@ fn name<'a>(input: &mut Input<'a>) -> ModalResult<&'a str> {
     (one_of(is_name_start), take_while(0.., is_name_char)).take().parse_next(input)
 }
 
-/// Whether a variable name may begin with it.
+/// Returns whether a variable name may begin with this character.
 pub(super) fn is_name_start(c: char) -> bool {
     c.is_ascii_alphabetic() || c == '_'
 }
 
-/// Whether a variable name may contain it.
+/// Returns whether a variable name may contain this character.
 pub(super) fn is_name_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// Reads `2,0,1`, `1-3`, `*`, `child:0`, `child2:*`, `proxy:0`, `stray:0`.
+/// Parses `2,0,1`, `1-3`, `*`, `child:0`, `child2:*`, `proxy:0` or `stray:0`.
 pub(super) fn who(text: &str, base: usize) -> Result<Who, Wrong> {
     run(text, base, "ranks such as `0`, `1-3`, `2,0,1`, `*` or `child:0`", |input| {
         let spawned = opt(delimited("child", variable, ':')).parse_next(input)?;
@@ -187,7 +186,7 @@ fn range(input: &mut Input<'_>) -> ModalResult<(u32, u32)> {
     Ok((first, last))
 }
 
-/// The value of an expression without variables; `None` also when it has none.
+/// Calculates an expression without variables. Returns `None` if it has variables or no value.
 pub(super) fn constant(expr: &Expr) -> Option<i64> {
     match expr {
         Expr::Number(n) => Some(*n),

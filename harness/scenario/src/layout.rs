@@ -1,9 +1,8 @@
-//! The lines of a file and which of them belong together. Parser and formatter share it, so that they cannot
-//! disagree on where a step ends.
+//! Splits a file into lines and groups them into steps. The parser and the formatter share this, so that they agree on where a step ends.
 
 use super::ast::{Span, UnderTest};
 
-/// What a line is.
+/// The kind of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LineKind {
     Blank,
@@ -23,14 +22,14 @@ pub(super) struct Line {
 }
 
 impl Span {
-    /// The text it covers.
+    /// Returns the text of the span.
     pub(super) fn of(self, text: &str) -> &str {
         text.get(self.start..self.end).unwrap_or_default()
     }
 }
 
-/// Splits a text into lines. A line continues the step above it if it is indented deeper than the line on which
-/// that step begins; blank lines and comments in between do not end the step.
+/// Splits a text into lines. A line continues the step above it if it is indented more deeply than the first line of that step. Blank lines
+/// and comments do not end a step.
 pub(super) fn lines(text: &str) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut step_indent = None;
@@ -56,10 +55,10 @@ pub(super) fn lines(text: &str) -> Vec<Line> {
     lines
 }
 
-/// The head of a file without mistakes, as far as it concerns names.
+/// The names in the head of a file without mistakes.
 #[derive(Debug, Default)]
 pub(super) struct Head<'a> {
-    /// Whom it tests.
+    /// The kind of implementation under test.
     pub(super) tests: Option<UnderTest>,
     /// The words of its dialects.
     pub(super) dialects: Vec<&'a str>,
@@ -69,7 +68,7 @@ pub(super) struct Head<'a> {
     pub(super) rows: Vec<&'a str>,
 }
 
-/// Reads the head of a file and nothing else.
+/// Parses only the head of a file.
 pub(super) fn head(text: &str) -> Head<'_> {
     let mut head = Head::default();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
@@ -89,18 +88,18 @@ pub(super) fn head(text: &str) -> Head<'_> {
 
 const BLANKS: [char; 3] = [' ', '\t', '\r'];
 
-/// The parts of a step line. Each is a range of the text given, `role` without brackets and colon.
+/// The parts of a step line, as ranges of the given text. `role` excludes brackets and the colon.
 #[derive(Debug)]
 pub(super) struct StepHead {
-    /// Empty for a role that stands alone.
+    /// Empty if the role stands alone.
     pub(super) ranks: Span,
     pub(super) role: Span,
     pub(super) cites: Option<Span>,
-    /// What follows the colon, without the blanks around it.
+    /// The text after the colon, without surrounding blanks.
     pub(super) rest: Span,
 }
 
-/// Splits `RANKS ROLE[ID]: REST`; the ranks may be missing.
+/// Splits `RANKS ROLE[ID]: REST`, in which the ranks are optional.
 pub(super) fn split_step(content: &str) -> Option<StepHead> {
     let first = word_end(content, 0);
     if let Some((role, cites, after)) = split_role(content, 0) {
@@ -111,7 +110,7 @@ pub(super) fn split_step(content: &str) -> Option<StepHead> {
     Some(StepHead { ranks: Span { start: 0, end: first }, role, cites, rest: trimmed(content, after) })
 }
 
-/// `ROLE:` or `ROLE[ID]:` at `at`; also where the colon ends.
+/// Parses `ROLE:` or `ROLE[ID]:` at `at`. Also returns the offset after the colon.
 pub(super) fn split_role(content: &str, at: usize) -> Option<(Span, Option<Span>, usize)> {
     let bytes = content.as_bytes();
     let mut end = at;
@@ -123,7 +122,7 @@ pub(super) fn split_role(content: &str, at: usize) -> Option<(Span, Option<Span>
     }
     let role = Span { start: at, end };
     match bytes.get(end)? {
-        // `child:0` is no role, `C:cmd=init` is one.
+        // `child:0` is not a role, but `C:cmd=init` begins with one.
         b':' if !is_group(role.of(content)) => Some((role, None, end + 1)),
         b'[' => {
             let close = end + content[end..].find(']')?;
@@ -138,11 +137,11 @@ pub(super) fn split_role(content: &str, at: usize) -> Option<(Span, Option<Span>
 }
 
 fn is_group(word: &str) -> bool {
-    // Also a misspelt group, which deserves its own message: no role is that long.
+    // This includes misspelled groups, which get an error message of their own. Roles are shorter.
     word.len() > 4
 }
 
-/// What a head line or statement begins with.
+/// The first words of head lines and statements.
 pub(super) const KEYWORDS: &[&str] = &[
     "requires", "tests", "dialect", "needs", "ranks", "nodes", "vary", "fault", "serve", "takes", "each",
     "row", "use", "let", "repeat", "end",
@@ -159,24 +158,24 @@ fn looks_like_step(content: &str) -> bool {
         || split_step(content).is_some_and(|head| head.role.end - head.role.start <= 4)
 }
 
-/// Where the word that begins at `at` ends.
+/// Returns the offset at which the word that begins at `at` ends.
 pub(super) fn word_end(content: &str, at: usize) -> usize {
     content[at..].find(' ').map_or(content.len(), |n| at + n)
 }
 
-/// The first non-blank at or after `at`.
+/// Returns the offset of the first non-blank at or after `at`.
 pub(super) fn skip_blanks(content: &str, at: usize) -> usize {
     content.len() - content[at..].trim_start_matches(' ').len()
 }
 
-/// From `at` to the end, without the blanks around it.
+/// Returns the span from `at` to the end, without surrounding blanks.
 pub(super) fn trimmed(content: &str, at: usize) -> Span {
     let start = skip_blanks(content, at);
     let end = content.trim_end_matches(' ').len().max(start);
     Span { start, end }
 }
 
-/// The words of a text.
+/// Returns the words of a text.
 pub(super) fn words(content: &str) -> Vec<Span> {
     let mut words = Vec::new();
     let mut at = skip_blanks(content, 0);
@@ -188,7 +187,7 @@ pub(super) fn words(content: &str) -> Vec<Span> {
     words
 }
 
-/// Where the trailing comment of a head line or statement begins: at a `#` after a blank.
+/// Returns the offset of the trailing comment of a head line or statement, which begins with `#` after a blank.
 pub(super) fn comment_start(content: &str) -> Option<usize> {
     content.find(" #").map(|blank| blank + 1)
 }

@@ -1,8 +1,8 @@
 #![forbid(unsafe_code)]
-//! The scenario language: what a scenario file says ([`ast`]), how it is read ([`parse`]), what makes it
-//! wrong ([`check()`]), how it is walked ([`visit`]) and written ([`print()`]), and how mistakes are shown ([`Diagnostic`]).
+//! The scenario language: its syntax tree ([`ast`]), parser ([`parse`]), checker ([`check()`]), visitor ([`visit`]), printer ([`print()`])
+//! and error messages ([`Diagnostic`]).
 //!
-//! The language itself is described, with its grammar, in `scenarios/README.md`.
+//! `scenarios/README.md` documents the language and its grammar.
 
 pub mod ast;
 mod check;

@@ -1,31 +1,30 @@
-//! Patterns of names: of scenarios, requirements and buckets.
+//! Patterns for the names of scenarios, requirements and buckets.
 
 use globset::{Glob, GlobMatcher};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A name, or a pattern in which `*` stands for anything, `/` included. Nothing else has a meaning of its own: the names of
-/// rows have brackets.
+/// A name or a pattern. `*` stands for any text, including `/`. No other character is special, because the names of rows contain brackets.
 #[derive(Debug, Clone)]
 pub struct NamePattern {
     text: String,
-    /// `None` for a pattern beyond what the library takes, which fits nothing but itself.
+    /// `None` for a pattern that the library rejects, which matches only itself.
     matcher: Option<GlobMatcher>,
 }
 
 impl NamePattern {
-    /// A pattern.
+    /// Creates a pattern.
     pub fn new(text: &str) -> Self {
         let escaped: Vec<String> = text.split('*').map(globset::escape).collect();
         let matcher = Glob::new(&escaped.join("*")).ok().map(|glob| glob.compile_matcher());
         Self { text: text.to_owned(), matcher }
     }
 
-    /// As it was written.
+    /// Returns the pattern as it was written.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Whether a name is meant.
+    /// Returns whether a name matches.
     pub fn fits(&self, name: &str) -> bool {
         self.text == name || self.matcher.as_ref().is_some_and(|matcher| matcher.is_match(name))
     }

@@ -1,5 +1,5 @@
-//! The order of the suite: that in which a process meets PMI and in which RFC 13 tells of it, since what comes later builds on what
-//! comes before. Whoever fails in `init` need not read on.
+//! The order of the suite: the order in which a process uses PMI and in which RFC 13 describes it. Later scenarios build on earlier ones,
+//! so the first failure is usually the one to investigate.
 
 /// The folders of scenarios, in this order. Others come behind them.
 const CHAPTERS: [&str; 47] = [
@@ -12,7 +12,7 @@ const CHAPTERS: [&str; 47] = [
     "singleton",
     "init",
     "options",
-    // Where am I, and who else is there?
+    // Limits, names, the group and the placement of its processes.
     "maxes",
     "name",
     "group",
@@ -21,17 +21,17 @@ const CHAPTERS: [&str; 47] = [
     "clique",
     "mapping",
     "job",
-    // To put, to get, and to meet.
+    // Putting, getting and synchronizing.
     "kvs",
     "keyval-space",
     "lengths",
     "barrier",
     "fence",
     "exchange",
-    // What not everybody offers.
+    // Optional operations.
     "names",
     "spawn",
-    // How messages may look, and what is wrong.
+    // The format of messages, and invalid messages.
     "wire",
     "lawful",
     "replies",
@@ -48,14 +48,14 @@ const CHAPTERS: [&str; 47] = [
     "peers",
     "dynamic",
     "combinations",
-    // The end.
+    // The end of a process or a job.
     "finalize",
     "closed",
     "death",
     "abort",
-    // What only a part of a process manager does.
+    // Operations of a part of a process manager.
     "upstream",
-    // Protocols of their own, each in the same order.
+    // Other protocols, each in the same order.
     "pmi12",
     "pmi2",
 ];
@@ -64,7 +64,7 @@ fn rank(folder: &str) -> usize {
     CHAPTERS.iter().position(|chapter| *chapter == folder).unwrap_or(CHAPTERS.len())
 }
 
-/// By what scenarios are sorted: the folders that they are in, and their names.
+/// Returns the key by which scenarios are sorted: their folders, then their names.
 pub(crate) fn key(name: &str) -> (Vec<usize>, String) {
     let folders = name.rsplit_once('/').map_or("", |(folders, _)| folders);
     (folders.split('/').map(rank).collect(), name.to_owned())

@@ -1,4 +1,4 @@
-//! Reads a scenario file line by line. Every mistake of a file is told at once; a line with a mistake is left out.
+//! Parses scenario files line by line. All mistakes of a file are reported at once; lines with mistakes are skipped.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use super::{
     template,
 };
 
-/// What begins several acceptable outcomes.
+/// The form that introduces several outcomes.
 const ONE_OF: &str = "<one of>";
-/// How deep `repeat` may nest: bodies are walked recursively.
+/// Maximum nesting of `repeat`. Bodies are processed recursively.
 const MAX_REPEAT_DEPTH: usize = 8;
 const MAX_RANKS: u32 = 65_536;
 const MAX_NODES: u32 = 4_096;
@@ -24,17 +24,17 @@ const PROCESS_WORDS: &[&str] =
     &["starts", "has", "is ended", "ends", "exits", "prints the same", "exit", "kill", "set"];
 const JOB_WORDS: &[&str] = &["exits", "logs"];
 
-/// The text of a comment, without `#` and the blank behind it.
+/// Returns the text of a comment, without `#` and the blank after it.
 fn comment(content: &str) -> String {
     let text = content.strip_prefix('#').unwrap_or(content);
     text.strip_prefix(' ').unwrap_or(text).to_owned()
 }
 
-/// Reads a scenario or fragment; `name` is its [`Scenario::name`].
+/// Parses a scenario or fragment; `name` is its [`Scenario::name`].
 ///
 /// # Errors
 ///
-/// All mistakes of the file, in file order.
+/// Returns all mistakes, in the order of the file.
 pub fn parse(source: Arc<Source>, name: &str) -> Result<Scenario, Vec<Diagnostic>> {
     let text = source.text.clone();
     let mut parser = Parser {
@@ -52,9 +52,9 @@ struct Parser<'a> {
     text: &'a str,
     sink: Sink,
     scenario: Scenario,
-    /// Head lines that may stand only once.
+    /// Head lines that may occur only once.
     seen: Vec<&'static str>,
-    /// The `repeat`s that are not ended yet.
+    /// The open `repeat`s.
     open: Vec<Repeat>,
 }
 
@@ -70,7 +70,7 @@ impl<'a> Parser<'a> {
         span.of(self.text)
     }
 
-    /// A span within the line that begins at `line`.
+    /// Converts a span within the line `line` into a span of the file.
     fn within(line: Span, part: Span) -> Span {
         Span { start: line.start + part.start, end: line.start + part.end }
     }
@@ -113,7 +113,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The leading comment block, and what else the tree keeps beside what is said.
+    /// Collects the heading, other comments and blank lines.
     fn comments(&mut self, lines: &[Line]) {
         let mut lines = lines.iter().skip_while(|line| line.kind == LineKind::Blank).peekable();
         while let Some(line) = lines.next_if(|line| line.kind == LineKind::Comment) {
@@ -276,7 +276,7 @@ impl<'a> Parser<'a> {
         self.scenario.serving.fault = Some(Spanned { value, span: argument });
     }
 
-    /// `NAME=NUMBER` of a `serve` line.
+    /// Parses `NAME=NUMBER` of a `serve` line.
     fn setting(&mut self, span: Span) {
         let word = self.of(span);
         let (name, value) = word.split_once('=').unwrap_or((word, ""));
@@ -293,7 +293,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `NAME` or `NAME=TEXT` of a `takes` line.
+    /// Parses `NAME` or `NAME=TEXT` of a `takes` line.
     fn parameter(&mut self, span: Span) {
         let word = self.of(span);
         let name = Span { start: span.start, end: span.start + word.find('=').unwrap_or(word.len()) };
@@ -317,7 +317,7 @@ impl<'a> Parser<'a> {
         self.scenario.each = Some(EachRequest { but: words.iter().skip(2).map(named).collect() });
     }
 
-    /// `NAME NAME=TEXT ...` of a `row` line.
+    /// Parses `NAME NAME=TEXT ...` of a `row` line.
     fn row(&mut self, argument: Span) {
         let (name, values) = self.first_word(argument);
         let word = self.of(name);
@@ -333,7 +333,7 @@ impl<'a> Parser<'a> {
         self.scenario.rows.push(row);
     }
 
-    /// A name without `$`.
+    /// Parses a name without `$`.
     fn bare_name(&mut self, span: Span) -> Option<Spanned<String>> {
         let word = self.of(span);
         if !word.starts_with(expr::is_name_start) || !word.chars().all(expr::is_name_char) {
@@ -351,7 +351,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A requirement's id.
+    /// Parses a requirement's id.
     fn id(&mut self, span: Span) -> Option<Spanned<String>> {
         let id = self.of(span);
         if id.is_empty()
@@ -427,7 +427,7 @@ impl<'a> Parser<'a> {
         self.push(Stmt::Use { name, with });
     }
 
-    /// `$name` at the beginning of a text.
+    /// Parses `$name` at the beginning of a text.
     fn name(&mut self, span: Span) -> Option<Spanned<String>> {
         let word = self.of(span);
         let name = word.strip_prefix('$').unwrap_or_default();
@@ -489,7 +489,7 @@ impl<'a> Parser<'a> {
             self.sink.error(line, "`end` without `repeat`");
             return;
         };
-        // Deeper bodies are dropped rather than kept: the tree is walked and freed recursively.
+        // Bodies that are nested too deeply are dropped, because the tree is processed and freed recursively.
         if self.open.len() < MAX_REPEAT_DEPTH {
             self.push(Stmt::Repeat { count, var, body, span, end: line });
         }
@@ -577,7 +577,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// What a `C:` or `S:` step says.
+    /// Parses the action of a `C:` or `S:` step.
     fn exchange(&mut self, part: Part, rest: Span, more: &[Line]) -> Option<Action> {
         if self.of(rest) == ONE_OF {
             return self.one_of(rest, more);
@@ -586,7 +586,7 @@ impl<'a> Parser<'a> {
         self.message(part, rest, &lines)
     }
 
-    /// A message, or one of the forms that stand for something else.
+    /// Parses a message, or a form such as `<close>` instead of it.
     fn message(&mut self, part: Part, rest: Span, more: &[Span]) -> Option<Action> {
         let word = match self.of(rest) {
             form if form == CLOSE.does || form == CLOSE.expects => {
@@ -648,7 +648,7 @@ impl<'a> Parser<'a> {
         Some(Action::Message { mode, lines })
     }
 
-    /// What we do is written otherwise than what is expected.
+    /// Checks that an action of the harness and an expectation use their respective forms.
     fn right_form(&mut self, form: &Form, part: Part, span: Span) {
         let (right, why) = match part {
             Part::Does => (form.does, "here we act"),
@@ -661,7 +661,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// What a `U:` step does: `<close>`, or perhaps `<to N>` and then `<right>` or a message.
+    /// Parses the action of a `U:` step: `<close>`, or an optional `<to N>` and then `<right>` or a message.
     fn upstream(&mut self, rest: Span, more: &[Line]) -> Option<UpstreamAction> {
         let (mut to, mut text) = (None, rest);
         let content = self.of(rest);
@@ -746,7 +746,7 @@ impl<'a> Parser<'a> {
         Some(Alternative { grade, cites, action: action?, span: Span { start: line.start, end } })
     }
 
-    /// The first word of a text, and the rest.
+    /// Returns the first word of a text, and the rest.
     fn first_word(&self, rest: Span) -> (Span, Span) {
         let content = self.of(rest);
         let end = layout::word_end(content, 0);
@@ -754,7 +754,7 @@ impl<'a> Parser<'a> {
         (word, Self::within(rest, layout::trimmed(content, end)))
     }
 
-    /// What a process is expected to do, in the third person, or what we make of it, in the imperative.
+    /// Parses the action of a `P:` step. Expectations are in the third person, and actions of the harness in the imperative.
     fn process(&mut self, rest: Span) -> Option<ProcessAction> {
         let (word, argument) = self.first_word(rest);
         let tests = self.scenario.tests;
@@ -902,7 +902,7 @@ impl<'a> Parser<'a> {
         Some(call)
     }
 
-    /// The arguments from `at` on; returns where the parenthesis closes.
+    /// Parses the arguments that begin at `at`. Returns the offset after the closing parenthesis.
     fn args(&mut self, rest: Span, mut at: usize, args: &mut Vec<Arg>) -> Option<usize> {
         let content = self.of(rest);
         let open = Self::within(rest, Span { start: at - 1, end: at });
@@ -942,7 +942,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Where an argument other than a text ends: at a comma or a parenthesis that was not opened in it.
+    /// Returns the offset at which an argument other than a text ends: at a comma, or at the parenthesis that closes the list.
     fn arg_end(content: &str, at: usize) -> usize {
         let mut depth = 0usize;
         for (offset, c) in content[at..].char_indices() {

@@ -1,4 +1,4 @@
-//! Writing a tree. There is one way to write it, which is also how `pmi-conform scenario fmt` lays out a file: reading and printing.
+//! Prints trees. The output is canonical: `pmi-conform scenario fmt` parses and prints a file.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
@@ -7,16 +7,16 @@ use pmi_wire::Proc;
 
 use super::{ast::*, expr};
 
-/// Per level of `repeat`, and for further lines of an outcome.
+/// Indentation per level of `repeat`, and of continuation lines.
 const INDENT: usize = 2;
-/// Where prose and lists of the head are wrapped.
+/// Maximum width of prose and of lists in the head.
 const WIDTH: usize = 120;
 
-/// The text of a scenario. Reading it gives the same tree, for every tree that was read or is made of parts that
-/// [`Template`]'s constructors give.
+/// Prints a scenario. Parsing the text returns the same tree, if the tree was parsed or consists of parts made by [`Template`]'s
+/// constructors.
 ///
-/// Roles are aligned two blanks behind the longest ranks, further lines stand below the text of their step; there is never more
-/// than one blank line, and one behind the head.
+/// Roles are aligned two blanks after the longest ranks, and continuation lines with the text of their step. There is never more than one
+/// blank line in a row, and there is one after the head.
 pub fn print(scenario: &Scenario) -> String {
     let mut printer = Printer {
         out: String::new(),
@@ -34,7 +34,7 @@ pub fn print(scenario: &Scenario) -> String {
     printer.out
 }
 
-/// The longest ranks with their indentation.
+/// Returns the length of the longest ranks, including their indentation.
 fn longest(body: &[Stmt], indent: usize) -> usize {
     let of = |stmt: &Stmt| match stmt {
         Stmt::Repeat { body, .. } => longest(body, indent + INDENT),
@@ -48,9 +48,9 @@ fn longest(body: &[Stmt], indent: usize) -> usize {
 
 struct Printer<'a> {
     out: String,
-    /// The comments that are still to come.
+    /// The comments that have not been printed yet.
     comments: VecDeque<&'a Comment>,
-    /// Whether a blank line comes before the next one.
+    /// True if a blank line precedes the next line.
     blank: bool,
     tests: UnderTest,
     role_column: usize,
@@ -66,7 +66,7 @@ impl Printer<'_> {
         self.out.push('\n');
     }
 
-    /// What stands before a place in the file.
+    /// Prints the comments before a position in the file.
     fn before(&mut self, at: usize, indent: usize) {
         while let Some(comment) = self.comments.front().filter(|comment| comment.span.start < at) {
             match &comment.kind {
@@ -79,13 +79,13 @@ impl Printer<'_> {
         }
     }
 
-    /// A line that stands at `span` in the file, with what belongs before it.
+    /// Prints a line that is at `span` in the file, with the comments before it.
     fn line(&mut self, indent: usize, text: &str, span: Span) {
         self.before(span.start, indent);
         self.lone_line(indent, text, span);
     }
 
-    /// A line with the comment behind it.
+    /// Prints a line with its trailing comment.
     fn lone_line(&mut self, indent: usize, text: &str, span: Span) {
         let mut text = text.trim_end_matches(' ').to_owned();
         let behind = |comment: &&Comment| {
@@ -102,7 +102,7 @@ impl Printer<'_> {
         self.raw(indent, text.trim_end_matches(' '));
     }
 
-    /// The head in its order; comments between its lines come behind it.
+    /// Prints the head in canonical order. Comments between its lines follow it.
     fn head(&mut self, scenario: &Scenario) {
         let start = self.out.len();
         let Scenario { requires, needs, tests, dialect, also, ranks, nodes, serving, .. } = scenario;
@@ -154,7 +154,7 @@ impl Printer<'_> {
         self.blank |= self.out.len() > start;
     }
 
-    /// A head line that takes several words, in as many lines as it needs.
+    /// Prints a head line with several words, on as many lines as necessary.
     fn list<T>(&mut self, keyword: &str, items: &[Spanned<T>], word: impl Fn(&T) -> String) {
         let mut rest = items;
         while let [first, ..] = rest {
@@ -190,7 +190,7 @@ impl Printer<'_> {
                 }
                 Stmt::Let { name, value } => {
                     let text = text(&value.pieces, QuotingContext::Let);
-                    // After a blank, a `#` would begin a comment.
+                    // A `#` after a blank would begin a comment.
                     let blank = if text.starts_with('#') { "" } else { " " };
                     self.line(indent, &format!("let ${} ={blank}{text}", name.value), name.span);
                 }
@@ -213,7 +213,7 @@ impl Printer<'_> {
             line.extend(std::iter::repeat_n(' ', width - line.len()));
         }
         line += &labelled(step.role.word(), step.cites.as_ref());
-        // Where the text of a step begins: after the role and `: `.
+        // The column at which the text of a step begins: after the role and `: `.
         let below = self.role_column + 3;
         let part = step.part(self.tests);
         match &step.action {
@@ -235,7 +235,7 @@ impl Printer<'_> {
         }
     }
 
-    /// An action behind its label, with its further lines below it.
+    /// Prints an action after its label, with its further lines below it.
     fn action(&mut self, action: &Action, part: Part, label: &str, span: Span, indent: usize, below: usize) {
         let (before, lines) = match action {
             Action::Message { mode, lines } => {
@@ -268,13 +268,13 @@ impl Printer<'_> {
 }
 
 impl fmt::Display for Template {
-    /// Writes the text of a message.
+    /// Prints the text of a message.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&text(&self.pieces, QuotingContext::Line))
     }
 }
 
-/// `NAME` or `NAME=TEXT`.
+/// Returns `NAME` or `NAME=TEXT`.
 fn parameter(parameter: &Parameter) -> Spanned<String> {
     let Parameter { name, default } = parameter;
     let default = default
@@ -292,12 +292,12 @@ fn labelled(word: &str, cites: Option<&Spanned<String>>) -> String {
     }
 }
 
-/// `<to N> `.
+/// Returns `<to N> `.
 fn request(to: Option<u32>) -> String {
     to.map(|n| format!("<to {n}> ")).unwrap_or_default()
 }
 
-/// The ranks of a step; nothing for the job.
+/// Returns the ranks of a step; empty for the job.
 fn ranks(who: &Who) -> String {
     let (group, set) = match who {
         Who::Job => return String::new(),
@@ -324,7 +324,7 @@ fn ranks(who: &Who) -> String {
     }
 }
 
-/// What is written for the same thing where we do it, and where it is expected.
+/// The two forms of an action: as an action of the harness and as an expectation.
 pub(super) struct Form {
     pub(super) does: &'static str,
     pub(super) expects: &'static str,
@@ -394,18 +394,18 @@ fn arg(arg: &Arg) -> String {
     }
 }
 
-/// Where a text stands, which decides what cannot stand in it unquoted.
+/// The context of a text, which determines what must be quoted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum QuotingContext {
     /// The last part of a line.
     Line,
-    /// A line of its own.
+    /// A separate line.
     More,
-    /// As before, where blanks at the beginning count.
+    /// A separate line in which leading blanks count.
     Value,
-    /// As before, where they do not and nothing else matters.
+    /// A separate line in which leading blanks do not count and nothing else needs quoting.
     Text,
-    /// Behind `let`, where a comment may follow.
+    /// After `let`, possibly followed by a comment.
     Let,
     /// Between blanks.
     Word,
@@ -421,7 +421,7 @@ fn text(pieces: &[Piece], place: QuotingContext) -> String {
     for (index, (piece, text)) in pieces.iter().zip(&written).enumerate() {
         let next = written[index + 1..].iter().find(|text| !text.is_empty()).map_or("", String::as_str);
         match piece {
-            // Braces where what follows would be taken for a part of the name, or for a type.
+            // Braces are necessary if the next character would become a part of the name or begin a type.
             Piece::Var(name)
                 if next.starts_with(expr::is_name_char)
                     || next
@@ -454,7 +454,7 @@ fn text(pieces: &[Piece], place: QuotingContext) -> String {
         out.replace_range(out.len() - 1.., "<sp>");
     }
     match place {
-        // A line of nothing, and one that would be a comment.
+        // An empty line, or a line that would be a comment.
         QuotingContext::Line | QuotingContext::More if out.is_empty() => "<empty>".into(),
         QuotingContext::More if out.starts_with('#') => format!("<0x23>{}", &out[1..]),
         QuotingContext::Let | QuotingContext::Argument => out.replace(" #", " <0x23>"),
@@ -502,7 +502,7 @@ fn literal(bytes: &[u8], place: QuotingContext) -> String {
     out
 }
 
-/// A byte that means itself.
+/// Quotes a byte.
 fn quoted(byte: u8, out: &mut String) {
     match byte {
         b'$' => out.push_str("$$"),
@@ -553,13 +553,13 @@ fn number(expr: &Expr) -> String {
                 BinOp::Mul => '*',
                 BinOp::Rem => '%',
             };
-            // Operators of one kind are taken from the left.
+            // Operators of equal precedence associate to the left.
             format!("{}{sign}{}", part(left, binds(expr)), part(right, binds(expr) + 1))
         }
     }
 }
 
-/// Words in lines of the usual width.
+/// Wraps words into lines of the usual width.
 pub(crate) fn wrapped<'a>(words: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in words {

@@ -1,4 +1,4 @@
-//! The catalogue of requirements: RFC 13's statements and the de facto ones.
+//! The catalogue of requirements: the statements of the standards, and the behavior that implementations have in common.
 
 use std::collections::BTreeMap;
 
@@ -6,21 +6,21 @@ use serde::{Deserialize, Serialize};
 
 use schemars::JsonSchema;
 
-/// How binding a requirement is.
+/// The level of a requirement.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
 )]
 pub enum Level {
-    /// MUST, SHALL, REQUIRED.
+    /// MUST, SHALL or REQUIRED.
     #[serde(rename = "MUST")]
     Must,
-    /// SHOULD, RECOMMENDED.
+    /// SHOULD or RECOMMENDED.
     #[serde(rename = "SHOULD")]
     Should,
-    /// MAY, OPTIONAL.
+    /// MAY or OPTIONAL.
     #[serde(rename = "MAY")]
     May,
-    /// What implementations agree on and RFC 13 does not say.
+    /// Common behavior of implementations that RFC 13 does not mention.
     #[serde(rename = "DE-FACTO")]
     DeFacto,
 }
@@ -36,7 +36,7 @@ impl std::fmt::Display for Level {
     }
 }
 
-/// How bad it is: what the requirement's level makes of a breach.
+/// The severity of a breach, which follows from the requirement's level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
@@ -48,25 +48,25 @@ pub enum Severity {
     Fail,
 }
 
-/// Where a requirement stands in the text.
+/// The kind of text that states a requirement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Basis {
-    /// A sentence with a key word.
+    /// A sentence with a keyword.
     Text,
     /// A rule of the grammar.
     Abnf,
-    /// A definition without which the protocol means nothing.
+    /// A definition that the protocol depends on.
     Definition,
 }
 
-/// Whom a requirement binds.
+/// A party that a requirement binds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Binds {
     /// The process manager.
     Server,
-    /// The process.
+    /// A process that speaks PMI.
     Client,
     /// A library with the C API.
     Library,
@@ -89,50 +89,50 @@ impl std::fmt::Display for Binds {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Requirement {
-    /// Stable name.
+    /// Stable id.
     pub id: String,
-    /// How binding.
+    /// The level.
     pub level: Level,
-    /// Where from.
+    /// The kind of text that states it.
     pub basis: Basis,
     /// Section of the source.
     pub section: String,
-    /// Whom it binds.
+    /// The parties that it binds.
     pub binds: Vec<Binds>,
-    /// Paraphrase, one sentence.
+    /// A paraphrase in one sentence.
     pub text: String,
     /// The rules that it shares with requirements of other standards.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<String>,
-    /// Name of the grammar rule.
+    /// The name of the grammar rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub abnf: Option<String>,
-    /// Why it cannot be seen from outside.
+    /// The reason why it cannot be observed from outside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub excluded: Option<String>,
-    /// How the text contradicts itself; a breach is a note.
+    /// The contradiction in the text. A breach is then only a note.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contradiction: Option<String>,
-    /// A slip of the text, and the reading that we judge by.
+    /// An ambiguity or error of the text, and the interpretation that the judge applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reading: Option<String>,
-    /// A wording of ours that would mend the text, for those who keep it.
+    /// A proposal for a better wording, addressed to the editors of the text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proposal: Option<String>,
-    /// What implementations do, for de facto requirements.
+    /// The behavior of implementations, for de facto requirements.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<String>,
-    /// Whether a breach is told and not failed, since the user has not asked to be judged by the set that it belongs to.
+    /// True if a breach is reported but is not a failure, because the user has not selected its set.
     #[serde(skip)]
     pub advisory: bool,
-    /// Version of the suite that it came with.
+    /// The version of the suite that introduced it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
 }
 
 impl Requirement {
-    /// Whether it has to be shown that this is tested in those whom it binds: a MUST that can be seen to be broken. What the text
-    /// contradicts itself about is never failed, so that nothing that is done there is a fault.
+    /// Returns whether tests must show that a breach by this party is detected. This applies to observable MUSTs. Requirements about which
+    /// the text contradicts itself are excluded, because a breach of them is never a failure.
     pub fn needs_fault(&self, whom: Binds) -> bool {
         self.level == Level::Must
             && self.binds.contains(&whom)
@@ -140,7 +140,7 @@ impl Requirement {
             && self.contradiction.is_none()
     }
 
-    /// What a breach is.
+    /// Returns the severity of a breach.
     pub fn severity(&self) -> Severity {
         match self.level {
             _ if self.contradiction.is_some() || self.advisory => Severity::Note,
@@ -164,25 +164,25 @@ struct File {
     requirement: Vec<Requirement>,
 }
 
-/// Why a file of requirements cannot be used.
+/// An invalid file of requirements.
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogueError {
-    /// It says something else; with line and column.
+    /// A syntax error, with line and column.
     #[error(transparent)]
     Text(Box<toml::de::Error>),
-    /// This id is there already.
+    /// A duplicate id.
     #[error("the id {0} is there twice")]
     Twice(String),
 }
 
-/// A set of requirements: what they are taken from, which is what their ids begin with.
+/// A set of requirements with a common source, which the prefix of their ids names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Set {
-    /// RFC 13, its grammar left out.
+    /// RFC 13 without its grammar.
     Rfc13,
-    /// The rules of RFC 13's grammar.
+    /// The grammar of RFC 13.
     Rfc13Grammar,
-    /// What PMI-2 servers have in common, and portable clients count on.
+    /// The behavior that PMI-2 servers have in common and that portable clients rely on.
     Pmi2Common,
     /// The draft of PMI-2.
     Pmi2Draft,
@@ -190,12 +190,12 @@ pub enum Set {
     Pmi2Mpich,
     /// MPICH's PMI-1.2.
     Mpich12,
-    /// What else there is: what implementations agree on.
+    /// Any other requirement, in particular common behavior of implementations.
     Other,
 }
 
 impl Set {
-    /// What the ids of a set begin with; of two that fit, the first counts.
+    /// The prefixes of ids. The first one that matches counts.
     const PREFIXES: [(&'static str, Self); 6] = [
         ("rfc13.abnf.", Self::Rfc13Grammar),
         ("rfc13.", Self::Rfc13),
@@ -205,33 +205,33 @@ impl Set {
         ("mpich-1.2.", Self::Mpich12),
     ];
 
-    /// The set that a requirement belongs to, by its id.
+    /// Returns the set of a requirement.
     pub fn of(id: &str) -> Self {
         Self::PREFIXES.iter().find(|(prefix, _)| id.starts_with(prefix)).map_or(Self::Other, |(_, set)| *set)
     }
 
-    /// Whether it is a part of RFC 13.
+    /// Returns whether the set is a part of RFC 13.
     pub fn is_rfc13(self) -> bool {
         matches!(self, Self::Rfc13 | Self::Rfc13Grammar)
     }
 
-    /// Whether it is about PMI-2.
+    /// Returns whether the set is about PMI-2.
     pub fn is_pmi2(self) -> bool {
         matches!(self, Self::Pmi2Common | Self::Pmi2Draft | Self::Pmi2Mpich)
     }
 }
 
-/// Sets by which only those are judged who ask for it, and how they do: there is no standard behind them that everybody has agreed on.
+/// Sets without an adopted standard, with the names by which users select them. They are judged only on request.
 pub const ADVISORY_SETS: &[(&str, Set)] =
     &[("pmi2-draft", Set::Pmi2Draft), ("pmi2-mpich", Set::Pmi2Mpich), ("mpich-1.2", Set::Mpich12)];
 
-/// Whether a requirement belongs to one of them.
+/// Returns whether a requirement belongs to one of these sets.
 pub fn is_advisory(id: &str) -> bool {
     let of = Set::of(id);
     ADVISORY_SETS.iter().any(|(_, set)| *set == of)
 }
 
-/// All requirements, in the order of the files.
+/// All requirements, in the order of their files.
 #[derive(Debug, Clone, Default)]
 pub struct Catalogue {
     list: Vec<Requirement>,
@@ -239,7 +239,7 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// Adds a file's requirements.
+    /// Adds the requirements of a file.
     ///
     /// # Errors
     ///
@@ -256,7 +256,7 @@ impl Catalogue {
         Ok(())
     }
 
-    /// From here on, what belongs to this set is judged by its level. Whether there is such a set.
+    /// Judges the requirements of this set by their levels from now on. Returns whether the set exists.
     pub fn judge_by(&mut self, set: &str) -> bool {
         let Some((_, set)) = ADVISORY_SETS.iter().find(|(name, _)| *name == set) else { return false };
         for requirement in self.list.iter_mut().filter(|r| Set::of(&r.id) == *set) {
@@ -265,18 +265,18 @@ impl Catalogue {
         true
     }
 
-    /// The sets that are judged by because somebody asked for it.
+    /// Returns the optional sets that the user has selected.
     pub fn judged_by(&self) -> Vec<&'static str> {
         let counts = |set: Set| self.list.iter().any(|r| Set::of(&r.id) == set && !r.advisory);
         ADVISORY_SETS.iter().filter(|(_, set)| counts(*set)).map(|(name, _)| *name).collect()
     }
 
-    /// A requirement by its id.
+    /// Returns the requirement with this id.
     pub fn get(&self, id: &str) -> Option<&Requirement> {
         self.by_id.get(id).map(|at| &self.list[*at])
     }
 
-    /// All of them.
+    /// Iterates over all requirements.
     pub fn iter(&self) -> impl Iterator<Item = &Requirement> {
         self.list.iter()
     }

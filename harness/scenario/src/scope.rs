@@ -1,4 +1,4 @@
-//! Names and numbers of a scenario while it is played.
+//! The names and numbers of a scenario while it is played.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,44 +6,44 @@ use pmi_wire::frame_header;
 
 use crate::ast::{BinOp, Dialect, Encoding, Expr, Kind, Piece, Scenario, Template, WriteMode};
 
-/// The name for the number of the first argument of a spawn: 0, as RFC 13 has it, unless the server takes only 1.
+/// The name for the number of the first argument in a spawn request: 0 as in RFC 13, unless the server accepts only 1.
 pub const FIRST_ARGUMENT: &str = "first_argument";
 
-/// Longest text that a template may stand for.
+/// Maximum length of an expanded text, in bytes.
 const TEXT_LIMIT: i64 = 64 << 20;
 
-/// Why a text or a number cannot be made while a scenario is played.
+/// An error in the expansion of a text or the calculation of a number.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScenarioError {
-    /// A mistake in the scenario that only shows when it is played.
+    /// A mistake in the scenario that shows only when it is played.
     #[error("{0}")]
     Mistake(String),
-    /// What the implementation has told cannot be used: a limit that leaves no room for a key, for example.
+    /// A value from the implementation cannot be used, for example a limit that leaves no room for a key.
     #[error("{0}")]
     Told(String),
 }
 
-/// What a name stands for.
+/// The value of a name.
 #[derive(Debug, Clone)]
 enum Value {
     Text(Vec<u8>),
-    /// `$agent`, whatever that is in the step where it is asked for.
+    /// The value of `$agent` in the step that uses it.
     Agent,
 }
 
-/// Names and what they stand for, or that they stand for nothing.
+/// Names with their values, or without one if they are unbound.
 #[derive(Debug)]
 pub struct Bindings(Vec<(String, Option<Value>)>);
 
-/// What names stand for.
+/// The names that are bound at a point of a scenario.
 #[derive(Debug, Clone, Default)]
 pub struct Scope {
     names: HashMap<String, Value>,
-    /// Names bound by the step that is being played: another rank's capture must agree with them.
+    /// Names that the current step has bound. The captures of other ranks must be equal.
     bound_by_step: HashSet<String>,
-    /// Names that stand for what the implementation has told.
+    /// Names whose values come from the implementation.
     captured: HashSet<String>,
-    /// What messages are encoded for.
+    /// The dialect in which messages are encoded.
     dialect: Dialect,
     /// `$rank` and `$size`.
     rank: u32,
@@ -53,17 +53,17 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// The scope of a scenario before its first step.
+    /// Creates the scope of a scenario before its first step.
     pub fn of(scenario: &Scenario) -> Self {
         Self { dialect: scenario.dialect, ..Self::default() }
     }
 
-    /// Forgets which names the step before has bound.
+    /// Begins a step, which has not bound any names yet.
     pub fn begin_step(&mut self) {
         self.bound_by_step.clear();
     }
 
-    /// Whose step it is.
+    /// Sets the process of the step.
     pub fn enter(&mut self, rank: u32, size: u32) {
         (self.rank, self.size) = (rank, size);
     }
@@ -78,7 +78,7 @@ impl Scope {
         self.names.insert(name.to_owned(), Value::Text(value));
     }
 
-    /// Whether `$agent` is a part of a text.
+    /// Returns whether a text contains `$agent`.
     pub fn names_agent(&self, template: &Template) -> bool {
         template.pieces.iter().any(|piece| match piece {
             Piece::Var(name) => name == "agent" || matches!(self.names.get(name), Some(Value::Agent)),
@@ -86,12 +86,12 @@ impl Scope {
         })
     }
 
-    /// Gives names a meaning for a while; returns what they stood for. `$agent` depends on whose step it is, so it stands
-    /// for itself.
+    /// Binds names temporarily, and returns their previous values for [`Scope::restore`]. `$agent` depends on the process of a step, so it
+    /// is not expanded.
     ///
     /// # Errors
     ///
-    /// A text has no value here.
+    /// A name in a text has no value here.
     pub fn tell(&mut self, told: &[(&str, &Template)]) -> Result<Bindings, ScenarioError> {
         let value = |(name, template): &(&str, &Template)| {
             let value = match template.pieces.as_slice() {
@@ -104,7 +104,7 @@ impl Scope {
         Ok(self.restore(Bindings(told)))
     }
 
-    /// Takes back what [`Scope::tell`] did.
+    /// Reverts [`Scope::tell`].
     pub fn restore(&mut self, told: Bindings) -> Bindings {
         let mut before = Vec::new();
         for (name, value) in told.0 {
@@ -117,7 +117,7 @@ impl Scope {
         Bindings(before)
     }
 
-    /// What a name stands for that the step has bound already.
+    /// Returns the value of a name if the current step has bound it.
     pub fn bound_by_step(&self, name: &str) -> Option<&[u8]> {
         match self.names.get(name).filter(|_| self.bound_by_step.contains(name))? {
             Value::Text(text) => Some(text),
@@ -125,7 +125,7 @@ impl Scope {
         }
     }
 
-    /// Binds what a step has captured.
+    /// Binds the captures of a step.
     pub fn bind(&mut self, captures: impl IntoIterator<Item = (String, Vec<u8>)>) {
         for (name, value) in captures {
             self.bound_by_step.insert(name.clone());
@@ -134,11 +134,11 @@ impl Scope {
         }
     }
 
-    /// What a name stands for.
+    /// Returns the value of a name.
     ///
     /// # Errors
     ///
-    /// It has no value here.
+    /// The name has no value here.
     pub fn var(&self, name: &str) -> Result<Vec<u8>, ScenarioError> {
         match name {
             "rank" => Ok(self.rank.to_string().into_bytes()),
@@ -157,11 +157,11 @@ impl Scope {
         self.agent.clone().ok_or_else(|| ScenarioError::Mistake("$agent is for spawn blocks".into()))
     }
 
-    /// What a calculation comes to.
+    /// Calculates an expression.
     ///
     /// # Errors
     ///
-    /// A name in it is unbound or no number, or the number is too large.
+    /// A name is unbound or not a number, or a result is out of range.
     pub fn number(&self, expr: &Expr) -> Result<i64, ScenarioError> {
         match expr {
             Expr::Number(n) => Ok(*n),
@@ -192,7 +192,7 @@ impl Scope {
         }
     }
 
-    /// Whose doing it is that a calculation comes to nothing.
+    /// Attributes a failed calculation to the scenario, or to the implementation if it involves a captured value.
     fn wrong(&self, expr: &Expr, what: String) -> ScenarioError {
         fn names<'a>(expr: &'a Expr, found: &mut Vec<&'a str>) {
             match expr {
@@ -218,7 +218,7 @@ impl Scope {
         }
     }
 
-    /// The text in the writes that `<|>` divides it into.
+    /// Expands a text into writes, which `<|>` separates.
     pub fn writes(&self, template: &Template) -> Result<Vec<Vec<u8>>, ScenarioError> {
         let mut writes = vec![Vec::new()];
         for piece in &template.pieces {
@@ -241,7 +241,7 @@ impl Scope {
         Ok(writes)
     }
 
-    /// The lines of a message in the writes that they are made with, none of them empty.
+    /// Expands the lines of a message into writes. Empty writes are dropped.
     pub fn message(&self, mode: WriteMode, lines: &[Template]) -> Result<Vec<Vec<u8>>, ScenarioError> {
         let mut writes = vec![Vec::new()];
         for (i, line) in lines.iter().enumerate() {
@@ -271,7 +271,7 @@ impl Scope {
         Ok(writes)
     }
 
-    /// What becomes of a message; never [`Encoding::Dialect`] for what is a line in every dialect.
+    /// Returns the encoding of a message. Never returns [`Encoding::Dialect`] for a message that is a line in every dialect.
     fn encoding(&self, mode: WriteMode, line: &Template) -> Encoding {
         let is_line = || {
             let fields = line.message_fields();
@@ -286,8 +286,8 @@ impl Scope {
         }
     }
 
-    /// The tuples of a message of PMI-2 in the writes that `<|>` divides them into: unquoted blanks are where one ends, a
-    /// semicolon in a text is doubled.
+    /// Expands the tuples of a PMI-2 message into writes, which `<|>` separates. Unquoted blanks end a tuple, and semicolons in a text are
+    /// doubled.
     fn tuples(&self, line: &Template) -> Result<Vec<Vec<u8>>, ScenarioError> {
         let (mut writes, mut between) = (vec![Vec::new()], false);
         for piece in &line.pieces {
@@ -316,16 +316,16 @@ impl Scope {
         Ok(writes)
     }
 
-    /// The text in one piece.
+    /// Expands a text.
     pub fn text(&self, template: &Template) -> Result<Vec<u8>, ScenarioError> {
         self.writes(template).map(|writes| writes.concat())
     }
 }
 
-/// Commands whose messages are lines in every dialect: those of the first exchange.
+/// Commands whose messages are lines in every dialect: those of the init exchange.
 const LINES: &[&str] = &["init", "response_to_init", "init_oob"];
 
-/// The writes of a frame with its header in the first.
+/// Adds the header of a frame to its first write.
 fn framed(mut writes: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, ScenarioError> {
     let length = writes.iter().map(Vec::len).sum();
     let header = frame_header(length).ok_or_else(|| {
@@ -337,13 +337,13 @@ fn framed(mut writes: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, ScenarioError> {
     Ok(writes)
 }
 
-/// What `<fill N>` stands for.
+/// Appends the text of `<fill N>`.
 pub fn fill(n: usize, out: &mut Vec<u8>) {
     const PATTERN: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
     out.extend(PATTERN.iter().cycle().take(n));
 }
 
-/// A linear congruential sequence: the bytes only have to be the same every time and to cover all values.
+/// Appends the text of `<junk N>`: a linear congruential sequence, which is reproducible and covers all values.
 fn junk(n: usize, out: &mut Vec<u8>) {
     let mut state: u32 = 0x1234_5678;
     for _ in 0..n {

@@ -1,9 +1,8 @@
-//! The functions of the C APIs, RFC 13's and that of PMI-2: what they take, what they may return, and which requirements speak
-//! of them.
+//! The functions of the C APIs of RFC 13 and of PMI-2: their parameters, their return codes and the requirements about them.
 
 use crate::ast::Dialect;
 
-/// What a parameter is.
+/// The type of a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Param {
     /// `int`.
@@ -12,33 +11,33 @@ pub enum Param {
     Str,
     /// `int *`.
     OutInt,
-    /// `int *` that is read and set; the size that a scenario writes for it is what it holds before, else 0.
+    /// `int *` that is read and set. The size in a scenario is its initial value; the default is 0.
     InOutInt,
-    /// `char *` to be filled; the index of the parameter that tells its length, where there is one.
+    /// `char *` to be filled. The index is that of the parameter with its length, if there is one.
     OutText(Option<usize>),
-    /// `int *` to be filled with several; likewise.
+    /// `int *` to be filled with several integers. The index is that of the parameter with their number, if there is one.
     OutInts(Option<usize>),
-    /// `const char *[]`: strings, as "a|b".
+    /// `const char *[]`: strings, written as "a|b".
     Strings,
-    /// `const char **[]`: for each command a list of strings that ends with NULL, as "a,b|c".
+    /// `const char **[]`: for each command a NULL-terminated list of strings, written as "a,b|c".
     Lists,
-    /// `const int[]`: integers, as "1|2".
+    /// `const int[]`: integers, written as "1|2".
     Ints,
-    /// `const PMI_keyval_t *[]`: for each command a vector, as "key=value,key=value|key=value".
+    /// `const PMI_keyval_t *[]`: for each command a vector, written as "key=value,key=value|key=value".
     Vectors,
-    /// `const PMI_keyval_t[]`, as "key=value,key=value".
+    /// `const PMI_keyval_t[]`, written as "key=value,key=value".
     Vector,
-    /// `const MPID_Info *` of PMI-2: an array of structures, as "key=value,key=value".
+    /// `const MPID_Info *` of PMI-2: an array of structures, written as "key=value,key=value".
     Info,
-    /// `const MPID_Info *[]` of PMI-2: for each command an array of structures, as "key=value,key=value|key=value".
+    /// `const MPID_Info *[]` of PMI-2: for each command an array of structures, written as "key=value,key=value|key=value".
     InfoVectors,
-    /// `const MPID_Info *[]` of PMI-2: a pointer to a structure for each pair, as "key=value,key=value".
+    /// `const MPID_Info *[]` of PMI-2: for each pair a pointer to a structure, written as "key=value,key=value".
     InfoPointers,
-    /// `char *[]` that ends with NULL, as "a,b".
+    /// NULL-terminated `char *[]`, written as "a,b".
     List,
     /// A pointer to such a list.
     ListPointer,
-    /// A pointer to a pointer that is set to something of the library's.
+    /// A pointer to a pointer that the library sets to its own memory.
     OutPointer,
 }
 
@@ -47,36 +46,36 @@ pub enum Param {
 pub struct Function {
     /// Its name.
     pub name: &'static str,
-    /// Whose API it belongs to.
+    /// The dialect of its API.
     pub dialect: Dialect,
     /// Its parameters.
     pub params: &'static [Param],
-    /// What it returns is a truth value, and no return code.
+    /// True if it returns a truth value instead of a return code.
     pub is_flag: bool,
-    /// What it does.
+    /// The requirement on what it does.
     pub does: &'static str,
-    /// Which codes it returns when it fails; empty where the RFC lists none.
+    /// The requirement on the codes that it returns on failure; empty if there is none.
     pub errors: &'static str,
-    /// Those codes.
+    /// The codes of that requirement.
     pub codes: &'static [i32],
-    /// The RFC calls it optional, always or without dynamic processes.
+    /// True if the RFC makes it optional, always or without dynamic processes.
     pub optional: bool,
-    /// Its last parameter tells whether there is what was asked for; if not, nothing else has to be set.
+    /// True if its last parameter reports that the requested value exists. If it does not exist, the other parameters need not be set.
     pub tells_found: bool,
 }
 
 impl Function {
-    /// What it returned, with the name of the code.
+    /// Returns the name of a return code, or the returned truth value.
     pub fn result_name(&self, result: i32) -> String {
         if self.is_flag { result.to_string() } else { code_name(result, self.dialect) }
     }
 }
 
-/// PMI_SUCCESS, and PMI2_SUCCESS.
+/// The value of PMI_SUCCESS and PMI2_SUCCESS.
 pub const SUCCESS: i32 = 0;
-/// PMI_FAIL.
+/// The value of PMI_FAIL.
 pub const FAIL: i32 = -1;
-/// PMI_ERR_INIT.
+/// The value of PMI_ERR_INIT.
 pub const ERR_INIT: i32 = 1;
 const ARG: i32 = 3;
 const KEY: i32 = 4;
@@ -86,7 +85,7 @@ const LENGTH: i32 = 8;
 /// The highest code of the RFC's table; the lowest is PMI_FAIL.
 pub const LAST_CODE: i32 = 13;
 
-/// Names of the return codes of both APIs behind `PMI_` or `PMI2_`, from PMI_FAIL on. The two share their numbers.
+/// Names of the return codes of both APIs, from PMI_FAIL on, without the prefix `PMI_` or `PMI2_`. Both APIs use the same numbers.
 const CODES: [&str; 15] = [
     "FAIL",
     "SUCCESS",
@@ -105,10 +104,10 @@ const CODES: [&str; 15] = [
     "ERR_INVALID_SIZE",
 ];
 
-/// The number of PMI2_ERR_OTHER. In PMI-1 most headers have PMI_ERR_INVALID_KVS there, to which RFC 13 gives no number.
+/// The value of PMI2_ERR_OTHER. In most headers of PMI-1, PMI_ERR_INVALID_KVS has this value, but RFC 13 gives it none.
 const OTHER: i32 = 14;
 
-/// A return code by its name. PMI_ERR_INVALID_KVS has none.
+/// Returns the value of a return code; `None` for PMI_ERR_INVALID_KVS and unknown names.
 pub fn code(name: &str) -> Option<i32> {
     let (name, second) = match name.strip_prefix("PMI2_") {
         Some(name) => (name, true),
@@ -120,7 +119,7 @@ pub fn code(name: &str) -> Option<i32> {
     (FAIL..).zip(CODES).find(|(_, n)| *n == name).map(|(code, _)| code)
 }
 
-/// A return code with its name.
+/// Returns the name of a return code.
 fn code_name(number: i32, dialect: Dialect) -> String {
     let prefix = match dialect {
         Dialect::Pmi1 => "PMI",
@@ -133,8 +132,8 @@ fn code_name(number: i32, dialect: Dialect) -> String {
     }
 }
 
-/// What a call may be expected to return, in a dialect: the names of its return codes, and our two words for "not a success" and
-/// "whatever".
+/// Returns the results that a scenario may expect of a call in a dialect: the names of return codes, `fail` for any error and `any` for any
+/// code.
 pub fn results(dialect: Dialect) -> Vec<String> {
     let codes = (FAIL..=LAST_CODE).map(|number| code_name(number, dialect));
     let last = match dialect {
@@ -144,7 +143,7 @@ pub fn results(dialect: Dialect) -> Vec<String> {
     codes.chain([last, "fail", "any"].map(str::to_owned)).collect()
 }
 
-/// The functions of a dialect's API.
+/// Returns the functions of a dialect's API.
 pub fn functions(dialect: Dialect) -> &'static [Function] {
     match dialect {
         Dialect::Pmi1 => FUNCTIONS,
@@ -152,12 +151,12 @@ pub fn functions(dialect: Dialect) -> &'static [Function] {
     }
 }
 
-/// A function by its name.
+/// Returns the function with this name.
 pub fn function(name: &str) -> Option<&'static Function> {
     FUNCTIONS.iter().chain(PMI2_FUNCTIONS).find(|f| f.name == name)
 }
 
-/// Whether a requirement says what calls return when they fail, and nothing of what they do.
+/// Returns whether a requirement is only about the return codes of failed calls.
 pub fn is_about_failures(requirement: &str) -> bool {
     let mut all = FUNCTIONS.iter().chain(PMI2_FUNCTIONS);
     all.any(|function| function.errors == requirement && function.does != requirement)
@@ -165,7 +164,7 @@ pub fn is_about_failures(requirement: &str) -> bool {
 
 macro_rules! functions {
     ($($name:literal [$($param:expr),*] $does:literal $errors:literal [$($code:ident),*] $optional:literal)*) => {
-        /// Those of PMI-1, in the order of the RFC.
+        /// The functions of PMI-1, in the order of the RFC.
         const FUNCTIONS: &[Function] = {
             use Param::*;
             &[$(Function {
@@ -212,7 +211,7 @@ functions! {
     "PMI_Get_options" [OutText(None), InOutInt] "api.get-options" "" [] true
 }
 
-/// Any error code is as good as another for PMI-2: its header gives each function "an error code".
+/// Defines a function of PMI-2, whose header allows any error code: each function returns "an error code".
 const fn pmi2(name: &'static str, params: &'static [Param], does: &'static str) -> Function {
     Function {
         name,
@@ -227,12 +226,12 @@ const fn pmi2(name: &'static str, params: &'static [Param], does: &'static str) 
     }
 }
 
-/// One that asks for an attribute, and tells whether there is one.
+/// Defines a function that queries an attribute and reports whether it exists.
 const fn pmi2_attribute(name: &'static str, params: &'static [Param], does: &'static str) -> Function {
     Function { tells_found: true, ..pmi2(name, params, does) }
 }
 
-/// Those of PMI-2, in the order of the header that MPICH and Slurm share. `PMIX_Ring` is Slurm's alone.
+/// The functions of PMI-2, in the order of the header that MPICH and Slurm share. Only Slurm has `PMIX_Ring`.
 const PMI2_FUNCTIONS: &[Function] = {
     use Param::*;
     &[
@@ -327,7 +326,7 @@ mod tests {
             assert!(suite.catalogue.get(f.does).is_some(), "{}", f.does);
             assert!(f.errors.is_empty() || suite.catalogue.get(f.errors).is_some(), "{}", f.errors);
         }
-        // The catalogue calls them so; but PMI_Finalize's says what it does as well.
+        // The catalogue uses this suffix. The requirement on PMI_Finalize is also about what it does.
         for requirement in suite.catalogue.iter() {
             assert_eq!(
                 is_about_failures(&requirement.id),

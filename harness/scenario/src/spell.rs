@@ -1,7 +1,7 @@
 //! Spells operations: turns a scenario that names operations into one that has the messages of a dialect.
 //!
-//! A message line that begins with the name of an operation is not text. `C: put key=a value=b` is the request of that operation,
-//! and `S: ok`, `S: fail`, `S: miss` and `S: answer` are responses to the request before it. The protocol table has the words.
+//! A message line that begins with the name of an operation is not literal text. `C: put key=a value=b` is the request of that operation.
+//! `S: ok`, `S: fail`, `S: miss` and `S: answer` are responses to the preceding request. The protocol table contains the words on the wire.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::print::wrapped;
 use crate::requirement::{Catalogue, Set};
 use crate::template::Field;
 
-/// Fields whose value runs to the end of the line.
+/// Fields whose values extend to the end of the line.
 const RUN_ON: &[&str] = &["value", "msg"];
 
 /// Returns the prefix of the names of scenarios and fragments in a dialect that is not the first of the head.
@@ -26,18 +26,18 @@ fn prefix(dialect: Dialect, separator: &str) -> String {
 }
 
 impl Scenario {
-    /// The dialects in which it is played.
+    /// Returns the dialects in which it is played.
     pub(crate) fn dialects(&self) -> impl Iterator<Item = Dialect> {
         std::iter::once(self.dialect).chain(self.also.iter().copied())
     }
 
-    /// The name under which it is played in one of its dialects.
+    /// Returns the name under which it is played in one of its dialects.
     pub(crate) fn name_in(&self, dialect: Dialect) -> String {
         name_in(&self.name, self.dialect, dialect)
     }
 }
 
-/// Returns the name under which what has this name in the first dialect of its head is played in another.
+/// Returns the name in `dialect` of a scenario or fragment whose name in the first dialect of its head is `name`.
 pub(crate) fn name_in(name: &str, first: Dialect, dialect: Dialect) -> String {
     match name.rsplit_once("fragments/") {
         _ if dialect == first => name.to_owned(),
@@ -48,18 +48,18 @@ pub(crate) fn name_in(name: &str, first: Dialect, dialect: Dialect) -> String {
 
 /// The catalogue and the fragments that a scenario refers to.
 pub(crate) struct References<'a> {
-    /// The requirements, which join in rules.
+    /// The requirements, which rules join across dialects.
     pub(crate) catalogue: &'a Catalogue,
-    /// Returns true if there is a fragment of this name.
+    /// Returns whether a fragment with this name exists.
     pub(crate) has_fragment: &'a dyn Fn(&str) -> bool,
 }
 
-/// Returns the scenario in one of its dialects: operations as messages, rules as requirements of the dialect, and fragments
-/// those of the dialect. Requirements of other dialects are left out.
+/// Returns the scenario in one of its dialects. Operations become messages, and rules and fragments are replaced by those of the dialect.
+/// Requirements of other dialects are dropped.
 ///
 /// # Errors
 ///
-/// The dialect has no such operation, field or outcome.
+/// The dialect lacks an operation, a field or an outcome.
 pub(crate) fn spelled(
     scenario: &Scenario,
     dialect: Dialect,
@@ -79,7 +79,7 @@ pub(crate) fn spelled(
     }
     spelled.requires.clear();
     for named in &scenario.requires {
-        // Several rules may be one requirement of the dialect. The checker reports what is named twice in the file.
+        // Several rules may be one requirement of the dialect. The checker reports duplicates in the file.
         let is_new = |id: &Spanned<String>| named == id || !spelled.requires.contains(id);
         spelled.requires.extend(speller.requirement(named).filter(is_new));
     }
@@ -95,7 +95,7 @@ pub(crate) fn spelled(
     if wrong.is_empty() { Ok(spelled) } else { Err(wrong) }
 }
 
-/// Returns a text without the sentences that quote RFC 13, which is the ground of a scenario in PMI-1 only.
+/// Removes the sentences that quote RFC 13, because it justifies a scenario only in PMI-1.
 fn without_rfc13(text: &str) -> String {
     let sentences = text.trim_end_matches('.').split(". ").filter(|sentence| !sentence.contains("RFC 13"));
     sentences.collect::<Vec<_>>().join(". ") + "."
@@ -132,7 +132,7 @@ struct Speller<'a> {
     in_several: bool,
     references: &'a References<'a>,
     sink: Sink,
-    /// The operations that were asked for, and by which processes.
+    /// The requested operations, with the processes that requested them.
     asked: Vec<(Who, &'static str)>,
 }
 
@@ -181,12 +181,12 @@ fn operation_named(word: &str) -> Option<&'static str> {
     exchanges.find(|exchange| exchange.operation == word).map(|exchange| exchange.operation)
 }
 
-/// The operation with whose name a line begins.
+/// Returns the operation whose name begins a line.
 fn operation(line: &Template) -> Option<&'static str> {
     operation_named(first_word(line)?)
 }
 
-/// The unquoted word with which a line begins.
+/// Returns the unquoted word that begins a line.
 fn first_word(line: &Template) -> Option<&str> {
     match line.pieces.first()? {
         Piece::Literal { bytes, quoted: false } => {
@@ -198,7 +198,7 @@ fn first_word(line: &Template) -> Option<&str> {
     }
 }
 
-/// The line without its first word.
+/// Returns the line without its first word.
 fn rest(line: &Template) -> Template {
     let mut rest = line.clone();
     if let Some(Piece::Literal { bytes, .. }) = rest.pieces.first_mut() {
@@ -208,7 +208,7 @@ fn rest(line: &Template) -> Template {
     rest
 }
 
-/// Returns true if two steps may be about the same process.
+/// Returns whether two steps may be about the same process.
 fn overlap(one: &Who, other: &Who) -> bool {
     let (one, other) = match (one, other) {
         (Who::Ranks { group: a, set: one }, Who::Ranks { group: b, set: other }) if a == b => (one, other),
@@ -223,7 +223,7 @@ fn overlap(one: &Who, other: &Who) -> bool {
     }
 }
 
-/// Adds a tuple to a message. Over frames, a blank in the value is one of the value.
+/// Adds a tuple to a message. With frames, a blank in the value is a part of the value.
 fn tuple(message: Template, key: &str, value: &[Piece], framing: Framing) -> Template {
     value.iter().fold(message.tuples(&format!(" {key}=")), |mut message, piece| match piece {
         Piece::Literal { bytes, quoted: false } => {
@@ -286,11 +286,11 @@ impl Speller<'_> {
                     let cited = alternative.cites.take();
                     alternative.cites = cited.as_ref().and_then(|id| self.requirement(id));
                     if alternative.cites.is_none() && cited.is_some() {
-                        // The outcome is about a requirement that this dialect does not have.
+                        // The outcome is about a requirement that does not exist in this dialect.
                         continue;
                     }
                     if alternative.cites == *cites && cited != named {
-                        // Two rules are one requirement of the dialect.
+                        // In this dialect, both rules are the same requirement.
                         alternative.cites = None;
                     }
                     let actions = self.actions(who, *role, &alternative.action);
@@ -314,7 +314,7 @@ impl Speller<'_> {
         }
     }
 
-    /// The ways in which a dialect spells an action.
+    /// Returns the spellings of an action in the dialect.
     fn actions(&mut self, who: &Who, role: Role, action: &Action) -> Vec<Action> {
         let Action::Message { mode, lines } = action else { return vec![action.clone()] };
         if mode.encoding != Encoding::Dialect || !matches!(role, Role::Client | Role::Server) {
@@ -337,7 +337,7 @@ impl Speller<'_> {
         all.into_iter().map(|lines| Action::Message { mode: *mode, lines }).collect()
     }
 
-    /// The request that a line stands for, if it names an operation.
+    /// Returns the request that a line stands for, if it names an operation.
     fn request(&mut self, who: &Who, line: &Template) -> Option<Vec<Template>> {
         let operation = operation(line)?;
         self.asked.push((who.clone(), operation));
@@ -357,7 +357,7 @@ impl Speller<'_> {
         Some(vec![message])
     }
 
-    /// The responses that a line stands for, if it names an outcome. Any of them will do.
+    /// Returns the responses that a line stands for, if it names an outcome. Any of them is acceptable.
     fn response(&mut self, who: &Who, line: &Template) -> Option<Vec<Template>> {
         let (operation, outcome) = match operation(line) {
             Some(operation) => (Some(operation), rest(line)),
@@ -415,7 +415,7 @@ impl Speller<'_> {
         Some(ways)
     }
 
-    /// The exchange of an operation. In PMI-1, job attributes are keys of the keyval space.
+    /// Returns the exchange of an operation. In PMI-1, job attributes are keys of the keyval space.
     fn exchange(&mut self, operation: &str, line: &Template) -> Option<&'static Exchange> {
         let framing = self.dialect.framing();
         let named = |name: &str| protocol::exchanges(framing).find(|exchange| exchange.operation == name);
@@ -430,7 +430,7 @@ impl Speller<'_> {
         found
     }
 
-    /// The keys that may hold a field of an exchange.
+    /// Returns the keys that may hold a field of an exchange.
     fn keys(
         &mut self,
         exchange: &Exchange,
@@ -450,7 +450,7 @@ impl Speller<'_> {
         Some(named)
     }
 
-    /// Returns the fields that a request has by default: the process's own keyval space, no info, a reason to abort.
+    /// Returns the default fields of a request: the process's own keyval space, no info, or a reason for an abort.
     fn defaults(&self, exchange: &Exchange, who: &Who) -> Vec<(&'static str, Piece)> {
         let text = |text: &str| Piece::Literal { bytes: text.into(), quoted: false };
         let is_spawned = !matches!(who, Who::Ranks { group: 0, .. });

@@ -1,4 +1,4 @@
-//! The suite: scenarios, fragments and requirements, embedded in the binary or the user's own.
+//! The suite: scenarios, fragments and requirements, which are embedded in the binary or provided by the user.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -17,31 +17,31 @@ const INPUTS: [&str; 4] = ["inputs.toml", "replies.toml", "pmi2/inputs.toml", "p
 
 static EMBEDDED: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/scenarios");
 
-/// Ending of scenario files.
+/// Extension of scenario files.
 pub const ENDING: &str = "pmi";
 
-/// Why a suite cannot be used.
+/// The reason why a suite cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum SuiteError {
-    /// Files that are no scenarios, with their places.
+    /// Invalid scenario files.
     #[error("{}", .0.iter().map(|mistake| mistake.render(false)).collect::<Vec<_>>().join("\n"))]
     Diagnostics(Vec<Diagnostic>),
-    /// A catalogue that is wrong.
+    /// An invalid catalogue.
     #[error("{}: {error}", file.display())]
     Catalogue {
-        /// Its file.
+        /// The file of the catalogue.
         file: PathBuf,
-        /// What is wrong.
+        /// The error in the file.
         error: CatalogueError,
     },
 }
 
-/// Scenarios with what they refer to.
+/// Scenarios, and the fragments and requirements to which they refer.
 #[derive(Debug, Clone, Default)]
 pub struct Suite {
-    /// In the order in which they are listed, played and reported.
+    /// The scenarios, in the order in which they are listed, played and reported.
     pub scenarios: Vec<Arc<Scenario>>,
-    /// The files of the scenarios with their tables, one for each dialect.
+    /// The files of the scenarios before their tables are expanded, one for each dialect.
     files: Vec<Arc<Scenario>>,
     fragments: BTreeMap<String, Arc<Scenario>>,
     /// The requirements.
@@ -49,7 +49,7 @@ pub struct Suite {
     behaviours: Behaviours,
 }
 
-/// The files of the embedded suite, by their paths in it.
+/// Returns the files of the embedded suite, with their paths in it.
 pub fn embedded_files() -> &'static [(&'static Path, &'static [u8])] {
     static ALL: LazyLock<Vec<(&Path, &[u8])>> = LazyLock::new(|| {
         let mut all = Vec::new();
@@ -65,11 +65,11 @@ fn add_files(dir: &'static Dir<'_>, all: &mut Vec<(&'static Path, &'static [u8])
     dir.dirs().for_each(|dir| add_files(dir, all));
 }
 
-/// The embedded requirements, for whoever plays no scenario.
+/// Loads only the embedded requirements, for commands that play no scenarios.
 ///
 /// # Errors
 ///
-/// Never for a binary that passed its own tests.
+/// None for a binary that has passed its own tests.
 pub fn embedded_catalogue() -> Result<Catalogue, SuiteError> {
     let mut catalogue = Catalogue::default();
     for (path, bytes) in embedded_files() {
@@ -81,18 +81,18 @@ pub fn embedded_catalogue() -> Result<Catalogue, SuiteError> {
     Ok(catalogue)
 }
 
-/// An embedded file with scenarios, as far as its head tells of them.
+/// An embedded scenario file. Only its head has been read.
 struct Embedded {
     path: &'static Path,
-    /// The path without its ending.
+    /// The path without its extension.
     name: String,
     text: &'static str,
     tests: UnderTest,
-    /// The names under which its scenarios are played.
+    /// The names of the scenarios to play.
     names: Vec<String>,
 }
 
-/// All embedded files with scenarios. Their heads take a tenth of the time that it takes to read them.
+/// All embedded scenario files. Reading only the heads takes a tenth of the time.
 static FILES: LazyLock<Vec<Embedded>> = LazyLock::new(|| {
     let is_scenario =
         |path: &Path| path.extension().is_some_and(|e| e == ENDING) && !path.starts_with("fragments");
@@ -123,28 +123,28 @@ static FILES: LazyLock<Vec<Embedded>> = LazyLock::new(|| {
 });
 
 impl Embedded {
-    /// Whether one of the names fits under which its scenarios are played.
+    /// Returns whether the name of one of its scenarios fits.
     fn any(&self, fits: impl Fn(&str) -> bool) -> bool {
         self.names.iter().any(|name| fits(name))
     }
 }
 
 impl Suite {
-    /// The embedded suite, for a reference server that can be what `behaviours` says.
+    /// Loads the embedded suite. `behaviours` are those of the reference server.
     ///
     /// # Errors
     ///
-    /// Never for a binary that passed its own tests.
+    /// None for a binary that has passed its own tests.
     pub fn embedded(behaviours: Behaviours) -> Result<Self, SuiteError> {
         Self::embedded_part(behaviours, |_, _| true)
     }
 
-    /// The embedded suite with no other scenarios than those that are `wanted`, by whom they test and by their names. What is not wanted is
-    /// not read.
+    /// Loads the part of the embedded suite for which `wanted` returns true, given the kind of implementation under test and the name of a
+    /// scenario. Files without such scenarios are not parsed.
     ///
     /// # Errors
     ///
-    /// Never for a binary that passed its own tests.
+    /// None for a binary that has passed its own tests.
     pub fn embedded_part(
         behaviours: Behaviours,
         wanted: impl Fn(UnderTest, &str) -> bool,
@@ -154,14 +154,14 @@ impl Suite {
         let read = |file: &Embedded| {
             (file.name.clone(), source(file.path, Path::new("scenarios"), file.text.to_owned()))
         };
-        // What else may be wrong with them, our tests look at: each start of the command would take half as long again.
+        // The remaining checks are left to the tests. Here, they would make each start of the command take 50 % longer.
         let wrong = suite.add(files.map(read).collect());
         suite.scenarios.retain(|scenario| wanted(scenario.tests, &scenario.name));
         suite.unless(wrong)
     }
 
-    /// The embedded fragments and requirements with the scenarios of these files, which come with their names. A file in a
-    /// folder `fragments` is a fragment.
+    /// Loads the scenarios of these named files, with the embedded fragments and requirements. A file in a folder `fragments` is a
+    /// fragment.
     ///
     /// # Errors
     ///
@@ -182,7 +182,7 @@ impl Suite {
         suite.unless(wrong)
     }
 
-    /// The suite, if nothing is wrong with it.
+    /// Returns the suite, unless it has mistakes.
     fn unless(self, wrong: Vec<Diagnostic>) -> Result<Self, SuiteError> {
         if wrong.is_empty() { Ok(self) } else { Err(SuiteError::Diagnostics(wrong)) }
     }
@@ -226,7 +226,7 @@ impl Suite {
         if wrong.is_empty() { Ok(()) } else { Err(SuiteError::Diagnostics(wrong)) }
     }
 
-    /// Adds scenarios; returns why some cannot be read.
+    /// Adds scenarios, and returns the mistakes in those that cannot be parsed.
     fn add(&mut self, sources: Vec<(String, Arc<Source>)>) -> Vec<Diagnostic> {
         let mut wrong = Vec::new();
         for (name, source) in sources {
@@ -256,7 +256,7 @@ impl Suite {
         Ok(())
     }
 
-    /// Returns a scenario that is not part of the suite, in the first dialect of its head. `None` if it has a mistake.
+    /// Returns a scenario that is not part of the suite, in the first dialect of its head; `None` if it has a mistake.
     pub fn spelled(&self, source: Arc<Source>, name: &str) -> Option<Scenario> {
         let scenario = parse(source, name).ok()?;
         let has_fragment = |name: &str| self.fragments.contains_key(name);
@@ -264,7 +264,7 @@ impl Suite {
         spelled(&scenario, scenario.dialect, &references).ok()
     }
 
-    /// Everything that is to be said about the scenarios, warnings included.
+    /// Returns all diagnostics for the scenarios, including warnings.
     pub fn diagnose(&self) -> Vec<Diagnostic> {
         let fragment_names: Vec<String> = self.fragments.keys().cloned().collect();
         let requirement_names: Vec<String> = self.catalogue.iter().map(|r| r.id.clone()).collect();
@@ -285,27 +285,27 @@ impl Suite {
         all
     }
 
-    /// The scenarios for one kind of implementation.
+    /// Returns the scenarios for one kind of implementation.
     pub fn testing(&self, whom: UnderTest) -> impl Iterator<Item = &Arc<Scenario>> {
         self.scenarios.iter().filter(move |s| s.tests == whom)
     }
 
-    /// Whether there is such a scenario, here or in the embedded suite.
+    /// Returns whether a scenario with a fitting name exists, here or in the embedded suite.
     pub fn has(&self, fits: impl Fn(&str) -> bool) -> bool {
         self.scenarios.iter().any(|s| fits(&s.name)) || FILES.iter().any(|file| file.any(&fits))
     }
 
-    /// What a server that a scenario sets up can be.
+    /// Returns the behaviours of the reference server that scenarios may select.
     pub fn behaviours(&self) -> &Behaviours {
         &self.behaviours
     }
 
-    /// A fragment by its name.
+    /// Returns the fragment with this name.
     pub fn fragment(&self, name: &str) -> Option<Arc<Scenario>> {
         self.fragments.get(name).cloned()
     }
 
-    /// The steps of a body with those of the fragments that it uses, in their place.
+    /// Returns the steps of a body, with the steps of fragments in place of each `use`.
     pub fn steps<'a>(&'a self, body: &'a [Stmt]) -> impl Iterator<Item = &'a Step> {
         visit::steps_with(body, |name| self.fragments.get(name).map_or(&[], |fragment| &fragment.body))
     }

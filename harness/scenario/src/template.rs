@@ -1,4 +1,4 @@
-//! Text with holes: reading it, and splitting a message line into its tuples.
+//! Parses templates, and splits message lines into tuples.
 
 use super::{
     ast::{Kind, Piece, Span, Template},
@@ -11,19 +11,19 @@ use super::{
 /// A `key=value` tuple of a message line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
-    /// The key. Empty if this is no tuple with a literal key (`endcmd`, `$x=1`); then `value` is all of it.
+    /// The key. Empty if this is not a tuple with a literal key (`endcmd`, `$x=1`); `value` then contains everything.
     pub key: String,
     /// The value.
     pub value: Template,
 }
 
 impl Template {
-    /// Whether it stands for no bytes at all.
+    /// Returns whether it contains no bytes.
     pub fn is_empty(&self) -> bool {
         self.pieces.iter().all(|piece| matches!(piece, Piece::Literal { bytes, .. } if bytes.is_empty()))
     }
 
-    /// The text, if there are no holes in it and it is UTF-8. Where a write ends is no part of the text.
+    /// Returns the text if it is literal and valid UTF-8. Ends of writes are ignored.
     pub fn literal(&self) -> Option<String> {
         let mut all = Vec::new();
         for piece in &self.pieces {
@@ -36,13 +36,13 @@ impl Template {
         String::from_utf8(all).ok()
     }
 
-    /// Splits a line at its unquoted blanks. The value of a key in `run_on` takes the rest of the line.
+    /// Splits a line at its unquoted blanks. The value of a key in `run_on` extends to the end of the line.
     pub fn fields(&self, run_on: &[&str]) -> Vec<Field> {
         split(&self.pieces, run_on).iter().map(|tuple| self.field(tuple)).collect()
     }
 
-    /// Splits a message line into its tuples as RFC 13's grammar has it: `msg=` runs to the end of the line,
-    /// so does `value=` of put and get_result, and a line of a spawn block is one tuple.
+    /// Splits a message line into tuples according to RFC 13's grammar. `msg=` extends to the end of the line, as does `value=` of put and
+    /// get_result. A line of a spawn block is one tuple.
     pub fn message_fields(&self) -> Vec<Field> {
         split_message(&self.pieces).iter().map(|tuple| self.field(tuple)).collect()
     }
@@ -55,14 +55,14 @@ impl Template {
     }
 }
 
-/// A piece and where it was read.
+/// A piece with its position in the file.
 #[derive(Debug, Clone)]
 pub(super) struct Located {
     pub(super) piece: Piece,
     pub(super) span: Span,
 }
 
-/// A place in a template: piece, and byte within an unquoted literal.
+/// A position in a template: the piece, and the byte within an unquoted literal.
 type PieceOffset = (usize, usize);
 
 #[derive(Debug, Clone)]
@@ -73,7 +73,7 @@ pub(super) struct Tuple {
     pub(super) end: PieceOffset,
 }
 
-/// [`Template::message_fields`] as places.
+/// Splits a message like [`Template::message_fields`], and returns positions.
 pub(super) fn split_message(pieces: &[Piece]) -> Vec<Tuple> {
     let tuples = split(pieces, &["msg"]);
     if let Some(first) = tuples.first()
@@ -153,7 +153,7 @@ impl Token {
     }
 }
 
-/// The pieces between two places.
+/// Returns the pieces between two positions.
 pub(super) fn slice(pieces: &[Piece], from: PieceOffset, to: PieceOffset) -> Vec<Piece> {
     let mut part = Vec::new();
     for (index, piece) in pieces.iter().enumerate().skip(from.0) {
@@ -172,22 +172,22 @@ pub(super) fn slice(pieces: &[Piece], from: PieceOffset, to: PieceOffset) -> Vec
     part
 }
 
-/// Where a place is in the file.
+/// Converts a position into a file offset.
 pub(super) fn offset(pieces: &[Located], place: PieceOffset, end: usize) -> usize {
     pieces.get(place.0).map_or(end, |located| located.span.start + place.1)
 }
 
-/// Reads the template that stands at `span` of `text`.
+/// Parses the template at `span` of `text`.
 pub(super) fn read(text: &str, span: Span, sink: &mut Sink) -> Template {
     Template { pieces: scan(text, span, sink).into_iter().map(|l| l.piece).collect(), span }
 }
 
-/// Reads a message line, where `rc=ok` and `rc=fail` are matchers.
+/// Parses a message line, in which `rc=ok` and `rc=fail` are matchers.
 pub(super) fn read_message(text: &str, span: Span, sink: &mut Sink) -> Template {
     Template { pieces: scan_message(text, span, sink).into_iter().map(|l| l.piece).collect(), span }
 }
 
-/// [`read_message`] with the place of every piece.
+/// Parses a message line like [`read_message`], and returns the position of every piece.
 pub(super) fn scan_message(text: &str, span: Span, sink: &mut Sink) -> Vec<Located> {
     let mut located = scan(text, span, sink);
     let pieces: Vec<Piece> = located.iter().map(|l| l.piece.clone()).collect();
@@ -198,7 +198,7 @@ pub(super) fn scan_message(text: &str, span: Span, sink: &mut Sink) -> Vec<Locat
             _ => continue,
         };
         let (index, from) = tuple.value;
-        // A value that is one unquoted literal lies within the piece in which it begins.
+        // A value that is one unquoted literal is within the piece in which it begins.
         let Some(Located { piece: Piece::Literal { bytes, .. }, span }) = located.get(index).cloned() else {
             continue;
         };
@@ -220,7 +220,7 @@ pub(super) fn scan_message(text: &str, span: Span, sink: &mut Sink) -> Vec<Locat
     located
 }
 
-/// The types that may stand in `<...>` and after `$name:`.
+/// The types that may occur in `<...>` and after `$name:`.
 const KINDS: &[&str] = &["uint", "int", "intlist", "word", "string", "mapping", "any"];
 const FORMS: &[&str] = &[
     "sp", "tab", "|", "calc", "fill", "junk", "uint", "int", "intlist", "word", "string", "mapping", "empty",
@@ -240,7 +240,7 @@ fn kind(name: &str) -> Option<Kind> {
     })
 }
 
-/// Reads the pieces of the template that stands at `span` of `text`. Mistakes are told to `sink` and left out.
+/// Parses the pieces of the template at `span` of `text`. Mistakes are reported to `sink` and skipped.
 pub(super) fn scan(text: &str, span: Span, sink: &mut Sink) -> Vec<Located> {
     let mut scanner = Scanner { text: span.of(text), base: span.start, at: 0, pieces: Vec::new(), sink };
     while scanner.at < scanner.text.len() {
@@ -267,7 +267,7 @@ impl Scanner<'_> {
         if !quoted
             && let Some(Located { piece: Piece::Literal { bytes: last, quoted: false }, span }) =
                 self.pieces.last_mut()
-            // What was left out for a mistake would shift the places after it.
+            // A literal with a gap, where a mistake was skipped, would shift the positions after it.
             && span.end == self.base + start
         {
             last.extend_from_slice(bytes);
@@ -337,7 +337,7 @@ impl Scanner<'_> {
             self.sink.error(span, "`$` without a name").help("write `$$` for a dollar sign");
             return;
         }
-        // `$host:4242` is a text after a variable; `$size:uint` has a type. Braces end the name for good.
+        // `$host:4242` is a variable and a text, but `$size:uint` has a type. Braces end the name explicitly.
         let after = &self.text[self.at..];
         if braced || !after.starts_with(':') || !after[1..].starts_with(|c: char| c.is_ascii_alphabetic()) {
             self.push(start, Piece::Var(name));

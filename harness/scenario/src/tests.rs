@@ -59,7 +59,7 @@ fn checked(scenario: &Scenario) -> Vec<Diagnostic> {
     check(scenario, &env)
 }
 
-/// Everything that is wrong with a text, rendered.
+/// Returns all diagnostics for a text, rendered.
 fn mistakes(text: &str) -> String {
     let diagnostics = match parsed("kvs/test", text) {
         Err(diagnostics) => diagnostics,
@@ -68,12 +68,12 @@ fn mistakes(text: &str) -> String {
     diagnostics.iter().map(|d| d.render(false)).collect::<Vec<_>>().join("\n\n")
 }
 
-/// The mistakes of steps in an otherwise correct scenario.
+/// Returns the diagnostics for steps of an otherwise correct scenario.
 fn steps(steps: &str) -> String {
     mistakes(&format!("# It holds.\nrequires rfc13.put.unique\nranks 4\nuse joined\n{steps}\n"))
 }
 
-/// One line a mistake.
+/// Returns the diagnostics for steps, one line each.
 fn brief(text: &str) -> Vec<String> {
     let text = format!("# It holds.\nrequires rfc13.put.unique\nranks 4\nuse joined\n{text}\n");
     let diagnostics = match parsed("t", &text) {
@@ -86,7 +86,7 @@ fn brief(text: &str) -> Vec<String> {
 fn guide() -> Vec<(usize, String)> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/README.md");
     let Ok(text) = std::fs::read_to_string(path) else {
-        // The packaged crate has no guide beside it.
+        // The packaged crate does not contain the guide.
         return Vec::new();
     };
     let mut blocks = Vec::new();
@@ -490,7 +490,7 @@ fn depth_and_size_are_bounded() {
 
 #[test]
 fn no_text_makes_it_panic() {
-    // Every prefix, and characters replaced everywhere, of lines that use most of the language.
+    // Tries every prefix, and replaces characters at every position, of lines that use most of the language.
     let blocks: String = guide().into_iter().map(|(_, block)| block).collect();
     let lines: BTreeSet<&str> = blocks.lines().filter(|line| line.is_ascii()).collect();
     let judge = |text: &str| match parsed("t", text) {
@@ -506,13 +506,13 @@ fn no_text_makes_it_panic() {
     for line in lines {
         for at in 0..=line.len() {
             judge(&line[..at]);
-            // Two of them in each place; over the lines every one meets every context.
+            // Two replacements at each position suffice, because over all lines every replacement meets every context.
             for with in [odd[at % odd.len()], odd[(at * 7 + line.len()) % odd.len()]] {
                 judge(&format!("{}{with}{}", &line[..at], &line[(at + 1).min(line.len())..]));
             }
         }
     }
-    // Lines of different kinds one after another, wrongly indented.
+    // Combines lines of different kinds with wrong indentation.
     let all: Vec<&str> = blocks.lines().collect();
     for (step, indent) in [(7, ""), (11, "   "), (13, " ")] {
         for start in 0..all.len() {
@@ -530,7 +530,7 @@ fn a_mistake_at_a_character_of_several_bytes_covers_all_of_it() {
     assert_eq!(marked, ["\u{694}"]);
 }
 
-/// Every file of the suite, fragments too, with the name that it has there.
+/// Returns every file of the suite, including fragments, with its name.
 fn suite() -> Vec<(String, Arc<Source>)> {
     let file = |(path, bytes): &(&Path, &[u8])| {
         let name = path.with_extension("").display().to_string();
@@ -542,7 +542,7 @@ fn suite() -> Vec<(String, Arc<Source>)> {
     suite::embedded_files().iter().filter_map(file).collect()
 }
 
-/// RFC 13 is the ground of a shared scenario in PMI-1 only.
+/// RFC 13 justifies a shared scenario only in PMI-1.
 #[test]
 fn shared_scenarios_quote_no_rfc_in_pmi2() {
     let whole = Suite::embedded(Behaviours::default()).expect("the embedded suite is good");
@@ -554,7 +554,7 @@ fn shared_scenarios_quote_no_rfc_in_pmi2() {
     }
 }
 
-/// What is not wanted is left out by the heads of the files; here it is left out by what was read of them.
+/// Unwanted scenarios are skipped by the heads of their files. The expected result filters the complete suite.
 #[test]
 fn a_part_of_the_suite_is_what_is_wanted_of_the_whole() {
     let names = |suite: &Suite| suite.scenarios.iter().map(|s| s.name.clone()).collect::<Vec<_>>();
@@ -567,7 +567,7 @@ fn a_part_of_the_suite_is_what_is_wanted_of_the_whole() {
         assert_eq!(names(&part(&|tests, _| tests == whom)), of_whom);
     }
     let all = names(&whole);
-    // Every seventh, and with it rows without the others of their tables.
+    // Every seventh scenario. The selection contains rows without the others of their tables.
     let some: BTreeSet<&str> = all.iter().step_by(7).map(String::as_str).collect();
     let in_order: Vec<&String> = all.iter().filter(|name| some.contains(name.as_str())).collect();
     assert_eq!(names(&part(&|_, name| some.contains(name))).iter().collect::<Vec<_>>(), in_order);
@@ -592,7 +592,7 @@ fn suite_of(files: &[(&str, &str)]) -> Result<Suite, suite::SuiteError> {
     Suite::of_files(files.iter().map(file).collect(), Behaviours::default())
 }
 
-/// The steps of a scenario as the dialect spells them.
+/// Returns the steps of a scenario as the dialect spells them.
 fn spelled_as(name: &str, steps: &str) -> String {
     let text = format!("# A.\nrequires get.value\ndialect pmi-1.1 pmi-2\n\n{steps}");
     let suite = suite_of(&[("a", &text)]).unwrap_or_else(|error| panic!("{error}"));
@@ -700,7 +700,7 @@ fn rejects_two_scenarios_of_one_name() {
     assert!(error.contains("`pmi2/a` is also a scenario of"), "{error}");
 }
 
-/// Numbers that are always the same.
+/// A deterministic sequence of numbers.
 struct Numbers(u64);
 
 impl Numbers {
@@ -926,7 +926,7 @@ fn a_visitor_meets_every_text_and_may_change_it() {
 #[test]
 fn the_guide_lists_every_fragment() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/README.md");
-    // The packaged crate has no guide beside it.
+    // The packaged crate does not contain the guide.
     let Ok(text) = std::fs::read_to_string(path) else { return };
     for (name, _) in suite() {
         if let Some(name) = name.strip_prefix("fragments/") {
@@ -935,7 +935,7 @@ fn the_guide_lists_every_fragment() {
     }
 }
 
-/// What a scenario of a dialect writes for these steps.
+/// Returns the bytes that a scenario of a dialect writes for these steps.
 fn written(dialect: &str, steps: &str) -> Vec<String> {
     let scenario = parsed("t", &format!("# A.\ndialect {dialect}\nlet $v = a;b\n{steps}")).unwrap();
     let mut scope = Scope::of(&scenario);

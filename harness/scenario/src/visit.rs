@@ -1,4 +1,4 @@
-//! Walking a tree. Whoever wants to see or change some part of it says which, and needs to know nothing of the rest.
+//! Visitors for trees. A visitor overrides the methods for the parts that it processes; the defaults visit the rest.
 
 use std::collections::VecDeque;
 
@@ -11,22 +11,22 @@ macro_rules! visitor {
      ($($mut:tt)?), $iter:ident) => {
         $(#[$doc])*
         pub trait $name<'a>: Sized {
-            /// A statement; by default, what is in it.
+            /// Visits a statement; by default, the parts of it.
             fn statement(&mut self, statement: &'a $($mut)? Stmt) {
                 $statement(self, statement);
             }
 
-            /// A step; by default, its action.
+            /// Visits a step; by default, its action.
             fn step(&mut self, step: &'a $($mut)? Step) {
                 $action(self, &$($mut)? step.action);
             }
 
-            /// A text; by default, the expressions in it.
+            /// Visits a text; by default, the expressions in it.
             fn template(&mut self, template: &'a $($mut)? Template) {
                 $template(self, template);
             }
 
-            /// An expression; by default, nothing.
+            /// Visits an expression; by default, does nothing.
             fn expr(&mut self, _expr: &'a $($mut)? Expr) {}
         }
 
@@ -37,7 +37,7 @@ macro_rules! visitor {
             }
         }
 
-        /// Visits what is in a statement.
+        /// Visits the parts of a statement.
         pub fn $statement<'a>(visitor: &mut impl $name<'a>, statement: &'a $($mut)? Stmt) {
             match statement {
                 Stmt::Use { with, .. } => {
@@ -101,20 +101,20 @@ macro_rules! visitor {
 }
 
 visitor! {
-    /// Looks at a tree.
+    /// A visitor that does not change the tree.
     Visitor, body, statement, action, template, (), iter
 }
 visitor! {
-    /// Changes a tree.
+    /// A visitor that changes the tree.
     VisitorMut, body_mut, statement_mut, action_mut, template_mut, (mut), iter_mut
 }
 
-/// The steps of a body and of what is repeated in it, in the order of the file.
+/// Returns the steps of a body, including repeated ones, in the order of the file.
 pub fn steps(body: &[Stmt]) -> impl Iterator<Item = &Step> {
     steps_with(body, |_| &[])
 }
 
-/// [`steps`] with those of fragments in their place.
+/// Returns the steps like [`steps`], with the steps of fragments in place of each `use`.
 pub(super) fn steps_with<'a>(
     body: &'a [Stmt],
     fragment: impl Fn(&str) -> &'a [Stmt],
@@ -133,7 +133,7 @@ pub(super) fn steps_with<'a>(
     })
 }
 
-/// The names of the fragments that a body uses itself, in its order.
+/// Returns the names of the fragments that a body uses directly, in order.
 pub fn fragments(body: &[Stmt]) -> VecDeque<String> {
     let mut names = VecDeque::new();
     for statement in body {
@@ -147,7 +147,7 @@ pub fn fragments(body: &[Stmt]) -> VecDeque<String> {
 }
 
 impl Scenario {
-    /// The names of the requests that it wants proxies to pass on, as `get`: these it answers itself.
+    /// Returns the commands that the scenario expects proxies to pass on, for example `get`. It answers these requests itself.
     pub fn answers(&self) -> Vec<String> {
         let of_proxies = |step: &&Step| matches!(step.who, Who::Ranks { group: Proc::PROXIES, .. });
         let command = |line: &Template| {

@@ -1,11 +1,11 @@
-//! The words of RFC 13 and of PMI-2 that the checker knows, for suggestions and to tell a slip of the pen from intent.
+//! The vocabulary of RFC 13 and PMI-2, which the checker uses for suggestions and to distinguish typing mistakes from intent.
 
 use pmi_wire::protocol::{self, Exchange};
 use pmi_wire::{Framing, Operation};
 
 use crate::ast::Dialect;
 
-/// Requests of a dialect and their responses, empty where there is none with a name.
+/// Returns the request commands of a dialect and their responses. Missing commands are empty strings.
 pub fn commands(dialect: Dialect) -> Vec<(&'static str, &'static str)> {
     let words = |exchange: &Exchange| (exchange.request, exchange.response.unwrap_or_default());
     let own = protocol::documented(dialect.framing()).iter().map(words);
@@ -18,20 +18,20 @@ pub fn commands(dialect: Dialect) -> Vec<(&'static str, &'static str)> {
     }
 }
 
-/// Keys that some response of a dialect has, by its document or in practice; further ones may be numbered.
+/// Returns the keys that occur in responses of a dialect, by its document or in practice. Numbered keys are left out.
 pub fn response_keys(dialect: Dialect) -> Vec<&'static str> {
     let fields = protocol::response_fields(dialect.framing()).filter(|field| !field.numbered);
     fields.map(|field| field.key).chain(["cmd"]).collect()
 }
 
-/// Whether a command is a request to the name service.
+/// Returns whether a command is a request to the name service.
 pub fn is_name_command(cmd: &str) -> bool {
     let by_request = |framing| protocol::by_request(framing, cmd.as_bytes());
     let exchange = by_request(Framing::Lines).or_else(|| by_request(Framing::Frames));
     exchange.is_some_and(|exchange| matches!(exchange.operation, "publish" | "unpublish" | "lookup"))
 }
 
-/// Keys whose value runs to the end of the line in messages of this command, since RFC 13 makes it a `string`.
+/// Returns the keys whose values extend to the end of the line in messages with this command, because RFC 13 makes them a `string`.
 pub fn run_on_keys(cmd: Option<&str>) -> &'static [&'static str] {
     match cmd {
         Some("put" | "get_result") => &["value", "msg"],
@@ -39,16 +39,16 @@ pub fn run_on_keys(cmd: Option<&str>) -> &'static [&'static str] {
     }
 }
 
-/// Whether a line that begins with this key is one line of a spawn block, whose value runs to its end.
+/// Returns whether a line that begins with this key belongs to a spawn block. The value of such a line extends to its end.
 pub fn is_spawn_key(key: &str) -> bool {
     key == "mcmd" || Operation::Spawn.exchange().arguments.iter().any(|field| field.fits(key))
 }
 
-/// What a scenario may ask of the reference server, by name.
+/// The variations and faults of the reference server that scenarios may select.
 #[derive(Debug, Clone, Default)]
 pub struct Behaviours {
-    /// Names for `vary`.
+    /// The names for `vary`.
     pub variations: Vec<&'static str>,
-    /// Names for `fault`.
+    /// The names for `fault`.
     pub faults: Vec<&'static str>,
 }

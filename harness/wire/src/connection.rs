@@ -50,14 +50,14 @@ impl Arrival<'_> {
     ///
     /// # Errors
     ///
-    /// There is no message.
+    /// The framing was invalid.
     pub fn decode(&self) -> Result<Decoded<'_>, FramingError> {
         let (framing, text) = self.message.as_ref().map_err(|error| *error)?;
         Ok(Decoded::new(self.direction, *framing, text))
     }
 }
 
-/// How far the negotiation has come.
+/// The state of the negotiation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Negotiation {
     /// The client has not offered PMI-2.
@@ -176,8 +176,8 @@ impl Connection {
         Some(Arrival { direction, message: Ok((framing, Cow::Borrowed(text))) })
     }
 
-    /// The next complete message, or `None` until more bytes are pushed. Take messages of the server before those of the client:
-    /// they may tell how to read them.
+    /// Returns the next complete message, or `None` until more bytes are pushed. Read the server's messages before the client's, because
+    /// they may determine how to read the client's.
     ///
     /// # Errors
     ///

@@ -8,22 +8,22 @@ use crate::pmi2::{self, Semicolons};
 use crate::protocol::{self, Exchange, Framing};
 use crate::{Direction, Request, RequestError, Response, ResponseError, Tuple, Version};
 
-/// A message, decoded once for all of its readers. A line is read to the end of `value` (RFC 13), and doubled semicolons of a frame
-/// are one (the draft).
+/// A message, decoded once for all of its readers. In a line, `value` extends to the end (RFC 13). In a frame, two semicolons in a value
+/// stand for one (the draft).
 #[derive(Debug)]
 pub struct Decoded<'a> {
     /// The side that sent it.
     pub direction: Direction,
-    /// How it was framed.
+    /// The framing of the message.
     pub framing: Framing,
     /// A line without its newline, or the body of a frame.
     pub text: &'a [u8],
-    /// The content, as the grammar of its framing has it.
+    /// The content, parsed by the grammar of its framing.
     pub content: Content<'a>,
     tuples: Option<Tuples<'a>>,
 }
 
-/// The content of a message, or the error that breaks its grammar.
+/// The content of a message, or the grammar error.
 #[derive(Debug)]
 pub enum Content<'a> {
     /// A line of a client.
@@ -39,15 +39,15 @@ pub enum Content<'a> {
 /// The outcome that a response reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
-    /// The operation succeeded, and what was looked for was found.
+    /// The operation succeeded, and the requested key or name was found.
     Success,
-    /// Nothing was found, which a flag of PMI-2 reports.
+    /// The key or name was not found, as a flag of PMI-2 reports.
     Miss,
     /// The operation failed: `rc` is not 0.
     Failure,
 }
 
-/// The tuples of a message, however it was framed.
+/// The tuples of a message in either framing.
 #[derive(Debug, Clone, Copy)]
 enum Tuples<'a> {
     Line(Message<'a>),
@@ -64,7 +64,7 @@ impl<'a> Decoded<'a> {
                     Direction::ToServer => {
                         Content::LineRequest(line.map_err(RequestError::from).and_then(Request::read))
                     }
-                    // The answer to abort.
+                    // The response to abort.
                     Direction::FromServer if text.is_empty() => {
                         Content::LineResponse(Response::parse(text, ValueReading::ToEndOfLine))
                     }
@@ -90,7 +90,7 @@ impl<'a> Decoded<'a> {
         Self { direction, framing, text, content, tuples }
     }
 
-    /// Returns true if the message follows the grammar of its framing.
+    /// Returns whether the message follows the grammar of its framing.
     pub fn is_well_formed(&self) -> bool {
         match &self.content {
             Content::LineRequest(request) => request.is_ok(),
@@ -100,12 +100,12 @@ impl<'a> Decoded<'a> {
         }
     }
 
-    /// Returns true if the message is a series of tuples.
+    /// Returns whether the message is a series of tuples.
     pub fn has_tuples(&self) -> bool {
         self.tuples.is_some()
     }
 
-    /// The reason why the message breaks the grammar, if it does.
+    /// Returns the reason why the message violates the grammar, if it does.
     pub fn error(&self) -> Option<String> {
         match &self.content {
             Content::LineRequest(request) => request.as_ref().err().map(ToString::to_string),
@@ -115,7 +115,7 @@ impl<'a> Decoded<'a> {
         }
     }
 
-    /// The row of the protocol table, also of a message with the right command that breaks the grammar.
+    /// Returns the row of the protocol table. A message with the right command has one even if it violates the grammar.
     pub fn exchange(&self) -> Option<&'static Exchange> {
         match &self.content {
             Content::LineRequest(Ok(request)) => Some(request.operation().exchange()),
@@ -131,7 +131,7 @@ impl<'a> Decoded<'a> {
         }
     }
 
-    /// The operation of a well-formed message, if RFC 13 has it. Of a frame, fullinit is the init.
+    /// Returns the operation of a well-formed message, if RFC 13 has it. In frames, fullinit counts as init.
     pub fn operation(&self) -> Option<Operation> {
         match &self.content {
             Content::LineRequest(Ok(request)) => Some(request.operation()),
@@ -141,7 +141,7 @@ impl<'a> Decoded<'a> {
         }
     }
 
-    /// The command word: the value of `cmd`, which is the first tuple of a frame.
+    /// Returns the command word: the value of `cmd`, which is the first tuple of a frame.
     pub fn command(&self) -> Option<&'a [u8]> {
         match self.tuples? {
             Tuples::Line(message) => message.cmd(),
@@ -149,7 +149,7 @@ impl<'a> Decoded<'a> {
         }
     }
 
-    /// The tuples in their order, with values as on the wire. A malformed message has none.
+    /// Returns the tuples in order, with values as on the wire. A malformed message has none.
     pub fn tuples(&self) -> impl Iterator<Item = Tuple<'a>> + use<'a> {
         let (line, body) = match self.tuples {
             Some(Tuples::Line(message)) => (Some(message), None),
@@ -160,7 +160,7 @@ impl<'a> Decoded<'a> {
         line.chain(body.into_iter().flat_map(|body| body.tuples()))
     }
 
-    /// The value of the first tuple with this key, as on the wire.
+    /// Returns the value of the first tuple with this key, as on the wire.
     pub fn raw(&self, key: &str) -> Option<&'a [u8]> {
         match self.tuples? {
             Tuples::Line(message) => message.get(key),
@@ -168,7 +168,7 @@ impl<'a> Decoded<'a> {
         }
     }
 
-    /// The value of the first tuple with this key.
+    /// Returns the value of the first tuple with this key.
     pub fn value(&self, key: &str) -> Option<Cow<'a, [u8]>> {
         match self.tuples? {
             Tuples::Line(message) => message.get(key).map(Cow::Borrowed),
@@ -176,8 +176,8 @@ impl<'a> Decoded<'a> {
         }
     }
 
-    /// The value of a field by its name in the protocol table, which is the same in both framings. If several keys have this
-    /// name, the one that is spelled like it comes first.
+    /// Returns the value of a field by its name in the protocol table, which is the same in both framings. If several keys have this name,
+    /// the key with the same spelling takes precedence.
     pub fn field(&self, name: &str) -> Option<Cow<'a, [u8]>> {
         let exchange = self.exchange()?;
         let (own, common) = match self.direction {
@@ -189,7 +189,7 @@ impl<'a> Decoded<'a> {
         keys.find_map(|field| self.value(field.key))
     }
 
-    /// The outcome of a well-formed response. `None` for other messages, and if the flag is neither true nor false.
+    /// Returns the outcome of a well-formed response. `None` for other messages, and if the flag is neither true nor false.
     pub fn outcome(&self) -> Option<Outcome> {
         let (is_success, is_found) = match &self.content {
             Content::LineResponse(Ok(response)) => (response.is_success(), Some(true)),
@@ -202,7 +202,7 @@ impl<'a> Decoded<'a> {
         }
     }
 
-    /// Returns true if this is a well-formed response whose `rc`, if it has one, is 0.
+    /// Returns whether this is a well-formed response whose `rc`, if it has one, is 0.
     pub fn is_success(&self) -> bool {
         match &self.content {
             Content::LineResponse(Ok(response)) => response.is_success(),
@@ -211,12 +211,12 @@ impl<'a> Decoded<'a> {
         }
     }
 
-    /// Returns true if this is a well-formed response whose `rc` is not 0.
+    /// Returns whether this is a well-formed response whose `rc` is not 0.
     pub fn is_refusal(&self) -> bool {
         self.outcome() == Some(Outcome::Failure)
     }
 
-    /// The version of a well-formed init line, or of the answer to it.
+    /// Returns the version of a well-formed init line, or of the response to it.
     pub fn version(&self) -> Option<Version> {
         match &self.content {
             Content::LineRequest(Ok(Request::Init(version))) => Some(*version),

@@ -4,7 +4,7 @@
 use memchr::{memchr, memrchr};
 use thiserror::Error;
 
-/// Bytes of a frame's header: the length of the body in decimal digits.
+/// Length of a frame's header in bytes: the length of the body in decimal digits.
 pub const HEADER: usize = 6;
 
 /// A message was longer than the limit; it is dropped up to its end.
@@ -24,7 +24,7 @@ pub enum FrameError {
     /// The header is not a length, so the beginning of the next frame is unknown. It is reported once, and nothing after it is read.
     #[error("\"{}\" is no length", header.escape_ascii())]
     Header {
-        /// The six bytes in the place of the header.
+        /// The six bytes instead of a header.
         header: [u8; HEADER],
     },
 }
@@ -47,14 +47,14 @@ pub fn frame_header(length: usize) -> Option<[u8; HEADER]> {
 
 /// Splits a byte stream into messages, regardless of its fragmentation.
 ///
-/// Read messages until there is none before you push again. Then the framer never holds more than the longest message plus the last chunk,
-/// whatever the peer sends.
+/// Read all complete messages before each push. Then the framer never holds more than the longest message plus the last chunk, regardless
+/// of the peer.
 #[derive(Debug, Clone)]
 pub struct Framer {
     buffer: Vec<u8>,
     /// The beginning of the next line.
     start: usize,
-    /// There is no newline between `start` and this position, so a line that arrives byte by byte is searched only once.
+    /// Position up to which no newline was found, so that a line that arrives byte by byte is searched only once.
     searched: usize,
     /// The rest of a line that was reported as too long is still arriving.
     skipping: bool,
@@ -155,12 +155,12 @@ impl Framer {
         }
     }
 
-    /// Returns true if no bytes wait and a line of this length, newline included, is within the limit.
+    /// Returns whether no bytes wait and a line of this length, including the newline, is within the limit.
     pub(crate) fn takes_line(&self, length: usize) -> bool {
         self.start == self.buffer.len() && !self.skipping && self.left == 0 && length <= self.limit
     }
 
-    /// All bytes that are in no message yet, but for those that are to be dropped.
+    /// Returns the bytes that are not part of a message yet, except those to be dropped.
     pub(crate) fn rest(&self) -> &[u8] {
         if self.skipping || self.left > 0 { &[] } else { &self.buffer[self.start..] }
     }

@@ -53,7 +53,7 @@ pub enum MappingForm {
     /// A mapping in MPICH's form: with white space between the parts, a bare node id for a node with one process (`(vector,0)`), or
     /// repetition (`(vector,[(0,2,1)]x2)`).
     Mpich(ProcessMapping),
-    /// The value is not a mapping by the RFC's grammar, because of the error at this place.
+    /// The value is not a mapping, because of this error in the RFC's grammar.
     NotAMapping(MappingError),
 }
 

@@ -21,19 +21,19 @@ pub enum WayIn {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
 pub struct Proc {
-    /// Process group; 4294967295 for a proxy and 4294967294 for a stray connection, whose number is in the place of the rank.
+    /// Process group; 4294967295 for a proxy and 4294967294 for a stray connection, whose number then replaces the rank.
     pub group: u32,
     /// Rank.
     pub rank: u32,
 }
 
 impl Proc {
-    /// Used in the place of a process group for the proxies of the first group, which are counted like ranks. On their connections, the
-    /// server under test makes the requests.
+    /// The group number of the proxies of the first group, which are counted like ranks. On their connections, the server under test makes
+    /// the requests.
     pub const PROXIES: u32 = u32::MAX;
 
-    /// Used in the place of a process group for stray connections: connections to the port in `PMI_PORT` that no process of the job has
-    /// made. They are counted from 0.
+    /// The group number of stray connections: connections to the port in `PMI_PORT` that no process of the job has made. They are counted
+    /// from 0.
     pub const STRAYS: u32 = u32::MAX - 1;
 
     /// Returns the proxy on a node.

@@ -1,30 +1,30 @@
-//! The protocol table: for each operation, how each framing spells its request and its response, and which fields they have.
+//! The protocol table: for each operation, the spelling of its request and response in each framing, and their fields.
 //!
-//! Everything that needs a word of the protocol derives it from here: the parsers and printers, the vocabulary of the scenario
-//! language, the axes of the input space, the words of the fuzzer, the dictionaries and `pmi-conform explain OPERATION`.
+//! All uses of protocol words derive from it: the parsers and printers, the vocabulary of the scenario language, the axes of the input
+//! space, the words of the fuzzer, the dictionaries and `pmi-conform explain OPERATION`.
 
 use std::fmt;
 
 use crate::grammar::{Rule, is_uint};
 
-/// How messages are told from each other.
+/// The way in which messages are separated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum Framing {
-    /// A newline ends a message: PMI-1, and the first exchange of PMI-2.
+    /// A newline ends each message: PMI-1, and the first exchange of PMI-2.
     #[default]
     Lines,
-    /// A length comes before each message: PMI-2.
+    /// A length precedes each message: PMI-2.
     Frames,
 }
 
 /// The direction of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// The client (the process).
+    /// From the client (the process) to the server.
     ToServer,
-    /// The server (the process manager).
+    /// From the server (the process manager) to the client.
     FromServer,
 }
 
@@ -38,14 +38,14 @@ pub struct Version {
 }
 
 impl Version {
-    /// The version before that of RFC 13, which clients of today offer still (NVSHMEM); its messages are the same.
+    /// The version before that of RFC 13, which some current clients still offer (NVSHMEM). Its messages are the same.
     pub const V1_0: Self = Self { version: 1, subversion: 0 };
     /// The version that RFC 13 documents.
     pub const V1_1: Self = Self { version: 1, subversion: 1 };
     /// MPICH's 1.1 with barriers of parts of a process group.
     pub const V1_2: Self = Self { version: 1, subversion: 2 };
 
-    /// Whether `group` and `tag` of the barrier mean something on a connection of this version.
+    /// Returns whether `group` and `tag` of the barrier have a meaning on a connection of this version.
     pub fn has_group_barriers(self) -> bool {
         self.version == Self::V1_2.version && self >= Self::V1_2
     }
@@ -57,12 +57,12 @@ impl fmt::Display for Version {
     }
 }
 
-/// A request and its response, as one framing spells them.
+/// A request and its response, as spelled in one framing.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Exchange {
-    /// The operation, by the same name in every framing.
+    /// The operation, with the same name in every framing.
     pub operation: &'static str,
-    /// The value of `cmd` in the request; for spawn over lines that of `mcmd`.
+    /// The value of `cmd` in the request, or of `mcmd` for spawn in lines.
     pub request: &'static str,
     /// The value of `cmd` in the response. `None` if the response has no name, or if the message is part of a longer exchange.
     pub response: Option<&'static str>,
@@ -79,19 +79,19 @@ pub struct Exchange {
 /// A field of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Field {
-    /// The name, the same in every framing.
+    /// The name, which is the same in every framing.
     pub name: &'static str,
     /// The key; if the field is numbered, without the number.
     pub key: &'static str,
     /// The rule for the value.
     pub rule: Rule,
-    /// Whether the message may omit the field.
+    /// The message may omit the field.
     pub optional: bool,
-    /// Whether the key ends in a number, so that the message may have many of these fields.
+    /// The key ends in a number, so the message may contain several of these fields.
     pub numbered: bool,
     /// The limit on the length of the value, by its name in the response to get_maxes.
     pub limit: Option<&'static str>,
-    /// The version of PMI-1 that added the field, if a later one than that of RFC 13. Before, the field is an unknown one.
+    /// The version of PMI-1 that added the field, if it is later than that of RFC 13. In earlier versions, the field is unknown.
     pub since: Option<Version>,
 }
 
@@ -100,7 +100,7 @@ impl Field {
         Self { name: key, key, rule, optional: false, numbered: false, limit: None, since: None }
     }
 
-    /// The field of this name in the other framing.
+    /// Sets the name, for a field whose key differs between framings.
     const fn called(self, name: &'static str) -> Self {
         Self { name, ..self }
     }
@@ -121,7 +121,7 @@ impl Field {
         Self { since: Some(version), ..self }
     }
 
-    /// Whether a message that has this field may use this key for it.
+    /// Returns whether this key can belong to the field.
     pub fn fits(&self, key: &str) -> bool {
         match key.strip_prefix(self.key) {
             Some(number) if self.numbered => is_uint(number.as_bytes()),
@@ -157,7 +157,7 @@ const fn boolean(key: &'static str) -> Field {
 const KVSNAME: Field = word("kvsname").limit("kvsname_max");
 const KEY: Field = word("key").limit("keylen_max");
 const VALUE: Field = string("value").limit("vallen_max");
-/// The result of a lookup: PMI-2's draft calls it `flag`; implementations write `found`.
+/// The result of a lookup: PMI-2's draft calls it `flag`, implementations `found`.
 const FOUND: [Field; 2] = [boolean("flag").or_none(), boolean("found").or_none()];
 /// The name of a service.
 const NAME: Field = string("name").called("service");
@@ -165,7 +165,7 @@ const INFO_KEY_COUNT: Field = uint("infokeycount").or_none();
 const INFO_KEY: Field = word("infokey").numbered();
 const INFO_VALUE: Field = string("infoval").numbered();
 
-/// A row of the table. An empty `response` stands for a response without a name.
+/// Returns a row of the table. An empty `response` stands for a response without a name.
 const fn exchange(
     operation: &'static str,
     [request, response]: [&'static str; 2],
@@ -178,7 +178,7 @@ const fn exchange(
     Exchange { operation, request, response, functions, arguments, results, source }
 }
 
-/// The operations of RFC 13 over lines, in the order of [`Operation::ALL`](crate::Operation::ALL).
+/// The operations of RFC 13 in lines, in the order of [`Operation::ALL`](crate::Operation::ALL).
 pub(crate) const LINES: [Exchange; 14] = [
     exchange(
         "init",
@@ -293,8 +293,7 @@ pub(crate) const LINES: [Exchange; 14] = [
     ),
 ];
 
-/// Requests over lines that RFC 13 does not have and some clients send. Those without fields are not answered by any manager whose
-/// source is public.
+/// Requests in lines that RFC 13 does not have and some clients send. No manager with public source answers those without fields.
 pub(crate) const EXTRA_LINES: [Exchange; 6] = [
     exchange("kvs-create", ["create_kvs", "newkvs"], &[], &[], &[KVSNAME], "MPICH's gforker"),
     exchange("kvs-destroy", ["destroy_kvs", "kvs_destroyed"], &[], &[KVSNAME], &[], "MPICH's gforker"),
@@ -311,7 +310,7 @@ pub(crate) const EXTRA_LINES: [Exchange; 6] = [
     exchange("debugger", ["tv_ready", ""], &[], &[], &[], "clients of MPD"),
 ];
 
-/// The commands of PMI-2 over frames, in the order of [`pmi2::Command::ALL`](crate::pmi2::Command::ALL).
+/// The commands of PMI-2 in frames, in the order of [`pmi2::Command::ALL`](crate::pmi2::Command::ALL).
 pub(crate) const FRAMES: [Exchange; 24] = [
     exchange(
         "init",
@@ -540,7 +539,7 @@ pub const PARTS: [(&str, &[Field]); 4] = [
     ("kvs-getall-pair-response", &[KEY, string("val")]),
 ];
 
-/// The fields that every request of a framing may have besides `cmd`.
+/// Returns the fields that every request of a framing may have besides `cmd`.
 pub fn common_arguments(framing: Framing) -> &'static [Field] {
     const FRAMES: [Field; 1] = [string("thrid").or_none()];
     match framing {
@@ -549,9 +548,9 @@ pub fn common_arguments(framing: Framing) -> &'static [Field] {
     }
 }
 
-/// The fields that every response of a framing may have besides `cmd`.
+/// Returns the fields that every response of a framing may have besides `cmd`.
 pub fn common_results(framing: Framing) -> &'static [Field] {
-    // The last three are what implementations add: gforker writes `info=ok` and a reason, Hydra `found`.
+    // Implementations add the last three: gforker writes `info=ok` and a reason, Hydra `found`.
     const LINES: [Field; 5] = [
         int("rc").or_none(),
         string("msg").or_none(),
@@ -566,7 +565,7 @@ pub fn common_results(framing: Framing) -> &'static [Field] {
     }
 }
 
-/// The exchanges of a framing that its document has, and the ring of Slurm. PMI-2 begins with the init line of PMI-1.
+/// Returns the exchanges of a framing that its document defines, and the ring of Slurm. PMI-2 begins with the init line of PMI-1.
 pub fn documented(framing: Framing) -> &'static [Exchange] {
     match framing {
         Framing::Lines => &LINES,
@@ -574,7 +573,7 @@ pub fn documented(framing: Framing) -> &'static [Exchange] {
     }
 }
 
-/// All exchanges of a framing, also those that only implementations have.
+/// Returns all exchanges of a framing, including those that only implementations define.
 pub fn exchanges(framing: Framing) -> impl Iterator<Item = &'static Exchange> {
     let extra: &[_] = match framing {
         Framing::Lines => &EXTRA_LINES,
@@ -583,7 +582,7 @@ pub fn exchanges(framing: Framing) -> impl Iterator<Item = &'static Exchange> {
     documented(framing).iter().chain(extra)
 }
 
-/// Whether any message of a framing has this key.
+/// Returns whether any message of a framing has this key.
 pub fn is_known_key(framing: Framing, key: &str) -> bool {
     let fields = |exchange: &'static Exchange| exchange.arguments.iter().chain(exchange.results);
     matches!(key, "cmd" | "mcmd" | "endcmd")
@@ -592,12 +591,12 @@ pub fn is_known_key(framing: Framing, key: &str) -> bool {
         || exchanges(framing).flat_map(fields).any(|field| field.fits(key))
 }
 
-/// Whether any response of a framing has this key.
+/// Returns whether any response of a framing has this key.
 pub fn is_response_key(framing: Framing, key: &str) -> bool {
     key == "cmd" || response_fields(framing).any(|field| field.fits(key))
 }
 
-/// The fields of all responses of a framing, with those of the init line.
+/// Returns the fields of all responses of a framing, including those of the init line.
 pub fn response_fields(framing: Framing) -> impl Iterator<Item = &'static Field> {
     let parts: &[_] = match framing {
         Framing::Lines => &[],
@@ -607,17 +606,17 @@ pub fn response_fields(framing: Framing) -> impl Iterator<Item = &'static Field>
     common_results(framing).iter().chain(own).chain(parts.iter().flat_map(|(_, fields)| *fields))
 }
 
-/// The fields that the document has, without those of later versions.
+/// Returns the fields that the document defines, without those of later versions.
 pub fn without_extensions(fields: &'static [Field]) -> impl Iterator<Item = &'static Field> + Clone {
     fields.iter().filter(|field| field.since.is_none())
 }
 
-/// The exchange whose request has this command.
+/// Returns the exchange whose request has this command.
 pub fn by_request(framing: Framing, cmd: &[u8]) -> Option<&'static Exchange> {
     exchanges(framing).find(|exchange| exchange.request.as_bytes() == cmd)
 }
 
-/// The exchange whose response has this command.
+/// Returns the exchange whose response has this command.
 pub fn by_response(framing: Framing, cmd: &[u8]) -> Option<&'static Exchange> {
     exchanges(framing).find(|exchange| exchange.response.is_some_and(|name| name.as_bytes() == cmd))
 }
@@ -630,7 +629,7 @@ mod tests {
     use crate::pmi2::{self, Command, Semicolons};
     use crate::{Operation, Request, Response, ValueReading};
 
-    /// A value that the rule accepts, and one that it rejects if there is one.
+    /// Returns a value that the rule accepts, and one that it rejects, if there is one.
     fn values(rule: Rule) -> (&'static str, Option<&'static str>) {
         match rule {
             Rule::Word => ("a", Some("a=b")),
@@ -643,14 +642,14 @@ mod tests {
         }
     }
 
-    /// The tuples of a message with all fields that are not numbered.
+    /// Returns the tuples of a message with all fields that are not numbered.
     fn tuples(cmd: &str, fields: &[Field]) -> Vec<String> {
         let fields = fields.iter().filter(|field| !field.numbered);
         let own = fields.map(|field| format!("{}={}", field.key, values(field.rule).0));
         std::iter::once(format!("cmd={cmd}")).chain(own).collect()
     }
 
-    /// Why a message is rejected, if it is.
+    /// Returns the parse error of a message, if any.
     fn error(framing: Framing, is_request: bool, tuples: &[String]) -> Option<String> {
         let line = tuples.join(" ");
         let body = format!("{};", tuples.join(";"));
@@ -696,8 +695,8 @@ mod tests {
         }
     }
 
-    /// Each parser agrees with the table: about what is accepted, about the field that is missing and about the value that is
-    /// wrong. Excepted are messages that need more than one line or section.
+    /// Checks each parser against the table: the accepted messages, and the errors about a missing field and an invalid value. Messages of
+    /// more than one line or section are excluded.
     #[rstest]
     #[case(Framing::Lines, true)]
     #[case(Framing::Lines, false)]
@@ -726,7 +725,7 @@ mod tests {
                     assert_eq!(error(framing, is_request, &without), expected, "{without:?}");
                 }
                 let wrong = values(field.rule).1.filter(|_| is_request || framing == Framing::Lines);
-                // A word of PMI-2 is not a type of its own: no implementation rejects one with other characters.
+                // In PMI-2, words are not a separate type: no implementation rejects a word with other characters.
                 if let Some(wrong) = wrong.filter(|_| framing == Framing::Lines || field.rule != Rule::Word) {
                     let bad = without.iter().cloned().chain([format!("{prefix}{wrong}")]).collect::<Vec<_>>();
                     let error = error(framing, is_request, &bad).unwrap_or_default();

@@ -1,5 +1,4 @@
-//! The tap as a program of its own, beside `pmi-conform`, which can be its own tap but is larger: a session starts one for each
-//! of its processes.
+//! The tap as a separate executable. `pmi-conform` can be its own tap, but is larger, and a session starts one tap per process.
 
 use std::process::ExitCode;
 

@@ -43,7 +43,8 @@ pub(super) fn bisect(args: &Bisect) -> anyhow::Result<u8> {
     Ok(u8::from(history.got_worse()))
 }
 
-/// Plays the suite on each version, and what differs between versions as often as `--repeat` says on each; `None` if that was interrupted.
+/// Plays the suite on each version, then repeats the scenarios whose results differ as often as `--repeat` says. Returns `None` if
+/// interrupted.
 fn played(args: &Bisect) -> anyhow::Result<Option<Vec<Entry>>> {
     let interrupted = ends_on_signals()?;
     let mut words: Vec<String> = args.filter.iter().map(|pattern| format!("--filter={pattern}")).collect();
@@ -80,7 +81,7 @@ fn played(args: &Bisect) -> anyhow::Result<Option<Vec<Entry>>> {
     Ok(Some(entries))
 }
 
-/// Plays what the words select on one version; `None` if that was interrupted.
+/// Plays the scenarios that `selection` selects on one version. Returns `None` if interrupted.
 fn play(
     args: &Bisect,
     server: &str,

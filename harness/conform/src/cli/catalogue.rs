@@ -153,7 +153,7 @@ fn show_spelled(suite: &Suite, found: &Scenario, dialect: Dialect) -> anyhow::Re
     Ok(0)
 }
 
-/// What a scenario is about, and what it tests.
+/// Prints the summary of a scenario and the requirements that it tests.
 fn explain_scenario(suite: &Suite, scenario: &Scenario) -> anyhow::Result<u8> {
     let name = of_table(&scenario.name);
     let mut text = format!("{name}\n\n  {}\n\nIt tests:\n", scenario.summary());
@@ -413,7 +413,7 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
                 (false, false) => "cited",
             }
         };
-        // A requirement that binds both sides has to be shown on both.
+        // A requirement that binds both sides needs a fault on each side.
         let fails = killed.contains(r.id.as_str());
         let client_fails = r.binds.contains(&Binds::Client) && killed_clients.contains(r.id.as_str());
         sum[4] += usize::from(fails || client_fails);

@@ -1,4 +1,4 @@
-//! `doctor`: whether something can be judged, and what to write into its profile.
+//! `doctor`: checks whether an implementation can be judged, and suggests a profile for it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use super::read::suite_against;
 use super::tell::say;
 use crate::report::doctor_text;
 
-/// What was looked at.
+/// An examined implementation.
 pub(super) struct Patient {
     pub(super) label: String,
     pub(super) examination: Examination,
-    /// The profile that fits it, if it is a process manager without one.
+    /// A suggested profile, if it is a process manager without one.
     pub(super) profile: Option<String>,
-    /// The command that judges it.
+    /// The command line that judges it.
     pub(super) next: String,
 }
 
@@ -43,7 +43,7 @@ pub(super) fn doctor(args: &Doctor) -> anyhow::Result<u8> {
     Ok(if fit { 0 } else { UNFIT })
 }
 
-/// Looks at what is named.
+/// Examines the implementation that the user named.
 ///
 /// # Errors
 ///
@@ -57,7 +57,7 @@ pub(super) fn examined(args: &Doctor) -> anyhow::Result<Patient> {
         let (label, iut) = (program(())?.label.clone(), Iut::Client(Box::new(program(())?)));
         let examination = of_program(&suite, &program(())?, &iut, limits, args.ranks);
         let mut next = shell_words::join(["pmi-conform", "--client", command]);
-        // The command line has two by default.
+        // The default of `-n` is 2.
         if args.ranks != 2 {
             next += &format!(" -n {}", args.ranks);
         }
@@ -84,7 +84,7 @@ pub(super) fn examined(args: &Doctor) -> anyhow::Result<Patient> {
     if let Some(nodes) = &args.server_nodes {
         server.set_command_nodes(nodes).context("--server-nodes")?;
     }
-    // As it is given: what we complete for a port is not for the profile.
+    // The implementation as the user named it: the words that we add for `PMI_PORT` do not belong in the profile.
     let mut plain = server.clone();
     by_connection(&mut server, args.connection)?;
     server.can_start().context("--server")?;

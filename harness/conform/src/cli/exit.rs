@@ -1,12 +1,12 @@
-//! Exit statuses; `--help` has them all.
+//! Exit statuses; `--help` lists all of them.
 
-/// Usage errors and mistakes in scenarios.
+/// A usage error, or mistakes in scenarios.
 pub(super) const USAGE: u8 = 2;
-/// Nothing can be said about the implementation.
+/// The implementation could not be judged.
 pub(super) const UNJUDGED: u8 = 3;
-/// The user has ended it.
+/// The user interrupted the command.
 pub(super) const INTERRUPTED: u8 = 130;
-/// What was looked at cannot be judged as it is.
+/// `doctor` found that the implementation cannot be judged as it is.
 pub(super) const UNFIT: u8 = 1;
-/// Exit status where no scenario was played, or would be.
+/// No scenario was played, or would be.
 pub(super) const NOTHING_RAN: u8 = 4;

@@ -1,4 +1,4 @@
-//! `fuzz`: campaigns, and what becomes of their findings.
+//! `fuzz`: runs campaigns, and replays, exports and minimizes their findings.
 
 use std::collections::BTreeSet;
 use std::io::{self, IsTerminal, Write};
@@ -56,7 +56,7 @@ pub(super) fn fuzz(args: &Fuzz) -> anyhow::Result<u8> {
     campaign(args, &*target, &interrupted, || Ok(Box::new(Evolving::new(scope, corpus(args)?))))
 }
 
-/// A campaign against a program or a library: what is drawn is what its server says.
+/// Runs a campaign against a program or a library. Its cases vary the server's responses.
 fn client(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<u8> {
     let subject = match (&args.client, &args.library) {
         (Some(command), _) => {
@@ -98,7 +98,8 @@ fn client(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<u8> {
     campaign(args, &client, interrupted, || Ok(Box::new(Programs { traces, mutate })))
 }
 
-/// The APIs of a library that a campaign is about. Whether one can be loaded that exports neither is seen when that is tried.
+/// Returns the APIs of a library that the campaign covers. A library that appears to export neither is tried as PMI-1, and loading it shows
+/// the error.
 fn apis(library: &Library, spoken: Option<Spoken>) -> anyhow::Result<Vec<Dialect>> {
     let all = match apis_of(&library.path) {
         none if none.is_empty() => vec![Dialect::Pmi1],
@@ -115,7 +116,7 @@ fn note(text: &str) -> io::Result<()> {
     writeln!(io::stderr(), "note: {text}")
 }
 
-/// Runs a campaign with the cases of a generator, or plays a finding again.
+/// Runs a campaign with the cases of a generator, or replays a finding.
 fn campaign(
     args: &Fuzz,
     target: &dyn Target,
@@ -176,7 +177,7 @@ fn campaign(
     Ok(status)
 }
 
-/// The cases from which others are made: those of the campaign's folder, and those that the user gives.
+/// Opens the corpus of the campaign, and adds the cases that the user gave.
 fn corpus(args: &Fuzz) -> anyhow::Result<Corpus> {
     let mut corpus = Corpus::open(&args.out.join(corpus::FOLDER))?;
     if !args.corpus.is_empty() {
@@ -185,7 +186,7 @@ fn corpus(args: &Fuzz) -> anyhow::Result<Corpus> {
     Ok(corpus)
 }
 
-/// The sessions that the user gives.
+/// Reads the sessions that the user gave.
 fn stored(args: &Fuzz) -> anyhow::Result<Stored> {
     let tests = match (&args.client, &args.library) {
         (Some(_), _) => UnderTest::Client,
@@ -203,7 +204,7 @@ fn stored(args: &Fuzz) -> anyhow::Result<Stored> {
     Ok(stored)
 }
 
-/// Writes the few sessions that reach what all of them reach.
+/// Writes a small set of sessions with the same coverage and findings as all of them.
 fn minimize(args: &Fuzz, target: &dyn Target, folder: &Path, interrupted: &AtomicBool) -> anyhow::Result<u8> {
     let mut corpus = Corpus::open(folder)?;
     anyhow::ensure!(corpus.is_empty(), "{} holds a corpus already", folder.display());
@@ -219,7 +220,7 @@ fn minimize(args: &Fuzz, target: &dyn Target, folder: &Path, interrupted: &Atomi
     Ok(if kept.is_empty() { UNJUDGED } else { 0 })
 }
 
-/// The server under test, or several, and what may be asked of all of them.
+/// Returns the server or servers under test, and the operations that sessions may request from all of them.
 fn target(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<(Box<dyn Target>, Scope)> {
     if args.differential.is_empty() {
         let (server, scope) = server(args, args.server.as_deref(), interrupted)?;
@@ -252,7 +253,7 @@ fn server(
 ) -> anyhow::Result<(Server, Scope)> {
     let workers = side_by_side(args.workers);
     let mut environment = Environment::new(Arc::clone(interrupted), workers)?;
-    // Of relayed launches, each needs a port.
+    // Each relayed launch needs a separate port, so relayed launches are limited to the number of workers.
     if args.listen.is_none() {
         environment.slots = Slots::filling_idle_machine(workers);
     }
@@ -282,7 +283,7 @@ fn server(
     let spoken = spoken(args).or(implementation.dialect.map(Spoken::One)).unwrap_or_default();
     let limits = Limits { step: args.timeout, start: implementation.start_timeout, ..Limits::default() };
     let iut = Iut::Processes(Box::new(implementation), environment);
-    // What is played again asks for what it asks for.
+    // Nothing is probed for a replay: the case already contains its requests.
     let offered: Vec<(Dialect, BTreeSet<Need>)> = spoken
         .dialects()
         .filter(|_| args.replay.is_none())
@@ -308,11 +309,11 @@ fn server(
     };
     let access = Access::Processes(implementation, environment);
     let server = Server::new(access, suite, args.timeout).context("a scratch folder")?;
-    // Ours is not built for it.
+    // The built-in server is not instrumented for edge coverage.
     Ok((if command.is_some() { server.with_edges() } else { server }, scope))
 }
 
-/// What `--dialect` asks for.
+/// Returns the protocols that `--dialect` selects.
 fn spoken(args: &Fuzz) -> Option<Spoken> {
     let word = args.dialect.as_deref()?;
     Some(Dialect::called(word).map_or(Spoken::Any, Spoken::One))
@@ -322,7 +323,7 @@ fn draw_seed() -> u64 {
     SystemTime::UNIX_EPOCH.elapsed().map_or(1, |since| since.as_millis() as u64)
 }
 
-/// The command line that reaches the same implementation.
+/// Returns the command line that tests the same implementation again.
 fn command_line(args: &Fuzz) -> String {
     let mut words = vec!["pmi-conform".to_owned(), "fuzz".into()];
     if !args.differential.is_empty() {
@@ -351,7 +352,7 @@ fn status(campaign: &Summary) -> u8 {
     }
 }
 
-/// Shows a campaign on standard error.
+/// Shows the progress of a campaign on standard error.
 struct Shown {
     bar: ProgressBar,
     terminal: bool,
@@ -371,7 +372,7 @@ impl Shown {
         if self.terminal {
             self.bar.println(text);
         } else {
-            // Where stderr is gone, nobody is left to tell.
+            // An error in writing to standard error cannot be reported anywhere.
             let _ = writeln!(io::stderr(), "{text}");
         }
     }
@@ -405,7 +406,7 @@ impl Reporter for Shown {
     }
 }
 
-/// Plays a finding, or a case in a scenario file, again.
+/// Replays a finding, or a case in a scenario file.
 fn replay(target: &dyn Target, path: &Path, interrupted: &AtomicBool) -> anyhow::Result<u8> {
     let (found, case) = if path.is_dir() {
         let (found, case) = store::read(path)?;
@@ -413,7 +414,7 @@ fn replay(target: &dyn Target, path: &Path, interrupted: &AtomicBool) -> anyhow:
     } else {
         (None, store::read_case(path)?)
     };
-    // What was found where nobody could see the place is known by another name there.
+    // A finding that was made without a tracer has no backtrace in its key, so it is replayed without one.
     let tracing = match &found {
         Some(found) if found.backtrace.is_none() => Tracing::Off,
         _ => Tracing::On,
@@ -442,14 +443,14 @@ fn replay(target: &dyn Target, path: &Path, interrupted: &AtomicBool) -> anyhow:
     let what = found.as_ref().map_or("something is wrong", |found| found.bucket.as_str());
     let more = match elsewhere {
         0 => String::new(),
-        // What is read of memory that nobody has written differs from run to run.
+        // Contents of uninitialized memory differ between runs, and with them the place of the crash.
         times => format!("; in another place it died of the same signal {times} times"),
     };
     say(&format!("{what}: {shown} of {TRIES}{more}\n"))?;
     Ok(u8::from(shown + elsewhere > 0))
 }
 
-/// Copies the scenarios of findings.
+/// Copies the scenarios of findings to a folder.
 fn export(out: &Path, folder: &Path) -> anyhow::Result<u8> {
     std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     let entries = std::fs::read_dir(out).with_context(|| out.display().to_string())?;
@@ -460,7 +461,7 @@ fn export(out: &Path, folder: &Path) -> anyhow::Result<u8> {
     for finding in &folders {
         let (found, case) = store::read(finding)?;
         if found.needs_earlier_job {
-            // A scenario is one job: alone it would pass.
+            // A scenario is a single job, and the finding needs an earlier job in the same session.
             left_out += 1;
             continue;
         }

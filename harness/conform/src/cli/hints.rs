@@ -1,4 +1,4 @@
-//! Test of the hints in messages: each option that a message names exists and accepts the value named with it.
+//! Tests that each option named in a message exists and accepts the value named with it.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use pmi_scenario::ast::{Dialect, Need};
 
 use super::args::Cli;
 
-/// Options of other programs, which messages name with the program.
+/// Options of other programs that our messages mention.
 const FOREIGN: [&str; 2] = ["mpi", "oneliner"];
 
 /// An option in a message, with the word after it.
@@ -19,7 +19,7 @@ struct Hint {
     place: String,
 }
 
-/// Adds the options that the messages of these sources name. A literal that begins with an option is an argument and no message.
+/// Collects the options named in the messages of these sources. A literal that begins with an option is an argument, not a message.
 fn collect(folder: &Path, hints: &mut Vec<Hint>) {
     for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
         if entry.is_dir() {
@@ -48,7 +48,7 @@ fn collect(folder: &Path, hints: &mut Vec<Hint>) {
     }
 }
 
-/// All values that a message may name at this place.
+/// Returns the values that a hint may stand for: its own value, or each value that its placeholder can have.
 fn values(hint: &Hint) -> Vec<String> {
     if !hint.value.starts_with('{') {
         return vec![hint.value.trim_end_matches(['.', '-']).to_owned()];
@@ -70,7 +70,7 @@ fn commands(command: &Command) -> Vec<Command> {
 /// Returns whether this command accepts the option with this value.
 fn takes(command: &Command, option: &str, value: &str) -> bool {
     let Some(arg) = command.get_arguments().find(|arg| arg.get_long() == Some(option)) else { return false };
-    // The word after a flag, or after an option whose value may be left out, is a word of the message.
+    // The word after a flag, or after an option with an optional value, is an ordinary word of the message.
     let has_value = arg.get_action().takes_values() && !arg.is_require_equals_set() && !value.is_empty();
     let mut words = vec!["pmi-conform".to_owned(), format!("--{option}")];
     words.extend(has_value.then(|| value.to_owned()));
@@ -94,7 +94,7 @@ fn hints_can_be_typed() {
     let commands = commands(&root);
     for hint in hints.iter().filter(|hint| !FOREIGN.contains(&hint.option.as_str())) {
         for value in values(hint) {
-            // The command without a subcommand prints most of them, and so has to take what it knows.
+            // Most messages come from the command without a subcommand, so that command must accept the value if it has the option.
             let of_root = root.get_arguments().any(|arg| arg.get_long() == Some(&*hint.option));
             let asked = if of_root { std::slice::from_ref(&root) } else { &commands[..] };
             let taken = asked.iter().any(|command| takes(command, &hint.option, &value));
@@ -103,7 +103,7 @@ fn hints_can_be_typed() {
     }
 }
 
-/// The option that keeps the log, as each command that leaves events out prints it, is one of that command.
+/// The log option that a command suggests when it omits events belongs to that command.
 #[test]
 fn option_for_the_log_is_one_of_its_command() {
     for (hint, more) in

@@ -1,4 +1,4 @@
-//! `init`: a profile, what is known to be different, and a file for CI.
+//! `init`: writes a profile, a file of known deviations and a CI file.
 
 use std::fs;
 use std::io::Write;
@@ -21,7 +21,7 @@ const DEVIATIONS: &str = "pmi-conform-deviations.toml";
 const GITHUB: (&str, &str) = (".github/workflows/pmi-conform.yml", include_str!("init/github.yml"));
 const GITLAB: (&str, &str) = (".gitlab/pmi-conform.yml", include_str!("init/gitlab.yml"));
 
-/// Retries of the gate. Its deviations list the intermittent failures that the draft's runs showed; a retry excuses the others.
+/// Retries in the CI job. Its deviations list the intermittent failures that the draft's runs showed; retries excuse the others.
 const RETRIES: u32 = 3;
 
 pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
@@ -115,7 +115,7 @@ pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// Writes a file that is not there.
+/// Creates a file, and fails if it exists.
 fn write_new(file: &str, text: &str) -> anyhow::Result<PathBuf> {
     let path = PathBuf::from(file);
     if let Some(folder) = path.parent() {

@@ -1,4 +1,4 @@
-//! The command that judges the log of a run again.
+//! `judge`: judges the log of a run again.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::args::Again;
 use super::read::{open_log, read_deviations, suite_against};
 use super::tell::write_report;
 
-/// Judges a log again. Deviations count as they are named here, not as they were when the log was written.
+/// Judges a log again, with the deviations of this command line and not those in the log.
 pub(super) fn judge(args: &Again) -> anyhow::Result<u8> {
     let suite = suite_against(&args.against)?;
     let mut judging: Option<(again::Again<'_>, Deviations)> = None;
@@ -46,7 +46,7 @@ pub(super) fn judge(args: &Again) -> anyhow::Result<u8> {
         interrupted: false,
         scenario_errors: false,
         strict: header.strict,
-        // Scenarios are played side by side, so that the sum of their times is not the run's.
+        // Scenarios run in parallel, so the sum of their durations is not the duration of the run.
         time: Duration::from_micros(run.end.as_ref().map_or(0, |end| end.time_us)),
     };
     let end = result::of_run(&suite, &judged, &deviations, ran);

@@ -1,4 +1,4 @@
-//! `measure`: how long process managers take, by the number of ranks.
+//! `measure`: measures the phases of a job by the number of ranks.
 
 use std::io::Write;
 
@@ -47,7 +47,7 @@ pub(super) fn measure(args: &Measure) -> anyhow::Result<u8> {
     let mut measured: Vec<Vec<Measured>> = servers.iter().map(|_| Vec::new()).collect();
     for ranks in counts {
         let mut rounds: Vec<Rounds> = servers.iter().map(|_| Rounds::default()).collect();
-        // In turn, so that a busy machine slows all of them.
+        // Servers take turns, so that other load on the machine affects all of them.
         for _ in 0..args.rounds {
             for (server, rounds) in servers.iter().zip(&mut rounds) {
                 match rounds.play(server, ranks, plan, &environment) {
@@ -97,7 +97,7 @@ pub(super) fn measure(args: &Measure) -> anyhow::Result<u8> {
     Ok(u8::from(exceeded))
 }
 
-/// The numbers of a manager, how each of them grows, and what memory is taken for.
+/// Returns the measurements of a process manager as JSON, with the growth of each phase and the memory per rank.
 fn as_json(label: &str, measured: &[Measured]) -> Value {
     let grows = |phase: Phase| {
         let points: Vec<_> =

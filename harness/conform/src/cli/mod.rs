@@ -1,4 +1,4 @@
-//! What the user may write, and which command does it.
+//! The command line: its definition, and the commands.
 
 mod args;
 mod bisect;
@@ -95,7 +95,7 @@ pub(crate) fn main() -> ExitCode {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
             let mark = if error.is::<Diagnosed>() { "" } else { "error: " };
-            // Where stderr is gone, nobody is left to tell.
+            // An error in writing to standard error cannot be reported anywhere.
             let _ = writeln!(anstream::stderr(), "{mark}{error:#}");
             let status = if error.is::<UnknownProxy>() { UNJUDGED } else { USAGE };
             ExitCode::from(status)
@@ -148,7 +148,7 @@ fn run_serve(serve: Serve) -> anyhow::Result<u8> {
     match serve::run(ServeOptions { ranks, config, command, caller, remote, verbose }) {
         Ok(status) => Ok(u8::try_from(status).unwrap_or(255)),
         Err(error) => {
-            // Beside what the ranks write, it has to say who speaks.
+            // The ranks write to standard error too, so the message names its program.
             let _ = writeln!(anstream::stderr(), "pmi-conform serve: {error}");
             Ok(USAGE)
         }
@@ -169,7 +169,7 @@ fn run_hydra_upstream(upstream: HydraUpstream) -> anyhow::Result<u8> {
     match end {
         upstream::JobEnd::Status(status) => Ok(u8::try_from(status).unwrap_or(255)),
         upstream::JobEnd::Signal(signal) => {
-            // The first may go to the handler that Rust has for overflows of the stack, which then removes itself.
+            // Rust's handler for stack overflows may receive the first signal, and then uninstalls itself.
             for _ in 0..2 {
                 let _ = signal_hook::low_level::raise(signal);
             }

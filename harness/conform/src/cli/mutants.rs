@@ -1,4 +1,4 @@
-//! `mutants`, and the faults and variations of `serve`.
+//! `mutants`: lists faults and variations, and plays the suite against them. Also builds the faulty server of `serve`.
 
 use std::fmt::Write;
 use std::time::Instant;
@@ -54,7 +54,7 @@ fn list(
     say(&text).map(|()| 0)
 }
 
-/// The clients' table and their score.
+/// Prints the table of client faults and its score.
 fn show_clients(text: &mut String, matrix: &ClientMatrix) -> std::fmt::Result {
     writeln!(text, "\n{:44} {:40} requirements cited", "client fault", "requirement")?;
     for fault in matrix.faults.iter().filter(|f| f.killed) {
@@ -130,7 +130,7 @@ pub(super) fn mutants(args: &Mutants) -> anyhow::Result<u8> {
     let mut matrix = run(&suite, &faults, &variations, args.matrix || args.json, jobs);
     let mut clients = client::run(&suite, &client_faults, &client_variations);
     if !args.filter.is_empty() {
-        // Of a part nothing can be said about the whole.
+        // Requirements without a fault are only known if all faults were played.
         matrix.without_fault.clear();
         clients.without_fault.clear();
     }
@@ -179,7 +179,7 @@ pub(super) fn mutants(args: &Mutants) -> anyhow::Result<u8> {
         matrix.scenarios,
         start.elapsed().as_secs_f64()
     )?;
-    // Rounded down: 100 % is all of them.
+    // The score is rounded down, so that 100 % means all faults.
     writeln!(text, "score {} %", (killed * 100).checked_div(total).unwrap_or(100))?;
     show_clients(&mut text, &clients)?;
     say(&text)?;

@@ -46,7 +46,7 @@ pub(super) fn list(args: &Play) -> anyhow::Result<u8> {
 
 pub(super) fn play(args: &Play) -> anyhow::Result<u8> {
     are_scenario_files(args)?;
-    // What somebody has written is not to be lost to a draft.
+    // A draft must not overwrite a file that the user has edited.
     if let Some(path) = args.draft_deviations.as_ref().filter(|path| path.exists()) {
         anyhow::bail!(
             "--draft-deviations would overwrite {}: name a file that is not there yet",
@@ -85,11 +85,11 @@ pub(super) fn play(args: &Play) -> anyhow::Result<u8> {
     torn_down.map(|()| status)
 }
 
-/// Is set when the user wants the command to end.
+/// Returns a flag that is set when the user asks the command to end.
 ///
 /// # Errors
 ///
-/// The system lets nobody catch signals.
+/// The signal handlers cannot be installed.
 pub(super) fn ends_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
@@ -98,7 +98,7 @@ pub(super) fn ends_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
     Ok(interrupted)
 }
 
-/// Who is judged, and by which scenarios.
+/// The implementation under test and the scenarios to play.
 pub(super) struct Chosen {
     suite: Suite,
     named: Option<Implementation>,
@@ -107,11 +107,11 @@ pub(super) struct Chosen {
     selected: Vec<Arc<Scenario>>,
 }
 
-/// Reads who is named, and selects.
+/// Reads the implementation under test, and selects its scenarios.
 ///
 /// # Errors
 ///
-/// Scenarios with mistakes, and what cannot be used.
+/// The scenarios have mistakes, or the implementation cannot be used.
 pub(super) fn choose(args: &Play) -> anyhow::Result<Chosen> {
     chosen(args, true)
 }
@@ -138,11 +138,11 @@ fn chosen(args: &Play, probe: bool) -> anyhow::Result<Chosen> {
 }
 
 impl Chosen {
-    /// Makes all ready for the run; `None` if it was interrupted.
+    /// Prepares the run. Returns `None` if it was interrupted.
     ///
     /// # Errors
     ///
-    /// What cannot be started, and deviations that cannot be read.
+    /// The implementation cannot be started, or the deviations cannot be read.
     pub(super) fn prepare(
         self,
         args: &Play,
@@ -230,7 +230,7 @@ impl Chosen {
     }
 }
 
-/// All that a run needs.
+/// A run that is ready to start.
 pub(super) struct Prepared {
     suite: Suite,
     selected: Vec<Arc<Scenario>>,
@@ -243,7 +243,7 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// Returns what is recorded about related implementations.
+    /// Returns the recorded deviations of related implementations.
     pub(super) fn precedents(&self) -> Vec<Deviations> {
         match &self.iut {
             Iut::Processes(implementation, _) => profile::precedents(implementation),
@@ -251,7 +251,7 @@ impl Prepared {
         }
     }
 
-    /// Plays it; and how the profile's teardown went.
+    /// Plays the run. Also returns the result of the profile's teardown.
     ///
     /// # Errors
     ///
@@ -276,7 +276,7 @@ pub(super) fn by_connection(implementation: &mut Implementation, way: Connection
     Ok(())
 }
 
-/// Has the processes of jobs relay their connections, as `--listen` and `--agent` say.
+/// Makes the processes of jobs relay their connections, according to `--listen` and `--agent`.
 pub(super) fn listen(
     address: &str,
     agent: Option<&Path>,
@@ -300,7 +300,7 @@ pub(super) fn listen(
     Listen::parse(address, environment.slots.launches(), agent.to_owned(), tell).context("--listen")
 }
 
-/// What is said of optional operations.
+/// Returns what `--has` and `--lacks` claim about optional operations.
 fn claims(args: &Play) -> anyhow::Result<BTreeMap<Need, bool>> {
     let said = |words: &[String], offered| {
         words.iter().map(|word| Ok((need(word)?, offered))).collect::<anyhow::Result<Vec<_>>>()
@@ -314,30 +314,30 @@ fn library(args: &Play, environment: Environment, server: Option<Implementation>
     Ok(Iut::Library(Box::new(library), claims(args)?, environment.interrupted))
 }
 
-/// The library in a file, without a process manager of its own.
+/// Returns the library in a file, to be tested under our own server.
 pub(super) fn library_at(path: &Path, binary: PathBuf) -> anyhow::Result<Library> {
-    // It would find a C library that is not the one of the process, and crash.
+    // A static binary would load a second C library and crash.
     anyhow::ensure!(
         !cfg!(target_feature = "crt-static"),
         "--library: this pmi-conform is a static binary, which cannot load libraries: build one with cargo install"
     );
     std::fs::metadata(path).with_context(|| format!("--library {}", path.display()))?;
     pmi_runner::party::library::check(path).context("--library takes a shared library")?;
-    // Without a slash, the loader would look elsewhere.
+    // Without a slash, the loader would search its own path.
     let path = std::path::absolute(path)?;
     Ok(Library { path, binary, env: BTreeMap::new(), server: None })
 }
 
-/// The dialects whose scenarios are played. What somebody brings, and what our own server is judged by, is played as it is; a
-/// library is asked for what it exports, a program for what it offers, and whoever is named by `--server` for PMI-1, unless told
-/// otherwise.
+/// Returns the dialects whose scenarios are played. The user's own scenarios and those for the built-in server are played in every dialect.
+/// A library is tested in the dialects whose API it exports, and a program in the dialect that it offers. A server is tested in PMI-1
+/// unless its profile says otherwise.
 fn dialects(args: &Play, server: Option<&Implementation>, client: Option<&Program>) -> Vec<Dialect> {
     let all = || Dialect::NAMES.map(|(_, dialect)| dialect).to_vec();
     match (args.dialect.as_deref(), &args.library) {
         (Some("all"), _) => all(),
         (Some(word), _) => Dialect::called(word).into_iter().collect(),
         (None, _) if !args.paths.is_empty() => all(),
-        // One that exports neither API is to have that of RFC 13.
+        // A library that exports neither API is tested for that of RFC 13.
         (None, Some(library)) => match apis(library) {
             apis if apis.is_empty() => vec![Dialect::Pmi1],
             apis => apis,
@@ -350,7 +350,7 @@ fn dialects(args: &Play, server: Option<&Implementation>, client: Option<&Progra
     }
 }
 
-/// The command line without what selects and reports.
+/// Returns the command line without the options for selection and reports.
 fn replay(args: &Play) -> Vec<String> {
     let mut words = vec!["pmi-conform".to_owned()];
     words.extend(args.paths.iter().map(|p| p.display().to_string()));
@@ -377,7 +377,7 @@ fn replay(args: &Play) -> Vec<String> {
     words
 }
 
-/// The command line without what reports.
+/// Returns the command line without the options for reports.
 fn command(args: &Play) -> Vec<String> {
     let mut words = replay(args);
     for (flag, values) in [("--filter", &args.filter), ("--requirement", &args.requirement)] {
@@ -400,24 +400,24 @@ fn shell(command: Option<&str>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the terminal shows, for messages.
+/// The name of the terminal output in messages.
 const TERMINAL: &str = "the report for people";
 
-/// The terminal and the reports that are written as things happen.
+/// The terminal and the reports that are written during the run.
 struct Reports {
     terminal: Terminal<Box<dyn Write>>,
     log: Option<LogWriter<Box<dyn Write>>>,
-    /// Where the log goes, for messages.
+    /// The name of the log's destination in messages.
     log_name: String,
-    /// The first error of writing, and of what; the run goes on without.
+    /// The first write error and the destination that failed. The run continues without that report.
     error: Option<(String, io::Error)>,
-    /// The events of scenarios in which something was found, and of those that are played; `None` if no report needs them.
+    /// The events of scenarios with findings and of those in progress; `None` if no report needs them.
     events: Option<BTreeMap<String, Vec<Event>>>,
 }
 
 impl Reports {
     fn open(args: &Play) -> anyhow::Result<Self> {
-        // Standard output belongs to a report that is written there.
+        // If a report goes to standard output, the terminal output does not.
         let taken = args.report.iter().any(|r| r.file.is_none());
         let choice = match args.color {
             clap::ColorChoice::Always => anstream::ColorChoice::Always,
@@ -447,7 +447,7 @@ impl Reports {
                 Some(LogWriter::new(Box::new(io::BufWriter::new(file)) as Box<dyn Write>))
             }
         };
-        // Found out before anything is played, and not when all is done.
+        // Unwritable files are reported before anything is played.
         let is_file = |r: &&ReportSpec| !matches!(r.format, Format::Ndjson | Format::Python);
         let others = args.report.iter().filter(is_file).filter_map(|r| r.file.as_ref());
         for path in others.chain(&args.draft_deviations) {

@@ -1,4 +1,4 @@
-//! Progress on standard error, for commands that report only when everything is done.
+//! Progress on standard error, for commands that only report at the end.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -7,10 +7,10 @@ use pmi_judge::event::Event;
 use pmi_judge::verdict::{RunHeader, ScenarioResult};
 use pmi_runner::run::Observer;
 
-/// Number of lines that a run prints where standard error is not a terminal.
+/// Maximum number of progress lines if standard error is not a terminal.
 const LINES: u64 = 10;
 
-/// Progress of one run: a bar on a terminal, else a line for each tenth.
+/// Progress of one run: a bar on a terminal, otherwise a line per tenth.
 pub(super) struct Progress {
     bar: ProgressBar,
     noun: &'static str,
@@ -18,12 +18,12 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// For steps that are counted by this noun; `what` is done with them.
+    /// Returns the progress of an activity `what`, whose steps are counted in `noun`s.
     pub(super) fn new(what: impl Into<String>, noun: &'static str) -> Self {
         Self { bar: ProgressBar::hidden(), noun, what: what.into() }
     }
 
-    /// Begins with the number of steps.
+    /// Sets the number of steps.
     pub(super) fn start(&mut self, steps: usize) {
         self.write(&format!("{}: {steps} {}", self.what, self.noun));
         self.bar = if io::stderr().is_terminal() { ProgressBar::new(0) } else { ProgressBar::hidden() };
@@ -33,7 +33,7 @@ impl Progress {
         }
     }
 
-    /// One more step is done.
+    /// Counts a step as done.
     pub(super) fn step(&mut self, name: &str) {
         self.bar.set_message(name.escape_default().to_string());
         self.bar.inc(1);
@@ -48,7 +48,7 @@ impl Progress {
     }
 
     fn write(&self, text: &str) {
-        // A closed standard error has no reader.
+        // An error in writing to standard error cannot be reported anywhere.
         let _ = writeln!(anstream::stderr(), "{text}");
     }
 }

@@ -1,4 +1,4 @@
-//! Reads what commands are given: suites, deviations and logs.
+//! Reads the inputs of commands: suites, deviations and logs.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -12,14 +12,14 @@ use pmi_wire::WayIn;
 use super::tell::{hint, unusable};
 use crate::report::{Entry, Keep, Run, read_log};
 
-/// The embedded requirements and fragments, for which no scenario has to be read; these sets of requirements count as well.
+/// Returns the embedded requirements and fragments without scenarios, with these sets of requirements enabled.
 pub(super) fn suite_against(sets: &[String]) -> anyhow::Result<Suite> {
     let mut suite = pmi_runner::suite::of_paths(&[]).map_err(unusable)?;
     judge_by(&mut suite.catalogue, sets);
     Ok(suite)
 }
 
-/// The requirements of the embedded suite, which is all that a session takes that others make.
+/// Returns the embedded requirements with these sets enabled. Recorded sessions need no more of the suite.
 pub(super) fn catalogue_against(sets: &[String]) -> anyhow::Result<Catalogue> {
     let mut catalogue = embedded_catalogue()?;
     judge_by(&mut catalogue, sets);
@@ -32,7 +32,7 @@ fn judge_by(catalogue: &mut Catalogue, sets: &[String]) {
     }
 }
 
-/// Reads what an implementation of a version is known to do differently.
+/// Reads the known deviations of an implementation of this version.
 pub(super) fn read_deviations(
     path: &Path,
     version: Option<&Version>,
@@ -65,7 +65,7 @@ pub(super) fn read_run(path: &Path, keep: Keep) -> anyhow::Result<Run> {
     Ok(read_log(&name, log, keep)?)
 }
 
-/// A log, and what it is called.
+/// Opens a log. Also returns its name for messages.
 pub(super) fn open_log(path: &Path) -> anyhow::Result<(String, io::BufReader<std::fs::File>)> {
     let name = path.display().to_string();
     let file = std::fs::File::open(path).map_err(|e| anyhow::anyhow!("{name}: {e}"))?;

@@ -1,4 +1,4 @@
-//! `record` and `interop`: real sessions through the tap.
+//! `record` and `interop`: record real sessions through the tap, and judge them.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -19,12 +19,12 @@ use super::args::{Interop, Record};
 use super::read::catalogue_against;
 use super::tell::say;
 
-/// The files in the folder that `-o` names.
+/// Names of the files in the folder that `-o` names.
 const LOG: &str = "session.ndjson";
 const SERVER: &str = "server.pmi";
 const CLIENT: &str = "client.pmi";
 
-/// The option with which a session is kept.
+/// The option that keeps a session, for messages.
 pub(super) const LOG_OPTION: &str = "record -o DIR";
 
 pub(super) fn record(args: &Record) -> anyhow::Result<u8> {
@@ -68,7 +68,7 @@ fn open_log(folder: &Path) -> anyhow::Result<LogWriter<io::BufWriter<std::fs::Fi
     LogWriter::create(&file).with_context(|| file.display().to_string())
 }
 
-/// Writes the scenarios, if the session makes any; says so if not.
+/// Writes the scenarios of the session, or reports that there are none.
 fn write_scripts(
     folder: &Path,
     session: &session::RecordedSession,
@@ -76,7 +76,7 @@ fn write_scripts(
 ) -> anyhow::Result<()> {
     let files = [SERVER, CLIENT].map(|name| folder.join(name));
     for file in &files {
-        // One of an earlier session would be taken for this one's.
+        // A scenario of an earlier session would be mistaken for this one's.
         let _ = std::fs::remove_file(file);
     }
     if !session.recording.is_connected() {
@@ -108,7 +108,7 @@ fn write_scripts(
     Ok(())
 }
 
-/// Standard output is the job's: what we have to say goes to standard error.
+/// Prints the result to standard error, since standard output belongs to the job.
 fn show(session: &session::RecordedSession, judged: &ScenarioResult, verbose: bool) -> io::Result<()> {
     let color = anstream::AutoStream::choice(&io::stderr()) != anstream::ColorChoice::Never;
     let verbosity = if verbose { Verbosity::Verbose } else { Verbosity::Normal };
@@ -133,7 +133,7 @@ fn show(session: &session::RecordedSession, judged: &ScenarioResult, verbose: bo
     }
 }
 
-/// The outcome for a party. A crash breaks no MUST of a standard.
+/// Describes the result for a party. A crash is not a violation of a MUST.
 fn standing(judged: &ScenarioResult, party: Side, messages: usize) -> String {
     let of_party = || judged.findings.iter().filter(|f| f.finding.party == party);
     let crashes = of_party().any(|f| f.finding.requirement == CRASH);
@@ -157,7 +157,7 @@ fn count(n: usize, noun: &str, plural: &str) -> String {
     format!("{n} {noun}{}", if n == 1 { "" } else { plural })
 }
 
-/// `interop`: programs under process managers.
+/// `interop`: runs programs under process managers.
 pub(super) fn interop(args: &Interop) -> anyhow::Result<u8> {
     let catalogue = catalogue_against(&args.against)?;
     let programs: Vec<_> = args.program.iter().map(|p| interop::Program::new(p)).collect::<Result<_, _>>()?;

@@ -1,5 +1,5 @@
-//! Which scenarios are played: by name, by requirement, by an earlier run, by shard. What selects nothing is a mistake, and is told
-//! with what was probably meant.
+//! Selects the scenarios to play: by name, by requirement, by an earlier run, by shard. A pattern that selects nothing is an error,
+//! reported with a suggestion.
 
 use std::fs::File;
 use std::io;
@@ -18,7 +18,7 @@ use super::args::{Cli, Play};
 use super::tell::{hint, unusable};
 use crate::report::{Keep, read_log};
 
-/// The names that a pattern of `--filter` means.
+/// A pattern of `--filter`.
 pub(super) enum Filter<'a> {
     Exactly(&'a str),
     Like(NamePattern),
@@ -34,7 +34,7 @@ impl<'a> Filter<'a> {
         }
     }
 
-    /// All of these patterns.
+    /// Parses all of these patterns.
     pub(super) fn all(patterns: &'a [String]) -> Vec<Self> {
         patterns.iter().map(|pattern| Self::new(pattern)).collect()
     }
@@ -48,12 +48,12 @@ impl<'a> Filter<'a> {
     }
 }
 
-/// The name of the file that a scenario stands in: without that of the row.
+/// Returns the name of the file that contains a scenario: its name without that of the table row.
 pub(super) fn of_table(name: &str) -> &str {
     name.split_once('[').map_or(name, |(table, _)| table)
 }
 
-/// Whose scenarios are played.
+/// Returns the kind of implementation under test.
 fn under_test(args: &Play) -> UnderTest {
     match (&args.client, &args.library) {
         (Some(_), _) => UnderTest::Client,
@@ -62,28 +62,28 @@ fn under_test(args: &Play) -> UnderTest {
     }
 }
 
-/// The scenarios of the user's files, or those of the embedded suite of which some may be selected.
+/// Returns the scenarios of the user's files, or those of the embedded suite that may be selected.
 ///
 /// # Errors
 ///
-/// Scenarios with mistakes.
+/// The scenarios have mistakes.
 pub(super) fn suite_for(args: &Play) -> anyhow::Result<Suite> {
     if !args.paths.is_empty() {
         return pmi_runner::suite::of_paths(&args.paths).map_err(unusable);
     }
     let whom = under_test(args);
     let filters = Filter::all(&args.filter);
-    // That there is none for a requirement is a mistake only where there is none in all of them.
+    // A requirement without scenarios is an error only if the whole suite has none for it, so all scenarios of this kind are read.
     let any = filters.is_empty() || !args.requirement.is_empty();
     let wanted = |tests, name: &str| tests == whom && (any || filters.iter().any(|filter| filter.fits(name)));
     pmi_runner::suite::embedded_part(wanted).map_err(unusable)
 }
 
-/// What stands where scenario files may stand, and is none.
+/// Checks that the given paths can be scenario files.
 ///
 /// # Errors
 ///
-/// It is a command that is misspelt, the name of a scenario, or a program.
+/// A word is a misspelt command, the name of a scenario, or a program.
 pub(super) fn are_scenario_files(args: &Play) -> anyhow::Result<()> {
     for path in &args.paths {
         let word = path.display().to_string();
@@ -124,7 +124,7 @@ pub(super) fn are_scenario_files(args: &Play) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What fits although nothing does that is played here: scenarios of another dialect, or for others.
+/// Describes the scenarios that match but are not played here: those in another dialect or for another kind of implementation.
 fn elsewhere(suite: &Suite, whom: UnderTest, fits: impl Fn(&Scenario) -> bool) -> Option<String> {
     let all: Vec<&Arc<Scenario>> = suite.scenarios.iter().filter(|s| fits(s)).collect();
     let example = of_table(&all.first()?.name);
@@ -141,17 +141,17 @@ fn elsewhere(suite: &Suite, whom: UnderTest, fits: impl Fn(&Scenario) -> bool) -
     Some(format!("scenarios for {whose}, such as {example}: {option} says which is judged"))
 }
 
-/// The scenarios that are selected, in the order of the suite.
+/// Returns the selected scenarios, in the order of the suite.
 ///
 /// # Errors
 ///
-/// A pattern fits nothing that is played here, or the log of `--rerun-failed` cannot be read.
+/// A pattern matches nothing that is played here, or the log of `--rerun-failed` cannot be read.
 pub(super) fn select(suite: &Suite, args: &Play, dialects: &[Dialect]) -> anyhow::Result<Vec<Arc<Scenario>>> {
     let whom = under_test(args);
     let is_played = |s: &&Arc<Scenario>| s.tests == whom && dialects.contains(&s.dialect);
     let playable: Vec<&Arc<Scenario>> = suite.scenarios.iter().filter(is_played).collect();
     let filters = Filter::all(&args.filter);
-    // What is told of a mistake is looked for among those as well that were not read.
+    // Suggestions are made from the whole suite, since only a part of it was read.
     let whole = || {
         if args.paths.is_empty() {
             pmi_runner::suite::embedded().map_err(unusable)

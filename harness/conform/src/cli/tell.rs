@@ -1,4 +1,4 @@
-//! What the user is told.
+//! Output to the user: standard output, reports, errors and hints.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -9,7 +9,7 @@ use pmi_scenario::suite::SuiteError;
 
 use crate::report::{Format, Run, render, write_reproducers};
 
-/// Ends a sentence that says that there is no such word: with the one that looks most like it, if any does, and what else helps.
+/// Returns the end of an error message about an unknown word: the most similar word, if one is similar enough, and `help`.
 pub(super) fn hint<'a>(word: &str, words: impl Iterator<Item = &'a str>, help: &str) -> String {
     let alike = words.map(|other| (strsim::jaro_winkler(word, other), other));
     let nearest = alike.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(likeness, _)| *likeness > 0.75);
@@ -24,7 +24,7 @@ pub(super) fn hint<'a>(word: &str, words: impl Iterator<Item = &'a str>, help: &
     }
 }
 
-/// Writes to standard output. A reader that has seen enough (`| head`) is no error.
+/// Writes to standard output. A closed pipe (`| head`) is not an error.
 pub(super) fn say(text: &str) -> anyhow::Result<()> {
     match anstream::stdout().write_all(text.as_bytes()) {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(e.into()),
@@ -45,12 +45,12 @@ pub(super) fn write_report(run: &Run, format: Format, path: Option<&Path>) -> an
     }
 }
 
-/// What is wrong in scenarios, as it is shown: each mistake with its line, and with what it is before it.
+/// The rendered mistakes of scenarios, each with its source line. It is printed without the prefix `error:`.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Diagnosed(String);
 
-/// Scenarios that cannot be used, with everything that is wrong in them.
+/// Returns the error for unusable scenarios, with all of their mistakes.
 pub(super) fn unusable(error: FilesError) -> anyhow::Error {
     match error {
         FilesError::Suite(SuiteError::Diagnostics(all)) => {

@@ -27,7 +27,7 @@ pub(super) fn versions(args: &Doctor) -> anyhow::Result<u8> {
     );
     let suite = suite_against(&[])?;
     let environment = Environment::new(Arc::new(AtomicBool::new(false)), 1)?;
-    // A start is no answer, and takes longer.
+    // Starting a process takes longer than answering.
     let limits = Limits { step: args.timeout, start: Some(args.timeout * 4), ..Limits::default() };
     let (label, iut) = match (&args.client, &args.library) {
         (Some(command), _) => {

@@ -1,4 +1,4 @@
-//! A result in full: what terminals show of a failure, and what JUnit carries as its text.
+//! A result in full, as terminals show a failure and as JUnit carries it in its text.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -15,17 +15,17 @@ use pmi_judge::verdict::{Attempts, Judged, ScenarioResult, Strictness, Unreached
 use pmi_judge::{Severity, Side};
 use pmi_wire::Proc;
 
-/// An implementation can break the same rule without end; the log has the rest.
+/// Maximum number of findings that are shown. An implementation can break the same rule in every message; the log has all findings.
 pub(super) const FINDINGS: usize = 10;
-/// Of a transcript, besides those that explain findings.
+/// Maximum number of events of a transcript, besides those that explain findings.
 const EVENTS: usize = 60;
-/// Bytes of a message that explains no finding.
+/// Maximum number of bytes of a message that explains no finding.
 const MESSAGE: usize = 2 * BYTES;
-/// Of what the implementation printed.
+/// Maximum number of lines of the implementation's output.
 const OUTPUT: usize = 20;
-/// Characters of an expected or seen text.
+/// Maximum number of characters of an expected or seen text.
 const TEXT: usize = 300;
-/// Colours, or none.
+/// Styles for the terminal, which are empty without colours.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Palette {
     pub(super) color: bool,
@@ -72,18 +72,18 @@ impl Palette {
     }
 }
 
-/// Everything about a result but its first line.
+/// A result without its first line.
 pub(super) struct Block<'a> {
     pub(super) result: &'a ScenarioResult,
     pub(super) palette: Palette,
-    /// True to list the steps that were not judged, which are counted otherwise.
+    /// True to list the steps that were not judged, instead of counting them.
     pub(super) verbose: bool,
     pub(super) strict: Strictness,
     /// See [`Look::log`](super::Look).
     pub(super) log: &'static str,
 }
 
-/// The option with which a run writes its log.
+/// The option that writes the log of a run, for messages.
 pub(crate) const LOG_OPTION: &str = "--report ndjson=FILE";
 
 impl Display for Block<'_> {
@@ -124,14 +124,14 @@ impl Display for Block<'_> {
     }
 }
 
-/// The text after "play it again" for a scenario that was red in some of its attempts only.
+/// Returns the text after "play it again" for a scenario that was red in only some of its attempts.
 pub(super) fn chance(result: &ScenarioResult) -> String {
     let by_chance = result.attempts.as_ref().filter(|attempts| attempts.red < attempts.played);
     let words = |a: &Attempts| format!(" (red in {} of {} attempts, so it may not show)", a.red, a.played);
     by_chance.map(words).unwrap_or_default()
 }
 
-/// The consequences of a crash, one line each: `rfc13.barrier.released: the end of the connection (the server, to rank 1)`.
+/// Returns the consequences of a crash, one line each: `rfc13.barrier.released: the end of the connection (the server, to rank 1)`.
 pub(super) fn consequences(result: &ScenarioResult) -> impl Iterator<Item = String> {
     result.consequences.iter().take(FINDINGS).map(|judged| {
         let (id, seen) = (text::clean(&judged.finding.requirement), text::clean(&judged.finding.seen));
@@ -139,12 +139,13 @@ pub(super) fn consequences(result: &ScenarioResult) -> impl Iterator<Item = Stri
     })
 }
 
-/// `line 12: 0  C: cmd=finalize`.
+/// Formats a step that was not judged: `line 12: 0  C: cmd=finalize`.
 pub(super) fn unreached(step: &UnreachedStep) -> String {
     text::clip(&format!("line {}: {}", step.line, text::clean(&step.step)), TEXT)
 }
 
-/// `rfc13.put.unique (MUST): its text`, and of a crash what died where. The level is left out where the finding counts for less.
+/// Formats the first line of a finding: `rfc13.put.unique (MUST): its text`, or what crashed and where. The level is omitted if the finding
+/// counts for less than it.
 pub(super) fn headline(judged: &Judged) -> String {
     let id = text::clean(&judged.finding.requirement);
     if id == CRASH {
@@ -156,7 +157,7 @@ pub(super) fn headline(judged: &Judged) -> String {
     if text.is_empty() { format!("{id}{level}") } else { format!("{id}{level}: {text}") }
 }
 
-/// `the server, to rank 1`.
+/// Formats the party and the process: `the server, to rank 1`.
 pub(super) fn who(judged: &Judged) -> String {
     let rank = |p: Proc| if p.group == 0 { format!("rank {p}") } else { p.to_string() };
     match (judged.finding.party, judged.finding.proc) {
@@ -169,7 +170,7 @@ pub(super) fn who(judged: &Judged) -> String {
     }
 }
 
-/// `FILE:LINE`.
+/// Formats the place of a finding: `FILE:LINE`.
 pub(super) fn place(result: &ScenarioResult, judged: &Judged) -> String {
     let path = text::clean(&result.path);
     if judged.finding.line == 0 { path } else { format!("{path}:{}", judged.finding.line) }
@@ -206,7 +207,7 @@ fn finding(
     Ok(())
 }
 
-/// Expected and seen, their differences marked by colours.
+/// Returns the expected and the seen text with their differences highlighted.
 fn marked(palette: Palette, expected: &str, seen: &str) -> (String, String) {
     let (expected, seen) = text::window(expected, seen, TEXT);
     if !palette.color {
@@ -231,19 +232,19 @@ pub(super) struct Piece {
     pub(super) differs: bool,
 }
 
-/// Expected and seen, in pieces that are alike and pieces that differ.
+/// Splits the expected and the seen text into pieces that are equal and pieces that differ.
 pub(super) fn differences(expected: &str, seen: &str) -> (Vec<Piece>, Vec<Piece>) {
     let piece = |text: &str, differs| Piece { text: text.to_owned(), differs };
     let (old, new) = (tokens(expected), tokens(seen));
     let diff = TextDiffConfig::default().diff_slices::<str>(&old, &new);
-    // A sentence against a message: everything differs, and marking it all says nothing.
+    // If the texts have little in common, highlighting everything would not help.
     if diff.ratio() < 0.5 {
         return (vec![piece(expected, false)], vec![piece(seen, false)]);
     }
     let (mut left, mut right) = (Vec::new(), Vec::new());
     for change in diff.iter_all_changes() {
         let token = change.value();
-        // Findings quote what they saw, not what they expected.
+        // Only the seen texts of findings are quoted, so quotation marks are not a difference.
         let differs = token != "\"";
         match change.tag() {
             ChangeTag::Equal => {
@@ -257,7 +258,7 @@ pub(super) fn differences(expected: &str, seen: &str) -> (Vec<Piece>, Vec<Piece>
     (left, right)
 }
 
-/// Keys, values and what stands between them, so that a difference is a whole value.
+/// Splits a text into keys, values and separators, so that each difference is a whole value.
 fn tokens(text: &str) -> Vec<&str> {
     text.split_inclusive([' ', '=', '"'])
         .flat_map(|piece| {

@@ -1,11 +1,11 @@
-//! The catalogue of requirements as pages of the book: one for each source, and the errata of all of them.
+//! The catalogue of requirements as pages of the book: a page for each source, and the errata of all sources.
 
 use std::fmt::Write;
 
 use pmi_judge::deviations::recorded;
 use pmi_scenario::requirement::{Binds, Catalogue, Requirement};
 
-/// Where requirements come from: what their ids begin with, the name of the page, its title, and what it has to say first.
+/// Sources of requirements: the prefix of their ids, the path of the page, its title, and its introduction.
 const SOURCES: &[(&str, &str, &str, &str)] = &[
     (
         "rfc13.",
@@ -60,7 +60,7 @@ const SOURCES: &[(&str, &str, &str, &str)] = &[
     ),
 ];
 
-/// The name and the text of each page.
+/// Returns the path and the text of each page.
 pub(crate) fn pages(catalogue: &Catalogue) -> Vec<(&'static str, String)> {
     let mut all: Vec<(&str, String)> = SOURCES
         .iter()
@@ -129,13 +129,13 @@ fn errata(catalogue: &Catalogue) -> String {
     text
 }
 
-/// Whom a requirement binds, how much, and to what.
+/// Formats the level, the bound parties and the text of a requirement.
 fn says(r: &Requirement) -> String {
     let binds = r.binds.iter().map(Binds::to_string).collect::<Vec<_>>().join(", ");
     format!("({}, {binds}) {}", r.level, plain(&r.text))
 }
 
-/// What is recorded of a requirement, those together that do the same.
+/// Returns the recorded deviations from a requirement, grouped by behaviour.
 fn behaviours(id: &str) -> impl Iterator<Item = String> {
     let mut together: Vec<(String, Vec<String>)> = Vec::new();
     for (implementation, reason) in recorded(id) {
@@ -158,7 +158,7 @@ fn list(title: &str, items: impl Iterator<Item = String>) -> String {
     text
 }
 
-/// Text without marks of Markdown: what the catalogue holds is prose, and rules of grammars.
+/// Escapes Markdown, since the catalogue contains prose and grammar rules.
 fn plain(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! The code quality report of GitLab: a JSON array that merge requests show, and compare with that of the target branch.
+//! GitLab's code quality report: a JSON array, which merge requests show and compare with that of the target branch.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,9 +14,9 @@ use pmi_judge::cause::{CommonCause, causes};
 use pmi_judge::symptom::fingerprint;
 use pmi_judge::verdict::{Judged, ScenarioResult, Verdict};
 
-/// Characters of a description, and of what was expected and seen in it.
+/// Maximum number of characters of a description. `PART` limits the expected and the seen text in it.
 const DESCRIPTION: usize = 800;
-/// Characters of a fingerprint.
+/// Maximum number of characters of a fingerprint.
 const FINGERPRINT: usize = 255;
 const PART: usize = 200;
 
@@ -24,11 +24,11 @@ const PART: usize = 200;
 struct Issue {
     description: String,
     check_name: String,
-    /// The identity of the issue in other runs: neither times, lines nor names that an implementation chooses.
+    /// Identifies the issue across runs. It contains no times, no line numbers, and no names that an implementation chooses.
     fingerprint: String,
     severity: &'static str,
     location: Location,
-    /// The other scenarios that show it, as in Code Climate's format. GitLab ignores them.
+    /// The other scenarios with the same issue, as in Code Climate's format. GitLab ignores them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     other_locations: Vec<Location>,
 }
@@ -82,7 +82,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
         let location = std::iter::once(Location::new(path, line));
         add(Issue::new(&complaint.name, &complaint.text, fingerprint, "major", location));
     }
-    // Red issues come first, each severity in the order of causes.
+    // Red issues come first; issues of the same severity are in the order of causes.
     issues.sort_by_key(|issue| ["minor", "info"].iter().position(|severity| issue.severity == *severity));
     serde_json::to_writer_pretty(&mut *out, &issues)?;
     writeln!(out)
@@ -111,7 +111,7 @@ fn description(cause: &CommonCause<'_>, judged: &Judged) -> String {
 }
 
 impl Issue {
-    /// An issue at the first of these locations.
+    /// Returns an issue at the first of these locations.
     fn new(
         check: &str,
         description: &str,

@@ -1,4 +1,4 @@
-//! What changed between two runs: two versions of an implementation, or two ways to start it.
+//! The differences between two runs: of two versions of an implementation, or of two ways to start it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use pmi_judge::Severity;
 use pmi_judge::evidence::follows_a_race;
 use pmi_judge::verdict::{Judged, ScenarioResult, Verdict};
 
-/// The differences between two runs. Times, transcripts and deviations do not count.
+/// The differences between two runs. Times, transcripts and deviations are ignored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Comparison {
     /// The first run.
@@ -20,16 +20,16 @@ pub(crate) struct Comparison {
     pub(crate) after: ComparedRun,
     /// Scenarios of both runs whose verdict or broken requirements differ, by name.
     pub(crate) changed: Vec<Change>,
-    /// Scenarios that differ only in what an implementation does not do every time, by what the runs have counted.
+    /// Scenarios that differ only in intermittent behaviour, according to the runs' own attempts.
     pub(crate) varies: Vec<String>,
-    /// Differences in what depends on timing (crashes, hangs, missing answers, and what follows a process that left in the middle of a
-    /// message) for which there were too few attempts to exclude chance.
+    /// Differences in findings that depend on timing, with too few attempts to exclude chance. Such findings are crashes, hangs, missing
+    /// answers, and consequences of a process that left in the middle of a message.
     pub(crate) uncertain: Vec<Uncertain>,
     /// Scenarios without a result in the second run.
     pub(crate) only_before: Vec<String>,
     /// Scenarios without a result in the first run.
     pub(crate) only_after: Vec<String>,
-    /// Number of scenarios that came to the same.
+    /// Number of scenarios with the same result.
     pub(crate) same: usize,
 }
 
@@ -40,11 +40,11 @@ pub(crate) struct ComparedRun {
     pub(crate) server: String,
     /// Version of pmi-conform and of its suite.
     pub(crate) version: String,
-    /// Whether every selected scenario has a result.
+    /// True if every selected scenario has a result.
     pub(crate) complete: bool,
 }
 
-/// A scenario that did not come to the same.
+/// A scenario with different results.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Change {
     /// Its name.
@@ -57,30 +57,30 @@ pub(crate) struct Change {
     pub(crate) broken: BTreeSet<String>,
     /// Requirements that are broken in the first run only.
     pub(crate) mended: BTreeSet<String>,
-    /// Whether something is bad now that was not before.
+    /// True if a finding is new, or the verdict is worse.
     pub(crate) worse: bool,
 }
 
-/// A difference that may have come about by chance.
+/// A difference that may be due to chance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Uncertain {
     /// The scenario.
     pub(crate) scenario: String,
     /// The requirement that is broken in one run only.
     pub(crate) requirement: String,
-    /// In how many attempts of the first run, and how many there were.
+    /// The number of attempts of the first run that show it, and of all attempts.
     pub(crate) before: (u32, u32),
-    /// The same of the second run.
+    /// The same for the second run.
     pub(crate) after: (u32, u32),
 }
 
-/// What is less likely than this has not come about by chance.
+/// A probability below this excludes chance.
 const CHANCE: f64 = 0.001;
 
-/// Number of attempts in each run that separates change from chance.
+/// Number of attempts per run that separates change from chance.
 const ENOUGH_ATTEMPTS: u32 = 25;
 
-/// How bad a verdict is.
+/// Ranks verdicts from good (0) to bad.
 fn badness(verdict: Verdict) -> u8 {
     match verdict {
         Verdict::Pass | Verdict::Note | Verdict::NotApplicable => 0,
@@ -91,14 +91,14 @@ fn badness(verdict: Verdict) -> u8 {
     }
 }
 
-/// What was found in a scenario, in whatever attempt.
+/// The findings of a scenario in any of its attempts.
 struct Found<'a> {
     played: u32,
-    /// By requirement.
+    /// The number of attempts with a finding, by requirement.
     times: BTreeMap<&'a str, u32>,
-    /// Those that are no mere notes.
+    /// Requirements with a finding that is more than a note.
     bad: BTreeSet<&'a str>,
-    /// All findings, if one of them depends on timing, so that another run may not show them.
+    /// All requirements, if one of the findings depends on timing; another run may miss any of them.
     timed: BTreeSet<&'a str>,
 }
 
@@ -106,7 +106,7 @@ impl<'a> Found<'a> {
     fn of(result: &'a ScenarioResult) -> Self {
         let (played, found) = result.found();
         let mut this = Self { played, times: BTreeMap::new(), bad: BTreeSet::new(), timed: BTreeSet::new() };
-        // An early or a late crash changes the other findings of the scenario.
+        // An earlier or later crash changes the other findings of the scenario.
         let is_timed = |(judged, _): &(&Judged, u32)| {
             judged.finding.depends_on_timing() || follows_a_race(&judged.finding, &result.last_events)
         };
@@ -115,7 +115,7 @@ impl<'a> Found<'a> {
         }
         for (judged, times) in found {
             let id = judged.finding.requirement.as_str();
-            // Each of several places may have been in the same attempts: in so many it was for sure.
+            // Several findings of a requirement may be from the same attempts, so only the largest number is certain.
             let most = this.times.entry(id).or_default();
             *most = times.max(*most);
             if judged.severity > Severity::Note {
@@ -125,19 +125,20 @@ impl<'a> Found<'a> {
         this
     }
 
-    /// What was found here, and never in `other`.
+    /// Returns the requirements with findings here and none in `other`.
     fn without(&self, other: &Self) -> BTreeSet<&'a str> {
         self.times.keys().filter(|id| !other.times.contains_key(*id)).copied().collect()
     }
 
-    /// Whether `other` may have missed it by chance: what was found in some attempts here need not come in any of as many there.
+    /// Returns whether `other` may lack a finding by chance. A finding in some attempts here can be absent from the same number of attempts
+    /// there.
     fn may_be_missed(&self, id: &str, other: &Self) -> bool {
         let rate = f64::from(self.times[id]) / f64::from(self.played);
         (1.0 - rate).powf(f64::from(other.played)) >= CHANCE
     }
 
-    /// Returns whether a finding that depends on timing may be as frequent in `other`, by Fisher's exact test: the probability that all attempts
-    /// that show it are of this run.
+    /// Returns whether a finding that depends on timing may be just as frequent in `other`. This is Fisher's exact test: the probability
+    /// that all attempts with the finding belong to this run.
     fn may_be_chance(&self, id: &str, other: &Self) -> bool {
         let of_this =
             |attempt: u32| f64::from(self.played - attempt) / f64::from(self.played + other.played - attempt);
@@ -145,24 +146,24 @@ impl<'a> Found<'a> {
         is_timed && (0..self.times[id]).map(of_this).product::<f64>() >= CHANCE
     }
 
-    /// Whether what was found in both is a mere note in both, or in neither.
+    /// Returns whether each finding that both have is a note in both or in neither.
     fn weighs_as(&self, other: &Self) -> bool {
         let mut both = self.times.keys().filter(|id| other.times.contains_key(*id));
         both.all(|id| self.bad.contains(id) == other.bad.contains(id))
     }
 
-    /// In how many attempts it was found, and how many there were.
+    /// Returns the number of attempts with a finding, and of all attempts.
     fn frequency(&self, id: &str) -> (u32, u32) {
         (self.times.get(id).copied().unwrap_or(0), self.played)
     }
 
-    /// Whether everything was found in each attempt.
+    /// Returns whether every finding is in every attempt.
     fn is_steady(&self) -> bool {
         self.times.values().all(|times| *times == self.played)
     }
 }
 
-/// Returns whether the numbers of scenarios that break a requirement in one run only differ by more than chance, by the sign test.
+/// Returns whether more scenarios break a requirement in one run than in the other, beyond chance. This is the sign test.
 fn is_one_sided(before: u32, after: u32) -> bool {
     let all = before + after;
     let mut term = 0.5_f64.powf(f64::from(all));
@@ -206,7 +207,7 @@ impl Comparison {
             Some((scenario, old, new, Found::of(old), Found::of(new)))
         });
         let judged: Vec<_> = judged.collect();
-        // By requirement: in how many scenarios only one of the runs shows it, without proof.
+        // For each requirement, the numbers of scenarios that break it in the first or the second run only, where chance is not excluded.
         let mut one_sided: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
         for (_, old, new, was, is) in &judged {
             if !(old.verdict.is_judged() && new.verdict.is_judged()) {
@@ -276,22 +277,22 @@ impl Comparison {
         changed.chain(self.varies).chain(self.uncertain.into_iter().map(|uncertain| uncertain.scenario))
     }
 
-    /// Whether the runs came to the same, in what both have played.
+    /// Returns whether the scenarios that both runs have played have the same results.
     pub(crate) fn is_same(&self) -> bool {
         self.changed.is_empty()
     }
 
-    /// Whether something got worse.
+    /// Returns whether any scenario is worse.
     pub(crate) fn is_worse(&self) -> bool {
         self.changed.iter().any(|change| change.worse)
     }
 
-    /// Writes it for people. Scenarios that apply in one run only stand together: they say what an implementation
-    /// has, not how well it does it. Those that one run has not played are counted, and named if all is to be told.
+    /// Writes the comparison as text. Scenarios that apply in one run only are grouped: they show what an implementation supports, not how
+    /// well. Scenarios that one run has not played are counted, and with `all` also named.
     ///
     /// # Errors
     ///
-    /// Those of writing.
+    /// Writing to `out` fails.
     pub(crate) fn write_to(&self, out: &mut impl Write, all: bool) -> io::Result<()> {
         for (name, side) in [("before", &self.before), ("after", &self.after)] {
             let cut = if side.complete { "" } else { ", cut short" };
@@ -383,7 +384,7 @@ mod tests {
         assert!(same.is_same() && same.same == 2, "{same:?}");
     }
 
-    /// The same in each of many attempts.
+    /// Returns a result with the same findings in each of many attempts.
     fn steady(scenario: &str, verdict: Verdict, ids: &[&str]) -> ScenarioResult {
         let result = with(scenario, verdict, ids);
         let found = result
@@ -394,7 +395,7 @@ mod tests {
         ScenarioResult { attempts: Some(Attempts { played: 25, red: 0, found }), ..result }
     }
 
-    /// Rank 0 leaves with half a message, and rank 1 gets a wrong answer.
+    /// Returns a result in which rank 0 leaves after half a message, and rank 1 gets a wrong answer.
     fn behind_half_a_message(scenario: &str) -> ScenarioResult {
         let proc = |rank| Proc { group: 0, rank };
         let bytes = |text: &str| Bytes(text.into());
@@ -420,15 +421,15 @@ mod tests {
         for (before, after, same) in [
             (passed("a"), crashed("a"), true),
             (crashed("a"), passed("a"), true),
-            // The attempts of `--retries`.
+            // With the attempts of `--retries`.
             (passed("a"), sometimes(25), true),
             (steady("a", Verdict::Pass, &[]), sometimes(6), true),
             (steady("a", Verdict::Pass, &[]), sometimes(25), false),
             (steady("a", Verdict::Pass, &[]), sometimes(12), false),
-            // A crash changes other findings.
+            // A crash changes the other findings.
             (crashed("a"), with("a", Verdict::Fail, &["x"]), true),
             (with("a", Verdict::Crashed, &["iut.no-crash", "x"]), crashed("a"), true),
-            // The contents of an answer do not depend on timing, unless another process has left before in the middle of a message.
+            // The contents of an answer do not depend on timing, unless another process left in the middle of a message before.
             (passed("a"), with("a", Verdict::Fail, &["x"]), false),
             (passed("a"), behind_half_a_message("a"), true),
         ] {
@@ -437,7 +438,7 @@ mod tests {
             let explained = comparison.varies.len() + comparison.uncertain.len();
             assert_eq!(explained > 0, same, "{comparison:?}");
         }
-        // Many crashes in one run, and none in the other, are a change.
+        // Crashes in all scenarios of one run and in none of the other are a change.
         let names: Vec<String> = (0..20).map(|n| n.to_string()).collect();
         let all = |of: &dyn Fn(&str) -> ScenarioResult| run(names.iter().map(|name| of(name)).collect());
         assert!(Comparison::of(&all(&passed), &all(&crashed)).is_worse());
@@ -511,7 +512,7 @@ mod tests {
         let heavier = Comparison::of(&before, &attempts(Severity::Fail, Verdict::Fail, 2));
         let unjudged = Comparison::of(&before, &run(vec![with("a", Verdict::Unjudged, &[])]));
         assert!(heavier.is_worse() && unjudged.is_worse(), "{heavier:?} {unjudged:?}");
-        // Two places in the same attempts are no two chances.
+        // Two findings in the same attempts are not independent.
         let judged = |seen| tests::judged("x", Severity::Fail, "this", seen);
         let found = ["one", "another"]
             .map(|seen| Repeated { times: 4, absent: false, judged: judged(seen) })

@@ -1,15 +1,15 @@
-//! Who can talk to whom, for people.
+//! Compatibility of a client and a server, as text.
 
 use std::io::{self, Write};
 
 use super::text;
 use pmi_judge::compatibility::{Compatibility, Fit, Sender};
 
-/// Writes it: the messages that are not understood, those of which it is not known, and the names of the others.
+/// Writes the messages that the other side does not understand, those for which this is unknown, and the names of the others.
 ///
 /// # Errors
 ///
-/// Those of writing.
+/// Writing to `out` fails.
 pub(crate) fn write_compatibility(this: &Compatibility, out: &mut impl Write) -> io::Result<()> {
     for (fit, grade) in [(Fit::Breaks, "BREAKS"), (Fit::Unknown, "unknown")] {
         for row in this.rows.iter().filter(|row| row.fit == fit) {

@@ -1,11 +1,11 @@
-//! What `doctor` shows.
+//! The text of `doctor`.
 
 use std::fmt::Write;
 
 use super::text;
 use pmi_runner::doctor::{Examination, State};
 
-/// The steps, each with what to do; the profile that fits, and the command that judges.
+/// Formats the steps with their advice, the suggested profile, and the command line that judges the implementation.
 pub(crate) fn doctor_text(label: &str, of: &Examination, profile: Option<&str>, next: &str) -> String {
     let mut out = format!("{}\n\n", text::clean(label));
     for step in &of.steps {
@@ -16,7 +16,7 @@ pub(crate) fn doctor_text(label: &str, of: &Examination, profile: Option<&str>, 
             State::Fails => "FAILS",
         };
         let mut lines = step.seen.lines();
-        // Cannot fail: it is a string.
+        // Writing to a string cannot fail.
         let _ =
             writeln!(out, "{state:>5}  {:10}  {}", step.what, text::clean(lines.next().unwrap_or_default()));
         for line in lines {

@@ -1,4 +1,4 @@
-//! Workflow commands of GitHub Actions, which show as annotations of the run and its pull request.
+//! Workflow commands of GitHub Actions, which appear as annotations of the run and its pull request.
 
 use std::io::{self, Write};
 
@@ -7,9 +7,9 @@ use super::run::Run;
 use super::{tally, text};
 use pmi_judge::Severity;
 
-/// GitHub shows so many errors, and as many warnings, of a step. So each requirement is one, not each scenario.
+/// GitHub shows at most this number of errors, and of warnings, per step. Therefore findings are grouped by requirement, not by scenario.
 const SHOWN: usize = 10;
-/// Characters of what was expected and seen, and of any line of a message.
+/// Maximum number of characters of an expected or seen text. `LINE` limits any line of a message.
 const PART: usize = 200;
 const LINE: usize = 500;
 
@@ -65,16 +65,16 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     if more > 0 {
         writeln!(out, "::notice title=pmi-conform::{more} more stand in the reports")?;
     }
-    // Not at the beginning of a line, where it would be a command of its own.
+    // At the beginning of a line, it would be taken for another command.
     writeln!(out, "{}: {}", run.title(), tally::meaning(run))
 }
 
-/// The text of a command.
+/// Escapes the text of a command.
 fn data(text: &str) -> String {
     text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
 }
 
-/// The value of a property, which a comma or a colon would end.
+/// Escapes the value of a property, which a comma or a colon would end.
 fn property(text: &str) -> String {
     data(text).replace(':', "%3A").replace(',', "%2C")
 }

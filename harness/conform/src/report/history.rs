@@ -1,4 +1,4 @@
-//! What became of each finding from version to version: neighbours are compared, as two runs are.
+//! The history of each finding over several versions, from comparisons of consecutive runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -11,9 +11,9 @@ use super::{tally, text};
 use pmi_judge::Severity;
 use pmi_judge::verdict::{Judged, ScenarioResult, Verdict};
 
-/// Scenarios that are named, unless all are to be.
+/// Maximum number of scenarios that are named, unless all are requested.
 const NAMED: usize = 5;
-/// Characters of what was seen that are shown.
+/// Maximum number of characters of a seen text.
 const SEEN: usize = 160;
 
 /// The findings of several versions of an implementation.
@@ -21,48 +21,48 @@ const SEEN: usize = 160;
 pub(crate) struct History {
     /// The versions, the oldest first.
     versions: Vec<Version>,
-    /// What became otherwise, version by version.
+    /// Changes, version by version.
     turns: Vec<Turn>,
-    /// Findings that some version shows in some attempts only, and that no version brought or mended.
+    /// Findings that some version shows in only some attempts, and that are not attributed to any version.
     intermittent: Vec<Intermittent>,
     /// Requirements that every version breaks.
     always: Vec<String>,
 }
 
-/// A finding that a version does not show in each attempt.
+/// A finding that a version shows in only some attempts.
 #[derive(Debug, Serialize)]
 struct Intermittent {
     requirement: String,
     scenario: String,
     seen: String,
-    /// Version by version: in how many attempts, and how many there were; `None` where the scenario was not judged.
+    /// For each version, the number of attempts with the finding and of all attempts; `None` if the scenario was not judged.
     frequency: Vec<Option<(u32, u32)>>,
 }
 
 /// One of the versions.
 #[derive(Debug, Serialize)]
 struct Version {
-    /// What it is called.
+    /// Name of the version.
     name: String,
-    /// Requirements that it breaks, without those that are only noted.
+    /// Number of requirements that it breaks, without notes.
     broken: usize,
-    /// Scenarios that were judged.
+    /// Number of scenarios that were judged.
     judged: usize,
-    /// Whether every selected scenario has a result.
+    /// True if every selected scenario has a result.
     complete: bool,
 }
 
-/// What a version has to do with a finding.
+/// The relation of a version to a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Becomes {
-    /// The version before it has not what this one has.
+    /// This version has the finding, and the version before does not.
     Brought,
-    /// The other way round.
+    /// The version before has the finding, and this one does not.
     Mended,
-    /// The version before it did not come so far.
+    /// This version has the finding, and the scenario ended earlier in the version before.
     FirstSeen,
-    /// This one does not come so far.
+    /// The version before has the finding, and the scenario ends earlier in this one.
     LostSight,
 }
 
@@ -77,20 +77,20 @@ impl Becomes {
     }
 }
 
-/// A requirement of which a version breaks more or less than the one before it.
+/// A change between a version and the one before it, for one requirement.
 #[derive(Debug, Serialize)]
 struct Turn {
-    /// The version, by its place in [`History::versions`].
+    /// Index of the version in [`History::versions`].
     version: usize,
     becomes: Becomes,
     severity: Severity,
     requirement: String,
-    /// What it asks for.
+    /// The text of the requirement.
     text: String,
-    /// In which scenarios, and what was seen in the first.
+    /// The scenarios with the finding. `seen` is from the first of them.
     scenarios: Vec<String>,
     seen: String,
-    /// In how many attempts it was seen there, and how many there were.
+    /// The number of attempts of that scenario with the finding, and of all attempts.
     frequency: (u32, u32),
 }
 
@@ -102,7 +102,7 @@ fn found<'a>(result: &'a ScenarioResult, id: &str) -> Option<(&'a Judged, (u32, 
     these().max_by_key(|(judged, _)| judged.severity).map(|(judged, _)| (*judged, (times, played)))
 }
 
-/// Returns the findings that some version shows in some attempts only, or that too few attempts attribute to a version.
+/// Returns the findings that some version shows in only some attempts, and those with too few attempts to attribute them to a version.
 fn intermittent(entries: &[Entry], pairs: &[Comparison]) -> Vec<Intermittent> {
     let uncertain: BTreeSet<(&str, &str)> =
         pairs.iter().flat_map(|pair| &pair.uncertain).map(|u| (&*u.requirement, &*u.scenario)).collect();
@@ -135,12 +135,12 @@ fn intermittent(entries: &[Entry], pairs: &[Comparison]) -> Vec<Intermittent> {
     keys.into_iter().map(of).collect()
 }
 
-/// Whether nothing can be said of what a scenario would have found later.
+/// Returns whether the scenario ended early, so that later findings are unknown.
 fn ends_early(result: &ScenarioResult) -> bool {
     result.unreached > 0 || matches!(result.verdict, Verdict::Crashed | Verdict::Hung)
 }
 
-/// Requirements of which more than a note is found.
+/// Returns the requirements with a finding that is more than a note.
 fn broken(run: &Run) -> BTreeSet<&str> {
     let all = run.results.iter().flat_map(|result| &result.findings);
     all.filter(|judged| judged.severity > Severity::Note)
@@ -148,13 +148,13 @@ fn broken(run: &Run) -> BTreeSet<&str> {
         .collect()
 }
 
-/// Compares each version with the one after it.
+/// Compares each version with the next.
 fn compared(entries: &[Entry]) -> impl Iterator<Item = Comparison> {
     entries.windows(2).map(|pair| Comparison::of(&pair[0].run, &pair[1].run))
 }
 
 impl History {
-    /// Of these versions, the oldest first.
+    /// Returns the history of these versions, the oldest first.
     pub(crate) fn of(entries: &[Entry]) -> Self {
         let version = |entry: &Entry| Version {
             name: text::clean(&entry.name),
@@ -168,7 +168,7 @@ impl History {
             turns.extend(turns_of(version, &entries[version - 1].run, &entries[version].run, pair));
         }
         let mut intermittent = intermittent(entries, &pairs);
-        // One that a version has brought or mended is among the turns.
+        // Findings that are attributed to a version are in `turns` already.
         intermittent.retain(|this| {
             let is_this =
                 |turn: &Turn| turn.requirement == this.requirement && turn.scenarios.contains(&this.scenario);
@@ -187,21 +187,21 @@ impl History {
         }
     }
 
-    /// Returns the scenarios in which neighbouring versions differ, be it by chance.
+    /// Returns the scenarios in which consecutive versions differ, by chance or not.
     pub(crate) fn differing(entries: &[Entry]) -> BTreeSet<String> {
         compared(entries).flat_map(Comparison::differing).collect()
     }
 
-    /// Whether a version has brought what binds.
+    /// Returns whether a version introduced a finding that is more than a note.
     pub(crate) fn got_worse(&self) -> bool {
         self.turns.iter().any(|turn| turn.becomes == Becomes::Brought && turn.severity > Severity::Note)
     }
 
-    /// Writes it for people. What is only noted, and what every version breaks, is counted unless all is to be told.
+    /// Writes the history as text. Notes, and findings of every version, are counted, and with `all` also listed.
     ///
     /// # Errors
     ///
-    /// Those of writing.
+    /// Writing to `out` fails.
     pub(crate) fn write_to(&self, out: &mut impl Write, all: bool) -> io::Result<()> {
         for (number, version) in self.versions.iter().enumerate() {
             let cut = if version.complete { "" } else { ", cut short" };
@@ -265,7 +265,7 @@ impl History {
     }
 }
 
-/// What a version has changed, grouped by requirement: the worst first.
+/// Returns the changes of a version by requirement, the most severe first.
 fn turns_of(version: usize, before: &Run, after: &Run, pair: &Comparison) -> Vec<Turn> {
     let by_name = |run: &'_ Run| -> BTreeMap<String, usize> {
         run.results.iter().enumerate().map(|(at, result)| (result.scenario.clone(), at)).collect()
@@ -337,7 +337,7 @@ mod tests {
                 _ => ScenarioResult { attempts: Some(Attempts { played: 25, red: times, found }), ..crash },
             }
         };
-        // One run of each version.
+        // With a single run per version, a crash is not attributed.
         let crash = with("a", Verdict::Crashed, &["iut.no-crash"]);
         let once = [entry("1", vec![crash]), entry("2", vec![with("a", Verdict::Pass, &[])])];
         let history = History::of(&once);
@@ -385,9 +385,9 @@ mod tests {
                 (1, Becomes::Brought, "y"),
                 (1, Becomes::Brought, "w"),
                 (1, Becomes::Mended, "x"),
-                // What a scenario would have found that ends early is not mended.
+                // A scenario that ends early does not fix its later findings.
                 (1, Becomes::LostSight, "z"),
-                // Nor is it brought by who comes further; and what cannot be asked is neither.
+                // A scenario that gets further does not introduce them. A scenario that does not apply does neither.
                 (2, Becomes::Brought, "x"),
                 (2, Becomes::Mended, "w"),
                 (2, Becomes::FirstSeen, "z"),

@@ -1,4 +1,4 @@
-//! A page that shows a run: one file, with nothing in it that is fetched from elsewhere.
+//! A page that shows a run. The file is self-contained: it loads nothing from elsewhere.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Write};
@@ -21,26 +21,26 @@ use pmi_scenario::ast::Dialect;
 use pmi_scenario::requirement::{Catalogue, Requirement, Set};
 use pmi_scenario::suite::embedded_catalogue;
 
-/// Characters of an expected or seen text.
+/// Maximum number of characters of an expected or seen text.
 const TEXT: usize = 600;
-/// Characters of other foreign text.
+/// Maximum number of characters of other text from outside.
 const WORDS: usize = 300;
-/// Lines of what was printed.
+/// Maximum number of lines of the implementation's output.
 const OUTPUT: usize = 40;
-/// Causes in the index, so that it fits on a screen.
+/// Maximum number of causes in the index, so that it fits on a screen.
 const INDEXED: usize = 20;
-/// Scenarios that are named as showing the same.
+/// Maximum number of scenarios listed as showing the same cause.
 const ALSO: usize = 50;
-/// Rows of a table.
+/// Maximum number of rows of a table.
 const ROWS: usize = 5000;
-/// Bytes of findings on a page, about; with the tables it stays below five million.
+/// Approximate number of bytes for findings. With the tables, a page stays below five million bytes.
 const ROOM: usize = 3_500_000;
-/// Of these, what a finding takes besides its texts, about.
+/// Approximate number of bytes of a finding, besides its texts.
 const FINDING: usize = 1800;
-/// What a row of a chart takes besides its words, about.
+/// Approximate number of bytes of a row of a chart, besides its text.
 const CHART_ROW: usize = 330;
 
-/// Where RFC 13 can be read.
+/// Address of RFC 13.
 const RFC13: &str = "https://flux-framework.readthedocs.io/projects/flux-rfc/en/latest/spec_13.html";
 
 #[derive(Serialize)]
@@ -98,7 +98,7 @@ struct Fact {
     code: bool,
 }
 
-/// What can be filtered by.
+/// A kind of result for the page's filter.
 #[derive(Serialize)]
 struct Kind {
     kind: &'static str,
@@ -115,7 +115,7 @@ const KINDS: [Kind; 7] = [
     Kind { kind: "na", what: "what was not played" },
 ];
 
-/// A line of the index of causes.
+/// An entry of the index of causes.
 #[derive(Serialize)]
 struct Indexed {
     anchor: String,
@@ -125,7 +125,7 @@ struct Indexed {
     scenarios: String,
 }
 
-/// What was found of one requirement.
+/// The findings about one requirement.
 #[derive(Serialize)]
 struct Group {
     anchor: String,
@@ -142,7 +142,7 @@ struct Group {
     causes: Vec<Shown>,
 }
 
-/// One cause, by the scenario that shows it first.
+/// A cause, with the scenario that shows it first.
 #[derive(Serialize)]
 struct Shown {
     anchor: String,
@@ -158,7 +158,7 @@ struct Shown {
     known: String,
     valid_input: bool,
     consequences: Vec<String>,
-    /// The lines of the scenario that were not judged.
+    /// The steps of the scenario that were not judged.
     unreached: Vec<String>,
     exit: String,
     replay: String,
@@ -167,12 +167,12 @@ struct Shown {
     also: Vec<Link>,
     chart: Option<Drawing>,
     chart_left_out: &'static str,
-    /// The same from the first event on, where the log is there and has more.
+    /// A chart of all events, if the log is available and has more of them.
     whole: Option<Drawing>,
     output: Vec<String>,
-    /// The program that shows it without pmi-conform.
+    /// A program that shows the finding without pmi-conform.
     reproducer: String,
-    /// The reason why there is none.
+    /// The reason why that program is missing.
     no_reproducer: String,
 }
 
@@ -205,7 +205,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(page(run, &catalogue)?.as_bytes())
 }
 
-/// The page of a run, with what the catalogue says of the requirements.
+/// Returns the page of a run, with the requirements' entries in the catalogue.
 ///
 /// # Errors
 ///
@@ -317,7 +317,7 @@ fn of_run<'a>(run: &Run, catalogue: &Catalogue) -> Page<'a> {
     }
 }
 
-/// One line of foreign text, not too long.
+/// Returns text from outside as one line of limited length.
 fn words(foreign: &str) -> String {
     text::clip(&text::clean(foreign), WORDS)
 }
@@ -337,13 +337,13 @@ fn counts(results: &[ScenarioResult], strict: Strictness) -> Vec<Count> {
     tally::counts(results, strict).into_iter().map(count).collect()
 }
 
-/// Versions that connections have agreed on, and in how many scenarios.
+/// Lists the negotiated versions and the number of scenarios for each.
 fn agreed(results: &[ScenarioResult]) -> String {
     let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
     for version in results.iter().flat_map(|result| &result.negotiated) {
         *numbers.entry(version).or_default() += 1;
     }
-    // What an odd offer was answered is told by the scenarios that make it.
+    // Scenarios with unusual offers report the answers themselves.
     let mut all: Vec<(&str, usize)> = numbers.into_iter().collect();
     all.sort_by_key(|(_, number)| std::cmp::Reverse(*number));
     let told = all
@@ -430,13 +430,13 @@ fn kind_of_severity(severity: Severity) -> &'static str {
     }
 }
 
-/// Names of places in the page: of letters that need no escape in an address, and each there once.
+/// Generates unique anchors of the page, from characters that URLs need not escape.
 #[derive(Default)]
 struct Anchors {
     taken: HashSet<String>,
 }
 
-/// The place of a requirement in the page of a run.
+/// Returns the anchor of a requirement in the page of a run.
 pub(super) fn requirement_place(id: &str) -> String {
     Anchors::default().add("requirement", id)
 }
@@ -456,10 +456,10 @@ impl Anchors {
     }
 }
 
-/// For each scenario and requirement, the place of the cause that it shows.
+/// The anchor of the cause that a scenario shows, by scenario and requirement.
 type Places<'a> = HashMap<(&'a str, &'a str), String>;
 
-/// The findings, by requirement; how many causes had no room; and where each is.
+/// Returns the findings by requirement, the number of causes that did not fit, and the anchor of each finding.
 fn groups<'a>(
     run: &'a Run,
     catalogue: &Catalogue,
@@ -523,13 +523,13 @@ fn groups<'a>(
     (groups, left_out, places)
 }
 
-/// The chart of all events of a scenario, if there are more than in that of the last, and room.
+/// Returns a chart of all events of a scenario, if it has more rows than that of the last events and fits into `room`.
 fn whole(run: &Run, result: &ScenarioResult, last: &Chart<'_>, room: &mut usize) -> Option<Drawing> {
     let events = run.events.get(&result.scenario)?;
     let left_out = run.left_out.get(&result.scenario).copied().unwrap_or(0);
     let chart = Chart::of_events(events, left_out, result);
     let size = chart.size(CHART_ROW);
-    // Later findings are to have room, too.
+    // A single chart takes at most a quarter of the room, to leave some for later findings.
     if chart.rows() <= last.rows() || size > *room / 4 {
         return None;
     }
@@ -564,19 +564,19 @@ fn group(
     }
 }
 
-/// Where a requirement stands, in words.
+/// Describes the section of a requirement's source.
 fn source(requirement: &Requirement) -> String {
     let of = if Set::of(&requirement.id).is_rfc13() { "RFC 13, " } else { "" };
     format!("{of}{}", requirement.section)
 }
 
-/// Where a requirement of RFC 13 can be read.
+/// Returns the URL of the section of a requirement of RFC 13.
 fn link(requirement: &Requirement) -> String {
     if !Set::of(&requirement.id).is_rfc13() {
         return String::new();
     }
     let heading = requirement.section.rsplit(" / ").next().unwrap_or_default();
-    // Two sections have this heading, and one of them another anchor.
+    // Two sections have this heading, and the anchor of one of them is different.
     if heading == "Local Process Group Information" {
         return RFC13.to_owned();
     }

@@ -11,7 +11,7 @@ use super::run::Run;
 use super::text;
 use pmi_judge::verdict::{ScenarioResult, Strictness, Verdict};
 
-/// The suite of what concerns no scenario alone, and of scenarios in no folder.
+/// The suite for problems of the run as a whole, and for scenarios in no folder.
 const TOP: &str = "pmi-conform";
 
 pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
@@ -91,7 +91,7 @@ fn case(result: &ScenarioResult, name: &str, strict: Strictness) -> TestCase {
                 Verdict::Crashed | Verdict::Hung | Verdict::Unjudged => NonSuccessKind::Error,
                 _ => NonSuccessKind::Failure,
             };
-            // The worst finding that is not known, since most viewers show no more than this.
+            // The most severe finding without a deviation, since most viewers show little more than the type and the message.
             let fresh = result.findings.iter().filter(|judged| judged.deviation.is_none());
             let worst = fresh.rev().max_by_key(|judged| judged.severity);
             let mut status = TestCaseStatus::non_success(kind);
@@ -99,7 +99,7 @@ fn case(result: &ScenarioResult, name: &str, strict: Strictness) -> TestCase {
                 || verdict.label().to_owned(),
                 |judged| text::clean(&judged.finding.requirement),
             ));
-            // The reason says why nothing, or no more, was judged.
+            // If the scenario could not be judged, its reason says why, and its findings do not.
             let why = worst.filter(|_| verdict != Verdict::Unjudged).map(headline).or(reason);
             status.set_message(why.unwrap_or_else(|| verdict.label().to_owned()));
             status.set_description(full);

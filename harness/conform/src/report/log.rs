@@ -1,4 +1,4 @@
-//! The log: written as things happen, read back whole or torn.
+//! The log of a run: written during the run, and readable even if incomplete.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,110 +13,110 @@ use pmi_judge::verdict::{LOG_FORMAT, LogLine, RunHeader, ScenarioResult};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-/// So much is written at once: the log of a large session is written while its job runs.
+/// Size of the write buffer. The log of a large session is written while its job runs.
 const BUFFER: usize = 64 * 1024;
 
-/// Writes a log as things happen.
+/// Writes the lines of a log.
 #[derive(Debug)]
 pub(crate) struct LogWriter<W: Write> {
     out: W,
 }
 
 impl LogWriter<BufWriter<File>> {
-    /// Starts a log in a file, which is emptied if it is there.
+    /// Creates a log file, or truncates an existing one.
     ///
     /// # Errors
     ///
-    /// Those of creating the file.
+    /// The file cannot be created.
     pub(crate) fn create(file: &Path) -> io::Result<Self> {
         File::create(file).map(|file| Self::new(BufWriter::with_capacity(BUFFER, file)))
     }
 }
 
 impl<W: Write> LogWriter<W> {
-    /// Writes to `out`.
+    /// Returns a log that is written to `out`.
     pub(crate) fn new(out: W) -> Self {
         Self { out }
     }
 
-    /// Appends the line of an event, which is not copied for that as one of [`LogLine`] would be.
+    /// Appends the line of an event. The event is borrowed, which [`LogLine`] does not allow.
     ///
     /// # Errors
     ///
-    /// Those of writing.
+    /// Writing fails.
     pub(crate) fn event(&mut self, scenario: &str, event: &Event) -> io::Result<()> {
         let line = EventWritten { kind: "event", scenario, event };
         writeln!(self.out, "{}", text::safe_json(&serde_json::to_string(&line)?))
     }
 
-    /// Appends another line, and flushes what was written, so that a crash costs no result.
+    /// Appends any other line, and flushes, so that no result is lost in a crash.
     ///
     /// # Errors
     ///
-    /// Those of writing.
+    /// Writing fails.
     pub(crate) fn write(&mut self, line: &LogLine) -> io::Result<()> {
         writeln!(self.out, "{}", text::safe_json(&serde_json::to_string(line)?))?;
         self.out.flush()
     }
 }
 
-/// Why a log cannot be read.
+/// An error in reading a log.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LogError {
-    /// It cannot be read at all.
+    /// Reading fails.
     #[error("cannot read {name}: {source}")]
     Read {
-        /// The log.
+        /// Name of the log.
         name: String,
-        /// Why.
+        /// Cause of the error.
         source: io::Error,
     },
-    /// Not even its first line is whole.
+    /// The log has no complete first line.
     #[error("{name} is empty: the run ended before it began, or this is no log; run it again")]
     Empty {
-        /// The log.
+        /// Name of the log.
         name: String,
     },
-    /// Another version of this program wrote it.
+    /// Another version of this program wrote the log.
     #[error("{name} has format {format}, this pmi-conform reads {LOG_FORMAT}: use the version that wrote it")]
     Format {
-        /// The log.
+        /// Name of the log.
         name: String,
-        /// Its format.
+        /// Format number of the log.
         format: u64,
     },
-    /// A line does not belong there.
+    /// A line is invalid or out of place.
     #[error("{name}:{line}: {why}")]
     Line {
-        /// The log.
+        /// Name of the log.
         name: String,
-        /// Which line, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The mistake in the line.
         why: String,
     },
 }
 
-/// Which events of a log are kept when it is read: they are most of it.
+/// The events to keep when a log is read. Most of a log consists of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keep {
-    /// None.
+    /// No events.
     Nothing,
-    /// All.
+    /// All events.
     All,
-    /// Of each scenario the first and the last, as many as anybody looks at.
+    /// The first and the last events of each scenario, as many as reports show.
     Edges,
-    /// The same of those scenarios in which something was found.
+    /// The same for scenarios with findings only.
     EdgesOfFindings,
 }
 
-/// The first of a scenario that [`Keep::Edges`] keeps.
+/// Number of first events of a scenario that [`Keep::Edges`] keeps.
 const FIRST: usize = 1000;
-/// The last, at least.
+/// Minimum number of last events that it keeps.
 const LAST: usize = 4000;
 
 impl Keep {
-    /// Leaves out of a scenario's events what is too much; returns how many.
+    /// Removes events from the middle of a scenario's events, and returns their number.
     fn cut(self, events: &mut Vec<Event>) -> usize {
         if self == Self::All || events.len() < FIRST + 2 * LAST {
             return 0;
@@ -125,12 +125,12 @@ impl Keep {
     }
 }
 
-/// Reads a log; `name` is what errors call it. A last line that a crash has torn is left out, and scenarios
-/// without a result count as unfinished.
+/// Reads a log, which errors call `name`. A last line that is incomplete after a crash is ignored, and scenarios without a result count as
+/// unfinished.
 ///
 /// # Errors
 ///
-/// If it cannot be read, is empty or of another format, or a line does not belong there.
+/// The log cannot be read, is empty or has another format, or a line is invalid or out of place.
 pub(crate) fn read_log(name: &str, from: impl BufRead, keep: Keep) -> Result<Run, LogError> {
     let (mut events, mut left_out) = (BTreeMap::<String, Vec<Event>>::new(), BTreeMap::new());
     let mut run = read_parts(name, from, keep != Keep::Nothing, &mut |part| match part {
@@ -142,7 +142,7 @@ pub(crate) fn read_log(name: &str, from: impl BufRead, keep: Keep) -> Result<Run
                 dropped => *left_out.entry(scenario.to_owned()).or_default() += dropped,
             }
         }
-        // Behind its events, so that those of a run of any length are not all kept at once.
+        // A result comes after its events. Dropping them here means that a long run never holds all events at once.
         LogPart::Result(result) if keep == Keep::EdgesOfFindings && result.findings.is_empty() => {
             events.remove(&result.scenario);
             left_out.remove(&result.scenario);
@@ -153,20 +153,20 @@ pub(crate) fn read_log(name: &str, from: impl BufRead, keep: Keep) -> Result<Run
     Ok(run)
 }
 
-/// What is told of while a log is read.
+/// A part of a log that was read.
 pub(crate) enum LogPart<'a> {
-    /// Its first line.
+    /// The first line.
     Header(&'a RunHeader),
     /// An event of a scenario.
     Event(&'a str, Event),
-    /// A scenario's result.
+    /// The result of a scenario.
     Result(&'a ScenarioResult),
 }
 
-/// How our own logs begin the line of an event.
+/// The beginning of an event's line as [`LogWriter`] writes it.
 const EVENT: &[u8] = br#"{"type":"event","#;
 
-/// What [`LogLine::Event`] is written as.
+/// The written form of [`LogLine::Event`].
 #[derive(Serialize)]
 struct EventWritten<'a> {
     #[serde(rename = "type")]
@@ -175,7 +175,7 @@ struct EventWritten<'a> {
     event: &'a Event,
 }
 
-/// The line of an event, read without looking for its type first: most of a log are such lines.
+/// The line of an event, parsed without its type. Most lines of a log are of this form.
 #[derive(Deserialize)]
 struct EventLine<'a> {
     #[serde(borrow)]
@@ -183,7 +183,7 @@ struct EventLine<'a> {
     event: Event,
 }
 
-/// The same where the event does not matter.
+/// The line of an event whose contents are skipped.
 #[derive(Deserialize)]
 struct EventPassed<'a> {
     #[serde(borrow)]
@@ -192,7 +192,7 @@ struct EventPassed<'a> {
     _event: IgnoredAny,
 }
 
-/// See [`read_log`]. Tells of each part as it is read, of events only if they are `wanted`; none are kept.
+/// Reads a log as [`read_log`] does, and passes each part to `tell` instead of keeping it. Events are passed only if they are `wanted`.
 pub(crate) fn read_parts(
     name: &str,
     mut from: impl BufRead,
@@ -268,7 +268,7 @@ pub(crate) fn read_parts(
     Ok(run)
 }
 
-/// Tells of the event of a line; its scenario, if the line can be read.
+/// Passes the event of a line to `tell`. Returns its scenario, or `None` if the line is not an event that [`LogWriter`] wrote.
 fn event_of<'a>(bytes: &'a [u8], wanted: bool, tell: &mut dyn FnMut(LogPart<'_>)) -> Option<Cow<'a, str>> {
     if !wanted {
         return serde_json::from_slice::<EventPassed<'_>>(bytes).ok().map(|line| line.scenario);
@@ -278,7 +278,7 @@ fn event_of<'a>(bytes: &'a [u8], wanted: bool, tell: &mut dyn FnMut(LogPart<'_>)
     Some(line.scenario)
 }
 
-/// The first line. Its format comes first: with another one, nothing else need be as we know it.
+/// Parses the first line. The format is checked before anything else, since other formats may have other fields.
 fn first(name: &str, bytes: &[u8]) -> Result<LogLine, LogError> {
     let wrong = |e: serde_json::Error| LogError::Line {
         name: name.to_owned(),
@@ -294,7 +294,7 @@ fn first(name: &str, bytes: &[u8]) -> Result<LogLine, LogError> {
     }
 }
 
-/// Without the line, which is always the first of its text.
+/// Formats a JSON error without its line number, which is always 1 within a single line.
 fn reason(error: &serde_json::Error) -> String {
     let text = error.to_string();
     match text.rsplit_once(" at line ") {

@@ -1,4 +1,4 @@
-//! Markdown for the summary of a CI step.
+//! Markdown for the job summary of a CI step.
 
 use std::io::{self, Write};
 
@@ -9,11 +9,11 @@ use pmi_judge::Severity;
 use pmi_judge::cause::{CommonCause, causes};
 use pmi_judge::verdict::{Judged, ScenarioResult, Strictness, Verdict};
 
-/// CI services cut or refuse long summaries; the log has the rest.
+/// Maximum number of rows. CI services cut or reject long summaries; the log has everything.
 const ROWS: usize = 50;
-/// Characters of a cell.
+/// Maximum number of characters of a cell.
 const CELL: usize = 120;
-/// Characters of what is wrong with the run.
+/// Maximum number of characters of a problem of the run.
 const COMPLAINT: usize = 1000;
 
 pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
@@ -61,12 +61,12 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     )
 }
 
-/// A cause, by the scenario that shows it first.
+/// A cause, with the scenario that shows it first.
 struct Row<'a> {
     label: &'static str,
     result: &'a ScenarioResult,
     judged: Option<&'a Judged>,
-    /// Number of scenarios that show it.
+    /// Number of scenarios with this cause.
     scenarios: usize,
 }
 
@@ -125,13 +125,13 @@ fn more(out: &mut dyn Write, all: usize) -> io::Result<()> {
     }
 }
 
-/// Foreign text, short enough for a table.
+/// Escapes text from outside and shortens it for a table.
 pub(super) fn cell(text: &str) -> String {
     escape(&text::clip(&text::clean(text), CELL))
 }
 
-/// Text that is nothing but text, in a table as elsewhere. Entities where Markdown's own escapes do not help:
-/// tables see the pipe before the backslash, and GitHub the person behind the at sign.
+/// Escapes text for tables and paragraphs. Entities replace characters that Markdown's backslash does not protect: a table splits at an
+/// escaped pipe, and GitHub resolves an escaped at sign to a user.
 fn escape(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! Many runs beside each other: which requirement which implementation keeps, as pages, JSON, Markdown and badges.
+//! Several runs side by side: the standing of each requirement per implementation, as pages, JSON, Markdown and badges.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write as _;
@@ -20,7 +20,7 @@ use pmi_runner::record::interop;
 use pmi_scenario::requirement::{Catalogue, Level};
 use pmi_scenario::suite::embedded_catalogue;
 
-/// The files that are written, besides a page and a badge for each run.
+/// Names of the files that are written. `RUNS` is the folder with a page for each run.
 const INDEX: &str = "index.html";
 const JSON: &str = "matrix.json";
 const MARKDOWN: &str = "RESULTS.md";
@@ -35,16 +35,16 @@ struct MatrixPages {
     kinds: [Kind; 8],
 }
 
-/// What else the pages show.
+/// Additional contents of the pages.
 #[derive(Debug, Default)]
 pub(crate) struct Extra {
-    /// Programs under process managers.
+    /// Results of programs under process managers.
     pub(crate) interop: Vec<interop::InteropMatrix>,
-    /// Runs of one kind are of versions of one implementation, the oldest first.
+    /// True if runs with the same title are of consecutive versions of one implementation, the oldest first.
     pub(crate) history: bool,
 }
 
-/// Programs under process managers.
+/// A table of programs under process managers.
 #[derive(Serialize)]
 struct Interop {
     managers: Vec<String>,
@@ -57,15 +57,15 @@ struct Program {
     cells: Vec<Meeting>,
 }
 
-/// A program under a process manager.
+/// The result of a program under a process manager.
 #[derive(Serialize)]
 struct Meeting {
     standing: Standing,
-    /// Who erred, in a few words.
+    /// The party that erred, in a few words.
     says: String,
-    /// Versions that were agreed on.
+    /// The negotiated versions.
     versions: String,
-    /// What broke, or why it could not be judged.
+    /// The requirements that were broken, or the reason why it could not be judged.
     reason: String,
 }
 
@@ -75,30 +75,30 @@ struct Kind {
     what: &'static str,
 }
 
-/// The runs of one kind: their requirements can be compared.
+/// Runs whose requirements can be compared: those in one dialect and of one kind of implementation.
 #[derive(Serialize)]
 struct Table {
     title: String,
     runs: Vec<Column>,
     requirements: Vec<Row>,
-    /// What each run has brought and mended, where they are versions of one implementation.
+    /// Changes from run to run, if they are of consecutive versions of one implementation.
     history: Option<History>,
 }
 
 #[derive(Serialize)]
 struct Column {
     name: String,
-    /// Without its ending, the name of its page and badge.
+    /// Name of the page and badge, without extension.
     file: String,
     version: String,
     dialect: String,
     suite: String,
-    /// What the run came to, in words.
+    /// The meaning of the run's exit status.
     meaning: String,
     complete: bool,
     /// Number of requirements by standing.
     requirements: BTreeMap<Standing, usize>,
-    /// Number of scenarios by what they came to.
+    /// Number of scenarios by verdict.
     scenarios: Vec<(usize, &'static str)>,
 }
 
@@ -108,9 +108,9 @@ struct Row {
     level: String,
     section: String,
     text: String,
-    /// The worst of all, by which rows are filtered.
+    /// The worst standing in the row, for the filter.
     worst: Standing,
-    /// A cell for each run; `None` if it has played nothing of it.
+    /// A cell for each run; `None` if the run played no scenario for the requirement.
     cells: Vec<Option<Cell>>,
 }
 
@@ -118,15 +118,15 @@ struct Row {
 struct Cell {
     standing: Standing,
     label: &'static str,
-    /// Scenarios that are about it, and how many of them show this standing.
+    /// Number of scenarios about the requirement. `shown_by` is the number of those with this standing.
     scenarios: usize,
     shown_by: usize,
     reason: String,
-    /// Where the findings are told, if there are any.
+    /// Link to the findings; empty if there are none.
     link: String,
 }
 
-/// Writes the pages of these runs into a folder; returns what was written.
+/// Writes the pages of these runs into a folder. Returns the names of the files.
 ///
 /// # Errors
 ///
@@ -163,7 +163,7 @@ pub(crate) fn write_matrix(entries: &[Entry], extra: &Extra, folder: &Path) -> i
     Ok(written)
 }
 
-/// The same with names by which runs of one table can be told apart: by their versions, else by numbers.
+/// Returns the entries with names that are unique within a table, made unique by versions or else by numbers.
 fn distinct(entries: &[Entry]) -> Vec<Entry> {
     let alike = |one: &Entry, other: &Entry| one.name == other.name && title(&one.run) == title(&other.run);
     let with_version = |entry: &Entry| {
@@ -186,7 +186,7 @@ fn distinct(entries: &[Entry]) -> Vec<Entry> {
     named
 }
 
-/// A name of letters that need no escape, and that no other run has.
+/// Returns a file name that needs no escaping and is unique.
 fn file_name(entry: &Entry, taken: &mut HashSet<String>) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c.to_ascii_lowercase() } else { '-' };
     let name: String =
@@ -211,7 +211,7 @@ fn title(run: &Run) -> String {
     format!("{who}, {}", text::clean(&run.header.dialect))
 }
 
-/// Why a requirement stands as it does; nothing where it is kept.
+/// Returns the reason for a requirement's standing; empty if it passes.
 fn reason<'a>(id: &str, stands: &Stands<'a>) -> &'a str {
     let seen = || {
         let findings =
@@ -225,7 +225,7 @@ fn reason<'a>(id: &str, stands: &Stands<'a>) -> &'a str {
     }
 }
 
-/// A table of programs under process managers.
+/// Returns the table of programs under process managers.
 fn meetings(matrix: &interop::InteropMatrix) -> Interop {
     let meeting = |cell: &interop::Cell| {
         let broken = cell.findings.iter().filter(|judged| judged.severity == Severity::Fail);
@@ -376,7 +376,7 @@ fn in_markdown(matrix: &MatrixPages) -> String {
         out.push_str("\n| Requirement | Level | Broken by (**bold**: and not recorded) |\n|---|---|---|\n");
         for (row, by) in broken {
             let level = if row.level.is_empty() { &must } else { &row.level };
-            // Whoever is not recorded has to be named.
+            // The short form would hide which implementations have unrecorded violations.
             let all =
                 by.len() == row.cells.len() && by.len() > 2 && !by.iter().any(|name| name.starts_with("**"));
             let by = if all { vec![format!("all {}", by.len())] } else { by };
@@ -408,7 +408,7 @@ fn in_markdown(matrix: &MatrixPages) -> String {
     out
 }
 
-/// For a README: what a run came to, in three words.
+/// The result of a run in a few words, for a README.
 #[derive(Serialize)]
 struct Badge {
     what: String,
@@ -487,7 +487,7 @@ mod tests {
         });
         let interop = vec![serde_json::from_value(met).unwrap()];
         let mut entries = entries();
-        // One attempt on each version would not exclude chance.
+        // A single attempt per version would not exclude chance.
         for result in entries.iter_mut().flat_map(|entry| &mut entry.run.results) {
             let found = result
                 .findings
@@ -513,7 +513,7 @@ mod tests {
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(json["interop"][0]["programs"][0]["cells"][0]["standing"], "fails");
         assert_eq!(json["interop"][0]["programs"][0]["cells"][1]["standing"], "passes");
-        // The first crashes where the second passes.
+        // The first run crashes where the second passes.
         let turns = json["tables"][0]["history"]["turns"].as_array().unwrap();
         let turn = |turn: &serde_json::Value| (turn["becomes"].clone(), turn["requirement"].clone());
         assert_eq!(turns.iter().map(turn).collect::<Vec<_>>(), [("mended".into(), "iut.no-crash".into())]);
@@ -547,7 +547,7 @@ mod tests {
             assert!(index.contains(words), "{words}");
         }
         assert!(!index.contains("issue 12 <script>") && !index.contains("<b>1.0"));
-        // Where something is red, there is a word and a way to what was found.
+        // A red cell has a word and a link to the findings.
         let id = "runs&#x2f;one-b-1.0-pmi-1.1.html#requirement:rfc13.get.value";
         assert!(index.contains(id), "{index}");
         assert!(read("runs/one-b-1.0-pmi-1.1.html").contains("id=\"requirement:rfc13.get.value\""));
@@ -561,7 +561,7 @@ mod tests {
         );
         assert!(index.contains("in 1 of 2 scenarios"));
         assert_eq!(row("rfc13.get.value")[1]["standing"], "deviates");
-        // Why something stands as it does is never left out, and runs of one name can be told apart.
+        // The reason for a standing is never omitted, and runs with the same name are distinguishable.
         assert_eq!(row("rfc13.get.value")[0]["reason"], "that");
         assert_eq!(
             row("rfc13.put.unique")[0]["reason"],

@@ -1,4 +1,4 @@
-//! What `measure` found: as a table, and as a page with a plot of each thing.
+//! The results of `measure`: as a table, and as a page with a plot for each quantity.
 
 use std::fmt::Write as _;
 use std::io;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::plot::{Area, at, path};
 use super::{page, text};
 
-/// What is shown of a number of ranks: a phase, or something else that was counted.
+/// A row of the table: a phase, or another quantity that was measured.
 #[derive(Clone, Copy)]
 enum Row {
     Phase(&'static str, Phase),
@@ -18,7 +18,7 @@ enum Row {
 }
 
 impl Row {
-    /// All of which something is known.
+    /// Returns the rows for which there are measurements.
     fn all<'a>(measured: impl Iterator<Item = &'a [Measured]> + Clone) -> Vec<Self> {
         let phases = Phase::NAMES.into_iter().map(|(name, phase)| Self::Phase(name, phase));
         let rows = phases.chain([Self::Requests, Self::Memory]);
@@ -51,15 +51,15 @@ impl Row {
         }
     }
 
-    /// As which power of the number of ranks it grows.
+    /// Formats the growth of the quantity as a power of the number of ranks.
     fn grows(self, measured: &[Measured]) -> String {
         let points: Vec<_> = measured.iter().filter_map(|here| Some((here.ranks, self.of(here)?))).collect();
-        // Nobody wants to read -0.0.
+        // Prevents "-0.0".
         let power = growth(&points).map(|power| if power.abs() < 0.05 { 0.0 } else { power });
         power.map_or_else(|| "-".to_owned(), |power| format!("n^{power:.1}"))
     }
 
-    /// Its cells: for each number of ranks, and how it grows. `first` is what it is compared with.
+    /// Returns the cells of the row: one per number of ranks, and the growth. `first` contains the measurements to compare with.
     fn cells(self, measured: &[Measured], first: Option<&[Measured]>) -> Vec<String> {
         let cell = |(at, here): (usize, &Measured)| {
             let Some(value) = self.of(here) else { return "-".to_owned() };
@@ -70,24 +70,24 @@ impl Row {
     }
 }
 
-/// The cells above.
+/// Returns the heading of the cells.
 fn head(measured: &[Measured]) -> Vec<String> {
     let counts = measured.iter().map(|of| text::count(of.ranks as usize, "rank"));
     counts.chain(["grows as".to_owned()]).collect()
 }
 
-/// What memory is taken for.
+/// Formats the memory per key and per rank.
 fn memory(measured: &[Measured]) -> Option<String> {
     let per_key = measured.last().filter(|of| of.memory > 0)?.memory_per_key;
     let mut told = format!("memory: {per_key:.0} bytes for each further key");
     if let Some(per_rank) = memory_per_rank(measured) {
-        // What falls with their number is noise.
+        // A negative value is noise.
         let _ = write!(told, ", {:.1} KiB for each further rank", per_rank.max(0.0) / 1024.0);
     }
     Some(told)
 }
 
-/// What came of one process manager. `first` is what came of the one that it is compared with.
+/// Formats the measurements of a process manager, compared with `first`.
 pub(crate) fn measure_text(label: &str, measured: &[Measured], first: Option<&[Measured]>) -> String {
     let with = |name: &str, cells: Vec<String>| -> Vec<String> {
         std::iter::once(name.to_owned()).chain(cells).collect()
@@ -115,7 +115,7 @@ pub(crate) fn measure_text(label: &str, measured: &[Measured], first: Option<&[M
 
 const AREA: Area = Area { width: 420.0, height: 220.0, left: 62.0, right: 406.0, top: 12.0, floor: 198.0 };
 
-/// Lines that can be told from each other by their colours.
+/// Number of distinct line colours.
 const COLOURS: usize = 6;
 
 #[derive(Serialize)]
@@ -145,7 +145,7 @@ struct Cells {
     cells: Vec<String>,
 }
 
-/// Something by the number of ranks, both as powers: what grows as a power is a straight line.
+/// A quantity by the number of ranks. Both axes are logarithmic, so a power is a straight line.
 #[derive(Serialize)]
 struct Plot {
     name: &'static str,
@@ -163,7 +163,7 @@ struct Tick {
 #[derive(Serialize)]
 struct Line {
     colour: usize,
-    /// The way of the line, in the words of SVG.
+    /// The path of the line in SVG's syntax.
     path: String,
     points: Vec<Point>,
 }
@@ -175,7 +175,7 @@ struct Point {
     what: String,
 }
 
-/// A page of what was measured: each manager with what came of it.
+/// Returns the page with the measurements of these process managers.
 ///
 /// # Errors
 ///
@@ -212,7 +212,7 @@ pub(crate) fn measure_page(
     page::render("measure.html", data)
 }
 
-/// Where a value is on an axis of powers, from 0 to 1.
+/// Returns the position of a value on a logarithmic axis, from 0 to 1.
 fn place(value: f64, least: f64, most: f64) -> f64 {
     if most > least { (value / least).ln() / (most / least).ln() } else { 0.5 }
 }
@@ -220,7 +220,7 @@ fn place(value: f64, least: f64, most: f64) -> f64 {
 fn plot(row: Row, managers: &[(&str, &[Measured])]) -> Plot {
     let all = || managers.iter().flat_map(|(_, measured)| measured.iter());
     let values: Vec<f64> = all().filter_map(|of| row.of(of)).filter(|value| *value > 0.0).collect();
-    // Whole powers of ten, and at least one of them from end to end.
+    // The axis spans whole powers of ten, at least one.
     let least = 10f64.powf(values.iter().copied().fold(f64::INFINITY, f64::min).log10().floor());
     let most = 10f64.powf(values.iter().copied().fold(0.0, f64::max).log10().ceil()).max(least * 10.0);
     let ranks: Vec<u32> = managers[0].1.iter().map(|of| of.ranks).collect();
@@ -247,7 +247,7 @@ fn plot(row: Row, managers: &[(&str, &[Measured])]) -> Plot {
         }
     };
     let decades = (least.log10().round() as i32)..=(most.log10().round() as i32);
-    // Labels that would stand in each other are left out.
+    // Omits labels that would overlap.
     let step = ranks.len().div_ceil(8).max(1);
     Plot {
         name: row.name(),
@@ -264,7 +264,7 @@ fn plot(row: Row, managers: &[(&str, &[Measured])]) -> Plot {
     }
 }
 
-/// A power of ten in few characters.
+/// Formats the label of a power of ten.
 fn tick(row: Row, value: f64) -> String {
     match row {
         Row::Phase(..) if value < 0.00099 => format!("{:.0} us", value * 1e6),

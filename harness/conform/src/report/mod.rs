@@ -1,7 +1,7 @@
 //! Reports: renderings of a run's log, for people and for CI.
 //!
-//! Every name, line and text may come from the implementation under test, so each format escapes what would
-//! act on a terminal, end a row or break the document.
+//! Every name, line and text may come from the implementation under test. Therefore each format escapes characters that would control a
+//! terminal, end a row or break the document.
 
 mod block;
 mod campaign;
@@ -59,28 +59,28 @@ pub(crate) use terminal::{Look, Terminal, Verbosity};
 pub(crate) use text::first_sentence;
 pub(crate) use versions::versions_text;
 
-/// A form of report.
+/// A format of reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Format {
-    /// The log itself, a line for each fact.
+    /// The log itself: one JSON object per line.
     Ndjson,
     /// One JSON document.
     Json,
-    /// JUnit XML, which CI systems read.
+    /// JUnit XML, for CI systems.
     Junit,
     /// Test Anything Protocol, version 14.
     Tap,
-    /// For the summary of a CI step or a comment.
+    /// Markdown, for the summary of a CI step or a comment.
     Markdown,
-    /// What the terminal shows, without colours.
+    /// The terminal output without colours.
     Terminal,
-    /// A page for a browser.
+    /// An HTML page.
     Html,
-    /// Who said what to whom in each scenario, as charts of text.
+    /// Sequence charts of the messages of each scenario, as text.
     Sequence,
     /// Annotations of GitHub Actions.
     Github,
-    /// The code quality report of GitLab.
+    /// GitLab's code quality report.
     CodeQuality,
     /// SARIF, for code scanning.
     Sarif,
@@ -89,7 +89,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// All, with the names that users give.
+    /// All formats, with the names that users type.
     const NAMES: [(&'static str, Self); 12] = [
         ("ndjson", Self::Ndjson),
         ("json", Self::Json),
@@ -105,29 +105,29 @@ impl Format {
         ("python", Self::Python),
     ];
 
-    /// The same, where nothing is named to write it to.
+    /// Returns the format if it can be written to standard output.
     fn to_standard_output(self) -> Result<Self, SpecError> {
         if self == Self::Python { Err(SpecError::Folder) } else { Ok(self) }
     }
 
-    /// Returns whether the report needs the events of the scenarios in which something was found.
+    /// Returns whether the report needs the events of scenarios with findings.
     pub(crate) fn needs_events(self) -> bool {
         matches!(self, Self::Html | Self::Python)
     }
 }
 
-/// Why the value of an option names no report.
+/// An invalid value of the option for a report.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SpecError {
-    /// There is no such format.
+    /// The format is unknown.
     #[error(
         "unknown format `{0}`: use ndjson, json, junit, tap, markdown, terminal, html, sequence, github, codequality, sarif or python"
     )]
     Format(String),
-    /// `FORMAT=` without a file.
+    /// `FORMAT=` has no file.
     #[error("no file after `{0}=`: name one, or leave out the `=` to write to standard output")]
     File(String),
-    /// A report that is a folder, and none is named.
+    /// The format is a folder, and none is given.
     #[error("`python` writes a folder of programs: name it, as in python=DIR")]
     Folder,
 }
@@ -141,12 +141,12 @@ impl FromStr for Format {
     }
 }
 
-/// A report that the user asks for: `junit=FILE`, or `junit` for standard output.
+/// A requested report: `junit=FILE`, or `junit` for standard output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ReportSpec {
-    /// In which form.
+    /// Its format.
     pub(crate) format: Format,
-    /// Where to; `None` for standard output.
+    /// Its file; `None` for standard output.
     pub(crate) file: Option<PathBuf>,
 }
 
@@ -166,7 +166,7 @@ impl FromStr for ReportSpec {
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// Writing to `out` fails.
 pub(crate) fn render(run: &Run, format: Format, out: &mut dyn Write) -> io::Result<()> {
     match format {
         Format::Ndjson => ndjson(run, out),
@@ -187,7 +187,7 @@ pub(crate) fn render(run: &Run, format: Format, out: &mut dyn Write) -> io::Resu
     }
 }
 
-/// The JSON schema of a line of the log.
+/// Returns the JSON schema of a line of the log.
 pub(crate) fn log_schema() -> serde_json::Value {
     schemars::schema_for!(LogLine).to_value()
 }

@@ -1,5 +1,4 @@
-//! The templates of pages. Whatever they are given is escaped by the engine, unless it stands in a style or a script, which are ours
-//! alone.
+//! The templates of pages. The template engine escapes all data. Styles and scripts contain no data.
 
 use std::io;
 
@@ -18,11 +17,11 @@ const TEMPLATES: [(&str, &str); 8] = [
     ("filter.js", include_str!("page/filter.js")),
 ];
 
-/// Fills a template in.
+/// Renders a template.
 ///
 /// # Errors
 ///
-/// A template that does not fit what it is given, never one that the tests have seen.
+/// The template does not fit its data, which the tests of the pages rule out.
 pub(super) fn render(name: &str, data: impl Serialize) -> io::Result<String> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);

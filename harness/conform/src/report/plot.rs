@@ -1,35 +1,35 @@
-//! Plots: where values stand between the axes, and the lines through them, in the words of SVG.
+//! Plots: positions of values, and SVG paths through them.
 
 use std::fmt::Write as _;
 
 use serde::Serialize;
 
-/// The size of a plot, and where its axes are.
+/// The size of a plot, and the positions of its axes.
 #[derive(Clone, Copy, Serialize)]
 pub(super) struct Area {
     pub(super) width: f64,
     pub(super) height: f64,
-    /// Where the vertical axis is, and where the horizontal one ends.
+    /// Position of the vertical axis. The horizontal axis ends at `right`.
     pub(super) left: f64,
     pub(super) right: f64,
-    /// Where the vertical axis ends, and where the horizontal one is.
+    /// The vertical axis ends at `top`, and the horizontal axis is at `floor`.
     pub(super) top: f64,
     pub(super) floor: f64,
 }
 
 impl Area {
-    /// How far to the right something stands that is so far along its axis, from 0 to 1.
+    /// Returns the horizontal position of a value that is `along` its axis, from 0 to 1.
     pub(super) fn x(self, along: f64) -> f64 {
         self.left + along * (self.right - self.left)
     }
 
-    /// How far down something stands that is so far up its axis, from 0 to 1.
+    /// Returns the vertical position of a value that is `up` its axis, from 0 to 1.
     pub(super) fn y(self, up: f64) -> f64 {
         self.floor - up * (self.floor - self.top)
     }
 }
 
-/// The way of a line through these points.
+/// Returns the SVG path through these points.
 pub(super) fn path(points: impl IntoIterator<Item = (f64, f64)>) -> String {
     let mut path = String::new();
     for (x, y) in points {
@@ -39,7 +39,7 @@ pub(super) fn path(points: impl IntoIterator<Item = (f64, f64)>) -> String {
     path
 }
 
-/// A coordinate.
+/// Formats a coordinate.
 pub(super) fn at(place: f64) -> String {
     format!("{place:.1}")
 }

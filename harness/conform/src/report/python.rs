@@ -1,4 +1,4 @@
-//! A folder with a reproducer of each red finding, and an index of them.
+//! A folder with a reproducer of each red finding, and an index.
 
 use std::fs;
 use std::io;
@@ -16,7 +16,7 @@ use super::{block, text};
 /// The file that lists the findings with their reproducers.
 const INDEX: &str = "index.txt";
 
-/// The findings that make a run red.
+/// Returns the findings that make a run red.
 fn red(run: &Run) -> impl Iterator<Item = (&ScenarioResult, &Judged)> {
     let strict = run.header.strict;
     let results = run.results.iter().filter(move |result| result.is_red(strict));
@@ -24,7 +24,7 @@ fn red(run: &Run) -> impl Iterator<Item = (&ScenarioResult, &Judged)> {
     results.flat_map(move |result| result.findings.iter().filter(red).map(move |judged| (result, judged)))
 }
 
-/// The text of a scenario's file, of the suite or of the user; empty if it is gone.
+/// Returns the text of a scenario file, of the suite or the user; empty if the file is gone.
 fn source(path: &str) -> String {
     let of_suite = embedded_files().iter().find(|(file, _)| Path::new(path).ends_with(file));
     match of_suite {
@@ -33,7 +33,7 @@ fn source(path: &str) -> String {
     }
 }
 
-/// Returns the script that shows a finding of a run again.
+/// Returns a script that reproduces a finding of a run.
 ///
 /// # Errors
 ///
@@ -69,7 +69,7 @@ pub(super) fn script(
 ///
 /// # Errors
 ///
-/// Those of writing.
+/// The folder cannot be written.
 pub(crate) fn write_reproducers(run: &Run, folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     let mut index = String::new();

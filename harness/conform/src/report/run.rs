@@ -1,4 +1,4 @@
-//! A run, as its log has it: what every report is a rendering of.
+//! A run as recorded in its log; the input of every report.
 
 use std::collections::BTreeMap;
 
@@ -9,30 +9,30 @@ use pmi_wire::WayIn;
 
 use super::text;
 
-/// A run, whole or cut short.
+/// A run, complete or cut short.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Run {
-    /// What was run.
+    /// The header of its log.
     pub(crate) header: RunHeader,
     /// The results, in the order of the suite.
     pub(crate) results: Vec<ScenarioResult>,
     /// Events by scenario, if they were kept.
     pub(crate) events: BTreeMap<String, Vec<Event>>,
-    /// How many of these are left out behind the first, by scenario, where that is so.
+    /// Number of events omitted after the first ones, by scenario.
     pub(crate) left_out: BTreeMap<String, usize>,
-    /// Scenarios that began and have no result.
+    /// Scenarios that started and have no result.
     pub(crate) cut: Vec<String>,
-    /// How it ended; `None` if the command itself was cut off.
+    /// The end of the run; `None` if the command was cut off.
     pub(crate) end: Option<RunEnd>,
 }
 
-/// A reason for a red run that is the result of no scenario.
+/// A problem that makes the run red and belongs to no scenario.
 pub(super) struct Complaint {
     pub(super) name: String,
     pub(super) text: String,
-    /// The file and the line that it is about, if it is about one.
+    /// The file and the line of the problem, if it has a place.
     pub(super) place: Option<(String, usize)>,
-    /// The same in each run.
+    /// An identifier that is the same in each run.
     pub(super) key: String,
 }
 
@@ -44,7 +44,7 @@ impl Complaint {
 }
 
 impl Run {
-    /// Makes it what it would be by another strictness.
+    /// Judges the run by another strictness.
     pub(crate) fn set_strict(&mut self, strict: Strictness) {
         self.header.strict = strict;
         self.results = std::mem::take(&mut self.results).into_iter().map(|r| r.at(strict)).collect();
@@ -57,7 +57,8 @@ impl Run {
         self.end.as_ref().map_or(missing, |end| end.unfinished.max(missing)).max(self.cut.len())
     }
 
-    /// Formats whose readers count test cases need a case for each of these, else CI shows a red run as green.
+    /// Returns the problems of the run as a whole. Formats whose readers count test cases need a case for each, or else CI shows a red run
+    /// as green.
     pub(super) fn complaints(&self) -> Vec<Complaint> {
         let mut all = Vec::new();
         for stale in self.end.iter().flat_map(|end| &end.stale) {
@@ -80,18 +81,18 @@ impl Run {
         all
     }
 
-    /// What the report says of itself at its top.
+    /// Returns the title of reports.
     pub(super) fn title(&self) -> String {
         let version = text::clean(&self.header.version);
         format!("pmi-conform {version}, {}: {}", protocol(&self.header), subject(&self.header))
     }
 }
 
-/// What is not seen where connections are relayed.
+/// The limits of observation when connections are relayed.
 pub(crate) const RELAYED: &str = "the processes relay their connections: whoever stays or grows on their machines is not seen, nor \
      who dies there but those they are connected to, and that an answer does not come is known by waiting alone";
 
-/// The implementation under test, with its version unless its name contains it.
+/// Returns the name of the implementation under test, with its version unless the name contains it.
 pub(super) fn subject(header: &RunHeader) -> String {
     let server = text::clean(&header.server);
     match header.implementation_version.as_deref().map(text::clean) {
@@ -100,7 +101,7 @@ pub(super) fn subject(header: &RunHeader) -> String {
     }
 }
 
-/// What was spoken, and over what where that is not usual.
+/// Returns the protocol, and the kind of connection unless it is the usual one.
 pub(super) fn protocol(header: &RunHeader) -> String {
     let dialect = text::clean(&header.dialect);
     let by = match header.connection {
@@ -111,7 +112,7 @@ pub(super) fn protocol(header: &RunHeader) -> String {
     format!("{dialect}{by}{}", if header.relayed { ", relayed" } else { "" })
 }
 
-/// A run, and what it is called.
+/// A run and its name.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) name: String,

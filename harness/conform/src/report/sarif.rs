@@ -1,4 +1,4 @@
-//! SARIF 2.1.0, which code scanning reads: a rule for each requirement, a result for each cause.
+//! SARIF 2.1.0, for code scanning: a rule for each requirement, and a result for each cause.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -13,19 +13,19 @@ use pmi_judge::cause::{CommonCause, causes};
 use pmi_judge::symptom::fingerprint;
 use pmi_judge::verdict::Verdict;
 
-/// GitHub shows so many results of a run, and is told of no more.
+/// Maximum number of results. GitHub shows no more results of a run.
 const RESULTS: usize = 5000;
-/// It cuts names and descriptions of rules.
+/// Maximum number of characters of names and descriptions of rules, which GitHub cuts.
 const NAME: usize = 255;
 const DESCRIPTION: usize = 1000;
-/// Characters of what was expected and seen.
+/// Maximum number of characters of an expected or seen text.
 const PART: usize = 300;
-/// Further scenarios of a cause that are named as related places: GitHub accepts 1000 locations of a result.
+/// Maximum number of related locations, which are the other scenarios with the cause. GitHub accepts 1000 locations per result.
 const RELATED: usize = 999;
 
-/// The rule of what kept us from judging.
+/// The rule id of scenarios that could not be judged.
 const UNJUDGED: &str = "pmi-conform.could-not-judge";
-/// The rule of what is wrong with the run as a whole.
+/// The rule id of problems of the run as a whole.
 const RUN: &str = "pmi-conform.run";
 
 pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
@@ -58,7 +58,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
             rules.insert(id.to_owned(), rule(id, text, ""));
         }
     }
-    // What is red comes first, and is not what is left out.
+    // Red results come first, so that the limit omits others.
     let weight = |result: &Value| match result["level"].as_str() {
         _ if result.get("suppressions").is_some() => 3,
         Some("error") => 0,
@@ -102,7 +102,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}", text::safe_json(&serde_json::to_string_pretty(&document)?))
 }
 
-/// An id as it can stand in a document, whoever has written it.
+/// Returns a requirement's id as a rule id: without control characters, and of limited length.
 fn rule_id(requirement: &str) -> String {
     text::clean(requirement).chars().take(NAME).collect()
 }
@@ -171,7 +171,7 @@ fn result(run: &Run, cause: &CommonCause<'_>, id: &str) -> Value {
     value
 }
 
-/// Of what is no finding.
+/// Returns a result that is not about a finding.
 fn other(id: &str, message: &str, place: Value, fingerprint: &str) -> Value {
     json!({
         "ruleId": id,
@@ -182,7 +182,7 @@ fn other(id: &str, message: &str, place: Value, fingerprint: &str) -> Value {
     })
 }
 
-/// A line of a file. Whatever the file is called, this is a URI.
+/// Returns the location of a line. The path is percent-encoded, so that it is always a valid URI.
 fn place(path: &str, line: usize) -> Value {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
     let uri: String = path
@@ -210,7 +210,7 @@ mod tests {
         value.as_str().unwrap_or_default()
     }
 
-    /// What the schema demands of the parts that we use, and GitHub beyond it.
+    /// Checks the parts of the schema that we use, and GitHub's further rules.
     fn check(document: &Value) {
         assert_eq!(document["version"], "2.1.0");
         let runs = document["runs"].as_array().unwrap();
@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(document["runs"][0]["invocations"][0]["executionSuccessful"], false);
     }
 
-    /// One mistake is one result, wherever it shows; and what GitHub would drop is not sent.
+    /// One cause is one result, in any number of scenarios, and GitHub's limits are kept.
     #[test]
     fn causes_are_told_once_and_limits_are_kept() {
         let many = |number: usize, seen: &dyn Fn(usize) -> String| {
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(of_cause.len(), 1);
         assert!(text(&of_cause[0]["message"]["text"]).contains("in 29 other scenarios"));
         assert_eq!(of_cause[0]["relatedLocations"].as_array().unwrap().len(), 29);
-        // `check` compares their number with GitHub's limit.
+        // `check` compares the number of locations with GitHub's limit.
         check(&many(RELATED + 2, &|at| format!("rank {at} of 9")));
         let letters = |at: usize| {
             let digits = format!("{at:04}");

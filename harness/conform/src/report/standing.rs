@@ -1,4 +1,4 @@
-//! What a run says of each requirement.
+//! The standing of each requirement in a run.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,7 +8,8 @@ use pmi_judge::Severity;
 use pmi_judge::verdict::{Judged, ScenarioResult, Verdict};
 use pmi_scenario::requirement::Catalogue;
 
-/// How an implementation stands to a requirement. The worst comes first: what one scenario finds is not mended by another.
+/// The standing of an implementation with respect to a requirement. The worst comes first: a pass in one scenario does not offset a finding
+/// in another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Standing {
@@ -16,22 +17,22 @@ pub(super) enum Standing {
     Fails,
     /// A SHOULD is broken.
     Warns,
-    /// It is broken, and that is only told.
+    /// It is broken, but its level makes this a note.
     Noted,
-    /// It is broken as the deviations say, and not otherwise.
+    /// It is broken only as the deviations describe.
     Deviates,
-    /// A scenario that tests it was played to its end, and it was kept.
+    /// A scenario that tests it ran to its end without a finding about it.
     Passes,
-    /// Scenarios that test it ended before what they would have shown.
+    /// The scenarios that test it ended too early to show it.
     NotReached,
-    /// Nobody could tell.
+    /// No scenario could judge it.
     NotJudged,
-    /// What it is about is not offered.
+    /// The implementation does not offer the operation.
     NotOffered,
 }
 
 impl Standing {
-    /// All, the worst first.
+    /// All standings, the worst first.
     pub(super) const ALL: [Self; 8] = [
         Self::Fails,
         Self::Warns,
@@ -43,7 +44,7 @@ impl Standing {
         Self::NotOffered,
     ];
 
-    /// For people.
+    /// Returns the words for reports.
     pub(super) fn label(self) -> &'static str {
         match self {
             Self::Fails => "fails",
@@ -57,7 +58,7 @@ impl Standing {
         }
     }
 
-    /// Of a finding.
+    /// Returns the standing that a finding shows.
     fn found(judged: &Judged) -> Self {
         match judged.severity {
             _ if judged.deviation.is_some() => Self::Deviates,
@@ -67,7 +68,7 @@ impl Standing {
         }
     }
 
-    /// Of a scenario that tests a requirement and has no finding about it.
+    /// Returns the standing of a requirement in a scenario that tests it and has no finding about it.
     fn unbroken(result: &ScenarioResult) -> Self {
         match result.verdict {
             Verdict::NotApplicable => Self::NotOffered,
@@ -79,10 +80,10 @@ impl Standing {
     }
 }
 
-/// What the ids of requirements begin with, in the order of reports: what binds everybody comes first.
+/// Prefixes of requirement ids, in the order of reports: common requirements come first.
 const SETS: [&str; 6] = ["rfc13.", "pmi2.common.", "pmi2.", "pmi-port.", "hydra.", "mpich-1.2."];
 
-/// Ids in the order of reports: sets of requirements, and each as its specification has it. What is in no catalogue comes last.
+/// Sorts ids for reports: by set, then in the order of the specification. Ids that are in no catalogue come last.
 pub(super) fn in_order<'a>(ids: impl Iterator<Item = &'a str>, catalogue: &Catalogue) -> Vec<&'a str> {
     let places: HashMap<&str, usize> = catalogue.iter().zip(0..).map(|(r, at)| (r.id.as_str(), at)).collect();
     let set = |id: &str| SETS.iter().position(|set| id.starts_with(set)).unwrap_or(SETS.len());
@@ -94,19 +95,19 @@ pub(super) fn in_order<'a>(ids: impl Iterator<Item = &'a str>, catalogue: &Catal
     ids
 }
 
-/// A requirement with what a run says of it.
+/// A requirement's standing, with the scenarios that show it.
 #[derive(Debug)]
 pub(super) struct Stands<'a> {
     pub(super) standing: Standing,
-    /// Scenarios that test it, or have found it broken.
+    /// Scenarios that test the requirement, or have a finding about it.
     pub(super) scenarios: Vec<&'a ScenarioResult>,
     /// Number of scenarios that show this standing.
     pub(super) shown_by: usize,
-    /// Why it is not offered, not judged, or which deviation covers it.
+    /// The reason why it is not offered or not judged, or that of its deviation.
     pub(super) reason: Option<&'a str>,
 }
 
-/// How the implementation of a run stands to each requirement that the scenarios test or have found broken.
+/// Returns the standing of each requirement that the scenarios test or have findings about.
 pub(super) fn standings<'a>(results: &'a [ScenarioResult]) -> BTreeMap<&'a str, Stands<'a>> {
     let mut all: BTreeMap<&str, Stands<'a>> = BTreeMap::new();
     let mut add = |id, standing: Standing, result: &'a ScenarioResult, reason| {

@@ -1,4 +1,4 @@
-//! How many scenarios came to what.
+//! Counts of scenarios by verdict, and groups of findings.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use pmi_judge::own::CRASH;
 use pmi_judge::result;
 use pmi_judge::verdict::{Judged, ScenarioResult, Strictness, Verdict};
 
-/// Whether a result is red and has no finding to show for it: it has a reason, at best.
+/// Returns whether a result is red without a finding that explains it; it may have a reason.
 pub(super) fn is_bare(result: &ScenarioResult, strict: Strictness) -> bool {
     result.is_red(strict) && (result.findings.is_empty() || result.verdict == Verdict::Unjudged)
 }
 
-/// Red results that have no finding to show, by verdict and reason: the scenarios of each.
+/// Returns the scenarios that are red without a finding, by verdict and reason.
 pub(super) fn bare(
     results: &[ScenarioResult],
     strict: Strictness,
@@ -28,7 +28,7 @@ pub(super) fn bare(
     bare
 }
 
-/// The verdict that a report shows: a result that only `--strict` makes red is a failure.
+/// Returns the verdict in reports: a result that is red only because of `--strict` is a failure.
 pub(super) fn verdict(result: &ScenarioResult, strict: Strictness) -> Verdict {
     match result.verdict {
         Verdict::Note | Verdict::Warn if result.is_red(strict) => Verdict::Fail,
@@ -36,7 +36,7 @@ pub(super) fn verdict(result: &ScenarioResult, strict: Strictness) -> Verdict {
     }
 }
 
-/// The severity that a report shows: a finding that only `--strict` makes red is a failure, and a flaky one is none.
+/// Returns the severity in reports. A finding that is red only because of `--strict` is a failure, and a flaky one is a warning.
 pub(super) fn shown(judged: &Judged, is_flaky: bool, strict: Strictness) -> Severity {
     match strict.makes_red(judged) {
         true if is_flaky => Severity::Warn,
@@ -45,7 +45,7 @@ pub(super) fn shown(judged: &Judged, is_flaky: bool, strict: Strictness) -> Seve
     }
 }
 
-/// The severity that a report shows, in a word: `FLAKY`, `FAIL` ...
+/// Returns the label of a finding in reports: `FLAKY`, `FAIL` ...
 pub(super) fn called(judged: &Judged, is_flaky: bool, strict: Strictness) -> &'static str {
     match strict.makes_red(judged) && is_flaky {
         true => Verdict::Flaky.label(),
@@ -53,12 +53,12 @@ pub(super) fn called(judged: &Judged, is_flaky: bool, strict: Strictness) -> &'s
     }
 }
 
-/// What a report calls a result.
+/// Returns the label of a result in reports.
 pub(super) fn label(result: &ScenarioResult, strict: Strictness) -> &'static str {
     if result.is_known() { "known" } else { verdict(result, strict).label() }
 }
 
-/// For people: what a finding counts as.
+/// Returns the label of a severity.
 pub(super) fn severity(severity: Severity) -> &'static str {
     match severity {
         Severity::Note => "note",
@@ -67,7 +67,7 @@ pub(super) fn severity(severity: Severity) -> &'static str {
     }
 }
 
-/// What a report adds where more than MUST and SHALL is red.
+/// Returns the suffix for reports in which more than MUSTs and SHALLs are red.
 pub(super) fn by_strictness(strict: Strictness) -> &'static str {
     match strict {
         Strictness::Must => "",
@@ -76,20 +76,20 @@ pub(super) fn by_strictness(strict: Strictness) -> &'static str {
     }
 }
 
-/// How many scenarios came to what.
+/// Formats the number of scenarios for each verdict.
 pub(crate) fn counts_text(run: &Run) -> String {
     counted(&counts(&run.results, run.header.strict))
 }
 
-/// Counts in a line.
+/// Formats counts as one line.
 pub(super) fn counted(counts: &[(usize, &str)]) -> String {
     counts.iter().map(|(n, what)| format!("{n} {what}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Counts as the summary words them, in its order. What is rare is left out when it did not happen.
+/// Counts the scenarios in the words and the order of the summary. Rare verdicts are omitted if their count is 0.
 pub(super) fn counts(results: &[ScenarioResult], strict: Strictness) -> Vec<(usize, &'static str)> {
     let all = result::counts(results);
-    // Warnings and notes that only the strictness makes red.
+    // Counts warnings and notes that are red because of the strictness.
     let strictly =
         |of: Verdict| results.iter().filter(|r| r.verdict == of && verdict(r, strict) != of).count();
     let (should, de_facto) = (strictly(Verdict::Warn), strictly(Verdict::Note));
@@ -113,7 +113,7 @@ pub(super) fn counts(results: &[ScenarioResult], strict: Strictness) -> Vec<(usi
     counts
 }
 
-/// What the run's exit status means.
+/// Describes the exit status of the run.
 pub(super) fn meaning(run: &Run) -> String {
     let Some(end) = &run.end else {
         let (missing, of) = (run.unfinished(), run.header.selected);
@@ -158,20 +158,20 @@ pub(super) fn meaning(run: &Run) -> String {
     format!("exit status {}: {}", end.exit_code, why.join("; ")).trim_end_matches([':', ' ']).to_owned()
 }
 
-/// A requirement with the scenarios that found it broken, to the same degree.
+/// A requirement, and the scenarios with a finding of the same severity about it.
 pub(super) struct Group<'a> {
     pub(super) requirement: &'a str,
     pub(super) severity: Severity,
     /// True if valid input reaches it.
     pub(super) valid_input: bool,
-    /// True if no scenario shows it each time.
+    /// True if no scenario shows it in every attempt.
     pub(super) is_flaky: bool,
-    /// The place of a crash, or how the process died where the place is unknown: crashes have one requirement and many causes.
+    /// The place of a crash, or else the way the process died. All crashes share a requirement but have different causes.
     pub(super) crash: Option<String>,
-    /// The finding of the first of them.
+    /// The finding of the first scenario.
     pub(super) first: (&'a ScenarioResult, &'a Judged),
     pub(super) scenarios: Vec<&'a str>,
-    /// What was seen in more than one of them, and in which: one cause, as a rule.
+    /// Texts seen in more than one scenario, with these scenarios. Usually each text has one cause.
     pub(super) repeated: Vec<(&'a str, Vec<&'a str>)>,
 }
 
@@ -186,7 +186,7 @@ impl Group<'_> {
         called(self.first.1, self.is_flaky, strict)
     }
 
-    /// The cause in a line: what died where, else the requirement; and whether valid input reaches it.
+    /// Names the cause in one line: the crash, or else the requirement; and whether valid input reaches it.
     pub(super) fn name(&self) -> String {
         let what = self.crash.as_ref().map(|_| format!(": {}", text::clean(&self.first.1.finding.seen)));
         let input = if self.valid_input { " (valid input)" } else { "" };
@@ -194,7 +194,7 @@ impl Group<'_> {
     }
 }
 
-/// The causes that no deviation covers, by severity and requirement, in the order of [`causes`].
+/// Returns the causes that no deviation covers, by severity and requirement, in the order of [`causes`].
 pub(super) fn groups(results: &[ScenarioResult]) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for cause in causes(results).into_iter().filter(|cause| cause.deviation.is_none()) {
@@ -228,7 +228,7 @@ pub(super) fn groups(results: &[ScenarioResult]) -> Vec<Group<'_>> {
     groups
 }
 
-/// For each reason why scenarios were not played, how many it kept back, the most frequent first.
+/// Returns the reasons why scenarios were not played, with the number of scenarios. The most frequent comes first.
 pub(super) fn not_played(results: &[ScenarioResult]) -> Vec<(&str, usize)> {
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
     for result in results.iter().filter(|r| r.verdict == Verdict::NotApplicable) {

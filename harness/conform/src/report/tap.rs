@@ -79,12 +79,12 @@ fn point(result: &ScenarioResult, number: usize, strict: Strictness, out: &mut d
     writeln!(out, "  ...")
 }
 
-/// In a description, a hash would begin a directive.
+/// Escapes a description, in which a hash would begin a directive.
 fn escape(text: &str) -> String {
     text.replace('\\', "\\\\").replace('#', "\\#")
 }
 
-/// A JSON string is a YAML string.
+/// Formats a YAML string, since every JSON string is one.
 fn yaml(text: &str) -> String {
     text::safe_json(&serde_json::Value::from(text).to_string()).into_owned()
 }

@@ -1,4 +1,4 @@
-//! What people see while scenarios run, and when all is done.
+//! The terminal output during a run and at its end.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -14,58 +14,58 @@ use pmi_judge::own::CRASH;
 use pmi_judge::verdict::{Judged, RunHeader, ScenarioResult, Strictness, Verdict};
 use pmi_judge::{Finding, Severity};
 
-/// Causes in the index, so that it fits on a screen, and requirements in its line of notes.
+/// Maximum number of causes in the index, so that it fits on a screen. `NOTES` limits the requirements in its line of notes.
 const CAUSES: usize = 15;
 const NOTES: usize = 8;
 
-/// Scenarios named for a cause that many show.
+/// Maximum number of scenarios named for a cause.
 const NAMED: usize = 2;
 
-/// Maximum length of a cause's name and of its seen text.
+/// Maximum number of characters of a cause's name; `SEEN` limits its seen text.
 const CAUSE: usize = 160;
 const SEEN: usize = 100;
 
-/// Findings of one requirement that are printed in full, unless everything is. Each crash is.
+/// Maximum number of findings per requirement that are printed in full, unless all are requested. Every crash is printed.
 const BLOCKS: usize = 5;
 
-/// Reasons why scenarios were not played.
+/// Maximum number of reasons why scenarios were not played.
 const REASONS: usize = 8;
 
-/// Characters of such a reason.
+/// Maximum number of characters of such a reason.
 const REASON: usize = 160;
 
-/// The first of these scenarios, and how many more there are.
+/// Names the first of these scenarios, and counts the others.
 fn named(scenarios: &[&str]) -> String {
     let names: Vec<_> = scenarios.iter().take(NAMED).map(|name| text::clean(name)).collect();
     let more = scenarios.len().saturating_sub(NAMED);
     names.join(", ") + &if more > 0 { format!(" and {more} more") } else { String::new() }
 }
 
-/// How much to show.
+/// The level of detail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verbosity {
     /// Only the index of causes and the summary.
     Quiet,
-    /// What fails or warns, each cause once, and why scenarios were not played.
+    /// Failures and warnings, each cause once, and the reasons why scenarios were not played.
     Normal,
-    /// A line for each scenario, and every finding in full, known ones and notes too.
+    /// A line for each scenario, and every finding in full, including known ones and notes.
     Verbose,
 }
 
-/// How it looks.
+/// Options of the terminal output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Look {
-    /// Whether to use colours.
+    /// True to use colours.
     pub(crate) color: bool,
-    /// Whether to draw a progress bar on standard error, if that is a terminal.
+    /// True to draw a progress bar on standard error, if that is a terminal.
     pub(crate) progress: bool,
-    /// How much to show.
+    /// The level of detail.
     pub(crate) verbosity: Verbosity,
-    /// The option with which the events that are left out can be kept.
+    /// The option that keeps the omitted events, for messages.
     pub(crate) log: &'static str,
 }
 
-/// Shows a run, as it goes or from its log.
+/// Shows a run, live or from its log.
 #[derive(Debug)]
 pub(crate) struct Terminal<W> {
     out: W,
@@ -74,20 +74,20 @@ pub(crate) struct Terminal<W> {
     log: &'static str,
     bar: ProgressBar,
     strict: Strictness,
-    /// What was shown in full, by requirement: what is seen in findings of one cause, and whether valid input led to it.
+    /// The findings printed in full, by requirement: a key that is equal for the same cause, and whether valid input reached it.
     shown: HashMap<String, HashSet<(String, bool)>>,
-    /// Red scenarios that have shown nothing else.
+    /// Number of red scenarios whose findings were all shown before.
     again: usize,
-    /// Reasons for which nothing was judged that were shown.
+    /// Reasons for unjudged scenarios that were printed.
     unjudged: HashSet<String>,
-    /// True once the index was printed.
+    /// True after the index is printed.
     indexed: bool,
-    /// Whether the last line is empty.
+    /// True if the last line is empty.
     spaced: bool,
 }
 
 impl<W: Write> Terminal<W> {
-    /// Shows to `out`.
+    /// Returns a terminal that writes to `out`.
     pub(crate) fn new(out: W, look: Look) -> Self {
         let bar = if look.progress {
             ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr())
@@ -109,11 +109,11 @@ impl<W: Write> Terminal<W> {
         }
     }
 
-    /// Shows what is going to be run.
+    /// Shows the header of the run.
     ///
     /// # Errors
     ///
-    /// Those of writing, here and below.
+    /// Writing fails.
     pub(crate) fn start(&mut self, header: &RunHeader) -> io::Result<()> {
         self.strict = header.strict;
         self.bar.set_length(header.selected as u64);
@@ -130,13 +130,13 @@ impl<W: Write> Terminal<W> {
         if header.relayed { self.show(&format!("{RELAYED}\n")) } else { Ok(()) }
     }
 
-    /// Shows a scenario that is done.
+    /// Shows the result of a scenario.
     ///
     /// # Errors
     ///
-    /// Those of writing.
+    /// Writing fails.
     pub(crate) fn scenario_done(&mut self, result: &ScenarioResult) -> io::Result<()> {
-        // Strict or not, a broken SHOULD deserves to be read in full.
+        // A broken SHOULD is shown in full, even if it is not red.
         let bad = result.is_red(self.strict.max(Strictness::Should)) || result.verdict == Verdict::Flaky;
         if self.unjudged_before(result) {
             self.bar.inc(1);
@@ -185,7 +185,7 @@ impl<W: Write> Terminal<W> {
     ///
     /// # Errors
     ///
-    /// Those of writing.
+    /// Writing fails.
     pub(crate) fn finish(&mut self, run: &Run) -> io::Result<()> {
         self.bar.finish_and_clear();
         let palette = self.palette;
@@ -222,7 +222,7 @@ impl<W: Write> Terminal<W> {
         self.show(&shown)
     }
 
-    /// Why scenarios were not played, each reason once.
+    /// Shows the reasons why scenarios were not played.
     fn not_played(&self, run: &Run, shown: &mut String) {
         let reasons = tally::not_played(&run.results);
         if self.verbosity == Verbosity::Quiet || reasons.is_empty() {
@@ -240,7 +240,7 @@ impl<W: Write> Terminal<W> {
         shown.push('\n');
     }
 
-    /// The causes, a line for each: what is only noted is counted, unless everything is to be shown.
+    /// Shows the causes, one per line. Notes are counted, unless all details are requested.
     fn index(&self, run: &Run, shown: &mut String) {
         let palette = self.palette;
         let verbose = self.verbosity == Verbosity::Verbose;
@@ -291,7 +291,7 @@ impl<W: Write> Terminal<W> {
         shown.push('\n');
     }
 
-    /// Returns whether nothing was judged for a reason that was printed before; the index counts these.
+    /// Returns whether the scenario was unjudged for a reason that was printed before; the index counts these.
     fn unjudged_before(&mut self, result: &ScenarioResult) -> bool {
         let bare = result.verdict == Verdict::Unjudged
             && result.findings.is_empty()
@@ -300,11 +300,11 @@ impl<W: Write> Terminal<W> {
         !self.unjudged.insert(reason.clone())
     }
 
-    /// Whether all that a result has found was shown before: it is one cause, as a rule, and not worth a transcript each time.
+    /// Returns whether all findings of a result were shown before. They usually have the same cause, which needs no second transcript.
     fn shown_before(&mut self, result: &ScenarioResult) -> bool {
         let told = |judged: &Judged| {
             let Finding { requirement, seen, place, .. } = &judged.finding;
-            // Of a crash of which nothing else is known, what led to it is in the transcript only.
+            // If a crash has no known place, only the transcript shows its cause.
             let bare =
                 requirement == CRASH && place.is_none() && seen.ends_with(|c: char| c.is_ascii_digit());
             let key = if bare { result.scenario.clone() } else { key(&judged.finding) };
@@ -312,11 +312,11 @@ impl<W: Write> Terminal<W> {
         };
         let is_shown = |(requirement, key, valid): &(String, String, bool)| {
             let Some(shown) = self.shown.get(requirement) else { return false };
-            // An example with valid input is shown even after one with invalid input.
+            // A first example with valid input is shown even after one with invalid input.
             let is_enough = requirement != CRASH && shown.len() >= BLOCKS;
             shown.iter().any(|(other, with)| (other == key || is_enough) && (*with || !valid))
         };
-        // What is only noted is no reason to show it, unless there is nothing else.
+        // Notes are ignored here, unless the result has no other findings.
         let worst = result.findings.iter().map(|judged| judged.severity).max();
         let least = worst.map_or(Severity::Note, |worst| worst.min(Severity::Warn));
         let told = result.findings.iter().filter(|judged| judged.severity >= least).map(told);
@@ -330,11 +330,11 @@ impl<W: Write> Terminal<W> {
         again && result.verdict != Verdict::Unjudged
     }
 
-    /// Shows a run that is over.
+    /// Shows a run that has ended.
     ///
     /// # Errors
     ///
-    /// Those of writing.
+    /// Writing fails.
     pub(crate) fn whole(&mut self, run: &Run) -> io::Result<()> {
         self.start(&run.header)?;
         let mut index = String::new();
@@ -345,7 +345,7 @@ impl<W: Write> Terminal<W> {
         self.finish(run)
     }
 
-    /// Writes all at once, with the bar out of the way.
+    /// Writes the text with the progress bar hidden.
     fn show(&mut self, text: &str) -> io::Result<()> {
         let out = &mut self.out;
         self.bar.suspend(|| out.write_all(text.as_bytes()).and_then(|()| out.flush()))

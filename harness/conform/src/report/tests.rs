@@ -11,7 +11,7 @@ use pmi_judge::{Finding, Severity, Side};
 use pmi_scenario::requirement::Level;
 use pmi_wire::{Proc, WayIn};
 
-/// All that formats choke on: terminal escapes, ends of lines, rows, documents and directives.
+/// Characters with a meaning in some format: terminal escapes, and ends of lines, rows, documents and directives.
 const HOSTILE: &str = "\x1b[31m\0\r\n| <b>&]]> # `x` */_ \\ --- ...\u{9b}2J\u{202e}\u{ffff}\u{7f} @all é";
 
 fn proc(group: u32, rank: u32) -> Proc {
@@ -83,7 +83,7 @@ fn events() -> Vec<Event> {
     times.map(|(seq, what)| Event { time_us: seq * 10, ..Event::new(seq, what) }).collect()
 }
 
-/// One scenario of every verdict, deviations and hostile texts.
+/// A run with a scenario of every verdict, with deviations and hostile texts.
 pub(super) fn run() -> Run {
     let mut failed = result("get/value", Verdict::Fail);
     failed.findings = vec![
@@ -193,7 +193,7 @@ fn rendered(run: &Run, format: Format) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// What a crash leaves: scenario `get/value` has begun, another one never did.
+/// Returns the log of a run that crashed: scenario `get/value` has started, another one has not.
 fn torn() -> String {
     let mut run = run();
     run.header.selected = 4;
@@ -229,10 +229,10 @@ fn every_format(
     insta::assert_snapshot!(format!("{format:?}").to_lowercase(), text);
 }
 
-/// What an implementation may call its keyval space.
+/// A keyval space name with markup and template syntax.
 const SCRIPT: &str = "<script>alert('kvs')</script>\" onload=\"alert(1)\" --> {{ 1 }} {% x %}";
 
-/// A run in which everything foreign is a script.
+/// Returns a run in which all text from outside is a script.
 fn scripted() -> Run {
     let mut run = run();
     run.header.server = SCRIPT.to_owned();
@@ -294,7 +294,7 @@ fn a_page_of_a_thousand_different_failures_stays_small_and_says_what_it_leaves_o
     let failed = run.results[2].clone();
     let many = |n: u32| {
         let mut result = ScenarioResult { scenario: format!("many/{n}"), ..failed.clone() };
-        // Letters, since numbers make no difference.
+        // Letters, since texts that differ only in numbers are one cause.
         let name: String = n.to_string().chars().map(|c| char::from(b'a' + c as u8 - b'0')).collect();
         result.findings[0].finding.seen = format!("{name} {}", "<>&\"'".repeat(100));
         result.last_events = (0..4).flat_map(|_| events()).collect();
@@ -368,7 +368,7 @@ fn a_log_reads_back_as_it_was() {
     run.events.insert("get/value".to_owned(), events());
     let log = rendered(&run, Format::Ndjson);
     assert_eq!(read(&log).unwrap(), run);
-    // As another program may write it: with blanks, and the type elsewhere.
+    // As another program may write it: with blanks, and with the type elsewhere.
     let lines = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
     let other: String = lines.map(|line| format!(" {line}\n")).collect();
     assert_eq!(read(&other).unwrap(), run);
@@ -468,7 +468,7 @@ fn results_reach_the_disk_at_once() {
 #[test]
 fn junit_reads_back() {
     let report = quick_junit::Report::deserialize_from_str(&rendered(&run(), Format::Junit)).unwrap();
-    // A case for each result, and one for the stale deviation.
+    // There is a case for each result, and one for the stale deviation.
     assert_eq!(report.tests, run().results.len() + 1);
     assert_eq!((report.failures, report.errors), (3, 4));
     let skipped: usize = report.test_suites.iter().map(|suite| suite.skipped).sum();
@@ -477,7 +477,7 @@ fn junit_reads_back() {
     assert!(known.is_some());
 }
 
-/// What a TAP reader checks: as many points as planned, numbered in order, diagnostics closed.
+/// Checks what a TAP reader checks: the number of points, their order, and that diagnostics are closed.
 #[rstest]
 #[case::whole(run())]
 #[case::torn(read(&torn()).unwrap())]
@@ -562,11 +562,11 @@ fn one_cause_is_told_once() {
     let index = page.find("id=\"causes-title\"").unwrap();
     assert!(index < page.find("id=\"findings-title\"").unwrap());
     assert!(page[index..].contains("rank 0 died of signal 11</a>: 2 scenarios"), "{page}");
-    // GitHub has an annotation for each.
+    // GitHub has an annotation for each crash.
     let github = rendered(&run, Format::Github);
     let errors = github.lines().filter(|line| line.starts_with("::error title=FAIL"));
     assert_eq!(errors.count(), 3, "{github}");
-    // With -v, all of it.
+    // `-v` shows all findings.
     let mut out = Vec::new();
     let look = Look { color: false, progress: false, verbosity: Verbosity::Verbose, log: LOG_OPTION };
     Terminal::new(&mut out, look).whole(&run).unwrap();
@@ -593,7 +593,7 @@ fn hangs_of_one_cause_are_shown_once() {
     assert!(text.contains(line), "{text}");
 }
 
-/// A finding that was absent when its scenario was played again fails no report of a green run.
+/// A finding that was absent in a retry is not an error in any report of a green run.
 #[test]
 fn flaky_finding_is_no_error() {
     let finding = || vec![judged("rfc13.get.value", Severity::Fail, "rc=0", "rc=1")];
@@ -626,7 +626,7 @@ fn flaky_finding_is_no_error() {
         let text = of(vec![flaky.clone()], format);
         assert!(text.contains("FLAKY") && !text.contains("FAIL"), "{text}");
     }
-    // One scenario that is always red makes the cause red.
+    // The cause is red if one scenario shows it in every attempt.
     let both = vec![flaky, red];
     assert_eq!(level(both.clone()), ["error", "major"]);
     let github = of(both, Format::Github);
@@ -675,7 +675,7 @@ fn long_requests_that_explain_a_finding_are_whole() {
         let text = rendered(&run, format);
         assert!(text.contains(request.trim_end()), "{format:?}: {text}");
         assert!(text.contains("90 other events left out"), "{format:?}: {text}");
-        // Another message is cut.
+        // A message that explains no finding is cut.
         assert!(text.contains("... (400 bytes)"), "{format:?}: {text}");
     }
 }
@@ -724,7 +724,7 @@ fn the_schema_knows_every_line() {
     }
 }
 
-/// What GitHub takes for commands is what we mean as such, whatever is in names and findings.
+/// Names and findings cannot inject workflow commands for GitHub.
 #[test]
 fn github_gets_no_commands_but_ours() {
     let mut run = run();
@@ -746,7 +746,7 @@ fn github_gets_no_commands_but_ours() {
     }
 }
 
-/// GitLab tells issues apart, and finds them again, by their fingerprints.
+/// GitLab distinguishes and tracks issues by their fingerprints.
 #[test]
 fn code_quality_has_a_fingerprint_for_each_issue() {
     let document: Vec<serde_json::Value> =
@@ -788,7 +788,7 @@ fn code_quality_has_one_issue_per_cause() {
     assert_eq!(issue["fingerprint"], again["fingerprint"], "another rank in another run");
 }
 
-/// Reports that name a file and a line have those of the entry, and its fingerprint survives a move of the entry.
+/// Reports with a file and a line point to the entry of the deviation. Its fingerprint does not change when the entry moves.
 #[test]
 fn stale_deviation_has_its_file_and_line() {
     let documents = |line: usize| {
@@ -828,7 +828,7 @@ fn crash_is_the_message_of_junit() {
     assert!(!report.contains("message=\"rank 0 did not start\""), "{report}");
 }
 
-/// Two crashes at one place that two deviations cover.
+/// Two crashes in one place, covered by two deviations.
 #[test]
 fn each_deviation_has_its_reason() {
     let known = |name: &str, reason: &str| {
@@ -854,7 +854,7 @@ fn each_deviation_has_its_reason() {
     assert_eq!(sarif.matches("\"justification\": \"a long line\"").count(), 1, "{sarif}");
 }
 
-/// A page that is made of the log has all of a scenario; one that is made without it, what results have kept.
+/// A page made from the log shows all events of a scenario; without the log, it shows those that the result has kept.
 #[test]
 fn a_page_of_a_log_draws_a_long_scenario_from_its_first_event_on() {
     let asks = |seq: u64| {

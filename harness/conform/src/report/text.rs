@@ -1,19 +1,19 @@
-//! Foreign text made harmless.
+//! Escapes and shortens text from outside.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Characters shown before the first difference, when the beginning must go.
+/// Number of characters shown before the first difference, if the beginning is cut.
 const CONTEXT: usize = 40;
 
-/// Whether a character could act on a terminal, turn text around or be no part of XML.
+/// Returns whether a character could control a terminal, change the text direction, or be invalid in XML.
 fn is_harmful(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}')
         || matches!(c, '\u{feff}' | '\u{fffe}' | '\u{ffff}')
 }
 
-/// One line of text that does nothing when shown. Backslashes stay: findings hold bytes that are escaped already.
+/// Escapes a text as one harmless line. Backslashes are kept, since findings contain escaped bytes.
 pub(super) fn clean(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -26,15 +26,15 @@ pub(super) fn clean(text: &str) -> String {
     out
 }
 
-/// Finished JSON, with the harmful characters in its strings escaped that JSON would let through.
+/// Escapes the harmful characters in the strings of JSON text that JSON allows.
 pub(super) fn safe_json(json: &str) -> Cow<'_, str> {
-    // Most of a log is plain.
+    // Most lines of a log need no escaping.
     if json.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\n')) {
         return json.into();
     }
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
-        // JSON's own line breaks and indentation stand outside of strings; in strings they are escaped already.
+        // JSON's own line breaks are outside of strings; those in strings are escaped already.
         if c == '\n' || !is_harmful(c) {
             out.push(c);
         } else {
@@ -46,12 +46,12 @@ pub(super) fn safe_json(json: &str) -> Cow<'_, str> {
     out.into()
 }
 
-/// The first `limit` characters, with what is left out said.
+/// Returns the first `limit` characters, and notes the number of omitted ones.
 pub(super) fn clip(text: &str, limit: usize) -> String {
     part(text, 0, limit)
 }
 
-/// Two texts that should be alike, cut to the same window around their first difference.
+/// Cuts two texts that should be equal to the same window around their first difference.
 pub(super) fn window(expected: &str, seen: &str, limit: usize) -> (String, String) {
     let (expected, seen) = (clean(expected), clean(seen));
     let same = expected.chars().zip(seen.chars()).take_while(|(a, b)| a == b).count();
@@ -70,12 +70,12 @@ fn part(text: &str, from: usize, limit: usize) -> String {
     format!("{before}{part}{after} ({all} characters)")
 }
 
-/// The first sentence of a text.
+/// Returns the first sentence of a text.
 pub(crate) fn first_sentence(text: &str) -> &str {
     text.find(". ").map_or(text, |end| &text[..=end])
 }
 
-/// Bytes escaped, at most `limit` of them. `cut` is the number of bytes of the message that are missing after them.
+/// Escapes at most `limit` bytes. `cut` is the number of further bytes of the message that are not in `bytes`.
 pub(super) fn bytes(bytes: &[u8], limit: usize, cut: usize) -> String {
     let (part, all) = (&bytes[..limit.min(bytes.len())], bytes.len() + cut);
     match part.len() < all {
@@ -84,7 +84,7 @@ pub(super) fn bytes(bytes: &[u8], limit: usize, cut: usize) -> String {
     }
 }
 
-/// What a program printed: as text where it is text.
+/// Formats a line of a program's output: as text if it is UTF-8, otherwise as escaped bytes.
 pub(super) fn output(line: &[u8], limit: usize) -> String {
     match std::str::from_utf8(line) {
         Ok(text) => clip(&clean(text), limit),
@@ -92,12 +92,12 @@ pub(super) fn output(line: &[u8], limit: usize) -> String {
     }
 }
 
-/// `1 scenario`, `2 scenarios`.
+/// Formats a count: `1 scenario`, `2 scenarios`.
 pub(super) fn count(n: usize, noun: &str) -> String {
     if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
 }
 
-/// A time for people.
+/// Formats a duration.
 pub(super) fn time(us: u64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "shown with one digit after the point")]
     let seconds = us as f64 / 1e6;

@@ -1,20 +1,20 @@
-//! Events in words: what transcripts and sequence charts say of each.
+//! Events in words, for transcripts and sequence charts.
 
 use super::text;
 use pmi_judge::event::{Bytes, Ending, Event, Exit, SilenceProof, What};
 use pmi_wire::Proc;
 
-/// Bytes of an event that are shown.
+/// Maximum number of bytes of an event that are shown.
 pub(super) const BYTES: usize = 120;
 
 fn ended(exit: Option<Exit>) -> String {
     exit.map_or("it does not end".to_owned(), |exit| exit.to_string())
 }
 
-/// Which way something went.
+/// The direction of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Nowhere: it became of a process, or of the job.
+    /// None: something happened to a process or the job.
     Stays,
     /// From a process to the server.
     ToServer,
@@ -29,7 +29,7 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// How transcripts show it.
+    /// Returns the sign for transcripts.
     pub(super) fn arrow(self) -> &'static str {
         match self {
             Self::Stays => "  ",
@@ -42,15 +42,15 @@ impl Way {
     }
 }
 
-/// An event as people are told of it.
+/// An event in words.
 #[derive(Debug)]
 pub(super) struct EventInWords<'a> {
-    /// Whose it is; `None` for the job as a whole.
+    /// The process; `None` for the job as a whole.
     pub(super) proc: Option<Proc>,
     pub(super) way: Way,
-    /// In words, bytes escaped.
+    /// The description, with escaped bytes.
     pub(super) what: String,
-    /// What went over a connection, as far as the event has it.
+    /// The bytes sent over a connection, as far as the event contains them.
     pub(super) bytes: Option<&'a [u8]>,
 }
 
@@ -60,10 +60,11 @@ impl EventInWords<'_> {
     }
 }
 
-/// Calls that are shown of the stack of a process that died.
+/// Maximum number of frames of the backtrace of a process that died.
 const CALLS: usize = 6;
 
-/// Output stands apart from the transcript: when it was written says little about when it arrives.
+/// Describes an event. Returns `None` for output, which is shown apart from the transcript: the time at which it arrives says little about
+/// when it was written.
 pub(super) fn told<'a>(event: &'a Event, limit: usize) -> Option<EventInWords<'a>> {
     let told = |proc: Option<&Proc>, way, what: String| {
         Some(EventInWords { proc: proc.copied(), way, what, bytes: None })

@@ -1,10 +1,10 @@
-//! Which versions were offered and answered, for people.
+//! The text of `versions`.
 
 use pmi_runner::versions::Row;
 
 use super::text::clean;
 
-/// The table for people, which is Markdown as well.
+/// Formats the table, which is also valid Markdown.
 pub(crate) fn versions_text(label: &str, rows: &[Row]) -> String {
     let cells = |row: &Row| [clean(&row.offered), clean(&row.answered), clean(&row.then)];
     let head = ["offered", "answered", "what comes after it"].map(str::to_owned);

@@ -1,6 +1,7 @@
-//! What a campaign does with the failures that are met: tries each again, makes the cases smaller of those that show again, and stores them.
+//! The examination of the failures that a campaign meets: each is played again, and if it recurs, its case is minimized and stored.
 //!
-//! To make a case smaller takes longer than to try it again: when the time is over, what has shown again is stored as it is.
+//! Minimizing a case takes longer than confirming a failure. When the time is up, confirmed failures are stored with the cases that they
+//! have.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -13,11 +14,11 @@ use crate::confirm::Smallest;
 use crate::failure::{Failure, FailureKey};
 use crate::store::{Origin, WriteError, store};
 
-/// A failure that did not show again so often is not tried again.
+/// A failure that did not recur in this many examinations is not examined again.
 const UNCONFIRMED: u32 = 3;
 
 impl Campaign<'_> {
-    /// Looks into what others have met, until nobody plays any more and nothing waits.
+    /// Examines the failures that players have met, until no player is left and the queues are empty.
     pub(super) fn examine_others(&self) {
         loop {
             let nothing = |shared: &mut Shared| {
@@ -25,10 +26,10 @@ impl Campaign<'_> {
             };
             let shared = self.more.wait_while(self.lock(), nothing);
             let mut shared = shared.unwrap_or_else(PoisonError::into_inner);
-            // In a campaign that meets many, some are made smaller before all have been tried.
+            // In a campaign with many failures, some cases are minimized before all failures have been confirmed.
             let tries = shared.waiting.len() >= shared.confirmed.len();
             if tries && let Some(met) = next_to_try(&mut shared.waiting) {
-                // Whether anything was found must not depend on the time.
+                // A failure must be found or not found regardless of the remaining time.
                 let has_any = !shared.found.is_empty() || !shared.confirmed.is_empty();
                 if self.schedule.is_late() && has_any || self.interrupted.load(Ordering::Relaxed) {
                     let name = self.options.known.name_of_unseen(&met.failure.key);
@@ -46,7 +47,7 @@ impl Campaign<'_> {
         }
     }
 
-    /// Tries a failure again that is new. What does not show again may need what the job before it has left behind.
+    /// Confirms a new failure. A failure that does not recur by itself may depend on what the previous job has left behind.
     pub(super) fn examine(&self, met: &Met) {
         self.lock().examining += 1;
         if !self.shows_again(met, &met.case) && !self.shows_after_another(met) {
@@ -55,8 +56,8 @@ impl Campaign<'_> {
         self.lock().examining -= 1;
     }
 
-    /// Tries the failure again in the job after what the same worker had played before. Few need that, so that one run decides whether there
-    /// are more of them, and none is made once the time is over.
+    /// Plays the case again after the case that the same worker had played before. Few failures need that, so one run decides whether more
+    /// are made, and none is made after the time is up.
     fn shows_after_another(&self, met: &Met) -> bool {
         let after = met
             .before
@@ -66,14 +67,14 @@ impl Campaign<'_> {
         after.is_some_and(|case| self.examiner.shows(&met.failure, &case) && self.shows_again(met, &case))
     }
 
-    /// Tries the failure again with this case; whether it shows.
+    /// Plays the case again, and returns whether the failure recurs.
     fn shows_again(&self, met: &Met, case: &Case) -> bool {
         let failure = &met.failure;
         let bucket = failure.key.to_string();
         let Some((root, smaller)) = self.examiner.root(failure, case) else {
             let mut shared = self.lock();
             shared.state.aliases.remove(&bucket);
-            // What stood for another is looked at again now and then, and may have shown as itself before.
+            // A failure that was an alias is examined again now and then, and may have been confirmed under its own key before.
             let is_confirmed = shared.shown.contains(&bucket) && !shared.needs_invalid_input(&bucket);
             drop(shared);
             return is_confirmed || self.confirms(met, failure, case);
@@ -97,7 +98,7 @@ impl Campaign<'_> {
         true
     }
 
-    /// Tries a failure again; whether it shows. If so, its case is made smaller, now or when there is time for that.
+    /// Confirms a failure, and returns whether it recurs. If it does, its case is minimized, now or when an examiner is free.
     fn confirms(&self, met: &Met, failure: &Failure, case: &Case) -> bool {
         let Some(shown) = self.examiner.try_again(failure, case, met.number) else { return false };
         if self.options.valid && !shown.is_valid() {
@@ -117,11 +118,11 @@ impl Campaign<'_> {
         true
     }
 
-    /// Notes that a failure has not shown again, or that it was not waited for.
+    /// Records that a failure did not recur, or that it was not examined because the campaign was interrupted.
     fn unconfirmed(&self, key: &FailureKey) {
         let name = self.options.known.name_of_unseen(key);
         let mut shared = self.lock();
-        // It has shown before, with invalid input.
+        // It was confirmed before, with invalid input.
         if shared.found.iter().any(|found| found.bucket == key.to_string()) {
             return;
         }
@@ -136,7 +137,7 @@ impl Campaign<'_> {
         }
     }
 
-    /// Makes the case of a failure smaller that has shown again, and stores it.
+    /// Minimizes the case of a confirmed failure and stores it.
     fn shrink(&self, Confirmed { shown, time }: Confirmed) {
         let others = {
             let mut shared = self.lock();
@@ -162,7 +163,7 @@ impl Campaign<'_> {
             let mut shared = self.lock();
             let earlier = shared.found.iter_mut().find(|earlier| earlier.bucket == found.bucket);
             match earlier {
-                // It is stored with a session that has only valid input, or this one has not either.
+                // The stored session already has only valid input, or this one needs invalid input too.
                 Some(earlier) if earlier.valid || !found.valid => return,
                 Some(earlier) => {
                     *earlier = found.clone();

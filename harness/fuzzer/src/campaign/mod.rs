@@ -1,4 +1,4 @@
-//! A campaign: cases side by side, what is known and what is new.
+//! A campaign: plays cases in parallel and separates known failures from new ones.
 
 mod examination;
 mod queue;
@@ -24,97 +24,98 @@ use crate::target::undisturbed::Undisturbed;
 use crate::target::{Pace, Run, Target, Tracing};
 use crate::transition::transitions;
 
-/// Most times of silence that are kept for their median.
+/// Maximum number of silence durations that are kept for their median.
 const SILENCES: usize = 100_000;
 
-/// Most failures that wait to be tried again; whoever meets more tries them at once, instead of meeting still more that nobody gets to.
+/// Maximum number of failures that wait for an examiner. When the queue is full, a player examines its failure itself instead of adding
+/// more that would never be reached.
 const WAITING: usize = 16;
 
-/// So many cases that cannot be judged, and none that can, mean that none ever will.
+/// If this many cases cannot be judged and none can, the campaign ends, since no case ever will be.
 const UNPLAYABLE: u64 = 20;
 
-/// Most times that one case is played to leave out of it what does not lead to a new edge.
+/// Maximum number of plays for trimming one case, which leaves out the steps that do not lead to a new edge.
 const TRIMMING: u64 = 32;
-/// What is met first has most to be left out: so many plays more than there were cases.
+/// Additional plays for trimming, on top of one per case: the first cases have the most to leave out.
 const FIRST_TRIMMING: u64 = 400;
 
-/// How a campaign goes.
+/// The options of a campaign.
 #[derive(Debug, Clone)]
 pub struct CampaignOptions {
-    /// What the cases depend on.
+    /// The seed of all cases.
     pub seed: u64,
-    /// Ends after so many cases ...
+    /// Maximum number of cases.
     pub sessions: Option<u64>,
-    /// ... or after this time.
+    /// Maximum duration.
     pub time: Option<Duration>,
-    /// Cases side by side.
+    /// Number of workers that play cases in parallel.
     pub workers: usize,
-    /// Only failures count to which only valid input leads.
+    /// Count only failures that valid input reaches.
     pub valid: bool,
-    /// Where findings go.
+    /// Folder for findings.
     pub out: PathBuf,
-    /// What is known already.
+    /// Known failures.
     pub known: Known,
-    /// The command line that plays a finding again, up to the name of its folder.
+    /// The command line that replays a finding, up to the name of its folder.
     pub replay: String,
 }
 
-/// How far a campaign is.
+/// The progress of a campaign.
 #[derive(Debug, Clone, Default)]
 pub struct Progress {
-    /// Time since it began.
+    /// Time since the campaign began.
     pub time: Duration,
     /// Cases played.
     pub sessions: u64,
-    /// Cases left out, since they would only have shown what is known.
+    /// Cases skipped because they would only have shown known failures.
     pub skipped: u64,
     /// Requests sent.
     pub requests: u64,
-    /// Transitions of the model.
+    /// Transitions of the model that were covered.
     pub transitions: usize,
-    /// Edges of the implementation's program, if it was asked to tell of them; none where it was not built for that.
+    /// Edges covered in the implementation's program, if coverage was requested; 0 if the program is not instrumented.
     pub edges: Option<usize>,
-    /// Cases from which others are made.
+    /// Cases in the corpus, from which others are derived.
     pub corpus: usize,
     /// Buckets found in this campaign, and how often each was seen.
     pub new: BTreeMap<String, u64>,
-    /// The same of known buckets.
+    /// Known buckets, and how often each was seen.
     pub known: BTreeMap<String, u64>,
-    /// Buckets that did not show again.
+    /// Buckets that did not recur, and how often they were examined.
     pub unconfirmed: BTreeMap<String, u32>,
-    /// Buckets that nobody has looked into to the end when the campaign was over.
+    /// Buckets that were not completely examined when the campaign ended.
     pub unexamined: BTreeSet<String>,
-    /// Failures that somebody looks into at this moment, or that wait for it.
+    /// Failures that are being examined or wait for it.
     pub examining: usize,
-    /// Cases that could not be judged, and why the last one.
+    /// Number of cases that could not be judged, and the reason for the last one.
     pub unjudged: (u64, String),
-    /// Middle of the times that it took to know that no answer would come.
+    /// Median time needed to establish that no response would come.
     pub silence: Option<Duration>,
-    /// Most bytes by which a process of the server's has grown in a case.
+    /// Largest growth in bytes of a server process within a case.
     pub growth: u64,
 }
 
-/// How far a campaign was at some time.
+/// The progress of a campaign at some moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
-    /// Since it began.
+    /// Time since the campaign began.
     pub time: Duration,
     /// Cases played.
     pub sessions: u64,
-    /// Transitions of the model.
+    /// Transitions of the model that were covered.
     pub transitions: usize,
-    /// Edges of the implementation's program, if it was asked to tell of them.
+    /// Edges covered in the implementation's program, if coverage was requested.
     pub edges: Option<usize>,
 }
 
-/// Most moments that are kept of a campaign; of a longer one, fewer for each minute.
+/// Maximum number of moments that are kept. In a longer campaign, the interval between them grows.
 const MOMENTS: usize = 400;
 
 /// Moments of a campaign, in order.
 #[derive(Debug)]
 struct History {
     moments: Vec<Moment>,
-    /// Time between two of them.
+    /// Minimum time between two moments.
     step: Duration,
 }
 
@@ -141,72 +142,72 @@ impl History {
     }
 }
 
-/// Something that a campaign could not write down.
+/// A file that a campaign could not write.
 #[derive(Debug, thiserror::Error)]
 pub enum Trouble {
-    /// Where it stands.
+    /// The state of the campaign.
     #[error(transparent)]
     State(#[from] StateError),
-    /// A finding, or a case to keep.
+    /// A finding, or a case of the corpus.
     #[error(transparent)]
     Write(#[from] WriteError),
 }
 
-/// Is told how a campaign goes.
+/// Receives the progress and the findings of a campaign.
 pub trait Reporter: Sync {
-    /// Now and then.
+    /// Receives the progress, about once a second.
     fn progress(&self, progress: &Progress);
-    /// It was asked to tell which edges it goes along, and was not built for that. Said once.
+    /// Reports, once, that coverage was requested but the implementation is not instrumented.
     fn not_instrumented(&self);
-    /// Something new, which is stored.
+    /// Receives a new finding that was stored.
     fn found(&self, found: &Found);
-    /// Something could not be written.
+    /// Receives an error: a file could not be written.
     fn trouble(&self, what: &Trouble);
 }
 
-/// How a campaign ended.
+/// The result of a campaign.
 #[derive(Debug)]
 pub struct Summary {
-    /// How far it came.
+    /// The final progress.
     pub progress: Progress,
-    /// How far it was at some times, in order; the last is its end.
+    /// The progress over time, in order; the last moment is the end.
     pub history: Vec<Moment>,
-    /// What was found and stored.
+    /// Findings that were stored.
     pub found: Vec<Found>,
-    /// When each bucket of these was met first.
+    /// When each of these buckets was first met.
     pub met: BTreeMap<String, Duration>,
-    /// The user ended it.
+    /// The user interrupted the campaign.
     pub interrupted: bool,
 }
 
-/// What the workers share.
+/// The data that the workers share.
 struct Shared {
     state: State,
     steering: Steering,
     progress: Progress,
-    /// Buckets that some worker looks at or has stored.
+    /// Buckets that a worker examines or has stored.
     taken: BTreeSet<String>,
-    /// Those of which a failure has shown again.
+    /// Buckets with a confirmed failure.
     shown: BTreeSet<String>,
-    /// Buckets that were found with invalid input and met with valid input later, for which they are examined again.
+    /// Buckets that were found with invalid input and later met with valid input, which is why they are examined again.
     valid: BTreeSet<String>,
     found: Vec<Found>,
     met: BTreeMap<String, Duration>,
     silences: Vec<Duration>,
-    /// Failures that wait to be tried again.
+    /// Failures that wait to be confirmed.
     waiting: VecDeque<Met>,
-    /// Failures that have shown again, and wait for their cases to be made smaller.
+    /// Confirmed failures whose cases wait to be minimized.
     confirmed: VecDeque<Confirmed>,
-    /// Failures that somebody looks into.
+    /// Failures that are being examined.
     examining: usize,
     /// Workers that play new cases.
     playing: usize,
-    /// How often cases were played to leave out of them what does not lead to a new edge.
+    /// Number of plays that were used for trimming.
     trimmed: u64,
 }
 
 impl Shared {
-    /// Returns whether a bucket was found, and only with invalid input.
+    /// Returns whether a bucket was found, but only with invalid input.
     fn needs_invalid_input(&self, bucket: &str) -> bool {
         self.found.iter().any(|found| found.bucket == bucket && !found.valid)
     }
@@ -222,14 +223,14 @@ struct Campaign<'a> {
     next: AtomicU64,
     end: AtomicBool,
     schedule: Schedule,
-    /// Some workers do nothing but look into what the others find.
+    /// Some workers only examine the failures that the others meet.
     has_examiners: bool,
     shared: Mutex<Shared>,
-    /// A failure waits to be looked into, or nobody plays any more.
+    /// Notified when a failure waits to be examined, or when the last player ends.
     more: Condvar,
 }
 
-/// Runs a campaign from the case that the state names.
+/// Runs a campaign, beginning with the case that the state names.
 pub fn run(
     target: &dyn Target,
     generator: &dyn Generator,
@@ -240,9 +241,9 @@ pub fn run(
 ) -> Summary {
     let first = state.next;
     let taken = state.buckets.keys().cloned().collect();
-    // Of these, only so many as there are workers do anything but wait at the same time: for a silence to last, for a job to end.
+    // Most players only wait, for a silence or for the end of a job. At any time, only about as many as there are workers are busy.
     let players = target.plays_at_once(options.workers).max(1);
-    // Who looks into a failure mostly waits: the others go on playing meanwhile.
+    // An examiner mostly waits, so the players continue meanwhile.
     let examiners = if players > options.workers.max(1) { players / 2 } else { 0 };
     let schedule = Schedule::new(options.time);
     let jobs = RwLock::new(());
@@ -332,7 +333,7 @@ impl Campaign<'_> {
         progress
     }
 
-    /// Keeps what a later campaign goes on from.
+    /// Saves the state from which a later campaign continues.
     fn save(&self) {
         let state = self.lock().state.clone();
         if let Err(error) = state.write(&self.options.out) {
@@ -398,7 +399,7 @@ impl Campaign<'_> {
             return self.unjudged(why);
         }
         let fatal = run.failures.iter().any(|failure| failure.key.is_fatal());
-        // What leads to an end may be reached again without one.
+        // Edges of a case that ended the implementation may be reached again without ending it.
         let edges = run.seen.edges.as_ref().filter(|_| !fatal);
         let reaching = edges.and_then(|edges| self.reaches(case, edges));
         let mut fresh = Vec::new();
@@ -438,7 +439,7 @@ impl Campaign<'_> {
                     bucket.clone_from(&alias.of);
                     place.clone_from(&alias.place);
                 }
-                // Where a crash is another's alias, only a debugger can say that it is the same.
+                // If the crash is an alias, only a debugger can establish that it is the same crash.
                 if failure.key.to_string() == bucket
                     && shared.needs_invalid_input(&bucket)
                     && !shared.valid.contains(&bucket)
@@ -483,7 +484,7 @@ impl Campaign<'_> {
         }
     }
 
-    /// A case to keep that goes along edges which none before it had, or along one more often: this one, or less of it.
+    /// Returns the case to keep if it covers an edge for the first time or a known edge more often: the case itself, or a trimmed one.
     fn reaches(&self, case: &Case, edges: &Edges) -> Option<Case> {
         let news = self.lock().state.edges.add(edges);
         let play = |case: &Case| {
@@ -510,7 +511,7 @@ impl Campaign<'_> {
         kept
     }
 
-    /// How often a case may be played to leave out of it what does not lead to a new edge: in all not many more than others are.
+    /// Reserves plays for trimming a case. In total, trimming does not take many more plays than the campaign itself.
     fn trims(&self) -> usize {
         let mut shared = self.lock();
         let left = (shared.progress.sessions + FIRST_TRIMMING).saturating_sub(shared.trimmed);
@@ -539,7 +540,7 @@ mod tests {
     use crate::store;
     use crate::stored::Stored;
 
-    /// An implementation that comes to this with a case.
+    /// An implementation whose runs are the results of a function.
     struct Plays<F>(F);
 
     impl<F: Fn(&Case, Tracing) -> Run + Sync> Target for Plays<F> {
@@ -571,7 +572,7 @@ mod tests {
         fn trouble(&self, _: &Trouble) {}
     }
 
-    /// A campaign of one worker.
+    /// The options of a campaign with one worker.
     fn options(out: &Path, sessions: Option<u64>) -> CampaignOptions {
         CampaignOptions {
             seed: 1,
@@ -585,8 +586,8 @@ mod tests {
         }
     }
 
-    /// What a campaign comes to against one that looks at the first bytes of keys that are put one by one, as nobody can tell who only sees
-    /// its answers; and how many of them it had right, and one more.
+    /// Runs a campaign against an implementation that compares the first bytes of keys one by one, which its responses do not reveal.
+    /// Returns one more than the number of bytes that were right, and the summary.
     fn looked(tells: bool) -> (u64, Summary) {
         let folder = tempfile::tempdir().unwrap();
         let most = AtomicU64::new(0);
@@ -615,7 +616,7 @@ mod tests {
         assert!((3..=5).contains(&kept), "{kept}");
         let last = summary.history.last().unwrap();
         assert_eq!((last.sessions, last.edges), (3000, Some(5)));
-        // Whoever does not tell keeps what it looks for.
+        // Without coverage, the bytes are not found.
         let (deepest, summary) = looked(false);
         assert!(deepest < 4 && summary.progress.edges.is_none(), "{deepest}");
     }
@@ -626,8 +627,8 @@ mod tests {
         Failure { key, what: String::new(), requirement: None, seq: None, backtrace: None }
     }
 
-    /// What a campaign finds that plays jobs which say these things, and where. What it plays them to fails in the job after one that has
-    /// aborted, as a campaign cannot know that plays each case alone.
+    /// Returns the findings of a campaign that plays jobs with these lines, and its folder. The implementation fails in the job after one
+    /// that has aborted, which a campaign that plays each case alone cannot detect.
     fn remembered(jobs: &[&[&str]]) -> (Vec<Found>, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
         let mut files = Vec::new();
@@ -674,7 +675,7 @@ mod tests {
         assert!(case.earlier.unwrap().text().contains("cmd=abort"));
     }
 
-    /// The findings of a campaign in which every session that says something fails, and each says one of these lines.
+    /// Returns the findings of a campaign with one session per line, in which every session that sends something fails.
     fn judged_by_input(lines: &[&str], valid: bool) -> (Vec<Found>, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
         let mut files = Vec::new();
@@ -720,7 +721,7 @@ mod tests {
 
     #[test]
     fn what_has_shown_again_is_stored_although_the_campaign_ends() {
-        // Once when it is met, and five times more.
+        // One play meets the failure, and five more confirm it.
         for (after, told) in [(4, None), (5, Some((5, 5)))] {
             let folder = tempfile::tempdir().unwrap();
             let (plays, interrupted) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -746,7 +747,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let generator = Evolving::new(Scope::default(), Corpus::default());
         let options = options(folder.path(), Some(30));
-        // A debugger sees where it dies for some time, and then nothing any more.
+        // A debugger locates the crash the first ten times, and then no longer.
         let looks = AtomicU64::new(0);
         let target = Plays(|_: &Case, tracing| {
             let site = match tracing {

@@ -1,4 +1,4 @@
-//! Failures that a campaign has met, and which of them is looked into next.
+//! The failures that a campaign has met, and the order in which they are examined.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,37 +7,37 @@ use crate::case::Case;
 use crate::confirm::Shown;
 use crate::failure::Failure;
 
-/// A failure that was met.
+/// A failure as it was met.
 pub(super) struct Met {
     pub(super) failure: Failure,
     pub(super) case: Case,
-    /// What the same worker had played before.
+    /// The case that the same worker had played before.
     pub(super) before: Option<Case>,
-    /// That of the case.
+    /// The number of the case.
     pub(super) number: u64,
-    /// Since the campaign began.
+    /// Time since the campaign began.
     pub(super) time: Duration,
 }
 
-/// A failure that has shown again, whose case is to be made smaller.
+/// A confirmed failure whose case is to be minimized.
 pub(super) struct Confirmed {
     pub(super) shown: Shown,
-    /// When it was met, since the campaign began.
+    /// Time when it was met, since the campaign began.
     pub(super) time: Duration,
 }
 
-/// Which of those that wait is tried next. What takes long must not keep the rest waiting until the campaign is over; of what takes equally
-/// long, the first that was met.
+/// Takes the waiting failure to confirm next: the one that takes the least time, so that slow ones do not block the others until the
+/// campaign is over. Among equals, the first that was met.
 pub(super) fn next_to_try(waiting: &mut VecDeque<Met>) -> Option<Met> {
     take_first_by(waiting, |met| met.failure.key.patience())
 }
 
-/// Which of those that have shown again is made smaller next: the most serious, and of these the first.
+/// Takes the confirmed failure to minimize next: the most serious one, and among equals the first.
 pub(super) fn next_to_shrink(confirmed: &mut VecDeque<Confirmed>) -> Option<Confirmed> {
     take_first_by(confirmed, |confirmed| confirmed.shown.seriousness())
 }
 
-/// Takes the one of the least key, and of these the first.
+/// Takes the element with the smallest key, and among equals the first.
 fn take_first_by<T, K: Ord>(queue: &mut VecDeque<T>, key: impl Fn(&T) -> K) -> Option<T> {
     let first = (0..queue.len()).min_by_key(|at| key(&queue[*at]));
     first.and_then(|at| queue.remove(at))

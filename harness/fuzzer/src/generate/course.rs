@@ -1,4 +1,4 @@
-//! The course of a session against a server, the same in every dialect.
+//! The course of a session against a server, common to all dialects.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Piece, Template};
@@ -9,10 +9,10 @@ use crate::pieces::{literal, tidy};
 use crate::plan::{Planned, must_answer, request_of};
 use crate::statement::{MOST_GROUPS, exit, join, leave};
 
-/// Most keys that are read at once.
+/// Maximum number of keys that are read at once.
 const MOST_READ: usize = 300;
 
-/// Ends a write somewhere in a text: before it, in it or behind it.
+/// Splits a text into two writes at a random position, including its start and end.
 fn cut(text: &mut Template, u: &mut Unstructured<'_>) -> Result<()> {
     let piece = u.int_in_range(0..=text.pieces.len())?;
     match text.pieces.get(piece) {
@@ -77,7 +77,7 @@ impl Model<'_, '_> {
         Ok(())
     }
 
-    /// Keys that all see and that nobody was made to read are read, each by one process, and rather not by the one that has put it.
+    /// Reads the keys that became visible to all ranks since the last read, each by one process, preferably not the one that put it.
     pub(super) fn read_back(&mut self) -> Result<()> {
         let keys: Vec<Key> = self.visible[self.last_read.min(self.visible.len())..].to_vec();
         self.last_read = self.visible.len();
@@ -95,7 +95,7 @@ impl Model<'_, '_> {
         self.interleave(all)
     }
 
-    /// A process spawns a group that speaks, and nobody does anything else meanwhile: who comes second would not be known.
+    /// Spawns a group that makes requests. Other processes do nothing meanwhile, so that the order of the requests is known.
     fn spawn_and_speak(&mut self) -> Result<()> {
         let rank = self.any_rank()?;
         let spawn = self.spawn(rank)?;
@@ -105,7 +105,7 @@ impl Model<'_, '_> {
         Ok(())
     }
 
-    /// Some requests are made in several writes.
+    /// Splits some requests into several writes.
     fn in_writes(&mut self) -> Result<()> {
         let often = pick(self.u, &[4, 1, 10])?;
         for planned in &mut self.plan {
@@ -113,11 +113,11 @@ impl Model<'_, '_> {
             if !self.u.ratio(1, often)? {
                 continue;
             }
-            // The word with which a program of a spawn ends has no value.
+            // The word that ends a program of a spawn has no value.
             let mut values: Vec<&mut Template> =
                 messages.iter_mut().flatten().filter(|f| f.key != "endcmd").map(|f| &mut f.value).collect();
             let Some(last) = values.len().checked_sub(1) else { continue };
-            // Often near the end, where little is left to be read.
+            // Prefer positions near the end, where little is left to read.
             let at = if self.u.ratio(1, 2)? { last } else { self.u.int_in_range(0..=last)? };
             cut(values[at], self.u)?;
         }
@@ -128,7 +128,7 @@ impl Model<'_, '_> {
         (0..self.u.int_in_range(0..=self.swarm.requests)?).map(|_| self.request_beside_held(rank)).collect()
     }
 
-    /// A request that is not the upstream's to answer.
+    /// Returns a request that the upstream does not answer.
     fn request_beside_held(&mut self, rank: u32) -> Result<Vec<Planned>> {
         let request = self.requests(rank)?;
         Ok(match request.first() {
@@ -139,7 +139,7 @@ impl Model<'_, '_> {
         })
     }
 
-    /// A barrier, in an order that is drawn; who comes late may do something before.
+    /// Plans a barrier in random order; late processes may make requests before they enter.
     pub(super) fn barrier(&mut self) -> Result<()> {
         let mut order: Vec<u32> = (0..self.ranks).collect();
         shuffle(self.u, &mut order)?;
@@ -156,13 +156,13 @@ impl Model<'_, '_> {
         self.barrier_in_order(order.into_iter().zip(meanwhile), &leaving)
     }
 
-    /// A barrier that all enter one after the other.
+    /// Plans a barrier that the processes enter one after the other.
     pub(super) fn plain_barrier(&mut self) -> Result<()> {
         let all: Vec<u32> = (0..self.ranks).collect();
         self.barrier_in_order(all.iter().map(|rank| (*rank, Vec::new())), &all)
     }
 
-    /// A barrier that processes enter in this order, each after what it does before, and leave in that.
+    /// Plans a barrier that processes enter in this order, each after its requests, and leave in the order of `leaving`.
     fn barrier_in_order(
         &mut self,
         entering: impl IntoIterator<Item = (u32, Vec<Planned>)>,
@@ -175,7 +175,7 @@ impl Model<'_, '_> {
         let mut entering = entering.into_iter().peekable();
         while let Some((rank, before)) = entering.next() {
             self.plan.extend(before);
-            // The last process does not wait, so it asks for nothing meanwhile.
+            // The last process does not wait, so it makes no requests meanwhile.
             match entering.peek() {
                 Some(_) => self.enter(rank)?,
                 None => self.plan.push(request_of(rank, op, &[])),
@@ -194,7 +194,7 @@ impl Model<'_, '_> {
             0..4 => {
                 let mut all = Vec::new();
                 for rank in 0..self.ranks {
-                    // Others may have left already.
+                    // Other processes may have left already.
                     let before = if self.u.ratio(1, 2)? { Some(self.get(rank)?) } else { None };
                     all.push(before.into_iter().chain([self.ask(rank, "finalize", &[])]).collect());
                 }

@@ -1,5 +1,5 @@
-//! Two jobs of one server, one after the other: what the first has put, published and left unfinished must be nothing to the second,
-//! which says the same things again. What the first says is lawful.
+//! Two consecutive jobs of one server. Keys, names and requests of the first job must not affect the second, which makes similar requests.
+//! The first job is valid input.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::Dialect;
@@ -14,14 +14,14 @@ use crate::pieces::letters;
 use crate::plan::{Planned, request_of};
 use crate::statement::{exit, leave};
 
-/// How the first job ends.
+/// The way in which the first job ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ending {
     /// Every process finalizes.
     Leave,
     /// A process aborts.
     Abort,
-    /// The same, while all others wait in a barrier.
+    /// A process aborts while all others wait in a barrier.
     AbortBesideBarrier,
     /// A process exits without finalize.
     Exit,
@@ -31,38 +31,38 @@ impl Ending {
     pub(super) const ALL: [Self; 4] = [Self::Leave, Self::Abort, Self::AbortBesideBarrier, Self::Exit];
 }
 
-/// What the two jobs do.
+/// The content of the two jobs.
 #[derive(Debug, Clone, Copy)]
 struct Jobs {
     dialect: Dialect,
-    /// Processes of the first and of the second.
+    /// Number of processes of the first and of the second job.
     ranks: [u32; 2],
-    /// Keys that each process puts.
+    /// Number of keys that each process puts.
     keys: u32,
     ending: Ending,
-    /// The second asks for keys of the first before anybody has put them.
+    /// The second job gets keys of the first before they are put again.
     misses: bool,
-    /// It puts the same keys with other values, which are read.
+    /// The second job puts the same keys with other values, and reads them.
     again: bool,
-    /// The first publishes a name and leaves it, and another that it withdraws, and the second has to do with both.
+    /// The first job publishes two names and withdraws one of them, and the second job uses both names.
     names: bool,
 }
 
-/// Of a hundred sessions that are drawn, those from this on come after another job.
+/// Percentage of random sessions without an earlier job.
 const ALONE: u32 = 96;
 
 /// The name that the first job leaves published, and the one that it withdraws.
 const NAMES: [&str; 2] = ["of-a-job", "of-a-job-before"];
 
-/// A second job that says everything again, after a first one that ends so.
+/// Returns a second job that repeats the requests of a first one, which ends as `ending`.
 pub(super) fn after_job(scope: Scope, dialect: Dialect, ending: Ending) -> Case {
     let ranks = [scope.ranks.clamp(1, 2); 2];
     let jobs = Jobs { dialect, ranks, keys: 4, ending, misses: true, again: true, names: scope.names };
-    // Where decisions have come to their end, the first choice is taken.
+    // Without decisions, generators take the first choice.
     jobs.case(scope, &mut Unstructured::new(&[])).unwrap_or_else(|e| panic!("decisions have no end: {e}"))
 }
 
-/// A job that publishes a name and leaves it, and one that looks it up.
+/// Returns a job that publishes a name without withdrawing it, and a job that looks it up.
 pub(crate) fn publish_and_lookup(dialect: Dialect, name: &str) -> [Case; 2] {
     [true, false].map(|publishes| {
         let mut none = Unstructured::new(&[]);
@@ -77,10 +77,10 @@ pub(crate) fn publish_and_lookup(dialect: Dialect, name: &str) -> [Case; 2] {
     })
 }
 
-/// Some cases that are drawn get an earlier job: an ordinary one, or one of which they say everything again, for which another case takes
-/// their place.
+/// Gives some random cases an earlier job: either an ordinary one, or one whose requests the case repeats. For the latter, it returns a new
+/// case instead of the given one.
 pub(crate) fn perhaps_after_job(scope: Scope, case: Case, u: &mut Unstructured<'_>) -> Result<Case> {
-    // The jobs of a proxy alone have their names and their spawns from us.
+    // In the jobs of a bare proxy, the harness itself answers name and spawn requests.
     if scope.upstream || percent(u)? < ALONE {
         return Ok(case);
     }
@@ -117,12 +117,12 @@ impl Jobs {
 }
 
 impl Model<'_, '_> {
-    /// All processes put so many keys each, and all of these are read.
+    /// All processes put `keys` keys each, which are then read.
     fn put_and_read(&mut self, keys: u32, job: &str) -> Result<()> {
         for at in 0..keys {
             for rank in 0..self.ranks {
                 let key = self.plain_key(rank);
-                // Of some keys, the values of both jobs have the same length, of others not.
+                // Some keys get values of the same length in both jobs, others do not.
                 let longer = if at % 2 == 1 { i64::from(at) * job.len() as i64 } else { 0 };
                 let value = template_of(&format!("{job}-{key}-"), letters(longer));
                 let put = self.put_of(rank, text(key), value);
@@ -163,7 +163,7 @@ impl Model<'_, '_> {
         if jobs.misses {
             let of_first = jobs.ranks[0];
             for rank in 0..self.ranks {
-                // As a process of the first job named its keys.
+                // The processes of the first job named their keys like this.
                 let key = format!("k{}-{}", (rank + 1) % of_first, rank % jobs.keys);
                 let get = self.get_of(rank, text(key));
                 self.plan.extend(get);
@@ -251,7 +251,7 @@ mod tests {
             after += 1;
             let text = earlier.text();
             let run = server.play(earlier, Pace::Fast, Tracing::Off).unwrap();
-            // Whoever ends early does not say finalize, and an ordinary job may write in pieces.
+            // A job that ends early does not finalize, and an ordinary job may split its writes.
             let is_plain = text.contains("=old-k0-0-") && !text.contains("abort") && !text.contains("exit 3");
             assert!(!is_plain || is_reached_by_valid_input(&run.seen.events, Side::Server, None), "{text}");
             again += u32::from(text.contains("=old-k0-0-"));

@@ -1,4 +1,4 @@
-//! Cases for a library: calls of it, and what its process manager says to what it asks, with none to two mutations.
+//! Cases for a library: its calls, and the responses to its requests, with at most two mutations.
 
 use std::collections::BTreeSet;
 
@@ -52,7 +52,7 @@ impl Generator for Libraries {
                 Some(request) if struck.contains(&at) => {
                     case.ingredients.insert(strike(&request, self.dialect, ranks, body, u)?);
                 }
-                // Nobody has put what is asked for, so that it is we who have to find it.
+                // The requested key or name does not exist, so the harness has to supply it.
                 Some(request)
                     if request.looks_for() && lawful.ratio(if swarm.found { 5 } else { 1 }, 6)? =>
                 {
@@ -71,28 +71,28 @@ impl Generator for Libraries {
     }
 }
 
-/// Cases for a library that has several APIs.
+/// A generator of cases for a library that has several APIs.
 impl Generator for Vec<Libraries> {
     fn generate(&self, lawful: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case> {
         lawful.choose(self)?.generate(lawful, mutations)
     }
 
-    /// Its APIs in turn.
+    /// Takes the APIs in turn.
     fn fixed(&self, number: u64) -> Option<Case> {
         let at = turn(number)?;
         systematic_calls::session(self.get(at.checked_rem(self.len())?)?, at.checked_div(self.len())?)
     }
 }
 
-/// Calls that show whether a library asks us: it initializes itself and enters a barrier.
+/// Returns the calls that show whether a library uses our connection: init and a barrier.
 pub(crate) fn sign_of_life(dialect: Dialect) -> Case {
     let libraries = Libraries { dialect, ring: false, ranks: 1, mutate: false, wire: true };
     let calls = ["init", "barrier"].map(|operation| libraries.plain(operation).stmt());
     Case::speaking(dialect, UnderTest::Library, 1, calls.into())
 }
 
-/// Makes one argument of a call odd, or a call come at another time or once more; which of them that is. Nothing that the library is told of
-/// the room that it has is untrue.
+/// Replaces one argument of a call with an unusual one, moves a call or repeats it. Returns the mutation. The stated sizes of buffers are
+/// never larger than the buffers.
 fn misuse(calls: &mut Vec<Planned>, u: &mut Unstructured<'_>) -> Result<Option<String>> {
     let at = u.choose_index(calls.len())?;
     let function = calls[at].function;
@@ -104,14 +104,14 @@ fn misuse(calls: &mut Vec<Planned>, u: &mut Unstructured<'_>) -> Result<Option<S
         let mutation = if again { Mutation::Repeat } else { Mutation::Order };
         return Ok(Some(format!("{}:{function}", mutation.name())));
     }
-    // Of the arrays of a spawn, all have the length that one argument tells.
+    // All arrays of a spawn must have the length that one of its arguments states.
     let spawns = calls[at].request.as_ref().is_some_and(|request| request.op.is_spawn());
     if spawns || calls[at].args.is_empty() {
         return Ok(None);
     }
     let args = &mut calls[at].args;
     let which = u.choose_index(args.len())?;
-    // RFC 13 has errors for what is NULL and for lengths below zero; the header of PMI-2 says nothing of them.
+    // RFC 13 defines errors for NULL and for negative lengths; the header of PMI-2 does not mention them.
     let is_told = function.starts_with("PMI_");
     let params = signature::function(function).map_or(&[][..], |f| f.params);
     let is_length = params
@@ -120,7 +120,7 @@ fn misuse(calls: &mut Vec<Planned>, u: &mut Unstructured<'_>) -> Result<Option<S
     args[which] = match &args[which] {
         Arg::Out(..) if !is_told => return Ok(None),
         Arg::Number(_) if !is_told && is_length => Arg::Number(Expr::Number(0)),
-        // What is written as a list has a form of its own.
+        // Arguments that are written as a list have their own format.
         Arg::Text(_) if params.get(which) != Some(&Param::Str) => return Ok(None),
         Arg::Text(_) => match u.int_in_range(0..=6)? {
             0 if is_told => Arg::Null,
@@ -131,7 +131,7 @@ fn misuse(calls: &mut Vec<Planned>, u: &mut Unstructured<'_>) -> Result<Option<S
             _ => Arg::Text(template(vec![letters(pick(u, &[64, 256, 5000])?)])),
         },
         Arg::Out(..) => Arg::Null,
-        // One is odd already.
+        // The argument is unusual already.
         Arg::Null => return Ok(None),
         Arg::Number(_) => match u.int_in_range(0..=2)? {
             0 => Arg::Number(Expr::Number(0)),
@@ -142,7 +142,7 @@ fn misuse(calls: &mut Vec<Planned>, u: &mut Unstructured<'_>) -> Result<Option<S
     Ok(Some(format!("argument:{function}")))
 }
 
-/// Says how a request is answered from now on; which mutation that is.
+/// Changes the response to a request from now on. Returns the mutation.
 fn strike(
     request: &Request,
     dialect: Dialect,
@@ -150,14 +150,14 @@ fn strike(
     body: &mut Vec<Stmt>,
     u: &mut Unstructured<'_>,
 ) -> Result<String> {
-    // Of a barrier, all are told the same: who is in it alone would wait for the other.
+    // All processes get the same response to a barrier: a process that is still in it would wait for the others.
     let one = ranks > 1 && !request.is_collective() && u.arbitrary()?;
     let who = if one { Some(u.int_in_range(0..=ranks - 1)?) } else { None };
     let answer = request.answer(dialect);
     let (mutation, all) = answer.mutated(u)?;
     body.push(asks(who, request.pattern.clone(), false));
     body.extend(all.into_iter().map(|said| match said {
-        // Unlike a program's, a library's scenario has no word for it.
+        // Unlike a program's scenario, a library's has no word for the correct response.
         ReplyStep::Right => says(who, answer.proper()),
         said => says(who, said),
     }));
@@ -183,7 +183,7 @@ mod tests {
             assert_eq!(numbered(&LIBRARIES, 7, number).scenario, numbered(&LIBRARIES, 7, number).scenario);
         }
         let other = |n: &u64| numbered(&LIBRARIES, 7, *n).scenario != numbered(&LIBRARIES, 8, *n).scenario;
-        // Every second one is not drawn.
+        // Every second session is systematic.
         assert!((0..400).filter(other).count() > 190);
     }
 

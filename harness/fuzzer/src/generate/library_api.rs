@@ -1,5 +1,5 @@
-//! The calls that are drawn for a library: functions of its C API with an argument for each parameter. The protocol table has the
-//! operation that a function requests, and the fields of the answer.
+//! The calls that are drawn for a library: functions of its C API with an argument for each parameter. The protocol table provides the
+//! operation that a function requests, and the fields of the response.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -21,22 +21,22 @@ use crate::op::Op;
 use crate::pieces::{Limit, letters, literal, own_rank, push, template};
 use crate::texts::{self, Text, Use};
 
-/// Cases for a library.
+/// A generator of cases for a library.
 #[derive(Debug, Clone, Copy)]
 pub struct Libraries {
-    /// Whose API it has.
+    /// The dialect whose API it has.
     pub dialect: Dialect,
-    /// It has PMIX_Ring beside that of PMI-2.
+    /// It has `PMIX_Ring` in addition to the API of PMI-2.
     pub ring: bool,
-    /// Most ranks.
+    /// Maximum number of ranks.
     pub ranks: u32,
-    /// Answers and arguments are changed.
+    /// Responses and arguments are mutated.
     pub mutate: bool,
-    /// The library asks us. What one asks that does so elsewhere is not ours to answer, nor do its ranks find each other.
+    /// The library sends its requests to the harness. Otherwise they cannot be answered here, and several ranks would not find each other.
     pub wire: bool,
 }
 
-/// Functions that may ask for an operation which another function is for.
+/// Functions that may request an operation besides the one that they are named after.
 const ASKS_TOO: [(&str, &str); 9] = [
     ("PMI_KVS_Commit", "put"),
     ("PMI_Get_clique_size", "get"),
@@ -49,7 +49,7 @@ const ASKS_TOO: [(&str, &str); 9] = [
     ("PMI2_Info_GetJobAttrIntArray", "get-job-attribute"),
 ];
 
-/// A call in the making.
+/// A call under construction.
 struct Draft<'a> {
     libraries: Libraries,
     function: &'static Function,
@@ -58,13 +58,13 @@ struct Draft<'a> {
     /// Its number in the program.
     number: usize,
     ranks: u32,
-    /// The key that it asks for.
+    /// The key that it requests.
     key: String,
-    /// The text in the answer.
+    /// The text in the response.
     told: Text,
 }
 
-/// The operation that a function may ask for.
+/// Returns the operation that a function may request.
 fn operation_of(dialect: Dialect, function: &Function) -> Option<Op> {
     let too = ASKS_TOO.iter().find(|(name, _)| *name == function.name);
     let mut all = Op::all(dialect);
@@ -73,7 +73,7 @@ fn operation_of(dialect: Dialect, function: &Function) -> Option<Op> {
     })
 }
 
-/// The functions of an API, each as often as it is to be drawn; not those with which a program begins and ends.
+/// Returns the functions of an API, each as often as its weight. Excludes those that begin and end a program.
 fn weighted(dialect: Dialect, ring: bool) -> Vec<&'static Function> {
     let strings = |function: &Function| function.params.iter().filter(|p| **p == Param::Str).count();
     let times = |function: &Function| match operation_of(dialect, function) {
@@ -89,14 +89,14 @@ fn weighted(dialect: Dialect, ring: bool) -> Vec<&'static Function> {
 }
 
 impl Libraries {
-    /// The function that is for an operation.
+    /// Returns the function for an operation.
     fn function(&self, operation: &str) -> &'static Function {
         let name = Op::of(self.dialect, operation).and_then(|op| op.exchange().functions.first());
         name.and_then(|name| signature::function(name))
             .unwrap_or_else(|| panic!("no function for {operation}"))
     }
 
-    /// The functions that are called between the first and the last call, some of them several times.
+    /// Returns the functions to call between the first and the last call, with repetitions according to their weights.
     pub(super) fn functions(&self) -> &'static [&'static Function] {
         type All = Vec<(Dialect, bool, Vec<&'static Function>)>;
         static ALL: LazyLock<All> = LazyLock::new(|| {
@@ -111,28 +111,28 @@ impl Libraries {
         own.map_or(&[], |(_, _, all)| all)
     }
 
-    /// How many kinds of calls there are.
+    /// Returns the number of kinds of calls.
     pub(super) fn kinds(&self) -> u32 {
         self.functions().len() as u32
     }
 
-    /// The call with which a program begins: a library asks for some things at it, at each call or once.
+    /// Returns the call that begins a program. A library makes some requests during it, at each call, or once.
     pub(super) fn begin(&self, u: &mut Unstructured<'_>, ranks: u32) -> Result<Planned> {
         let own = ["init", "maxes", "kvsname"].map(|operation| Op::of(self.dialect, operation));
         let mut asked: Vec<Op> = [Op::offer()].into_iter().chain(own.into_iter().flatten()).collect();
         asked.dedup();
-        // In PMI-2 the id of the job is asked for by another function.
+        // In PMI-2, another function requests the job id.
         asked.truncate(if self.dialect.framing() == Framing::Frames { 2 } else { 3 });
         let op = pick(u, &asked)?;
         self.call(self.function("init"), Some(op), u, &CallSwarm::default(), 0, ranks)
     }
 
-    /// The call with which it ends.
+    /// Returns the call that ends a program.
     pub(super) fn end(&self) -> Planned {
         self.plain("finalize")
     }
 
-    /// A call of the function for an operation, in which nothing is drawn.
+    /// Returns a call of the function for an operation, without any draws.
     pub(super) fn plain(&self, operation: &str) -> Planned {
         let (function, mut none) = (self.function(operation), Unstructured::new(&[]));
         let call =
@@ -140,7 +140,7 @@ impl Libraries {
         call.unwrap_or_else(|e| panic!("decisions have no end: {e}"))
     }
 
-    /// A call of a kind, the `number`-th of its program.
+    /// Returns a call of a kind, the `number`-th of its program.
     pub(super) fn of_kind(
         &self,
         kind: u32,
@@ -187,7 +187,7 @@ impl Libraries {
     }
 }
 
-/// The name of the keyval space, and the id of the job.
+/// Returns the name of the keyval space, which is also the id of the job.
 fn kvs() -> String {
     format!("{KVS_PREFIX}-0")
 }
@@ -230,7 +230,7 @@ impl Draft<'_> {
     fn arguments(&self, u: &mut Unstructured<'_>) -> Result<Vec<Arg>> {
         let rooms = self.rooms(u)?;
         let params = self.function.params;
-        // The arrays of a spawn have forms of their own.
+        // The arrays of a spawn have their own formats.
         let fields = self.op.filter(|op| !op.is_spawn()).map_or(&[][..], |op| op.exchange().arguments);
         let is_text = |field: &&Field| matches!(field.rule, Rule::Word | Rule::String | Rule::Visible);
         let mut texts = fields.iter().filter(is_text).map(|field| field.name);
@@ -255,7 +255,7 @@ impl Draft<'_> {
                 Param::OutInt | Param::OutPointer => out(None),
                 Param::Strings => quoted("worker"),
                 Param::Lists => quoted("-x,-y"),
-                // The number of info pairs in the next parameter; else that of arguments or processes.
+                // The number of info pairs in the next parameter, or else of arguments or processes.
                 Param::Ints if matches!(params.get(at + 1), Some(Param::Vectors | Param::InfoVectors)) => {
                     quoted("1")
                 }
@@ -272,7 +272,7 @@ impl Draft<'_> {
         Ok(args)
     }
 
-    /// The argument for a field of the request.
+    /// Returns the argument for a field of the request.
     fn text(&self, name: Option<&str>, u: &mut Unstructured<'_>) -> Result<Arg> {
         let Self { libraries: Libraries { dialect, .. }, swarm, number, .. } = *self;
         Ok(match name {
@@ -298,7 +298,7 @@ impl Draft<'_> {
                 9 => quoted(pick(u, &["a;b;;c", "a;", ";"])?),
                 _ => Arg::Text(swarm.text(dialect, Use::Value, &format!("value-{number}"), u)?.as_argument()),
             },
-            // Services are few, so that one is published again.
+            // There are only two services, so that one is published again.
             Some("service") => quoted(&format!("service-{}", u.int_in_range(0..=1)?)),
             Some("port") => Arg::Text(swarm.text(dialect, Use::Port, "port", u)?.as_argument()),
             Some("left") => Arg::Text(template(vec![literal("of-"), own_rank()])),
@@ -309,22 +309,22 @@ impl Draft<'_> {
 
     fn number(&self, name: Option<&str>, u: &mut Unstructured<'_>) -> Result<Arg> {
         Ok(match name {
-            // A rank, or none.
+            // A rank, or -1 for no hint.
             Some("srcid") => match u.int_in_range(0..=2)? {
                 0 => number(0),
                 1 => number(i64::from(self.ranks) - 1),
                 _ => negative(1),
             },
             Some("wait") => number(u.int_in_range(0..=1)?),
-            // The length of an array: none if the array comes first.
+            // The length of an array; 0 if the array comes first.
             _ => number(i64::from(self.function.params.first() != Some(&Param::Vector))),
         })
     }
 
-    /// The request that the library may send, and the answer.
+    /// Returns the request that the library may send, with its response.
     fn request(&self, op: Op, u: &mut Unstructured<'_>) -> Result<Request> {
         let mapping = self.asks_for_mapping();
-        // One that names its key, so that others of its kind are answered otherwise.
+        // A pattern that names the key, so that other requests of this kind get other responses.
         let names_key = self.has(Param::Str) && op.is(&["get", "get-node-attribute", "get-job-attribute"]);
         let pattern = match names_key && !mapping {
             true => text(format!("cmd={op} key={}", self.key)),
@@ -343,7 +343,7 @@ impl Draft<'_> {
         Ok(Request { op, pattern, mapping, answer })
     }
 
-    /// The value of a field of a success.
+    /// Returns the value of a field in a success.
     fn usual(&self, op: Op, field: &Field) -> Option<Value> {
         let in_frames = self.libraries.dialect.framing() == Framing::Frames;
         let limit = |limit: Limit| LIMITS[limit as usize].to_string();

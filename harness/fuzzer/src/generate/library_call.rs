@@ -1,4 +1,4 @@
-//! Calls of a library, and what they make it ask.
+//! Calls of a library, and the requests that they cause.
 
 use pmi_scenario::ast::{Action, Arg, BinOp, Call, Dialect, Expr, Role, Step, Stmt, Template};
 
@@ -8,10 +8,10 @@ use crate::op::Op;
 use crate::pieces::unplaced;
 use crate::statement::{step, whom};
 
-/// A call and what it may make the library ask.
+/// A call and the request that it may cause.
 #[derive(Debug, Clone)]
 pub(super) struct Planned {
-    /// The requirement that speaks of its failures.
+    /// The requirement about its failures.
     pub(super) cites: &'static str,
     pub(super) function: &'static str,
     pub(super) args: Vec<Arg>,
@@ -49,19 +49,19 @@ impl Request {
         Answer { dialect, op: self.op, mapping: self.mapping, fields: &self.answer, limits: LIMITS }
     }
 
-    /// It asks for something that somebody else has put, or has to do.
+    /// Returns whether it requests something that another process has to put or do.
     pub(super) fn looks_for(&self) -> bool {
         let of_others = self.op.is(&["get", "lookup", "get-node-attribute"]) || self.op.is_spawn();
         of_others && !self.mapping
     }
 
-    /// All processes wait in it for each other.
+    /// Returns whether all processes wait for each other in it.
     pub(super) fn is_collective(&self) -> bool {
         self.op.is(&["barrier", "ring"])
     }
 }
 
-/// What the reference server tells.
+/// The limits that the reference server announces.
 pub(super) const LIMITS: [i64; 3] = [256, 64, 1024];
 
 pub(super) fn out(name: &str, room: Option<i64>) -> Arg {
@@ -72,7 +72,7 @@ pub(super) fn quoted(content: &str) -> Arg {
     Arg::Text(text(content))
 }
 
-/// A number below zero.
+/// Returns a negative number.
 pub(super) fn negative(number: i64) -> Arg {
     Arg::Number(Expr::Binary(Box::new(Expr::Number(0)), BinOp::Sub, Box::new(Expr::Number(number))))
 }

@@ -1,4 +1,4 @@
-//! Generators make cases from decisions: for servers and for proxies of which we are the upstream, for programs, for libraries.
+//! Generators make cases from decisions: for servers, for proxies whose upstream is the harness, for programs and for libraries.
 
 mod course;
 pub(crate) mod jobs;
@@ -26,45 +26,45 @@ use crate::decisions;
 use crate::edges::Edges;
 use crate::store::WriteError;
 
-/// What makes the cases of a campaign.
+/// A source of cases for a campaign.
 pub trait Generator: Sync {
-    /// Makes a case. What is lawful in it is decided by the first decisions, what is not by the second.
+    /// Makes a case. The first decisions determine its valid input, the second its mutations.
     ///
     /// # Errors
     ///
-    /// The decisions decide on nothing, which does not happen: where they have come to their end, the first choice is taken.
+    /// The decisions fail, which does not happen: after the last one, the first choice is taken.
     fn generate(&self, lawful: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case>;
 
-    /// The case of a number, where that is not drawn.
+    /// Returns the systematic case with this number. `None` if the case is random.
     fn fixed(&self, _number: u64) -> Option<Case> {
         None
     }
 
-    /// Is told of a case that reached what none before it had, and did not end the implementation.
+    /// Receives a case that covered something new and did not end the implementation.
     ///
     /// # Errors
     ///
-    /// It cannot be written down.
+    /// The case cannot be written.
     fn keep(&self, _number: u64, _case: &Case) -> std::result::Result<(), WriteError> {
         Ok(())
     }
 
-    /// Is told which edges a case went along that did not end the implementation.
+    /// Receives the edges of a case that did not end the implementation.
     fn went(&self, _case: &Case, _edges: &Edges) {}
 
-    /// Number of cases from which others are made.
+    /// Returns the number of cases from which others are derived.
     fn kept(&self) -> usize {
         0
     }
 }
 
-/// Makes the case that these bytes decide on, whatever they are.
+/// Makes a case from decision bytes; any bytes are valid.
 pub fn decided(generator: &dyn Generator, bytes: &[u8]) -> Case {
     let (mut lawful, mut mutations) = decisions::split(bytes);
     generator.generate(&mut lawful, &mut mutations).unwrap_or_else(|e| panic!("decisions have no end: {e}"))
 }
 
-/// Makes the case of a number.
+/// Makes the case with a number.
 pub fn numbered(generator: &dyn Generator, seed: u64, number: u64) -> Case {
     generator.fixed(number).unwrap_or_else(|| decided(generator, &decisions::draw(seed, number)))
 }

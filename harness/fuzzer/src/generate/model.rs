@@ -1,4 +1,4 @@
-//! What is known of a session against a server while it is made, and what is drawn of keys, values and names for it.
+//! The state of a session against a server while it is generated, and the keys, values and names that are drawn for it.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Dialect, Piece, Template, UnderTest};
@@ -15,7 +15,7 @@ use crate::plan::{Planned, settle};
 use crate::statement::join;
 use crate::texts::{self, Use};
 
-/// A session in the making.
+/// A session under construction.
 pub(super) struct Model<'a, 'b> {
     pub(super) dialect: Dialect,
     pub(super) ranks: u32,
@@ -24,7 +24,7 @@ pub(super) struct Model<'a, 'b> {
     pub(super) swarm: Swarm,
     pub(super) u: &'a mut Unstructured<'b>,
     pub(super) plan: Vec<Planned>,
-    /// How many keys each rank has put.
+    /// Number of keys that each rank has put.
     keys: Vec<u32>,
     /// Keys that all ranks must see.
     pub(super) visible: Vec<Key>,
@@ -32,41 +32,41 @@ pub(super) struct Model<'a, 'b> {
     pub(super) fresh: Vec<Key>,
     /// Values that were put.
     values: Vec<Template>,
-    /// Names of services that were published, some of which no longer are.
+    /// Names of services that were published, some of which were withdrawn.
     services: Vec<Template>,
-    /// How many groups were spawned.
+    /// Number of spawned groups.
     pub(super) groups: u32,
-    /// Every process offers 1.2.
+    /// Every process offers PMI-1.2.
     pub(super) speaks12: bool,
-    /// Requests that are under way at once, in a dialect that has `thrid`.
+    /// Concurrent requests, in a dialect that has `thrid`.
     pub(super) threads: Threads,
-    /// Requests of this kind are the upstream's, whose steps are made elsewhere.
+    /// The operation that the upstream answers, whose steps are made elsewhere.
     pub(super) held: Option<Op>,
-    /// Length of the plan when every rank had begun.
+    /// Length of the plan when every rank had started.
     pub(super) started: usize,
-    /// How many of the visible keys were read back.
+    /// Number of visible keys that were read back.
     pub(super) last_read: usize,
 }
 
-/// A key, and who has put it.
+/// A key and the rank that has put it.
 #[derive(Debug, Clone)]
 pub(super) struct Key {
     pub(super) name: Template,
     pub(super) by: u32,
 }
 
-/// A text, and more behind it.
+/// Returns a text followed by another piece.
 pub(super) fn template_of(begin: &str, more: Piece) -> Template {
     let mut template = text(begin);
     push(&mut template, more);
     template
 }
 
-/// What one rank does between two barriers.
+/// The requests of one rank between two barriers.
 pub(super) type Work = Vec<Vec<Planned>>;
 
 impl<'a, 'b> Model<'a, 'b> {
-    /// A session of which nothing is made yet.
+    /// Creates an empty session.
     pub(super) fn new(
         scope: Scope,
         dialect: Dialect,
@@ -97,14 +97,14 @@ impl<'a, 'b> Model<'a, 'b> {
         }
     }
 
-    /// A session on one node of which no more is made than that all have joined, and in which little is drawn.
+    /// Creates a session on one node in which all processes have started, with the default features.
     pub(super) fn joined(scope: Scope, dialect: Dialect, ranks: u32, u: &'a mut Unstructured<'b>) -> Self {
         let mut model = Self::new(scope, dialect, ranks, 1, Swarm::default(), u);
         model.plan.push(Planned::Stmt(join(dialect)));
         model
     }
 
-    /// What was made of a session on one node, all of it lawful.
+    /// Converts the session to a case on one node, all of it valid input.
     pub(super) fn into_case(self) -> Case {
         let Self { dialect, ranks, plan, .. } = self;
         Case::speaking(dialect, UnderTest::Server, ranks, settle(plan, dialect, true))
@@ -116,7 +116,7 @@ impl Model<'_, '_> {
         self.u.int_in_range(0..=self.ranks - 1)
     }
 
-    /// Returns whether requests of this operation are the upstream's.
+    /// Returns whether the upstream answers the requests of this operation.
     pub(super) fn holds(&self, operation: &str) -> bool {
         self.held.is_some_and(|held| held.is(&[operation]))
     }
@@ -130,14 +130,14 @@ impl Model<'_, '_> {
         }
     }
 
-    /// A key that this process has not put.
+    /// Returns a key that this process has not put.
     pub(super) fn plain_key(&mut self, rank: u32) -> String {
         let number = self.keys[rank as usize];
         self.keys[rank as usize] += 1;
         format!("k{rank}-{number}")
     }
 
-    /// A key for a put: a new one, or seldom one that this process has put before.
+    /// Returns a key for a put: a new one, or rarely one that this process has put before.
     pub(super) fn key(&mut self, rank: u32) -> Result<Template> {
         let plain = self.plain_key(rank);
         let swarm = self.swarm;
@@ -146,7 +146,7 @@ impl Model<'_, '_> {
         if swarm.again && !own.is_empty() && self.u.ratio(1, 6)? {
             return Ok(self.u.choose(&own)?.clone());
         }
-        // Where it begins as others do, whoever looks at its beginning takes it for them.
+        // With a common beginning, keys can be confused by a server that compares only a part of them.
         let behind = self.u.arbitrary()?;
         let with = |more: Piece| match behind {
             true => template(vec![more, literal(plain.as_str())]),
@@ -180,10 +180,10 @@ impl Model<'_, '_> {
         Ok(if is_new { name } else { text(plain.as_str()) })
     }
 
-    /// Another key, which somebody who does not look closely takes for this one.
+    /// Returns a similar key, which a careless comparison confuses with this one.
     fn like(&mut self, key: &str) -> Result<String> {
         Ok(match self.u.int_in_range(0..=5)? {
-            // A semicolon of PMI-2 stands there twice.
+            // PMI-2 doubles the semicolon, so that other changes could break it.
             _ if key.contains(';') => format!("{key}-"),
             0 => format!("{key}-"),
             1 => key.to_uppercase(),
@@ -194,7 +194,7 @@ impl Model<'_, '_> {
         })
     }
 
-    /// A key for a get: one that can be there, or not.
+    /// Returns a key for a get, which may be missing.
     pub(super) fn asked(&mut self, rank: u32) -> Result<Template> {
         let own = self.fresh.iter().filter(|key| key.by == rank);
         let all: Vec<Template> = self.visible.iter().chain(own).map(|key| key.name.clone()).collect();
@@ -202,7 +202,7 @@ impl Model<'_, '_> {
         Ok(match percent(self.u)? {
             chance if chance < misses => match self.u.choose(&all).ok().and_then(Template::literal) {
                 Some(there) if self.u.ratio(1, 2)? => match self.like(&there)? {
-                    // There is nothing that it could be without its last letter.
+                    // Without its last letter, nothing is left of the key.
                     like if like.is_empty() => text("missing"),
                     like => text(like),
                 },
@@ -214,7 +214,7 @@ impl Model<'_, '_> {
         })
     }
 
-    /// A value of the kinds that this session draws, or an ordinary one.
+    /// Returns a value of the kinds that this session draws, or an ordinary one.
     pub(super) fn value(&mut self) -> Result<Template> {
         let swarm = self.swarm;
         let value = match percent(self.u)? {
@@ -230,7 +230,7 @@ impl Model<'_, '_> {
         Ok(value)
     }
 
-    /// A value of a length, told apart from others by its beginning if it has room for that.
+    /// Returns a value of a length. It begins with a unique mark if it is long enough.
     pub(super) fn marked(&self, length: i64) -> Template {
         let mark = format!("{}.", self.values.len() + self.fresh.len());
         match length - mark.len() as i64 {
@@ -239,7 +239,7 @@ impl Model<'_, '_> {
         }
     }
 
-    /// The name of a service to publish: a new one, or one that was published before.
+    /// Returns the name of a service to publish: a new one, or one that was published before.
     pub(super) fn new_service(&mut self) -> Result<Template> {
         let plain = format!("service-{}", self.services.len());
         let name = match percent(self.u)? {
@@ -260,12 +260,12 @@ impl Model<'_, '_> {
         Ok(name)
     }
 
-    /// Somebody else has published a name.
+    /// Adds a name that a spawned process publishes.
     pub(super) fn add_service(&mut self, name: Template) {
         self.services.push(name);
     }
 
-    /// The name of a service that somebody may have published.
+    /// Returns the name of a service that may be published.
     pub(super) fn known_service(&mut self) -> Result<Template> {
         match self.services.is_empty() || self.u.ratio(1, 8)? {
             true => Ok(text("service-of-nobody")),
@@ -273,7 +273,7 @@ impl Model<'_, '_> {
         }
     }
 
-    /// The port of a service.
+    /// Returns the port of a service.
     pub(super) fn port(&mut self) -> Result<Template> {
         let mark = format!("tag#{}$port#4242$", self.services.len());
         Ok(match percent(self.u)? {
@@ -286,7 +286,7 @@ impl Model<'_, '_> {
         })
     }
 
-    /// Merges what the ranks do, request by request; often the requests of several are under way at once.
+    /// Merges the requests of the ranks in random order; often several ranks have a request in progress.
     pub(super) fn interleave(&mut self, mut all: Vec<Work>) -> Result<()> {
         all.iter_mut().for_each(|work| work.reverse());
         let mut open: Vec<Vec<Planned>> = vec![Vec::new(); all.len()];
@@ -308,20 +308,20 @@ impl Model<'_, '_> {
     }
 }
 
-/// Requests that are under way at once, and attributes.
+/// Concurrent requests, and attributes.
 pub(super) struct Threads {
-    /// Ranks that have several requests under way at once.
+    /// For each rank, whether it may have several requests in progress at once.
     pub(super) several: Vec<bool>,
     /// Number of the last request that has a `thrid`.
     pub(super) last: u32,
-    /// The id of the job has been asked for.
+    /// The job id was requested.
     pub(super) jobid: bool,
     /// Attributes that processes have put.
     pub(super) attributes: Vec<String>,
 }
 
 impl Threads {
-    /// Of so many ranks.
+    /// Creates the initial state for this number of ranks.
     pub(super) fn of(ranks: u32) -> Self {
         Self { several: vec![false; ranks as usize], last: 0, jobid: false, attributes: Vec::new() }
     }

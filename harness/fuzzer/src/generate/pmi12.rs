@@ -1,4 +1,4 @@
-//! What PMI-1.2 has beyond PMI-1.1: barriers of a part of a process group, several of them at once, and requests meanwhile.
+//! The additions of PMI-1.2 to PMI-1.1: barriers of a part of a process group, several of them at once, and other requests meanwhile.
 
 use arbitrary::Result;
 use pmi_wire::place;
@@ -8,21 +8,21 @@ use crate::decisions::{percent, pick, shuffle};
 use crate::fields::text;
 use crate::plan::{must_answer, request_of};
 
-/// Most barriers that are open at once.
+/// Maximum number of barriers that are open at once.
 const MOST_OPEN: u32 = 4;
 
-/// Tags at which a server may lose some of their bits, and others.
+/// Tags near the limits of integer types, where a server may lose bits, and ordinary ones.
 const TAGS: [u32; 12] = [0, 1, 2, 9, 42, 127, 128, 255, 256, 65_535, 65_536, i32::MAX as u32];
 
-/// A barrier: what it is called, and who has to enter it.
+/// A barrier: the value of its `group`, and the ranks that have to enter it.
 struct Part {
     group: String,
     members: Vec<u32>,
 }
 
 impl Model<'_, '_> {
-    /// Some barriers of parts of the group, each entered by all of its members in an order that is drawn over all of them. Who is in one
-    /// still puts and gets.
+    /// Plans some barriers of parts of the group, which their members enter in random order over all barriers. Processes that wait in one
+    /// may still put and get.
     pub(super) fn group_barriers(&mut self) -> Result<()> {
         let mut tags = TAGS;
         shuffle(self.u, &mut tags)?;
@@ -51,7 +51,7 @@ impl Model<'_, '_> {
         let tagged = |name: &str| format!("{name}:{tag}");
         let all: Vec<u32> = (0..self.ranks).collect();
         Ok(match percent(self.u)? {
-            // Whether WORLD:0 is the barrier without a group is open.
+            // RFC 13 does not say whether WORLD:0 is the barrier without a group.
             0..15 if tag != 0 => Part { group: tagged("WORLD"), members: all },
             15..35 => {
                 let nodes = place(self.ranks, self.nodes);
@@ -62,10 +62,10 @@ impl Model<'_, '_> {
             _ => {
                 let mut members = all;
                 shuffle(self.u, &mut members)?;
-                // Rarely of one: Hydra 5.0 ends the job at that, and nothing would be seen of the rest.
+                // Rarely a barrier of one process: Hydra 5.0 ends the job at it, so that nothing later could be tested.
                 let least = if percent(self.u)? < 8 { 1 } else { members.len().min(2) };
                 members.truncate(self.u.int_in_range(least..=members.len())?);
-                // The same ranks in another order may be another group, so that all write them in one.
+                // A list in another order may be another group, so all members write the same list.
                 let text = members.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
                 let bare = tag == 0 && self.u.ratio(1, 2)?;
                 Part { group: if bare { text } else { tagged(&text) }, members }

@@ -1,5 +1,5 @@
-//! Cases for a program: what its server says to the requests that it makes by itself, with none to two mutations. A case depends on
-//! what the program asks in a plain run as well.
+//! Cases for a program: the server's responses to the requests that the program makes by itself, with at most two mutations. A case also
+//! depends on the requests of the program in a plain run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,18 +16,18 @@ use crate::mutate::Mutation;
 use crate::op::Op;
 use crate::pieces::unplaced;
 
-/// Cases for a program.
+/// A generator of cases for a program.
 #[derive(Debug)]
 pub struct Programs {
-    /// What it asks in plain runs; one at least.
+    /// The program's requests in plain runs; at least one run.
     pub traces: Vec<Trace>,
-    /// Answers are changed; otherwise all that is unusual is lawful.
+    /// Responses are mutated. Otherwise the server is unusual but valid.
     pub mutate: bool,
 }
 
 impl Generator for Programs {
     fn generate(&self, lawful: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case> {
-        // Those of more processes show more, and come more often.
+        // Traces of more processes cover more, so they are more likely.
         let (one, other) = (lawful.choose_index(self.traces.len())?, lawful.choose_index(self.traces.len())?);
         let trace = &self.traces[one.max(other)];
         let mut maker = Maker {
@@ -58,7 +58,7 @@ impl Generator for Programs {
 
     fn fixed(&self, number: u64) -> Option<Case> {
         let at = turn(number)?;
-        // The run of the most processes shows the most.
+        // The trace of the most processes covers the most.
         let trace = self.traces.last()?;
         let through = systematic_answers::all(trace, self.mutate).into_iter().nth(at)?;
         Some(systematic_answers::made(trace, through))
@@ -104,13 +104,14 @@ impl Maker<'_, '_, '_> {
     fn mutate(&mut self, count: usize) -> Result<()> {
         let ranks = self.trace.exchanges().len() as u32;
         let mut targets: BTreeMap<Option<u32>, BTreeMap<usize, AnswerChange>> = BTreeMap::new();
-        // What a program takes from others is of any length and kind, and it takes much of it.
+        // Values from other processes have any length and content, and programs receive many of them.
         if count > 0 && self.u.ratio(1, 4)? {
             targets.insert(None, self.values()?);
         }
         let (mut whom, mut kind) = (Vec::new(), None);
         if count > 0 && ranks > 1 && self.u.ratio(1, 2)? {
-            // At one request each may be told something else: what becomes of one does not change what the others do with theirs.
+            // Each process can get another response to the same request, since one process's failure does not change the requests of the
+            // others.
             whom.extend((0..ranks).map(Some));
             kind = self.kind(&self.trace.exchanges()[0])?;
         }
@@ -123,13 +124,13 @@ impl Maker<'_, '_, '_> {
                 Some(kind) => Some(kind),
                 None => self.kind(&self.trace.exchanges()[whom.unwrap_or(0) as usize])?,
             };
-            // A mapping that is another for each may keep them waiting for each other, which is nobody's fault.
+            // Different mappings may make processes wait for each other, which is not a fault of the program.
             let is_mapping = kind.is_some_and(|(_, mapping)| mapping);
             let whom = if is_mapping && self.u.ratio(3, 4)? { None } else { whom };
             let asked = &self.trace.exchanges()[whom.unwrap_or(0) as usize];
             if let Some((at, target)) = self.target(asked, kind, ranks)? {
                 let targets = targets.entry(whom).or_default();
-                // Who is refused once may try again.
+                // A program may retry after a failure response.
                 let same = |e: &Exchange| (e.op, e.mapping) == (asked[at].op, asked[at].mapping);
                 let next = (at + 1..asked.len()).find(|next| same(&asked[*next]));
                 if let Some(next) = next.filter(|_| !target.every)
@@ -147,12 +148,12 @@ impl Maker<'_, '_, '_> {
                 next = write(self.trace, &mut body, whom, next, at, target);
             }
         }
-        // Before the step that says how the program ends.
+        // Before the step that requires the program to end.
         self.case.scenario.body.splice(0..0, body);
         Ok(())
     }
 
-    /// Other values for what the processes get.
+    /// Returns other values for the keys that the processes get.
     fn values(&mut self) -> Result<BTreeMap<usize, AnswerChange>> {
         let mut targets = BTreeMap::new();
         for (at, exchange) in self.trace.exchanges()[0].iter().enumerate().take(PASSED) {
@@ -164,14 +165,14 @@ impl Maker<'_, '_, '_> {
         Ok(targets)
     }
 
-    /// A kind of request. A program may make very many of one.
+    /// Draws a kind of request. A program may make very many requests of one kind.
     fn kind(&mut self, asked: &[Exchange]) -> Result<Option<(Op, bool)>> {
         let kinds: BTreeSet<(Op, bool)> = asked.iter().map(|e| (e.op, e.mapping)).collect();
         let kinds: Vec<_> = kinds.into_iter().collect();
         if kinds.is_empty() { Ok(None) } else { pick(self.u, &kinds).map(Some) }
     }
 
-    /// A request of a kind, and what is said to it.
+    /// Draws a request of a kind, and the response to it.
     fn target(
         &mut self,
         asked: &[Exchange],
@@ -215,7 +216,7 @@ mod tests {
         Programs { traces: vec![trace(1), trace(3)], mutate }
     }
 
-    /// The sessions that are not drawn.
+    /// Returns the systematic sessions.
     fn fixed(programs: &Programs) -> Vec<Case> {
         let trace = programs.traces.last().unwrap();
         let all = systematic_answers::all(trace, programs.mutate).into_iter();
@@ -268,7 +269,7 @@ mod tests {
             assert_eq!(make(), make());
         }
         let other = |n: &u64| numbered(&programs, 7, *n).scenario != numbered(&programs, 8, *n).scenario;
-        // Every second one is not drawn.
+        // Every second session is systematic.
         assert!((0..400).filter(other).count() > 150);
     }
 

@@ -1,4 +1,4 @@
-//! Lawful requests of processes: operations, which the protocol table spells in the dialect of the session.
+//! Valid requests of processes: operations, which the protocol table spells in the dialect of the session.
 
 use arbitrary::Result;
 use pmi_scenario::ast::{Stmt, Template};
@@ -32,7 +32,7 @@ const WEIGHTS: [(&str, u32); 10] = [
 ];
 
 impl Model<'_, '_> {
-    /// The operation of this name. The dialect must have it.
+    /// Returns the operation of this name. The dialect must have it.
     pub(super) fn op(&self, operation: &str) -> Op {
         Op::of(self.dialect, operation).unwrap_or_else(|| panic!("{}: no {operation}", self.dialect))
     }
@@ -42,17 +42,17 @@ impl Model<'_, '_> {
         Op::of(self.dialect, operation).is_some()
     }
 
-    /// Returns whether a process may have several requests under way at once.
+    /// Returns whether a process may have several requests in progress at once.
     pub(super) fn has_threads(&self) -> bool {
         self.op("put").key("thrid").is_some()
     }
 
-    /// A request with those of these fields that the dialect has, and the wait for its answer.
+    /// Returns a request with those of these fields that the dialect has, and the wait for its response.
     pub(super) fn ask(&self, rank: u32, operation: &str, fields: &[Argument]) -> Vec<Planned> {
         ask(rank, self.op(operation), fields)
     }
 
-    /// The start as single requests, which mutations can strike.
+    /// Plans the start as individual requests, so that mutations can change them.
     pub(super) fn start(&mut self) -> Result<()> {
         let mut all = Vec::new();
         for rank in 0..self.ranks {
@@ -82,7 +82,7 @@ impl Model<'_, '_> {
         self.interleave(all)
     }
 
-    /// Some rank may ask for the id of the job, so that it has a name from then on.
+    /// May plan a request for the job id, after which it can be used by name.
     pub(super) fn ask_jobid(&mut self) -> Result<()> {
         for rank in 0..self.ranks {
             self.threads.several[rank as usize] |= self.u.ratio(1, 4)?;
@@ -96,7 +96,7 @@ impl Model<'_, '_> {
         Ok(())
     }
 
-    /// A request and its answer, or several that are under way together.
+    /// Returns a request and the wait for its response, or several concurrent ones.
     pub(super) fn requests(&mut self, rank: u32) -> Result<Vec<Planned>> {
         if !self.threads.several[rank as usize] || self.u.ratio(1, 4)? {
             return self.request(rank);
@@ -129,7 +129,7 @@ impl Model<'_, '_> {
         planned
     }
 
-    /// A request, with a `thrid` if the process has several under way.
+    /// Plans a request, with a `thrid` if the process has several in progress.
     fn in_thread(&mut self, rank: u32, operation: &str, fields: &[Argument]) {
         let request = request_of(rank, self.op(operation), fields);
         let several = self.threads.several[rank as usize];
@@ -137,8 +137,8 @@ impl Model<'_, '_> {
         self.plan.push(request);
     }
 
-    /// The entry into a barrier that others have not entered yet. Meanwhile another thread of the process may ask for what needs
-    /// nobody else.
+    /// Plans the entry into a barrier that others have not entered yet. Meanwhile, another thread of the process may make a request that
+    /// does not depend on other processes.
     pub(super) fn enter(&mut self, rank: u32) -> Result<()> {
         self.in_thread(rank, "barrier", &[]);
         if self.threads.several[rank as usize] && self.u.ratio(1, 3)? {
@@ -203,7 +203,7 @@ impl Model<'_, '_> {
         self.ask(rank, "put", &[own_space(), ("key", name), ("value", value)])
     }
 
-    /// A value that others may take for something else, or an ordinary one.
+    /// Returns a value that could be confused with protocol text, or an ordinary one.
     pub(super) fn usual_value(&mut self) -> Result<Template> {
         Ok(match self.u.int_in_range(0..=15)? {
             less @ (0 | 1) => template(vec![self.longest(Use::Value, Limit::Value, less)]),
@@ -223,7 +223,7 @@ impl Model<'_, '_> {
 
     pub(super) fn get(&mut self, rank: u32) -> Result<Vec<Planned>> {
         if self.holds("get") {
-            // Only what the proxy has by itself.
+            // Only keys that the proxy stores itself.
             let own = self.fresh.iter().filter(|key| key.by == rank);
             let Some(there) = self.visible.iter().chain(own).map(|key| key.name.clone()).next() else {
                 return self.put(rank);
@@ -250,7 +250,7 @@ impl Model<'_, '_> {
 
     fn put_attribute(&mut self, rank: u32) -> Result<Vec<Planned>> {
         let known = &self.threads.attributes;
-        // The draft does not say whether it can be put again; a server that allows it has another value then.
+        // The draft does not say whether an attribute can be put again. A server that allows it replaces the value.
         let key = if !known.is_empty() && self.u.ratio(1, 4)? {
             self.u.choose(known)?.clone()
         } else {
@@ -272,8 +272,8 @@ impl Model<'_, '_> {
         Ok(self.ask(rank, "get-node-attribute", &fields))
     }
 
-    /// Some ranks may wait for an attribute that another puts, or that one with several requests under way puts itself. Seldom it is
-    /// never put, and they wait for ever.
+    /// May plan ranks that wait for an attribute. Another rank puts it, or a waiting one with concurrent requests puts it itself. Rarely it
+    /// is never put, and they wait forever.
     pub(super) fn wait_for_attribute(&mut self) -> Result<()> {
         if !self.u.ratio(1, 3)? {
             return Ok(());
@@ -296,7 +296,7 @@ impl Model<'_, '_> {
         }
         shuffle(self.u, &mut waiting)?;
         let get = self.op("get-node-attribute");
-        // On another node it is another's attribute.
+        // An attribute is local to a node, so a rank on another node may never get it.
         let wait = |rank| match never || self.nodes > 1 {
             true => may_answer(rank),
             false => must_answer(rank, get),
@@ -323,12 +323,12 @@ impl Model<'_, '_> {
         self.ask(rank, "publish", &[("service", name), ("port", port), no_info()])
     }
 
-    /// A lookup or an unpublish.
+    /// Returns a lookup or an unpublish.
     pub(super) fn name_of(&self, rank: u32, operation: &str, name: Template) -> Vec<Planned> {
         self.ask(rank, operation, &[("service", name), no_info()])
     }
 
-    /// A spawn. What is put for those who are spawned distinguishes their group from others.
+    /// Returns a spawn. The values that are put for the spawned processes distinguish their group from others.
     pub(super) fn spawn(&mut self, rank: u32) -> Result<Vec<Planned>> {
         self.groups += 1;
         let of_group = format!("tag#{}$port#4242$", self.groups);
@@ -349,7 +349,8 @@ impl Model<'_, '_> {
         Ok(vec![request, must_answer(rank, op)])
     }
 
-    /// The requests of spawned processes: for values that were put for them, for keys that their parents have as well, and for their own.
+    /// Returns the requests of spawned processes: for values put for them, for keys that their parents have as well, and for their own
+    /// keys.
     pub(super) fn children(&mut self, group: u32) -> Result<Vec<Stmt>> {
         let mut requests: Vec<(Op, Template)> = Vec::new();
         let dialect = self.dialect;
@@ -393,7 +394,7 @@ impl Model<'_, '_> {
         Ok(children(dialect, group, requests))
     }
 
-    /// The end of the program, in one of its spellings.
+    /// Plans an abort, in one of its spellings.
     pub(super) fn abort(&mut self, rank: u32) -> Result<()> {
         let world = |is: &str| ("isworld", text(is));
         let (code, why) = (("exitcode", text("7")), |why: &str| ("msg", text(why)));
@@ -410,7 +411,7 @@ impl Model<'_, '_> {
     }
 }
 
-/// The keyval space of the group.
+/// Returns the argument that names the keyval space of the group.
 pub(super) fn own_space() -> Argument {
     ("kvsname", template(vec![kvsname()]))
 }
@@ -419,7 +420,7 @@ fn no_info() -> Argument {
     ("infokeycount", text("0"))
 }
 
-/// The messages of a spawn as the codec prints them, with our program in the place of the commands: over lines, one for each line.
+/// Returns the messages of a spawn as the codec prints them, with our agent as the program: in PMI-1, one message per line.
 pub(super) fn spawn_messages(
     op: Op,
     preput: Vec<(Vec<u8>, Vec<u8>)>,
@@ -437,9 +438,9 @@ pub(super) fn spawn_messages(
                 execname: program.command,
                 totspawns,
                 spawnssofar,
-                // From 1, as every implementation counts them and RFC 13 does in its example.
+                // Arguments count from 1, as in the example of RFC 13 and in every implementation.
                 args: (1..).zip(program.argv).collect(),
-                // All programs state the same of it, as MPICH's do.
+                // All programs state the same values, as in MPICH's client.
                 preput: preput.clone(),
                 info: program.info,
             }

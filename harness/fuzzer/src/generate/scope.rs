@@ -1,16 +1,16 @@
-//! What the sessions of a campaign against a server may be made of.
+//! The features that the sessions of a campaign against a server may use.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::Dialect;
 
 use crate::decisions::pick;
 
-/// Which protocol the sessions of a campaign are in.
+/// The dialect of a campaign's sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spoken {
-    /// This.
+    /// Only this one.
     One(Dialect),
-    /// Any; each session is in one.
+    /// Any dialect; each session uses one.
     Any,
 }
 
@@ -21,12 +21,12 @@ impl Default for Spoken {
 }
 
 impl Spoken {
-    /// Whether a session may be in it.
+    /// Returns whether a session may use this dialect.
     pub fn has(self, dialect: Dialect) -> bool {
         self == Self::Any || self == Self::One(dialect)
     }
 
-    /// The protocols that sessions are in.
+    /// Returns the dialects of the sessions.
     pub fn dialects(self) -> impl Iterator<Item = Dialect> {
         Dialect::NAMES.into_iter().map(|(_, dialect)| dialect).filter(move |dialect| self.has(*dialect))
     }
@@ -39,24 +39,24 @@ impl Spoken {
     }
 }
 
-/// What may be asked for.
+/// The features that sessions may use.
 #[derive(Debug, Clone, Copy)]
 pub struct Scope {
-    /// The protocol.
+    /// The dialect.
     pub spoken: Spoken,
-    /// Most ranks.
+    /// Maximum number of ranks.
     pub ranks: u32,
-    /// Most nodes, one or two.
+    /// Maximum number of nodes, one or two.
     pub nodes: u32,
     /// The spawn operation.
     pub spawn: bool,
     /// Publish, unpublish and lookup.
     pub names: bool,
-    /// PMI-1.2, in some sessions of PMI-1: barriers of parts of a process group.
+    /// PMI-1.2 in some sessions of PMI-1: barriers of parts of a process group.
     pub pmi12: bool,
     /// Mutations are made.
     pub mutate: bool,
-    /// The server is a proxy, and we are its upstream.
+    /// The server is a proxy, and the harness is its upstream.
     pub upstream: bool,
 }
 

@@ -1,5 +1,4 @@
-//! Cases for servers from a model of PMI: what processes lawfully say, in an order over all ranks that is drawn, with none to
-//! two mutations.
+//! Cases for servers from a model of PMI: valid requests of processes in random order over all ranks, with at most two mutations.
 
 use std::collections::BTreeSet;
 
@@ -27,13 +26,13 @@ impl Generator for Scope {
         };
         let ranks = ranks.min(self.ranks.max(1));
         let nodes = if self.nodes > 1 && ranks > 1 && lawful.ratio(1, 3)? { 2 } else { 1 };
-        // What a proxy passes on of PMI-2 is no text that we answer.
+        // A proxy passes PMI-2 requests on in a form that the harness does not answer as text.
         let in_lines = dialect.framing() == Framing::Lines;
         let held = (self.upstream && in_lines && percent(lawful)? < 60)
             .then(|| upstream::held(self.names, self.spawn, lawful))
             .transpose()?;
         let swarm = Swarm::draw(lawful)?;
-        // What is passed on of the barriers of PMI-1.2 is no text that we answer either.
+        // The same applies to the barriers of PMI-1.2.
         let speaks12 = self.pmi12 && in_lines && held.is_none() && lawful.ratio(2, 3)?;
         let mut model = Model::new(*self, dialect, ranks, nodes, swarm, lawful);
         (model.held, model.speaks12) = (held, speaks12);
@@ -168,7 +167,7 @@ mod tests {
             let case = generate(1, number, scope);
             assert!(case.is_sound() && case.is_bounded(), "{}", case.text());
             read_again(&case);
-            // Where a write ends says nothing here.
+            // The boundaries of writes do not matter here.
             let text = case.text().replace("<|>", "");
             let named: Vec<(u32, &str)> = text
                 .lines()
@@ -180,7 +179,7 @@ mod tests {
             for (_, group) in &named {
                 let list = group.split(':').next().unwrap();
                 if list.starts_with(|c: char| c.is_ascii_digit()) {
-                    // Each of the list once, each time that the barrier is entered.
+                    // Each rank of the list enters equally often.
                     let times = |rank: u32| named.iter().filter(|entry| **entry == (rank, *group)).count();
                     let times: Vec<usize> =
                         list.split(',').map(|rank| times(rank.parse().unwrap())).collect();
@@ -193,7 +192,7 @@ mod tests {
         for part in ["group=NODE:", "group=WORLD:", ":2147483647", "group=0,1", "pmi_subversion=2"] {
             assert!(texts.contains(part), "{part}");
         }
-        // Who knows nothing of 1.2 is asked for nothing of it.
+        // Without 1.2 in the scope, no request uses it.
         let without = |number| generate(1, number, Scope { pmi12: false, ..scope }).text();
         assert!((0..100).all(|number| !without(number).contains("barrier_in group=")));
     }
@@ -258,7 +257,7 @@ mod tests {
         let junk = Mutation::of_requests(Framing::Lines).iter().position(|m| *m == Mutation::Junk).unwrap();
         for lawful in 1..50 {
             let mut bytes = [lawful; 400];
-            // One mutation, and which.
+            // Exactly one mutation, with this index.
             bytes[..3].copy_from_slice(&[0, 128, junk as u8]);
             let case = decided(&Scope::default(), &bytes);
             assert_eq!(mutations(&case), ["junk".to_owned()].into(), "{lawful}: {}", case.text());

@@ -1,5 +1,5 @@
-//! Which features a session uses at all. Sessions that use few of them reach deeper into these than sessions that use a bit of each:
-//! what one feature does to the state, another would undo, or end.
+//! The features that a session uses at all. Sessions with few features explore these more deeply than sessions with some of each, because
+//! features undo each other's effects or end the session.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::Dialect;
@@ -7,16 +7,16 @@ use pmi_scenario::ast::Dialect;
 use crate::decisions::{percent, pick};
 use crate::texts::{self, Text, Use};
 
-/// What differs from request to request in a session that has many of them.
+/// The property that varies between the requests of a sweep, a session with many similar requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sweep {
-    /// In which text.
+    /// The text that varies.
     pub(super) of: Use,
-    /// And what of it.
+    /// The property of the text.
     pub(super) varies: Varies,
 }
 
-/// What differs in a text.
+/// The property of a text that varies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Varies {
     Length,
@@ -29,22 +29,22 @@ impl Sweep {
         if u.int_in_range(0..=7)? < 7 {
             return Ok(None);
         }
-        // There are more lengths of values than of anything else.
+        // There are more lengths of values than of other texts.
         let of = pick(u, &[Use::Value, Use::Value, Use::Key, Use::Value, Use::Key, Use::Service, Use::Port])?;
         let varies = pick(u, &[Varies::Length, Varies::Length, Varies::Byte])?;
         Ok(Some(Self { of, varies }))
     }
 
-    /// Whether it is about names of services or their ports.
+    /// Returns whether service names or their ports vary.
     pub(super) fn is_of_names(self) -> bool {
         matches!(self.of, Use::Service | Use::Port)
     }
 }
 
-/// See the module's documentation. All are off where decisions have come to their end.
+/// The features of a session. See the module's documentation. Without decisions, all are off.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Swarm {
-    /// Lengths are at and beside powers of two and limits.
+    /// Lengths are near powers of two and limits.
     pub(super) lengths: bool,
     /// Contents are of all kinds.
     pub(super) contents: bool,
@@ -52,35 +52,35 @@ pub(super) struct Swarm {
     pub(super) same_values: bool,
     /// Keys are long.
     pub(super) long_keys: bool,
-    /// Keys are like earlier ones: longer, shorter, in other letters, in another order.
+    /// Keys are similar to earlier ones: longer, shorter, in other case, in another order.
     pub(super) like_keys: bool,
-    /// Keys have characters beside letters and digits.
+    /// Keys contain characters besides letters and digits.
     pub(super) odd_keys: bool,
     /// Keys are put again.
     pub(super) again: bool,
-    /// What was put is read by another process behind the barrier, all of it.
+    /// After a barrier, other processes read all keys that were put.
     pub(super) read_back: bool,
-    /// It is read once more at the end.
+    /// All keys are read once more at the end.
     pub(super) read_at_end: bool,
-    /// Most gets are of keys that are not there.
+    /// Most gets are for missing keys.
     pub(super) misses: bool,
-    /// Requests come in pieces.
+    /// Requests are split into several writes.
     pub(super) pieces: bool,
     /// Names are published and looked up more often than keys are put.
     pub(super) names: bool,
-    /// Attributes of nodes are put and read more often than keys (PMI-2).
+    /// Node attributes are put and read more often than keys (PMI-2).
     pub(super) attributes: bool,
-    /// Nothing is asked for between barriers but keys, and names where these are drawn.
+    /// Between barriers, requests are only for keys, and for names if these are drawn.
     pub(super) keys_only: bool,
-    /// Groups are spawned, and speak.
+    /// Groups are spawned and make requests.
     pub(super) groups: bool,
-    /// Many requests differ in one thing only.
+    /// Many requests differ in one property only.
     pub(super) sweep: Option<Sweep>,
-    /// Of a hundred puts and gets so many are puts.
+    /// Percentage of puts among puts and gets.
     pub(super) puts: u32,
-    /// Most rounds.
+    /// Maximum number of rounds.
     pub(super) rounds: u32,
-    /// Most requests of a process in a round.
+    /// Maximum number of requests of a process in a round.
     pub(super) requests: u32,
 }
 
@@ -90,14 +90,14 @@ impl Swarm {
         let has = |bit: u32| bits >> bit & 1 == 1;
         let sweep = Sweep::draw(u)?;
         let (rounds, requests) = match percent(u)? {
-            // It is long enough.
+            // A sweep already makes the session long enough.
             _ if sweep.is_some() => (1, 2),
             0..65 => (3, 5),
             65..80 => (10, 2),
             80..95 => (2, 20),
             _ => (8, 8),
         };
-        // What an odd text breaks would be put down to the pieces.
+        // A failure due to an unusual text would be blamed on the split writes.
         let pieces = u.ratio(1, 7)?;
         Ok(Self {
             lengths: has(0),
@@ -123,23 +123,23 @@ impl Swarm {
     }
 }
 
-/// The same for the calls of a library.
+/// The features of a session for a library.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CallSwarm {
-    /// Lengths are at and beside powers of two and limits.
+    /// Lengths are near powers of two and limits.
     pub(super) lengths: bool,
     /// Contents are of all kinds.
     pub(super) contents: bool,
-    /// What the library asks for is there in most cases.
+    /// The keys and names that the library requests mostly exist.
     pub(super) found: bool,
-    /// Of the kinds of calls, this one makes up most of the session; the choice is [`CallSwarm::kind`]'s.
+    /// The kind of call that makes up most of the session; [`CallSwarm::kind`] draws it.
     favourite: Option<u32>,
-    /// Most calls.
+    /// Maximum number of calls.
     calls: usize,
 }
 
 impl CallSwarm {
-    /// `kinds` is how many kinds of calls there are.
+    /// Draws the features; `kinds` is the number of kinds of calls.
     pub(super) fn draw(kinds: u32, u: &mut Unstructured<'_>) -> Result<Self> {
         Ok(Self {
             lengths: u.arbitrary()?,
@@ -154,7 +154,7 @@ impl CallSwarm {
         u.int_in_range(2..=self.calls)
     }
 
-    /// The kind of the next call.
+    /// Draws the kind of the next call.
     pub(super) fn kind(&self, kinds: u32, u: &mut Unstructured<'_>) -> Result<u32> {
         match self.favourite {
             Some(favourite) if u.ratio(2, 3)? => Ok(favourite),
@@ -162,7 +162,7 @@ impl CallSwarm {
         }
     }
 
-    /// Room for a text of this length: just enough, one less, one more, or anything.
+    /// Draws the size of a buffer for a text of this length: exact, one less, one more, or anything.
     pub(super) fn room(&self, length: i64, u: &mut Unstructured<'_>) -> Result<i64> {
         if self.lengths && u.ratio(2, 3)? {
             return Ok(length + pick(u, &[1, 0, 2, -1])?);
@@ -170,7 +170,7 @@ impl CallSwarm {
         pick(u, &[0, 1, 2, 16, 64, 256, 1024, 4096])
     }
 
-    /// What a process puts or is told: the text itself, unless it is longer than anybody likes to read.
+    /// Draws a text that a process puts or receives: letters of some length, a special content, or the plain text.
     pub(super) fn text(
         &self,
         dialect: Dialect,
@@ -181,7 +181,7 @@ impl CallSwarm {
         Ok(match u.int_in_range(0..=2)? {
             0 if self.lengths => Text::Letters(texts::length(dialect, used, u)?),
             1 if self.contents => match texts::plain_content(dialect, used, u)? {
-                // A string of C ends there.
+                // A C string ends at this byte.
                 bytes if bytes.contains(&0) => Text::Bytes(plain.into()),
                 bytes => Text::Bytes(bytes.to_vec()),
             },

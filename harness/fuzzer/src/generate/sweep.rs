@@ -1,5 +1,5 @@
-//! Many requests in a session that differ in one thing only, or in none: they meet what is wrong at one length or with one byte, and what
-//! overflows or leaks.
+//! Sessions with many requests that differ in one property, or not at all. They find faults at a single length or byte, overflows and
+//! leaks.
 
 use std::ops::RangeInclusive;
 
@@ -15,42 +15,42 @@ use crate::pieces::letters;
 use crate::plan::{Planned, ask};
 use crate::texts::{self, PLACES, Use};
 
-/// What is done over and over.
+/// The operation that a session repeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Soak {
     Put,
-    /// Of a key that is there.
+    /// Get of an existing key.
     Get,
-    /// Of one that is not.
+    /// Get of a missing key.
     Miss,
-    /// By all processes.
+    /// Barrier of all processes.
     Barrier,
-    /// This request without arguments.
+    /// This request, without arguments.
     Ask(Op),
     /// A name is published and withdrawn.
     Names,
 }
 
-/// Keys that weak hashes take for each other: pairs that are the same for hashes which multiply by 31 or by 33, then what has the same sum,
-/// with the same bytes in other orders.
+/// Keys that weak hashes confuse: pairs with the same hash if it multiplies by 31 or by 33, then keys with the same sum of bytes, in other
+/// orders.
 const ALIKE: [&str; 16] = [
     "hAa", "hBB", "hAaAa", "hAaBB", "hBBAa", "hBBBB", "hAz", "hBY", "hAzAz", "hAzBY", "hBYAz", "hBYBY",
     "habc", "hacb", "hbca", "hcab",
 ];
 
-/// So many names are published at once.
+/// Number of names that are published at once.
 const NAMES: u32 = 16;
 
-/// Requests without arguments that have no effect.
+/// Returns the requests without arguments that have no effect.
 pub(super) fn plain_requests(dialect: Dialect) -> Vec<Op> {
     Op::all(dialect).filter(|op| op.is(&["maxes", "kvsname", "universe", "appnum"])).collect()
 }
 
-/// How many texts there are in a sweep that is drawn.
+/// Number of texts in a random sweep.
 const DRAWN: RangeInclusive<usize> = 12..=32;
 
 impl Model<'_, '_> {
-    /// Some neighbouring lengths or bytes.
+    /// Plans a sweep over some neighbouring lengths or bytes.
     pub(super) fn sweep(&mut self, sweep: Sweep) -> Result<()> {
         let count = self.u.int_in_range(DRAWN)?;
         let all = match sweep.varies {
@@ -61,8 +61,8 @@ impl Model<'_, '_> {
         self.sweep_through(sweep, &all, place)
     }
 
-    /// A put for each of these lengths or bytes, all of which are read by others behind the barrier; a publish of names and ports, which
-    /// others look up.
+    /// Plans a put for each of these lengths or bytes, all of which others read after a barrier. Names and ports are published and looked
+    /// up instead.
     pub(super) fn sweep_through(&mut self, sweep: Sweep, all: &[i64], place: u32) -> Result<()> {
         let first = self.any_rank()?;
         let open = |varied: &&i64| {
@@ -77,12 +77,12 @@ impl Model<'_, '_> {
                 Use::Value | Use::Port => "x".to_owned(),
             };
             let varied = match (sweep.varies, sweep.of) {
-                // No other key begins so: with a digit behind it, a plain one is another plain one.
+                // The dot makes the key unique: with a digit appended, a plain key could become another one.
                 (Varies::Byte, Use::Key) => self.with_byte(&format!("{plain}."), *varied as u8, place),
                 (Varies::Byte, _) => self.with_byte(&plain, *varied as u8, place),
                 (Varies::Length, Use::Value | Use::Port) => self.marked(*varied),
                 (Varies::Length, _) => match *varied - plain.len() as i64 {
-                    // Too short to begin as others do; no other has its length.
+                    // Too short for the common beginning; its length makes it unique.
                     rest if rest < 0 => text(&b"abcdefghijklmnop"[..*varied as usize]),
                     rest => template_of(&plain, letters(rest)),
                 },
@@ -108,7 +108,7 @@ impl Model<'_, '_> {
         self.read_back()
     }
 
-    /// A name is published, looked up by another process, and withdrawn.
+    /// Returns a publish, a lookup by another process, and an unpublish.
     fn name_for_others(&self, rank: u32, other: u32, name: Template, port: Template) -> Vec<Planned> {
         [
             self.publish_of(rank, name.clone(), port),
@@ -118,7 +118,7 @@ impl Model<'_, '_> {
         .concat()
     }
 
-    /// So many neighbouring lengths, more often short ones.
+    /// Draws `count` neighbouring lengths, with a preference for short ones.
     fn lengths(&mut self, used: Use, count: usize) -> Result<Vec<i64>> {
         let longest = texts::longest(self.dialect, used);
         let last = if self.u.arbitrary()? { longest } else { longest.min(255) };
@@ -126,7 +126,7 @@ impl Model<'_, '_> {
         Ok((first..=longest).take(count).collect())
     }
 
-    /// So many neighbouring bytes that such a text may have.
+    /// Draws `count` neighbouring bytes that such a text may contain.
     fn bytes(&mut self, used: Use, count: usize) -> Result<Vec<i64>> {
         let all = every_byte(self.dialect, used);
         let first = self.u.choose_index(all.len())?;
@@ -137,7 +137,7 @@ impl Model<'_, '_> {
         texts::as_said(self.dialect, &texts::with_byte(rest, byte, place))
     }
 
-    /// One thing very many times.
+    /// Plans many repetitions of one operation.
     pub(super) fn soak(&mut self) -> Result<()> {
         let rank = self.any_rank()?;
         let count = match self.u.int_in_range(0..=2)? {
@@ -145,7 +145,7 @@ impl Model<'_, '_> {
             _ => self.u.int_in_range(100..=199)?,
         };
         let soak = match self.u.int_in_range(0..=6)? {
-            // Putting, which takes memory, twice as often.
+            // Put is twice as likely, since it takes memory.
             0 | 1 => Soak::Put,
             2 => Soak::Get,
             3 => Soak::Miss,
@@ -156,7 +156,7 @@ impl Model<'_, '_> {
         self.soak_in(soak, rank, count)
     }
 
-    /// The same thing so many times, with short keys and values: what overflows or leaks shows late.
+    /// Plans `count` repetitions of an operation, with short keys and values: overflows and leaks show late.
     pub(super) fn soak_in(&mut self, soak: Soak, rank: u32, count: u32) -> Result<()> {
         match soak {
             Soak::Put => {
@@ -205,7 +205,7 @@ impl Model<'_, '_> {
         Ok(())
     }
 
-    /// Keys that are alike, each with a value of its own, and read by all.
+    /// Puts similar keys with distinct values, and reads all of them.
     pub(super) fn put_alike(&mut self, rank: u32) -> Result<()> {
         for key in ALIKE {
             let value = self.marked(8);
@@ -216,7 +216,7 @@ impl Model<'_, '_> {
         self.read_back()
     }
 
-    /// Names that are all there at once and are withdrawn one after the other, while those that are left are looked up.
+    /// Publishes all names, and then withdraws one after the other. After each, it looks up the remaining ones.
     pub(super) fn withdraw_in_turn(&mut self, rank: u32) {
         let other = (rank + 1) % self.ranks;
         let name = |at: u32| text(format!("service-{at}"));
@@ -225,7 +225,7 @@ impl Model<'_, '_> {
             self.plan.extend(publish);
         }
         for gone in 0..NAMES {
-            // In an order that is not that in which they came.
+            // An order other than that of publication.
             let of = |turn: u32| turn * 5 % NAMES;
             let unpublish = self.name_of(rank, "unpublish", name(of(gone)));
             self.plan.extend(unpublish);
@@ -242,7 +242,7 @@ impl Model<'_, '_> {
     }
 }
 
-/// All bytes that such a text may have, as what a sweep goes through.
+/// Returns all bytes that such a text may contain, as the values of a sweep.
 pub(super) fn every_byte(dialect: Dialect, used: Use) -> Vec<i64> {
     texts::every_byte(dialect, used).into_iter().map(i64::from).collect()
 }

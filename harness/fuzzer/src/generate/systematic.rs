@@ -1,6 +1,6 @@
-//! The sessions with which a campaign against a server begins. They are not drawn: each goes through all lengths or all bytes of one text,
-//! or does one thing very many times, or what an earlier job of the server has done as well. What is wrong at one length only is met
-//! by them for sure, where draws would take hundreds of launches.
+//! The systematic sessions with which a campaign against a server begins. Each covers all lengths or all bytes of one text, repeats one
+//! operation many times, or repeats the requests of an earlier job. They reliably find a fault at a single length, for which random
+//! sessions would need hundreds of launches.
 
 use arbitrary::Unstructured;
 use pmi_scenario::ast::Dialect;
@@ -15,38 +15,38 @@ use crate::plan::Planned;
 use crate::statement::leave;
 use crate::texts::{self, PLACES, Use};
 
-/// What one session goes through.
+/// The content of one session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Through {
-    /// These lengths or bytes, the latter at this place.
+    /// These lengths or bytes; bytes are at this position.
     Texts(Sweep, Vec<i64>, u32),
-    /// One thing, [`TIMES`].
+    /// One operation, [`TIMES`] times.
     Times(Soak),
-    /// What an earlier job has done which ends so, once more.
+    /// The requests of an earlier job, which ends like this.
     Job(Ending),
-    /// Keys that weak hashes take for each other.
+    /// Keys that weak hashes confuse.
     Alike,
-    /// Many names, of which one after the other is withdrawn.
+    /// Many names that are withdrawn one after the other.
     Withdrawals,
 }
 
-/// So many texts make a session; a failure in a longer one takes longer to be looked into.
+/// Number of texts in a session. A failure in a longer one takes longer to examine.
 const TEXTS: usize = 120;
 
-/// More often than a byte can count.
+/// Number of repetitions; more than a byte can count.
 pub(super) const TIMES: u32 = 300;
 
-/// No number behind this is that of such a session.
+/// Systematic sessions have numbers up to this one.
 const LAST: u64 = 4000;
 
-/// How many such sessions come before that of this number, if it may be one: every second one is drawn, as those behind them are, so that
-/// what is slow to answer is met with others as well.
+/// Returns the index of a systematic session from its number. `None` for other numbers: every second session is random from the start, so
+/// that slow responses are also met with other sessions.
 pub(super) fn turn(number: u64) -> Option<usize> {
     let may_be = number <= LAST && number.is_multiple_of(2);
     if may_be { usize::try_from(number / 2).ok() } else { None }
 }
 
-/// Sessions of several kinds in one order, those of each kind evenly over the whole.
+/// Merges sessions of several kinds, with those of each kind distributed evenly.
 pub(super) fn spread<T>(kinds: Vec<Vec<T>>) -> Vec<T> {
     let mut all = Vec::new();
     for (kind, sessions) in kinds.into_iter().enumerate() {
@@ -58,7 +58,7 @@ pub(super) fn spread<T>(kinds: Vec<Vec<T>>) -> Vec<T> {
     all.into_iter().map(|(_, session)| session).collect()
 }
 
-/// The session of this number, if it is one of these.
+/// Returns the systematic session with this number, if there is one.
 pub(crate) fn session(scope: Scope, number: u64) -> Option<Case> {
     let at = turn(number)?;
     let spoken: Vec<Dialect> = scope.spoken.dialects().collect();
@@ -80,14 +80,14 @@ fn all(scope: Scope, dialect: Dialect) -> Vec<Through> {
         every.chunks(TEXTS).map(|part| Through::Texts(sweep, part.to_vec(), place)).collect::<Vec<_>>()
     };
     let mut all = lengths(Use::Value);
-    // Short ones are met before all others.
+    // Short values come before everything else.
     let long = all.split_off(3.min(all.len()));
     all.extend(lengths(Use::Key));
     all.extend([Soak::Put, Soak::Get, Soak::Miss].map(Through::Times));
     all.extend(bytes(Use::Value, 0));
     all.extend(bytes(Use::Key, 0));
     all.extend([Through::Times(Soak::Barrier), Through::Alike]);
-    // The jobs of a proxy alone have their names and their spawns from us.
+    // In the jobs of a bare proxy, the harness itself answers name and spawn requests.
     if !scope.upstream {
         all.extend(Ending::ALL.map(Through::Job));
     }
@@ -105,10 +105,10 @@ fn all(scope: Scope, dialect: Dialect) -> Vec<Through> {
 
 fn made(scope: Scope, dialect: Dialect, through: &Through) -> Case {
     let ranks = scope.ranks.clamp(1, 2);
-    // Where decisions have come to their end, the first choice is taken.
+    // Without decisions, generators take the first choice.
     let mut none = Unstructured::new(&[]);
     let mut model = Model::joined(scope, dialect, ranks, &mut none);
-    // By the last process, since most bugs that only one meets are not the first's.
+    // The last process makes the requests, since faults that affect one process rarely affect the first.
     let rank = ranks - 1;
     let made = match through {
         Through::Texts(sweep, all, place) => model.sweep_through(*sweep, all, *place),
@@ -155,7 +155,7 @@ mod tests {
                 assert!(of(used).into_iter().eq(1..=texts::longest(dialect, used)), "{used:?}");
             }
             let all = sessions(scope);
-            // As the book says.
+            // The book states these numbers.
             let count = if dialect == Dialect::Pmi1 { 41 } else { 46 };
             assert_eq!(all.len(), count);
             for case in &all {
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(soaks(Soak::Miss)("key=missing"), 300);
         assert_eq!(soaks(Soak::Get)("key=k1-0"), 1 + 300);
         let puts = soaks(Soak::Put);
-        // Once by who puts it, once by another.
+        // The process that puts the key and another one read it.
         assert_eq!((puts("C: cmd=put"), puts("0  C: cmd=get"), puts("key=k1-299")), (300, 300, 2));
         let appnum = Op::of(Dialect::Pmi1, "appnum").unwrap();
         assert!(plain_requests(Dialect::Pmi1).contains(&appnum));
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!((alike("C: cmd=put"), alike("0  C: cmd=get"), alike("key=hBBAa")), (16, 16, 2));
         let withdrawn = |said: &str| times(Through::Withdrawals, said);
         assert_eq!((withdrawn("C: cmd=unpublish_name"), withdrawn("C: cmd=lookup_name")), (16, 120));
-        // What RFC 13 leaves open is left out: a blank and a tab at the end.
+        // RFC 13 leaves a space and a tab at the end open, so these are left out.
         assert_eq!(times(bytes, "C: cmd=put"), 94);
     }
 

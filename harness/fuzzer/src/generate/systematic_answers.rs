@@ -1,5 +1,5 @@
-//! The sessions with which a campaign against a program begins. They are not drawn: they go through everything of one kind that its server
-//! may say. What is wrong at one length, one place of a split or one refusal only is met by them for sure.
+//! The systematic sessions with which a campaign against a program begins. They cover all responses of one kind that a server may send.
+//! They reliably find a fault at a single length, position of a split or failure response.
 
 use std::collections::BTreeMap;
 
@@ -12,26 +12,27 @@ use crate::case::Case;
 use crate::mutate::Series;
 use crate::pieces::unplaced;
 
-/// What one session goes through.
+/// The content of one session.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Through {
-    /// Each answer is another one of the series; this is the session's number among those of the series.
+    /// Each response has another change of the series. The number identifies the session within the series.
     Lasting(Series, usize),
-    /// One answer, after which most programs end; each process is told another one, from this one on.
+    /// One changed response, after which most programs end. The fields are the kind of request, its occurrence, and the index of the change
+    /// for rank 0, after which the other ranks continue.
     Ending(Series, Kind, usize, usize),
     /// The server has this setting.
     Serve(Setting, u32),
-    /// The server does this, which is unusual.
+    /// The server has this variation.
     Vary(&'static str),
 }
 
-/// Sessions of a series that come among the first; the others, which hardly show anything more, come behind those of all series.
+/// Number of sessions of a series that come first. The others rarely find anything more, so they come after those of all series.
 const FIRST: usize = 64;
 
-/// Behind so many bytes most answers are over.
+/// Most responses are shorter than this many bytes.
 const LONGEST_FIRST: u32 = 40;
 
-/// What is set, and to what.
+/// Returns the settings and their values.
 fn settings() -> Vec<Through> {
     let lengths = [64, 32, 128, 200, 63, 127, 50, 100, 47, 99];
     let name = lengths.map(|length| Through::Serve(Setting::KvsnameLength, length));
@@ -42,7 +43,7 @@ fn settings() -> Vec<Through> {
     spread(vec![name.into(), values.into(), keys.into(), late.into(), first])
 }
 
-/// All sessions about a program that asks so, in order.
+/// Returns all sessions for a program with this trace, in order.
 pub(super) fn all(trace: &Trace, mutate: bool) -> Vec<Through> {
     let lawful = vec![settings(), variations().map(|v| Through::Vary(v.name)).collect()];
     if !mutate {
@@ -63,7 +64,7 @@ pub(super) fn all(trace: &Trace, mutate: bool) -> Vec<Through> {
     [spread(kinds), spread(rest)].concat()
 }
 
-/// Where requests of each kind are made: how many before it, and by whom.
+/// Returns the positions of the requests of each kind: the number of requests before it, and the rank.
 fn slots(trace: &Trace) -> BTreeMap<Kind, Vec<(usize, u32)>> {
     let mut slots: BTreeMap<Kind, Vec<(usize, u32)>> = BTreeMap::new();
     for (rank, asked) in (0..).zip(trace.exchanges()) {
@@ -76,18 +77,19 @@ fn slots(trace: &Trace) -> BTreeMap<Kind, Vec<(usize, u32)>> {
             *before += 1;
         }
     }
-    // The first ones first: who is told something odd may end.
+    // Early requests first, since an unusual response may end the program.
     slots.values_mut().for_each(|all| all.sort_unstable());
     slots
 }
 
-/// How many sessions it takes until what is asked at these slots was answered in all ways.
+/// Returns the number of sessions that cover all changes, given these positions.
 fn sessions(trace: &Trace, series: Series, slots: &[(usize, u32)]) -> usize {
     let count = slots.first().map_or(0, |slot| trace.answer(*slot).series(series).len());
     count.div_ceil(slots.len().max(1))
 }
 
-/// Each process is told another one at each request of a kind. A code counts at each time, a number or a mapping at the first.
+/// Returns the sessions in which each process gets another change at a request of a kind. Failure codes matter at each occurrence; numbers
+/// and mappings only at the first.
 fn ending(trace: &Trace, series: Series) -> Vec<Through> {
     let ranks = trace.exchanges().len().max(1);
     let mut passes: Vec<Vec<Through>> = Vec::new();
@@ -104,11 +106,11 @@ fn ending(trace: &Trace, series: Series) -> Vec<Through> {
     passes.concat()
 }
 
-/// The case of a session.
+/// Returns the case of a session.
 pub(super) fn made(trace: &Trace, through: Through) -> Case {
     let ranks = trace.exchanges().len() as u32;
     let mut case = Case::speaking(trace.dialect, UnderTest::Client, ranks, Vec::new());
-    // By process, what is said at which of its requests.
+    // The changed responses, by rank and by the index of the request.
     let mut targets: BTreeMap<u32, BTreeMap<usize, AnswerChange>> = BTreeMap::new();
     let mut strike = |series: Series, (at, rank), index: usize| {
         let answer = trace.answer((at, rank));
@@ -123,7 +125,7 @@ pub(super) fn made(trace: &Trace, through: Through) -> Case {
             for slots in slots(trace).into_values() {
                 let sessions = sessions(trace, series, &slots);
                 for (turn, slot) in slots.into_iter().enumerate() {
-                    // Each begins with one of the first, and goes on with later ones.
+                    // Each position begins with an early change and continues with later ones.
                     let index = turn * sessions + session.checked_rem(sessions).unwrap_or(0);
                     strike(series, slot, index);
                 }
@@ -133,7 +135,7 @@ pub(super) fn made(trace: &Trace, through: Through) -> Case {
             let of_kind = slots(trace).remove(&kind).unwrap_or_default();
             for rank in 0..ranks {
                 let own = of_kind.iter().copied().filter(|(_, other)| *other == rank);
-                // Who is refused once may try again: every second one is refused twice.
+                // A program may retry after a failure response, so every second rank gets two of them.
                 let twice = series == Series::Refusals && rank % 2 == 1;
                 for slot in own.skip(time).take(if twice { 2 } else { 1 }) {
                     strike(series, slot, from + rank as usize);

@@ -1,5 +1,5 @@
-//! The sessions with which a campaign against a library begins. They are not drawn: they go through lengths, bytes, buffers, refusals and orders
-//! of calls, or call one function very many times.
+//! The systematic sessions with which a campaign against a library begins. They cover lengths, bytes, buffers, failure responses and orders
+//! of calls, or repeat one call many times.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,55 +17,55 @@ use crate::client_steps::{asks, says};
 use crate::mutate::{Change, Mutation, ReplyStep, Series};
 use crate::texts::{self, Use};
 
-/// What one session goes through.
+/// The content of one session.
 #[derive(Debug, Clone)]
 enum Through {
-    /// Texts that the function is told, with buffers that are just large enough, and one byte too small.
+    /// Texts in responses, with buffers that are exactly large enough, and one byte too small.
     Told(u32, Range<usize>),
-    /// Texts that it is given.
+    /// Texts in arguments.
     Given(u32, Use, Range<usize>),
-    /// Buffers from none to much larger than what is told.
+    /// Buffers from size 0 to much larger than the response.
     Rooms(u32),
-    /// It is called [`TIMES`]; there is what it asks for, or not.
+    /// [`TIMES`] calls; the requested value exists or not.
     Times(u32, bool),
-    /// Its answer is changed in all ways, and after each it is called again.
+    /// Its response is changed in all ways, and after each change the function is called again.
     Changes(u32, Series),
-    /// The first answer is changed in one way.
+    /// The first response has one change.
     Begin(u8, Series, usize),
-    /// It is called before the first and after the last call of a program.
+    /// A call before the first and after the last call of a program.
     Order(u32),
     /// A program begins or ends twice.
     Twice(bool),
 }
 
-/// So many texts make a session.
+/// Number of texts in a session.
 const TEXTS: usize = 60;
-/// Most changes of the first answer.
+/// Maximum number of changes of the first response.
 const FIRST: usize = 16;
-/// Room for all that is told where nothing is gone through.
+/// The default size of buffers, enough for any ordinary text.
 const ROOM: i64 = 64;
-/// The sizes of buffers: what most are told is shorter.
+/// The sizes of buffers; most responses are shorter than the largest.
 const ROOMS: Range<i64> = 0..40;
 
-/// The session of this place in their order, if there are so many.
+/// Returns the session with this index, if there is one.
 pub(super) fn session(libraries: &Libraries, at: usize) -> Option<Case> {
     let through = all(libraries).into_iter().nth(at)?;
     Some(made(libraries, &through))
 }
 
-/// A call of a kind, the `n`-th of its program, in which nothing is drawn.
+/// Returns a call of a kind, the `n`-th of its program, without any draws.
 fn called(libraries: &Libraries, kind: u32, n: usize) -> Planned {
     let decided = libraries.of_kind(kind, &mut Unstructured::new(&[]), &CallSwarm::default(), n, 1);
     decided.unwrap_or_else(|e| panic!("decisions have no end: {e}"))
 }
 
-/// The call with which a program begins: what it asks first is one of several requests.
+/// Returns the call that begins a program, with one of several first requests.
 fn begin(libraries: &Libraries, which: u8) -> Planned {
     let begun = libraries.begin(&mut Unstructured::new(&[which; 16]), 1);
     begun.unwrap_or_else(|e| panic!("decisions have no end: {e}"))
 }
 
-/// Each function once.
+/// Returns each function once, with its kind.
 fn samples(libraries: &Libraries) -> BTreeMap<&'static str, u32> {
     let mut samples = BTreeMap::new();
     for (kind, function) in (0..).zip(libraries.functions()) {
@@ -74,7 +74,7 @@ fn samples(libraries: &Libraries) -> BTreeMap<&'static str, u32> {
     samples
 }
 
-/// Texts that a call is given: the last string is what it puts, the one before it for what.
+/// Returns the uses of the texts in a call's arguments. The last string is the value, and the one before it the key.
 fn given(call: &Planned) -> &'static [Use] {
     match &call.request {
         Some(_) if strings(call).len() < 2 => &[],
@@ -105,7 +105,7 @@ fn all(libraries: &Libraries) -> Vec<Through> {
         if rooms(&call).is_some() {
             others.push(Through::Rooms(sample));
         }
-        // Where it spawns by itself, it starts processes.
+        // A library without our connection would start processes.
         if libraries.wire || !function.contains("pawn") {
             times.push(Through::Times(sample, true));
         }
@@ -147,13 +147,13 @@ fn all(libraries: &Libraries) -> Vec<Through> {
     spread(kinds)
 }
 
-/// Whether a function fills a buffer with a text.
+/// Returns whether a function fills a buffer with a text.
 fn takes_text(function: &str) -> bool {
     let params = signature::function(function).map_or(&[][..], |function| function.params);
     params.iter().any(|param| matches!(param, Param::OutText(_)))
 }
 
-/// Which argument is a buffer, and which tells its size.
+/// Returns the argument that is a buffer, and the one that states its size.
 fn rooms(call: &Planned) -> Option<(usize, usize)> {
     let params = signature::function(call.function)?.params;
     params.iter().enumerate().find_map(|(at, param)| match param {
@@ -176,7 +176,7 @@ fn with_room(mut call: Planned, room: i64) -> Planned {
     call
 }
 
-/// What a session says and calls.
+/// The steps of a session under construction.
 struct Maker<'a> {
     libraries: &'a Libraries,
     body: Vec<Stmt>,
@@ -184,13 +184,13 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    /// The next call of this kind.
+    /// Returns the next call of this kind.
     fn next(&mut self, sample: u32) -> Planned {
         self.calls += 1;
         with_room(called(self.libraries, sample, self.calls), ROOM)
     }
 
-    /// A call, before which it is said how what it asks is answered.
+    /// Adds a call, after the steps that determine the response to its request.
     fn answered(&mut self, call: Planned, said: Vec<ReplyStep>) {
         if let Some(request) = call.request.as_ref().filter(|_| self.libraries.wire) {
             self.body.push(asks(None, request.pattern.clone(), false));
@@ -199,7 +199,7 @@ impl Maker<'_> {
         self.body.push(call.stmt());
     }
 
-    /// A call that is answered as it should be; what it looks for is there.
+    /// Adds a call with the correct response; the requested value exists.
     fn plain(&mut self, call: Planned) {
         match call.request.clone().filter(|request| request.looks_for()) {
             Some(request) => {
@@ -216,7 +216,7 @@ impl Maker<'_> {
     }
 }
 
-/// As most servers refuse.
+/// The failure response of most servers.
 const REFUSED: Change = Change::Refuse("-1", None);
 
 fn made(libraries: &Libraries, through: &Through) -> Case {
@@ -249,7 +249,7 @@ fn made(libraries: &Libraries, through: &Through) -> Case {
     }
     match through {
         Through::Told(sample, part) => {
-            // What comes behind a miss is told as before it.
+            // After a miss, responses must be the same as before.
             let missed = maker.next(*sample);
             maker.changed(missed, &REFUSED);
             let used = maker.next(*sample).request.and_then(|r| Some(r.answer(dialect).told()?.1));

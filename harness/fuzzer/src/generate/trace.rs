@@ -1,4 +1,4 @@
-//! What a program asks in a plain run, and how a case says what is done at one of its requests.
+//! The requests of a program in a plain run, and the steps of a case at one of these requests.
 
 use std::collections::BTreeMap;
 
@@ -15,20 +15,20 @@ use crate::pieces::{Limit, kvsname, literal, push, template};
 use crate::reading::request;
 use crate::statement::kill;
 
-/// A request, and whether it asks for the process mapping.
+/// The operation of a request, and whether it requests the process mapping.
 pub(super) type Kind = (Op, bool);
 
-/// Most requests of a kind that are passed over to reach a later one.
+/// Maximum number of requests of a kind that a case passes over to reach a later one.
 pub(super) const PASSED: usize = 40;
-/// What the reference server tells where the program does not ask.
+/// The limits of the reference server, for a program that does not request them.
 const LIMITS: [i64; 3] = [256, 64, 1024];
 
-/// What a program asks in a plain run.
+/// The requests of a program in a plain run.
 #[derive(Debug, Clone)]
 pub struct Trace {
-    /// The protocol that it speaks.
+    /// The dialect that the program uses.
     pub dialect: Dialect,
-    /// Its requests with their answers, by rank.
+    /// Its requests with their responses, by rank.
     exchanges: Vec<Vec<Exchange>>,
     limits: [i64; 3],
 }
@@ -37,7 +37,7 @@ pub struct Trace {
 pub(super) struct Exchange {
     pub(super) op: Op,
     pub(super) mapping: bool,
-    /// The answer tells for which thread it is.
+    /// The response states the number of a thread.
     of_thread: bool,
     pub(super) answer: FieldList,
 }
@@ -47,19 +47,19 @@ impl Exchange {
         (self.op, self.mapping)
     }
 
-    /// Whether a step that names another names this one, too.
+    /// Returns whether the pattern of another exchange matches this one, too.
     pub(super) fn is_named_by(&self, other: &Self) -> bool {
         self.op == other.op && (self.mapping || !other.mapping) && (self.of_thread || !other.of_thread)
     }
 
-    /// It, as a case names it.
+    /// Returns the pattern that matches it in a case.
     pub(super) fn pattern(&self) -> Template {
         let pattern = pattern(self.op, self.mapping);
         if self.of_thread { of_thread(pattern) } else { pattern }
     }
 }
 
-/// What was said on a connection of a run.
+/// The messages on one connection of a run.
 struct Link {
     connection: Connection,
     asked: Vec<(Op, bool)>,
@@ -73,14 +73,14 @@ impl Default for Link {
 }
 
 impl Link {
-    /// Reads what was said in one direction.
+    /// Reads the bytes of one direction.
     fn push(&mut self, direction: Direction, bytes: &[u8]) {
         self.connection.push(direction, bytes);
         while let Some(message) = self.connection.next(direction) {
             let Ok(Framed { framing, text }) = message else { continue };
             let fields = tuples_of(framing, text);
             match direction {
-                // The last line of a spawn of PMI-1.
+                // The last line of a PMI-1 spawn.
                 Direction::ToServer if text == b"endcmd" => {
                     self.asked.push((Operation::Spawn.into(), false));
                 }
@@ -94,8 +94,8 @@ impl Link {
         }
     }
 
-    /// An answer is to the first request of its operation: those of several threads come in any order, and of several messages that are
-    /// one request only one is answered.
+    /// Assigns a response to the first request of its operation. Responses to several threads come in any order, and a request of several
+    /// messages gets only one response.
     fn is_answered(&mut self, mut answer: FieldList) {
         let name = answer.first().and_then(|command| command.value.literal());
         let answered = name.and_then(|name| Op::of_response(name.as_bytes()));
@@ -122,7 +122,7 @@ fn asks_for_mapping(op: Op, fields: &FieldList) -> bool {
 }
 
 impl Trace {
-    /// Reads what happened in a plain run of so many ranks; `None` if no rank asked for anything.
+    /// Reads the events of a plain run with this number of ranks. Returns `None` if no rank made a request.
     pub fn read(events: &[Event], ranks: u32) -> Option<Self> {
         let mut links: BTreeMap<Proc, Link> = BTreeMap::new();
         for event in events {
@@ -147,7 +147,7 @@ impl Trace {
             field.value.literal()?.parse().ok()
         };
         let limits = Limit::ALL.map(|limit| number(limit.name()).unwrap_or(LIMITS[limit as usize]));
-        // The id of a job is the name of its keyval space.
+        // In PMI-2, the job id is the name of the keyval space.
         let name = exchanges.iter().flatten().find(|e| e.op.is(&["kvsname"]));
         let name = name.and_then(|e| {
             let (key, _) = e.op.bindings().next()?;
@@ -160,12 +160,12 @@ impl Trace {
         exchanges.iter().any(|all| !all.is_empty()).then_some(Self { dialect, exchanges, limits })
     }
 
-    /// Its requests with their answers, by rank.
+    /// Returns the requests with their responses, by rank.
     pub(super) fn exchanges(&self) -> &[Vec<Exchange>] {
         &self.exchanges
     }
 
-    /// What a process is told at the request of this number.
+    /// Returns the response to the request with this index and rank.
     pub(super) fn answer(&self, (at, rank): (usize, u32)) -> Answer<'_> {
         self.answer_to(&self.exchanges[rank as usize][at])
     }
@@ -183,7 +183,7 @@ fn bytes_of(template: &Template) -> Option<&[u8]> {
     }
 }
 
-/// A value in which the name of the keyval space, which is another in every run, stands as a name.
+/// Replaces the name of the keyval space, which differs in every run, with a variable.
 fn with_name(value: &Template, name: &[u8]) -> Template {
     let mut out = Template::default();
     for piece in &value.pieces {
@@ -202,7 +202,7 @@ fn with_name(value: &Template, name: &[u8]) -> Template {
     out
 }
 
-/// Writes what is done at a request, and passes over those of its kind since the last one.
+/// Writes the steps at a request, and passes over the requests of its kind since the last one. Returns the index of the next request.
 pub(super) fn write(
     trace: &Trace,
     body: &mut Vec<Stmt>,
@@ -244,7 +244,7 @@ pub(super) mod tests {
     use crate::pieces::Limit;
     use pmi_judge::event::Bytes;
 
-    /// What a small program of so many ranks asks.
+    /// Returns the trace of a small program with this number of ranks.
     pub(in super::super) fn trace(ranks: u32) -> Trace {
         let exchanges = [
             (
@@ -274,7 +274,7 @@ pub(super) mod tests {
         Trace::read(&events, ranks).unwrap()
     }
 
-    /// The same in PMI-2, with a thread that has a number.
+    /// Returns the same trace in PMI-2, with a thread number.
     pub(in super::super) fn pmi2_trace(ranks: u32) -> Trace {
         let exchanges = [
             ("cmd=fullinit;pmirank=0;", "cmd=fullinit-response;rc=0;rank=0;size=1;appnum=0;"),

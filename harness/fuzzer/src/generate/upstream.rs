@@ -1,5 +1,4 @@
-//! What the upstream of a proxy says in a case: requests that the proxy must pass on, and our answers, with none to two
-//! mutations.
+//! The upstream of a proxy in a case: requests that the proxy must pass on, and the upstream's responses, with at most two mutations.
 
 use std::collections::BTreeSet;
 
@@ -15,14 +14,14 @@ use crate::op::Op;
 use crate::plan::{Planned, ask, may_answer, request_of};
 use crate::statement::{close, exit, passed_on, upstream};
 
-/// One answer.
+/// A response of the upstream.
 struct Reply {
-    /// Which of the requests it answers, from 1.
+    /// The number of the request that it answers, from 1.
     number: u32,
     rank: u32,
     draft: Written,
     partial: bool,
-    /// What a proper upstream says, instead.
+    /// Send the normal response of the upstream instead.
     usual: bool,
     before: Vec<Planned>,
     after: Vec<Planned>,
@@ -30,13 +29,13 @@ struct Reply {
     never: bool,
 }
 
-/// Requests of one kind, what the upstream says to them, and what was done to it.
+/// Requests of one kind, the responses of the upstream, and the mutations.
 pub(super) struct Exchange {
     pub(super) plan: Vec<Planned>,
     pub(super) ingredients: BTreeSet<String>,
 }
 
-/// What kind of request a case leaves to the upstream's steps.
+/// Draws the operation whose requests the steps of the upstream answer.
 pub(super) fn held(names: bool, spawn: bool, u: &mut Unstructured<'_>) -> Result<Op> {
     let held = match percent(u)? {
         0..25 if names => Operation::Lookup,
@@ -49,7 +48,7 @@ pub(super) fn held(names: bool, spawn: bool, u: &mut Unstructured<'_>) -> Result
     Ok(held.into())
 }
 
-/// Makes the exchange, with so many mutations.
+/// Makes the exchange, with this number of mutations.
 pub(super) fn exchange(op: Op, ranks: u32, mutations: usize, u: &mut Unstructured<'_>) -> Result<Exchange> {
     let is_barrier = op.is(&["barrier"]);
     let mut askers: Vec<u32> = (0..ranks).collect();
@@ -59,7 +58,7 @@ pub(super) fn exchange(op: Op, ranks: u32, mutations: usize, u: &mut Unstructure
     }
     let mut plan = Vec::new();
     let mut numbers = 0;
-    // What was put goes up before the barrier.
+    // A value that was put is passed on before the barrier.
     if is_barrier && u.arbitrary()? {
         let put = [own_space(), ("key", text("early")), ("value", text("x"))];
         plan.extend(ask(askers[0], Operation::Put.into(), &put));
@@ -75,7 +74,7 @@ pub(super) fn exchange(op: Op, ranks: u32, mutations: usize, u: &mut Unstructure
             at.push(Planned::Stmt(passed_on(op)));
         }
     }
-    // Those of one node come as one.
+    // The proxy passes on one barrier request per node.
     if is_barrier {
         takes.extend((0..=numbers).map(|_| Planned::Stmt(passed_on(op))));
     }
@@ -128,7 +127,7 @@ pub(super) fn exchange(op: Op, ranks: u32, mutations: usize, u: &mut Unstructure
     Ok(Exchange { plan, ingredients })
 }
 
-/// A request that a proxy of one node cannot answer by itself.
+/// Returns a request that a proxy of one node cannot answer by itself.
 fn unknown_to_a_proxy(op: Op, rank: u32, number: usize) -> Planned {
     let fields = [
         own_space(),
@@ -143,7 +142,7 @@ fn unknown_to_a_proxy(op: Op, rank: u32, number: usize) -> Planned {
     request_of(rank, op, &fields)
 }
 
-/// What an upstream answers, or that it will not.
+/// Returns the response of an upstream, a success or a failure.
 fn answer(op: Op, number: usize, fails: bool) -> FieldList {
     let mut fields = vec![field("cmd", op.response_name().unwrap_or_default())];
     let value = match op.operation() {
@@ -159,7 +158,7 @@ fn answer(op: Op, number: usize, fails: bool) -> FieldList {
     fields
 }
 
-/// Makes one mutation. False if there is nothing that it could strike.
+/// Makes one mutation. Returns false if there is nothing that it could change.
 fn mutate(
     mutation: Mutation,
     op: Op,

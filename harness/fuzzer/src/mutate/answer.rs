@@ -1,4 +1,4 @@
-//! Changes of what a server says to a program or a library.
+//! Mutations of a server's responses to a program or a library.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Dialect, Encoding, Piece, Template, WriteMode};
@@ -15,27 +15,27 @@ use crate::pieces::{Limit, length, letters, literal, template, tidy};
 use crate::texts::{self, Use};
 use crate::values::{self, values};
 
-/// Most attempts to find a mutation that has something to strike.
+/// Maximum number of attempts to find an applicable mutation.
 const ATTEMPTS: usize = 20;
 
-/// What is done at a request.
+/// An action of the harness at a request.
 #[derive(Debug, Clone)]
 pub(crate) enum ReplyStep {
-    /// Messages, in one write unless the mode says otherwise.
+    /// Messages, in one write unless the mode states otherwise.
     Write(Vec<Template>, WriteMode),
-    /// The answer as it should be.
+    /// The correct response.
     Right,
     /// The end of the connection.
     Close,
 }
 
 impl ReplyStep {
-    /// One write of what becomes of these texts.
+    /// Returns a single write of these texts.
     pub(super) fn write(encoding: Encoding, lines: Vec<Template>) -> Self {
         Self::Write(lines, WriteMode { encoding, ..WriteMode::default() })
     }
 
-    /// Whether nothing is written.
+    /// Returns whether nothing is written.
     fn is_nothing(&self) -> bool {
         match self {
             Self::Write(lines, mode) => {
@@ -47,23 +47,23 @@ impl ReplyStep {
     }
 }
 
-/// An answer as it should be.
+/// A correct response.
 #[derive(Debug, Clone)]
 pub(crate) struct Answer<'a> {
-    /// The protocol of the connection.
+    /// The dialect of the connection.
     pub(crate) dialect: Dialect,
-    /// What it answers.
+    /// The operation.
     pub(crate) op: Op,
-    /// It holds a process mapping.
+    /// It contains a process mapping.
     pub(crate) mapping: bool,
-    /// Tuple by tuple.
+    /// Its tuples.
     pub(crate) fields: &'a FieldList,
-    /// `kvsname_max`, `keylen_max` and `vallen_max` as they are told.
+    /// `kvsname_max`, `keylen_max` and `vallen_max` as the server announces them.
     pub(crate) limits: [i64; 3],
 }
 
 impl Answer<'_> {
-    /// What becomes of its text.
+    /// Returns the encoding of its text.
     pub(super) fn encoding(&self) -> Encoding {
         self.op.encoding(self.dialect)
     }
@@ -72,17 +72,17 @@ impl Answer<'_> {
         Written::Messages(self.encoding(), vec![self.fields.clone()])
     }
 
-    /// The answer as it should be, written out.
+    /// Returns the correct response, written out.
     pub(crate) fn proper(&self) -> ReplyStep {
         ReplyStep::write(self.encoding(), self.draft().lines())
     }
 
-    /// Its text.
+    /// Returns its text.
     pub(super) fn line(&self) -> Template {
         self.draft().lines().remove(0)
     }
 
-    /// Changes it somehow; says how. A third of the mutations are those that are about the answer to this request.
+    /// Draws a mutation and applies it. A third of the mutations are specific to the response to this request.
     pub(crate) fn mutated(&self, u: &mut Unstructured<'_>) -> Result<(Mutation, Vec<ReplyStep>)> {
         let all = Mutation::of_answers(self.dialect.framing());
         for _ in 0..ATTEMPTS {
@@ -98,7 +98,7 @@ impl Answer<'_> {
                 }
                 _ => Mutation::Refusal,
             };
-            // What is wrong with a mapping is in its text, if anything.
+            // Faults of a program in reading a mapping depend on its text.
             let share = if self.mapping { 2 } else { 1 };
             let mutation = if u.ratio(share, 3)? { own } else { pick(u, all)? };
             if let Some(said) = self.with(mutation, u)? {
@@ -108,13 +108,13 @@ impl Answer<'_> {
         Ok((Mutation::Close, vec![ReplyStep::Close]))
     }
 
-    /// Which of its texts others have put, and what that is.
+    /// Returns the key of the text that another process has put, and its use.
     pub(crate) fn told(&self) -> Option<(&'static str, Use)> {
         let key = ["value", "port"].into_iter().find(|key| self.fields.iter().any(|f| f.key == *key))?;
         (!self.mapping).then_some((key, if key == "port" { Use::Port } else { Use::Value }))
     }
 
-    /// Makes one mutation; `None` if there is nothing that it could strike.
+    /// Applies a mutation. Returns `None` if it is not applicable.
     pub(crate) fn with(
         &self,
         mutation: Mutation,
@@ -164,12 +164,12 @@ impl Answer<'_> {
         Ok(Some(vec![ReplyStep::write(draft.encoding(), lines)]))
     }
 
-    /// A process that waits for the rest would wait for us, so the connection ends.
+    /// A process may wait for the rest of the message, so the connection is closed.
     fn half(&self, u: &mut Unstructured<'_>) -> Result<Vec<ReplyStep>> {
         let endless = u.ratio(1, 6)?;
         let many = if endless { letters(pick(u, &[1 << 10, 1 << 16, 300_000])?) } else { letters(0) };
         let first = match (self.encoding(), endless) {
-            // Without end.
+            // A message without an end.
             (Encoding::Body, true) => {
                 ReplyStep::write(Encoding::Bytes, vec![template(vec![literal("999999cmd="), many])])
             }
@@ -183,13 +183,13 @@ impl Answer<'_> {
         Ok(vec![first, ReplyStep::Close].into_iter().filter(|said| !said.is_nothing()).collect())
     }
 
-    /// A text that ends before its last byte.
+    /// Returns a text without its last byte.
     pub(super) fn partial(&self, line: Template) -> ReplyStep {
         let mode = WriteMode { partial: true, encoding: self.encoding(), ..WriteMode::default() };
         ReplyStep::Write(vec![line], mode)
     }
 
-    /// A frame in two writes.
+    /// Returns a frame in two writes.
     pub(super) fn halved(&self, halves: Halves) -> Vec<ReplyStep> {
         match halves {
             Halves::Bytes(first, second) => {
@@ -245,7 +245,7 @@ impl Answer<'_> {
         })
     }
 
-    /// Lengths that are relative to a limit become numbers: what has not been told yet has no name.
+    /// Replaces lengths that are relative to a limit by numbers, since limits have no names before they are announced.
     fn absolute(&self, line: &mut Template) {
         for piece in &mut line.pieces {
             if let Piece::Fill(expr) = piece
@@ -263,7 +263,7 @@ impl Answer<'_> {
     }
 }
 
-/// Texts one behind the other: those of one form in one write.
+/// Writes texts in order; those of the same encoding share a write.
 fn written(all: impl IntoIterator<Item = (Encoding, Template)>) -> Vec<ReplyStep> {
     let mut writes: Vec<(Encoding, Vec<Template>)> = Vec::new();
     for (encoding, line) in all {
@@ -275,7 +275,7 @@ fn written(all: impl IntoIterator<Item = (Encoding, Template)>) -> Vec<ReplyStep
     writes.into_iter().map(|(encoding, lines)| ReplyStep::write(encoding, lines)).collect()
 }
 
-/// A mapping with a block for each of these nodes, of so many processes.
+/// Returns a mapping with one block of `each` processes for each of these nodes.
 pub(super) fn blocks(nodes: impl IntoIterator<Item = i32>, each: i32) -> Template {
     let blocks: Vec<String> = nodes.into_iter().map(|node| format!("({node},1,{each})")).collect();
     text(format!("(vector,{})", blocks.join(",")))
@@ -284,11 +284,11 @@ pub(super) fn blocks(nodes: impl IntoIterator<Item = i32>, each: i32) -> Templat
 fn mapping(u: &mut Unstructured<'_>) -> Result<Template> {
     match u.int_in_range(0..=3)? {
         0 => return Ok(text(pick(u, &values().mappings)?)),
-        // Many blocks, in which nodes may come again.
+        // Many blocks, whose nodes may repeat.
         1 | 2 => {
             let count = pick(u, &[2, 3, 4, 8, 9, 16, 17, 64, 65, 257])?;
             let each = pick(u, &[1, 1, 1, 2])?;
-            // All the same, in turn, or in no order.
+            // One node, alternating nodes, or random nodes.
             let nodes = pick(u, &[Some(1), Some(2), Some(1000), None, None])?;
             let mut node = |at| nodes.map_or_else(|| u.int_in_range(0..=2), |nodes| Ok(at % nodes));
             let nodes: Vec<i32> = (0..count).map(&mut node).collect::<Result<_>>()?;
@@ -296,7 +296,7 @@ fn mapping(u: &mut Unstructured<'_>) -> Result<Template> {
         }
         _ => {}
     }
-    // Where all three are odd, nobody reads on to the last.
+    // If all three numbers were unusual, a program would stop before the last.
     let mut numbers = ["0", "1", "1"];
     for _ in 0..u.int_in_range(1..=2)? {
         numbers[u.choose_index(3)?] = pick(u, &values().numbers)?;
@@ -310,7 +310,7 @@ fn limits(draft: &mut Written, u: &mut Unstructured<'_>) -> Result<bool> {
     if told.is_empty() {
         return Ok(false);
     }
-    // Often one of them alone, or all the same, and often as low or as high as it can be.
+    // Often a single limit, or all with the same value, and often an extreme value.
     let all = u.ratio(1, 4)?;
     let times = if all || u.ratio(2, 3)? { 1 } else { told.len() };
     for _ in 0..times {

@@ -1,4 +1,4 @@
-//! Making a case of others.
+//! Derivation of a case from others.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Encoding, Expr, Piece, Stmt, Template, UnderTest};
@@ -17,10 +17,10 @@ use crate::statement::{
 };
 use crate::waits;
 
-/// Most steps of a case that is made of others.
+/// Maximum number of steps of a derived case.
 const STEPS: usize = 600;
 
-/// Changes a case against a server; what is taken from elsewhere comes from `other`.
+/// Mutates a case against a server, with steps from `other`.
 pub(crate) fn vary(case: &mut Case, other: &Case, u: &mut Unstructured<'_>) -> Result<()> {
     for _ in 0..u.int_in_range(1..=2)? {
         pick(u, Mutation::OF_CASES)?.vary(case, other, u)?;
@@ -29,7 +29,7 @@ pub(crate) fn vary(case: &mut Case, other: &Case, u: &mut Unstructured<'_>) -> R
     Ok(())
 }
 
-/// Changes a case of which only bytes that it puts and asks for may lead further: there are many more of these than of anything
+/// Mutates a case whose frontier edge probably depends on bytes that it puts or requests: there are many more of these than of anything
 /// else.
 pub(crate) fn explore(case: &mut Case, u: &mut Unstructured<'_>) -> Result<()> {
     let other = case.clone();
@@ -40,7 +40,7 @@ pub(crate) fn explore(case: &mut Case, u: &mut Unstructured<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Some steps that follow each other.
+/// Draws a range of consecutive steps.
 fn run(steps: &[Stmt], u: &mut Unstructured<'_>) -> Result<std::ops::Range<usize>> {
     let from = u.int_in_range(0..=steps.len())?;
     Ok(from..(from + u.int_in_range(1..=7)?).min(steps.len()))
@@ -132,7 +132,7 @@ fn change_line(line: &mut Template, encoding: Encoding, u: &mut Unstructured<'_>
     }
 }
 
-/// Makes a case one that can be played: what is spoken of exists, and what need not come is not waited for.
+/// Makes a case playable: names are bound, and waits are only for responses that must come.
 fn mend(case: &mut Case) {
     waits::realign(&mut case.scenario);
     case.scenario.body.retain(|stmt| !matches!(ServerStep::of(stmt), Some(ServerStep::OfChildren { .. })));

@@ -1,5 +1,5 @@
-//! Other bytes in what a case puts and asks for. Which bytes matter to an implementation nobody knows, and a launch takes as long as
-//! hundreds of requests, so that many are others in one session; what was read back still is.
+//! Mutations of the bytes that a case puts and requests. The bytes that matter to an implementation are unknown, and a launch takes as long
+//! as hundreds of requests, so one session changes many. Values that were read back still are.
 
 use std::collections::HashMap;
 
@@ -9,23 +9,23 @@ use pmi_scenario::ast::{Piece, Stmt, Template, UnderTest};
 use crate::decisions::{percent, pick};
 use crate::statement::{Answer, ServerStep, sent, sent_mut, wait};
 
-/// What has a name that others ask by ...
+/// Keys of fields that name something ...
 const NAMES: [&[u8]; 3] = [b"key", b"service", b"name"];
-/// ... and what they are answered.
+/// ... and keys of fields with its content.
 const CONTENTS: [&[u8]; 2] = [b"value", b"port"];
 
-/// Of a hundred names and contents so many are changed.
+/// Percentage of names and contents that are changed.
 const SHARE: u32 = 50;
 
-/// Bytes that mean something to somebody.
+/// Characters with a special meaning in some syntax.
 const PUNCTUATION: &[u8] = b"%$\\'\"`{}<>()[]/:,.*?-_+@#&|~^!";
 
-/// Changes keys and values of a line.
+/// Changes names and contents in a line.
 pub(crate) fn contents(line: &mut Template, u: &mut Unstructured<'_>) -> Result<()> {
     rewrite(line, |_, old| if percent(u)? < SHARE { other(old, u) } else { Ok(old.to_vec()) })
 }
 
-/// Changes keys and values, each key in the same way wherever it stands.
+/// Changes names and contents, each name in the same way wherever it occurs.
 pub(super) fn change(body: &mut [Stmt], u: &mut Unstructured<'_>) -> Result<()> {
     let mut renamed: HashMap<Vec<u8>, Vec<u8>> = HashMap::new();
     for line in body.iter_mut().filter_map(|stmt| sent_mut(stmt, UnderTest::Server)).flatten() {
@@ -44,14 +44,14 @@ pub(super) fn change(body: &mut [Stmt], u: &mut Unstructured<'_>) -> Result<()> 
     Ok(())
 }
 
-/// Makes many requests of one, with other keys, and with other values. Where its key is asked for, so are theirs.
+/// Replicates one request many times, with other names or other contents. If its name is requested later, so are the new ones.
 pub(super) fn multiply(body: &mut Vec<Stmt>, u: &mut Unstructured<'_>) -> Result<()> {
     let has_name = |stmt: &Stmt| name_of(stmt).is_some();
     let all: Vec<usize> = (0..body.len()).filter(|at| has_name(&body[*at])).collect();
     if all.is_empty() {
         return Ok(());
     }
-    // Puts say more than gets.
+    // Puts cover more than gets.
     let puts: Vec<usize> = all.iter().copied().filter(|at| !asks(&body[*at])).collect();
     let any = puts.is_empty() || u.ratio(1, 4)?;
     let at = pick(u, if any { &all } else { &puts })?;
@@ -59,7 +59,7 @@ pub(super) fn multiply(body: &mut Vec<Stmt>, u: &mut Unstructured<'_>) -> Result
     let reads = (at + 1..body.len()).find(|later| {
         self::asks(&body[*later]) && name_of(&body[*later]).is_some_and(|(_, name)| name == old)
     });
-    // What is as long as it may be cannot become longer.
+    // A text with the maximum length could not become longer.
     let shorter: bool = u.arbitrary()?;
     let (mut made, mut read) = (Vec::new(), Vec::new());
     for number in 0..pick(u, &[32, 100])? {
@@ -85,7 +85,7 @@ pub(super) fn multiply(body: &mut Vec<Stmt>, u: &mut Unstructured<'_>) -> Result
             read.extend(new(&body[later], rank)?);
         }
     }
-    // Behind the answers to those that they are made of.
+    // After the responses to the original requests.
     if let Some(later) = reads {
         let behind = behind(body, later);
         body.splice(behind..behind, read);
@@ -95,17 +95,17 @@ pub(super) fn multiply(body: &mut Vec<Stmt>, u: &mut Unstructured<'_>) -> Result
     Ok(())
 }
 
-/// The place behind a request and its answer.
+/// Returns the position after a request and its response.
 fn behind(body: &[Stmt], at: usize) -> usize {
     let answered = body.get(at + 1).and_then(ServerStep::of);
     at + if matches!(answered, Some(ServerStep::Wait { .. })) { 2 } else { 1 }
 }
 
-/// Whether a request is answered with what it asks for.
+/// Returns whether a request asks for a content rather than stating it.
 fn asks(stmt: &Stmt) -> bool {
     let mut tells = false;
     for line in sent(stmt, UnderTest::Server).into_iter().flatten() {
-        // It changes nothing, and so cannot fail.
+        // The closure never fails.
         let _ = rewrite(&mut line.clone(), |key, old| {
             tells |= CONTENTS.contains(&key);
             Ok(old.to_vec())
@@ -114,7 +114,7 @@ fn asks(stmt: &Stmt) -> bool {
     !tells
 }
 
-/// Who makes a request of a single message, and the name in it.
+/// Returns the rank that makes a request of a single message, and the name in it.
 fn name_of(stmt: &Stmt) -> Option<(u32, Vec<u8>)> {
     let Some(ServerStep::Write { rank, lines: [line], partial: false, .. }) = ServerStep::of(stmt) else {
         return None;
@@ -129,7 +129,7 @@ fn name_of(stmt: &Stmt) -> Option<(u32, Vec<u8>)> {
     Some((rank, name?))
 }
 
-/// Puts other names and contents into a line, those that are written out in it.
+/// Replaces the names and contents that are written out in a line.
 fn rewrite(line: &mut Template, mut new: impl FnMut(&[u8], &[u8]) -> Result<Vec<u8>>) -> Result<()> {
     for piece in &mut line.pieces {
         let Piece::Literal { bytes, .. } = piece else { continue };
@@ -138,7 +138,7 @@ fn rewrite(line: &mut Template, mut new: impl FnMut(&[u8], &[u8]) -> Result<Vec<
             let end = tuple.len() - usize::from(tuple.ends_with(b" ") || tuple.ends_with(b";"));
             let (text, after) = tuple.split_at(end);
             match text.iter().position(|b| *b == b'=') {
-                // Where nothing stands, something comes that is not written here: a length.
+                // An empty value is continued by a piece that is not literal: a length.
                 Some(equals) if equals + 1 < end => {
                     let (key, old) = (&text[..equals], &text[equals + 1..]);
                     let known = NAMES.contains(&key) || CONTENTS.contains(&key);
@@ -154,7 +154,7 @@ fn rewrite(line: &mut Template, mut new: impl FnMut(&[u8], &[u8]) -> Result<Vec<
     Ok(())
 }
 
-/// Something that differs in a byte or two.
+/// Returns a text that differs in one or two bytes.
 fn other(old: &[u8], u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     let mut new = old.to_vec();
     for _ in 0..u.int_in_range(1..=2)? {
@@ -169,7 +169,7 @@ fn other(old: &[u8], u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
             35..70 => pick(u, PUNCTUATION)?,
             70..80 => u.int_in_range(b'0'..=b'9')?,
             80..90 => u.int_in_range(b'A'..=b'Z')?,
-            // What stands elsewhere in it.
+            // A byte that occurs elsewhere in the text.
             90..95 => pick(u, &new)?,
             _ => u.int_in_range(0x80..=0xff)?,
         };

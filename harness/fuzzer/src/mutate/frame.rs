@@ -1,4 +1,4 @@
-//! What is done to the frames of PMI-2.
+//! Mutations of PMI-2 frames.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Encoding, Piece, Template};
@@ -10,7 +10,7 @@ use crate::fields::{Written, text};
 use crate::pieces::{known_length, literal, push, template, tidy};
 use crate::values::values;
 
-/// A frame whose body is no message, or what is no frame.
+/// Returns a frame whose body is not a message, or bytes that are not a frame.
 pub(crate) fn junk(u: &mut Unstructured<'_>) -> Result<(Encoding, Template)> {
     Ok(match u.int_in_range(0..=4)? {
         0 => (Encoding::Body, text(u.bytes_or_zeros(1..=39)?)),
@@ -20,19 +20,19 @@ pub(crate) fn junk(u: &mut Unstructured<'_>) -> Result<(Encoding, Template)> {
     })
 }
 
-/// A body with this header.
+/// Returns a body with this header.
 fn with_header(header: &[u8], body: &Template) -> Template {
     let mut whole = text(header);
     body.pieces.iter().for_each(|piece| push(&mut whole, piece.clone()));
     whole
 }
 
-/// A frame byte by byte, where it is known how long it is.
+/// Returns the bytes of a frame, if its length is known.
 pub(crate) fn whole(body: &Template) -> Option<Template> {
     Some(with_header(&frame_header(known_length(body)?)?, body))
 }
 
-/// Frames with a length that is another, or is none, or without their end; `None` where the length is not known.
+/// Returns frames with a wrong or invalid length, or without their end. `None` if the length is unknown.
 pub(super) fn misframed(draft: &Written, u: &mut Unstructured<'_>) -> Result<Option<Written>> {
     let mut lines = draft.lines();
     let at = u.choose_index(lines.len())?;
@@ -45,14 +45,14 @@ pub(super) fn misframed(draft: &Written, u: &mut Unstructured<'_>) -> Result<Opt
     let mut frames = whole;
     frames[at] = match u.int_in_range(0..=6)? {
         0 => with_header(pick(u, &values().headers)?, &body),
-        // One more or less, a few more or less, half, twice.
+        // Off by one, off by a few bytes, half, or twice the length.
         1 => with_header(&header(length.saturating_sub(1)), &body),
         2 => with_header(&header(length + u.int_in_range(1..=9)?), &body),
         3 => with_header(
             &header(pick(u, &[length / 2, length * 2, length.saturating_sub(5), length + 1024])?),
             &body,
         ),
-        // As other implementations write it, which is lawful.
+        // The format of other implementations, which is valid.
         4 => match u.arbitrary()? {
             true => with_header(format!("{length:<6}").as_bytes(), &body),
             false => with_header(format!("{length:06}").as_bytes(), &body),
@@ -71,7 +71,7 @@ pub(super) fn misframed(draft: &Written, u: &mut Unstructured<'_>) -> Result<Opt
     Ok(Some(Written::Lines(Encoding::Bytes, frames)))
 }
 
-/// A body without the semicolon at its end.
+/// Returns a body without the semicolon at its end.
 fn without_end(body: &Template) -> Template {
     let mut body = body.clone();
     if let Some(Piece::Literal { bytes, .. }) = body.pieces.last_mut() {
@@ -81,22 +81,22 @@ fn without_end(body: &Template) -> Template {
     body
 }
 
-/// A frame in two halves: bytes with its header where its length is known, else a body that is cut in two writes.
+/// A frame in two halves: bytes with the header if the length is known, and otherwise a body that is split into two writes.
 pub(crate) enum Halves {
     /// Two writes of bytes.
     Bytes(Template, Template),
-    /// One frame, with a cut in it.
+    /// One frame with a cut.
     Cut(Template),
 }
 
-/// A body with a cut between these.
+/// Joins two parts of a body with a cut between them.
 pub(super) fn joined(mut first: Template, second: Template) -> Template {
     first.pieces.push(Piece::Cut);
     first.pieces.extend(second.pieces);
     first
 }
 
-/// Cuts a frame in two, in its header or its body.
+/// Splits a frame in two, in its header or its body.
 pub(crate) fn halves(body: &Template, u: &mut Unstructured<'_>) -> Result<Halves> {
     if let Some(whole) = whole(body) {
         if u.ratio(1, 4)? {

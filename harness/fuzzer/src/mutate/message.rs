@@ -1,4 +1,4 @@
-//! Changes of the text of a message, whoever says it.
+//! Mutations of the text of a message, of any sender.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Encoding, Piece, Template};
@@ -13,8 +13,8 @@ use crate::pieces::{kvsname, letters, literal, push, template, tidy};
 use crate::values::{self, LENGTHS, values};
 
 impl Mutation {
-    /// Changes what is said; false if there is nothing that it could strike, or if it is not one of text. `commands` are those
-    /// that may stand in the place of the right one.
+    /// Changes a message. Returns false if the mutation is not applicable, or does not change text. `commands` are those that may replace
+    /// the right one.
     pub(crate) fn change(
         self,
         draft: &mut Written,
@@ -69,12 +69,12 @@ impl Mutation {
     }
 }
 
-/// The value of a key.
+/// Returns the value of a key.
 pub(super) fn value<'a>(messages: &'a mut [FieldList], key: &str) -> Option<&'a mut Template> {
     messages.iter_mut().flatten().find(|field| field.key == key).map(|field| &mut field.value)
 }
 
-/// The framing of a connection on which something is written so.
+/// Returns the framing of a connection that uses this encoding.
 pub(super) fn framing(encoding: Encoding) -> Framing {
     if encoding == Encoding::Dialect { Framing::Lines } else { Framing::Frames }
 }
@@ -87,7 +87,7 @@ pub(crate) fn junk(framing: Framing, u: &mut Unstructured<'_>) -> Result<(Encodi
     })
 }
 
-/// A line that is no message.
+/// Draws a line that is not a message.
 pub(crate) fn junk_line(u: &mut Unstructured<'_>) -> Result<Template> {
     Ok(template(vec![match u.int_in_range(0..=2)? {
         0 => {
@@ -124,7 +124,7 @@ fn token(messages: &mut Vec<FieldList>, encoding: Encoding, u: &mut Unstructured
         5 => message.rotate_left(1),
         6 => {
             let command = pick(u, requests)?;
-            // A server does well to believe how many processes it is to start.
+            // A server may rightly start as many processes as requested.
             message[i].value = if message[i].key == "nprocs" { Template::default() } else { text(command) };
         }
         7 => message.push(field(pick(u, keys)?, "1")),
@@ -141,7 +141,7 @@ fn length(messages: &mut [FieldList], u: &mut Unstructured<'_>) -> Result<()> {
     if u.ratio(1, 8)? {
         let key = "k".repeat(pick(u, &[31, 32, 63, 64, 65, 255, 256, 1023, 1024, 5000])?);
         let m = u.choose_index(messages.len())?;
-        // Behind the command, since a value may go to the end of the line.
+        // After the command, since a later value may extend to the end of the line.
         let at = 1.min(messages[m].len());
         messages[m].insert(at, field(&key, "1"));
         return Ok(());
@@ -150,7 +150,7 @@ fn length(messages: &mut [FieldList], u: &mut Unstructured<'_>) -> Result<()> {
     let i = u.choose_index(fields.len())?;
     let long = any_length(u)?;
     if u.ratio(1, 6)? {
-        // A long key of a tuple: its value becomes part of it.
+        // Prepends letters to the value instead of replacing it.
         fields[i].value.pieces.insert(0, long);
     } else {
         fields[i].value = template(vec![long]);
@@ -160,7 +160,7 @@ fn length(messages: &mut [FieldList], u: &mut Unstructured<'_>) -> Result<()> {
 
 fn number(messages: &mut [FieldList], u: &mut Unstructured<'_>) -> Result<bool> {
     let numeric = |f: &&mut Field| match &f.value.pieces[..] {
-        // A server does well to believe how many processes it is to start, and a machine would not like it.
+        // A server may rightly start as many processes as requested, which would overload the machine.
         [Piece::Literal { bytes, .. }] => f.key != "nprocs" && bytes.iter().all(u8::is_ascii_digit),
         _ => false,
     };
@@ -174,7 +174,7 @@ fn number(messages: &mut [FieldList], u: &mut Unstructured<'_>) -> Result<bool> 
     };
     let i = u.choose_index(fields.len())?;
     match u.ratio(1, 4)? {
-        // Where one alone is odd, another may be believed.
+        // A single unusual number may be detected where equal ones are not.
         true => fields.iter_mut().for_each(|field| field.value = text(number)),
         false => fields[i].value = text(number),
     }
@@ -206,7 +206,7 @@ fn refuse(fields: &mut FieldList, encoding: Encoding, u: &mut Unstructured<'_>) 
     Ok(())
 }
 
-/// Tells a thread that it is meant, whether there is such a one or not, or none.
+/// Adds, replaces or removes the number of a thread, which may not exist.
 fn thread(fields: &mut FieldList, u: &mut Unstructured<'_>) -> Result<()> {
     let had = fields.iter().position(|field| field.key == "thrid");
     if let Some(at) = had {
@@ -215,7 +215,7 @@ fn thread(fields: &mut FieldList, u: &mut Unstructured<'_>) -> Result<()> {
             return Ok(());
         }
     }
-    // Most servers have it behind the command.
+    // Most servers write it after the command.
     let at = if u.arbitrary()? { 1.min(fields.len()) } else { u.int_in_range(0..=fields.len())? };
     fields.insert(at, field("thrid", pick(u, &values().threads)?));
     Ok(())
@@ -258,7 +258,7 @@ pub(super) fn bytes(line: &mut Template, u: &mut Unstructured<'_>) -> Result<()>
             1 => bytes[at] ^ (1 << u.int_in_range(0..=7)?),
             _ => pick(u, b"=\0 \xff%x\t\r")?,
         };
-        // More digits would be more processes.
+        // More digits would request more processes.
         let byte = if byte.is_ascii_digit() { b'=' } else { byte };
         match u.int_in_range(0..=2)? {
             0 => bytes[at] = byte,
@@ -270,7 +270,7 @@ pub(super) fn bytes(line: &mut Template, u: &mut Unstructured<'_>) -> Result<()>
     Ok(())
 }
 
-/// What an upstream gives a proxy to remember, some of it no pairs.
+/// Draws a line of pairs for a proxy's cache, some of which are invalid.
 pub(crate) fn cached(u: &mut Unstructured<'_>) -> Result<Template> {
     let mut line = text("cmd=keyval_cache");
     match u.int_in_range(0..=9)? {

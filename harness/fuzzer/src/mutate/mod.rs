@@ -1,9 +1,9 @@
-//! The one engine of mutations: the ways in which what is said to an implementation is made unusual or wrong, whoever says it.
-//! Only what an upstream does wrong in the order and the time of its replies is drawn with them, in `generate/upstream.rs`.
+//! The mutation engine: ways to make messages to an implementation unusual or invalid, regardless of the sender. Only faults in the order
+//! and time of an upstream's replies are drawn elsewhere, in `generate/upstream.rs`.
 //!
-//! `message` changes the text of a message, which requests, answers and what a proxy's upstream says have in common; `request`
-//! changes the course of requests, `frame` the frames of PMI-2, `answer` what a server says at a request, `case` makes a case of others.
-//! Where in a text something is changed, `places` knows.
+//! `message` changes the text of messages, which is common to requests, responses and a proxy's upstream. `request` changes the course of
+//! requests, `frame` the frames of PMI-2, and `answer` the responses of a server. `case` derives a case from others. `places` finds the
+//! positions of changes within a text.
 
 mod answer;
 mod case;

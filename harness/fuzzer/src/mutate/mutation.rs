@@ -1,82 +1,82 @@
-//! The mutations that there are, by name and by what they can be made of.
+//! The mutations, by name and by the input to which they apply.
 
 use pmi_wire::Framing;
 
-/// A way to change something.
+/// A mutation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mutation {
-    /// A key, a value or a tuple is another one, or missing, or there twice.
+    /// Changes, removes or duplicates a key, a value or a tuple.
     Token,
-    /// What stands between keys, values and tuples.
+    /// Changes a separator between keys, values or tuples.
     Separator,
-    /// A key, value or name at a boundary of lengths.
+    /// Gives a key, value or name a boundary length.
     Length,
-    /// A number at a boundary.
+    /// Sets a number to a boundary value.
     Number,
-    /// Very many tuples.
+    /// Adds very many tuples.
     Count,
-    /// Another command, or none.
+    /// Replaces or removes the command.
     Command,
-    /// Another name of the keyval space.
+    /// Changes the name of the keyval space.
     Kvsname,
-    /// Some bytes of a message are others.
+    /// Changes some bytes of a message.
     Bytes,
-    /// A line or a frame that is no message.
+    /// Sends a line or a frame that is not a message.
     Junk,
-    /// The length of a frame is another, or none, or its end is missing.
+    /// Makes the length of a frame wrong or invalid, or removes its end.
     Frame,
-    /// A message in two writes, or without its second half.
+    /// Splits a message into two writes, or removes its second half.
     Half,
-    /// The right bytes in several writes.
+    /// Splits correct bytes into several writes.
     Pieces,
-    /// Several requests in one write.
+    /// Joins several requests in one write.
     Pipeline,
-    /// The same several times.
+    /// Repeats a message or step.
     Repeat,
-    /// In another order.
+    /// Changes the order.
     Order,
-    /// The end of a connection, or of a process, when something else was due.
+    /// Closes a connection, or ends a process, when something else is due.
     Close,
-    /// Something before or behind the answer.
+    /// Adds a message before or after the response.
     Surplus,
-    /// A refusal, well-formed or not.
+    /// Sends a failure response, well-formed or not.
     Refusal,
-    /// A value of another length or kind, that somebody may put.
+    /// Changes the length or content of a value in a way that a process could put.
     Value,
-    /// Limits that are very low, very high or none.
+    /// Makes limits very low, very high or invalid.
     Limits,
-    /// A process mapping that is wrong, or says something strange.
+    /// Sends an invalid or unusual process mapping.
     Mapping,
-    /// The number of another thread, or one that nobody has.
+    /// Sends the number of another thread, or an unused one.
     Thread,
-    /// The answer to another request.
+    /// Sends the response to another request.
     Another,
-    /// Pairs for the cache of a proxy, some of them none.
+    /// Sends pairs for the cache of a proxy, some of them invalid.
     Cache,
-    /// After another process's request, or after the end of who asked.
+    /// Delays a reply until another process makes a request, or until the requesting process has ended.
     Late,
-    /// Before anything was asked.
+    /// Sends a reply before any request.
     Unasked,
-    /// Not at all.
+    /// Sends no reply.
     Never,
-    /// The beginning of one case and the end of another.
+    /// Joins the beginning of one case and the end of another.
     Splice,
-    /// Some steps of another case in the middle.
+    /// Inserts some steps of another case.
     Insert,
-    /// Some steps are left out.
+    /// Removes some steps.
     Drop,
-    /// By another rank.
+    /// Moves a step to another rank.
     Rank,
-    /// The last newline is left out, or not.
+    /// Removes or restores the last newline.
     Partial,
-    /// Keys and values that are asked for and put have some other bytes, each key the same ones wherever it stands.
+    /// Changes bytes of keys and values that are put and requested, in the same way for each occurrence of a key.
     Content,
-    /// Many requests of one, each with another key or value.
+    /// Replicates one request many times, each with another key or value.
     Multiply,
 }
 
 impl Mutation {
-    /// What can be done to the requests of a case.
+    /// Returns the mutations of the requests of a case.
     pub(crate) fn of_requests(framing: Framing) -> &'static [Self] {
         const OF_LINES: &[Mutation] = &Mutation::requests(Mutation::Kvsname);
         const OF_FRAMES: &[Mutation] = &Mutation::requests(Mutation::Frame);
@@ -91,7 +91,7 @@ impl Mutation {
         [Token, Separator, Length, Number, Count, Order, Repeat, Half, Pipeline, Close, own, Junk, Bytes]
     }
 
-    /// What can be done to the answers of a proxy's upstream.
+    /// The mutations of the replies of a proxy's upstream.
     pub(crate) const OF_REPLIES: &[Self] = {
         use Mutation::*;
         &[
@@ -100,7 +100,7 @@ impl Mutation {
         ]
     };
 
-    /// What can be done to the answers of a server.
+    /// Returns the mutations of the responses of a server.
     pub(crate) fn of_answers(framing: Framing) -> &'static [Self] {
         const OF_LINES: &[Mutation] = &Mutation::answers([Mutation::Limits, Mutation::Kvsname]);
         const OF_FRAMES: &[Mutation] = &Mutation::answers([Mutation::Thread, Mutation::Frame]);
@@ -118,13 +118,13 @@ impl Mutation {
         ]
     }
 
-    /// How a case is made of others.
+    /// The mutations that derive a case from others.
     pub(crate) const OF_CASES: &[Self] = {
         use Mutation::*;
         &[Content, Multiply, Splice, Insert, Drop, Repeat, Order, Rank, Bytes, Junk, Partial, Close]
     };
 
-    /// Its name in `avoid`.
+    /// Returns its name in `avoid`.
     pub(crate) fn name(self) -> String {
         match self {
             Self::Thread => "thrid".to_owned(),

@@ -1,4 +1,4 @@
-//! Where in a text something is changed, and what is put there: what lines and frames have in common.
+//! Positions of changes within a text, and the pieces inserted there. Lines and frames share this code.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Piece, Template};
@@ -7,7 +7,7 @@ use crate::decisions::pick;
 use crate::pieces::{Limit, letters, letters_to, literal, push, template};
 use crate::values::LENGTHS;
 
-/// Drawing bytes without coming to their end.
+/// Draws bytes, which are zeros after the last decision.
 pub(super) trait Bytes {
     fn bytes_or_zeros(&mut self, count: std::ops::RangeInclusive<usize>) -> Result<Vec<u8>>;
 }
@@ -20,7 +20,7 @@ impl Bytes for Unstructured<'_> {
     }
 }
 
-/// Letters up to a boundary.
+/// Draws letters of a boundary length.
 pub(crate) fn any_length(u: &mut Unstructured<'_>) -> Result<Piece> {
     Ok(match u.arbitrary()? {
         false => letters(pick(u, LENGTHS)?),
@@ -28,7 +28,7 @@ pub(crate) fn any_length(u: &mut Unstructured<'_>) -> Result<Piece> {
     })
 }
 
-/// Places of bytes in the pieces of a line.
+/// Returns the positions of the wanted bytes: the piece, and the byte within it.
 pub(super) fn positions(line: &Template, wanted: impl Fn(u8) -> bool) -> Vec<(usize, usize)> {
     let mut all = Vec::new();
     for (i, piece) in line.pieces.iter().enumerate() {
@@ -39,16 +39,16 @@ pub(super) fn positions(line: &Template, wanted: impl Fn(u8) -> bool) -> Vec<(us
     all
 }
 
-/// Cuts a line in two somewhere.
+/// Splits a line in two at a random position.
 pub(crate) fn split(line: &Template, u: &mut Unstructured<'_>) -> Result<(Template, Template)> {
     let places = positions(line, |_| true);
     if places.is_empty() {
         return Ok((line.clone(), Template::default()));
     }
     let place = match u.int_in_range(0..=3)? {
-        // Near the end, where little is left to be read.
+        // Near the end, where little is left to read.
         0 => places[places.len() - u.int_in_range(1..=places.len().min(4))?],
-        // Behind what parts keys, values and tuples.
+        // After a separator of keys, values and tuples.
         1 => {
             let behind = |(piece, at): &(usize, usize)| match &line.pieces[*piece] {
                 Piece::Literal { bytes, .. } => *at > 0 && matches!(bytes[at - 1], b'=' | b' ' | b';'),
@@ -62,7 +62,7 @@ pub(crate) fn split(line: &Template, u: &mut Unstructured<'_>) -> Result<(Templa
     Ok(cut(line, place))
 }
 
-/// Cuts a line in two before a byte of one of its pieces.
+/// Splits a line in two before a byte of one of its pieces.
 pub(super) fn cut(line: &Template, (piece, at): (usize, usize)) -> (Template, Template) {
     let (mut first, mut second) = (template(line.pieces[..piece].to_vec()), Template::default());
     if let Piece::Literal { bytes, .. } = &line.pieces[piece] {

@@ -1,4 +1,4 @@
-//! Changes of the course of requests.
+//! Mutations of the course of requests.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Dialect, Encoding, Template};
@@ -13,7 +13,7 @@ use crate::plan::{Planned, may_answer};
 use crate::statement::{close, exit, kill, write_as};
 use crate::values;
 
-/// Makes one mutation; says which and what kind of request it struck, or `None` if there is nothing that it could strike.
+/// Draws a mutation and applies it. Returns its name with the operation that it changed, or `None` if it is not applicable.
 pub(crate) fn mutate(
     plan: &mut Vec<Planned>,
     dialect: Dialect,
@@ -41,7 +41,7 @@ pub(crate) fn mutate(
         }
         Mutation::Repeat => {
             let copy = plan[at].clone();
-            // So many processes would keep the machine busy, and say nothing.
+            // Many spawned processes would load the machine without covering more.
             let many = u.ratio(1, 8)? && !op.is_spawn();
             let times = if many { 150 } else { u.int_in_range(1..=3)? };
             let wait = u.arbitrary()?;
@@ -108,7 +108,7 @@ fn half(
         let (first, second) = split(&lines[cut_line], u)?;
         (how, first, second)
     };
-    // What is written byte by byte needs nothing left out.
+    // An encoding as bytes has no newline to leave out.
     let partial = how != Encoding::Bytes;
     let mut before = lines[..cut_line].to_vec();
     before.push(first);
@@ -121,14 +121,14 @@ fn half(
         plan.extend(rest.into_iter().filter(|p| p.rank() != Some(rank)));
         return Ok(());
     }
-    // Others go on until this rank's next step.
+    // Other ranks continue until the next step of this one.
     let next = (at + 1..plan.len()).find(|i| plan[*i].rank().is_none_or(|r| r == rank)).unwrap_or(plan.len());
     let to = u.int_in_range(at + 1..=next)?;
     plan.insert(to, Planned::Stmt(write_as(rank, how, after, false)));
     Ok(())
 }
 
-/// Joins this request and the rank's next ones in one write; the answers are awaited after it.
+/// Joins this request and the next ones of the rank in one write; their responses are awaited after it.
 fn pipeline(
     plan: &mut Vec<Planned>,
     at: usize,
@@ -144,7 +144,7 @@ fn pipeline(
     let mut i = at;
     while i < plan.len() && taken < wanted {
         match &plan[i] {
-            // Lines and frames do not come in one write.
+            // Lines and frames cannot share a write.
             Planned::Request { rank: r, op, .. }
                 if *r == rank && how.is_some_and(|how| how != op.encoding(dialect)) =>
             {

@@ -1,4 +1,5 @@
-//! All changes of one kind that an answer may get, one after the other: what is wrong with one of them only would be drawn late.
+//! All changes of one kind that a response may have, in order. Random choices would take long to find a fault that only one of them
+//! triggers.
 
 use pmi_scenario::ast::{Encoding, Template};
 
@@ -11,25 +12,25 @@ use crate::pieces::{letters, template};
 use crate::texts::{self, Text};
 use crate::values::{LENGTHS, values};
 
-/// What is gone through.
+/// The kind of changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Series {
-    /// Texts that others may have put.
+    /// Texts that other processes may have put.
     Texts,
-    /// The answer in two writes, parted before each byte.
+    /// The response in two writes, split before each byte.
     Splits,
     /// Its tuples in other orders.
     Orders,
-    /// A message without any text, and refusals with each code and with messages of each length.
+    /// An empty message, and failure responses with each code and with messages of each length.
     Refusals,
-    /// Each number at its boundaries, or missing.
+    /// Each number with its boundary values, or without it.
     Numbers,
     /// Process mappings.
     Mappings,
 }
 
 impl Series {
-    /// The mutation that each of them is.
+    /// Returns the mutation that the changes count as.
     pub(crate) fn mutation(self) -> Mutation {
         match self {
             Self::Texts => Mutation::Value,
@@ -42,28 +43,28 @@ impl Series {
     }
 }
 
-/// One of them.
+/// A change of a response.
 #[derive(Debug, Clone)]
 pub(crate) enum Change {
     Tell(&'static Text),
-    /// Before the byte of this number among those that are known.
+    /// Splits it before the byte with this index among the known ones.
     Split(usize),
     Backwards,
     CodeLast,
-    /// No text at all.
+    /// Sends an empty message.
     Empty,
-    /// The code, and how long the message is.
+    /// Sends a failure with this code and a message of this length.
     Refuse(&'static str, Option<i64>),
-    /// The tuple of this number; none is left of it where there is no number.
+    /// Sets the number in the tuple with this index; without a number, removes the tuple.
     Number(usize, Option<&'static str>),
     Map(Template),
 }
 
-/// The longest message of a refusal that is still a message for everybody.
+/// The longest message of a failure that every implementation should accept.
 const LONGEST_MESSAGE: i64 = 512;
 
 impl Answer<'_> {
-    /// All changes of a series, those first that are most likely to show something; none where it cannot be changed so.
+    /// Returns all changes of a series, the most promising first. The list is empty if the series does not apply.
     pub(crate) fn series(&self, series: Series) -> Vec<Change> {
         match series {
             Series::Texts => match self.told() {
@@ -71,7 +72,7 @@ impl Answer<'_> {
                 None => Vec::new(),
             },
             Series::Splits => (1..self.places().len()).map(Change::Split).collect(),
-            // A command and a code have one order.
+            // A command and a code have only one order.
             Series::Orders if self.fields.len() < 3 => Vec::new(),
             Series::Orders => vec![Change::Backwards, Change::CodeLast],
             Series::Refusals => refusals(),
@@ -94,7 +95,7 @@ impl Answer<'_> {
         }
     }
 
-    /// What is said by a change.
+    /// Returns the messages of the changed response.
     pub(crate) fn changed(&self, change: &Change) -> Vec<ReplyStep> {
         let mut fields = self.fields.clone();
         match change {
@@ -130,13 +131,13 @@ impl Answer<'_> {
         vec![ReplyStep::write(self.encoding(), Written::Messages(self.encoding(), vec![fields]).lines())]
     }
 
-    /// In PMI-1 a value and a message run to the end of the line, so that nothing may stand behind them.
+    /// Returns the index of the field that extends to the end of the line, as PMI-1 values and messages do. Nothing may follow it.
     fn to_end_of_line(&self, fields: &FieldList) -> usize {
         let runs = |key: &str| self.encoding() != Encoding::Body && ["value", "msg"].contains(&key);
         fields.iter().position(|field| runs(&field.key)).unwrap_or(fields.len())
     }
 
-    /// The text that it is parted in: a frame with its header, where its length is known.
+    /// Returns the text to split: a frame with its header, if its length is known.
     fn whole(&self) -> Template {
         let framed = self.encoding() == Encoding::Body;
         framed.then(|| frame::whole(&self.line())).flatten().unwrap_or_else(|| self.line())
@@ -162,7 +163,7 @@ fn tell(fields: &mut FieldList, key: &str, value: Template) {
     fields.iter_mut().filter(|field| field.key == key).for_each(|field| field.value = value.clone());
 }
 
-/// Codes and lengths in turn.
+/// Returns failures, alternating between codes and lengths.
 fn refusals() -> Vec<Change> {
     let lengths: Vec<i64> = texts::round_lengths().into_iter().chain(LENGTHS.iter().copied()).collect();
     let mut lengths: Vec<i64> = lengths.into_iter().filter(|n| (1..=LONGEST_MESSAGE).contains(n)).collect();
@@ -180,7 +181,7 @@ fn refusals() -> Vec<Change> {
 
 fn mappings() -> Vec<Change> {
     let mut all = Vec::new();
-    // Alternating, all others, all the same.
+    // Alternating nodes, all different, all the same.
     for nodes in [2, 1000, 1] {
         for count in [9, 3, 17, 2, 33, 65, 257] {
             all.push(blocks((0..count).map(|at| at % nodes), 1));

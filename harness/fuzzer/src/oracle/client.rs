@@ -1,7 +1,8 @@
-//! What is wrong with what a program or a library did.
+//! The failures of a program or a library.
 //!
-//! Whoever has been told nonsense may fail as it likes. It must not crash, it must end, and what it still says must be PMI. A
-//! process that waits for something that we owe it does not hang, nor does one that waits for a process that we have misled.
+//! A client that receives invalid responses may fail in any way. However, it must not crash, it must end, and its further messages must be
+//! valid PMI. A process that waits for a message that the harness owes it does not hang. The same holds for one that waits for a process
+//! that the harness has misled.
 
 use pmi_judge::crash::{Of, of_crash};
 use pmi_judge::event::{Event, Exit, What};
@@ -25,7 +26,7 @@ use crate::pieces::{Limit, bytes_said};
 use crate::reading::{Answered, Reader, WireMessage, request};
 use crate::statement::{encoding_of, sent};
 
-/// Everything that is wrong, the worst first, each once.
+/// Returns all failures, the worst first, each once.
 pub(crate) fn failures(case: &Case, outcome: &Outcome, catalogue: &Catalogue) -> Vec<Failure> {
     let who = if case.tests() == UnderTest::Client { "client" } else { "library" };
     let events = &outcome.events;
@@ -53,7 +54,7 @@ pub(crate) fn failures(case: &Case, outcome: &Outcome, catalogue: &Catalogue) ->
             backtrace: trace.cloned().map(Box::new),
         });
     }
-    // What a process does after it has broken a rule follows from that.
+    // After the first broken rule of a process, later ones are consequences.
     let mut first = std::collections::HashSet::new();
     for finding in &outcome.findings {
         let hang = finding.requirement == HANG || outcome.hung && is_hang(finding, outcome);
@@ -86,7 +87,7 @@ pub(crate) fn failures(case: &Case, outcome: &Outcome, catalogue: &Catalogue) ->
     distinct(all)
 }
 
-/// The call of a library that a process was in, and when it began.
+/// Returns the library call that a process was in, and the number of the event that began it.
 fn in_call(events: &[Event], proc: Proc, until: u64) -> Option<(u64, &str)> {
     events.iter().rev().filter(|e| e.seq <= until).find_map(|e| match &e.what {
         What::Called { proc: by, function, .. } if *by == proc => Some((e.seq, function.as_str())),
@@ -94,24 +95,24 @@ fn in_call(events: &[Event], proc: Proc, until: u64) -> Option<(u64, &str)> {
     })
 }
 
-/// The answer that a process had last, of those in the call that it was in.
+/// Returns the most relevant response that a process received, within its current call if there is one.
 fn concerned(events: &[Event], proc: Proc, until: u64) -> After {
     let began = in_call(events, proc, until).map_or(0, |(seq, _)| seq);
     Trail::of(events.iter().filter(|e| e.seq <= until), proc).concerned(began)
 }
 
-/// Of a library, what it did not come back from is the last thing that its scenario found.
+/// In a library's scenario, the last finding is about the call that did not return.
 fn is_hang(finding: &Finding, outcome: &Outcome) -> bool {
     finding.line > 0 && outcome.findings.iter().rfind(|f| f.line > 0) == Some(finding)
 }
 
-/// Whether what somebody waits for is for us to do, or for a process that we have kept from doing it.
+/// Returns whether a process waits for the harness, or for a process that the harness has blocked.
 fn is_excused(finding: &Finding, case: &Case, events: &[Event]) -> bool {
     let killed = events.iter().any(|e| matches!(e.what, What::Ended { ours: true, .. }));
     if killed || misleads(case) {
         return true;
     }
-    // Whoever does not end is ended by us in the end, which excuses nobody.
+    // The harness finally ends every process that does not end by itself, which is no excuse.
     let is_end = |e: &Event| e.seq > finding.seq || matches!(e.what, What::StillRunning { .. });
     let events = &events[..events.iter().position(is_end).unwrap_or(events.len())];
     let mut procs: Vec<Proc> = events
@@ -127,7 +128,7 @@ fn is_excused(finding: &Finding, case: &Case, events: &[Event]) -> bool {
     own.is_owed() || !own.cut_off && procs.iter().any(|p| Some(*p) != finding.proc && trail(*p).is_owed())
 }
 
-/// A request that a case answers, as it names it.
+/// Returns the pattern of the request that a step answers.
 fn answered(stmt: &Stmt) -> Option<&Template> {
     match stmt {
         Stmt::Step(Step { role: Role::Client, action: Action::Message { lines, .. }, .. }) => lines.first(),
@@ -135,12 +136,12 @@ fn answered(stmt: &Stmt) -> Option<&Template> {
     }
 }
 
-/// Whether a named request has this value of a key.
+/// Returns whether a pattern has this value for a key.
 fn names(pattern: &Template, key: &str, value: &str) -> bool {
     pattern.message_fields().iter().any(|f| f.key == key && f.value.literal().as_deref() == Some(value))
 }
 
-/// Whether something is told that looks right and is not: nobody can know better.
+/// Returns whether a case sends a plausible but wrong response, which no client can detect.
 fn misleads(case: &Case) -> bool {
     let mut mapping = false;
     case.scenario.body.iter().any(|stmt| {
@@ -152,7 +153,7 @@ fn misleads(case: &Case) -> bool {
     })
 }
 
-/// Returns whether a line looks like an answer with a value that a process relies on.
+/// Returns whether a line looks like a response with a value that a process relies on.
 fn is_plausible(dialect: Dialect, stmt: &Stmt, line: &Template, mapping: bool) -> bool {
     let said = bytes_said(encoding_of(stmt), std::slice::from_ref(line), false);
     let is_plausible = |framing, text: &[u8]| {
@@ -172,10 +173,9 @@ fn is_plausible(dialect: Dialect, stmt: &Stmt, line: &Template, mapping: bool) -
     })
 }
 
-/// Whether a rule is broken by what we have said: it is our answer that lets somebody out of a barrier, and whoever is told
-/// another name uses it. Whoever gets what it has not asked for may have it unread while it makes the next request, or takes
-/// it for the answer to that. And what a protocol error is RFC 13 leaves open: an answer that has the command which is due may
-/// be taken for one.
+/// Returns whether the responses of the harness have caused a broken rule. A response of the case can release a process from a barrier, or
+/// give it another name of the keyval space. A surplus response may stay unread until the next request, or count as the response to it. RFC
+/// 13 also leaves open what a protocol error is: a response with the expected command may count as one.
 fn is_ours(finding: &Finding, case: &Case, events: &[Event]) -> bool {
     let answers = |operation: &str| {
         let op = Op::of(case.scenario.dialect, operation);
@@ -198,7 +198,7 @@ fn is_ours(finding: &Finding, case: &Case, events: &[Event]) -> bool {
         ids::PMI2_COMMON_FINALIZE_LAST,
         ids::PMI2_COMMON_FULLINIT_FIRST,
     ];
-    // Whoever takes what it was told for an agreement on PMI-2 speaks it, and we do not know.
+    // A client that accepts a malformed response to its offer continues with PMI-2, which the harness does not notice.
     if case.scenario.dialect.framing() == Framing::Frames && trail.took_for_agreement() {
         return true;
     }
@@ -206,30 +206,30 @@ fn is_ours(finding: &Finding, case: &Case, events: &[Event]) -> bool {
     trail.has(&[AnswerKind::Surplus]) || detects.contains(&id) && !trail.has(&wrong)
 }
 
-/// What a request breaks that carries the name that we have told.
+/// Returns whether a rule can be broken by a request that repeats the name from a response.
 fn follows_from_names(id: &str) -> bool {
     [ids::RFC13_KVS_NAME_USED, ids::RFC13_WIRE_TUPLES, ids::RFC13_WIRE_NEWLINE].contains(&id)
         || Set::of(id) == Set::Rfc13Grammar
 }
 
-/// A request without an answer.
+/// A request without a response.
 struct Open {
     kind: MessageKind,
     op: Option<Op>,
-    /// The number of the thread that makes it.
+    /// The number of the requesting thread.
     thrid: Option<Vec<u8>>,
 }
 
-/// What a process asked and was answered.
+/// The requests of a process and the responses to them.
 #[derive(Default)]
 struct Trail {
-    /// Each with the place of the answer among the events.
+    /// The number of the response's event, the request, and the kind of response.
     pairs: Vec<(u64, Asked, AnswerKind)>,
-    /// One, or those of several threads.
+    /// The pending request, or those of several threads.
     open: Vec<Open>,
-    /// The connection is over.
+    /// The connection has ended.
     closed: bool,
-    /// It was over when the process wanted something of it.
+    /// The connection ended while the process still needed it.
     cut_off: bool,
 }
 
@@ -246,7 +246,7 @@ impl Trail {
                         match message {
                             Ok(Framed { framing: Framing::Frames, text }) => trail.asks_in_frame(text),
                             Ok(Framed { framing: Framing::Lines, .. }) => {}
-                            // Nobody answers what nobody can read.
+                            // A request that cannot be parsed has no response.
                             Err(_) => {
                                 in_frames = true;
                                 trail.open.push(Open { kind: MessageKind::NoFrame, op: None, thrid: None });
@@ -263,14 +263,14 @@ impl Trail {
                     while let Some(message) = connection.next(Direction::FromServer) {
                         let message = match message {
                             Ok(message) => Ok(message),
-                            // Whoever reads a line waits for its end.
+                            // A client that reads a line waits for its end.
                             Err(FramingError::FrameForLine) if !bytes.0.contains(&b'\n') => continue,
                             Err(FramingError::Line(_)) => Err(AnswerKind::Long),
                             Err(_) => Err(AnswerKind::NoFrame),
                         };
                         trail.answered(event.seq, message);
                     }
-                    // Of a very long write the end is not in the transcript. Behind a line others can be read.
+                    // The transcript does not contain the end of a very long write. After a line, other messages can be read.
                     if connection.partial(Direction::FromServer).len() >= KEPT {
                         trail.answered(event.seq, Err(AnswerKind::Long));
                         connection = Connection::new(LINE_LIMIT);
@@ -294,7 +294,7 @@ impl Trail {
         trail
     }
 
-    /// It has written something in PMI-1: the last line is what it asks.
+    /// Records a write in PMI-1, whose last line is the request.
     fn asks_in_lines(&mut self, bytes: &[u8]) {
         let last = bytes.strip_suffix(b"\n").unwrap_or(bytes);
         let last = last.rsplit(|b| *b == b'\n').next().unwrap_or_default();
@@ -304,7 +304,7 @@ impl Trail {
         self.open = vec![Open { kind: MessageKind::of(bytes), op, thrid: None }];
     }
 
-    /// It has asked something in PMI-2. Who has no number waits for one answer at a time.
+    /// Records a request in PMI-2. A thread without a number waits for one response at a time.
     fn asks_in_frame(&mut self, body: &[u8]) {
         let kind = MessageKind::of_said(&WireMessage::Body(body.to_vec()));
         let op = kind.op();
@@ -313,16 +313,16 @@ impl Trail {
         self.open.push(Open { kind, op, thrid });
     }
 
-    /// A message has come, or something of another kind.
+    /// Records a message from the server, or an invalid one.
     fn answered(&mut self, seq: u64, message: Result<Framed<'_>, AnswerKind>) {
         let thrid = match message {
             Ok(Framed { framing: Framing::Frames, text }) => pmi2::Request::thrid(text, Semicolons::Doubled),
             _ => None,
         };
         let of_thread = |open: &Open| thrid.is_some() && open.thrid.as_deref() == thrid.as_deref();
-        // Not every server tells for which thread an answer is.
+        // Some servers omit the number of the thread.
         let first = || (thrid.is_none() && !self.open.is_empty()).then_some(0);
-        // Behind what is no frame one may well wait for more.
+        // After an invalid frame, a client may well wait for more bytes.
         let is_frame = !matches!(message, Err(AnswerKind::NoFrame));
         let at = self.open.iter().position(of_thread).or_else(first).filter(|_| is_frame);
         let pair = match (at, self.open.last()) {
@@ -331,7 +331,7 @@ impl Trail {
                 let how = message.map_or_else(|how| how, |message| answer(op, message));
                 (Asked::Request(kind), how)
             }
-            // Whoever asked may wait on for the answer that is its own.
+            // The requesting thread may wait for its own response.
             (None, Some(open)) => {
                 let how = if is_frame { AnswerKind::OtherThread } else { AnswerKind::NoFrame };
                 (Asked::Request(open.kind), how)
@@ -341,23 +341,23 @@ impl Trail {
         self.pairs.push((seq, pair.0, pair.1));
     }
 
-    /// Whether some answer was of these kinds.
+    /// Returns whether a response was of one of these kinds.
     fn has(&self, kinds: &[AnswerKind]) -> bool {
         self.pairs.iter().any(|(_, _, answer)| kinds.contains(answer))
     }
 
-    /// Whether its offer was answered by something that has the right command and cannot be read.
+    /// Returns whether the response to its offer had the right command, but could not be parsed.
     fn took_for_agreement(&self) -> bool {
         let is_init = |asked: &Asked| matches!(asked, Asked::Request(MessageKind::Request(op)) if *op == Operation::Init.into());
         self.pairs.iter().any(|(_, asked, answer)| is_init(asked) && *answer == AnswerKind::Garbled)
     }
 
-    /// Whether it has asked, and is still to be answered by us.
+    /// Returns whether the harness owes the process a response.
     fn is_owed(&self) -> bool {
         !self.open.is_empty() && !self.closed
     }
 
-    /// The last answer since something that was out of the ordinary, else the last one.
+    /// Returns the last unusual response since this event, or the last response.
     fn concerned(&self, since: u64) -> After {
         let pairs = &self.pairs[self.pairs.partition_point(|(seq, ..)| *seq < since)..];
         let unusual = pairs.iter().rfind(|(_, _, answer)| *answer != AnswerKind::Proper);
@@ -368,7 +368,7 @@ impl Trail {
     }
 }
 
-/// Returns the kind of an answer.
+/// Returns the kind of a response.
 fn answer(op: Option<Op>, Framed { framing, text }: Framed<'_>) -> AnswerKind {
     let Some(answered) = Answered::read(framing, text) else {
         let due = op.and_then(Op::response_name).map(|cmd| format!("cmd={cmd}"));
@@ -430,7 +430,7 @@ mod tests {
         What::FromServer { proc: ZERO, bytes: frame(body) }
     }
 
-    /// PMI-2 is agreed on.
+    /// Returns the negotiation of PMI-2.
     fn offers() -> [What; 2] {
         [
             asks(ZERO, "cmd=init pmi_version=2 pmi_subversion=0"),
@@ -466,14 +466,14 @@ mod tests {
         };
         let get = || asks(ZERO, "cmd=get kvsname=k key=a");
         let half = What::FromServer { proc: ZERO, bytes: Bytes(b"cmd=get_res".to_vec()) };
-        // It waits for the rest of the answer; once the connection has ended, it waits for nothing.
+        // The process waits for the rest of the response; after the end of the connection, it waits for nothing.
         assert!(excused("cmd=get_res", vec![get(), half.clone()]));
         assert!(!excused("cmd=get_res", vec![get(), half, What::ClosedByServer { proc: ZERO }]));
-        // It has its answer, and does nothing more; unless another process is kept by us from whatever it waits for.
+        // The process has its response and does nothing more. This is excused only if the harness blocks another process.
         assert!(!excused("no", vec![get(), told(ZERO, "no")]));
         let other = vec![get(), told(ZERO, "no"), asks(ONE, "cmd=barrier_in")];
         assert!(excused("no", other));
-        // A wrong value that looks right misleads, a mapping is for the program to read with care.
+        // A plausible wrong value misleads the program, but a program must check a mapping.
         let found = "cmd=get_result rc=0 value=x";
         assert!(excused(found, vec![get(), told(ZERO, found)]));
         let all = events(vec![get(), told(ZERO, found)]);
@@ -517,7 +517,7 @@ mod tests {
         let trail = Trail::of(&all, ZERO);
         assert!(trail.is_owed());
         assert_eq!(trail.concerned(0).to_string(), "kvs-get-refused");
-        // For a line that is none, and for another's answer, one waits.
+        // A client may wait after an invalid line, and after a response for another thread.
         let of_another =
             [asks_in_frame("cmd=kvs-get;key=a;"), told_in_frame("cmd=kvs-get-response;thrid=7;rc=1;")];
         let all = events(offers().into_iter().chain(of_another).collect());

@@ -1,4 +1,4 @@
-//! What is wrong with what happened in a case, the worst first and each failure once.
+//! The oracles, which derive the failures from the observation of a case: the worst first, and each once.
 
 pub(crate) mod client;
 pub(crate) mod server;
@@ -9,19 +9,19 @@ use pmi_judge::backtrace::Backtrace;
 
 use crate::failure::{After, CrashSite, Failure};
 
-/// The first failure of each key.
+/// Keeps the first failure of each key.
 fn distinct(mut all: Vec<Failure>) -> Vec<Failure> {
     let mut seen = HashSet::new();
     all.retain(|failure| seen.insert(failure.key.clone()));
     all
 }
 
-/// Where somebody died, in words to be put behind that.
+/// Returns where a process died, as a phrase to be inserted after the signal.
 fn located(trace: Option<&Backtrace>) -> String {
     trace.and_then(Backtrace::blamed).map_or(String::new(), |frame| format!(", {frame},"))
 }
 
-/// What tells a crash from others.
+/// Returns the site of a crash, which distinguishes it from others.
 fn site(trace: Option<&Backtrace>, call: Option<String>, after: Option<After>) -> CrashSite {
     match trace.and_then(Backtrace::place) {
         Some(place) => CrashSite::Place(place),

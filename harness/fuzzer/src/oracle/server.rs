@@ -1,4 +1,4 @@
-//! What is wrong with what a server did.
+//! The failures of a server.
 
 use pmi_judge::backtrace::Backtrace;
 use pmi_judge::crash::{BROKEN_MEMORY, Cause, Of, of_crash, program_in};
@@ -15,11 +15,11 @@ use crate::message_kind::{MessageKind, UpstreamKind};
 use crate::observation::Observation;
 use crate::proxy_status;
 
-/// A server that breaks one of these no longer agrees with a process about which answer is to which request.
+/// After a violation of one of these, the server and a process no longer agree on which response belongs to which request.
 const OUT_OF_STEP: [&str; 3] =
     [ids::RFC13_WIRE_LOCK_STEP, ids::RFC13_WIRE_RESPONSE_MATCHES_REQUEST, ids::PMI2_COMMON_ONE_RESPONSE];
 
-/// How likely it is that a process died since another had: 0 for the least.
+/// Rates how likely it is that a process died as a consequence of another's death: 0 for the least likely.
 pub(crate) fn consequence((_, signal): &(String, i32)) -> u8 {
     match Cause::of(*signal) {
         Cause::Order => 2,
@@ -28,7 +28,7 @@ pub(crate) fn consequence((_, signal): &(String, i32)) -> u8 {
     }
 }
 
-/// Everything that is wrong, the worst first, each once.
+/// Returns all failures, the worst first, each once.
 pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure> {
     let mut all = Vec::new();
     let fails = |key, what| Failure { key, what, requirement: None, seq: None, backtrace: None };
@@ -43,7 +43,7 @@ pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure
         let trace = of_crash(&seen.events, Of::Server(&who), *signal);
         let at = located(trace);
         let what = format!("{who} died of signal {signal} ({}){at} after {last}", signal_name(*signal));
-        // Whose connection was gone when it wrote says little of what came last.
+        // For a process that wrote to a closed connection, the last action is not significant.
         let after = (Cause::of(*signal) != Cause::BrokenPipe).then(|| last.clone());
         let site = site(trace, None, after);
         all.push(crash(FailureKey::Crash { who, cause: CrashCause::Signal(*signal), site }, what, trace));
@@ -54,7 +54,7 @@ pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure
         };
         let trace = match &cause {
             CrashCause::Signal(signal) => of_crash(&seen.events, Of::Server(&who), *signal),
-            // Who it was that said so is not known, but it ended itself then.
+            // The process that printed the message is unknown, but such processes abort themselves.
             CrashCause::Message(_) => of_crash(&seen.events, Of::Any, signal_hook::consts::SIGABRT),
         };
         let what = format!("{who}: {words}{}, after {last}", located(trace));
@@ -64,7 +64,7 @@ pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure
     if seen.flood {
         all.push(fails(FailureKey::Flood(last.clone()), format!("it sends without end after {last}")));
     }
-    // It was stopped for that, and owes all that it might have done since.
+    // A server that was stopped for its memory could not do what it still owed.
     let stopped = seen.grows_dangerously();
     if let Some(proof) = seen.job_stays.filter(|_| all.is_empty() && !stopped) {
         let how = match proof {
@@ -84,24 +84,24 @@ pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure
     distinct(all)
 }
 
-/// The findings that are failures. Of a server that is `over`, a missing answer is none.
+/// Returns the findings that are failures. If the server is `over`, missing responses are not.
 fn broken(seen: &Observation, catalogue: &Catalogue, over: bool) -> Vec<Failure> {
     let is_end = |finding: &Finding| finding.kind == Some(SeenKind::ConnectionEnd);
     let fails = |finding: &&Finding| {
         let severity = catalogue.get(&finding.requirement).map_or(Severity::Fail, |r| r.severity());
-        // Who is held up by half a request is of interest to a campaign, though the judge only notes it.
+        // A campaign reports a server that is blocked by a partial request, although the judge only notes it.
         let at_most = finding.at_most.filter(|_| finding.kind != Some(SeenKind::SilenceBehindPartialRequest));
         at_most.map_or(severity, |most| severity.min(most)) == Severity::Fail
     };
     let findings: Vec<&Finding> = seen.findings.iter().filter(fails).collect();
-    // A server that ends the program at one request owes the others their answers as well, those who wait and those who ask
-    // before they have noticed.
+    // A server that ends the program at one request also owes responses to other processes: to those that wait, and to those that make
+    // requests before they notice the end.
     let lost = || findings.iter().filter(|f| is_end(f));
     let end = lost().map(|f| f.seq).min();
     let waited = |f: &Finding| asked_at(seen, f).filter(|at| end.is_some_and(|end| (*at as u64) < end));
     let first = end.and_then(|_| {
         let kinds = kinds(&seen.events, seen.dialect);
-        // Whoever waits for others anyway has not brought it about.
+        // A process that waits for others anyway is not the cause.
         let waits = |at: &usize| {
             let kind = seen.events.get(*at).and_then(|event| kinds.get(&event.seq));
             matches!(kind, Some((MessageKind::Request(op), _)) if op.waits())
@@ -111,14 +111,14 @@ fn broken(seen: &Observation, catalogue: &Catalogue, over: bool) -> Vec<Failure>
     let out_of_step = findings.iter().filter(|f| OUT_OF_STEP.contains(&&*f.requirement)).map(|f| f.seq).min();
     let mut all = Vec::new();
     for finding in &findings {
-        // What is said from then on follows from that.
+        // Later messages are consequences of the mismatch.
         if out_of_step.is_some_and(|seq| finding.seq > seq) {
             continue;
         }
         if is_end(finding) && asked_at(seen, finding).is_some_and(|at| Some(at) != first) {
             continue;
         }
-        // Who is dead does not answer.
+        // A dead server does not respond.
         if over && finding.kind.is_some_and(SeenKind::is_missing_answer) {
             continue;
         }
@@ -145,8 +145,8 @@ fn broken(seen: &Observation, catalogue: &Catalogue, over: bool) -> Vec<Failure>
     all
 }
 
-/// How a program ended that says itself that it did so for a bad reason. Hydra's `assert (...) failed` is none: it is how Hydra
-/// logs any error. Nor is what a launcher says of a process of ours that was killed by SIGSEGV.
+/// Returns the cause of an abnormal end that a program itself reports. Hydra's `assert (...) failed` does not count, because Hydra logs any
+/// error like this. Nor does the report of a launcher about a process that the harness killed with SIGSEGV.
 fn told_end(seen: &Observation) -> Option<(String, CrashCause)> {
     const SEGFAULT: &str = "Segmentation fault";
     const SIGNS: [&str; 5] = ["Assertion", "corrupted", SEGFAULT, "panicked at", "Sanitizer"];
@@ -165,7 +165,7 @@ fn told_end(seen: &Observation) -> Option<(String, CrashCause)> {
     })
 }
 
-/// A message without what differs from run to run: addresses, process ids, host names in brackets.
+/// Removes the parts of a message that differ from run to run: addresses, process ids, host names in brackets.
 fn mask(text: &str) -> String {
     let mut out = String::new();
     let mut bracket = false;
@@ -185,7 +185,7 @@ fn mask(text: &str) -> String {
     out.trim().to_owned()
 }
 
-/// The last thing that we did before the implementation showed that something was wrong.
+/// Returns the last action of the harness before the implementation showed a problem.
 fn last_action(seen: &Observation) -> After {
     let trouble = seen.events.iter().position(|e| {
         matches!(
@@ -196,7 +196,7 @@ fn last_action(seen: &Observation) -> After {
                 | What::JobExited { .. }
         )
     });
-    // That we let everything go at the end is no doing of the case's.
+    // The end of every session is not an action of the case.
     let events = &seen.events[..trouble.map_or(seen.steps_done, |at| at.min(seen.steps_done))];
     for event in events.iter().rev() {
         match &event.what {
@@ -214,18 +214,18 @@ fn last_action(seen: &Observation) -> After {
     After::Start
 }
 
-/// When the process that a finding is about last said something before it: the event's place.
+/// Returns the index of the last event before a finding in which its process sent something.
 fn asked_at(seen: &Observation, finding: &Finding) -> Option<usize> {
     let before = &seen.events[..seen.events.len().min(finding.seq as usize)];
     before.iter().rposition(|e| matches!(e.what, What::ToServer { proc, .. } if finding.proc == Some(proc)))
 }
 
-/// Whether a process has written this; any, if none is named.
+/// Returns whether this process sent the event; without a process, whether any did.
 fn is_of(event: &Event, proc: Option<Proc>) -> bool {
     matches!(event.what, What::ToServer { proc: by, .. } if proc.is_none_or(|p| p == by))
 }
 
-/// The last request of a process before an event.
+/// Returns the kind of the last request of a process before an event.
 fn last_request(seen: &Observation, proc: Option<Proc>, seq: u64) -> After {
     let events = &seen.events[..seen.events.len().min(seq as usize)];
     let kinds = kinds(events, seen.dialect);
@@ -242,7 +242,7 @@ fn last_request(seen: &Observation, proc: Option<Proc>, seq: u64) -> After {
             _ => {}
         }
     }
-    // One of several that were under way may have been answered meanwhile.
+    // With several requests in progress, one may have been answered meanwhile.
     let earlier = || events.iter().rev().find(|e| kinds.contains_key(&e.seq) && is_of(e, proc));
     let of_threads = seen.dialect.framing() == Framing::Frames;
     let last = last.or_else(|| kinds.get(&earlier().filter(|_| of_threads)?.seq).map(|(kind, _)| *kind));

@@ -2,10 +2,10 @@
 
 use pmi_wire::{Connection, Direction, Framing};
 
-/// Most lines of a script.
+/// Maximum number of lines of a script.
 pub(super) const LINES: usize = 60;
 
-/// One line of text, for a comment of Python.
+/// Returns a text as one line, for a comment of Python.
 pub(super) fn comment(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
@@ -38,7 +38,7 @@ pub struct About<'a> {
     pub expected: &'a str,
     /// The observed behavior.
     pub seen: &'a str,
-    /// In how many of how many runs it was observed, if not in each.
+    /// Number of runs that showed it, and of all runs, if these differ.
     pub shown: Option<(u32, u32)>,
 }
 

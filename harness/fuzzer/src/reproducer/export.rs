@@ -1,4 +1,4 @@
-//! Makes the program that shows a finding again.
+//! Writes the program that shows a finding again.
 
 use pmi_judge::event::Event;
 
@@ -59,7 +59,7 @@ mod tests {
         What::FromServer { proc: proc(rank), bytes: Bytes(text.into()) }
     }
 
-    /// The script for a finding of the server at this event.
+    /// Returns the script for a finding of the server at this event.
     fn script(whats: Vec<What>, seq: u64, seen: &str) -> Result<String, NotReproducible> {
         let events = events(whats);
         let finding = Finding { seq, ..Finding::new("rfc13.get.value", Side::Server, "expected", seen) };

@@ -90,7 +90,7 @@ fn array(param: Param, text: &[u8]) -> Option<String> {
     Some(format!("(long){array}"))
 }
 
-/// The parts of a text form; none of an empty text.
+/// Returns the parts of a text form; an empty text has none.
 fn parts(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     let is_empty = text.is_empty();
     text.split(move |b| *b == separator).filter(move |_| !is_empty)
@@ -241,7 +241,7 @@ pub(super) fn program(
     Ok(text)
 }
 
-/// One line for a comment of C.
+/// Returns one line for a comment of C.
 fn c_comment(text: &str) -> String {
     comment(&text.replace("*/", "* /"))
 }
@@ -250,7 +250,7 @@ fn quoted(text: &str) -> String {
     literal(text.as_bytes())
 }
 
-/// A string of C.
+/// Returns a string of C.
 fn literal(text: &[u8]) -> String {
     let mut out = String::from("\"");
     for byte in text {

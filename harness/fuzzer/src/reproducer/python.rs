@@ -10,7 +10,7 @@ use super::steps::{Look, Session, Step};
 
 /// The part of every script before its steps.
 const START: &str = include_str!("server.py");
-/// The same for a program under test.
+/// The same part for a program under test.
 const START_OF_PROGRAM: &str = include_str!("client.py");
 
 /// Lets Hydra start its proxy through a script that notes the exit status of the proxy, which the launcher does not report.
@@ -19,12 +19,12 @@ real = os.path.realpath(shutil.which(command[0]))  # Hydra looks for its proxy b
 command[0] = here + \"/mpiexec.hydra\"; os.symlink(real, command[0])
 script(\"hydra_pmi_proxy\", f'\"{os.path.dirname(real)}/hydra_pmi_proxy\" \"$@\"\\ns=$?\\necho $s >> {here}/ended\\nexit $s\\n')";
 
-/// The process hands over the connection that it has.
+/// The process passes on the connection that it has inherited.
 const BY_FD: &str = "    \
 told = repr((f\"{sys.argv[3]}.{env['PMI_RANK']}\", os.getpid(), env, sys.argv[4:])).encode()
     socket.send_fds(control, [told], [int(env[\"PMI_FD\"])]), os.close(int(env[\"PMI_FD\"]))";
 
-/// The process makes its connection first.
+/// The process opens its connection first.
 const BY_PORT: &str = "    \
 pmi, greeting = socket.create_connection(env[\"PMI_PORT\"].rsplit(\":\", 1)), b\"\"
     pmi.setsockopt(6, 1, 1), pmi.sendall(f\"cmd=initack pmiid={env['PMI_ID']}\\n\".encode())  # TCP_NODELAY
@@ -34,7 +34,7 @@ pmi, greeting = socket.create_connection(env[\"PMI_PORT\"].rsplit(\":\", 1)), b\
 
 const LAUNCH: &str = "job = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)";
 
-/// The manager connects to a process. It may kill that one, which therefore is another than the script.
+/// The manager connects to a process. It may kill that process, so it must not be the script itself.
 const LAUNCH_BY_SINGLETON: &str = "\
 door, (control, theirs) = socket.create_server((\"127.0.0.1\", 0)), socket.socketpair()
 first = subprocess.Popen([sys.executable, \"-c\", \"import os; os._exit(int(os.read(0, 9) or 0))\"], stdin=theirs, start_new_session=True)
@@ -85,18 +85,18 @@ const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012
 const LETTERS_DEFINED: &str = "\
 def letters(n): return (b\"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789\" * (n // 62 + 1))[:n]";
 
-/// Runs that are at least so long are written as a product.
+/// Minimum length of a run that is written as a product.
 const RUN: usize = 40;
-/// Columns that a line of steps has at least, if there are that many.
+/// Minimum number of columns of a line of steps, if there are that many steps.
 const COLUMNS: usize = 120;
 
-/// See [`super::reproducer`].
+/// The script of a session. See [`super::reproducer`].
 pub(super) struct Script<'a> {
     pub(super) about: About<'a>,
     pub(super) session: &'a Session,
 }
 
-/// A step of several processes.
+/// A step that several processes take.
 struct Call<'a> {
     who: Vec<Proc>,
     step: &'a Step,
@@ -149,7 +149,7 @@ impl Script<'_> {
         format!("{head}{start}{defined}{steps}{end}")
     }
 
-    /// The steps; the same step of several processes in a row is one call.
+    /// Returns the steps; the same step of consecutive processes is one call.
     fn calls(&self) -> Vec<Call<'_>> {
         let mut calls: Vec<Call<'_>> = Vec::new();
         for (proc, step) in &self.session.steps {
@@ -188,7 +188,7 @@ impl Script<'_> {
                     dictionary(&env)
                 )
             }
-            // A launcher may die when its processes end, and before or in the place of a proxy.
+            // A launcher may die when its processes end, before or instead of a proxy.
             Look::Death { launcher, signal } => {
                 let of_launcher = format!("job.poll() == {}", -signal);
                 let ended = "os.path.exists(here + \"/ended\")";
@@ -260,7 +260,7 @@ impl Call<'_> {
     }
 }
 
-/// An exit status as Python has it: minus the signal.
+/// Returns an exit status as Python represents it: a signal is negative.
 fn status(exit: Exit) -> i32 {
     match exit {
         Exit::Code(code) => code,
@@ -268,7 +268,7 @@ fn status(exit: Exit) -> i32 {
     }
 }
 
-/// `"0.0-3 1.0"`.
+/// Returns ranks in the form `"0.0-3 1.0"`.
 fn ranks(who: &[Proc]) -> String {
     let mut ranges: Vec<(Proc, u32)> = Vec::new();
     for proc in who {
@@ -284,7 +284,7 @@ fn ranks(who: &[Proc]) -> String {
     format!("\"{}\"", ranges.iter().map(range).collect::<Vec<_>>().join(" "))
 }
 
-/// Statements on at most this number of lines, several on a line if necessary.
+/// Joins statements on at most `most` lines, several on a line if necessary.
 fn packed(statements: &[String], most: usize) -> String {
     let mut columns = COLUMNS;
     loop {
@@ -305,20 +305,20 @@ fn packed(statements: &[String], most: usize) -> String {
     }
 }
 
-/// A dictionary of Python.
+/// Returns a dictionary of Python.
 fn dictionary(all: &BTreeMap<String, String>) -> String {
     let pairs: Vec<String> =
         all.iter().map(|(name, value)| format!("{}: {}", string(name), string(value))).collect();
     format!("{{{}}}", pairs.join(", "))
 }
 
-/// A string of Python.
+/// Returns a string of Python.
 fn string(text: &str) -> String {
-    // JSON's escapes are those of Python.
+    // Python understands the escapes of JSON.
     serde_json::Value::from(text).to_string()
 }
 
-/// Bytes of Python, long runs of letters as a product.
+/// Returns bytes of Python, with long runs of letters as a product.
 fn bytes(text: &[u8]) -> String {
     let mut parts: Vec<String> = Vec::new();
     let mut plain: Vec<u8> = Vec::new();
@@ -348,6 +348,6 @@ fn bytes(text: &[u8]) -> String {
 }
 
 fn literal(text: &[u8]) -> String {
-    // Rust escapes a single quote as well, which Python takes.
+    // Rust also escapes single quotes, which Python accepts.
     format!("b\"{}\"", text.escape_ascii())
 }

@@ -14,7 +14,7 @@ use super::symptom::{NotReproducible, Symptom};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
     Send(Vec<u8>, Framing),
-    /// `None` is silence, and nothing at all the end of the connection.
+    /// Silence is `None`; an empty message is the end of the connection.
     Receive(Option<Vec<u8>>, Framing),
     /// A program under test is started as this rank.
     Start(BTreeMap<String, String>),
@@ -30,32 +30,32 @@ pub(super) enum Look {
     LastStep,
     /// A process is started with these arguments.
     Arguments(Proc, Vec<Bytes>),
-    /// A process that connects to PMI_PORT is told this.
+    /// A process that connects to PMI_PORT receives this greeting.
     Greeting(Proc, Vec<u8>),
     /// A process is started with these variables.
     Environment(Proc, BTreeMap<String, String>),
     /// A process, or the launcher, dies of a signal.
     Death { launcher: bool, signal: i32 },
-    /// A process of the program under test ends so; `None` if it goes on.
+    /// A process of the program under test ends like this; `None` if it continues.
     Ends(Proc, Option<Exit>),
     /// One of its processes dies of this signal.
     Dies(i32),
-    /// The launcher ends so.
+    /// The launcher ends like this.
     JobExits(Exit),
     /// The job does not end.
     JobStays,
 }
 
-/// The session.
+/// The session of a reproducer.
 #[derive(Debug)]
 pub(super) struct Session {
-    /// The launcher, with `{agent}` for our program, or the program under test.
+    /// The launcher, with `{agent}` for our agent, or the program under test.
     pub(super) command: Vec<String>,
-    /// The way in which processes come to their connections.
+    /// The way in which processes get their connections.
     pub(super) way_in: WayIn,
-    /// A program is under test, and what is sent is what its server answers.
+    /// A program is under test, so that `Send` steps are the responses of its server.
     pub(super) of_program: bool,
-    /// Process groups, with those that are spawned.
+    /// Number of process groups, including spawned ones.
     pub(super) groups: u32,
     pub(super) steps: Vec<(Proc, Step)>,
     pub(super) look: Look,
@@ -69,9 +69,9 @@ const SIGPIPE: i32 = 13;
 /// Texts that differ from run to run.
 #[derive(Default)]
 struct Names {
-    /// The folder of our programs.
+    /// The folder of our agents.
     folder: Vec<u8>,
-    /// Names that the server has told, with what stands in their place.
+    /// Names that the server has sent, with their placeholders.
     told: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -80,7 +80,7 @@ impl Names {
         let mut text = text.to_vec();
         if !self.folder.is_empty() {
             text = replaced(&text, &self.folder, b"{here}");
-            // The folder of a group is a script there.
+            // In the script, the folder of a group is itself a script.
             text = replaced(&text, AGENT, b"");
         }
         self.told.iter().fold(text, |text, (name, token)| replaced(&text, name, token))
@@ -113,7 +113,7 @@ fn replaced(text: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The number of groups, the first included, that are known once a request names the program of the last.
+/// Returns the number of groups, including the first, that exist after a request that names the agent of the last one.
 fn asked_groups(text: &[u8]) -> u32 {
     let program = b"{here}/g";
     let groups = memchr::memmem::find_iter(text, program).map(|at| {
@@ -123,7 +123,7 @@ fn asked_groups(text: &[u8]) -> u32 {
     groups.max().map_or(1, |last| last.saturating_add(1))
 }
 
-/// The folder of our programs in a word or a request.
+/// Returns the folder of our agents in a word or a request.
 fn folder(text: &[u8]) -> Option<String> {
     let end = memchr::memmem::find(text, AGENT)?;
     let at = text[..end].iter().rposition(|b| *b == b'/')?;
@@ -133,7 +133,7 @@ fn folder(text: &[u8]) -> Option<String> {
     is_group.then_some(folder)
 }
 
-/// The number in the line of a step such as `0 P: exit 3`, after this word.
+/// Returns the number after this word in the line of a step such as `0 P: exit 3`.
 fn number_after(line: &str, word: &str) -> Option<i32> {
     let (_, rest) = line.split_once(word)?;
     let digits: String = rest.trim_start().chars().take_while(char::is_ascii_digit).collect();
@@ -164,7 +164,7 @@ impl Session {
             What::ToServer { bytes, .. } => Some(&bytes.0[..]),
             _ => None,
         });
-        // A manager that connects to a process that has started it names the folder of agents only if it is asked to spawn some.
+        // In a singleton session, the manager names the folder of agents only if the process requests a spawn.
         let agent = launched.iter().map(|word| word.as_bytes()).chain(requests).find_map(folder);
         let is_spawned = |event: &Event| matches!(event.what, What::Started { proc, .. } if proc.group != 0);
         let of_program = agent.is_none() && way_in != WayIn::Singleton;
@@ -222,7 +222,7 @@ impl Session {
     }
 
     /// Returns whether the script holds the launcher until its proxy is gone. Hydra's mpiexec dies of SIGPIPE if it passes the end of its
-    /// standard input on to a proxy that has ended, which needs a job that is over before mpiexec runs again.
+    /// standard input on to a proxy that has ended. For this, the job must be over before mpiexec runs again.
     pub(super) fn is_held(&self) -> bool {
         self.look == Look::Death { launcher: true, signal: SIGPIPE } && self.way_in != WayIn::Singleton
     }
@@ -241,7 +241,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// The number of events that count. After a death, everything is let go.
+    /// Returns the number of relevant events. After a death, the rest is cleanup.
     fn last_step(&self, events: &[Event]) -> usize {
         let dies = |event: &Event| matches!(event.what, What::Crashed { .. } | What::JobExited { .. });
         match self.symptom {
@@ -312,7 +312,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The direction in which the script receives.
+    /// Returns the direction in which the script receives.
     fn received(&self) -> Direction {
         if self.of_program { Direction::ToServer } else { Direction::FromServer }
     }
@@ -356,7 +356,7 @@ impl Reader<'_> {
     }
 
     fn sends(&mut self, proc: Proc, bytes: &[u8]) {
-        // A frame gets its length when it is sent, since names may be longer then.
+        // The length of a frame is computed when it is sent, since names may have another length in that run.
         let frame = bytes.first_chunk::<HEADER>().and_then(|header| frame_length(*header));
         let step = match frame {
             Some(length) if bytes.len() == HEADER + length => {

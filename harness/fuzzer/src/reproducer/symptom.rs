@@ -9,17 +9,17 @@ use crate::failure::{CrashCause, Failure, FailureKey};
 /// The sign by which a finding is recognized.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Symptom {
-    /// The event of this number, by which a finding is shown: a message, the end of a connection, silence, or how a process starts. Of
-    /// several messages in it, the one that `seen` contains.
+    /// The event that shows a finding: a message, the end of a connection, silence, or the start of a process. If it contains several
+    /// messages, `seen` selects one.
     Event {
-        /// Its number.
+        /// The number of the event.
         seq: u64,
         /// The observed behavior, as the finding quotes it.
         seen: String,
     },
     /// A process dies of this signal.
     Death {
-        /// Its name.
+        /// The name of the process.
         name: String,
         /// The signal.
         signal: i32,
@@ -31,34 +31,34 @@ pub enum Symptom {
 /// The reason why a finding has no reproducer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotReproducible {
-    /// The upstream of a proxy is played.
+    /// The harness is the upstream of a proxy.
     #[error("pmi-conform plays the upstream of the proxy")]
     Upstream,
-    /// An earlier job leaves something behind that the finding needs.
+    /// The finding needs what an earlier job leaves behind.
     #[error("the finding needs an earlier job")]
     EarlierJob,
-    /// The finding needs a job at the same time.
+    /// The finding needs a concurrent job.
     #[error("the finding needs another job at the same time")]
     OtherJob,
     /// No launcher was started.
     #[error("nothing was launched")]
     NotLaunched,
-    /// A function of a library is called with an argument that its declaration does not have.
+    /// A function of a library is called with an argument that does not match its declaration.
     #[error("an argument of a call does not fit the function")]
     Calls,
-    /// Processes of the program under test are spawned.
+    /// The program under test spawns processes.
     #[error("the program under test spawns processes")]
     Spawned,
     /// A manager that connects to a process is not started as MPICH's client starts it.
     #[error("the manager is not started by -pmi_args")]
     Manager,
-    /// The finding is about more than can be seen at one place of the session.
+    /// The finding cannot be recognized at a single place of the session.
     #[error("the symptom is not a message, the end of a connection or of a process, or silence")]
     Symptom,
 }
 
-/// Returns the event that shows a finding of this number. The judge finds a missing answer of a server at the event before the one
-/// that proves it, and the exit status of a program at the end of all events: that of `proc`, or of any process.
+/// Returns the event that shows a finding with this number. The judge reports a missing response of a server at the event before the one
+/// that proves it. It reports the exit status of a program after all events: that of `proc`, or of any process.
 fn shown_by(events: &[Event], seq: u64, proc: Option<Proc>, of_server: bool) -> Option<&Event> {
     let shows = |event: &&Event| match &event.what {
         What::Expected(_) | What::Output { .. } | What::OutputCompared { .. } => false,

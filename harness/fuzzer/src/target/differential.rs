@@ -1,7 +1,7 @@
-//! The same cases against several servers: where they answer differently.
+//! Comparison of several servers: plays the same cases against each, and reports different responses.
 //!
-//! What may lawfully differ is left out of the comparison: names of keyval spaces, limits, sizes, mappings, texts of
-//! messages. A difference is no breach: one of them, both or none may be right.
+//! The comparison ignores what may differ: names of keyval spaces, limits, sizes, mappings and message texts. A difference is not a broken
+//! requirement: one of the servers, both or none may be right.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,13 +17,13 @@ use crate::message_kind::{MessageKind, Writes};
 use crate::observation::Observation;
 use crate::reading::Answered;
 
-/// Several servers.
+/// Several servers to compare.
 pub struct Differential {
     servers: Vec<Server>,
 }
 
 impl Differential {
-    /// Compares these; the first is what the others are held against.
+    /// Compares these servers with the first one.
     pub fn new(servers: Vec<Server>) -> Self {
         Self { servers }
     }
@@ -34,7 +34,7 @@ impl Target for Differential {
         let mut all = Vec::new();
         for server in &self.servers {
             let seen = server.play(case, pace, tracing)?.seen;
-            // What one of them could not be asked is no difference.
+            // If one server could not be judged, there is no basis for a comparison.
             if seen.unjudged.is_some() {
                 return Ok(Run { seen, failures: Vec::new() });
             }
@@ -58,13 +58,13 @@ impl Target for Differential {
     }
 }
 
-/// Where servers part.
+/// The first difference between servers.
 #[derive(Debug, PartialEq, Eq)]
 struct Difference {
     proc: Proc,
-    /// What was asked.
+    /// The request.
     asked: After,
-    /// What each answered.
+    /// The response of each server.
     answers: Vec<String>,
 }
 
@@ -85,10 +85,10 @@ impl Difference {
     }
 }
 
-/// What processes asked, and what they were answered.
+/// The requests of each process with their responses.
 type Exchanges = BTreeMap<Proc, Vec<(After, String)>>;
 
-/// The first answer that is not the same everywhere, of the lowest rank that has one.
+/// Returns the first response that is not the same from all servers, of the lowest rank that has one.
 fn first_difference(all: &[Observation]) -> Option<Difference> {
     let answers: Vec<Exchanges> = all.iter().map(exchanges).collect();
     for (proc, exchanges) in answers.first()? {
@@ -106,7 +106,7 @@ fn first_difference(all: &[Observation]) -> Option<Difference> {
     None
 }
 
-/// For each process of the first group, what it asked and what it was answered, until its connection ended.
+/// Returns the requests and responses of each process of the first group, until its connection ended.
 fn exchanges(seen: &Observation) -> Exchanges {
     let mut all = Exchanges::new();
     let mut last: BTreeMap<Proc, MessageKind> = BTreeMap::new();
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn a_server_that_answers_something_else_is_told() {
         let mut faults = faults().filter(|f| f.breaks.contains(&"rfc13.get.value"));
-        // Some need more than these sessions hold.
+        // Some faults need more than these sessions contain.
         let told = faults.any(|fault| {
             let found = differences(Config { wrapper: fault.behaviour(), ..Config::default() });
             found.iter().any(|bucket| bucket.starts_with("differs--get--"))

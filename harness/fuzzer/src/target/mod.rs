@@ -1,4 +1,4 @@
-//! What cases are played against, and the oracles.
+//! The implementations against which cases are played.
 
 pub mod differential;
 pub mod program;
@@ -17,30 +17,30 @@ use crate::case::Case;
 use crate::failure::{Failure, FailureKey};
 use crate::observation::Observation;
 
-/// How thoroughly a case is judged.
+/// The thoroughness with which a case is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// Silence is believed at once.
+    /// Accepts a silence quickly.
     Fast,
-    /// Silence is believed as in the suite, and processes get twice the time.
+    /// Accepts a silence as in the suite, and gives processes twice the time.
     Thorough,
 }
 
-/// Whether a debugger looks where processes die, which takes time.
+/// Whether a debugger records where processes die, which takes time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tracing {
-    /// None does.
+    /// Without a debugger.
     Off,
-    /// It does, as far as it may.
+    /// With a debugger, as far as the system permits.
     On,
 }
 
-/// What was started of an implementation in all that was played: sessions, the jobs before them, and whatever is tried again.
+/// Number of launches for everything that was played: sessions, earlier jobs and confirmations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Launched {
-    /// Jobs.
+    /// Number of jobs.
     pub jobs: u64,
-    /// Processes of theirs that have reported, spawned ones included.
+    /// Number of processes that have reported to the harness, including spawned ones.
     pub processes: u64,
 }
 
@@ -52,32 +52,32 @@ pub trait Target: Sync {
     ///
     /// The implementation cannot be started.
     fn play(&self, case: &Case, pace: Pace, tracing: Tracing) -> io::Result<Run>;
-    /// The implementation in words.
+    /// Returns a description of the implementation.
     fn label(&self) -> String;
-    /// The command that starts the implementation, with placeholders.
+    /// Returns the command that starts the implementation, with placeholders.
     fn command(&self) -> &[String];
-    /// What is known of the implementation's version, in words.
+    /// Returns the version of the implementation, in words.
     fn version(&self) -> String;
-    /// What was launched so far, if that is counted.
+    /// Returns the number of launches so far, if they are counted.
     fn launched(&self) -> Option<Launched> {
         None
     }
-    /// Cases that may have been begun at the same time where so many workers are asked for, with those that only wait.
+    /// Returns the number of cases to play in parallel for this number of workers, including cases that only wait.
     fn plays_at_once(&self, workers: usize) -> usize {
         workers
     }
 }
 
-/// A case that was played, and what is wrong with it.
+/// A case that was played, and its failures.
 #[derive(Debug)]
 pub struct Run {
-    /// What happened.
+    /// The observation.
     pub seen: Observation,
-    /// What is wrong, the worst first.
+    /// The failures, the worst first.
     pub failures: Vec<Failure>,
 }
 
-/// Plays something, and tells what a debugger saw of it, if one is to look; our own `program` can be one.
+/// Plays something, and returns what a debugger recorded if `tracing` is on. `program` is our own binary, which can act as a debugger.
 fn traced<T>(tracing: Tracing, program: &Path, play: impl FnOnce() -> T) -> (T, Vec<What>) {
     match tracing {
         Tracing::Off => (play(), Vec::new()),
@@ -85,7 +85,7 @@ fn traced<T>(tracing: Tracing, program: &Path, play: impl FnOnce() -> T) -> (T, 
     }
 }
 
-/// Adds what was told when all was over.
+/// Appends events that were reported after the end.
 fn tell_last(events: &mut Vec<Event>, told: Vec<What>) {
     for what in told {
         let time_us = events.last().map_or(0, |event| event.time_us);
@@ -94,12 +94,12 @@ fn tell_last(events: &mut Vec<Event>, told: Vec<What>) {
 }
 
 impl Run {
-    /// The failure of this key, if it has shown.
+    /// Returns the failure with this key, if it occurred.
     pub fn failure(&self, key: &FailureKey) -> Option<&Failure> {
         self.failures.iter().find(|failure| failure.key == *key)
     }
 
-    /// Whether only valid input led to a failure, where `tests` is under test.
+    /// Returns whether only valid input led to a failure, given the kind of implementation under test.
     pub(crate) fn is_valid(&self, tests: UnderTest, failure: &Failure) -> bool {
         let under_test = if tests == UnderTest::Server { Side::Server } else { Side::Client };
         is_reached_by_valid_input(&self.seen.events, under_test, failure.seq)

@@ -1,4 +1,4 @@
-//! A program or a library under test: a fresh launch for each case, under a server that is ours.
+//! A program or a library under test: a fresh launch for each case, with the harness as its server.
 
 use std::io;
 use std::path::PathBuf;
@@ -27,16 +27,16 @@ use crate::generate::trace::Trace;
 use crate::observation::Observation;
 use crate::oracle::client::failures;
 
-/// Where a failure is tried again, nothing must have happened for so long before a process is said to hang.
+/// Minimum time without activity before a process counts as hanging, when a failure is confirmed.
 const THOROUGH: Duration = Duration::from_secs(5);
-/// A process hangs that does nothing for so many times as long as a plain run takes.
+/// A process hangs if it does nothing for this many times the duration of a plain run.
 const PLAIN: u32 = 4;
-/// A start takes at most so many times as long as what is waited for afterwards.
+/// A start may take this many times the timeout of a step.
 const START: u32 = 4;
 
-/// Who is under test.
+/// The client under test.
 pub enum Subject {
-    /// A program that speaks PMI.
+    /// A program that uses PMI.
     Program(Box<Program>),
     /// A library with the API of PMI-1 or PMI-2.
     Library(Box<Library>),
@@ -48,34 +48,34 @@ pub struct Client {
     suite: Suite,
     command: Vec<String>,
     wait: Duration,
-    /// Whether it leaves processes behind where nothing is unusual, once that was asked.
+    /// Whether it leaves processes behind in a plain run, once that was checked.
     leaves: OnceLock<bool>,
-    /// The server of a plain run speaks this protocol alone; else what it is offered.
+    /// The only dialect that the server of a plain run supports. If `None`, the server supports all.
     dialect: Option<Dialect>,
-    /// Our own program, which can be a debugger.
+    /// Our own binary, which can act as a debugger.
     tracer: PathBuf,
     interrupted: Arc<AtomicBool>,
 }
 
-/// Why a case was not played to its end, or says nothing.
+/// The reason why a case was not played to its end, or proves nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum Unplayed {
-    /// It is about something that the program does not do.
+    /// The case needs something that the program does not do.
     #[error("{0}")]
     NotApplicable(String),
-    /// It could not be judged.
+    /// The case could not be judged.
     #[error("{0}")]
     Unjudged(String),
-    /// The case is wrong.
+    /// The case is invalid: the line and the error.
     #[error("line {0} of the scenario: {1}")]
     Case(usize, String),
-    /// A program that fails by itself shows nothing.
+    /// The program fails even in a plain run, so that its failures prove nothing.
     #[error("it must end well where nothing is unusual: {0}")]
     FailsPlain(String),
 }
 
 impl Client {
-    /// Prepares it. A process that does nothing that can be seen for `wait` hangs. `tracer` is our own program.
+    /// Prepares it. A process without visible activity for `wait` hangs. `tracer` is our own binary.
     pub fn new(
         mut subject: Subject,
         dialect: Option<Dialect>,
@@ -94,12 +94,12 @@ impl Client {
         Self { subject, suite, command, wait, leaves: OnceLock::new(), dialect, tracer, interrupted }
     }
 
-    /// Looks what a program asks in plain runs of one to so many ranks. Those that do not end well, or are in another protocol
-    /// than the campaign, are left out.
+    /// Records the requests of a program in plain runs of one to `ranks` ranks. Skips runs that do not end well, or use another dialect
+    /// than the campaign.
     ///
     /// # Errors
     ///
-    /// None does, and what one came to.
+    /// All runs were skipped; the error describes the last one.
     pub fn traces(&mut self, ranks: u32) -> Result<Vec<Trace>, Unplayed> {
         let mut traces = Vec::new();
         let mut why = "it is no program".to_owned();
@@ -122,11 +122,11 @@ impl Client {
         if traces.is_empty() { Err(Unplayed::FailsPlain(why)) } else { Ok(traces) }
     }
 
-    /// Whether a library asks us for something.
+    /// Returns whether a library sends requests to the harness.
     ///
     /// # Errors
     ///
-    /// It cannot be loaded.
+    /// The library cannot be loaded.
     pub fn asks(&self, dialect: Dialect) -> Result<bool, Unplayed> {
         let outcome = self.outcome(&sign_of_life(dialect), THOROUGH.max(self.wait))?;
         match outcome.unjudged {
@@ -135,13 +135,13 @@ impl Client {
         }
     }
 
-    /// A case in which nothing is unusual. A server of PMI-2 takes an offer of PMI-1 as well.
+    /// Returns a case without anything unusual. A PMI-2 server also accepts an offer of PMI-1.
     fn plain(&self, ranks: u32) -> Case {
         let dialect = self.dialect.unwrap_or(Dialect::Pmi2);
         Case::speaking(dialect, UnderTest::Client, ranks, Vec::new())
     }
 
-    /// Whether it leaves processes behind in a plain run, too.
+    /// Returns whether it leaves processes behind in a plain run, too.
     fn leaves(&self, ranks: u32) -> bool {
         *self.leaves.get_or_init(|| {
             self.outcome(&self.plain(ranks), THOROUGH.max(self.wait))
@@ -185,7 +185,7 @@ impl Target for Client {
                 tell_last(&mut outcome.events, traces);
                 outcome
             }
-            // A program that does not ask is not answered.
+            // The program did not make the request that the case answers.
             Err(Unplayed::NotApplicable(_)) => return Ok(Run { seen, failures: Vec::new() }),
             Err(why) => {
                 seen.unjudged = Some(why.to_string());
@@ -220,12 +220,12 @@ impl Target for Client {
         };
         let size = std::fs::metadata(&file).map_or(0, |m| m.len());
         let path = file.display().to_string();
-        // Which MPI library it is, for example.
+        // The linked libraries show, for example, which MPI library it uses.
         format!("{path}: {size} bytes\n{}\n", output_of("ldd", &[&path]))
     }
 }
 
-/// What a run came to in which nothing is unusual.
+/// Returns the result of a plain run.
 fn plain_run(events: &[Event]) -> PlainRun {
     let mut judge = Judge::watching(Side::Client);
     events.iter().for_each(|event| judge.observe(event));

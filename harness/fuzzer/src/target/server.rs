@@ -26,19 +26,19 @@ use crate::observation::Observation;
 use crate::oracle::server::{consequence, failures};
 use crate::proxy_status::{self, ProxyStatus};
 
-/// How long a silence lasts in a campaign. Whatever it leads to is tried again with the usual patience.
+/// The patience with a silent server in a campaign. Failures that this causes are confirmed with the usual patience.
 const FAST: Patience =
     Patience { idle: Duration::ZERO, starved: Duration::from_millis(6), rounds: 2, believes_polls: true };
 
-/// A job may take so many times as long to end as a step may take, before it is said to stay: launchers sleep.
+/// A job may take this many times the timeout of a step to end, because launchers sleep.
 const ENDINGS: u32 = 8;
 
-/// A silence is believed after so many times the slowest answer, and not before this.
+/// A silence is accepted after this many times the slowest response, but not before [`LEAST`].
 const ANSWERS: u32 = 30;
-/// See [`ANSWERS`].
+/// The minimum duration of a silence. See [`ANSWERS`].
 const LEAST: Duration = Duration::from_millis(60);
 
-/// How a server is reached.
+/// The way to reach a server.
 pub enum Access {
     /// The reference server in memory.
     Memory(Config),
@@ -49,28 +49,28 @@ pub enum Access {
 /// A server under test.
 pub struct Server {
     access: Access,
-    /// As the user would write it.
+    /// The command as the user would write it.
     command: Vec<String>,
     suite: Suite,
     wait: Duration,
-    /// The slowest answer of late, in microseconds.
+    /// The slowest recent response, in microseconds.
     slowest: AtomicU64,
-    /// Tells how Hydra's proxies ended where the kernel does not.
+    /// Reports how Hydra's proxies ended if the kernel does not.
     proxy_status: Option<ProxyStatus>,
-    /// Where it may tell which edges it goes along.
+    /// The memory for coverage, if coverage was requested.
     maps: Option<Maps>,
-    /// What the jobs that were played so far have published.
+    /// The names that the jobs played so far have published.
     names: Mutex<NamesBefore>,
     keeps_names: OnceLock<bool>,
     launched: Mutex<Launched>,
 }
 
-/// How long what a case does may take.
+/// The time limits of a case.
 #[derive(Clone, Copy)]
 struct Times {
     pace: Pace,
     limits: Limits,
-    /// The end of the job.
+    /// The limit for the end of the job.
     ending: Duration,
 }
 
@@ -79,7 +79,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// A scratch folder cannot be made.
+    /// A scratch folder cannot be created.
     pub fn new(mut access: Access, suite: Suite, wait: Duration) -> io::Result<Self> {
         let command = match &access {
             Access::Memory(_) => Vec::new(),
@@ -96,18 +96,18 @@ impl Server {
         Ok(Self { access, command, suite, wait, slowest, proxy_status, maps, names, keeps_names, launched })
     }
 
-    /// The same, asked to tell which edges of its program it goes along.
+    /// Requests coverage of the server's program.
     pub fn with_edges(self) -> Self {
         Self { maps: Some(Maps::default()), ..self }
     }
 
-    /// Where a server's state shows nothing, a silence is believed after many times what answers take.
+    /// Returns the time after which a silence is accepted if the server's state is unknown: many times that of the slowest response.
     fn fast_wait(&self) -> Duration {
         let slowest = Duration::from_micros(self.slowest.load(Ordering::Relaxed));
         (slowest * ANSWERS).max(LEAST).min(self.wait)
     }
 
-    /// Plays one job to its end. What was seen, and the processes that the launcher has left.
+    /// Plays one job to its end. Returns the observation, and the processes that the launcher has left behind.
     fn launch(&self, case: &Case, times: Times, tracing: Tracing) -> io::Result<(Observation, Vec<String>)> {
         let Times { pace, limits, ending } = times;
         match &self.access {
@@ -126,9 +126,9 @@ impl Server {
                         party.set_patience(FAST);
                     }
                     let mut seen = drive(case, &self.suite, &mut party, command, limits, ending);
-                    // Who was told to end, or wrote to one that had died, did not die first.
+                    // A process that was told to end, or wrote to a dead one, did not die first.
                     seen.crashed = party.deaths().into_iter().chain(seen.crashed).min_by_key(consequence);
-                    // A launcher that ends its proxies by force ends the shell around them instead.
+                    // With the shell script around a proxy, a launcher that kills its proxy kills only the shell.
                     let looks = seen.exit.is_some() && self.proxy_status.is_none();
                     let left = if looks { left_over(|| party.leftovers()) } else { Vec::new() };
                     Ok((seen, left))
@@ -142,7 +142,7 @@ impl Server {
         }
     }
 
-    /// Counts a job that was launched.
+    /// Counts a launched job.
     fn count(&self, seen: &Observation) {
         let started = seen.events.iter().filter(|event| matches!(event.what, What::Started { .. })).count();
         let mut launched = self.launched.lock().unwrap_or_else(PoisonError::into_inner);
@@ -150,12 +150,12 @@ impl Server {
         launched.processes += started as u64;
     }
 
-    /// What the jobs so far may have left published.
+    /// Returns the names that the jobs so far may have left published.
     fn names(&self) -> MutexGuard<'_, NamesBefore> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a job finds the names of another. That is tried once, with a name that nobody else has.
+    /// Returns whether a job can look up the names of an earlier one. The check runs once, with a unique name.
     fn keeps_names(&self, dialect: Dialect, times: Times) -> bool {
         *self.keeps_names.get_or_init(|| {
             let since = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos());
@@ -169,8 +169,8 @@ impl Server {
         })
     }
 
-    /// What RFC 13 leaves open of names that another job may have left published is no finding: those of the earlier job, and where a job
-    /// finds those of others, of all that were played.
+    /// Removes findings about names that another job may have left published, since RFC 13 leaves their lifetime open. These are the names
+    /// of the earlier job, and if names outlive jobs, of all jobs so far.
     fn excuse(&self, seen: &mut Observation, earlier: Option<&Observation>, times: Times) {
         let mut left = NamesBefore::default();
         earlier.iter().for_each(|earlier| left.remember(&earlier.events));
@@ -220,10 +220,10 @@ impl Target for Server {
             ));
         }
         let times = Times { pace, limits, ending };
-        // Whatever it shows is another case's.
+        // Failures of the earlier job belong to another case.
         let earlier = case.earlier.as_ref().map(|earlier| self.launch(earlier, times, Tracing::Off));
         let earlier = earlier.transpose()?.map(|(seen, _)| seen);
-        // The edges of the earlier job are not this one's.
+        // Coverage of the earlier job does not count.
         let ((mut seen, left), edges) = match &self.maps {
             Some(maps) => {
                 let (played, edges) = maps.watch(|| self.launch(case, times, tracing))?;
@@ -234,7 +234,7 @@ impl Target for Server {
         seen.edges = edges;
         self.excuse(&mut seen, earlier.as_ref(), times);
         let slowest = seen.slowest.as_micros() as u64;
-        // Falls slowly, so that a slow moment of the machine is remembered for a while.
+        // Decays slowly, so that a slow moment of the machine is remembered for a while.
         let _ = self
             .slowest
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |s| Some(slowest.max(s - s / 64)));
@@ -270,7 +270,7 @@ mod tests {
     use crate::generate::numbered;
     use crate::generate::scope::{Scope, Spoken};
 
-    /// The first thing that is found in so many cases of PMI-2.
+    /// Returns the first failure in this number of PMI-2 cases.
     fn found(behaviour: Behaviour, cases: u64, mutate: bool) -> Option<(u64, Failure)> {
         let suite = pmi_runner::suite::embedded().unwrap();
         let config = Config { wrapper: behaviour, ..Config::default() };

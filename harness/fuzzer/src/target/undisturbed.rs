@@ -1,4 +1,4 @@
-//! Between the two jobs of a case no other may come, where that decides something.
+//! Keeps other jobs from running between the two jobs of a case, if that matters.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,16 +7,16 @@ use std::sync::{PoisonError, RwLock};
 use super::{Pace, Run, Target, Tracing};
 use crate::case::Case;
 
-/// An implementation that several play to at the same time, each through one of these with the same `jobs`.
+/// An implementation that is shared by parallel users, each with its own wrapper and the same `jobs`.
 pub(crate) struct Undisturbed<'a> {
     /// The implementation.
     pub(crate) target: &'a dyn Target,
-    /// Held for writing by who wants nobody beside, for reading by everybody else.
+    /// Locked exclusively by a case that must be alone, and shared by all others.
     pub(crate) jobs: &'a RwLock<()>,
-    /// Cases that have an earlier job are played alone. Where they are played for the first time that would keep all others waiting for
-    /// little: who is lucky is tried again.
+    /// Play cases with an earlier job alone. For the first play of a case, this would block all others for little: a failure is confirmed
+    /// anyway.
     pub(crate) alone: bool,
-    /// The campaign is to end: whoever has waited for the others plays no more.
+    /// The campaign must end: a case that waited for the lock is not played.
     pub(crate) interrupted: &'a AtomicBool,
 }
 

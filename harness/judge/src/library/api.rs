@@ -1,4 +1,4 @@
-//! The judge of the C API: what RFC 13 asks of every call, whatever the scenario expects of it.
+//! The judge of the C API: the requirements on every call, regardless of the scenario.
 
 use pmi_scenario::ids;
 use std::fmt;
@@ -15,17 +15,17 @@ use pmi_scenario::signature::{self, ERR_INIT, FAIL, Function, LAST_CODE, Param};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Argument {
-    /// A string, or the text form of an array.
+    /// A string, or an array in its text form.
     Text(Bytes),
     /// An integer.
     Number(i32),
     /// NULL.
     Null,
-    /// Memory to be filled in, by this name; the size where the scenario says one.
+    /// An output argument with this name, and its size if the scenario specifies one.
     Out(String, Option<usize>),
 }
 
-/// As the scenario writes it.
+/// Prints the argument as a scenario writes it.
 impl fmt::Display for Argument {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -50,18 +50,18 @@ pub struct BegunCall {
     pub arguments: Vec<Argument>,
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Returned {
     /// The return code.
     pub result: i32,
-    /// What the out arguments hold, in order.
+    /// The values of the output arguments, in order.
     pub outs: Vec<(String, Held)>,
-    /// Out arguments behind whose end, or before whose beginning, something was written.
+    /// Output arguments that the library wrote out of bounds.
     pub overrun: Vec<String>,
 }
 
-/// What an out argument holds.
+/// The value of an output argument.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Held {
@@ -69,14 +69,14 @@ pub enum Held {
     Int(Option<i32>),
     /// Integers; `None` where one was not set.
     Ints(Vec<Option<i32>>),
-    /// A string; `None` without a terminating NUL in the room that there was.
+    /// A string; `None` without a terminating NUL within the buffer.
     Text(Option<Bytes>),
-    /// Something that is not looked at.
+    /// A value that is not examined.
     Opaque,
 }
 
 impl Returned {
-    /// The code and what the out arguments of this function hold, for people.
+    /// Formats the return code and the output arguments of a call.
     pub fn shown(&self, function: &str) -> String {
         let mut shown = signature::function(function)
             .map_or_else(String::new, |function| function.result_name(self.result));
@@ -90,7 +90,7 @@ impl Returned {
 }
 
 impl Held {
-    /// The number of an integer that was set.
+    /// Returns the value of an integer that was set.
     fn number(&self) -> Option<i32> {
         match self {
             Self::Int(number) => *number,
@@ -98,7 +98,7 @@ impl Held {
         }
     }
 
-    /// As text. The order of clique ranks is open: they come sorted.
+    /// Returns the value as text. Clique ranks are sorted, because their order is unspecified.
     pub fn text(&self, function: &str) -> Option<Vec<u8>> {
         match self {
             Self::Int(number) => number.map(|n| n.to_string().into_bytes()),
@@ -115,7 +115,7 @@ impl Held {
     }
 }
 
-/// Requirements that the caller of a library keeps, which here is the scenario.
+/// Requirements on the caller of a library, which here is the scenario.
 pub(crate) const CALLERS: &[&str] = &[
     ids::RFC13_PUT_ONCE,
     ids::RFC13_PUT_UNIQUE,
@@ -126,16 +126,16 @@ pub(crate) const CALLERS: &[&str] = &[
     ids::PMI2_DRAFT_LENGTHS,
 ];
 
-/// What is wrong with a call.
+/// A requirement that a call breaks.
 #[derive(Debug)]
 pub(crate) struct Breach {
     /// Id of the requirement.
     pub(crate) requirement: &'static str,
-    /// It counts as no more than this.
+    /// The highest severity of the finding.
     pub(crate) at_most: Option<Severity>,
-    /// What should have been.
+    /// The behavior that the requirement demands.
     pub(crate) expected: String,
-    /// What was.
+    /// The observed behavior.
     pub(crate) seen: String,
 }
 
@@ -144,7 +144,8 @@ fn breach(requirement: &'static str, expected: impl Into<String>, seen: impl Int
 }
 
 impl BegunCall {
-    /// Whether it has told that this buffer has no bytes. For PMI-1 that is an error of the caller's, which it is to be told.
+    /// Returns whether the caller passed a length of 0 for this buffer. In PMI-1, that is an error of the caller that the library must
+    /// report.
     fn has_no_room(&self, out: &str) -> bool {
         let place = self.arguments.iter().position(|a| matches!(a, Argument::Out(name, _) if name == out));
         let length = match place.and_then(|place| self.function.params.get(place)) {
@@ -155,12 +156,12 @@ impl BegunCall {
     }
 }
 
-/// Whether it ends the process that calls it.
+/// Returns whether the function ends the calling process.
 pub(crate) fn is_abort(function: &Function) -> bool {
     matches!(function.name, "PMI_Abort" | "PMI2_Abort")
 }
 
-/// Judges what a call returned.
+/// Judges the result of a call.
 pub(crate) fn returned(call: &BegunCall, returned: &Returned) -> Vec<Breach> {
     let function = call.function;
     let mut all = Vec::new();
@@ -180,7 +181,7 @@ pub(crate) fn returned(call: &BegunCall, returned: &Returned) -> Vec<Breach> {
         return all;
     }
     if function.dialect == Dialect::Pmi1 && result == LAST_CODE + 1 {
-        // What most headers say for PMI_ERR_INVALID_KVS.
+        // The value of PMI_ERR_INVALID_KVS in most headers.
         let mut found = breach(ids::RFC13_API_INVALID_KVS, "a return code with a value in RFC 13", code);
         found.at_most = Some(Severity::Note);
         all.push(found);
@@ -197,12 +198,12 @@ pub(crate) fn returned(call: &BegunCall, returned: &Returned) -> Vec<Breach> {
     } else if result == 0 && !function.errors.is_empty() {
         let last = returned.outs.last().and_then(|(_, held)| held.number());
         let misses = function.tells_found && last == Some(0);
-        // PMI-2 tells the length of a value that does not fit as a negative number.
+        // A PMI-2 library reports a value that does not fit by a negative length.
         let cut = function.dialect == Dialect::Pmi2 && last.is_some_and(|n| n < 0);
         for (name, held) in returned.outs.iter().filter(|_| !misses) {
             let seen = match held {
                 Held::Int(None) => "it was not set",
-                // Without any room there is none for the NUL.
+                // A buffer without any bytes has no room for the NUL.
                 Held::Text(None) if !cut && !call.has_no_room(name) => {
                     "no terminating NUL within the room given"
                 }
@@ -214,14 +215,14 @@ pub(crate) fn returned(call: &BegunCall, returned: &Returned) -> Vec<Breach> {
     all
 }
 
-/// Judges what a call returned in which the library asked for one value and was told this one.
+/// Judges the result of a call that requested one value from the server and received `told`.
 pub(crate) fn returned_of(call: &BegunCall, returned: &Returned, told: &[u8]) -> Option<Breach> {
     if !matches!(call.function.name, "PMI_KVS_Get" | "PMI2_KVS_Get") || returned.result != 0 {
         return None;
     }
     let mut held = returned.outs.iter().map(|(_, held)| held);
     let (Some(Held::Text(Some(text))), length) = (held.next(), held.next()) else { return None };
-    // A library of PMI-2 that has no room for all of it says so by the length. A string cannot hold a NUL.
+    // If a value does not fit, a PMI-2 library returns a negative length. C strings cannot contain NUL.
     let cut = length.and_then(Held::number).is_some_and(|n| n < 0) || told.contains(&0);
     (text.0 != told && !cut).then(|| {
         let expected = format!("the value that it was told, {}", quoted(told));

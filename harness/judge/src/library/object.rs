@@ -1,4 +1,4 @@
-//! What the file of a shared library shows: its name, and the functions that it has.
+//! Requirements on the file of a shared library: its name and its functions.
 
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::ids;
@@ -9,12 +9,13 @@ use pmi_scenario::signature::{function, functions};
 pub(super) struct File<'a> {
     pub(super) name: &'a str,
     pub(super) soname: Option<&'a str>,
-    /// Exported functions of the APIs that there are: their names begin with PMI_, PMI2_ or PMIX_.
+    /// Exported functions of known APIs, whose names begin with PMI_, PMI2_ or PMIX_.
     pub(super) functions: &'a [String],
 }
 
 impl File<'_> {
-    /// Holds it against a requirement: what was expected and what is seen instead. Most requirements say nothing about files.
+    /// Checks the file against a requirement. Returns what was expected and what was seen if it is broken. Most requirements are not about
+    /// files.
     pub(super) fn fault(&self, requirement: &str) -> Option<(&'static str, String)> {
         let called = self.soname.unwrap_or(self.name);
         let named = || match self.soname {

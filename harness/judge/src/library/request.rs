@@ -1,11 +1,11 @@
-//! What a library asks: the requests on a connection, and whether one is what a scenario expects.
+//! The requests of a library: reads them from a connection, and compares them with the expected ones.
 
 use pmi_wire::protocol::Exchange;
 use pmi_wire::{Decoded, Framing, FramingError, Operation, frame_header};
 
 use crate::expectation::{Captures, Misfit, Pattern};
 
-/// Most lines of one spawn request.
+/// Maximum number of lines in a spawn request.
 const BLOCK_LIMIT: usize = 10_000;
 
 /// A request: one line or frame, or the lines of a spawn request.
@@ -18,18 +18,18 @@ pub struct Request {
 }
 
 impl Request {
-    /// All of it, as it was written.
+    /// Returns the bytes of the request.
     pub fn text(&self) -> Vec<u8> {
         let mut text = self.lines.join(&b'\n');
         match self.framing {
             Framing::Lines => text.push(b'\n'),
-            // Every body that was read has a length that six digits can tell.
+            // Every frame that was read has a body whose length fits into six digits.
             Framing::Frames => text.splice(..0, frame_header(text.len()).unwrap_or_default()).for_each(drop),
         }
         text
     }
 
-    /// Whether the process introduces itself by it, by `cmd=init` or `cmd=fullinit`, however wrong the rest of it is.
+    /// Returns whether the request is an init: `cmd=init` or `cmd=fullinit`, even if the rest of it is malformed.
     pub fn is_init(&self) -> bool {
         let words: [&[u8]; 2] = [b"cmd=init", b"cmd=fullinit"];
         self.lines.first().is_some_and(|line| words.iter().any(|word| line.starts_with(word)))
@@ -44,7 +44,8 @@ impl Request {
         format!("\"{text}\"")
     }
 
-    /// Whether it has this form, and what it captures: the lines of a spawn request in order, others of it between them.
+    /// Compares the request with patterns, and returns the captures. The lines of a spawn request must occur in order, possibly with others
+    /// in between.
     pub fn fits(&self, patterns: &[Pattern]) -> Option<Captures> {
         let mut lines = self.lines.iter();
         let mut captures = Captures::new();
@@ -62,7 +63,7 @@ impl Request {
             captures.extend(pattern.fits(line, self.framing)?);
             return Ok(());
         }
-        // Of a spawn request a line is one tuple, whose value runs to its end, or a word.
+        // A line of a spawn request is a word or one tuple, whose value extends to the end of the line.
         let split = memchr::memchr(b'=', line).map(|at| (&line[..at], &line[at + 1..]));
         let (name, value) = split.unwrap_or((b"", line));
         match pattern.fields.first() {
@@ -72,10 +73,10 @@ impl Request {
     }
 }
 
-/// Puts the requests of a process together.
+/// Assembles the requests of a process.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
-    /// Lines of a spawn request that is not complete.
+    /// Lines of an incomplete spawn request.
     block: Vec<Vec<u8>>,
 }
 
@@ -102,7 +103,7 @@ impl Requests {
     }
 }
 
-/// `totspawns` and `spawnssofar`, as the lines of a spawn request have them last.
+/// Returns the last `totspawns` and `spawnssofar` of a spawn request.
 fn counted(block: &[Vec<u8>]) -> Option<(u64, u64)> {
     let last = |key: &str| {
         let found = block.iter().rev().find_map(|line| line.strip_prefix(key.as_bytes()))?;

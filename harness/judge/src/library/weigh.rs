@@ -1,4 +1,4 @@
-//! Whether a library does what the scenario expects of it.
+//! Checks whether a library meets the expectations of the scenario.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::expectation::{Captures, Choice, Expectation, Expected, Matcher, Misfi
 use crate::seen::{NO_PROOF, Unended};
 use crate::unjudged::{Unjudged, Unloadable};
 
-/// Nothing more comes, how that is known, and how long that was waited for.
+/// The proof that nothing more will come, and how long the runner waited for it.
 type Nothing = Option<(SilenceProof, Duration)>;
 
 fn silence((proof, waited): (SilenceProof, Duration)) -> String {
@@ -25,17 +25,17 @@ fn silence((proof, waited): (SilenceProof, Duration)) -> String {
     }
 }
 
-/// What there is for a step within a call.
+/// The next input of a step within a call.
 enum Next {
     Request(Request),
-    /// The call is over without a request, or waits for something else.
+    /// No request will come: the call is over or waits for something else.
     None,
-    /// Nothing yet.
+    /// Nothing has come yet.
     Open,
 }
 
 impl LibraryJudge {
-    /// Sees whether an expectation is met or broken by now. What it captures is added.
+    /// Checks whether an expectation is met or broken by now, and adds its captures.
     pub(crate) fn weigh(
         &mut self,
         p: Proc,
@@ -44,7 +44,7 @@ impl LibraryJudge {
         captures: &mut Captures,
     ) -> Standing {
         if let Some(why) = &self.process(p).missing {
-            // RFC 13: all functions should be there. The scenarios about the library's file report those that are missing.
+            // RFC 13 requires all functions, and the scenarios about the library's file report those that are missing.
             self.unjudged = Some(Unjudged::NoSuchFunction(why.clone()));
             return Standing::Broken;
         }
@@ -72,7 +72,7 @@ impl LibraryJudge {
                 (None, Some(nothing)) => self.hangs(p, cites, "the process exits", nothing),
                 (None, None) => Standing::Open,
             },
-            // Nothing that could be said of a library.
+            // Other expectations do not apply to libraries.
             _ => Standing::Met,
         }
     }
@@ -96,7 +96,7 @@ impl LibraryJudge {
         Standing::Broken
     }
 
-    /// The next request that is held.
+    /// Returns the next request that waits for the scenario.
     fn next(&mut self, p: Proc, nothing: Nothing) -> Next {
         let process = self.process(p);
         match process.held_requests.pop_front() {
@@ -106,7 +106,7 @@ impl LibraryJudge {
         }
     }
 
-    /// What a call did that was to ask for something.
+    /// Describes what a call did instead of making the expected request.
     fn without(&mut self, p: Proc) -> String {
         let process = self.process(p);
         let Some(function) = process.function() else { return "there is no call".to_owned() };
@@ -193,7 +193,7 @@ impl LibraryJudge {
         let process = self.process(p);
         match next {
             Next::Request(request) => process.taken = Some(request),
-            // Without the request there is nothing to answer, and so nothing to go on with.
+            // Without the request, the scenario has nothing to answer, and the rest of this process's steps is skipped.
             _ => process.over = true,
         }
         let (at_most, standing) = match choice.grade {
@@ -248,7 +248,7 @@ impl LibraryJudge {
     fn weigh_end(&mut self, p: Proc, cites: &str, nothing: Nothing) -> Standing {
         let process = self.process(p);
         if let Some(returned) = process.returned.take() {
-            // That PMI_Abort returns is found with every return.
+            // Every return of PMI_Abort is reported elsewhere.
             let Some(BegunCall { function, .. }) = process.call.take() else { return Standing::Broken };
             if api::is_abort(function) {
                 return Standing::Broken;
@@ -263,7 +263,7 @@ impl LibraryJudge {
         }
     }
 
-    /// The process has ended, which leaves nothing to go on with. What it did to it is found once.
+    /// Handles the end of a process. The rest of its steps is skipped, and the end is reported once.
     fn ended(&mut self, p: Proc, cites: &str) -> Standing {
         let process = self.process(p);
         let (Some(exit), Some(end)) = (process.exit, process.end()) else { return Standing::Open };
@@ -284,7 +284,7 @@ impl LibraryJudge {
         self.waits(p, cites, expected, silence(nothing))
     }
 
-    /// Reports a call that waits or ends without what was expected. A request that does not end is the reason why the call waits.
+    /// Reports a call that waits or ends without the expected result. An incomplete request explains why the call waits.
     fn waits(&mut self, p: Proc, cites: &str, expected: &str, seen: String) -> Standing {
         let process = self.process(p);
         let unended = Unended::new(process.framing, &process.begun, &seen);
@@ -301,7 +301,7 @@ impl LibraryJudge {
         expected: impl Into<String>,
         seen: impl Into<String>,
     ) -> Standing {
-        // The consequences of a crash are part of its finding.
+        // The consequences of a crash are part of the crash's finding.
         let crashes = matches!(self.process(p).exit, Some(Exit::Signal(_))) && self.crashed.is_some();
         if !crashes {
             self.find(Some(p), cites, None, expected, seen);

@@ -140,9 +140,9 @@ enum Slot {
 
 /// Memory that the library may fill.
 enum Out {
-    /// Integers, of which the library may write the first `room`.
+    /// Integers. The library may write the first `room` of them.
     Ints { start: *mut i32, total: usize, room: usize, one: bool },
-    /// Bytes, of which the library may write the first `room`.
+    /// Bytes. The library may write the first `room` of them.
     Text { start: *mut u8, total: usize, room: usize },
     /// Memory that is not examined.
     Opaque,

@@ -1,5 +1,5 @@
-//! The agent of a rank that starts in a tenth of the time, if this machine has one: see `quick-agent/main.rs`. It is embedded in this
-//! program, and written to a folder of its own for the duration of a run.
+//! The quick agent of a rank, which starts in a tenth of the time, if this machine supports it: see `quick-agent/main.rs`. It is embedded
+//! in this program, and written to a separate folder for the duration of a run.
 
 use std::fs::Permissions;
 use std::io::Write;
@@ -26,7 +26,7 @@ pub(crate) struct QuickAgent {
 }
 
 impl QuickAgent {
-    /// Writes the program's file; returns `None` if there is no such program, or if programs in scratch folders cannot be executed.
+    /// Writes the program's file. Returns `None` if the machine has no quick agent, or if programs in scratch folders cannot be executed.
     pub(crate) fn write() -> Option<Self> {
         let folder = folder_on_disk().ok()?;
         let agent = Self { folder };

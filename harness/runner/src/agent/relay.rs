@@ -98,8 +98,8 @@ pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the path from which an agent derives the process group in which it is spawned: each `./` before its name counts one. On other
-/// machines there is no scratch folder that could identify the group.
+/// Returns the path of an agent that is spawned in a process group. The agent counts each `./` before its name as one group. On other
+/// machines, no scratch folder could identify the group.
 pub(super) fn path_of_group(agent: &Path, group: u32) -> std::path::PathBuf {
     let folder = agent.parent().unwrap_or(Path::new("/")).to_string_lossy();
     let name = agent.file_name().unwrap_or_default().to_string_lossy();

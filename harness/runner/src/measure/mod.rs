@@ -102,7 +102,7 @@ impl Rounds {
         Ok(())
     }
 
-    /// Measures a request of every rank, none of which may be refused.
+    /// Measures a request of every rank. A refusal is an error.
     fn ask(
         &mut self,
         session: &mut MeasuredJob,

@@ -1,4 +1,4 @@
-//! What the interpreter asks of whoever is at the other end, whatever kind of implementation it is.
+//! The interface between the interpreter and the other end of the connections, for every kind of implementation.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -10,75 +10,73 @@ use pmi_wire::Proc;
 use super::proxy::UpstreamCommand;
 use crate::process::Memory;
 
-/// What came of waiting.
+/// The result of waiting.
 #[derive(Debug)]
 pub enum Incoming {
-    /// Something happened.
+    /// An event has happened.
     Event(What),
-    /// Nothing comes, and this is how that is known; of [`SilenceProof::Timeout`], that the deadline has passed.
+    /// No event will happen, with the proof. For [`SilenceProof::Timeout`], only the deadline has passed.
     Nothing(SilenceProof),
-    /// The user wants the run to end.
+    /// The user has interrupted the run.
     Interrupted,
 }
 
-/// What it means where nothing comes.
+/// The meaning of a silence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Silence {
     /// Nothing is expected.
     Expected,
-    /// It is one of several lawful outcomes.
+    /// Silence is one of several lawful outcomes.
     Lawful,
-    /// An answer is due: that there is none takes a proof, or the whole time.
+    /// An answer is due. Its absence takes a proof, or the whole time.
     Wrong,
 }
 
-/// What the interpreter drives: a server with its connections and the processes that it has started for us, or the processes of a library. A
-/// program under test has none; see `party/program/stage.rs`.
+/// The party that the interpreter drives: a server with its connections and the processes that it has started, or the processes of a
+/// library. A program under test has none; see `party/program/stage.rs`.
 ///
-/// Nothing here judges: a party carries bytes and facts.
+/// A party carries bytes and reports facts. It does not judge.
 pub trait Party {
-    /// Writes bytes, in one write if the connection takes them. A connection that is closed swallows them; the end
-    /// of the connection arrives as an event.
+    /// Writes bytes, in one write if the connection accepts them. A closed connection ignores them; its end is reported as an event.
     fn send(&mut self, to: Proc, bytes: &[u8]);
     /// Closes our end.
     fn close(&mut self, proc: Proc);
-    /// Lets the process exit with this status; closes our end.
+    /// Makes the process exit with this status, and closes our end.
     fn exit(&mut self, proc: Proc, status: u8);
-    /// Lets the process die of this signal; closes our end.
+    /// Makes the process die of this signal, and closes our end.
     fn kill(&mut self, proc: Proc, signal: u8);
-    /// Waits for the next event, until the deadline. Where an answer may come, a server that merely seems to wait gets some time
-    /// more.
+    /// Waits for the next event, until the deadline. If an answer may arrive, a server that only seems to wait gets some more time.
     fn next(&mut self, deadline: Instant, silence: Silence) -> Incoming;
-    /// Starts a process that loads the library under test; of other parties nobody asks that, nor for a call.
+    /// Starts a process that loads the library under test. Other parties ignore this, and calls as well.
     fn start(&mut self, _proc: Proc, _env: BTreeMap<String, String>) {}
     /// Calls a function of the library under test.
     fn call(&mut self, _proc: Proc, _function: &str, _arguments: Vec<Argument>) {}
-    /// Names the requests that the upstream of a proxy leaves to the scenario; before anything else. Parties without an
-    /// upstream are never asked for one.
+    /// Names the requests that the upstream of a proxy leaves to the scenario. Called before everything else, and only for a party with an
+    /// upstream.
     fn hold(&mut self, _requests: Vec<String>) {}
-    /// Tells the upstream of a proxy what to do.
+    /// Sends a command to the upstream of a proxy.
     fn upstream(&mut self, _command: UpstreamCommand) {}
-    /// The processes that have written something which the implementation has not read.
+    /// Returns the processes that have written bytes which the implementation has not read.
     fn unread(&self) -> Vec<Proc> {
         Vec::new()
     }
-    /// The memory of the launcher and of the processes that have made the connections of ours; none where that cannot be
-    /// known.
+    /// Returns the memory of the launcher and of the processes at the other end of our connections; empty if it cannot be measured.
     fn memory(&self) -> Vec<Memory> {
         Vec::new()
     }
-    /// What still runs of a job that should have ended: processes of ours that were told to exit, and the command names of the
-    /// implementation's.
+    /// Returns what is still running of a job that should have ended: our processes that were ordered to exit, and the names of the
+    /// implementation's processes.
     fn still_running(&self) -> (Vec<Proc>, Vec<String>) {
         (Vec::new(), Vec::new())
     }
-    /// Ends what still runs, by the launcher where it will; tells what was done, and what the launcher said to it.
+    /// Ends everything that is still running, through the launcher if possible. Returns the steps taken, and the launcher's output
+    /// meanwhile.
     fn end(&mut self) -> Vec<What> {
         Vec::new()
     }
-    /// Makes a stray connection to the port in `PMI_PORT`, unless it is there.
+    /// Makes a stray connection to the port in `PMI_PORT`, unless it exists.
     fn connect(&mut self, _stray: Proc) {}
 
-    /// A program for a spawn request that reports to us as process group `group`.
+    /// Returns a program for a spawn request, which reports to the runner as process group `group`.
     fn agent(&mut self, group: u32) -> Vec<u8>;
 }

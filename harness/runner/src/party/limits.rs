@@ -1,22 +1,22 @@
-//! How long is waited for an implementation under test, and how much it may say.
+//! Time and output limits of an implementation under test.
 
 use std::time::Duration;
 
 /// Bounds of one scenario.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Longest wait for what a step expects.
+    /// Maximum wait for the expectation of a step.
     pub step: Duration,
-    /// Longest wait for a process to report that was started, where that is not the same.
+    /// Maximum wait for a started process to report, if it differs from `step`.
     pub start: Option<Duration>,
-    /// Wait after which silence is believed where the server's state cannot be read.
+    /// Wait after which silence is believed if the server's state cannot be read.
     pub silence: Duration,
-    /// Most bytes that the implementation may send on all connections together.
+    /// Maximum number of bytes that the implementation may send on all connections together.
     pub bytes: u64,
 }
 
 impl Limits {
-    /// Longest wait for a process to report that was started.
+    /// Returns the maximum wait for a started process to report.
     pub fn start(&self) -> Duration {
         self.start.unwrap_or(self.step)
     }

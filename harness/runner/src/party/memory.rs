@@ -1,4 +1,4 @@
-//! The reference server joined to the player in memory: no processes, no sockets, no waiting.
+//! The reference server, joined to the interpreter in memory: without processes, sockets and waiting.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
@@ -21,7 +21,7 @@ pub struct MemoryParty {
 }
 
 impl MemoryParty {
-    /// Starts `ranks` processes on as many nodes as the configuration says.
+    /// Launches `ranks` processes on the configured number of nodes.
     pub fn launch(config: Config, ranks: u32) -> Self {
         let mut server = Server::new(config);
         server.add_group(GroupSpec { programs: vec![ranks], ..GroupSpec::default() });
@@ -64,7 +64,7 @@ impl MemoryParty {
         }
     }
 
-    /// A singleton's part in the handshake; what is wrong with its connection then.
+    /// Performs the handshake of a singleton. Returns the error of its connection, if there is one.
     fn singinit(&mut self, proc: Proc) -> Option<String> {
         let asked = self.server.welcome();
         let said = if asked.is_empty() { String::new() } else { format!("{}\n", singleton::ANSWER) };
@@ -83,7 +83,7 @@ impl MemoryParty {
         }
     }
 
-    /// Does what the server asks for.
+    /// Carries out the actions of the server.
     fn act(&mut self) {
         while let Some(action) = self.server.next_action() {
             match action {
@@ -136,7 +136,7 @@ impl MemoryParty {
         }
     }
 
-    /// The job's status is the first that is not 0.
+    /// Sets the status of the job, which is the first status other than 0.
     fn fail(&mut self, status: i32) {
         if self.status == 0 {
             self.status = status;
@@ -153,7 +153,7 @@ impl MemoryParty {
 
 impl Party for MemoryParty {
     fn send(&mut self, to: Proc, bytes: &[u8]) {
-        // All processes have come in: nobody else is let in.
+        // All processes have connected, so no other connection is accepted.
         if to.group == Proc::STRAYS && bytes.contains(&b'\n') {
             self.queue.push_back(What::ClosedByServer { proc: to });
         }

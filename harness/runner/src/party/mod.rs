@@ -1,5 +1,4 @@
-//! Who is at the other end of the conversation: one room for each kind of implementation under test, and our own reference in
-//! memory.
+//! The other end of the connections: a module for each kind of implementation under test, and our own reference in memory.
 
 mod interface;
 pub mod library;

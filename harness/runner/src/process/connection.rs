@@ -40,7 +40,7 @@ impl<B> Received<B> {
             Ok((bytes, _)) => Some(Self::Bytes(bytes)),
             Err(Errno::INTR) => None,
             Err(Errno::AGAIN) => Some(Self::Nothing),
-            // ECONNRESET: the other side closed its end without reading all of our bytes, and none of its own are left.
+            // ECONNRESET: the other side closed its end without reading all of our bytes, and everything that it sent has been read.
             Err(_) => Some(Self::End),
         }
     }
@@ -148,7 +148,7 @@ impl NonBlockingStream {
         self.unread
     }
 
-    /// Returns true if the other side closed its end with bytes of ours unread, as far as the system has reported it.
+    /// Returns true if the other side closed its end before reading all of our bytes, as far as the system has reported it.
     pub(crate) fn left_unread(&self) -> bool {
         self.unread || self.reset.get()
     }

@@ -27,7 +27,7 @@ pub(crate) struct Foreign {
 }
 
 impl Foreign {
-    /// Returns `None` if there is no such process.
+    /// Returns `None` if the process does not exist.
     pub(crate) fn new(pid: i32) -> Option<Self> {
         let pidfd = rustix::process::pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
         let name = procfs::name(pid)?;

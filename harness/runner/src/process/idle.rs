@@ -4,8 +4,8 @@
 //! and no process outside the server will wake it. Then silence is proved, without a timeout. This works on Linux only; elsewhere it is
 //! never proved.
 //!
-//! A server whose threads wake periodically never looks idle. If all of them have done so several times without sending anything, this is
-//! no proof, but it is sufficient where silence is lawful.
+//! A server whose threads wake periodically never looks idle. If all of them have done so several times without sending anything, this does
+//! not prove silence, but it is sufficient where silence is lawful.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;

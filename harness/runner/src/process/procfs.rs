@@ -95,7 +95,7 @@ pub(crate) struct Stat {
 }
 
 impl Stat {
-    /// Returns `None` if there is no such process.
+    /// Returns `None` if the process does not exist.
     pub(crate) fn of(pid: i32) -> Option<Self> {
         Self::parse(short_text(format!("/proc/{pid}/stat")).ok()?)
     }

@@ -68,8 +68,8 @@ impl Slots {
         Self::with(jobs, false)
     }
 
-    /// Creates such a limit that opens more launches while the machine is idle: with a server that sleeps while it starts, many launches
-    /// wait at the same time.
+    /// Creates such a limit that opens more launches while the machine is idle. If a server sleeps while it starts, many launches wait at
+    /// the same time.
     pub fn filling_idle_machine(jobs: usize) -> Arc<Self> {
         Self::with(jobs, true)
     }
@@ -89,7 +89,7 @@ impl Slots {
         }
     }
 
-    /// Returns the maximum number of launches in a run of the suite, parts of which wait for one silence after another.
+    /// Returns the maximum number of launches in a run of the suite. Some scenarios of a suite wait for one silence after another.
     pub(crate) fn launches_of_run(&self) -> usize {
         if self.jobs == 1 { 1 } else { 2 * self.few() }
     }

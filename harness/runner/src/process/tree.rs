@@ -84,7 +84,7 @@ pub(crate) fn launch_ended(mark: &str, launcher: i32) {
     end_orphans(doomed);
 }
 
-/// Returns whether a living child of ours has the mark of none of these launches.
+/// Returns whether a living child process carries no mark of these launches.
 fn is_unmarked(pid: i32, live: &HashMap<i32, String>) -> bool {
     parent(pid).is_some_and(|(_, zombie)| !zombie)
         && mark_of(pid).is_none_or(|carried| !live.values().any(|mark| *mark == carried))

@@ -1,8 +1,8 @@
-//! Writes a session as a scenario for its program: the process manager's own answers, to be given by the reference server.
+//! Writes a session as a scenario for its program, with the recorded answers of the process manager, which the reference server repeats.
 //!
-//! An answer that says what the process manager is like stands as it was recorded: limits, universe size, number of the
-//! application, process mapping, the answer to fullinit, with their keys in the recorded order and whatever keys it had besides.
-//! What depends on the requests before it (the keyval space, barriers, spawn) the reference server answers by itself.
+//! Answers that describe the process manager are repeated as recorded: limits, universe size, application number, process mapping, and the
+//! answer to fullinit. Their keys have the recorded order, and include unusual keys. Answers that depend on earlier requests (keyval space,
+//! barriers, spawn) are the reference server's own.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
@@ -21,17 +21,16 @@ type Exchange = (&'static str, String);
 
 #[derive(Default)]
 struct Rank {
-    /// Its row in the protocol table, and the request if its answer matters.
+    /// For each request without an answer: its row in the protocol table, and the request if its answer is repeated.
     asked: VecDeque<(Option<&'static protocol::Exchange>, Option<&'static str>)>,
     exchanges: Vec<Exchange>,
 }
 
-/// Writes the scenario; `None` for a session that did not end well, or in which nothing of the kind was asked. `dialects` is what was
-/// spoken in it.
+/// Writes the scenario. Returns `None` if the session did not end well, or had no such request. `dialects` are the dialects of the session.
 ///
 /// # Errors
 ///
-/// The session holds what the language has no words for.
+/// The scenario language cannot express the session.
 pub fn answers(events: &[Event], dialects: &[Dialect], command: &str) -> Result<Option<String>, Unwritable> {
     let dialect = dialect(dialects)?;
     let mut ranks: BTreeMap<u32, Rank> = BTreeMap::new();
@@ -99,7 +98,7 @@ impl Rank {
         }
         let place = match message.framing {
             Framing::Lines => Some(0),
-            // Several requests may wait, and the first is not always answered first.
+            // Several requests may be pending, and need not be answered in order.
             Framing::Frames => self.asked.iter().position(|(asked, _)| asked.is_some() && *asked == exchange),
         };
         let Some((_, Some(request))) = place.and_then(|place| self.asked.remove(place)) else { return };
@@ -111,12 +110,12 @@ impl Rank {
     }
 }
 
-/// Whether a line is a request or an answer by itself: within a spawn request only its end is answered.
+/// Returns whether a line is a complete request or answer. In a spawn request, only the last line is answered.
 fn is_exchanged(line: &[u8]) -> bool {
     line.starts_with(b"cmd=") || line == b"endcmd"
 }
 
-/// The request, if its answer says what the process manager is like.
+/// Returns the request if its answer describes the process manager.
 fn kind(message: &Decoded<'_>) -> Option<&'static str> {
     let exchange = message.exchange().filter(|_| message.is_well_formed())?;
     let key = message.field("key").unwrap_or_default();
@@ -176,7 +175,7 @@ mod tests {
              0-1  S: cmd=appnum appnum=7\n\
              *    P: exits 0\n"
         );
-        // What ended badly is no measure.
+        // A session that failed is not a model for the reference server.
         assert_eq!(answers(&events(Exit::Code(1)), &[Dialect::Pmi1], "pm"), Ok(None));
     }
 }

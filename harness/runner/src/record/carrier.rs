@@ -1,9 +1,8 @@
-//! Carries what the processes of a session and their process manager say to each other, and tells of it in the order in which it
-//! happened.
+//! Carries the messages between the processes of a session and their process manager, and reports them in the order in which they happen.
 //!
-//! The connections of all processes come together here, each handed over by its tap: so there is one order, and a cause is told
-//! before its effect because it is told before it is passed on. A tap keeps copies of both ends, by which the connection ends with it
-//! and by which it goes on alone if we end.
+//! The taps pass the connections of all processes to this component, so there is a single order. A cause is reported before its effect,
+//! because it is reported before it is forwarded. A tap keeps copies of both ends: so the connection ends together with the tap, and the
+//! tap can carry on alone if the recorder ends.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -27,39 +26,39 @@ use crate::process::nonblocking;
 use crate::process::procfs::is_exiting;
 use crate::process::reactor::{Key, Reactor, Ready, Wanted};
 
-/// Something that has happened to a process of the session. `B` is what is known of the bytes that it has said or was told.
+/// A fact about a process of the session. `B` holds the bytes of a message, or their number.
 #[derive(Debug)]
 pub(super) struct ProcessFact<B = Vec<u8>> {
-    /// When, since the session began.
+    /// Time since the session began.
     pub(super) at: Duration,
-    /// The process, by the number that the process manager knows.
+    /// The process id that the process manager knows.
     pub(super) pid: i32,
     pub(super) fact: Fact<B>,
 }
 
-/// What.
+/// The kind of fact.
 #[derive(Debug)]
 pub(super) enum Fact<B = Vec<u8>> {
-    /// It is about to start.
+    /// The process is about to start.
     Started(Start),
     /// Its program could not be started.
     NotStarted(String),
-    /// A block of its spawn request goes on with the tap in this folder as its program.
+    /// A part of its spawn request is forwarded with the tap in this folder as its program.
     Spawns(String),
-    /// These bytes are about to be passed on.
+    /// These bytes are about to be forwarded.
     Carried(Direction, B),
-    /// It has closed its connection, and had not read all that came before that.
+    /// It has closed its connection before reading everything.
     LeftUnread,
     /// It has closed its connection.
     ClosedByClient,
-    /// The process manager has closed it.
+    /// The process manager has closed its connection.
     ClosedByServer,
     /// It has ended.
     Ended(Exit),
 }
 
-/// What has happened since the last one, in order. The bytes of all that was said are in one piece: so no memory is allocated here for each
-/// message, which its judge would give back in another thread.
+/// The facts since the last batch, in order. The bytes of all messages are in one buffer. So no memory is allocated per message that the
+/// judge would free in another thread.
 #[derive(Default)]
 pub(super) struct Batch {
     facts: Vec<ProcessFact<usize>>,
@@ -71,13 +70,13 @@ impl Batch {
         self.facts.len()
     }
 
-    /// The processes that have started.
+    /// Returns the processes that have started.
     pub(super) fn started(&self) -> impl Iterator<Item = i32> {
         let started = self.facts.iter().filter(|told| matches!(told.fact, Fact::Started(_)));
         started.map(|told| told.pid)
     }
 
-    /// What has happened, one by one.
+    /// Returns the facts one by one.
     pub(super) fn facts(self) -> impl Iterator<Item = ProcessFact> {
         let Self { facts, bytes } = self;
         let mut at = 0;
@@ -101,67 +100,67 @@ impl Batch {
     }
 }
 
-/// What is waited for.
+/// A source of events.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Source {
-    /// What the owner of this waits for.
+    /// A descriptor that the owner waits for.
     Other,
     Listener,
     /// The channel of a tap.
     Tap(u64),
-    /// One end of what is carried for it.
+    /// An end of a connection that is carried for a tap.
     Carried(u64, PumpSide),
 }
 
-/// A tap, and what is carried for it.
+/// A tap, and the connection that is carried for it.
 struct Tapped {
     control: Channel,
-    /// `None` once it is gone.
+    /// `None` after the tap is gone.
     key: Option<Key>,
     pump: Option<Pump>,
     ear: Ear,
 }
 
-/// Where a connection is listened to.
+/// The state of a process whose connection is observed.
 struct Ear {
-    /// Unknown until the tap has said it.
+    /// `None` until the tap has reported it.
     pid: Option<i32>,
     program: Option<Pid>,
     rewriter: Rewriter,
     spawned: u32,
-    /// The program has closed its end because it was coming to its own, which is told with that: one that is killed together with its tap
-    /// has closed nothing.
+    /// The program has closed its end while it was ending. This is only reported with its end, because a program that was killed together
+    /// with its tap has not closed its connection itself.
     closes: bool,
-    /// How the program has ended, if that is not told yet.
+    /// The exit of the program, until it is reported.
     ended: Option<Exit>,
-    /// That has been told.
+    /// The exit has been reported.
     over: bool,
 }
 
 impl Ear {
-    /// Whether the program is coming to its end, or has come there: its tap may have waited for it and not said so yet. Of one that has
-    /// only just started we may not know which it is.
+    /// Returns whether the program is ending or has ended. Its tap may have waited for it and not reported it yet. The program of a tap
+    /// that has just started may still be unknown.
     fn is_ending(&self) -> bool {
         let ends = |program: Pid| is_exiting(program) || test_kill_process(program).is_err();
         self.ended.is_some() || self.over || self.program.is_none_or(ends)
     }
 }
 
-/// See the module's documentation.
+/// The carrier of all connections of a session.
 pub(super) struct Carrier {
     reactor: Reactor<Source>,
-    /// `None` once descriptors have run out: who comes then, or waits to be let in, goes on alone.
+    /// `None` after the descriptors have run out. Taps that connect then, or wait to be accepted, carry on alone.
     listener: Option<UnixListener>,
     listens: Key,
     taps: BTreeMap<u64, Tapped>,
     count: u64,
     book: Book,
     buffer: Vec<u8>,
-    /// There are processes whose connections could not be taken over.
+    /// The connections of some processes could not be taken over.
     lost: bool,
 }
 
-/// What was told and nobody has taken yet, and what it takes to tell.
+/// Facts that have not been taken yet, and the data needed to report more.
 struct Book {
     start: Instant,
     told: Batch,
@@ -180,7 +179,7 @@ impl Book {
     }
 }
 
-/// Tells what is heard of a process.
+/// Reports the observations of a process.
 struct Listening<'a> {
     ear: &'a mut Ear,
     book: &'a mut Book,
@@ -213,7 +212,7 @@ impl Owner for Listening<'_> {
         let out = ear.rewriter.pass(bytes, |name| {
             ear.spawned += 1;
             let place = format!("by-{pid}-{}", ear.spawned);
-            // Without a tap the program is started all the same, and not heard.
+            // Without a tap, the program is started unobserved.
             let path = tap::make_for(name, &book.binary, &book.scratch.join(&place)).ok()?;
             book.tell(pid, Fact::Spawns(place));
             Some(path.into_os_string().into_vec())
@@ -240,7 +239,7 @@ impl Owner for Listening<'_> {
 }
 
 impl Carrier {
-    /// For a session that begins at `start`, whose taps are `binary` and find us in this folder.
+    /// Creates the carrier of a session that begins at `start`. Its taps are links to `binary`, and find the carrier in this folder.
     pub(super) fn new(scratch: &Path, binary: &Path, start: Instant) -> io::Result<Self> {
         let listener = UnixListener::bind(scratch.join(tap::SOCKET))?;
         nonblocking(&listener)?;
@@ -260,17 +259,17 @@ impl Carrier {
         })
     }
 
-    /// Waits for something else as well.
+    /// Adds another descriptor to wait for.
     pub(super) fn watch(&mut self, other: impl AsFd) -> io::Result<()> {
         self.reactor.add(other, Source::Other, Wanted::Read).map(drop)
     }
 
-    /// Waits, at most so long, and carries what there is. Whether anything else that is watched has something.
+    /// Waits at most `wait`, and carries what is available. Returns whether another watched descriptor is ready.
     pub(super) fn carry(&mut self, wait: Duration) -> bool {
         let mut other = false;
-        // Interrupted or not, whatever is there is looked at.
+        // Events are handled even if a signal ended the wait.
         let ready = self.reactor.wait(Some(wait)).unwrap_or_default();
-        // What the process manager has said comes first: those who are waiting go on meanwhile, and what they ask comes to it together.
+        // The process manager's messages come first: the waiting processes continue meanwhile, and their next requests reach it together.
         let says = |ready: &Ready<Source>| matches!(ready.source, Source::Carried(_, PumpSide::Server));
         let (answers, others): (Vec<_>, Vec<_>) = ready.into_iter().partition(says);
         for Ready { source, .. } in answers.into_iter().chain(others) {
@@ -284,29 +283,29 @@ impl Carrier {
         other
     }
 
-    /// What was told and nobody has taken yet.
+    /// Returns the facts that have not been taken yet.
     pub(super) fn told(&self) -> &Batch {
         &self.book.told
     }
 
-    /// Takes that.
+    /// Takes these facts.
     pub(super) fn take_told(&mut self) -> Batch {
         std::mem::take(&mut self.book.told)
     }
 
-    /// To be called from time to time, see [`Pump::leave_requests`].
+    /// Must be called from time to time, see [`Pump::leave_requests`].
     pub(super) fn take_old(&mut self) {
         self.taps.values_mut().filter_map(|tap| tap.pump.as_mut()).for_each(Pump::take_old);
     }
 
-    /// Processes that have started, whose end was not told, and whose taps are still there.
+    /// Returns the processes that have started, whose end was not reported, and whose taps still run.
     pub(super) fn left(&self) -> Vec<i32> {
         let lives = |pid: &i32| Pid::from_raw(*pid).is_some_and(|pid| test_kill_process(pid).is_ok());
         let open = self.taps.values().filter(|tap| tap.key.is_some() && !tap.ear.over);
         open.filter_map(|tap| tap.ear.pid).filter(lives).collect()
     }
 
-    /// Whether there are processes that are not recorded, since descriptors have run out.
+    /// Returns whether some processes are not recorded, because descriptors have run out.
     pub(super) fn lost(&self) -> bool {
         self.lost
     }
@@ -339,7 +338,7 @@ impl Carrier {
         }
     }
 
-    /// Hears what a tap says.
+    /// Handles the messages of a tap.
     fn hear(&mut self, id: u64) {
         let Some(tap) = self.taps.get_mut(&id) else { return };
         for notice in tap.control.messages::<Notice>() {
@@ -355,7 +354,7 @@ impl Carrier {
                 }
                 Notice::Connected if tap.take_over(id, &mut self.reactor) => {}
                 Notice::Connected => {
-                    // It has to go on alone, which it does when it hears no more of us.
+                    // The tap carries on alone when its channel closes.
                     self.lost = true;
                     tap.key.take().into_iter().for_each(|key| self.reactor.remove(key));
                     self.taps.remove(&id);
@@ -375,7 +374,7 @@ impl Carrier {
             }
         }
         if tap.control.is_over() {
-            // Killed with its program, unless we have let it go.
+            // The tap was killed with its program, unless we have released it.
             tap.key.take().into_iter().for_each(|key| self.reactor.remove(key));
         }
         self.settle(id);
@@ -385,7 +384,7 @@ impl Carrier {
         let Some(Tapped { pump: Some(pump), ear, control, key }) = self.taps.get_mut(&id) else { return };
         let mut owner = Listening { ear, book: &mut self.book };
         let state = pump.carry(side, &mut owner, &mut self.reactor, &mut self.buffer);
-        // With a program that is ending it ends when its tap does.
+        // If the program is ending, the connection ends together with its tap.
         if !matches!(state, Ok(State::Open)) && (ear.over || !ear.is_ending()) {
             control.send(&Word::Close);
             self.close(id);
@@ -400,7 +399,7 @@ impl Carrier {
         pump.into_iter().for_each(|pump| pump.close(&mut self.reactor));
     }
 
-    /// Lets a tap go whose program has ended, once all that it wrote was carried, and forgets one that is gone.
+    /// Releases a tap whose program has ended, after all of its messages were carried. Forgets a tap that is gone.
     fn settle(&mut self, id: u64) {
         let Some(tap) = self.taps.get_mut(&id) else { return };
         let is_gone = tap.key.is_none();
@@ -410,7 +409,7 @@ impl Carrier {
                 let mut owner = Listening { ear: &mut tap.ear, book: &mut self.book };
                 state = pump.drain(&mut owner, &mut self.reactor, &mut self.buffer);
                 if pump.is_held_up() && !is_gone {
-                    // The process manager reads what was written before.
+                    // The process manager must first read the earlier messages.
                     return;
                 }
             }
@@ -420,7 +419,7 @@ impl Carrier {
             }
             self.book.tell(pid, Fact::Ended(exit));
             (tap.ear.ended, tap.ear.over) = (None, true);
-            // Where somebody else has the connection, a child of the program's, it goes on.
+            // If another process, such as a child of the program, holds the connection, it continues.
             if !matches!(state, Ok(State::Open)) {
                 tap.pump.take().into_iter().for_each(|pump| pump.close(&mut self.reactor));
             }
@@ -435,7 +434,7 @@ impl Carrier {
 }
 
 impl Tapped {
-    /// Takes over the connection that has come along. Where descriptors have run out it has not.
+    /// Takes over the connection that accompanies the message. Returns false if it is missing, because descriptors have run out.
     fn take_over(&mut self, id: u64, reactor: &mut Reactor<Source>) -> bool {
         let (Some(client), Some(server)) = (self.control.take_descriptor(), self.control.take_descriptor())
         else {

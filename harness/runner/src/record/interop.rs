@@ -1,4 +1,4 @@
-//! Programs under process managers: every one under every other, through the tap, and who is to blame for what goes wrong.
+//! Runs every program under every process manager through the tap, and determines which of the two is to blame for failures.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -24,7 +24,7 @@ const PROGRAM: &str = "{program}";
 /// Launchers that take `-n RANKS PROGRAM`.
 const KNOWN: [&str; 3] = ["mpiexec", "mpirun", "srun"];
 
-/// Why a process manager cannot be started as asked. The message says what to write.
+/// A process manager cannot be started as requested. The message says what to write.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct TemplateError(String);
@@ -32,17 +32,17 @@ pub struct TemplateError(String);
 /// A process manager, as a command with `{ranks}` and `{program}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Manager {
-    /// As given.
+    /// The command as given.
     pub label: String,
     words: Vec<String>,
 }
 
 impl Manager {
-    /// Reads a command; well-known launchers need no placeholders.
+    /// Parses a command. Well-known launchers need no placeholders.
     ///
     /// # Errors
     ///
-    /// It cannot be split, or does not say where the program goes.
+    /// The command cannot be split into words, or does not contain the place of the program.
     pub fn new(label: &str) -> Result<Self, TemplateError> {
         let mut words = split(label)?;
         let name = Path::new(&words[0]).file_name().and_then(|n| n.to_str()).unwrap_or_default();
@@ -61,7 +61,7 @@ impl Manager {
         Ok(Self { label: label.to_owned(), words })
     }
 
-    /// The command that starts a program with a tap in front.
+    /// Returns the command that starts a program through a tap.
     fn command(&self, program: &[String], ranks: u32) -> Vec<String> {
         let mut command = Vec::new();
         for word in &self.words {
@@ -79,17 +79,17 @@ impl Manager {
 /// A program with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
-    /// As given.
+    /// The command as given.
     pub label: String,
     words: Vec<String>,
 }
 
 impl Program {
-    /// Reads a command.
+    /// Parses a command.
     ///
     /// # Errors
     ///
-    /// It cannot be split.
+    /// The command cannot be split into words.
     pub fn new(label: &str) -> Result<Self, TemplateError> {
         Ok(Self { label: label.to_owned(), words: split(label)? })
     }
@@ -103,38 +103,38 @@ fn split(command: &str) -> Result<Vec<String>, TemplateError> {
     }
 }
 
-/// A program under a process manager.
+/// The result of a program under a process manager.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Cell {
-    /// The program, as given.
+    /// The program's command as given.
     pub program: String,
-    /// The process manager, as given.
+    /// The process manager's command as given.
     pub manager: String,
-    /// How the job ended.
+    /// The exit of the job.
     pub exit: Exit,
-    /// What the session came to.
+    /// The verdict on the session.
     pub verdict: Verdict,
-    /// Why it could not be judged.
+    /// The reason why it could not be judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Versions of PMI that were agreed on.
+    /// The negotiated versions of PMI.
     #[serde(default)]
     pub versions: Vec<String>,
-    /// What either side broke.
+    /// The findings on both sides.
     pub findings: Vec<Judged>,
-    /// MUSTs that the process manager broke.
+    /// Number of MUSTs that the process manager broke.
     pub by_manager: usize,
-    /// MUSTs that the program broke.
+    /// Number of MUSTs that the program broke.
     pub by_program: usize,
 }
 
 impl Cell {
-    /// Whether all went well: the job's status is 0 and neither side broke a MUST.
+    /// Returns whether the job ended with status 0 and neither side broke a MUST.
     pub fn is_well(&self) -> bool {
         self.exit == Exit::Code(0) && matches!(self.verdict, Verdict::Pass | Verdict::Note | Verdict::Warn)
     }
 
-    /// In a few words.
+    /// Describes the result in a few words.
     pub fn text(&self) -> String {
         let mut parts = Vec::new();
         match (self.verdict, self.exit) {
@@ -155,16 +155,16 @@ impl Cell {
     }
 }
 
-/// All of them.
+/// The results of all combinations.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct InteropMatrix {
-    /// The programs, as given.
+    /// The programs as given.
     pub programs: Vec<String>,
-    /// The process managers, as given.
+    /// The process managers as given.
     pub managers: Vec<String>,
-    /// Program by program, under each process manager; fewer if it was interrupted.
+    /// The results, program by program, under each process manager. There are fewer if the run was interrupted.
     pub cells: Vec<Cell>,
-    /// Whether it was.
+    /// True if the run was interrupted.
     pub interrupted: bool,
 }
 
@@ -214,7 +214,7 @@ pub fn run(
 }
 
 impl InteropMatrix {
-    /// The exit code: 130 interrupted, 1 if anything went wrong, 3 if something could not be judged.
+    /// Returns the exit code: 130 if interrupted, 1 if a combination failed, 3 if one could not be judged.
     pub fn exit_code(&self) -> u8 {
         let bad = |cell: &Cell| {
             !cell.is_well() && (cell.verdict != Verdict::Unjudged || cell.exit != Exit::Code(0))
@@ -230,7 +230,7 @@ impl InteropMatrix {
         }
     }
 
-    /// For people: the matrix, where exit statuses differ, and who broke what.
+    /// Formats the matrix, the differences between exit statuses, and the broken requirements by side.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for (i, manager) in self.managers.iter().enumerate() {
@@ -279,7 +279,7 @@ impl InteropMatrix {
         }
     }
 
-    /// Each requirement once, with the cells in which it was broken.
+    /// Lists each broken requirement once, with the cells in which it was broken.
     fn blame(&self, rows: &[&[Cell]], text: &mut String) {
         for (party, name) in [(Side::Server, "process manager"), (Side::Client, "program")] {
             let all = || {
@@ -311,7 +311,7 @@ impl InteropMatrix {
     }
 }
 
-/// The name of a column.
+/// Returns the name of a column.
 fn letter(i: usize) -> String {
     match u8::try_from(i) {
         Ok(i @ 0..=25) => char::from(b'A' + i).to_string(),
@@ -319,7 +319,7 @@ fn letter(i: usize) -> String {
     }
 }
 
-/// Without what would act on a terminal.
+/// Replaces control characters, which would control a terminal.
 fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }

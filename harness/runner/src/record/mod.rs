@@ -1,20 +1,19 @@
-//! Recording a real session: a tap between a real process manager and real programs.
+//! Recording of a real session: a tap between a real process manager and real programs.
 //!
 //! ```text
 //! process manager ── PMI_FD ── carrier ── PMI_FD ── program
 //!                    (handed over by the tap)
 //! ```
 //!
-//! The tap ([`tap`]) is a small program of ours, or the command under another name, put in front of the program. It starts the program, hands
-//! its connection over to the recorder, passes signals on and ends as the program has ended. The recorder carries the bytes of all
-//! connections (`carrier`, `pump`), and tells of every piece *before* it passes it on: a cause comes before its effect, no
-//! `barrier_out` before the last `barrier_in`. If it ends before the session, the taps carry on by themselves.
+//! The tap ([`tap`]) is a small program, or the command under another name, before the program in a command line. It starts the
+//! program, passes its connection to the recorder, forwards signals, and ends as the program has ended. The recorder carries the bytes of
+//! all connections (`carrier`, `pump`), and reports each piece *before* it forwards it. So a cause comes before its effect, and no
+//! `barrier_out` comes before the last `barrier_in`. If the recorder ends before the session, the taps carry on alone.
 //!
-//! Nothing is changed on the way but one thing: what names the program in a spawn request (`rewrite`), since the processes that it
-//! starts could not be heard otherwise. [`recording`] makes events of what was told and shows them to the judge, in a thread of its own,
-//! [`script`] writes them as a scenario for
-//! process managers, [`answers`] as one for the program,
-//! [`session`] runs it all, [`result`] says what it came to, [`interop`] runs programs under process managers.
+//! The only change to the messages is the name of the program in a spawn request (`rewrite`), because spawned processes could not be
+//! observed otherwise. [`recording`] turns the facts into events and passes them to the judge, in a separate thread. [`script`] writes the
+//! events as a scenario for process managers, and [`answers`] as one for the program. [`session`] runs a session, [`result`] is its result,
+//! and [`interop`] runs programs under process managers.
 
 pub mod answers;
 mod carrier;

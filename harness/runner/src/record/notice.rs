@@ -1,4 +1,4 @@
-//! What a tap and the recorder say to each other, over a channel of their own.
+//! The messages between a tap and the recorder, on a separate channel.
 
 use std::collections::BTreeMap;
 
@@ -6,42 +6,42 @@ use serde::{Deserialize, Serialize};
 
 use pmi_judge::event::{Bytes, Exit};
 
-/// What a tap tells the recorder.
+/// A notice of a tap to the recorder.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum Notice {
     /// The program is about to start.
     Started(Start),
     /// The program could not be started.
     NotStarted(String),
-    /// It has a connection, of which the two ends come along that are to be carried between: that to the program, and that to the
+    /// The program has a connection. The two ends to be carried accompany the notice: first the one to the program, then the one to the
     /// process manager.
     Connected,
-    /// It has started, and has this process id.
+    /// The program has started, with this process id.
     Runs(i32),
-    /// The program has ended. The tap ends when it hears that everything was carried.
+    /// The program has ended. The tap ends when everything has been carried.
     Ended(Exit),
 }
 
-/// What a process is started with.
+/// The properties of a process at its start.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Start {
-    /// Of the tap, which the process manager takes for that of the process.
+    /// The process id of the tap, which the process manager takes for that of the process.
     pub(super) pid: i32,
-    /// The folder of the tap's path, which tells the process group.
+    /// The folder of the tap's path, which identifies the process group.
     pub(super) folder: String,
     /// The `PMI_*` variables.
     pub(super) env: BTreeMap<String, String>,
     /// Arguments without the program.
     pub(super) args: Vec<Bytes>,
-    /// What is wrong with PMI_FD.
+    /// The error of PMI_FD.
     pub(super) bad_fd: Option<String>,
 }
 
-/// What the recorder tells a tap.
+/// A message of the recorder to a tap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Word {
-    /// The connection has ended, and so the tap gives up what it holds of it.
+    /// The connection has ended, so the tap must close its copies.
     Close,
-    /// All that the program has written was carried, and nobody else here holds the connection.
+    /// Everything that the program has written was carried, and no other process here holds the connection.
     Done,
 }

@@ -1,11 +1,11 @@
-//! Where the tap stands in a command line.
+//! The place of the tap in a command line.
 
 use std::path::Path;
 
-/// Stands for the tap.
+/// Placeholder for the tap.
 pub const TAP: &str = "{tap}";
 
-/// Launchers whose options before the program are known well enough, and those options that take a value.
+/// Launchers whose options before the program are known well enough, with their options that take a value.
 const KNOWN: [(&str, &[&str]); 4] = [
     ("mpiexec", &["-n", "-np", "--np"]),
     ("mpirun", &["-n", "-np", "--np"]),
@@ -13,16 +13,16 @@ const KNOWN: [(&str, &[&str]); 4] = [
     ("flux", &["-n", "--ntasks"]),
 ];
 
-/// Why it cannot be told where the tap is to stand, and what to write.
+/// The place of the tap is unknown. The message says what to write.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Unplaced(String);
 
-/// The command with a `{tap}` in it: the user's, or one in front of the program where that is beyond doubt.
+/// Returns the command with `{tap}` in it: as given by the user, or inserted before the program if the place is certain.
 ///
 /// # Errors
 ///
-/// It is not.
+/// The place is not certain.
 pub fn placed(command: &[String]) -> Result<Vec<String>, Unplaced> {
     if command.iter().any(|word| word == TAP) {
         return Ok(command.to_vec());
@@ -39,7 +39,7 @@ pub fn placed(command: &[String]) -> Result<Vec<String>, Unplaced> {
     Ok(placed)
 }
 
-/// Where the program stands behind a launcher and options that are known.
+/// Returns the index of the program after a known launcher and its options.
 fn program(command: &[String]) -> Option<usize> {
     let name = Path::new(command.first()?).file_name()?.to_str()?;
     let stem = name.split('.').next().unwrap_or(name);
@@ -54,7 +54,7 @@ fn program(command: &[String]) -> Option<usize> {
             option if options.contains(&option) => at += 2,
             option if option.starts_with('-') => return None,
             _ => {
-                // A further part with a program of its own would go without.
+                // A further part of the command would have a program without a tap.
                 return (!command[at..].iter().any(|word| word == ":")).then_some(at);
             }
         }
@@ -62,7 +62,7 @@ fn program(command: &[String]) -> Option<usize> {
     None
 }
 
-/// The command with a path in the place of `{tap}`.
+/// Returns the command with `{tap}` replaced by a path.
 pub(super) fn filled(command: &[String], tap: &Path) -> Vec<String> {
     let tap = tap.to_string_lossy();
     command.iter().map(|word| if word == TAP { tap.to_string() } else { word.clone() }).collect()

@@ -1,4 +1,4 @@
-//! Carries bytes between two connections, both ways, unchanged but for what the owner does with a piece.
+//! Carries bytes between two connections in both directions. Only the owner changes them.
 
 use std::borrow::Cow;
 use std::io;
@@ -10,10 +10,10 @@ use rustix::net::{Shutdown, shutdown};
 use crate::process::connection::{NonBlockingStream, Received};
 use crate::process::reactor::{Key, Reactor, Wanted};
 
-/// Most bytes that are read, and told of, at once.
+/// Maximum number of bytes that are read and reported at once.
 pub(super) const PIECE: usize = 32 * 1024;
 
-/// Reads from a side whose process has ended.
+/// Maximum number of reads from a side whose process has ended.
 const LAST_ROUNDS: usize = 64;
 
 /// One of the two sides.
@@ -32,28 +32,29 @@ impl PumpSide {
     }
 }
 
-/// What the pump tells its owner, before the other side can know of it.
+/// The owner of a pump. It receives each event before the other side can observe it.
 pub(super) trait Owner {
-    /// A piece has come from this side; what is to be passed on.
+    /// A piece has arrived from this side. Returns the bytes to forward.
     fn piece<'a>(&mut self, from: PumpSide, bytes: &'a [u8]) -> Cow<'a, [u8]>;
-    /// This side has closed, with bytes of the other side unread as far as that is known; what is still to be passed on.
+    /// This side has closed its end; `left_unread` is true if it is known to have left bytes of the other side unread. Returns the bytes
+    /// that must still be forwarded.
     fn closed(&mut self, by: PumpSide, left_unread: bool) -> Vec<u8>;
-    /// Whether the client has closed because it is coming to its end, with which the connection ends anyway.
+    /// Returns whether the client has closed its end because it is ending, which ends the connection in any case.
     fn client_is_ending(&mut self) -> bool;
 }
 
 struct End {
-    /// While something waits to be written to it, nothing is read from the other end.
+    /// While bytes wait to be written to this end, the other end is not read.
     connection: NonBlockingStream,
     key: Key,
-    /// Nothing more comes from it.
+    /// No more bytes will arrive from this end.
     over: bool,
-    /// The other end's close has been passed on to it.
+    /// The close of the other end has been forwarded to this one.
     told: bool,
 }
 
 impl End {
-    /// Whether both directions of the connection are gone.
+    /// Returns whether both directions of the connection have ended.
     fn is_gone(&self) -> bool {
         let mut fds = [PollFd::new(&self.connection, PollFlags::empty())];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -62,23 +63,23 @@ impl End {
     }
 }
 
-/// Whether there is more to carry.
+/// The state of a pump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// One of the two has gone, and everything it wrote was carried.
+    /// One side is gone, and everything that it wrote has been carried.
     Over,
-    /// There may be more.
+    /// More bytes may arrive.
     Open,
 }
 
-/// Both sides. They are closed when it is dropped.
+/// A pump between two sides, which are closed on drop.
 pub(super) struct Pump {
     client: End,
     server: End,
 }
 
 impl Pump {
-    /// Between these two, of which the reactor tells by the name that `source` gives.
+    /// Creates a pump between these ends. `source` names them for the reactor.
     pub(super) fn new<S: Copy>(
         client: OwnedFd,
         server: OwnedFd,
@@ -95,7 +96,7 @@ impl Pump {
         Ok(Self { client, server })
     }
 
-    /// Wakes the client only for what is said to it, if [`take_old`](Self::take_old) is called from time to time.
+    /// Avoids wake-ups of the client by reads of its requests. [`take_old`](Self::take_old) must be called from time to time.
     pub(super) fn leave_requests(&mut self) {
         self.client.connection.leave_short();
     }
@@ -112,14 +113,14 @@ impl Pump {
         }
     }
 
-    /// Waits for both sides no longer, and closes them.
+    /// Removes both sides from the reactor, and closes them.
     pub(super) fn close<S: Copy>(mut self, reactor: &mut Reactor<S>) {
         self.client.connection.take_left();
         reactor.remove(self.client.key);
         reactor.remove(self.server.key);
     }
 
-    /// Carries what there is, now that something is told of this side.
+    /// Carries the available bytes after an event of this side.
     pub(super) fn carry<S: Copy>(
         &mut self,
         side: PumpSide,
@@ -136,7 +137,8 @@ impl Pump {
         Ok(if self.pass_closes(owner) || self.is_done() { State::Over } else { State::Open })
     }
 
-    /// Carries what is there, as much as the system can hold of one that has ended: what it has left running could write without end.
+    /// Carries the available bytes after a process has ended. The amount is limited, because processes that it left running could write
+    /// without end.
     pub(super) fn drain<S: Copy>(
         &mut self,
         owner: &mut dyn Owner,
@@ -161,17 +163,17 @@ impl Pump {
                 break;
             }
         }
-        // From here on it may be closed at any time.
+        // The owner may close it at any time from here on.
         self.client.connection.take_left();
         Ok(State::Open)
     }
 
-    /// Returns true if the client has closed its end before it read all that was carried to it.
+    /// Returns true if the client has closed its end before it read everything that was carried to it.
     pub(super) fn client_left_unread(&self) -> bool {
         self.client.connection.left_unread()
     }
 
-    /// Whether something of the client's waits for the server to read.
+    /// Returns whether bytes of the client wait for the server to read.
     pub(super) fn is_held_up(&self) -> bool {
         self.server.connection.unwritten() > 0
     }
@@ -180,7 +182,7 @@ impl Pump {
         [&self.client, &self.server].iter().all(|end| end.over && end.connection.unwritten() == 0)
     }
 
-    /// Writes to this side what waits for it, and then these bytes.
+    /// Writes the bytes that wait for this side, and then these bytes.
     fn write<S: Copy>(&mut self, to: PumpSide, bytes: &[u8], reactor: &mut Reactor<S>) -> io::Result<()> {
         let end = self.end(to);
         let was_blocked = end.connection.is_blocked();
@@ -188,14 +190,14 @@ impl Pump {
         let (key, blocked, unread) = (end.key, end.connection.is_blocked(), end.connection.is_unread());
         let other = self.end(to.other());
         if unread && !other.over {
-            // It reads no more. What it wrote before is still to be read; the other side learns that nobody reads.
+            // This side does not read any more. Its own bytes can still be read, and the other side learns that its reader is gone.
             other.over = true;
             let _ = shutdown(&other.connection, Shutdown::Read);
         }
         match (was_blocked, blocked) {
             (false, true) => reactor.set(key, Wanted::ReadWrite),
             (true, false) => {
-                // It was not read from meanwhile.
+                // The other side was not read meanwhile.
                 reactor.again(other.key);
                 reactor.set(key, Wanted::Read)
             }
@@ -203,7 +205,7 @@ impl Pump {
         }
     }
 
-    /// Whether there was anything.
+    /// Reads once. Returns whether there was anything.
     fn read<S: Copy>(
         &mut self,
         from: PumpSide,
@@ -229,13 +231,13 @@ impl Pump {
         Ok(true)
     }
 
-    /// Tells each side that the other has closed, once it has all that came before. True if one has gone for good.
+    /// Forwards the close of each side to the other one, after everything before it. Returns true if a side is gone for good.
     fn pass_closes(&mut self, owner: &mut dyn Owner) -> bool {
         for side in [PumpSide::Client, PumpSide::Server] {
             let over = self.end(side).over;
             let other = self.end(side.other());
             if over && other.connection.unwritten() == 0 && !other.told {
-                // Of a TCP connection it cannot be seen that the other side has gone for good.
+                // TCP does not show that the other side is gone for good.
                 if self.end(side).is_gone() || (side == PumpSide::Client && owner.client_is_ending()) {
                     return true;
                 }
@@ -276,7 +278,7 @@ mod tests {
 
     type ToldReceiver = mpsc::Receiver<(PumpSide, Option<Vec<u8>>)>;
 
-    /// The program's and the process manager's descriptors, and what is told.
+    /// Returns the descriptors of the program and of the process manager, and the receiver of the reports.
     fn piped() -> (UnixStream, UnixStream, ToldReceiver, std::thread::JoinHandle<io::Result<State>>) {
         let (program, client) = UnixStream::pair().unwrap();
         let (manager, server) = UnixStream::pair().unwrap();
@@ -315,7 +317,7 @@ mod tests {
             })
         };
         let (one, two) = (send(&program), send(&manager));
-        // Nobody reads yet: neither side may be kept from being read later.
+        // Neither side reads yet, which must not prevent it from being read later.
         std::thread::sleep(Duration::from_millis(50));
         let reader = {
             let mut manager = manager.try_clone().unwrap();
@@ -345,7 +347,7 @@ mod tests {
             closes.write_all(b"last words").unwrap();
             drop(closes);
             assert_eq!(all(&mut stays), b"last words!");
-            // As it would be without us: nobody is there to read.
+            // The same result as without the pump: the reader is gone.
             pump.join().unwrap().unwrap();
             assert_eq!(stays.write(b"x").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
             let told: Vec<_> = told.iter().collect();
@@ -353,11 +355,11 @@ mod tests {
         }
     }
 
-    /// A pump that leaves requests, in the hands of whoever tests it.
+    /// A pump that leaves requests unread, operated by the test.
     struct Hand {
         program: UnixStream,
         manager: UnixStream,
-        /// Those that it has.
+        /// The ends that the pump has.
         ends: (UnixStream, UnixStream),
         reactor: Reactor<PumpSide>,
         pump: Pump,
@@ -375,7 +377,7 @@ mod tests {
             Self { program, manager, ends: (client, server), reactor, pump }
         }
 
-        /// Carries what there is.
+        /// Carries the available bytes.
         fn carry(&mut self) {
             let (sender, _told) = mpsc::channel();
             for ready in self.reactor.wait(Some(Duration::ZERO)).unwrap() {
@@ -384,7 +386,7 @@ mod tests {
             }
         }
 
-        /// What has come to the process manager, carried now.
+        /// Carries, and returns the bytes that the process manager receives.
         fn heard(&mut self) -> Vec<u8> {
             self.carry();
             let mut bytes = vec![0; 64];
@@ -392,7 +394,7 @@ mod tests {
             bytes[..n].to_vec()
         }
 
-        /// Whether the program would be woken later on for what it has written.
+        /// Returns whether a later read would wake the program because of bytes that it has written.
         fn is_left(&self) -> bool {
             unread_bytes(&self.program).unwrap() > 0
         }
@@ -411,7 +413,7 @@ mod tests {
             taken += u32::from(!hand.is_left());
         }
         assert!((10..50).contains(&taken), "not behind each answer, and not too much at once: {taken}");
-        // One whose answer does not come has its room back in the end.
+        // A request without an answer is taken in the end, which frees its buffer space.
         hand.program.write_all(b"ask").unwrap();
         hand.carry();
         hand.pump.take_old();
@@ -435,7 +437,7 @@ mod tests {
             hand.program.write_all(request).unwrap();
             assert_eq!(hand.heard(), request);
         }
-        // As if its process had been killed.
+        // The same as if its process had been killed.
         let (client, server) = &hand.ends;
         let ends = (client.try_clone().unwrap(), server.try_clone().unwrap());
         hand.reactor = Reactor::new().unwrap();

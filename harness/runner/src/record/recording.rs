@@ -1,4 +1,5 @@
-//! Makes events of what the taps tell, and shows them to the judge: who is who, and which spawn request a process comes from.
+//! Turns the facts of the taps into events, and passes them to the judge. Determines the rank of each process, and the spawn request that
+//! started it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -11,13 +12,13 @@ use pmi_judge::session::SessionJudge;
 use pmi_wire::port::{Greeting, LINES, LONGEST};
 use pmi_wire::{Direction, Proc};
 
-/// Most bytes of a session that are kept for the scenario; the log and the judge get all.
+/// Maximum number of bytes of a session that are kept for the scenario. The log and the judge get all of them.
 const KEEP: usize = 64 << 20;
 
-/// What an event costs besides its bytes.
+/// Accounted size of an event besides its bytes.
 const EVENT: usize = 128;
 
-/// Groups of processes that no spawn request that was read has asked for.
+/// Lowest number of a process group that no recorded spawn request has started.
 const UNKNOWN_GROUPS: u32 = 1_000_000;
 
 /// The record of a session.
@@ -31,36 +32,36 @@ pub struct Recording {
     procs: HashMap<i32, Proc>,
     /// All processes, and whether they have ended.
     processes: BTreeMap<Proc, bool>,
-    /// The group that each folder of taps stands for.
+    /// The process group of each folder of taps.
     groups: HashMap<String, u32>,
-    /// Folders whose spawn request is not complete.
+    /// Folders whose spawn request is still incomplete.
     folders: HashMap<Proc, Vec<String>>,
-    /// Processes that are at their initack.
+    /// Processes that are exchanging their initack.
     greetings: HashMap<i32, Greeted>,
 }
 
 impl Start {
-    /// Whether the process makes its connection by PMI_PORT, and so begins with initack.
+    /// Returns whether the process connects through PMI_PORT, and so begins with an initack.
     fn is_by_port(&self) -> bool {
         self.env.contains_key("PMI_PORT") && (self.bad_fd.is_some() || !self.env.contains_key("PMI_FD"))
     }
 }
 
-/// A process that is at its initack, by which it learns what others learn by their environment.
+/// A process that is exchanging its initack, whose answer contains what other processes get in their environment.
 #[derive(Debug)]
 struct Greeted {
     start: Start,
     said: Vec<u8>,
     told: Vec<u8>,
-    /// What the process has said behind its initack, before that was answered.
+    /// Bytes that the process sent after its initack, before the answer.
     ahead: Vec<u8>,
 }
 
 impl Greeted {
-    /// Takes what still belongs to the initack and its answer; the rest comes back.
+    /// Takes the bytes that belong to the initack and its answer. Returns the rest.
     fn take<'a>(&mut self, direction: Direction, bytes: &'a [u8]) -> &'a [u8] {
         let (text, lines) = match direction {
-            // Who goes on has had its answer.
+            // A process that continues has received its answer.
             Direction::ToServer if bytes.starts_with(b"cmd=init ") => return bytes,
             Direction::ToServer => (&mut self.said, 1),
             Direction::FromServer => (&mut self.told, LINES),
@@ -82,7 +83,7 @@ impl Greeted {
 }
 
 impl Recording {
-    /// For a session that this command starts.
+    /// Creates the recording of a session that this command starts.
     pub fn new(command: Vec<String>) -> Self {
         Self {
             command,
@@ -99,7 +100,7 @@ impl Recording {
         }
     }
 
-    /// Takes what has happened to a process, and shows the new events.
+    /// Handles a fact about a process, and passes the resulting events to `sink`.
     pub(super) fn take(&mut self, told: ProcessFact, sink: &mut dyn FnMut(&Event)) {
         let ProcessFact { at, pid, fact } = told;
         let mut book = Book { at, sink };
@@ -113,7 +114,7 @@ impl Recording {
         }
     }
 
-    /// The launcher has ended, and these processes have not, by their numbers.
+    /// Records that the launcher has ended, and that the processes with the ids `left` have not.
     pub(super) fn job_exited(
         &mut self,
         at: Duration,
@@ -130,39 +131,39 @@ impl Recording {
         }
     }
 
-    /// A process of the manager has died of a signal.
+    /// Records that a process of the process manager has died of a signal.
     pub(super) fn crashed(&mut self, at: Duration, name: String, signal: i32, sink: &mut dyn FnMut(&Event)) {
         self.event(What::Crashed { name, signal }, &mut Book { at, sink });
     }
 
-    /// The user wants the session to end.
+    /// Records that the user has interrupted the session.
     pub(super) fn interrupted(&mut self, at: Duration, sink: &mut dyn FnMut(&Event)) {
         self.event(What::Abandoned(Abandoned::Interrupted), &mut Book { at, sink });
     }
 
-    /// The time is up.
+    /// Records that the time of the session is over.
     pub(super) fn hung(&mut self, at: Duration, sink: &mut dyn FnMut(&Event)) {
         let procs = self.processes.iter().filter(|(_, ended)| !**ended).map(|(p, _)| *p).collect();
         self.event(What::StillRunning { procs, proof: HangProof::Endless }, &mut Book { at, sink });
     }
 
-    /// Number of processes, of process groups, and of messages from and to them.
+    /// Returns the numbers of processes, of process groups, and of messages from and to them.
     pub fn size(&self) -> (usize, usize, usize) {
         let groups: HashSet<u32> = self.processes.keys().map(|p| p.group).collect();
         (self.processes.len(), groups.len(), self.judge.messages())
     }
 
-    /// Whether any process was connected.
+    /// Returns whether any process sent or received a message.
     pub fn is_connected(&self) -> bool {
         self.judge.messages() > 0
     }
 
-    /// What is known of it by the events so far.
+    /// Returns the judge with its findings on the events so far.
     pub fn judge(&self) -> &SessionJudge {
         &self.judge
     }
 
-    /// The session's events; `None` if there were too many to keep.
+    /// Returns the events of the session, or `None` if there were too many to keep.
     pub fn events(&self) -> Option<&[Event]> {
         self.whole.then_some(&self.events)
     }
@@ -196,7 +197,8 @@ impl Recording {
         }
     }
 
-    /// What of this comes behind the initack and its answer, if anything. Once they are over, the process has started as any other.
+    /// Handles a fact about a process that may be exchanging its initack. Returns the part that follows the exchange, if any. After the
+    /// exchange, the process has started like any other.
     fn greeted(&mut self, pid: i32, fact: Fact, book: &mut Book<'_>) -> Option<Fact> {
         let Some(greeted) = self.greetings.get_mut(&pid) else { return Some(fact) };
         let (direction, bytes) = match &fact {
@@ -204,7 +206,7 @@ impl Recording {
             _ => (None, &[][..]),
         };
         let rest = direction.map_or(bytes, |direction| greeted.take(direction, bytes));
-        // Who offers a version in a message of its own does without an answer.
+        // A process that offers a version in a separate message does not wait for the answer.
         let goes_on = rest.len() == bytes.len() && rest.starts_with(b"cmd=init ");
         let waits = !greeted.is_complete() && !goes_on;
         match direction {
@@ -243,7 +245,7 @@ impl Recording {
         let rank = told.or_else(|| (0..=u32::MAX).find(free)).unwrap_or(u32::MAX);
         let p = Proc { group, rank };
         if self.seq == 0 {
-            // What was asked for is in the launcher's own words; that all are told the same is judged.
+            // The launcher's own options contain the requested number of ranks. The judge checks that all ranks get the same number.
             let ranks = size.unwrap_or(0);
             self.event(What::Launched { command: self.command.clone(), ranks, nodes: 0 }, book);
         }
@@ -255,7 +257,7 @@ impl Recording {
         self.event(What::Started { proc: p, env, args, bad_fd }, book);
     }
 
-    /// Books an event and shows it to the judge and to whoever else wants to see it.
+    /// Records an event, and passes it to the judge and to the sink.
     fn event(&mut self, what: What, book: &mut Book<'_>) {
         let event = Event { time_us: book.at.as_micros() as u64, ..Event::new(self.seq, what) };
         self.seq += 1;
@@ -275,7 +277,7 @@ impl Recording {
     }
 }
 
-/// When something happened, and who wants to see the events.
+/// The time of a fact, and the sink for its events.
 struct Book<'a> {
     at: Duration,
     sink: &'a mut dyn FnMut(&Event),
@@ -299,7 +301,7 @@ mod tests {
         Fact::Carried(direction, text.as_bytes().to_vec())
     }
 
-    /// Two processes of a group and what happens to them: `0 C: ...`, `1 S: ...`, `0 closed`, `1 ended 9`.
+    /// Returns a recording with two processes of a group and these facts: `0 C: ...`, `1 S: ...`, `0 closed`, `1 ended 9`.
     fn recording(steps: &[&str]) -> Recording {
         let mut recording = Recording::new(vec!["pm".into()]);
         for rank in ["0", "1"] {
@@ -341,8 +343,8 @@ mod tests {
         findings.into_iter().map(|f| (f.party, f.requirement, f.proc.map_or(99, |p| p.rank))).collect()
     }
 
-    /// RFC 13, wire protocol: a client reads the answer to its request before it goes on. It does not if it closes before the answer
-    /// comes, or without having read it, and ends as if all were well.
+    /// RFC 13, wire protocol: a client reads the answer to its request before it continues. It violates this if it closes its end before
+    /// the answer arrives or is read, and ends successfully.
     #[test]
     fn answer_to_finalize_is_read_before_the_close() {
         let (asks, told) = ("0 C: cmd=finalize", "0 S: cmd=finalize_ack rc=0");
@@ -351,7 +353,7 @@ mod tests {
         assert_eq!(blamed(&[asks, "0 closed", told, "0 exit 0"]), found);
         assert_eq!(blamed(&[asks, told, "0 unread", "0 closed", "0 exit 0"]), found);
         assert_eq!(blamed(&[asks, told, "0 closed", "0 exit 0"]), []);
-        // A client that fails or is killed need not, and neither need one that was told more than it had asked for.
+        // A client that fails or is killed need not read the answer. Neither need one that receives an unrequested message.
         assert_eq!(blamed(&[asks, "0 closed", "0 exit 1"]), []);
         assert_eq!(blamed(&[asks, "0 closed", "0 killed 9"]), []);
         let unasked = [(Side::Server, "rfc13.wire.lock-step".to_owned(), 0)];
@@ -364,14 +366,14 @@ mod tests {
         let first = vec![(Side::Client, finalize, 0)];
         assert_eq!(blamed(&["0 closed", "0 exit 3", "1 closed", "1 killed 9"]), first);
         assert_eq!(blamed(&["0 closed", "0 killed 11", "1 closed", "1 killed 15"]), first);
-        // A tap that was killed with its program tells no status.
+        // A tap that was killed with its program reports no status.
         assert_eq!(blamed(&["0 closed", "0 killed 11", "1 closed"]), first);
-        // By itself, a moment later, for a reason of its own.
+        // The second process ends by itself a moment later, for another reason.
         assert_eq!(blamed(&["0 closed", "0 exit 3", "1 closed", "1 exit 4"]).len(), 2);
         assert_eq!(blamed(&["0 C: cmd=abort", "1 closed", "1 killed 9", "0 closed", "0 killed 9"]), []);
     }
 
-    /// What becomes of a process with PMI_PORT that is told these pieces: the kinds of its events, and what is found.
+    /// Returns the kinds of events of a process with PMI_PORT that exchanges these pieces, and the findings.
     fn by_port(pieces: &[(bool, &str)]) -> (Vec<String>, Vec<String>) {
         let mut recording = Recording::new(vec!["pm".into()]);
         tell(&mut recording, 1, start(1, FIRST, &[("PMI_PORT", "127.0.0.1:1"), ("PMI_ID", "0")]));
@@ -398,19 +400,19 @@ mod tests {
         let (head, tail) = told.split_at(9);
         let answer = "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n";
         let rest = format!("{tail}{answer}");
-        // In pieces, and with what follows in the same read.
+        // In pieces, and together with the following message in one read.
         let separate = [(true, "cmd=initack pmiid=0\n"), (false, head), (false, rest.as_str())];
         let (events, findings) = by_port(&separate);
         assert_eq!(events[..2], [format!("greeted in {} bytes", told.len()), "started".to_owned()]);
         assert!(events[2].starts_with("from server: cmd=response_to_init"), "{events:?}");
         assert_ne!(findings, Vec::<String>::new(), "nobody has asked for it");
-        // What is said ahead waits for the answer to what was said before it.
+        // A message sent ahead waits for the answer to the message before it.
         let whole = format!("{told}{answer}");
         let (events, findings) = by_port(&[(true, joined.as_str()), (false, whole.as_str())]);
         assert!(events[2].starts_with("to server: cmd=init "), "{events:?}");
         assert!(events[3].starts_with("from server: cmd=response_to_init"), "{events:?}");
         assert_eq!(findings, Vec::<String>::new());
-        // One line alone leaves MPICH's clients waiting.
+        // After a single line, MPICH's clients wait forever.
         let short = [(true, "cmd=initack pmiid=0\n"), (false, "cmd=initack rc=0\n"), (true, init)];
         let (events, findings) = by_port(&short);
         assert_eq!(events.len(), 3, "{events:?}");

@@ -1,4 +1,4 @@
-//! What a recorded session came to, in the form of any other result.
+//! The result of a recorded session, in the same form as that of a scenario.
 
 use super::session::RecordedSession;
 use pmi_judge::deviations::Deviations;
@@ -10,7 +10,7 @@ use pmi_wire::WayIn;
 /// The name of a session in reports.
 pub const NAME: &str = "session";
 
-/// The first line of a session's log.
+/// Returns the first line of a session's log.
 pub fn header(command: &[String]) -> RunHeader {
     RunHeader {
         format: LOG_FORMAT,
@@ -31,7 +31,7 @@ pub fn header(command: &[String]) -> RunHeader {
     }
 }
 
-/// Judges a session. `path` is shown as its place, `replay` as the command that plays it again.
+/// Judges a session. `path` is its place in reports, and `replay` is the command line that plays it again.
 pub fn result(
     catalogue: &Catalogue,
     session: &RecordedSession,
@@ -53,7 +53,7 @@ pub fn result(
     if !session.lost {
         return result;
     }
-    // What was not heard may explain all that seems wrong.
+    // The unobserved messages may explain every apparent violation.
     let reason = "some of its processes were not recorded, since too few file descriptors are allowed, of which each process takes three \
                   (ulimit -Hn)";
     ScenarioResult {
@@ -64,7 +64,7 @@ pub fn result(
     }
 }
 
-/// The last line of a session's log.
+/// Returns the last line of a session's log.
 pub fn end(session: &RecordedSession, result: &ScenarioResult) -> RunEnd {
     RunEnd {
         counts: [(result.verdict, 1)].into(),
@@ -77,7 +77,7 @@ pub fn end(session: &RecordedSession, result: &ScenarioResult) -> RunEnd {
     }
 }
 
-/// The exit code that a result makes.
+/// Returns the exit code for a result.
 pub fn exit_code(result: &ScenarioResult) -> u8 {
     match result.verdict {
         Verdict::Unjudged => 3,
@@ -86,7 +86,7 @@ pub fn exit_code(result: &ScenarioResult) -> u8 {
     }
 }
 
-/// Number of MUSTs that a party broke.
+/// Returns the number of MUSTs that a party broke.
 pub fn broken(result: &ScenarioResult, party: Side) -> usize {
     result.findings.iter().filter(|f| f.finding.party == party && f.severity == Severity::Fail).count()
 }

@@ -1,68 +1,67 @@
-//! The one change on the way: in a spawn request, what names the program, `execname` or the `subcmd` of PMI-2, names a tap that
-//! knows the program's name.
+//! The only change to the messages: a spawn request names a tap as its program, in `execname` or in the `subcmd` of PMI-2. The tap knows
+//! the original program.
 //!
-//! Everything else passes as it came, piece by piece. Of lines, only from an `execname` to the end of its block are bytes held
-//! back: whether the process manager would look for the program in a `path` of its own, where no tap can be, is said last. Of
-//! frames, which follow where PMI-2 was negotiated, a spawn request is held back, and every other one until it shows that it is
-//! none.
+//! Everything else is forwarded unchanged, piece by piece. Of lines, only the bytes from an `execname` to the end of its block are held
+//! back. A `path` may follow, in which the process manager searches for the program, and which contains no tap. Frames follow if PMI-2 was
+//! negotiated. A spawn request in a frame is held back completely, and any other request until it is recognized as such.
 
 use std::borrow::Cow;
 
 use pmi_wire::{Connection, Decoded, Direction, Framing, HEADER, frame_header, frame_length};
 
-/// Most bytes of a block that are held back. A longer one passes unchanged, and its processes are not heard.
+/// Maximum number of bytes of a block that are held back. A longer block is forwarded unchanged, and its processes are not observed.
 const LONGEST: usize = 256 * 1024;
 
-/// Longest line whose end matters.
+/// Maximum length of a line that must be recognized.
 const LOOKED_AT: usize = 16;
 
-/// The line that begins a block.
+/// The first line of a block.
 const BLOCK: &[u8] = b"mcmd=spawn";
 
 const EXECNAME: &[u8] = b"execname=";
 
-/// How the body of a spawn request of PMI-2 begins.
+/// The beginning of a spawn request's body in PMI-2.
 const SPAWN: &[u8] = b"cmd=spawn;";
 
-/// Longest message by which a version is negotiated.
+/// Maximum length of a message that negotiates a version.
 const NEGOTIATION: usize = 64 * 1024;
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum BlockState {
     #[default]
     Outside,
-    /// In a block, before its `execname`; or after it, where nothing is held.
+    /// In a block, before its `execname`, or after it when nothing is held back.
     Block,
-    /// The line may be an `execname`, or the block has had one: everything is held.
+    /// The line may be an `execname`, or the block has had one. Everything is held back.
     Holding,
 }
 
-/// How far a frame has come.
+/// The state of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Frame {
-    /// It is held back: it may be a spawn request.
+    /// It is held back, because it may be a spawn request.
     Held,
-    /// It is none, and so many bytes of it are still to pass.
+    /// It is another request. The number is that of its bytes still to be forwarded.
     Passes(usize),
-    /// Where frames begin cannot be told any more.
+    /// The boundaries of frames are lost.
     Unreadable,
 }
 
-/// How the requests of a client are read.
+/// The framing of a client's requests.
 #[derive(Debug)]
 enum Protocol {
-    /// As lines, until it is known what follows.
+    /// Lines, until the framing is negotiated.
     Negotiated(Box<Connection>),
     Lines,
     Frames,
 }
 
-/// Finds the programs' names in the requests of one client.
+/// Finds the names of programs in the requests of one client.
 #[derive(Debug)]
 pub(super) struct Rewriter {
     protocol: Protocol,
     place: BlockState,
-    /// The beginning of the line.
+    /// The beginning of the current line.
     line: Vec<u8>,
     frame: Frame,
     held: Vec<u8>,
@@ -81,7 +80,7 @@ impl Default for Rewriter {
 }
 
 impl Rewriter {
-    /// Notes what the server says, which may be that frames follow.
+    /// Reads a message of the server, which may negotiate frames.
     pub(super) fn hear(&mut self, piece: &[u8]) {
         let Protocol::Negotiated(connection) = &mut self.protocol else { return };
         connection.push(Direction::FromServer, piece);
@@ -90,7 +89,7 @@ impl Rewriter {
             None => {}
             Some(Framing::Lines) => self.protocol = Protocol::Lines,
             Some(Framing::Frames) => {
-                // What the client has sent ahead has passed already.
+                // Bytes that the client sent before the answer have already been forwarded.
                 while connection.next(Direction::ToServer).is_some() {}
                 let passed = connection.partial(Direction::ToServer);
                 self.frame = match passed.first_chunk().map(|header| frame_length(*header)) {
@@ -103,7 +102,7 @@ impl Rewriter {
         }
     }
 
-    /// Passes a piece through. `tap` makes a tap for the program of this name and gives its path.
+    /// Returns the bytes to forward for a piece. `tap` creates a tap for the program of this name and returns its path.
     pub(super) fn pass<'a>(
         &mut self,
         piece: &'a [u8],
@@ -117,7 +116,7 @@ impl Rewriter {
             Protocol::Lines => {}
             Protocol::Frames => return self.pass_frames(piece, &mut tap).into(),
         }
-        // Nearly every piece: whole lines, of which none begins a block.
+        // The usual case: whole lines, none of which begins a block.
         if self.place == BlockState::Outside
             && self.line.is_empty()
             && piece.ends_with(b"\n")
@@ -133,7 +132,7 @@ impl Rewriter {
         while !piece.is_empty() {
             let passing = match self.frame {
                 Frame::Held => {
-                    // One byte more might belong to the next frame.
+                    // One more byte might belong to the next frame.
                     let wanted = self.wanted().min(piece.len());
                     self.held.extend_from_slice(&piece[..wanted]);
                     piece = &piece[wanted..];
@@ -155,7 +154,7 @@ impl Rewriter {
         out
     }
 
-    /// Bytes until something can be decided about the frame that is held.
+    /// Returns the number of bytes after which the frame that is held back can be recognized, or is complete.
     fn wanted(&self) -> usize {
         let Some(length) = self.held.first_chunk().and_then(|header| frame_length(*header)) else {
             return HEADER - self.held.len();
@@ -212,7 +211,7 @@ impl Rewriter {
                         }
                         self.place = BlockState::Outside;
                     }
-                    // An empty line, or one that ends within the word, is no name.
+                    // An empty line, or one that is shorter than `execname=`, contains no name.
                     (line, BlockState::Holding)
                         if self.held.len() <= LOOKED_AT && !line.starts_with(EXECNAME) =>
                     {
@@ -227,19 +226,19 @@ impl Rewriter {
         out
     }
 
-    /// Whether what is held, the beginning of a line, goes on like a name's line.
+    /// Returns whether the beginning of a line that is held back can still become an `execname`.
     fn may_be_name(&self) -> bool {
         let begun = self.line.len().min(EXECNAME.len());
         self.held.contains(&b'\n') || self.line[..begun] == EXECNAME[..begun]
     }
 
-    /// What is held back, to be passed on as it is: nothing more will come.
+    /// Returns the bytes that are held back, to be forwarded unchanged at the end of the connection.
     pub(super) fn finish(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.held)
     }
 }
 
-/// The rest of a block, from its `execname` on.
+/// Returns the rest of a block from its `execname` on, with a tap as the program if possible.
 fn rewritten(held: &[u8], tap: &mut impl FnMut(&[u8]) -> Option<Vec<u8>>) -> Vec<u8> {
     let mut lines = held.split(|b| *b == b'\n');
     let name = lines.next().and_then(|line| line.strip_prefix(EXECNAME)).filter(|name| !name.is_empty());
@@ -250,7 +249,7 @@ fn rewritten(held: &[u8], tap: &mut impl FnMut(&[u8]) -> Option<Vec<u8>>) -> Vec
     }
 }
 
-/// A spawn request of PMI-2 with taps for its programs; `None` if it is to pass as it is.
+/// Returns a spawn request of PMI-2 with taps as its programs, or `None` if it must be forwarded unchanged.
 fn rewritten_frame(
     header: [u8; HEADER],
     body: &[u8],
@@ -269,7 +268,7 @@ fn rewritten_frame(
         out.extend_from_slice(path.as_deref().unwrap_or(tuple.value));
         out.push(b';');
     }
-    // On the side on which the client has its blanks.
+    // The blanks are on the same side of the length as in the client's header.
     let mut length = frame_header(out.len())?;
     if header[0] != b' ' {
         let blanks = length.iter().take_while(|b| **b == b' ').count();

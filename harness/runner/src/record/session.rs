@@ -1,4 +1,4 @@
-//! Runs a session: starts the launcher with taps in it, reads what they tell, and waits for the end.
+//! Runs a session: starts the launcher with taps in it, reads their reports, and waits for the end.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -23,46 +23,47 @@ use crate::process::stop::StopSignals;
 use crate::process::tree::{become_subreaper, end_descendants, parent};
 use pmi_judge::event::{Event, Exit};
 
-/// So many facts are judged together: whoever judges is not woken for each.
+/// Number of facts that are passed to the judge together, so that it is not woken for each.
 const TOGETHER: usize = 256;
 
-/// So many times these may wait to be judged: who judges more slowly than is said holds up the session then, and does not make us grow.
+/// Maximum number of batches that wait for the judge. If the judge is slower than the session, the session is delayed and memory does not
+/// grow.
 const AHEAD: usize = 64;
 
-/// How often it is looked whether the session is over, at least.
+/// Maximum interval between checks whether the session is over.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How long programs may outlive their launcher and still be heard.
+/// Time in which programs that outlive their launcher are still recorded.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What a session came to.
+/// The result of running a session.
 pub struct RecordedSession {
-    /// What was recorded.
+    /// The recording.
     pub recording: Recording,
-    /// How the launcher ended.
+    /// The exit of the launcher.
     pub exit: Exit,
-    /// The user ended it.
+    /// True if the user interrupted it.
     pub interrupted: bool,
-    /// There were processes that were not recorded, since too few file descriptors are allowed.
+    /// True if some processes were not recorded, because the limit for file descriptors is too low.
     pub lost: bool,
     /// Wall time.
     pub time: Duration,
 }
 
-/// How a session is run.
+/// The way in which a session is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// As if we were not there: the launcher has our standard streams, and as much time as it takes.
+    /// Transparently: the launcher has our standard streams, and no time limit.
     Transparent,
-    /// Without standard streams, and ended with everything that it started once the time is up.
+    /// Without standard streams, and with a time limit, after which everything that it started is ended.
     Bounded(Duration),
 }
 
-/// Runs a command in which `{tap}` stands for the tap at `binary`, and shows every event to `sink`.
+/// Runs a command in which `{tap}` is the placeholder for the tap at `binary`, and passes every event to `sink`.
 ///
 /// # Errors
 ///
-/// The scratch folder or the socket cannot be made, or the launcher cannot be started.
+/// The scratch folder or the socket cannot be created, or the launcher cannot be started.
 pub fn run(
     command: &[String],
     binary: &Path,
@@ -84,13 +85,13 @@ pub fn run(
     let launcher =
         Child::start(launcher).map_err(context(format_args!("cannot start \"{}\"", command[0])))?;
     let pid = launcher.pid();
-    // As many as we may: how many processes there will be is not known.
+    // The limit is raised as far as possible, because the number of processes is not known in advance.
     let _room = Room::most()?;
     carrier.watch(launcher.pidfd())?;
     carrier.watch(&*signals)?;
     let name = format!("the launcher, {},", command[0].rsplit('/').next().unwrap_or_default());
     let mut recording = Recording::new(command);
-    // To judge takes longer than to carry, and nobody has to wait for it.
+    // Judging takes longer than carrying, and no process has to wait for it.
     let (ended, recording) = std::thread::scope(|scope| {
         let (news, heard) = sync_channel(AHEAD);
         let judge = scope.spawn(move || {
@@ -120,20 +121,20 @@ pub fn run(
     Ok(RecordedSession { recording, exit, interrupted, lost, time: start.elapsed() })
 }
 
-/// What the judge is told.
+/// A message to the judge.
 enum News {
     Told(Batch),
-    /// The user wants the session to end.
+    /// The user has interrupted the session.
     Interrupted(Duration),
-    /// The time is up.
+    /// The time is over.
     Hung(Duration),
-    /// A process of the manager has died of a signal.
+    /// A process of the process manager has died of a signal.
     Crashed {
         at: Duration,
         name: String,
         signal: i32,
     },
-    /// The launcher has ended, and these have not.
+    /// The launcher has ended, but these processes have not.
     Over {
         at: Duration,
         exit: Exit,
@@ -186,10 +187,10 @@ impl Running {
         }
     }
 
-    /// Has this judged, behind what was carried before.
+    /// Sends a message to the judge, after the facts before it.
     fn tell(&mut self, news: News) {
         self.tell_carried();
-        // It listens until we have gone.
+        // The judge listens until the sender is dropped.
         let _ = self.news.send(news);
     }
 
@@ -201,7 +202,7 @@ impl Running {
         }
     }
 
-    /// Carries until the launcher has ended, and its programs with it. Whether it was interrupted.
+    /// Carries until the launcher and its programs have ended. Returns whether the user interrupted the session.
     fn until_over(&mut self, mode: Mode, signals: &mut StopSignals, pid: Pid) -> bool {
         let (mut interrupts, mut hung, mut ended, mut looked) = (0, false, None, self.start);
         loop {
@@ -212,7 +213,7 @@ impl Running {
             if told >= TOGETHER {
                 self.tell_carried();
             }
-            // Not behind each message, which would take as long as the message.
+            // These checks are not made after each message, because they take as long as a message.
             if !other && !quiet && looked.elapsed() < LOOK {
                 continue;
             }
@@ -224,10 +225,10 @@ impl Running {
                 interrupts += 1;
                 let at = self.start.elapsed();
                 self.tell(News::Interrupted(at));
-                // What the terminal sends, the launcher has got as well.
+                // The terminal has already sent the signal to the launcher.
                 let has_it = signal == Signal::INT && mode == Mode::Transparent && is_foreground();
                 if !has_it {
-                    // Whoever insists is obeyed.
+                    // The third request kills the launcher.
                     self.launcher.signal(if interrupts > 2 { Signal::KILL } else { signal });
                 }
             }
@@ -236,7 +237,7 @@ impl Running {
                     hung = true;
                     let at = self.start.elapsed();
                     self.tell(News::Hung(at));
-                    // First the gentle way, by which launchers end what they have started.
+                    // SIGTERM first: launchers then end their own processes.
                     self.launcher.signal(Signal::TERM);
                 }
                 if self.start.elapsed() > time + GRACE || interrupts > 2 {
@@ -249,7 +250,7 @@ impl Running {
             if self.exit.is_some() {
                 let since = *ended.get_or_insert_with(Instant::now);
                 if self.carrier.left().is_empty() || since.elapsed() > GRACE {
-                    // What was said before the last look.
+                    // Messages from before the last check.
                     self.carrier.carry(Duration::ZERO);
                     return interrupts > 0;
                 }
@@ -258,8 +259,8 @@ impl Running {
     }
 }
 
-/// Whether we, and with us the launcher, are what the terminal sends its signals to.
+/// Returns whether we and the launcher are in the process group to which the terminal sends signals.
 fn is_foreground() -> bool {
-    // Our group, and the one that the terminal listens to.
+    // Our process group, and the foreground process group of the terminal.
     Stat::of(procfs::own_pid()).is_some_and(|stat| stat.field(5).is_some() && stat.field(5) == stat.field(8))
 }

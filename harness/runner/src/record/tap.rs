@@ -1,4 +1,4 @@
-//! The tap: stands where the program was to be started, starts it, hands its connection over to the recorder, and ends as it does.
+//! The tap: it takes the place of the program, starts it, passes its connection to the recorder, and ends as the program does.
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -29,7 +29,7 @@ use crate::process::procfs::is_exiting;
 use crate::process::reactor::{Key, Reactor, Wanted};
 use pmi_judge::event::{Bytes, Exit};
 
-/// File name by which the binary knows that it is to be a tap.
+/// File name that makes the binary act as a tap.
 pub const NAME: &str = "pmi-conform-tap";
 
 /// Name of the recorder's socket, in the folder above the tap's.
@@ -38,22 +38,22 @@ pub(super) const SOCKET: &str = "recorder";
 /// Folder of the taps of the process group that the launcher starts.
 pub(super) const FIRST: &str = "first";
 
-/// In the folder of a spawned tap: the name of its program.
+/// File in the folder of a spawned tap that contains the name of its program.
 const PROGRAM: &str = "program";
 
-/// How long a recorder may keep a tap waiting whose program has ended.
+/// Maximum wait for the recorder after the program has ended.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Most bytes of the arguments that are told.
+/// Maximum number of bytes of arguments that are reported.
 const ARGS: usize = 32 * 1024;
 
-/// Whether whoever started us ignores SIGPIPE, and so does the program then. Asked before Rust's runtime ignores it.
+/// True if our parent ignores SIGPIPE, in which case the program does, too. Determined before Rust's runtime ignores it.
 static SIGPIPE_IGNORED: AtomicBool = AtomicBool::new(false);
 
 #[used]
 #[cfg(target_os = "linux")]
 #[expect(unsafe_code, reason = "there is no other way to run before main")]
-// SAFETY: the loader calls the functions of this section, without arguments that matter here.
+// SAFETY: the loader calls the functions of this section; their arguments are not used.
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = note_sigpipe;
 
@@ -68,7 +68,7 @@ extern "C" fn note_sigpipe() {
     SIGPIPE_IGNORED.store(ignored, Ordering::Relaxed);
 }
 
-/// Whether the program was started as a tap: by the name of its file, or by what it was told is its name.
+/// Returns whether the program was started as a tap, according to the name of its file or its `argv[0]`.
 pub fn is_tap(argv0: &OsString) -> bool {
     own_path(argv0).is_some()
 }
@@ -89,12 +89,12 @@ pub fn main(argv: Vec<OsString>) -> u8 {
     })
 }
 
-/// Returns the exit status of a program that cannot be started, as shells have it.
+/// Returns the exit status that shells use for a program that cannot be started.
 fn status_of(error: &io::Error) -> u8 {
     if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 }
 }
 
-/// Makes the tap of a folder; returns its path.
+/// Creates the tap of a folder. Returns its path.
 pub(super) fn make(binary: &Path, folder: &Path) -> io::Result<PathBuf> {
     std::fs::create_dir(folder)?;
     let path = folder.join(NAME);
@@ -102,7 +102,7 @@ pub(super) fn make(binary: &Path, folder: &Path) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Makes one for a program of this name.
+/// Creates a tap for a program of this name.
 pub(super) fn make_for(program: &[u8], binary: &Path, folder: &Path) -> io::Result<PathBuf> {
     let path = make(binary, folder)?;
     std::fs::write(folder.join(PROGRAM), program)?;
@@ -128,15 +128,15 @@ fn run(mut argv: Vec<OsString>) -> io::Result<u8> {
     };
     let mut command = Command::new(&argv[0]);
     command.args(&argv[1..]);
-    // Those that come are read from a descriptor.
+    // Signals are blocked, and read from a descriptor.
     let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
     prepare(&mut command, mask);
     let connection = agent::pmi_fd();
-    // Who has a port in place of a descriptor lacks nothing.
+    // A process with a port instead of a descriptor has no error of PMI_FD.
     let by_port = std::env::var_os("PMI_FD").is_none() && std::env::var_os(PORT).is_some();
     let bad_fd = connection.as_ref().err().filter(|_| !by_port).map(ToString::to_string);
     let Some(recorder) = connect(scratch, Start::of_ours(place, &argv[1..], bad_fd)) else {
-        // It inherits the descriptor as we did.
+        // The program inherits the descriptor from us.
         connection.into_iter().for_each(std::mem::forget);
         return Err(cannot(command.exec()));
     };
@@ -147,7 +147,7 @@ fn run(mut argv: Vec<OsString>) -> io::Result<u8> {
         (Ok(mut fd), _) => {
             let server = rustix::io::fcntl_dupfd_cloexec(&fd, 3)?;
             let (client, theirs) = pair()?;
-            // The program finds its end under the number that it was told.
+            // The program finds its end under the number in its PMI_FD.
             rustix::io::dup2(&theirs, &mut fd)?;
             inherited = Some(fd);
             between.hand_over(client, server)?;
@@ -174,7 +174,7 @@ fn run(mut argv: Vec<OsString>) -> io::Result<u8> {
     stand_in(between, program, &signals)
 }
 
-/// What the tap waits for.
+/// A source of events.
 #[derive(Clone, Copy)]
 enum Source {
     Signals,
@@ -183,16 +183,16 @@ enum Source {
     Pump(PumpSide),
 }
 
-/// What is between the program and the process manager.
+/// The connection between the program and the process manager.
 struct Between {
     reactor: Reactor<Source>,
-    /// Who carries, and by which key the reactor knows it; `None` once it has gone.
+    /// The channel to the recorder, and its key in the reactor; `None` after the recorder is gone.
     recorder: Option<(Channel, Key)>,
-    /// Both ends, that to the program first, as long as the recorder carries.
+    /// Both ends while the recorder carries; first the one to the program.
     held: Option<(OwnedFd, OwnedFd)>,
-    /// The same once it has gone.
+    /// The pump between both ends, after the recorder is gone.
     pump: Option<Pump>,
-    /// Where the program connects to, and what the process manager's PMI_PORT was.
+    /// The listener to which the program connects, and the process manager's PMI_PORT.
     listens: Option<(TcpListener, String)>,
     buffer: Vec<u8>,
 }
@@ -212,11 +212,11 @@ impl Between {
         }
     }
 
-    /// Has the recorder carry between these.
+    /// Passes both ends to the recorder, which carries from then on.
     fn hand_over(&mut self, client: OwnedFd, server: OwnedFd) -> io::Result<()> {
         self.close();
         let Some((recorder, _)) = &mut self.recorder else { return self.carry_alone(client, server) };
-        // That it has gone is noticed by the end of the channel.
+        // If the recorder is gone, the end of the channel shows it.
         let _ = recorder.send_with_descriptors(&Notice::Connected, &[client.as_fd(), server.as_fd()]);
         self.held = Some((client, server));
         Ok(())
@@ -235,7 +235,7 @@ impl Between {
         Ok(())
     }
 
-    /// Those that it holds, before anything has gone wrong.
+    /// Returns the descriptors that are in use before any failure.
     fn descriptors(&self) -> Vec<RawFd> {
         let held = self.held.iter().flat_map(|(client, server)| [client.as_raw_fd(), server.as_raw_fd()]);
         let recorder = self.recorder.iter().map(|(recorder, _)| recorder.as_fd().as_raw_fd());
@@ -250,7 +250,7 @@ impl Between {
         }
     }
 
-    /// Hears what the recorder says; whether it lets us go.
+    /// Handles the messages of the recorder. Returns whether the tap may end.
     fn hear(&mut self) -> bool {
         let Some((recorder, key)) = &mut self.recorder else { return true };
         let words = recorder.messages::<Word>();
@@ -266,14 +266,14 @@ impl Between {
             self.close();
         }
         if is_over && let Some((client, server)) = self.held.take() {
-            // The program sees the end of its connection if it cannot go on.
+            // If this fails, the program sees the end of its connection.
             let _ = self.carry_alone(client, server);
         }
         false
     }
 
-    /// Takes the program's connection on to the process manager. Where that does not listen, it ends, and so does one that was reset before
-    /// it was taken.
+    /// Connects the program to the process manager. If the process manager does not listen, the program's connection ends. A connection
+    /// that was reset before it was accepted is ignored.
     fn accept(&mut self) -> io::Result<()> {
         while let Some((listener, port)) = &self.listens {
             let client = match listener.accept() {
@@ -294,14 +294,14 @@ impl Between {
         Ok(())
     }
 
-    /// Carries for a recorder that has gone.
+    /// Carries in place of a recorder that is gone.
     fn carry(&mut self, side: PumpSide, alone: &mut Alone) -> State {
         let Some(pump) = &mut self.pump else { return State::Over };
         pump.carry(side, alone, &mut self.reactor, &mut self.buffer).unwrap_or(State::Over)
     }
 
-    /// The program has ended, in this way: what it wrote before is carried to its end. Whether somebody else has its connection, who is
-    /// ours to serve.
+    /// Carries everything that the program wrote before it ended. Returns whether another process holds its connection and must still be
+    /// served.
     fn finish(&mut self, exit: Exit, alone: &mut Alone) -> io::Result<bool> {
         self.tell(&Notice::Ended(exit));
         let deadline = Instant::now() + PATIENCE;
@@ -325,7 +325,7 @@ impl Between {
     }
 }
 
-/// Carries bytes as they are.
+/// The owner of a pump that carries bytes unchanged, without a recorder.
 struct Alone {
     program: Pid,
 }
@@ -342,10 +342,10 @@ impl Owner for Alone {
     }
 }
 
-/// Lets the program have the signals as we were given them, and not outlive us if we are killed in its place.
+/// Restores the signal settings with which we were started, and makes the program die if we are killed in its place.
 #[expect(unsafe_code, reason = "what runs just before exec")]
 fn prepare(command: &mut Command, mask: SigSet) {
-    // SAFETY: these calls may be made between fork and exec.
+    // SAFETY: these calls are allowed between fork and exec.
     unsafe {
         command.pre_exec(move || {
             if SIGPIPE_IGNORED.load(Ordering::Relaxed) {
@@ -358,17 +358,18 @@ fn prepare(command: &mut Command, mask: SigSet) {
     }
 }
 
-/// Passes signals on while the program runs, and ends as it has ended.
+/// Forwards signals while the program runs, and ends as it has ended.
 ///
-/// A connection that ends with its program must end with us, closed by the kernel when our own status is settled: Hydra
-/// kills the processes of a group of which one has closed its connection, and would find us alive. Nor may it come later,
-/// since Hydra takes no notice of it once it has reaped the process. So we hold both ends until then, whoever carries.
+/// A connection that ends with its program must end with this process, closed by the kernel when our own status is final. If it ended
+/// earlier, Hydra, which kills the processes of a group when one of them closes its connection, would find us alive. If it ended later,
+/// Hydra would ignore it, because it has already reaped the process. So this process holds both ends until then, even if the recorder
+/// carries.
 fn stand_in(mut between: Between, mut program: Child, signals: &SignalFd) -> io::Result<u8> {
     let forwards = leave_group();
     let mut alone = Alone { program: program.pid() };
     let mut kept = between.descriptors();
     kept.extend([signals.as_raw_fd(), program.pidfd().as_raw_fd()]);
-    // Who waits for the end of the program's output must not wait for ours.
+    // A reader of the program's output must not wait for our end.
     close_others(kept);
     let mut exit = None;
     while exit.is_none() {
@@ -376,10 +377,10 @@ fn stand_in(mut between: Between, mut program: Child, signals: &SignalFd) -> io:
             match ready.source {
                 Source::Signals => {
                     pass_on(signals, alone.program, forwards);
-                    // One SIGCHLD may stand for several, so it is asked in any case.
+                    // One SIGCHLD may stand for several, so the exit is checked in any case.
                     exit = program.try_wait();
                 }
-                // If it fails, the program sees the end of its connection.
+                // If this fails, the program sees the end of its connection.
                 Source::Listener => _ = between.accept(),
                 Source::Recorder => _ = between.hear(),
                 Source::Pump(side) => match between.carry(side, &mut alone) {
@@ -391,7 +392,7 @@ fn stand_in(mut between: Between, mut program: Child, signals: &SignalFd) -> io:
         }
     }
     let exit = program.wait();
-    // All that it wrote is there by now, and its end of the connection is closed.
+    // Everything that the program wrote has arrived by now, and its end of the connection is closed.
     // SAFETY: there is one thread, so that the child may do anything.
     #[expect(unsafe_code, reason = "a process that goes on without exec")]
     if between.finish(exit, &mut alone)? && unsafe { libc::fork() } == 0 {
@@ -410,14 +411,14 @@ fn stand_in(mut between: Between, mut program: Child, signals: &SignalFd) -> io:
     Ok(end_like(exit))
 }
 
-/// Leaves the process group, so that what is sent to the group comes to the program once, and what is sent to us can be
-/// passed on. The leader of a session cannot, and who made it one sends to the group: then nothing is passed on.
+/// Leaves the process group. Then a signal to the group reaches the program once, and a signal to this process can be forwarded. The leader
+/// of a session cannot leave; its signals are sent to the group, so nothing is forwarded.
 fn leave_group() -> bool {
     let me = rustix::process::getpid();
     if rustix::process::getpgrp() != me {
         return rustix::process::setpgid(None, None).is_ok();
     }
-    // A leader may only enter another group, so there has to be one.
+    // A leader may only enter another existing group, so one is created.
     // SAFETY: there is one thread; the child waits to be killed.
     #[expect(unsafe_code, reason = "a process that does nothing")]
     let other = unsafe {
@@ -437,12 +438,12 @@ fn leave_group() -> bool {
     done
 }
 
-/// Passes signals on.
+/// Forwards signals to the program.
 fn pass_on(signals: &SignalFd, program: Pid, forwards: bool) {
     while let Ok(Some(info)) = signals.read_signal() {
         let signal = info.ssi_signo as i32;
         if signal != libc::SIGCHLD && forwards {
-            // SAFETY: a plain system call. Signals without a name, the real-time ones, are passed on as well.
+            // SAFETY: a plain system call. Real-time signals, which have no name, are forwarded as well.
             #[expect(unsafe_code, reason = "rustix has no signals without a name")]
             unsafe {
                 libc::kill(program.as_raw_nonzero().get(), signal)
@@ -451,16 +452,16 @@ fn pass_on(signals: &SignalFd, program: Pid, forwards: bool) {
     }
 }
 
-/// Dies of the signal, or gives the status to exit with.
+/// Dies of the signal, or returns the exit status.
 fn end_like(exit: Exit) -> u8 {
     match exit {
         Exit::Code(status) => status as u8,
         Exit::Signal(signal) => {
-            // Without the right to dump there is no core file of ours.
+            // The program has dumped core already, so this process does not.
             #[cfg(target_os = "linux")]
             let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
             if signal_hook::low_level::emulate_default_handler(signal).is_err() {
-                // A real-time signal, which has no handler here.
+                // A real-time signal has no default handler here.
                 let _ = signal_hook::low_level::raise(signal);
                 let _ = SigSet::empty().thread_set_mask();
             }
@@ -470,9 +471,9 @@ fn end_like(exit: Exit) -> u8 {
 }
 
 fn close_others(kept: Vec<RawFd>) {
-    // Nothing of this process uses any of them.
+    // This process uses no other descriptors.
     descriptors::close_all_but(kept);
-    // The numbers of the standard streams must not be given to anything else.
+    // The numbers of the standard streams must not be reused.
     if let Ok(null) = std::fs::File::options().read(true).write(true).open("/dev/null") {
         let _ = rustix::stdio::dup2_stdin(&null);
         let _ = rustix::stdio::dup2_stdout(&null);
@@ -483,7 +484,7 @@ fn close_others(kept: Vec<RawFd>) {
     }
 }
 
-/// Tells the recorder what is started; `None` if there is none any more.
+/// Reports the start to the recorder. Returns `None` if the recorder is gone.
 fn connect(scratch: &Path, start: Start) -> Option<Channel> {
     let mut recorder = Channel::new(UnixStream::connect(scratch.join(SOCKET)).ok()?);
     recorder.send_whole(&Notice::Started(start)).ok()?;
@@ -491,7 +492,7 @@ fn connect(scratch: &Path, start: Start) -> Option<Channel> {
 }
 
 impl Start {
-    /// What the program of this tap is started with.
+    /// Returns the properties of the program of this tap.
     fn of_ours(place: &str, args: &[OsString], bad_fd: Option<String>) -> Self {
         let mut room = ARGS;
         let args = args

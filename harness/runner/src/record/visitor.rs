@@ -1,4 +1,5 @@
-//! Who connects to the port that a tap has put in the place of the process manager's: the program, or somebody else on this machine.
+//! Identifies the process that connects to the port of a tap: the program, or another process on this machine. The tap has replaced the
+//! process manager's port by its own.
 
 use std::fs;
 use std::net::TcpStream;
@@ -9,10 +10,10 @@ use rustix::net::{RecvFlags, recv};
 
 use crate::process::{procfs, tcp, tree};
 
-/// Holds HOST:PORT where the process manager connects no descriptor before.
+/// Variable with HOST:PORT, to which a process connects that has no descriptor.
 pub(super) const PORT: &str = "PMI_PORT";
 
-/// What can be told of who is at the other end.
+/// The identity of a process at the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Visitor {
     Ours,
@@ -20,9 +21,9 @@ enum Visitor {
     Unknown,
 }
 
-/// Whether the other end of a connection to the tap's port is not of its program: not of a descendant of this process, nor of one that
-/// has the port in its environment, as those have that have left their parents. Where that cannot be seen, what has been said there
-/// decides; and who has said nothing is no stranger.
+/// Returns whether a connection to the tap's port comes from a stranger and not from the tap's program. The program is this process's
+/// descendant, or has the port in its environment, like processes that have left their parents. If neither can be seen, the first bytes
+/// decide. A connection on which nothing was sent is not a stranger's.
 pub(super) fn is_stranger(client: &TcpStream, port: &str) -> bool {
     match other_end(client, port) {
         Visitor::Ours => false,
@@ -33,7 +34,7 @@ pub(super) fn is_stranger(client: &TcpStream, port: &str) -> bool {
 
 fn other_end(client: impl AsFd, port: &str) -> Visitor {
     let Some(end) = tcp::ends(client).and_then(tcp::other_end) else { return Visitor::Unknown };
-    // One that is closed is nobody's any more.
+    // A closed connection belongs to no process.
     if end.inode == 0 {
         return Visitor::Unknown;
     }
@@ -46,20 +47,20 @@ fn other_end(client: impl AsFd, port: &str) -> Visitor {
         let is_told = tree::variable_of(owner, PORT).is_some_and(|told| told == port);
         return if is_told { Visitor::Ours } else { Visitor::Stranger };
     }
-    // It is of another user, unless it is of one of ours whose descriptors nobody may look at.
+    // The process belongs to another user, unless the descriptors of one of our processes cannot be read.
     let all_are_seen = family.iter().all(|pid| fs::read_dir(format!("/proc/{pid}/fd")).is_ok());
     if all_are_seen { Visitor::Stranger } else { Visitor::Unknown }
 }
 
-/// What has been said so far, which stays there to be read. Empty where the connection has ended without a word, and `None` where it has
-/// not ended.
+/// Returns the first bytes without removing them. They are empty if the connection ended without any, and the result is `None` if nothing
+/// has arrived yet.
 fn said(client: &TcpStream) -> Option<Vec<u8>> {
     let mut start = [0; 256];
     let (length, _) = recv(client, &mut start[..], RecvFlags::PEEK | RecvFlags::DONTWAIT).ok()?;
     Some(start[..length].to_vec())
 }
 
-/// Whether a process says so who it is that was told our id.
+/// Returns whether these bytes are the initack of a process with our id.
 fn is_ours(said: &[u8]) -> bool {
     let id = std::env::var("PMI_ID").unwrap_or_default();
     said.starts_with(format!("{}\n", initack(&id)).as_bytes())
@@ -73,7 +74,7 @@ mod tests {
 
     use super::*;
 
-    /// A connection of a child that lacks the port in its environment, so that only its descent can make it ours.
+    /// Returns a connection of a child without the port in its environment, so that only its ancestry identifies it.
     fn visit(listener: &TcpListener, script: &str) -> (std::process::Child, TcpStream) {
         let at = listener.local_addr().unwrap().port();
         let script = format!("exec 3<>/dev/tcp/127.0.0.1/{at}; {script}");
@@ -105,7 +106,7 @@ mod tests {
             let line = if said.is_empty() { String::new() } else { format!("{said}\n") };
             ours.write_all(line.as_bytes()).unwrap();
             drop(ours);
-            // The kernel brings the end over by itself, in its own time.
+            // The kernel transfers the end of a connection by itself, after some time.
             while self::said(&client).is_none() || other_end(&client, "") != Visitor::Unknown {
                 std::thread::yield_now();
             }

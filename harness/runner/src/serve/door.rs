@@ -34,8 +34,8 @@ struct Guest {
 pub(super) struct Door {
     /// `None` if this process connects to the other one.
     listener: Option<TcpListener>,
-    /// The socket for programs that a process has started as its process manager, and those that have reported there, by the number of the
-    /// connection that each has brought.
+    /// The socket for programs that a process has started as its process manager. `managers` are the programs that have reported there, by
+    /// the numbers of the connections that they have passed on.
     reception: Option<Reception>,
     managers: Vec<(u64, Channel)>,
     guests: Vec<Guest>,

@@ -73,7 +73,7 @@ pub(crate) trait Host {
     }
     /// Prints a line for the user.
     fn say(&mut self, line: fmt::Arguments<'_>) {
-        // A closed stderr is no reason to stop serving.
+        // The server continues even if stderr is closed.
         _ = io::stderr().write_all(format!("pmi-conform serve: {line}\n").as_bytes());
     }
 }

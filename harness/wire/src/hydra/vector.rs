@@ -58,7 +58,7 @@ impl Launch {
             list.push(value.to_vec());
         };
         if !family.names_ranks() {
-            // There are no filler processes, and one round contains all of ours.
+            // There are no filler processes, and one round contains all processes of this proxy.
             add("global-core-map", format!("0,{count},{}", self.size).as_bytes());
             add("pmi-id-map", format!("0,{}", self.blocks.first().map_or(0, |b| b.first)).as_bytes());
         }

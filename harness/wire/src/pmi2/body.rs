@@ -1,4 +1,4 @@
-//! The body of a frame as a series of `key=value` tuples, each ended by a semicolon, before it means anything.
+//! The body of a frame as a series of `key=value` tuples, each ended by a semicolon, without their meaning.
 
 use std::borrow::Cow;
 
@@ -7,35 +7,35 @@ use thiserror::Error;
 
 use crate::Tuple;
 
-/// What two semicolons in a row are.
+/// The reading of two semicolons in a row.
 ///
-/// The draft has a semicolon in a value be doubled. No server that is in use undoes that, some libraries do.
+/// The draft requires a semicolon in a value to be doubled. No server in use reverses that; some libraries do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Semicolons {
-    /// The draft: one semicolon that belongs to the value.
+    /// The draft: one semicolon that is part of the value.
     Doubled,
-    /// Most implementations: the end of a tuple, and an empty one.
+    /// Most implementations: the end of a tuple, followed by an empty tuple.
     Plain,
 }
 
-/// Why a body is no message. Offsets count bytes from the start of the body.
+/// An error in a body. Offsets count bytes from the start of the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum BodyError {
-    /// There is nothing in it.
+    /// The body is empty.
     #[error("the body is empty")]
     Empty,
-    /// A semicolon ends each tuple; it does not only part them.
+    /// The last tuple has no semicolon. A semicolon must end each tuple, not only separate tuples.
     #[error("the body does not end in a semicolon")]
     Unterminated,
-    /// What a semicolon ends has no `=`, or nothing before it.
+    /// A text before a semicolon has no `=`, or nothing before it.
     #[error("no key=value tuple at offset {at}")]
     Malformed {
-        /// Where the would-be tuple begins.
+        /// The offset at which the text begins.
         at: usize,
     },
 }
 
-/// The body of a frame that is a series of tuples. Values are as on the wire, see [`Body::value`].
+/// A body that is a series of tuples. Values are as on the wire, see [`Body::value`].
 #[derive(Debug, Clone, Copy)]
 pub struct Body<'a> {
     bytes: &'a [u8],
@@ -43,7 +43,7 @@ pub struct Body<'a> {
 }
 
 impl<'a> Body<'a> {
-    /// Reads a body. Allocates nothing.
+    /// Parses a body. Allocates nothing.
     ///
     /// # Errors
     ///
@@ -58,23 +58,23 @@ impl<'a> Body<'a> {
         Ok(Self { bytes, semicolons })
     }
 
-    /// How it was read.
+    /// Returns the reading of semicolons.
     pub(super) fn semicolons(&self) -> Semicolons {
         self.semicolons
     }
 
-    /// The tuples in their order, values as on the wire.
+    /// Returns the tuples in order, with values as on the wire.
     pub fn tuples(&self) -> impl Iterator<Item = Tuple<'a>> + use<'a> {
-        // `parse` has walked the same tuples and found no error.
+        // `parse` has read the same tuples without an error.
         Tuples { bytes: self.bytes, at: 0, semicolons: self.semicolons }.map_while(Result::ok)
     }
 
-    /// The value of the first tuple with this key, as on the wire.
+    /// Returns the value of the first tuple with this key, as on the wire.
     pub fn raw(&self, key: impl AsRef<[u8]>) -> Option<&'a [u8]> {
         self.tuples().find(|tuple| tuple.key == key.as_ref()).map(|tuple| tuple.value)
     }
 
-    /// The value of the first tuple with this key, with doubled semicolons undone where that is the reading.
+    /// Returns the value of the first tuple with this key. Doubled semicolons are reduced to one if the reading requires it.
     pub fn value(&self, key: impl AsRef<[u8]>) -> Option<Cow<'a, [u8]>> {
         self.raw(key).map(|raw| match self.semicolons {
             Semicolons::Doubled => halved(raw),
@@ -82,18 +82,18 @@ impl<'a> Body<'a> {
         })
     }
 
-    /// The command: the value of `cmd`, which is to be the first tuple.
+    /// Returns the command: the value of `cmd`, which must be the first tuple.
     pub fn cmd(&self) -> Option<&'a [u8]> {
         self.tuples().next().filter(|tuple| tuple.key == b"cmd").map(|tuple| tuple.value)
     }
 
-    /// Whether a key stands in it more than once.
+    /// Returns whether a key occurs more than once.
     pub fn repeats(&self, key: impl AsRef<[u8]>) -> bool {
         self.tuples().filter(|tuple| tuple.key == key.as_ref()).nth(1).is_some()
     }
 }
 
-/// A value as it was meant, with one semicolon for two.
+/// Returns a value with each pair of semicolons replaced by one.
 pub fn halved(raw: &[u8]) -> Cow<'_, [u8]> {
     if memchr(b';', raw).is_none() {
         return Cow::Borrowed(raw);
@@ -108,7 +108,7 @@ pub fn halved(raw: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-/// Appends a tuple, with semicolons of the value doubled as the draft has it.
+/// Appends a tuple, and doubles the semicolons in the value as the draft requires.
 pub fn write_tuple(out: &mut Vec<u8>, key: &str, value: &[u8]) {
     out.extend_from_slice(key.as_bytes());
     out.push(b'=');
@@ -121,7 +121,7 @@ pub fn write_tuple(out: &mut Vec<u8>, key: &str, value: &[u8]) {
     out.push(b';');
 }
 
-/// Whether it is a key by the draft: 1 to 64 letters, digits, hyphens and underscores.
+/// Returns whether the draft allows it as a key: 1 to 64 letters, digits, hyphens and underscores.
 pub fn is_key(key: &[u8]) -> bool {
     let allowed = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
     (1..=64).contains(&key.len()) && key.iter().all(allowed)

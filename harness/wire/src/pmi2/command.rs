@@ -2,63 +2,63 @@
 
 use crate::protocol::{Exchange, FRAMES, Field};
 
-/// A command of the draft: a request and, but for abort, its response.
+/// A command of the draft: a request and, except for abort, its response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Command {
-    /// Begins, behind the init line that is as in PMI-1.
+    /// Starts PMI-2, after the same init line as in PMI-1.
     Fullinit,
-    /// Goes on with what client and server have to say to each other before fullinit is answered.
+    /// Continues the authentication, before fullinit is answered.
     AuthResponse,
-    /// Ends that.
+    /// Completes the authentication.
     AuthResponseComplete,
     /// Leaves PMI.
     Finalize,
     /// Ends the job.
     Abort,
-    /// The id of the job.
+    /// Gets the id of the job.
     JobGetid,
     /// Connects with another job.
     JobConnect,
-    /// Undoes that.
+    /// Disconnects from it.
     JobDisconnect,
     /// Reads all pairs of a job, so that they can be carried to another server.
     KvsGetall,
-    /// Brings all pairs of a job from another server.
+    /// Adds all pairs of a job from another server.
     KvsPutall,
-    /// One of them.
+    /// Sends one of these pairs.
     KvsPutallPair,
     /// Stores a value.
     KvsPut,
     /// Reads a value.
     KvsGet,
-    /// Waits for all ranks; what was put before is visible behind it.
+    /// Waits for all ranks; values that were put before it are visible after it.
     KvsFence,
     /// Stores a value for the processes of the same node.
     InfoPutnodeattr,
-    /// Reads it.
+    /// Reads such a value.
     InfoGetnodeattr,
-    /// Reads what the process manager tells about the job.
+    /// Reads an attribute of the job.
     InfoGetjobattr,
     /// Publishes a name.
     NamePublish,
     /// Looks up a published name.
     NameLookup,
-    /// Withdraws it.
+    /// Withdraws a published name.
     NameUnpublish,
     /// Starts more processes.
     Spawn,
-    /// One of their programs, where each has a message of its own.
+    /// Describes one program of a spawn, if each program has a separate message.
     SpawnCmd,
-    /// Goes on with a command that is too long for one message.
+    /// Continues a command that is too long for one message.
     Concat,
-    /// Exchanges values with neighbours. Not in the draft: Slurm has it, and `PMIX_Ring` of its library.
+    /// Exchanges values with neighbours. It is not in the draft: Slurm supports it, with `PMIX_Ring` of its library.
     Ring,
 }
 
 impl Command {
-    /// All, in the order of the draft.
+    /// All commands, in the order of the draft.
     pub const ALL: [Self; 24] = [
         Self::Fullinit,
         Self::AuthResponse,
@@ -86,37 +86,37 @@ impl Command {
         Self::Ring,
     ];
 
-    /// The command's row in the protocol table.
+    /// Returns the command's row in the protocol table.
     pub fn exchange(self) -> &'static Exchange {
         &FRAMES[self as usize]
     }
 
-    /// The value of `cmd` in the request.
+    /// Returns the value of `cmd` in the request.
     pub fn name(self) -> &'static str {
         self.exchange().request
     }
 
-    /// The value of `cmd` in the response; `None` for abort, which has none, and for a message that is part of a request.
+    /// Returns the value of `cmd` in the response; `None` for abort, which has no response, and for a message that is part of a request.
     pub fn response_name(self) -> Option<&'static str> {
         self.exchange().response
     }
 
-    /// The command of a request.
+    /// Returns the command with this name.
     pub fn from_name(name: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|command| command.name().as_bytes() == name)
     }
 
-    /// The command whose response this is.
+    /// Returns the command whose response has this name.
     pub fn from_response_name(name: &[u8]) -> Option<Self> {
         Self::from_name(name.strip_suffix(b"-response")?)
     }
 
-    /// Keys of the request but `cmd` and `thrid`, without those that are numbered.
+    /// Returns the keys of the request except `cmd` and `thrid`, without numbered ones.
     pub fn request_keys(self) -> impl Iterator<Item = &'static str> {
         keys(self.exchange().arguments)
     }
 
-    /// Keys of the response but `cmd`, `thrid`, `rc` and `errmsg`, without those that are numbered.
+    /// Returns the keys of the response except `cmd`, `thrid`, `rc` and `errmsg`, without numbered ones.
     pub fn response_keys(self) -> impl Iterator<Item = &'static str> {
         keys(self.exchange().results)
     }

@@ -1,5 +1,5 @@
-//! PMI-2: what is in its frames. The document is MPICH's draft of a wire protocol, version 2, which was never adopted; where
-//! implementations agree on something else, the item says so.
+//! PMI-2: the content of its frames. The document is MPICH's draft of a wire protocol, version 2, which was never adopted. If
+//! implementations agree on something else, the documentation of the item states it.
 
 mod body;
 mod command;

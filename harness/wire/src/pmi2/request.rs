@@ -1,4 +1,4 @@
-//! Requests: what the client (the process) may send behind the init line.
+//! Requests: the messages that the client (the process) may send after the init line.
 
 use std::borrow::Cow;
 
@@ -8,49 +8,49 @@ use super::body::{Body, BodyError, Semicolons, write_tuple};
 use super::command::Command;
 use crate::grammar::{Rule, parse_bool, parse_int, parse_uint};
 
-/// Most programs, arguments and pairs of one spawn request, all together.
+/// Maximum number of programs, arguments and pairs in a spawn request.
 const SPAWN_LIMIT: u64 = 100_000;
 
 /// A value.
 type Value<'a> = Cow<'a, [u8]>;
 
-/// A request with all that the draft has in it. `thrid` is apart, see [`Request::thrid`].
+/// A request with all fields of the draft, except `thrid`: see [`Request::thrid`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request<'a> {
-    /// `cmd=fullinit`. Every key is optional by the draft.
+    /// `cmd=fullinit`. In the draft, every key is optional.
     Fullinit {
-        /// The id of the job, where the process was told one.
+        /// The id of the job, if the process was given one.
         pmijobid: Option<Value<'a>>,
-        /// The rank, where the process knows it.
+        /// The rank, if the process knows it.
         pmirank: Option<u64>,
-        /// Whether requests will have a `thrid`.
+        /// Requests will have a `thrid`.
         threaded: Option<bool>,
-        /// What the client wants to be authenticated by.
+        /// The requested kind of authentication.
         authtype: Option<Value<'a>>,
-        /// What it has to say for that at once.
+        /// The initial data of the authentication.
         authinfo: Option<Value<'a>>,
     },
     /// `cmd=finalize`.
     Finalize,
     /// `cmd=abort`.
     Abort {
-        /// The draft: whether the whole job ends.
+        /// In the draft: the whole job ends.
         isworld: Option<bool>,
         /// `exitcode` of MPICH since 4.1.
         exitcode: Option<i64>,
-        /// What is to be told: `msg` by the draft, `message` by MPICH since 4.1.
+        /// The message to report: `msg` in the draft, `message` in MPICH since 4.1.
         message: Option<Value<'a>>,
     },
     /// `cmd=job-getid`.
     JobGetid,
     /// `cmd=job-connect`.
     JobConnect {
-        /// Which job.
+        /// The job.
         jobid: Value<'a>,
     },
     /// `cmd=job-disconnect`.
     JobDisconnect {
-        /// Which job.
+        /// The job.
         jobid: Value<'a>,
     },
     /// `cmd=kvs-put`.
@@ -62,9 +62,9 @@ pub enum Request<'a> {
     },
     /// `cmd=kvs-get`.
     KvsGet {
-        /// Of which job; its own where there is none.
+        /// The job; the client's own if absent.
         jobid: Option<Value<'a>>,
-        /// Who may have put it; a hint. Negative is no hint.
+        /// The rank that may have put it, as a hint; negative if unknown.
         srcid: Option<i64>,
         /// The key.
         key: Value<'a>,
@@ -82,7 +82,7 @@ pub enum Request<'a> {
     InfoGetnodeattr {
         /// The key.
         key: Value<'a>,
-        /// Whether the answer is to be held back until there is a value.
+        /// The response must be delayed until the value exists.
         wait: bool,
     },
     /// `cmd=info-getjobattr`.
@@ -90,7 +90,7 @@ pub enum Request<'a> {
         /// The key.
         key: Value<'a>,
     },
-    /// `cmd=name-publish`. The info keys are ignored by all known servers, and by us.
+    /// `cmd=name-publish`. All known servers ignore the info keys, and so does this crate.
     NamePublish {
         /// The name.
         name: Value<'a>,
@@ -109,18 +109,18 @@ pub enum Request<'a> {
     },
     /// `cmd=spawn`, in one message with a `subcmd` for each program.
     Spawn {
-        /// What is put into the keyval space of the new processes.
+        /// The pairs to put into the keyval space of the new processes.
         preput: Vec<(Vec<u8>, Vec<u8>)>,
-        /// What is started.
+        /// The programs to start.
         programs: Vec<Program>,
     },
-    /// A request, or a part of one, that only the draft describes. It is checked by its row of the protocol table.
+    /// A request, or a part of one, that only the draft describes. It is checked against its row of the protocol table.
     DraftOnly(Command),
     /// `cmd=ring`.
     Ring {
-        /// Value for the left neighbour's right.
+        /// The value that the left neighbour receives as `right`.
         left: Value<'a>,
-        /// Value for the right neighbour's left.
+        /// The value that the right neighbour receives as `left`.
         right: Value<'a>,
     },
 }
@@ -132,36 +132,36 @@ pub struct Program {
     pub command: Vec<u8>,
     /// `maxprocs`: number of processes.
     pub maxprocs: u64,
-    /// `argv0` and so on.
+    /// `argv0` etc.
     pub argv: Vec<Vec<u8>>,
-    /// `infokey0`, `infoval0` and so on.
+    /// `infokey0`, `infoval0` etc.
     pub info: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Why a body is no request.
+/// An error in a request.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RequestError {
-    /// The body is no series of tuples.
+    /// The body is not a series of tuples.
     #[error(transparent)]
     Body(#[from] BodyError),
     /// `cmd` is not the first tuple.
     #[error("the first key is not \"cmd\"")]
     NoCommand,
-    /// `cmd` names no request of PMI-2.
+    /// `cmd` is not a request of PMI-2.
     #[error("not a request of PMI-2")]
     UnknownCommand,
-    /// A key that the command needs is missing.
+    /// A key that the command requires is missing.
     #[error("the key \"{0}\" is missing")]
     MissingKey(String),
-    /// The value of a key is not what it should be.
+    /// The value of a key is invalid.
     #[error("the value of \"{key}\" is not {expected}")]
     BadValue {
         /// The key.
         key: String,
-        /// What it should have been.
+        /// The expected value.
         expected: &'static str,
     },
-    /// A key appears more than once where that has no meaning.
+    /// A key occurs more than once where that is not allowed.
     #[error("the key \"{0}\" appears more than once")]
     RepeatedKey(&'static str),
 }
@@ -184,7 +184,7 @@ fn optional<T>(
 }
 
 impl<'a> Request<'a> {
-    /// Reads the body of a frame. Keys may stand in any order behind `cmd`, and among keys that the draft does not have.
+    /// Parses the body of a frame. Keys may have any order after `cmd`, and may be mixed with keys that are not in the draft.
     ///
     /// # Errors
     ///
@@ -202,7 +202,7 @@ impl<'a> Request<'a> {
         let cmd = body.cmd().ok_or(RequestError::NoCommand)?;
         let command = Command::from_name(cmd).ok_or(RequestError::UnknownCommand)?;
         if body.tuples().last().is_some_and(|tuple| tuple.key == b"concat") {
-            // The rest of the command comes in further messages.
+            // The rest of the command follows in other messages.
             return Ok(Self::DraftOnly(Command::Concat));
         }
         // A spawn has a section for each program.
@@ -263,12 +263,12 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// The `thrid` of a body, which its response is to have as well.
+    /// Returns the `thrid` of a body, which its response must repeat.
     pub fn thrid(bytes: &'a [u8], semicolons: Semicolons) -> Option<Value<'a>> {
         Body::parse(bytes, semicolons).ok()?.value("thrid")
     }
 
-    /// Which command it is.
+    /// Returns the command of the request.
     pub fn command(&self) -> Command {
         match self {
             Self::Fullinit { .. } => Command::Fullinit,
@@ -292,7 +292,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The body in the order of the draft. A request that only the draft describes has only its command.
+    /// Appends the body in the order of the draft. For a request that only the draft describes, this is only its command.
     pub fn write_to(&self, thrid: Option<&[u8]>, out: &mut Vec<u8>) {
         write_tuple(out, "cmd", self.command().name().as_bytes());
         if let Some(thrid) = thrid {
@@ -356,7 +356,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A key with a number behind it, and how many there are of it.
+/// Appends a tuple with a number.
 fn write_number(out: &mut Vec<u8>, key: &str, number: u64) {
     write_tuple(out, key, number.to_string().as_bytes());
 }
@@ -377,7 +377,7 @@ impl Program {
     }
 }
 
-/// The tuples of a body, those behind each `subcmd` by themselves.
+/// Returns the tuples of a body in sections: those before the first `subcmd`, and those from each `subcmd` on.
 fn sections(body: &Body<'_>) -> Vec<Section> {
     let mut sections = vec![Section::default()];
     for tuple in body.tuples() {
@@ -395,8 +395,8 @@ fn sections(body: &Body<'_>) -> Vec<Section> {
     sections
 }
 
-/// Reads a spawn request. Each program's keys come after its `subcmd`. By the draft, which has a message for
-/// each program, a request may have none.
+/// Reads a spawn request. Each program's keys come after its `subcmd`. In the draft, which has a separate message for each program, the
+/// request may contain none.
 fn spawn<'a>(body: &Body<'_>) -> Result<Request<'a>, RequestError> {
     let sections = sections(body);
     let head = &sections[0];
@@ -427,7 +427,7 @@ fn draft_only<'a>(command: Command, body: &Body<'_>) -> Result<Request<'a>, Requ
     Ok(Request::DraftOnly(command))
 }
 
-/// The tuples of a spawn request that belong together.
+/// The keys and values of a section of a spawn request.
 #[derive(Default)]
 struct Section(std::collections::HashMap<Vec<u8>, Vec<u8>>);
 
@@ -436,7 +436,7 @@ impl Section {
         self.0.get(key.as_bytes()).map(Vec::as_slice)
     }
 
-    /// A number; what it is at `least` where it may be missing.
+    /// Returns a number; if the key is missing, `least`, or an error if that is `None`.
     fn number(&self, key: &'static str, least: Option<u64>) -> Result<u64, RequestError> {
         let value = match (self.get(key), least) {
             (Some(value), _) => parse_uint(value).ok_or_else(|| bad(key, "an unsigned integer"))?,
@@ -446,7 +446,7 @@ impl Section {
         if value > SPAWN_LIMIT { Err(bad(key, "a number that can be served")) } else { Ok(value) }
     }
 
-    /// The values of so many keys that are numbered.
+    /// Returns the values of `count` numbered keys.
     fn list(&self, prefix: &str, count: u64) -> Result<Vec<Vec<u8>>, RequestError> {
         let value = |i| {
             let key = format!("{prefix}{i}");

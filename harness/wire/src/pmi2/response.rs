@@ -1,4 +1,4 @@
-//! Responses: what the server (the process manager) may send behind the answer to the init line.
+//! Responses: the messages that the server (the process manager) may send after the response to the init line.
 
 use std::borrow::Cow;
 
@@ -8,41 +8,41 @@ use super::body::{Body, BodyError, Semicolons};
 use super::command::Command;
 use crate::grammar::{parse_bool, parse_int};
 
-/// A response. Its own keys are asked for by name, since implementations differ in which they send.
+/// A response. Its fields are read by name, since implementations send different ones.
 #[derive(Debug, Clone, Copy)]
 pub struct Response<'a> {
-    /// What it answers.
+    /// The command that it answers.
     pub command: Command,
     /// `rc`, 0 on success.
     pub rc: i64,
     body: Body<'a>,
 }
 
-/// Why a body is no response.
+/// An error in a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ResponseError {
-    /// The body is no series of tuples.
+    /// The body is not a series of tuples.
     #[error(transparent)]
     Body(#[from] BodyError),
     /// `cmd` is not the first tuple.
     #[error("the first key is not \"cmd\"")]
     NoCommand,
-    /// `cmd` names no response of PMI-2.
+    /// `cmd` is not a response of PMI-2.
     #[error("not a response of PMI-2")]
     UnknownCommand,
     /// `rc` is missing.
     #[error("the key \"rc\" is missing")]
     NoCode,
-    /// `rc` is no integer.
+    /// `rc` is not an integer.
     #[error("the value of \"rc\" is not an integer")]
     BadCode,
-    /// A key appears more than once.
+    /// A key occurs more than once.
     #[error("the key \"{0}\" appears more than once")]
     RepeatedKey(&'static str),
 }
 
 impl<'a> Response<'a> {
-    /// Reads the body of a frame.
+    /// Parses the body of a frame.
     ///
     /// # Errors
     ///
@@ -70,18 +70,18 @@ impl<'a> Response<'a> {
         Ok(Self { command, rc, body })
     }
 
-    /// Whether it reports success.
+    /// Returns whether the response reports success.
     pub fn is_success(&self) -> bool {
         self.rc == 0
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     pub fn get(&self, key: &str) -> Option<Cow<'a, [u8]>> {
         self.body.value(key)
     }
 
-    /// Whether a value was found: by `flag` as the draft has it, by `found` as implementations write it, else by `rc`.
-    /// `None` where the flag is neither true nor false.
+    /// Returns whether a value was found: according to `flag` in the draft's form, `found` in that of implementations, and otherwise `rc`.
+    /// `None` if the flag is neither true nor false.
     pub fn is_found(&self) -> Option<bool> {
         match self.body.raw("found").or_else(|| self.body.raw("flag")) {
             Some(flag) => parse_bool(flag).map(|found| found && self.is_success()),

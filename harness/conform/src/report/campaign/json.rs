@@ -1,4 +1,4 @@
-//! All of a campaign, for programs.
+//! A campaign as JSON.
 
 use pmi_fuzzer::campaign::{CampaignOptions, Summary};
 use pmi_fuzzer::target::Target;

@@ -1,4 +1,4 @@
-//! JUnit XML: a test case for each bucket, and one for the campaign as a whole.
+//! A campaign as JUnit XML: a test case for each bucket, and one for the campaign as a whole.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, Te
 use super::super::text;
 use super::unreported::{Unreported, unreported};
 
-/// Of all that concerns campaigns.
+/// Name of the test suite.
 const SUITE: &str = "pmi-conform fuzz";
 
 pub(super) fn write(subject: &str, options: &CampaignOptions, campaign: &Summary) -> io::Result<String> {
@@ -44,7 +44,7 @@ pub(super) fn write(subject: &str, options: &CampaignOptions, campaign: &Summary
     report.to_string().map_err(io::Error::other)
 }
 
-/// A campaign that could judge nothing must not look like one that found nothing.
+/// Returns the test case for the whole campaign. It fails if nothing could be judged, which must not look like a campaign without findings.
 fn whole(campaign: &Summary) -> TestCase {
     let progress = &campaign.progress;
     let status = if progress.sessions == 0 {

@@ -16,7 +16,7 @@ use pmi_fuzzer::target::Target;
 
 pub(crate) use terminal::{campaign_text, progress_line};
 
-/// What the report of a campaign is.
+/// Format of a campaign's report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CampaignFormat {
     Json,
@@ -29,11 +29,11 @@ impl CampaignFormat {
     const NAMES: [(&str, Self); 4] =
         [("json", Self::Json), ("sarif", Self::Sarif), ("junit", Self::Junit), ("html", Self::Html)];
 
-    /// The report as it is written to a file.
+    /// Returns the text of the report.
     ///
     /// # Errors
     ///
-    /// It cannot be written out.
+    /// The report cannot be rendered.
     pub(crate) fn report(
         self,
         target: &dyn Target,
@@ -58,7 +58,7 @@ impl FromStr for CampaignFormat {
     }
 }
 
-/// There is no report of that name.
+/// The format of a report is unknown.
 #[derive(Debug, thiserror::Error)]
 #[error("write json=FILE, sarif=FILE, junit=FILE or html=FILE")]
 pub(crate) struct UnknownFormat;

@@ -1,4 +1,4 @@
-//! A page that shows a campaign: what was found and when, and how far it came over time. One file, with nothing in it that is fetched
+//! A page that shows a campaign: its findings and their times, and its progress over time. The file is self-contained: it loads nothing
 //! from elsewhere.
 
 use std::io;
@@ -14,11 +14,11 @@ use super::super::{page, text};
 use super::roots::by_root;
 use super::unreported::{Unreported, unreported};
 
-/// Characters of foreign text.
+/// Maximum number of characters of text from outside.
 const WORDS: usize = 300;
-/// Calls of a stack that are shown.
+/// Maximum number of frames of a backtrace.
 const FRAMES: usize = 16;
-/// Rows of a table.
+/// Maximum number of rows of a table.
 const ROWS: usize = 1000;
 
 const AREA: Area = Area { width: 800.0, height: 170.0, left: 50.0, right: 800.0, top: 20.0, floor: 150.0 };
@@ -43,20 +43,20 @@ struct Fact {
     value: String,
 }
 
-/// Something that grew.
+/// A quantity that grew during the campaign.
 #[derive(Serialize)]
 struct Curve {
     what: &'static str,
     #[serde(flatten)]
     area: Area,
-    /// The way of the line, in the words of SVG.
+    /// The path of the curve in SVG's syntax.
     path: String,
     most: usize,
     end: String,
     met: Vec<Mark>,
 }
 
-/// When something was found.
+/// The time at which something was found.
 #[derive(Serialize)]
 struct Mark {
     x: String,
@@ -72,7 +72,7 @@ struct Row {
     found: usize,
 }
 
-/// Findings that probably come of one mistake.
+/// Findings that probably have one cause.
 #[derive(Serialize)]
 struct Group {
     name: String,
@@ -96,7 +96,7 @@ struct Shown {
     replay: String,
 }
 
-/// What else was met.
+/// A bucket that is not among the findings.
 #[derive(Serialize)]
 struct Other {
     bucket: String,
@@ -149,7 +149,7 @@ fn of_campaign(subject: &str, options: &CampaignOptions, campaign: &Summary) -> 
     }
 }
 
-/// One line of foreign text, not too long.
+/// Returns text from outside as one line of limited length.
 fn words(foreign: &str) -> String {
     text::clip(&text::clean(foreign), WORDS)
 }
@@ -192,7 +192,7 @@ fn facts(options: &CampaignOptions, campaign: &Summary) -> Vec<Fact> {
     facts
 }
 
-/// The line of something over time, and when what was found was met.
+/// Returns the curve of a quantity, with marks at the times of findings.
 fn curve(what: &'static str, campaign: &Summary, of: &dyn Fn(&Moment) -> usize) -> Curve {
     let history = &campaign.history;
     let all = history.last().map_or(0.0, |moment| moment.time.as_secs_f64()).max(0.001);
@@ -213,7 +213,7 @@ fn curve(what: &'static str, campaign: &Summary, of: &dyn Fn(&Moment) -> usize) 
     }
 }
 
-/// Few moments, as numbers.
+/// Returns a few moments of the campaign as a table.
 fn moments(campaign: &Summary) -> Vec<Row> {
     const SHOWN: usize = 12;
     let history = &campaign.history;

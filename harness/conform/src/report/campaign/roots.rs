@@ -1,10 +1,10 @@
-//! The order in which findings are told.
+//! The order of findings in reports.
 
 use std::collections::BTreeMap;
 
 use pmi_fuzzer::store::{Found, Root};
 
-/// Findings that probably come of one mistake side by side, the most serious first.
+/// Groups findings that probably have one cause, the most severe first.
 pub(super) fn by_root(found: &[Found]) -> BTreeMap<Root, Vec<&Found>> {
     let mut all: BTreeMap<Root, Vec<&Found>> = BTreeMap::new();
     for one in found {

@@ -1,11 +1,11 @@
-//! SARIF 2.1.0: a rule and a result for each finding, with the stack where there is one.
+//! A campaign as SARIF 2.1.0: a rule and a result for each finding, with its backtrace if it has one.
 
 use pmi_fuzzer::campaign::{CampaignOptions, Summary};
 use pmi_fuzzer::store::SCENARIO;
 use pmi_judge::backtrace::Frame;
 use serde_json::json;
 
-/// One call, as SARIF has it.
+/// Returns a frame of a backtrace as SARIF.
 fn frame_of(frame: &Frame) -> serde_json::Value {
     json!({
         "module": frame.module.as_deref().unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! What the terminal is told of a campaign: how far it is, and what it came to.
+//! Terminal output of a campaign: progress and summary.
 
 use std::path::Path;
 
@@ -7,11 +7,11 @@ use pmi_fuzzer::campaign::{Progress, Summary};
 use super::roots::by_root;
 use super::unreported::{Unreported, unreported};
 
-/// The headings of findings that a session with only valid input meets, and of the others.
+/// The heading of findings that a session with only valid input reaches. `INVALID` is that of the others.
 const VALID: &str = "Reached by valid input:\n";
 const INVALID: &str = "Reached by invalid input only:\n";
 
-/// How far a campaign is, in one line.
+/// Formats the progress of a campaign as one line.
 pub(crate) fn progress_line(progress: &Progress) -> String {
     let seconds = progress.time.as_secs_f64().max(0.001);
     let silence = progress.silence.map_or(String::new(), |s| format!(", silence in {s:.1?}"));
@@ -34,8 +34,8 @@ pub(crate) fn progress_line(progress: &Progress) -> String {
     )
 }
 
-/// What a campaign came to, of which the findings are in this folder: those that probably come of one mistake side by side, the most
-/// serious first.
+/// Formats the summary of a campaign, whose findings are stored in `out`. Findings that probably have one cause are grouped, the most
+/// severe first.
 pub(crate) fn campaign_text(campaign: &Summary, out: &Path) -> String {
     let progress = &campaign.progress;
     let mut text = format!("{}\n", progress_line(progress));

@@ -1,16 +1,16 @@
-//! What was met in a campaign and is not among what it has found.
+//! Buckets that a campaign met and did not report.
 
 use std::fmt;
 
 use pmi_fuzzer::campaign::Summary;
 use pmi_fuzzer::store::TRIES;
 
-/// Why a bucket that was met is not among what was found.
+/// The reason why a bucket was not reported.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Unreported {
-    /// So often.
+    /// The bucket is known. It was met this number of times.
     Known(u64),
-    /// So often, and not when it was tried again.
+    /// The bucket was met this number of times, but not when its session was repeated.
     Unconfirmed(u32),
     Unexamined,
 }
@@ -27,7 +27,7 @@ impl fmt::Display for Unreported {
     }
 }
 
-/// The buckets that were met and are not among what was found.
+/// Returns the buckets that were met and not reported, with the reasons.
 pub(super) fn unreported(campaign: &Summary) -> impl Iterator<Item = (&str, Unreported)> {
     let progress = &campaign.progress;
     let known = progress.known.iter().map(|(bucket, seen)| (&**bucket, Unreported::Known(*seen)));

@@ -1,4 +1,4 @@
-//! Where everything stands on a sequence chart, in lanes and rows.
+//! The layout of a sequence chart in lanes and rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,18 +10,18 @@ use pmi_judge::evidence::evidence;
 use pmi_judge::verdict::{Judged, ScenarioResult};
 use pmi_wire::Proc;
 
-/// Most processes that have a lane: with more, nobody sees anything.
+/// Maximum number of processes with a lane, since a chart with more is unreadable.
 pub(super) const LANES: usize = 24;
-/// Most rows. Whoever asks for a chart of a hundred thousand messages sees the first and the last of them.
+/// Maximum number of rows. Longer charts show the first and the last messages.
 pub(super) const ROWS: usize = 400;
-/// Of these, so many of the first.
+/// Number of first rows in a shortened chart.
 const FIRST: usize = 100;
 
-/// What enters a barrier, and what leaves it, in both protocols.
+/// Commands that enter a barrier, in both protocols. Those in `LEAVE` leave it.
 const ENTER: [&[u8]; 2] = [b"barrier_in", b"kvs-fence"];
 const LEAVE: [&[u8]; 2] = [b"barrier_out", b"kvs-fence-response"];
 
-/// Who takes part. The order is that of the lanes, from left to right.
+/// A participant. Lanes are in the order of the variants, from left to right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Party {
     Process(Proc),
@@ -45,37 +45,37 @@ impl Party {
     }
 }
 
-/// What a row shows. Lanes are counted from the left.
+/// The drawing of a row. Lanes are counted from the left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// Something went from one lane to another.
+    /// A message or connection between two lanes.
     Arrow { from: usize, to: usize },
-    /// Something was due and did not come.
+    /// An expected message that was not sent.
     Missing { from: usize, to: usize },
-    /// Something happened in a lane.
+    /// An event in a lane.
     Point(usize),
-    /// Something happened to the job.
+    /// An event of the whole job.
     Job,
-    /// Rows that are left out.
+    /// Omitted rows.
     Gap,
 }
 
 /// A line of the chart.
 #[derive(Debug)]
 pub(super) struct Row<'a> {
-    /// Number of the event, where there is one.
+    /// Number of the event, if the row shows one.
     pub(super) seq: Option<u64>,
     pub(super) time_us: u64,
     pub(super) shape: Shape,
     pub(super) what: String,
-    /// The message, and the number of bytes that are missing at its end.
+    /// The message; `cut` is the number of bytes missing at its end.
     pub(super) bytes: Option<&'a [u8]>,
     pub(super) cut: usize,
-    /// Requirements that are broken here.
+    /// Requirements that the event breaks.
     pub(super) breaks: Vec<&'a str>,
 }
 
-/// A process in a barrier, from the row at which it enters to that at which it leaves.
+/// A process in a barrier, from the row in which it enters to the row in which it leaves.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Wait {
     pub(super) lane: usize,
@@ -90,12 +90,12 @@ pub(in super::super) struct Chart<'a> {
     pub(super) lanes: Vec<String>,
     pub(super) rows: Vec<Row<'a>>,
     pub(super) waits: Vec<Wait>,
-    /// Processes without a lane.
+    /// Number of processes without a lane.
     pub(super) others: usize,
 }
 
 impl<'a> Chart<'a> {
-    /// Of what a result has kept.
+    /// Lays out the events that a result has kept.
     pub(in super::super) fn of_result(result: &'a ScenarioResult) -> Self {
         let left_out = Some(result.left_out).filter(|number| *number > 0);
         let before =
@@ -103,7 +103,7 @@ impl<'a> Chart<'a> {
         Self::of(&result.last_events, 0, result, before)
     }
 
-    /// Of the events of a scenario, of which so many are left out behind the first.
+    /// Lays out the events of a scenario. After the first ones, `left_out` events are missing.
     pub(in super::super) fn of_events(
         events: &'a [Event],
         left_out: usize,
@@ -112,17 +112,17 @@ impl<'a> Chart<'a> {
         Self::of(events, left_out, result, None)
     }
 
-    /// Whether there is nothing to see.
+    /// Returns whether there is nothing to draw.
     pub(in super::super) fn is_empty(&self) -> bool {
         self.lanes.is_empty() || self.rows.iter().all(|row| row.seq.is_none())
     }
 
-    /// Lines that it has.
+    /// Returns the number of rows.
     pub(in super::super) fn rows(&self) -> usize {
         self.rows.len()
     }
 
-    /// How many bytes it takes in a page, about, where a row takes so many besides its words.
+    /// Estimates the number of bytes in a page, where a row takes `row` bytes besides its text.
     pub(in super::super) fn size(&self, row: usize) -> usize {
         self.rows
             .iter()
@@ -172,7 +172,7 @@ impl<'a> Chart<'a> {
             let (seq, time_us) = (Some(event.seq), event.time_us);
             rows.push(Row { seq, time_us, shape, what, bytes, cut: event.cut, breaks: breaks(event.seq) });
         }
-        // What is not there, an answer or the end of a job, has no row of its own.
+        // An absence, of an answer or of the job's end, has no event and gets a row here.
         let absent = |j: &&Judged| !rows.iter().any(|row| row.seq == Some(j.finding.seq));
         let absent: Vec<&Judged> = result.findings.iter().filter(absent).take(FINDINGS).collect();
         for Judged { finding, .. } in absent {
@@ -198,17 +198,17 @@ impl<'a> Chart<'a> {
         Self { lanes: lanes.into_keys().map(Party::name).collect(), rows, waits: waits.all, others }
     }
 
-    /// Whether a lane is in a barrier at a row.
+    /// Returns whether a lane is in a barrier in a row.
     pub(super) fn waits_at(&self, lane: usize, row: usize) -> bool {
         self.waits.iter().any(|w| w.lane == lane && w.from <= row && w.to.is_none_or(|to| row <= to))
     }
 }
 
-/// Who takes part, from left to right, and how many processes have no lane.
+/// Returns the lane of each participant, and the number of processes without a lane.
 fn lanes(shown: &[(&Event, EventInWords<'_>)], result: &ScenarioResult) -> (BTreeMap<Party, usize>, usize) {
     let mut parties = BTreeSet::new();
     let mut others = BTreeSet::new();
-    // Whoever a finding is about has a lane before all others.
+    // Processes with findings get lanes before all others.
     let found = result.findings.iter().filter_map(|j| j.finding.proc);
     let told = shown.iter().filter_map(|(_, told)| told.proc);
     for proc in found.chain(told) {
@@ -229,7 +229,7 @@ fn lanes(shown: &[(&Event, EventInWords<'_>)], result: &ScenarioResult) -> (BTre
     (parties.into_iter().zip(0..).collect(), others.len())
 }
 
-/// `None` if whom it concerns has no lane.
+/// Returns the shape of an event, or `None` if its process has no lane.
 fn shape(what: &What, way: Way, proc: Proc, lane: impl Fn(Party) -> Option<usize>) -> Option<Shape> {
     let own = lane(Party::of(proc))?;
     let arrow = |from, to| match what {
@@ -245,7 +245,7 @@ fn shape(what: &What, way: Way, proc: Proc, lane: impl Fn(Party) -> Option<usize
     })
 }
 
-/// Who is in a barrier.
+/// The barriers that processes are in.
 #[derive(Debug, Default)]
 struct Waits {
     all: Vec<Wait>,
@@ -253,7 +253,7 @@ struct Waits {
 
 impl Waits {
     fn see(&mut self, lane: usize, what: &What, way: Way, bytes: &[u8], row: usize) {
-        // Whoever is gone waits no more.
+        // A process that is gone no longer waits.
         if matches!(
             what,
             What::ClosedByClient { .. }
@@ -276,7 +276,7 @@ impl Waits {
         }
     }
 
-    /// Moves what is at a row and below it down by one.
+    /// Moves the barriers at and below a row down by one.
     fn make_room(&mut self, at: usize) {
         for wait in &mut self.all {
             wait.from += usize::from(wait.from >= at);
@@ -285,13 +285,13 @@ impl Waits {
     }
 }
 
-/// The commands of the messages that begin in these bytes, of either protocol. What was sent in pieces is not put together here: it
-/// is a drawing, not a verdict.
+/// Returns the commands of the messages that begin in these bytes, in either protocol. Messages in several writes are not reassembled,
+/// which suffices for a drawing.
 pub(super) fn commands(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     const WORD: &[u8] = b"cmd=";
     const HEADER: usize = 6;
     let begins = move |at: usize| {
-        // At a new line, or behind the digits and blanks that are the length of a frame.
+        // At the beginning of a line, or after the digits and blanks of a frame's length.
         let line = at == 0 || bytes[at - 1] == b'\n';
         let length = |b: &u8| b.is_ascii_digit() || *b == b' ';
         line || (at >= HEADER && bytes[at - HEADER..at].iter().all(length))

@@ -1,4 +1,4 @@
-//! Sequence charts: who said what to whom, time downward. `layout` lays them out; they are drawn as text by `text` and as SVG by `svg`.
+//! Sequence charts of messages, with time running downward. `layout` computes the rows; `text` and `svg` draw them.
 
 mod layout;
 mod svg;

@@ -1,4 +1,4 @@
-//! Charts for pages: where each line and word stands, in units of SVG. The page's template writes the elements, and escapes.
+//! Charts for pages: the positions of lines and text in SVG units. The page's template writes the elements and escapes the text.
 
 use serde::Serialize;
 
@@ -8,24 +8,24 @@ use super::layout::{Chart, Row, Shape};
 
 /// Height of a row.
 const ROW: usize = 18;
-/// Above the first row, for the names of the lanes.
+/// Height of the names of the lanes, above the first row.
 const HEAD: usize = 24;
-/// Width of a lane, where there are few.
+/// Maximum width of a lane.
 const LANE: usize = 64;
-/// Of one in which there is room for a number only.
+/// Minimum width of a lane, which has room only for a number.
 const NARROW: usize = 28;
-/// Of all lanes, where there are more.
+/// Width that all lanes share if there are many.
 const LANES: usize = 400;
-/// Of a character of the words beside the lanes, about.
+/// Approximate width of a character of the text beside the lanes.
 const CHARACTER: usize = 7;
-/// Bytes of a message that can be unfolded.
+/// Maximum number of bytes of a message that can be unfolded.
 const BYTES: usize = 4096;
-/// Bytes of a line of a dump.
+/// Number of bytes per line of a dump.
 const DUMPED: usize = 16;
-/// Bytes of a message that breaks a requirement of which there is a dump.
+/// Maximum number of bytes in the dump of a message that breaks a requirement.
 const DUMP: usize = 256;
 
-/// What a page draws of a chart.
+/// The drawing of a chart for a page.
 #[derive(Debug, Serialize)]
 pub(in super::super) struct Drawing {
     width: usize,
@@ -33,9 +33,9 @@ pub(in super::super) struct Drawing {
     lanes: Vec<Lane>,
     waits: Vec<Line>,
     rows: Vec<Drawn>,
-    /// In words, for whoever does not see it.
+    /// A description of the chart for screen readers.
     title: String,
-    /// Messages that were cut, and those that break a requirement, whole.
+    /// The complete text of messages that were cut, and of those that break a requirement.
     bytes: Vec<Raw>,
     others: usize,
 }
@@ -56,9 +56,9 @@ struct Line {
 #[derive(Debug, Serialize)]
 struct Drawn {
     y: usize,
-    /// Number of the event; empty where there is none.
+    /// Number of the event; empty if the row shows none.
     seq: String,
-    /// Where the words begin.
+    /// Position of the text.
     x: usize,
     what: String,
     arrow: Option<Arrow>,
@@ -70,7 +70,7 @@ struct Drawn {
 struct Arrow {
     from: usize,
     to: usize,
-    /// The two corners behind its head.
+    /// The other two corners of its head.
     back: usize,
     missing: bool,
 }
@@ -83,7 +83,7 @@ struct Raw {
 }
 
 impl Drawing {
-    /// Lays a chart out.
+    /// Computes the drawing of a chart.
     pub(in super::super) fn of(chart: &Chart<'_>) -> Self {
         let lane = LANE.min(LANES / chart.lanes.len().max(1)).max(NARROW);
         let named = |name: &String| match name.strip_prefix("rank ") {
@@ -143,7 +143,7 @@ impl Drawing {
     }
 }
 
-/// What the words beside an arrow do not show of a message.
+/// Returns the message of a row, if the text beside its arrow does not show all of it or it breaks a requirement.
 fn raw(row: &Row<'_>) -> Option<Raw> {
     let (seq, bytes) = (row.seq?, row.bytes?);
     let broken = !row.breaks.is_empty();
@@ -155,7 +155,7 @@ fn raw(row: &Row<'_>) -> Option<Raw> {
     })
 }
 
-/// Bytes as numbers and as characters.
+/// Formats bytes as a hex dump.
 fn dump(bytes: &[u8], cut: usize) -> String {
     let lines = bytes[..bytes.len().min(DUMP)].chunks(DUMPED).enumerate().map(|(line, chunk)| {
         let numbers: Vec<String> = chunk.iter().map(|byte| format!("{byte:02x}")).collect();

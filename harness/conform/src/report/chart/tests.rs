@@ -76,7 +76,7 @@ fn what_has_no_event_has_a_row_where_it_was_missed() {
         ("silence", &["rfc13.get.value"][..])
     );
     assert_eq!(chart.waits, [Wait { lane: 0, from: 0, to: Some(2) }]);
-    // Behind all others, too.
+    // Also after all other rows.
     events.truncate(1);
     assert_eq!(Chart::of_events(&events, 0, &result).rows[1].what, "silence");
 }

@@ -7,14 +7,14 @@ use super::super::text;
 use super::layout::{Chart, Row, Shape};
 use pmi_judge::Severity;
 
-/// With more lanes than these, they are named by their numbers alone.
+/// Maximum number of lanes with full names. If there are more, ranks are named by their numbers.
 const NAMED: usize = 8;
 
 /// Draws a chart.
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// Writing to `out` fails.
 pub(in super::super) fn write(chart: &Chart<'_>, palette: Palette, out: &mut impl Write) -> fmt::Result {
     let short = |name: &String| name.strip_prefix("rank ").unwrap_or(name).to_owned();
     let names: Vec<String> = match chart.lanes.len() {
@@ -51,7 +51,7 @@ pub(in super::super) fn write(chart: &Chart<'_>, palette: Palette, out: &mut imp
     Ok(())
 }
 
-/// The lanes at a row.
+/// Draws the lanes of a row.
 fn drawn(chart: &Chart<'_>, row: &Row<'_>, index: usize, width: usize) -> String {
     let at = |lane: usize| lane * width + width / 2;
     let mut line = vec![' '; chart.lanes.len() * width];

@@ -1,4 +1,4 @@
-//! Starts the processes that load a library, one for each rank, and listens to them.
+//! Starts the processes that load a library, one for each rank, and reads from them.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::fs::File;
@@ -30,37 +30,37 @@ use pmi_judge::event::{Abandoned, Bytes, Exit, SilenceProof, What};
 use pmi_judge::library::api::Argument;
 use pmi_wire::Proc;
 
-/// The hidden command by which the binary is to load a library.
+/// The hidden command that makes the binary load a library.
 pub(crate) const COMMAND: &str = "library-agent";
-/// Most bytes that are read of a file of standard error.
+/// Maximum number of bytes that are read from a file of standard error.
 const STDERR_MAX: u64 = 1 << 20;
-/// Longest time between the end of a process's connection and its own.
+/// Maximum time between the end of a process's connection and the end of the process.
 const ENDING: Duration = Duration::from_secs(1);
-/// Most bytes that wait to be written to one connection.
+/// Maximum number of bytes that wait to be written to one connection.
 const UNWRITTEN_MAX: usize = 8 << 20;
 
 /// A library under test.
 pub struct Library {
-    /// Its file, absolute.
+    /// Absolute path of its file.
     pub path: PathBuf,
-    /// This command's own binary, which is also the process that loads the library.
+    /// Path of this command's own binary, which also runs as the process that loads the library.
     pub binary: PathBuf,
-    /// Further variables for the processes that load it.
+    /// Variables that are added to the environment of these processes.
     pub env: BTreeMap<String, String>,
-    /// The process manager of its own that starts the processes; else we are one.
+    /// The library's own process manager, which starts the processes. Without one, the runner is the process manager.
     pub server: Option<Box<Implementation>>,
 }
 
-/// What is waited for.
+/// A source of events.
 #[derive(Clone, Copy)]
 enum Source {
-    /// Anything of a rank's process.
+    /// A connection or output of a rank's process.
     Rank(u32),
-    /// Processes that a launcher has started.
+    /// The socket to which processes connect that a launcher has started.
     Reception,
-    /// One of them that has not said who it is.
+    /// A process that has connected and not introduced itself yet.
     Newcomer(u64),
-    /// What a launcher writes, `true` for standard error.
+    /// The launcher's output; `true` for standard error.
     LauncherOutput(bool),
     Launcher,
 }
@@ -68,24 +68,24 @@ enum Source {
 /// The process of a rank.
 #[derive(Default)]
 struct Process {
-    /// `None` of those that a launcher has started, or that never came.
+    /// `None` for a process that a launcher has started, or that never connected.
     launch: Option<Launch>,
     control: Option<(Channel, Key)>,
     /// Our end of its PMI_FD.
     pmi: Option<(NonBlockingStream, Key)>,
     output: Output,
-    /// Where a launcher has started it: the file that is its standard error, read when it is gone.
+    /// The file that receives its standard error if a launcher has started it. It is read after the process has ended.
     stderr: Option<File>,
     /// The same process, to detect its exit status or signal.
     foreign: Option<Foreign>,
-    /// The function that was called last.
+    /// The last called function.
     function: String,
-    /// It was told to end.
+    /// The process has been ordered to end.
     dismissed: bool,
     gone: bool,
 }
 
-/// The processes of one scenario. What is left of them ends with it.
+/// The processes of one scenario. Those that remain are ended when this is dropped.
 pub(crate) struct LibraryParty<'a> {
     library: &'a Library,
     /// `None` before anything is started.
@@ -96,10 +96,10 @@ pub(crate) struct LibraryParty<'a> {
     job: Option<Job>,
 }
 
-/// What a launcher has started.
+/// A job that a launcher has started.
 struct Job {
     launcher: Launch,
-    /// The shell command that ends the job, where one is needed.
+    /// The shell command that ends the job, if one is needed.
     cancel: Option<String>,
     ranks: u32,
     reception: Reception,
@@ -109,14 +109,14 @@ struct Job {
     command: Vec<String>,
 }
 
-/// A mark that no other process of any run has.
+/// Returns a mark that is unique among the processes of all runs.
 fn next_mark() -> String {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     format!("library-{}-{count}", std::process::id())
 }
 
-/// The reactor, made when it is needed first.
+/// Returns the reactor, which is created at the first use.
 fn ready(reactor: &mut Option<Reactor<Source>>) -> io::Result<&mut Reactor<Source>> {
     match reactor {
         Some(reactor) => Ok(reactor),
@@ -125,8 +125,8 @@ fn ready(reactor: &mut Option<Reactor<Source>>) -> io::Result<&mut Reactor<Sourc
 }
 
 impl<'a> LibraryParty<'a> {
-    /// Looks at the library's file, and lets its process manager, if it has one, start the processes of all ranks. They have
-    /// come when this returns, or did not come within the time.
+    /// Reads the library's file. If the library has its own process manager, also starts the processes of all ranks, and waits until they
+    /// have connected or the time is over.
     pub(crate) fn launch(
         library: &'a Library,
         ranks: u32,
@@ -156,7 +156,7 @@ impl<'a> LibraryParty<'a> {
         }
     }
 
-    /// The command that has started the processes: that of the launcher, if there is one.
+    /// Returns the command that has started the processes: that of the launcher, or else the library's path.
     pub(crate) fn command(&self) -> Vec<String> {
         match &self.job {
             Some(job) => job.command.clone(),
@@ -164,7 +164,7 @@ impl<'a> LibraryParty<'a> {
         }
     }
 
-    /// The nodes that a launcher has placed the processes on, as far as they have come.
+    /// Returns the nodes on which a launcher has placed the processes that have connected.
     pub(crate) fn nodes(&self) -> BTreeSet<&str> {
         self.job.iter().flat_map(|job| &job.nodes).map(String::as_str).collect()
     }
@@ -173,7 +173,7 @@ impl<'a> LibraryParty<'a> {
         self.queue.push_back(What::Abandoned(Abandoned::Unplayable(why)));
     }
 
-    /// Starts a rank's process. PMI_FD among the variables is the number that its connection gets.
+    /// Starts the process of a rank. The variable PMI_FD defines the number of its descriptor.
     fn start_one(&mut self, rank: u32, env: &BTreeMap<String, String>) -> io::Result<()> {
         let library = self.library;
         let reactor = ready(&mut self.reactor)?;
@@ -205,7 +205,7 @@ impl<'a> LibraryParty<'a> {
         Ok(())
     }
 
-    /// Lets a process manager start the processes of all ranks.
+    /// Starts the processes of all ranks through a process manager.
     fn start_all(&mut self, ranks: u32, server: &Implementation) -> io::Result<()> {
         let library = self.library;
         let reactor = ready(&mut self.reactor)?;
@@ -231,11 +231,11 @@ impl<'a> LibraryParty<'a> {
         Ok(())
     }
 
-    /// Calls may carry long strings: what the process does not take at once it gets when it reads, which it does whenever it is
-    /// not in a call.
+    /// Sends an order to a process. Calls may contain long strings. A process accepts the rest of an order when it reads again, which it
+    /// does whenever it is not in a call.
     fn order(&mut self, rank: u32, order: &Order) {
         let Some((control, key)) = self.list.get_mut(&rank).and_then(|p| p.control.as_mut()) else { return };
-        // If it is gone, its end tells.
+        // If the process is gone, its end is reported in any case.
         control.send(order);
         if control.is_blocked()
             && let Some(reactor) = &mut self.reactor
@@ -244,7 +244,7 @@ impl<'a> LibraryParty<'a> {
         }
     }
 
-    /// Tells a process to end.
+    /// Orders a process to end.
     fn dismiss(&mut self, rank: u32, order: &Order) {
         if let Some(process) = self.list.get_mut(&rank) {
             process.dismissed = true;
@@ -252,7 +252,7 @@ impl<'a> LibraryParty<'a> {
         self.order(rank, order);
     }
 
-    /// Whether the process waits for something that only we can do.
+    /// Returns whether the process waits for something that only the runner can do.
     fn is_idle(&mut self, rank: u32) -> bool {
         let Some(process) = self.list.get(&rank) else { return true };
         let is_written = process.pmi.as_ref().is_none_or(|(pmi, _)| pmi.unwritten() == 0);
@@ -296,7 +296,7 @@ impl<'a> LibraryParty<'a> {
                     }
                     job.reception.accept(reactor, Source::Newcomer);
                     job.reception.newcomers().into_iter().for_each(|id| job.greet(id, list, reactor));
-                    // Ranks that never came will not come any more.
+                    // Ranks that have not connected by now will not connect any more.
                     for rank in 0..job.ranks {
                         let process = list.entry(rank).or_default();
                         if process.control.is_none() && !process.gone {
@@ -356,7 +356,7 @@ impl Party for LibraryParty<'_> {
         self.dismiss(proc.rank, &Order::Kill(signal));
     }
 
-    /// What a library does of its own, it does at once: whatever silence means, there is no need of patience.
+    /// A library acts at once or not at all, so an expected answer needs no extra time.
     fn next(&mut self, deadline: Instant, _: Silence) -> Incoming {
         let mut slice = Duration::from_micros(500);
         loop {
@@ -374,7 +374,7 @@ impl Party for LibraryParty<'_> {
             if left.is_zero() {
                 return Incoming::Nothing(SilenceProof::Timeout);
             }
-            // Of a process manager that we know nothing of, only time can tell.
+            // The state of a foreign process manager is unknown, so only the deadline counts.
             let ranks: Vec<u32> = self.list.keys().copied().collect();
             if self.job.is_none() && ranks.into_iter().all(|rank| self.is_idle(rank)) {
                 return Incoming::Nothing(SilenceProof::Idle);
@@ -383,14 +383,14 @@ impl Party for LibraryParty<'_> {
         }
     }
 
-    /// Nothing that a library lets start reports to us.
+    /// Programs that a library spawns do not report to the runner.
     fn agent(&mut self, group: u32) -> Vec<u8> {
         format!("/library/agent-{group}").into_bytes()
     }
 }
 
 impl Process {
-    /// Reads whatever is there. What the library wrote comes before what its call returned.
+    /// Reads everything that is available. The library's messages are reported before the return of its call.
     fn read(&mut self, proc: Proc, reactor: &mut Reactor<Source>, tell: &mut dyn FnMut(What)) {
         if let Some((pmi, key)) = self.pmi.as_mut().filter(|(pmi, _)| pmi.is_blocked()) {
             pmi.flush();
@@ -399,7 +399,7 @@ impl Process {
             }
         }
         let exit = self.ended();
-        // Reports are taken in first and told last: the library cannot write anything after its call has returned.
+        // Reports are read first and passed on last: the library cannot write anything after its call has returned.
         let reports = self.read_reports(proc, reactor);
         let exit = exit.or_else(|| self.ended());
         self.read_pmi(proc, exit.is_some(), reactor, tell);
@@ -458,7 +458,7 @@ impl Process {
                 Ok(Report::NotCalled { missing: false, why }) => {
                     events.push(What::Abandoned(Abandoned::Mistake(why)));
                 }
-                // A library that writes to descriptors that are not its own.
+                // A library may write to descriptors that it does not own.
                 Err(_) => {}
             }
         }
@@ -476,7 +476,7 @@ impl Process {
                 Received::Bytes(bytes) => {
                     let n = bytes.len();
                     tell(What::ToServer { proc, bytes: Bytes(bytes) });
-                    // A library that floods must not keep us here.
+                    // A library that floods its output must not occupy the runner.
                     if !all {
                         return reactor.after_read(*key, n, CHUNK);
                     }
@@ -492,7 +492,7 @@ impl Process {
 }
 
 impl Job {
-    /// A process has said who it is, and gets its place.
+    /// Handles the introduction of a process, and assigns it to its rank.
     fn greet(&mut self, id: u64, list: &mut BTreeMap<u32, Process>, reactor: &mut Reactor<Source>) {
         let Some((Hello::Library { rank, pid, node }, control)) = self.reception.greet(id, reactor) else {
             return;
@@ -501,17 +501,17 @@ impl Job {
         self.nodes.insert(node);
         let free = |rank: &u32| *rank < self.ranks && !list.contains_key(rank);
         let Some(rank) = rank.filter(free).or_else(|| (0..self.ranks).find(free)) else { return };
-        // Without it, nothing will be seen of standard error.
+        // If this fails, standard error is not observed.
         let stderr = File::open(stderr_path(self.reception.path(), pid)).ok();
         if let Ok(key) = reactor.add(&control, Source::Rank(rank), Wanted::Read) {
-            // What it has said since is still to be taken in.
+            // Messages after the introduction have already been received.
             reactor.again(key);
             let control = Some((control, key));
             list.insert(rank, Process { control, stderr, foreign: Foreign::new(pid), ..Process::default() });
         }
     }
 
-    /// Waits for the launcher's end, reading what it still writes.
+    /// Waits for the launcher's end, and reads its output meanwhile.
     fn ends_within(&mut self, wait: Duration, reactor: &mut Reactor<Source>) -> bool {
         let deadline = Instant::now() + wait;
         loop {
@@ -533,7 +533,7 @@ impl Job {
 
 /// Returns the exit of a process that a launcher has started, unless the launcher may have ended it.
 fn exit_of_its_own(process: &Foreign) -> Option<Exit> {
-    // The kernel closes its connection to us before its exit is known.
+    // The kernel closes the connection to the process before its exit is known.
     process.ends_within(ENDING);
     process.exit().filter(|exit| match exit {
         Exit::Code(_) => true,
@@ -547,11 +547,11 @@ fn stderr_path(scratch: &Path, pid: i32) -> PathBuf {
 
 impl Drop for LibraryParty<'_> {
     fn drop(&mut self) {
-        // Whatever the library has started ends with it.
+        // Everything that the library has started is ended with it.
         for launch in self.list.values_mut().filter_map(|process| process.launch.as_mut()) {
             launch.end(&HashSet::new());
         }
-        // A launcher may have started processes that are not ours to end, on its behalf or elsewhere: first it is asked.
+        // A launcher may have started processes that we cannot end, through a daemon or on another machine. So it is asked first.
         for rank in self.list.keys().copied().collect::<Vec<_>>() {
             self.order(rank, &Order::Exit(0));
         }

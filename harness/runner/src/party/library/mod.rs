@@ -1,9 +1,9 @@
-//! PMI libraries under test: a process of ours for each rank loads the library and makes the calls that a scenario says,
-//! while the runner holds the other end of its PMI_FD.
+//! PMI libraries under test. For each rank, one of our processes loads the library and makes the calls of the scenario, while the runner
+//! holds the other end of its PMI_FD.
 //!
-//! - [`crate::agent::library`] is the process: it loads, calls, and tells what came back,
-//! - `launch` starts these processes and listens to them,
-//! - `object` reads what can be seen without running anything.
+//! - [`crate::agent::library`] is the process: it loads the library, calls its functions, and reports the results,
+//! - `launch` starts these processes and reads from them,
+//! - `object` reads the library's file without executing it.
 
 pub(crate) mod launch;
 mod object;
@@ -18,7 +18,7 @@ pub use launch::Library;
 pub(crate) use launch::LibraryParty;
 pub use object::UnreadableLibrary;
 
-/// The functions that a library exports; none if its file cannot be looked into.
+/// Returns the functions that a library exports; empty if its file cannot be read.
 pub fn exports(path: &Path) -> Vec<String> {
     match object::read(path) {
         Ok(What::LibraryFile { functions, .. }) => functions,
@@ -26,16 +26,16 @@ pub fn exports(path: &Path) -> Vec<String> {
     }
 }
 
-/// Whether a file is a shared library.
+/// Checks that a file is a shared library.
 ///
 /// # Errors
 ///
-/// It cannot be looked into, or is none.
+/// The file cannot be read, or is not a shared library.
 pub fn check(path: &Path) -> Result<(), UnreadableLibrary> {
     object::read(path).map(drop)
 }
 
-/// Whose C API a library has, by the functions that it exports; none if its file cannot be looked into.
+/// Returns the dialects whose C API a library exports; empty if its file cannot be read.
 pub fn apis(path: &Path) -> Vec<Dialect> {
     let functions = exports(path);
     let has =

@@ -1,4 +1,4 @@
-//! Reads what a shared library shows without being run: its name, and the functions that it has.
+//! Reads the name and the exported functions of a shared library without executing it.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use object::{Endianness, FileKind, Object, ObjectSymbol, SymbolKind, elf};
 
 use pmi_judge::event::What;
 
-/// A library file that cannot be looked into.
+/// A library's file cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {why}", path.display())]
 pub struct UnreadableLibrary {
@@ -29,11 +29,11 @@ enum Unreadable {
     Program,
 }
 
-/// Reads what there is to know of a library's file.
+/// Reads a library's file.
 pub(super) fn read(path: &Path) -> Result<What, UnreadableLibrary> {
     let at = |why| UnreadableLibrary { path: path.to_owned(), why };
     let bytes = File::open(path).map_err(|e| at(Unreadable::File(e)))?;
-    // Most of a library with debug information is never looked at.
+    // Most of a library with debug information is not needed.
     let bytes = &ReadCache::new(bytes);
     let (soname, functions) = match FileKind::parse(bytes).map_err(|e| at(Unreadable::Object(e)))? {
         FileKind::Elf64 => {
@@ -66,7 +66,7 @@ fn functions<'a>(file: &impl Object<'a>) -> Vec<String> {
     names
 }
 
-/// The name that a program which was linked with the library looks for.
+/// Returns the name that programs linked with the library search for.
 fn soname<H: FileHeader<Endian = Endianness>>(header: &H, bytes: &ReadCache<File>) -> Option<String> {
     let endian = header.endian().ok()?;
     let sections = header.sections(endian, bytes).ok()?;
@@ -76,8 +76,8 @@ fn soname<H: FileHeader<Endian = Endianness>>(header: &H, bytes: &ReadCache<File
     entry.string(endian, strings).ok().map(|name| String::from_utf8_lossy(name).into_owned())
 }
 
-/// Whether it is no program: one that may lie anywhere in memory has the form of a library and says that it is none, and cannot be
-/// loaded as one.
+/// Returns whether the file is a library. A position-independent executable has the same file type, but is marked as an executable and
+/// cannot be loaded.
 fn is_library<H: FileHeader<Endian = Endianness>>(header: &H, bytes: &ReadCache<File>) -> bool {
     let Ok(endian) = header.endian() else { return true };
     let dynamic = header.sections(endian, bytes).and_then(|sections| sections.dynamic(endian, bytes));

@@ -1,4 +1,4 @@
-//! One process under test: what it is to be told, and what became of it.
+//! One process of a program under test: its part of the scenario, and its state.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
@@ -11,68 +11,68 @@ use pmi_wire::{Connection, Direction, Framing, FramingError, SpawnCollector};
 use super::serving::{ProcessScript, ServerAct, ServerRule};
 use crate::process::output::Lines;
 
-/// Most bytes of standard output that are kept to be compared.
+/// Maximum number of bytes of standard output that are kept for comparison.
 const OUTPUT_MAX: usize = 1 << 20;
 
-/// What is on its way to a process.
+/// An item on its way to a process.
 #[derive(Debug)]
 pub(super) enum Out {
     Bytes(Vec<u8>),
     /// The end of the connection.
     Close,
-    /// The end of the process, as the process manager's doing.
+    /// The end of the process, by the process manager.
     End,
-    /// The end of the process, as something that happens to it.
+    /// The end of the process, as if by an accident.
     Kill,
 }
 
-/// Why we ended a process.
+/// The reason why the runner ended a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Why {
-    /// The scenario says so.
+    /// The scenario orders it.
     Script,
     /// Its program was aborted.
     Abort,
-    /// It did not end.
+    /// It did not end by itself.
     Stuck,
 }
 
-/// See the module's documentation.
+/// A process of the program.
 #[derive(Debug)]
 pub(super) struct Actor {
-    /// What the scenario has for it.
+    /// Its part of the scenario.
     pub(super) part: ProcessScript,
     pub(super) env: BTreeMap<String, String>,
-    /// What was said in both directions.
+    /// Both directions of its connection.
     pub(super) connection: Connection,
-    /// The request to spawn that has begun, and its bytes.
+    /// An incomplete spawn request, and its bytes so far.
     pub(super) spawn: Option<Box<(SpawnCollector, Vec<u8>)>>,
-    /// Which rules have been played.
+    /// For each rule, whether it has been applied.
     played: Vec<bool>,
-    /// How often.
+    /// Number of times that any rule has been applied.
     pub(super) fired: usize,
-    /// The server knows of its init, or fullinit, which the scenario answers.
+    /// The server has received its init or fullinit, which the scenario answers.
     pub(super) introduced: bool,
-    /// What stands behind the right answer, and of which rule.
+    /// The actions after the server's own answer, and the index of their rule.
     pub(super) behind: Option<(usize, VecDeque<ServerAct>)>,
     pub(super) out: VecDeque<(Instant, Out)>,
-    /// It has read what was written to it, since it has made a request.
+    /// It has made a request since the last write to it, so it has read that.
     pub(super) loose: bool,
     pub(super) released: Instant,
-    /// It has written something.
+    /// It has written to its connection.
     pub(super) spoke: bool,
     pub(super) closed_by_us: bool,
     /// Its end of the connection is closed.
     pub(super) left: bool,
     pub(super) wants_abort: bool,
-    /// Why we ended it.
+    /// The reason why the runner ended it.
     pub(super) ended: Option<Why>,
-    /// The way in which it has ended, by itself or not.
+    /// Its exit status or signal, even if the runner ended it.
     pub(super) exit: Option<Exit>,
-    /// Standard output, as far as it is kept, and whether that is all.
+    /// The kept part of its standard output; `output_cut` is true if that is not all.
     pub(super) output: Vec<u8>,
     pub(super) output_cut: bool,
-    /// Lines of output that have no end yet.
+    /// Incomplete lines of its output and error streams.
     pub(super) lines: [Lines; 2],
 }
 
@@ -102,19 +102,19 @@ impl Actor {
         }
     }
 
-    /// The next message that it has sent.
+    /// Returns the next message that it has sent.
     pub(super) fn next_message(&mut self) -> Option<Result<(Framing, Vec<u8>), FramingError>> {
         let message = self.connection.next(Direction::ToServer)?;
         Some(message.map(|message| (message.framing, message.text.to_vec())))
     }
 
-    /// It is told something, by which it may be settled how to read what it says.
+    /// Reads bytes that are sent to it, since an answer may negotiate the framing of its next messages.
     pub(super) fn hears(&mut self, bytes: &[u8]) {
         self.connection.push(Direction::FromServer, bytes);
         while self.connection.next(Direction::FromServer).is_some() {}
     }
 
-    /// Whether it must end by itself, also when its program is aborted.
+    /// Returns whether it must end by itself, even if its program is aborted.
     pub(super) fn must_end(&self) -> bool {
         self.part.expectations.iter().any(|(_, e)| e.what.is_an_end_by_itself())
     }
@@ -125,14 +125,14 @@ impl Actor {
         self.part.expectations.iter().any(|(_, e)| e.what == well)
     }
 
-    /// The rule whose turn it is; those for every request have none.
+    /// Returns the index of the next rule in order. Rules for every matching request have no place in the order.
     fn next_rule(&self) -> usize {
         let in_turn = |rule: &ServerRule| rule.trigger.as_ref().is_none_or(|(_, every)| !every);
         let turn = |i: &usize| !self.played[*i] && in_turn(&self.part.rules[*i]);
         (0..self.part.rules.len()).find(turn).unwrap_or(self.part.rules.len())
     }
 
-    /// Whether a request may be the one that a rule names: those for every request hold as soon as all before them were played.
+    /// Returns whether a rule applies now. A rule for every matching request applies once all rules before it have been applied.
     pub(super) fn is_on(&self, rule: usize) -> bool {
         let next = self.next_rule();
         match &self.part.rules[rule].trigger {
@@ -141,28 +141,28 @@ impl Actor {
         }
     }
 
-    /// Plays a rule; whether that is the first time.
+    /// Marks a rule as applied. Returns whether this was the first time.
     pub(super) fn fire(&mut self, rule: usize) -> bool {
         self.fired += 1;
         !std::mem::replace(&mut self.played[rule], true)
     }
 
-    /// Whether something that the scenario has for it is still to come.
+    /// Returns whether some rule of the scenario has not been applied yet.
     pub(super) fn is_due(&self) -> bool {
         self.exit.is_none() && self.ended.is_none() && self.played.iter().any(|played| !played)
     }
 
-    /// Whether the connection is at its end, on either side.
+    /// Returns whether either side has closed the connection.
     pub(super) fn is_closed(&self) -> bool {
         self.closed_by_us || self.left
     }
 
-    /// Whether we ended it, so that how it ended tells nothing.
+    /// Returns whether the runner ended it, so that its exit shows nothing.
     pub(super) fn was_ended(&self) -> bool {
         self.ended.is_some()
     }
 
-    /// It wrote to standard output.
+    /// Keeps what it wrote to standard output.
     pub(super) fn printed(&mut self, bytes: &[u8]) {
         let room = OUTPUT_MAX - self.output.len();
         self.output.extend_from_slice(&bytes[..bytes.len().min(room)]);

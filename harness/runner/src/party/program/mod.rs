@@ -1,7 +1,7 @@
-//! A program under test that speaks PMI, in processes of its own.
+//! A program under test that speaks PMI, in its own processes.
 //!
-//! It is started under the reference process manager (`serve`), which a scenario makes unusual or hostile. An arbitrary program
-//! cannot be told which requests to make: a scenario says what the server does at which request.
+//! It is started under the reference process manager (`serve`), which a scenario makes unusual or hostile. The runner cannot order an
+//! arbitrary program to make requests: a scenario defines the server's reaction to them.
 
 mod actor;
 mod serving;
@@ -34,19 +34,19 @@ pub struct Program {
     pub label: String,
     /// The program and its arguments.
     command: Vec<OsString>,
-    /// Number of processes where a scenario does not say how many.
+    /// Default number of processes, if the scenario does not define it.
     pub(crate) ranks: u32,
-    /// How its processes come to their connections.
+    /// The way in which its processes get their connections.
     way_in: WayIn,
-    /// Our own program, as which it finds `mpiexec`, where it is started without a process manager.
+    /// Our own executable, which the program finds as `mpiexec` if it is started without a process manager.
     manager: Option<PathBuf>,
-    /// Whether somebody asks what is left of it, which takes time to tell.
+    /// True to look for remaining processes after each run, which takes time.
     finds_left: bool,
-    /// What plain runs came to, by number of processes.
+    /// Results of plain runs, by number of processes.
     plain: Mutex<HashMap<u32, Arc<OnceLock<Arc<Plain>>>>>,
 }
 
-/// Why there is no program to judge.
+/// An error in the command line of a program.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
     /// The command line cannot be split into words.
@@ -55,10 +55,10 @@ pub enum ProgramError {
     /// It is empty.
     #[error(transparent)]
     Empty(#[from] io::Error),
-    /// There is no such program, or none that can be started.
+    /// The program does not exist, or cannot be executed.
     #[error("{0}")]
     NotFound(String),
-    /// It is a launcher, which brings a process manager of its own.
+    /// It is a launcher, which has its own process manager.
     #[error(
         "{0} is a launcher: --client takes the program alone, which is started under our own process manager. To judge {0}, name it by \
          --server; to judge both sides of a job of it: pmi-conform record -- {1}"
@@ -66,7 +66,7 @@ pub enum ProgramError {
     Launcher(String, String),
 }
 
-/// Whether a command line is that of a launcher. A `flux` that starts no job of its own is a program as any other.
+/// Returns whether a command line is that of a launcher. `flux` is a launcher only if it starts a job.
 fn is_launcher(words: &[OsString]) -> bool {
     let name = Path::new(&words[0]).file_name().unwrap_or_default().to_string_lossy();
     let runs = words.get(1).is_some_and(|word| word == "run" || word == "submit");
@@ -74,11 +74,11 @@ fn is_launcher(words: &[OsString]) -> bool {
         || (name == "flux" && runs)
 }
 
-/// What a program does where nothing is unusual.
+/// The behaviour of a program under an ordinary server.
 #[derive(Debug)]
 pub(crate) struct Plain {
     pub(crate) run: PlainRun,
-    /// Standard output of each process; `None` if it is not the same each time.
+    /// Standard output of each process; `None` if it varies between runs.
     pub(crate) output: Option<Outputs>,
     /// The values that each process received.
     pub(crate) told: BTreeMap<Proc, ToldValues>,
@@ -87,20 +87,20 @@ pub(crate) struct Plain {
 /// Standard output of each process.
 pub(crate) type Outputs = BTreeMap<Proc, Vec<u8>>;
 
-/// A job that is over.
+/// A job that has ended.
 pub(crate) struct FinishedJob {
     pub(crate) done: io::Result<()>,
     pub(crate) output: Outputs,
-    /// Some output is longer than what is kept.
+    /// Some output exceeds the part that is kept.
     pub(crate) output_cut: bool,
 }
 
 impl Program {
-    /// Reads a command line.
+    /// Parses a command line.
     ///
     /// # Errors
     ///
-    /// It has no words, cannot be split into words, or names no program that is there.
+    /// The command line has no words, cannot be split into words, or names no existing program.
     pub fn new(command: &str, ranks: u32) -> Result<Self, ProgramError> {
         let words = shell_words::split(command).map_err(|e| ProgramError::Words(command.to_owned(), e))?;
         let words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
@@ -124,30 +124,29 @@ impl Program {
         })
     }
 
-    /// Has every run tell which processes it has left: [`What::LeftBehind`].
+    /// Makes every run report the processes that remain after it: [`What::LeftBehind`].
     pub fn find_left(&mut self) {
         self.finds_left = true;
     }
 
-    /// Has it started without a process manager, for which it finds this program of ours under the name `mpiexec`. It is one process
-    /// then.
+    /// Starts the program without a process manager, as a single process. It finds our own executable as `mpiexec`.
     pub fn start_alone(&mut self, ours: PathBuf) {
         self.manager = Some(ours);
         self.way_in = WayIn::Singleton;
         self.ranks = 1;
     }
 
-    /// Has its processes make their connections themselves: they are told `PMI_PORT` and `PMI_ID`, and no more.
+    /// Makes its processes connect themselves: they receive only `PMI_PORT` and `PMI_ID`.
     pub fn connect_by_port(&mut self) {
         self.way_in = WayIn::Port;
     }
 
-    /// How its processes come to their connections.
+    /// Returns how its processes get their connections.
     pub(crate) fn way_in(&self) -> WayIn {
         self.way_in
     }
 
-    /// A place where what it starts under the name `mpiexec` reports, and the `PATH` by which it finds that.
+    /// Opens a reception for the `mpiexec` that the program may start. Also returns the `PATH` with which it finds that.
     fn reception(&self) -> io::Result<Option<(Reception, OsString)>> {
         let Some(ours) = &self.manager else { return Ok(None) };
         let reception = Reception::open()?;
@@ -158,19 +157,19 @@ impl Program {
         Ok(Some((reception, path)))
     }
 
-    /// The file that is executed, if it is there.
+    /// Returns the file that is executed, if it exists.
     pub fn path(&self) -> Option<PathBuf> {
         Executable::new(&self.command).ok()?.resolve().ok()
     }
 
-    /// What plain runs of so many processes came to: those of `run`, if there were none before.
+    /// Returns the result of plain runs with this number of processes. Calls `run` the first time.
     pub(crate) fn plain(&self, ranks: u32, run: impl FnOnce() -> Plain) -> Arc<Plain> {
         let cell =
             Arc::clone(self.plain.lock().unwrap_or_else(PoisonError::into_inner).entry(ranks).or_default());
         Arc::clone(cell.get_or_init(|| Arc::new(run())))
     }
 
-    /// Starts it under a server and waits for its end.
+    /// Starts the program under a server, and waits for its end.
     pub(crate) fn start(
         &self,
         serving: &dyn ProgramServer,
@@ -197,7 +196,7 @@ impl Program {
             }
         };
         if self.finds_left && done.is_ok() {
-            // What we have ended had no time to end what it had started.
+            // A process that was ended by the runner had no time to end its own children.
             let ended: BTreeSet<String> = stage
                 .actors
                 .iter()

@@ -1,4 +1,4 @@
-//! The server that a program is started under, and what it does at the requests of each process.
+//! The server under which a program is started, and its reaction to the requests of each process.
 
 use std::time::Duration;
 
@@ -8,62 +8,62 @@ use pmi_scenario::ast::{Template, WriteMode};
 use pmi_scenario::scope::{ScenarioError, Scope};
 use pmi_wire::Proc;
 
-/// What the server does.
+/// An action of the server.
 #[derive(Debug, Clone)]
 pub(crate) enum ServerAct {
-    /// It sends these lines.
+    /// Sends these lines.
     Send(WriteMode, Vec<Template>),
-    /// It sends a bare newline.
+    /// Sends a bare newline.
     Empty,
-    /// It gives its own answer.
+    /// Sends its own answer.
     Right,
-    /// It closes the connection.
+    /// Closes the connection.
     Close,
-    /// The process is killed.
+    /// Kills the process.
     Kill,
 }
 
-/// What the server does at a request of one process.
+/// The server's reaction to a request of one process.
 #[derive(Debug)]
 pub(crate) struct ServerRule {
-    /// The request, and whether it is every one that fits; `None` for what is done at the start.
+    /// The request, and whether the rule applies to every matching one; `None` for actions at the start.
     pub(crate) trigger: Option<(Pattern, bool)>,
-    /// Nothing for the right answer.
+    /// The actions; empty for the server's own answer.
     pub(crate) acts: Vec<ServerAct>,
-    /// Of the scenario.
+    /// The line of the scenario.
     pub(crate) line: usize,
     pub(crate) scope: Scope,
 }
 
-/// What a scenario has for one process.
+/// The part of a scenario for one process.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessScript {
-    /// The variables that it finds changed, absent if `None`.
+    /// Changes of its environment; `None` removes a variable.
     pub(crate) env: Vec<(String, Option<String>)>,
-    /// What is done at its requests, in order.
+    /// The reactions to its requests, in order.
     pub(crate) rules: Vec<ServerRule>,
-    /// What it is to come to, each with its line of the scenario.
+    /// The expectations for the process, each with its line of the scenario.
     pub(crate) expectations: Vec<(usize, Expectation)>,
 }
 
-/// A mistake in a scenario that shows when it is played, and its line.
+/// A mistake in a scenario that only its execution shows, and its line.
 #[derive(Debug)]
 pub(crate) struct Mistake {
     pub(crate) line: usize,
     pub(crate) what: ScenarioError,
 }
 
-/// The server that a program is started under.
+/// The server under which a program is started.
 pub(crate) trait ProgramServer {
     fn config(&self) -> &Config;
-    /// What an answer waits.
+    /// Returns the delay of each answer.
     fn delay(&self) -> Duration;
-    /// So many bytes of each answer are written alone, before the rest; 0: none are.
+    /// Returns the number of bytes of each answer that are written before the rest; 0 writes it whole.
     fn first_write(&self) -> usize;
-    /// What there is for a process, in a group of so many.
+    /// Returns the part of the scenario for a process in a group of `size`.
     ///
     /// # Errors
     ///
-    /// A name has no value here, or a calculation comes to nothing.
+    /// A name has no value for this process, or an expression cannot be evaluated.
     fn part(&self, p: Proc, size: u32) -> Result<ProcessScript, Mistake>;
 }

@@ -1,5 +1,5 @@
-//! Stands between the processes under test and the reference server: tells the judge what happens, and does at some requests
-//! what the scenario says instead of what the server would.
+//! Connects the processes under test and the reference server. Reports all events to the judge, and answers some requests as the scenario
+//! defines instead of as the server does.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::ffi::OsString;
@@ -22,32 +22,31 @@ use crate::serve::host::{Host, Pace, View};
 use pmi_judge::crash::is_broken_memory;
 use pmi_judge::event::{Abandoned, Bytes, Exit, HangProof, What};
 
-/// How often it is looked whether what was written has been read, and how long at most that is waited for: a process that
-/// does not read just then would hold up everything.
+/// Interval between checks whether a process has read what was written to it. `PIECE_MAX` is the longest wait for that, since a process
+/// that does not read at the moment would delay everything.
 const PIECE: Duration = Duration::from_micros(50);
 const PIECE_MAX: Duration = Duration::from_millis(20);
-/// How long nothing must have happened before it is looked whether anything can, and how long after that it is looked again,
-/// twice as long each time, at most for so long.
+/// Time without events before the first check for idleness, and the maximum interval between later checks. The interval doubles each time.
 const LOOKS: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(200)];
-/// How long it must look as if nothing could happen, and nothing be heard.
+/// Time for which the job must be idle and silent to be considered stuck.
 const SETTLED: Duration = Duration::from_millis(10);
-/// A job takes at most so many times as long as nothing may happen in it.
+/// Maximum duration of a job, in multiples of the maximum time without events.
 const WHOLE: u32 = 24;
-/// Most events of a job: who goes on after so many is asking in circles.
+/// Maximum number of events of a job. A program that exceeds it repeats its requests forever.
 const EVENTS: usize = 100_000;
 
-/// Takes what happens, with the line of the scenario that is being played.
+/// Receives each event with the line of the scenario that is being played.
 pub(super) type Record<'a> = &'a mut dyn FnMut(usize, What);
 
 /// The one process that can ask for a process manager.
 const ONE: Proc = Proc { group: 0, rank: 0 };
 
-/// See the module's documentation.
+/// The state of a job under test.
 pub(super) struct Stage<'a> {
     server: Server,
-    /// What `PATH` is to be, where a program is to find our `mpiexec`.
+    /// The value of `PATH`, if the program must find our `mpiexec`.
     pub(super) path: Option<OsString>,
-    /// What was said first to a process that has started an `mpiexec`, until it has answered.
+    /// The first line that was sent to a process which started an `mpiexec`, until it has answered.
     asked: Option<Vec<u8>>,
     serving: &'a dyn ProgramServer,
     record: Record<'a>,
@@ -55,26 +54,26 @@ pub(super) struct Stage<'a> {
     line: usize,
     /// Number of events so far.
     events: usize,
-    /// The scenario has a mistake, so that nothing can come of it.
+    /// The scenario has a mistake, so the play ends.
     wrong: bool,
     limits: Limits,
     interrupted: &'a AtomicBool,
-    /// Marks everything that is started.
+    /// Environment value that identifies all processes of the job.
     mark: String,
     actions: VecDeque<Action>,
     pub(super) actors: BTreeMap<Proc, Actor>,
-    /// Processes whose end the server does not know yet, since it would end others that still have steps of the scenario before
-    /// them, or that can go on.
+    /// Processes whose end is withheld from the server. The server would end other processes that still have steps of the scenario to play,
+    /// or that can continue.
     departed: Vec<Proc>,
-    /// Bytes from all processes.
+    /// Number of bytes received from all processes.
     received: u64,
     kept_lines: usize,
     start: Instant,
-    /// When something happened last.
+    /// Time of the last event.
     last: Instant,
-    /// When to look for idleness, and how long after that again.
+    /// Time of the next check for idleness, and the interval after it.
     look: (Instant, Duration),
-    /// Since when it looks as if nothing could happen any more.
+    /// Time since which the job has been idle.
     idle: Option<Instant>,
 }
 
@@ -121,7 +120,7 @@ impl<'a> Stage<'a> {
         (self.record)(line, what);
     }
 
-    /// The scenario cannot be played to its end.
+    /// Ends the play because of a mistake in the scenario.
     fn give_up(&mut self, mistake: Mistake) {
         if !std::mem::replace(&mut self.wrong, true) {
             self.record_at(mistake.line, What::Abandoned(Abandoned::Mistake(mistake.what.to_string())));
@@ -136,18 +135,18 @@ impl<'a> Stage<'a> {
 
     // ----- requests ------------------------------------------------------------------------------------------------
 
-    /// Takes in the messages that are complete; what is no message at all is the server's to judge, in the bytes that came last.
+    /// Handles the complete messages of a process. The server judges invalid framing, from the bytes of the last read.
     fn read(&mut self, from: Proc, chunk: &[u8]) {
         while let Some(message) = self.actors.get_mut(&from).and_then(Actor::next_message) {
             match message {
                 Ok((Framing::Lines, line)) => self.line(from, &line),
                 Ok((Framing::Frames, body)) => {
-                    // Every body that was read has a length that six digits can tell.
+                    // The length of a body that was received in a frame has at most six digits.
                     let header = frame_header(body.len()).unwrap_or_default();
                     let raw = [&header[..], &body].concat();
                     self.request(from, &body, Framing::Frames, &raw);
                 }
-                // The server says what it thinks of a line that is too long.
+                // The server reacts to a line that is too long.
                 Err(FramingError::Line(_)) => {
                     let limit = self.serving.config().line_max;
                     self.server.receive(from, &vec![b'x'; limit + 1]);
@@ -168,7 +167,7 @@ impl<'a> Stage<'a> {
         if actor.spawn.is_none() && !SpawnAssembler::is_spawn_start(line) {
             return self.request(p, line, Framing::Lines, &raw);
         }
-        // A spawn request is many lines, and answered as a whole.
+        // A spawn request consists of many lines and has one answer.
         let (collector, all) = actor
             .spawn
             .get_or_insert_with(|| Box::new((SpawnCollector::new(SpawnLimits::default()), Vec::new())))
@@ -183,7 +182,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// A request as a whole; `line` is its first line, or the body of its frame.
+    /// Handles a complete request. `line` is its first line, or the body of its frame.
     fn request(&mut self, p: Proc, line: &[u8], framing: Framing, raw: &[u8]) {
         let Some(actor) = self.actors.get_mut(&p) else { return };
         actor.wants_abort |= line.starts_with(b"cmd=abort");
@@ -206,7 +205,7 @@ impl<'a> Stage<'a> {
             self.server.receive(p, raw);
             return self.drain();
         }
-        // Whoever goes on after an init that the scenario answers is met as one that has said it.
+        // If the scenario answers an init, the server must still treat the process as initialized.
         let joins = line.starts_with(b"cmd=fullinit");
         let answered = (joins || line.starts_with(b"cmd=init"))
             && !acts.iter().any(|act| matches!(act, ServerAct::Right));
@@ -219,7 +218,7 @@ impl<'a> Stage<'a> {
         self.perform(p, i, acts, raw);
     }
 
-    /// Does what a rule says. What stands behind the right answer waits for it.
+    /// Carries out the actions of a rule. Those after the server's own answer wait for it.
     fn perform(&mut self, p: Proc, rule: usize, mut acts: VecDeque<ServerAct>, raw: &[u8]) {
         while let Some(act) = acts.pop_front() {
             if matches!(act, ServerAct::Right) {
@@ -254,7 +253,7 @@ impl<'a> Stage<'a> {
         while let Some(action) = self.server.next_action() {
             match action {
                 Action::Send { to, bytes } => {
-                    // A newline ends a line, a semicolon the body of a frame.
+                    // A line ends with a newline, and the body of a frame with a semicolon.
                     let done = bytes.ends_with(b"\n") || bytes.ends_with(b";");
                     let (first, rest) = bytes.split_at(self.serving.first_write().min(bytes.len()));
                     for part in [first, rest].into_iter().filter(|part| !part.is_empty()) {
@@ -272,10 +271,10 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Ends a process group as a process manager would; but whoever is to end by itself is left to do so.
+    /// Ends a process group as a process manager would, except for processes that must end by themselves.
     fn abort(&mut self, by: Proc, reason: String) {
         self.record(What::Aborted { by, reason });
-        // Whom another process has aborted does not see it coming, and is ended as any manager ends it.
+        // A process that another one aborts cannot expect it, so it is ended as by any process manager.
         let asked = self.actors.get(&by).is_some_and(|actor| actor.wants_abort);
         let group: Vec<Proc> = self.actors.keys().copied().filter(|p| p.group == by.group).collect();
         for p in group {
@@ -289,7 +288,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Queues something for a process, in the order of time.
+    /// Queues an item for a process, in order of time.
     fn put(&mut self, p: Proc, out: Out) {
         let delay = self.serving.delay();
         let Some(actor) = self.actors.get_mut(&p).filter(|actor| !actor.is_closed()) else { return };
@@ -334,19 +333,19 @@ impl<'a> Stage<'a> {
 
     // ----- ends ----------------------------------------------------------------------------------------------------
 
-    /// Whether some process still has something before it, of which the end of the group would deprive it.
+    /// Returns whether some process of a group still has rules to apply, which the end of the group would prevent.
     fn somebody_is_due(&self, group: GroupId) -> bool {
         self.actors.iter().any(|(p, actor)| p.group == group && actor.is_due())
     }
 
-    /// Returns true if the server is not to know yet that this process has left.
+    /// Returns whether the end of this process is withheld from the server for now.
     fn is_kept_back(&self, p: Proc) -> bool {
         self.somebody_is_due(p.group) || self.is_dispensable(p)
     }
 
-    /// Returns true if the other processes go on, until they are idle, after this process has left without finalize. A program whose
-    /// processes never finalize and all end well is judged like any other. If a process fails that must end well, the next requests
-    /// of the others may show the cause.
+    /// Returns whether the other processes continue, until they are idle, after this process has left without finalize. A program whose
+    /// processes never finalize and all exit with status 0 is judged like any other. If a process that must exit with status 0 fails, the
+    /// next requests of the others may show the cause.
     fn is_dispensable(&self, p: Proc) -> bool {
         let actor = self.actors.get(&p).filter(|actor| actor.ended.is_none() && !actor.wants_abort);
         actor.is_some_and(|actor| match actor.exit {
@@ -363,7 +362,7 @@ impl<'a> Stage<'a> {
         self.drain();
     }
 
-    /// Nothing will happen any more.
+    /// Records that the remaining processes will not end by themselves.
     fn stuck(&mut self, proof: HangProof) {
         let procs: Vec<Proc> =
             self.actors.iter().filter(|(_, actor)| actor.exit.is_none()).map(|(p, _)| *p).collect();
@@ -375,11 +374,11 @@ impl<'a> Stage<'a> {
         self.record(What::StillRunning { procs, proof });
     }
 
-    /// Whether no process of the job can do anything unless we do.
+    /// Returns whether every process of the job waits for the runner.
     fn is_idle(&self, job: &dyn View) -> bool {
         let pids: Vec<i32> = job.alive().iter().map(|(_, pid)| *pid).collect();
         let list = || {
-            // One that is missing has just ended.
+            // A missing process has just ended.
             let mut all: Vec<i32> = pids.iter().flat_map(|pid| tree::descendants(*pid)).collect();
             if !pids.iter().all(|pid| all.contains(pid)) {
                 return None;
@@ -464,7 +463,7 @@ impl Host for Stage<'_> {
         });
         let fd = part.env.iter().rev().find(|(name, _)| name == "PMI_FD").and_then(|(_, fd)| fd.clone());
         self.actors.insert(p, Actor::new(part, self.serving.config().line_max));
-        // The first that is free in most programs, so that it is the same in every run.
+        // The first descriptor that is free in most programs, so that the number is the same in every run.
         fd.and_then(|fd| fd.parse().ok()).filter(|n| *n > 2).or(Some(3))
     }
 
@@ -495,7 +494,7 @@ impl Host for Stage<'_> {
         actor.left = true;
         let ended = actor.ended;
         match ended {
-            // The server of the scenario goes on as if it had noticed nothing.
+            // The scenario's server continues as if it had not noticed the end.
             Some(Why::Script) => {}
             _ if self.departed.contains(&from) => {}
             _ if self.server.is_joined(from) && self.is_kept_back(from) => self.departed.push(from),
@@ -524,7 +523,7 @@ impl Host for Stage<'_> {
         let env = actor.env.iter().filter(|(name, _)| name.starts_with("PMI_"));
         let env = env.map(|(name, value)| (name.clone(), value.clone())).collect();
         let expectations = actor.part.expectations.clone();
-        // What is done at the start needs no request.
+        // Actions at the start need no request.
         let first = actor.part.rules.first().filter(|rule| rule.trigger.is_none());
         let first = first.map(|rule| (rule.line, rule.acts.clone()));
         let what = What::Started { proc: p, env, args: Vec::new(), bad_fd: None };
@@ -574,7 +573,7 @@ impl Host for Stage<'_> {
         if self.wrong || self.interrupted.load(Ordering::Relaxed) {
             return Pace::End;
         }
-        // What was sent ahead of the answer to an offer could not be read before.
+        // Bytes that were sent before the answer to an offer can only be read after it.
         for p in self.actors.keys().copied().collect::<Vec<_>>() {
             self.read(p, b"");
         }
@@ -602,9 +601,9 @@ impl Host for Stage<'_> {
             return Pace::End;
         }
         let quiet = now - self.last;
-        // Who has not spoken yet may still be loading its libraries.
+        // A process that has not written anything may still be loading its libraries.
         let at_work = self.actors.values().any(|actor| actor.exit.is_none() && !actor.spoke);
-        // What had been said by the first look is heard by the last.
+        // Two checks must find the job idle, so that everything written before the first has been received.
         let mut settled = false;
         if !at_work && now >= self.look.0 {
             let idle = self.is_idle(job);
@@ -631,7 +630,7 @@ impl Host for Stage<'_> {
 }
 
 impl Stage<'_> {
-    /// Tells what came of singleton init, if it has begun and not been told.
+    /// Records the result of singleton init, if it has begun and was not recorded yet.
     fn told_by_singinit(&mut self, said: Vec<u8>, told: Vec<u8>) {
         if let Some(asked) = self.asked.take() {
             let (asked, said, told) = (Bytes(asked), Bytes(said), Bytes(told));
@@ -639,8 +638,8 @@ impl Stage<'_> {
         }
     }
 
-    /// A process wrote a line. The C library calls abort() where it finds broken memory, which must not be taken for a program
-    /// that ends itself.
+    /// Records a line of output. The C library calls abort() if it detects corrupted memory, which must not be taken for the program's own
+    /// decision.
     fn told(&mut self, p: Proc, stderr: bool, line: Vec<u8>) {
         let text = String::from_utf8_lossy(&line);
         if stderr && is_broken_memory(&text) {

@@ -1,12 +1,12 @@
-//! How to tell which generation of the private protocol a proxy speaks.
+//! Detects the generation of the private protocol that a proxy speaks.
 
 use std::path::{Path, PathBuf};
 
 use memchr::memmem;
 use pmi_wire::hydra::{Family, parse_version};
 
-/// Guesses from the names of options and variables that a proxy's file holds. Does not tell 4.0.3 from its
-/// predecessors, which have the same.
+/// Guesses the family from the names of options and variables in a proxy's file. It cannot distinguish 4.0.3 from its predecessors, which
+/// have the same names.
 fn of_marks(file: &[u8]) -> Option<Family> {
     let has = |mark: &str| memmem::find(file, mark.as_bytes()).is_some();
     let marks = [
@@ -20,17 +20,17 @@ fn of_marks(file: &[u8]) -> Option<Family> {
     marks.iter().find(|(mark, _)| has(mark)).map(|(_, family)| *family)
 }
 
-/// What is known of a launcher.
+/// The version information of a launcher.
 enum Launcher {
-    /// Its proxies speak this protocol.
+    /// A version whose proxies speak this protocol.
     Of(Family),
-    /// A version whose protocol we do not speak.
+    /// A version whose protocol is not supported.
     Unspoken(semver::Version),
-    /// It names no version.
+    /// The output contains no version.
     Nameless,
 }
 
-/// What `mpiexec.hydra --version` says.
+/// Parses the output of `mpiexec.hydra --version`.
 fn of_launcher(text: &str) -> Launcher {
     if text.contains("Intel(R) MPI Library") {
         return Launcher::Of(Family::Intel);
@@ -43,7 +43,7 @@ fn of_launcher(text: &str) -> Launcher {
     }
 }
 
-/// Why it cannot be told which family a proxy belongs to: what was seen, what would do, and which option decides.
+/// The family of a proxy could not be detected. The message contains the evidence, and the option that selects a family.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UnknownFamily {
     #[error("{}: {error}", proxy.display())]
@@ -52,12 +52,11 @@ pub(crate) enum UnknownFamily {
     Generation { proxy: PathBuf, seen: String },
 }
 
-/// Finds out which family a proxy belongs to: by what the launcher beside it says of its version, else by marks
-/// in the proxy's own file.
+/// Detects the family of a proxy: from the version of the launcher beside it, or else from marks in the proxy's own file.
 ///
 /// # Errors
 ///
-/// What was seen, what would do, and which option decides.
+/// The family is unknown. The message contains the evidence, and the option that selects a family.
 pub(crate) fn detect(proxy: &Path, launcher: Option<&str>) -> Result<Family, UnknownFamily> {
     let launcher = launcher.map(of_launcher);
     let mut seen = match &launcher {
@@ -71,7 +70,7 @@ pub(crate) fn detect(proxy: &Path, launcher: Option<&str>) -> Result<Family, Unk
     let file =
         std::fs::read(proxy).map_err(|error| UnknownFamily::File { proxy: proxy.to_owned(), error })?;
     match of_marks(&file) {
-        // A version that we know of and do not speak is no case for guesses.
+        // A known but unsupported version is not replaced by a guess.
         Some(family) if !matches!(launcher, Some(Launcher::Unspoken(_))) => return Ok(family),
         Some(family) => seen += &format!(", and its file looks like {}", family.versions()),
         None => seen += ", and its file holds none of the option names by which we know a proxy",
@@ -79,7 +78,7 @@ pub(crate) fn detect(proxy: &Path, launcher: Option<&str>) -> Result<Family, Unk
     Err(UnknownFamily::Generation { proxy: proxy.to_owned(), seen })
 }
 
-/// The choices of `--family`, for messages.
+/// Lists the choices of `--family`, for messages.
 pub(crate) fn choices() -> String {
     let all = Family::ALL.map(|f| format!("{} ({})", f.name(), f.versions()));
     format!("--family says which to speak: {}", all.join(", "))

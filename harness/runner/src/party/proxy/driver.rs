@@ -26,34 +26,33 @@ use pmi_judge::event::{Exit, What};
 use pmi_wire::hydra::Family;
 use pmi_wire::hydra::Program;
 
-/// What of our environment a proxy gets, and with it the processes. The rest may be an outer launcher's, by which a
-/// proxy would be led astray.
+/// Environment variables that a proxy and its processes inherit. Others may come from an outer launcher and would mislead the proxy.
 const ENVIRONMENT: [&str; 10] =
     ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "LD_PRELOAD"];
 
-/// Most bytes that wait to be written to a proxy.
+/// Maximum number of bytes that wait to be written to a proxy.
 const UNWRITTEN_MAX: usize = 64 << 20;
 
-/// What to run.
+/// Options of `hydra-upstream`.
 #[derive(Debug, Clone)]
 pub struct UpstreamOptions {
     /// The proxy's file.
     pub proxy: PathBuf,
-    /// Which protocol it speaks.
+    /// The protocol of the proxy.
     pub family: Family,
-    /// Whether its processes make their connections themselves, by PMI_PORT.
+    /// True if its processes connect themselves, through PMI_PORT.
     pub pmi_port: bool,
     /// Number of processes.
     pub ranks: u32,
-    /// Number of proxies over which they are spread.
+    /// Number of proxies over which the processes are spread.
     pub nodes: u32,
-    /// How long a proxy may take to start its processes, and to end after them.
+    /// Maximum time for a proxy to start its processes, and to end after them.
     pub patience: Duration,
     /// The program and its arguments.
     pub command: Vec<OsString>,
 }
 
-/// How a job ended.
+/// The end of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobEnd {
     /// With this exit status (see the [module](super)).
@@ -62,11 +61,11 @@ pub enum JobEnd {
     Signal(i32),
 }
 
-/// Starts proxies and serves them until the last has ended.
+/// Starts proxies, and serves them until the last has ended.
 ///
 /// # Errors
 ///
-/// The proxy cannot be started, or the system refuses what serving takes. Nothing that was started is left running.
+/// The proxy cannot be started, or a system call fails. No started process is left running.
 pub fn run(options: UpstreamOptions) -> io::Result<JobEnd> {
     Driver::new(options)?.run()
 }
@@ -74,7 +73,7 @@ pub fn run(options: UpstreamOptions) -> io::Result<JobEnd> {
 struct Proxy {
     child: Child,
     connection: Option<(NonBlockingStream, Key)>,
-    /// By when it must have done what it does without a client: begin, or end.
+    /// The time by which it must have finished a phase without client activity: its start or its end.
     deadline: Option<Instant>,
 }
 
@@ -92,11 +91,11 @@ struct Driver {
     reactor: Reactor<Source>,
     proxies: Vec<Proxy>,
     signals: StopSignals,
-    /// Who may want to answer in our stead.
+    /// The connection to the runner, whose scenario may answer in place of the upstream.
     runner: Option<(Channel, Key)>,
 }
 
-/// What is waited for.
+/// A source of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
     Signals,
@@ -108,7 +107,7 @@ enum Source {
 impl Driver {
     fn new(options: UpstreamOptions) -> io::Result<Self> {
         tree::become_subreaper();
-        // A crash is told by its signal; nobody asked for a core file.
+        // A crash is reported by its signal, and a core file is not needed.
         _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
         let mut reactor = Reactor::new()?;
         let signals = StopSignals::catch()?;
@@ -133,7 +132,7 @@ impl Driver {
 
     fn run(mut self) -> io::Result<JobEnd> {
         let end = self.serve();
-        // Before the connections are closed, about which a proxy would complain.
+        // Processes are ended before their connections are closed, or else a proxy would complain.
         tree::end_descendants(0);
         self.proxies.clear();
         end
@@ -161,7 +160,7 @@ impl Driver {
                     }
                     Source::Process(link) => {
                         self.transfer(link, &mut buffer);
-                        // What it told last counts more than how it ended.
+                        // The last messages of a proxy take precedence over its exit.
                         match self.obey()? {
                             Some(end) => Some(end),
                             None => self.exited(link)?,
@@ -178,7 +177,7 @@ impl Driver {
         }
     }
 
-    /// Does what the upstream orders.
+    /// Carries out the orders of the upstream.
     fn obey(&mut self) -> io::Result<Option<JobEnd>> {
         while let Some(order) = self.upstream.next_order() {
             match order {
@@ -191,7 +190,7 @@ impl Driver {
                         if connection.is_blocked() {
                             self.reactor.set(*key, Wanted::ReadWrite)?;
                         }
-                        // Read from all the same: it may wait for that before it reads.
+                        // It is still read from, because it may need to finish writing before it reads.
                         if connection.unwritten() > UNWRITTEN_MAX {
                             log(format_args!("proxy {link} reads nothing of what it is answered"));
                             return Ok(Some(JobEnd::Status(1)));
@@ -205,7 +204,7 @@ impl Driver {
                 }
                 Order::Report(what) => self.report(&what),
                 Order::Output { stderr, bytes } => {
-                    // A reader that is gone wants no more of it.
+                    // If the reader of our output is gone, the output is dropped.
                     _ = if stderr { io::stderr().write_all(&bytes) } else { io::stdout().write_all(&bytes) };
                 }
                 Order::End { status, reason } => {
@@ -221,13 +220,13 @@ impl Driver {
         if let Some((runner, key)) = &mut self.runner {
             runner.send(what);
             if runner.is_blocked() {
-                // What is in the reactor can be changed there.
+                // Changing a registered source cannot fail.
                 let _ = self.reactor.set(*key, Wanted::ReadWrite);
             }
         }
     }
 
-    /// Does as the runner says.
+    /// Carries out the commands of the runner.
     fn hear(&mut self) {
         let Some((runner, key)) = &mut self.runner else { return };
         let was_blocked = runner.is_blocked();
@@ -273,23 +272,23 @@ impl Driver {
     }
 
     fn wait(&mut self) -> io::Result<Vec<Source>> {
-        // Without a limit whenever nothing is due: by that the judge sees that we wait.
+        // The wait is unlimited if no deadline is pending, which shows the judge that this process is idle.
         let due = self.proxies.iter().filter_map(|p| p.deadline).min();
         let limit = due.map(|at| at.saturating_duration_since(Instant::now()) + Duration::from_millis(1));
         let ready = self.reactor.wait(limit)?;
         let mut sources: Vec<Source> = ready.into_iter().map(|Ready { source, .. }| source).collect();
-        // What the runner ordered came before what the proxies do next.
+        // The runner's commands come before the next messages of the proxies.
         sources.sort_by_key(|source| *source != Source::Runner);
         Ok(sources)
     }
 
-    /// Writes and reads what there is.
+    /// Writes and reads as much as possible on the connection of a proxy.
     fn transfer(&mut self, link: usize, buffer: &mut [u8]) {
         let Some((connection, key)) = &mut self.proxies[link].connection else { return };
         if connection.is_blocked() {
             connection.flush();
             if !connection.is_blocked() {
-                // What is in the reactor can be changed there.
+                // Changing a registered source cannot fail.
                 let _ = self.reactor.set(*key, Wanted::Read);
             }
         }
@@ -311,7 +310,7 @@ impl Driver {
         }
         let proxy = &mut self.proxies[link];
         let began = self.upstream.awaited(link).is_none();
-        // Once its processes run it has all the time of the world, until they have ended or it has hung up.
+        // While its processes run, a proxy has no deadline. It gets one when they have ended or it has closed its connection.
         if self.upstream.has_ended(link) || proxy.connection.is_none() {
             proxy.deadline.get_or_insert(Instant::now() + self.options.patience);
         } else if began {
@@ -319,7 +318,7 @@ impl Driver {
         }
     }
 
-    /// A proxy has ended, and all that it sent has been read.
+    /// Handles the exit of a proxy, after everything that it sent has been read.
     fn exited(&mut self, link: usize) -> io::Result<Option<JobEnd>> {
         let proxy = &mut self.proxies[link];
         if proxy.child.is_reaped() {
@@ -357,7 +356,7 @@ impl Driver {
         Ok(None)
     }
 
-    /// Whether a proxy has used up its time.
+    /// Returns the end of the job if a proxy has exceeded its deadline.
     fn overdue(&mut self) -> Option<JobEnd> {
         let now = Instant::now();
         let link = self.proxies.iter().position(|p| p.deadline.is_some_and(|d| d <= now))?;
@@ -380,10 +379,10 @@ impl Driver {
     }
 }
 
-/// The command line of a proxy.
+/// Returns the command line of a proxy.
 fn arguments(options: &UpstreamOptions, group: u32, proxy: u32) -> Vec<String> {
     let mut words = vec![
-        // Must be named although it is not used where the connection is inherited.
+        // The option is required even if the connection is inherited, when it is not used.
         ("--control-port", "127.0.0.1:1".to_owned()),
         ("--rmk", "user".to_owned()),
         ("--launcher", "fork".to_owned()),
@@ -394,7 +393,7 @@ fn arguments(options: &UpstreamOptions, group: u32, proxy: u32) -> Vec<String> {
         ("--gpus-per-proc", "-2".to_owned()),
     ];
     if options.pmi_port {
-        // Else it gives the address by which others may know this machine.
+        // Without this, the proxy announces the external address of this machine.
         words.push(("--iface", "lo".to_owned()));
     }
     if options.family.knows_subdevices() {
@@ -404,7 +403,7 @@ fn arguments(options: &UpstreamOptions, group: u32, proxy: u32) -> Vec<String> {
     words.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
 }
 
-/// What Intel's proxy is told by its environment, which otherwise another program of theirs would set.
+/// Returns the variables that Intel's proxy expects, which another Intel program sets otherwise.
 fn intel_environment(fd: &str, group: u32, proxy: u32) -> Vec<(&'static str, String)> {
     vec![
         ("HYDRA_BSTRAP_UPSTREAM_FD", fd.to_owned()),
@@ -421,7 +420,7 @@ fn intel_environment(fd: &str, group: u32, proxy: u32) -> Vec<(&'static str, Str
     ]
 }
 
-/// Looks for the program of a spawn request before a proxy is told to start it.
+/// Finds the file of the program in a spawn request, before a proxy is ordered to start it.
 fn find(program: SpawnProgram) -> io::Result<Program> {
     let program = Executable::spawned(program);
     let file = program.resolve()?;
@@ -430,7 +429,7 @@ fn find(program: SpawnProgram) -> io::Result<Program> {
     Ok(Program { argv, dir: program.dir.map(|d| d.into_os_string().into_vec()) })
 }
 
-/// One line on stderr; that it may be closed is no reason to stop.
+/// Logs one line to standard error. A failed write is ignored.
 fn log(line: std::fmt::Arguments<'_>) {
     _ = io::stderr().write_all(format!("hydra-upstream: {line}\n").as_bytes());
 }

@@ -1,25 +1,24 @@
-//! Plays `mpiexec` to MPICH's `hydra_pmi_proxy`, so that a proxy can be judged by itself.
+//! Takes the place of `mpiexec` above MPICH's `hydra_pmi_proxy`, so that a proxy can be judged by itself.
 //!
-//! A proxy does most of a process manager's work for the ranks of one node. What concerns other nodes it sends up, by a
-//! private protocol that changes between releases ([`pmi_wire::hydra`]). Here is the other end of that protocol: the command
-//! `hydra-upstream`, which starts one proxy per node on this host and so is a launcher like any other.
+//! A proxy does most of a process manager's work for the ranks of one node. Requests that concern other nodes go to its upstream, in a
+//! private protocol that changes between releases ([`pmi_wire::hydra`]). This module is the other end of that protocol. Its command
+//! `hydra-upstream` starts one proxy per node on this host, and so is a launcher like any other.
 //!
-//! * `detect`: which generation of the protocol a proxy speaks. `store`: what the upstream knows, by the reference server.
-//! * `script`: what the upstream tells the runner, and what a scenario may order.
-//! * `upstream`: the state machine. `driver`: processes, sockets and signals around it.
+//! * `detect`: the generation of the protocol that a proxy speaks. `store`: the data of the upstream, kept by the reference server.
+//! * `script`: the reports of the upstream to the runner, and the commands of a scenario.
+//! * `upstream`: the state machine. `driver`: the processes, sockets and signals around it.
 //!
-//! # What proxies pass on
+//! # Requests that proxies forward
 //!
-//! With a runner at its back, the upstream reports every request of a proxy and every answer, and a scenario may answer in its
-//! stead. There requests look alike, whatever the family: text as in PMI-1, `mput KEY=VALUE ...` for pairs that a proxy
-//! had kept, `barrier_in`, and everything else as the client's request. An answer `cmd=barrier_out` gets the barrier's name
-//! where barriers have names.
+//! Under a runner, the upstream reports every request of a proxy and every answer, and a scenario may answer instead. These requests have
+//! the same form in every family: text as in PMI-1. Pairs that a proxy had stored are `mput KEY=VALUE ...`, a barrier is `barrier_in`, and
+//! all others are the client's request. The answer `cmd=barrier_out` is extended by the barrier's name if barriers have names.
 //!
 //! # Exit status
 //!
-//! The first status of a process that is not 0 (128 + signal if it was killed), or an abort's. 3 if a proxy does not
-//! speak as its family does. A proxy's own status if it ends without telling how its processes ended; if it dies of a
-//! signal, so does this process, so that the judge sees the crash. 128 + signal if the job ended by a signal to us.
+//! The first status of a process that is not 0 (128 + signal if it was killed), or that of an abort. 3 if a proxy does not speak the
+//! protocol of its family. If a proxy exits without reporting how its processes ended, its own status is used. If a proxy dies of a signal,
+//! so does this process, so that the judge sees the crash. If a signal to this process ended the job, the status is 128 + signal.
 
 mod detect;
 mod driver;

@@ -1,8 +1,8 @@
-//! What the upstream and the runner say to each other, so that a scenario can look at what proxies pass on, and answer it.
+//! The messages between the upstream and the runner, with which a scenario can observe the requests that proxies forward, and answer them.
 //!
 //! The upstream connects to the runner's socket, introduces itself ([`Hello`]) and waits for the first [`Command`], which is
-//! [`Command::Hold`]. From then on it reports before it acts, and does as it is told. Both sides write lines of JSON.
-//! Where there is no runner, the upstream serves by itself.
+//! [`Command::Hold`]. From then on it reports each action beforehand, and carries out commands. Both sides write lines of JSON. Without a
+//! runner, the upstream serves by itself.
 
 use std::path::Path;
 
@@ -13,29 +13,29 @@ use crate::agent::channel::Channel;
 use crate::agent::protocol::Hello;
 use pmi_judge::event::{Bytes, What};
 
-/// What the runner orders.
+/// A command of the runner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Command {
-    /// Requests of these names (`get`, `spawn` ...) are the scenario's to answer.
+    /// The scenario answers requests of these names (`get`, `spawn` ...).
     Hold(Vec<String>),
     /// Send this to a proxy of the first process group.
     Answer {
-        /// Which.
+        /// Number of the proxy.
         proxy: u32,
-        /// Number of the request that it answers, answered before or not; `None` if it answers nothing.
+        /// Number of the request that this answers, even if it was answered before; `None` for an unrequested message.
         to: Option<u64>,
         /// The text, with its newline.
         text: Bytes,
     },
-    /// Treat a request that was held as if it had not been.
+    /// Serve a held request as usual.
     Usual(u64),
     /// Close the connection to a proxy of the first process group.
     Close(u32),
 }
 
-/// The upstream's end: finds the runner by the agent's path, introduces itself and waits for the first order. `None` where
-/// nobody listens.
+/// Finds the runner through the agent's path, introduces this process, and waits for the first command. Returns `None` if no runner
+/// listens.
 pub(super) fn runner() -> Option<(Channel, Command)> {
     let agent = std::env::var_os(agent::PATH_VARIABLE)?;
     let scratch = Path::new(&agent).parent()?.parent()?;
@@ -45,7 +45,7 @@ pub(super) fn runner() -> Option<(Channel, Command)> {
     Some((runner, first))
 }
 
-/// What the upstream may report: facts about proxies.
+/// Returns whether the upstream may report this event: it must be a fact about a proxy.
 pub(crate) fn is_report(what: &What) -> bool {
     matches!(
         what,

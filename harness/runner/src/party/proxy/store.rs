@@ -1,7 +1,7 @@
-//! What all proxies of a job share: keyval spaces, published names, decisions about spawns. No I/O.
+//! The state that all proxies of a job share: keyval spaces, published names, decisions about spawns. No I/O.
 //!
-//! It is the reference server that knows and decides. A proxy answers most requests of its clients itself and passes
-//! on the rest, so that here each process group has one voice, its rank 0, by which everything is asked.
+//! The reference server keeps the state and makes the decisions. A proxy answers most requests of its clients itself and forwards the rest.
+//! So each process group has a single voice here, its rank 0, which makes all requests.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -9,12 +9,12 @@ use std::collections::HashSet;
 use pmi_reference::{Action, Config, GroupId, GroupSpec, Server};
 use pmi_wire::{Decoded, Direction, Framing, Maxes, Proc, SpawnProgram, frame_header};
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     /// A line for the client, or a frame.
     Reply(Vec<u8>),
-    /// Start a process group, and tell by [`Store::spawned`] how that went.
+    /// Start a process group, and report the result with [`Store::spawned`].
     Spawn { group: GroupId, by: GroupId, programs: Vec<SpawnProgram> },
     /// End the job.
     Abort { status: i64, reason: String },
@@ -23,9 +23,10 @@ pub(super) enum Answer {
 #[derive(Debug)]
 pub(super) struct Store {
     server: Server,
-    /// The same process groups, whose voices speak PMI-2. Keyval spaces have the same names, and each dialect its own pairs.
+    /// A server for the same process groups, whose voices speak PMI-2. Keyval spaces have the same names, but each dialect has its own
+    /// pairs.
     second: Server,
-    /// Groups that were asked for in PMI-2.
+    /// Groups whose spawn was requested in PMI-2.
     spawned_second: HashSet<GroupId>,
 }
 
@@ -34,8 +35,8 @@ fn voice(group: GroupId) -> Proc {
 }
 
 impl Store {
-    /// For groups that are spread over so many nodes. Limits on keys and values are for the proxies to keep, who answer
-    /// the clients: what they have taken must not get lost here.
+    /// Creates a store for groups on this number of nodes. The limits on keys and values are large: the proxies enforce them, and
+    /// everything that they accepted must be stored here.
     pub(super) fn new(nodes: u32) -> Self {
         let config = Config::default();
         let maxes = Maxes { keylen_max: 1 << 16, vallen_max: 1 << 20, ..config.maxes };
@@ -44,7 +45,7 @@ impl Store {
         Self { server: Server::new(config), second, spawned_second: HashSet::new() }
     }
 
-    /// The first process group; others come by spawns.
+    /// Adds the first process group. Others are added by spawns.
     pub(super) fn add_group(&mut self, ranks: u32) -> GroupId {
         let group = self.server.add_group(GroupSpec { programs: vec![ranks], ..GroupSpec::default() });
         self.second.add_group(GroupSpec { programs: vec![ranks], ..GroupSpec::default() });
@@ -52,7 +53,7 @@ impl Store {
         group
     }
 
-    /// To be called once for a spawned group.
+    /// Initializes a group's voices. Called once for each spawned group.
     pub(super) fn join(&mut self, group: GroupId) {
         let replies = self.ask(group, b"cmd=init pmi_version=1 pmi_subversion=1");
         debug_assert_eq!(replies.len(), 1);
@@ -83,7 +84,7 @@ impl Store {
         }
     }
 
-    /// Whether the pair is new and was taken, or else why the job ends.
+    /// Puts a pair. Returns whether it was new and accepted, or the action that ends the job.
     pub(super) fn put(&mut self, group: GroupId, key: &[u8], value: &[u8]) -> Result<bool, Answer> {
         let mut line = b"cmd=put kvsname=".to_vec();
         line.extend(self.kvsname(group));
@@ -98,7 +99,7 @@ impl Store {
         }
     }
 
-    /// Passes on a request, given without its last newline.
+    /// Forwards a request, given without its last newline.
     pub(super) fn ask(&mut self, group: GroupId, text: &[u8]) -> Vec<Answer> {
         self.server.receive(voice(group), text);
         self.server.receive(voice(group), b"\n");
@@ -111,9 +112,9 @@ impl Store {
         answers
     }
 
-    /// Passes on a request of PMI-2, given as the body of its frame.
+    /// Forwards a request of PMI-2, given as the body of its frame.
     pub(super) fn ask_second(&mut self, group: GroupId, body: &[u8]) -> Vec<Answer> {
-        // A longer one could not have come in a frame either.
+        // A longer body could not have arrived in a frame.
         let Some(header) = frame_header(body.len()) else { return Vec::new() };
         self.second.receive(voice(group), &header);
         self.second.receive(voice(group), body);
@@ -127,7 +128,7 @@ impl Store {
         answers
     }
 
-    /// How the start of a spawned group went.
+    /// Reports whether a spawned group was started.
     pub(super) fn spawned(&mut self, group: GroupId, started: bool) -> Vec<Answer> {
         let size = self.size(group) as usize;
         let server = if self.spawned_second.contains(&group) { &mut self.second } else { &mut self.server };
@@ -136,7 +137,7 @@ impl Store {
     }
 }
 
-/// As many processes as these programs ask for.
+/// Returns a group with the number of processes that these programs request.
 fn of_programs(programs: &[SpawnProgram]) -> GroupSpec {
     let counts = programs.iter().map(|program| program.nprocs as u32).collect();
     GroupSpec { programs: counts, spawned: true, ..GroupSpec::default() }
@@ -150,7 +151,7 @@ fn answers(server: &mut Server) -> Vec<Answer> {
                 Some(Answer::Spawn { group, by: by.group, programs })
             }
             Action::Abort { status, reason, .. } => Some(Answer::Abort { status, reason }),
-            // Ours has no faults.
+            // Only a server with a fault closes a connection.
             Action::Close { .. } => None,
         })
         .collect()

@@ -1,6 +1,6 @@
-//! What `mpiexec` is to its proxies: any number of them, and the process groups spread over them. No I/O.
+//! The upstream of any number of proxies, and of the process groups that are spread over them: the role of `mpiexec`. No I/O.
 //!
-//! Bytes of the proxies go in through [`Upstream::receive`]; what to do comes out of [`Upstream::next_order`].
+//! Bytes of the proxies go in through [`Upstream::receive`]. The resulting orders come out of [`Upstream::next_order`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -19,10 +19,10 @@ use pmi_wire::hydra::Family;
 use pmi_wire::hydra::{Address, Decoder, Received, Upward};
 use pmi_wire::hydra::{Block, Launch, Program};
 
-/// What the driver must do, in order.
+/// An order to the driver. Orders are carried out in sequence.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Order {
-    /// Start a proxy, which sits at the other end of connection `link`; connections are numbered through.
+    /// Start a proxy at the other end of connection `link`. Connections are numbered consecutively over all groups.
     Start {
         link: usize,
         group: u32,
@@ -32,7 +32,7 @@ pub(super) enum Order {
         link: usize,
         bytes: Vec<u8>,
     },
-    /// Pass on output of a process.
+    /// Forward output of a process.
     Output {
         stderr: bool,
         bytes: Vec<u8>,
@@ -41,7 +41,7 @@ pub(super) enum Order {
     HangUp {
         link: usize,
     },
-    /// Tell the runner, before anything that follows.
+    /// Report to the runner, before the orders that follow.
     Report(Box<What>),
     /// End everything.
     End {
@@ -50,17 +50,17 @@ pub(super) enum Order {
     },
 }
 
-/// How a job can end before its time, as an exit status: the proxy does not speak as expected.
+/// Exit status of a job that ended early because the proxy did not speak the expected protocol.
 pub(super) const ILLEGIBLE: i32 = 3;
 
-/// One process group at one proxy.
+/// A process group at one proxy.
 #[derive(Debug)]
 struct Seat {
     group: GroupId,
     proxy: u32,
     link: usize,
     launch: Launch,
-    /// Its proxy has told the process ids.
+    /// Its proxy has reported the process ids.
     started: bool,
     ended: bool,
 }
@@ -69,17 +69,17 @@ struct Seat {
 #[derive(Debug)]
 struct Link {
     decoder: Decoder,
-    /// Whether it may be written to.
+    /// True while the connection may be written to.
     open: bool,
 }
 
 #[derive(Debug, Default)]
 struct Group {
     kvsname: Vec<u8>,
-    /// Pairs put since the last barrier, not told to the proxies yet.
+    /// Pairs put since the last barrier, which the proxies have not received yet.
     fresh: Vec<(Vec<u8>, Vec<u8>)>,
     barriers: Vec<Barrier>,
-    /// Who waits in a fence, in the order in which they came.
+    /// Processes in a fence, in order of arrival.
     fenced: VecDeque<Fenced>,
 }
 
@@ -92,18 +92,18 @@ struct Fenced {
     thrid: Option<Vec<u8>>,
 }
 
-/// A barrier that somebody has entered.
+/// A barrier that at least one process has entered.
 #[derive(Debug)]
 struct Barrier {
-    /// The group's own name of it, where barriers have names.
+    /// The group's own name of the barrier, if barriers have names.
     name: Option<Vec<u8>>,
-    /// Processes that must enter it.
+    /// Number of processes that must enter it.
     total: u64,
-    /// Proxies that told of their processes: which, of how many, and how often they did.
+    /// Proxies that reported processes: the proxy, its number of processes, and the number of its reports.
     entered: Vec<(u32, u64, u32)>,
 }
 
-/// A request as a proxy passed it on.
+/// A request as forwarded by a proxy.
 #[derive(Debug, Clone)]
 struct Asked {
     seat: usize,
@@ -114,7 +114,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// Its name: `get`, `spawn` ...
+    /// Returns its name: `get`, `spawn` ...
     fn command(&self) -> &[u8] {
         if self.framed {
             let first = self.text.split(|b| *b == b';').next().unwrap_or_default();
@@ -125,16 +125,16 @@ impl Asked {
         command.strip_prefix(b"cmd=").unwrap_or(first)
     }
 
-    /// Name of the barrier that it is about.
+    /// Returns the name of its barrier.
     fn barrier(&self) -> Option<&[u8]> {
         self.text.split(|b| *b == b' ').find_map(|word| word.strip_prefix(b"group="))
     }
 }
 
-/// Most requests to which a scenario may come back.
+/// Maximum number of requests that a scenario may answer later.
 const ASKED_MAX: usize = 100_000;
 
-/// Finds the file of a program that is to be spawned.
+/// Finds the file of a program to be spawned.
 pub(super) type Find = Box<dyn Fn(SpawnProgram) -> io::Result<Program>>;
 
 /// The state machine.
@@ -148,18 +148,18 @@ pub(super) struct Upstream {
     links: Vec<Link>,
     orders: VecDeque<Order>,
     status: i32,
-    /// Names of the requests that a scenario answers.
+    /// Names of the requests that the scenario answers.
     hold: Vec<String>,
-    /// Number of requests.
+    /// Number of requests so far.
     requests: u64,
-    /// The requests, where a scenario may come back to them.
+    /// The requests that the scenario may answer later.
     asked: BTreeMap<u64, Asked>,
-    /// Those that have not been served, whatever the scenario has answered.
+    /// Numbers of the held requests that have not been served, even if the scenario has answered them.
     held: BTreeSet<u64>,
 }
 
 impl Upstream {
-    /// Starts `ranks` processes of a program on so many nodes, or as many as there are ranks.
+    /// Starts `ranks` processes of a program on `nodes` nodes, but on at most one node per rank.
     pub(super) fn new(family: Family, ranks: u32, nodes: u32, program: Program, find: Find) -> Self {
         let nodes = nodes.clamp(1, ranks.max(1));
         let mut store = Store::new(nodes);
@@ -187,7 +187,7 @@ impl Upstream {
         self.orders.pop_front()
     }
 
-    /// What is to come from a proxy that has not started its processes yet.
+    /// Describes the next expected message of a proxy that has not started its processes yet.
     pub(super) fn awaited(&self, link: usize) -> Option<String> {
         let link_state = self.links.get(link)?;
         self.seats.iter().find(|s| s.link == link && !s.started)?;
@@ -203,27 +203,27 @@ impl Upstream {
         })
     }
 
-    /// Whether all processes at a proxy have ended and it has said so.
+    /// Returns whether a proxy has reported the end of all its processes.
     pub(super) fn has_ended(&self, link: usize) -> bool {
         self.seats.iter().filter(|s| s.link == link).all(|s| s.ended)
     }
 
-    /// The first status that was not 0, of processes in the order in which their ends were told.
+    /// Returns the first status that was not 0, in the order in which the ends of processes were reported.
     pub(super) fn status(&self) -> i32 {
         self.status
     }
 
-    /// Process group and number of the proxy at a connection.
+    /// Returns the process group and number of the proxy at a connection.
     pub(super) fn proxy_at(&self, link: usize) -> (GroupId, u32) {
         self.seats.iter().find(|s| s.link == link).map_or((0, 0), |s| (s.group, s.proxy))
     }
 
-    /// Does as the scenario says.
+    /// Carries out a command of the scenario.
     pub(super) fn command(&mut self, command: Command) {
         match command {
             Command::Hold(names) => self.hold = names,
             Command::Usual(id) => {
-                // Once: whoever enters a barrier twice would leave it for others.
+                // A request is served only once, because a second entry into a barrier would count for another process.
                 if self.held.remove(&id)
                     && let Some(asked) = self.asked.get(&id).cloned()
                 {
@@ -262,13 +262,13 @@ impl Upstream {
         self.orders.push_back(Order::Report(Box::new(what)));
     }
 
-    /// Reports what is about to be sent to a proxy.
+    /// Reports a message before it is sent to a proxy.
     fn tell(&mut self, seat: usize, answers: Option<u64>, text: Vec<u8>, scripted: bool) {
         let Seat { group, proxy, .. } = self.seats[seat];
         self.report(What::ToProxy { group, proxy, answers, text: Bytes(text), scripted });
     }
 
-    /// Bytes from a proxy.
+    /// Handles bytes from a proxy.
     pub(super) fn receive(&mut self, link: usize, bytes: &[u8]) {
         self.links[link].decoder.push(bytes);
         loop {
@@ -325,7 +325,7 @@ impl Upstream {
         self.orders.push_back(Order::Send { link, bytes });
     }
 
-    /// Spreads a process group over nodes and starts it there, by proxies that are there or new ones.
+    /// Spreads a process group over nodes, and starts it there through existing or new proxies.
     fn launch(&mut self, group: GroupId, parent: Option<Vec<u8>>, programs: &[(Program, u32)]) {
         let size = self.store.size(group);
         let kvsname = self.store.kvsname(group);
@@ -377,11 +377,11 @@ impl Upstream {
         self.send(seat, launch);
     }
 
-    /// The processes at a seat have ended.
+    /// Handles the end of the processes at a seat.
     fn ended(&mut self, seat: usize, statuses: &[i32]) {
         self.seats[seat].ended = true;
         let group = self.seats[seat].group;
-        // Where one process ends badly its proxy kills the others, so that a kill is rarely the cause.
+        // If one process fails, its proxy kills the others. So a kill is rarely the cause.
         let killed = statuses.iter().find(|s| **s & 0x7f == 9);
         let cause = statuses.iter().find(|s| **s != 0 && **s & 0x7f != 9).or(killed);
         let status = cause.map_or(0, |wait| match wait & 0x7f {
@@ -411,7 +411,7 @@ impl Upstream {
             self.report_puts(seat, &pairs);
             return self.put(self.seats[seat].group, pairs);
         }
-        // An abort asks for no answer.
+        // An abort has no answer.
         let may_wait = asked.command() != b"abort";
         let held = may_wait && self.hold.iter().any(|name| name.as_bytes() == asked.command());
         let id = self.report_request(seat, asked.text.clone(), held);
@@ -436,7 +436,7 @@ impl Upstream {
         self.report_request(seat, said(b"cmd=mput", pairs), false);
     }
 
-    /// Answers a request as it should be.
+    /// Answers a request correctly.
     fn serve(&mut self, id: u64, asked: &Asked) {
         let &Asked { seat, route, ref text, framed } = asked;
         let group = self.seats[seat].group;
@@ -449,7 +449,7 @@ impl Upstream {
                 let words: Vec<&[u8]> = words.collect();
                 self.enter(seat, &words);
             }
-            // These are the voice's own, see [`Store`].
+            // Only voices send these, see [`Store`].
             b"cmd=init" | b"cmd=finalize" => {
                 self.end(ILLEGIBLE, format!("it passes on {}", text.escape_ascii()));
             }
@@ -457,7 +457,7 @@ impl Upstream {
                 let is_abort = cmd == b"cmd=abort";
                 let answers = self.store.ask(group, text);
                 self.answer(answers, |this, line| {
-                    // What is aborted is not there to be answered.
+                    // An aborted process cannot be answered.
                     if !is_abort {
                         let bytes = this.address(seat).response(route, &line);
                         this.tell(seat, Some(id), line, false);
@@ -468,17 +468,17 @@ impl Upstream {
         }
     }
 
-    /// Answers a request of PMI-2 as it should be.
+    /// Answers a request of PMI-2 correctly.
     fn serve_frame(&mut self, id: u64, asked: &Asked) {
         let &Asked { seat, route, ref text, .. } = asked;
         let group = self.seats[seat].group;
         let message = Decoded::new(Direction::ToServer, Framing::Frames, text);
         match asked.command() {
-            // These are the voice's own, see [`Store`].
+            // Only voices send these, see [`Store`].
             b"fullinit" | b"finalize" => {
                 self.end(ILLEGIBLE, format!("it passes on {}", text.escape_ascii()));
             }
-            // No known proxy passes on what only the draft has: this is a request that was cut.
+            // Known proxies forward no command that only the draft contains, so this is a truncated request.
             _ if matches!(message.content, Content::FrameRequest(Ok(pmi2::Request::DraftOnly(command))) if command != pmi2::Command::KvsGetall) =>
             {
                 self.aborted(1, format!("protocol error: half a request: {}", text.escape_ascii()));
@@ -495,7 +495,7 @@ impl Upstream {
         }
     }
 
-    /// Does what the store says; answers go where `reply` sends them.
+    /// Carries out the answers of the store. `reply` sends the answers to clients.
     fn answer(&mut self, answers: Vec<Answer>, reply: impl Fn(&mut Self, Vec<u8>)) {
         let mut answers = VecDeque::from(answers);
         while let Some(answer) = answers.pop_front() {
@@ -516,7 +516,8 @@ impl Upstream {
         self.send(seat, bytes);
     }
 
-    /// Lets out who waits in a fence, once all are in it. As the draft has it: who is out finds what was put before.
+    /// Releases the processes in a fence once all of them are in it. By the draft, a released process can get everything that was put
+    /// before.
     fn leave_fence(&mut self, group: GroupId) {
         let size = self.store.size(group) as usize;
         let fenced = &mut self.groups[group as usize].fenced;
@@ -527,7 +528,7 @@ impl Upstream {
         let (mut out, mut left) = (BTreeSet::new(), VecDeque::new());
         for fenced in std::mem::take(fenced) {
             if !out.insert((fenced.seat, fenced.route)) {
-                // It has entered the next one already.
+                // It has already entered the next fence.
                 left.push_back(fenced);
                 continue;
             }
@@ -563,7 +564,7 @@ impl Upstream {
                 Err(reason) => {
                     let bytes = format!("hydra-upstream: spawn failed: {reason}\n").into_bytes();
                     self.orders.push_back(Order::Output { stderr: true, bytes });
-                    // Its number is taken all the same.
+                    // The group's number is used up in any case.
                     self.groups.push(Group::default());
                     return false;
                 }
@@ -572,7 +573,7 @@ impl Upstream {
         self.store.join(group);
         let parent = self.groups[by as usize].kvsname.clone();
         self.launch(group, Some(parent), &found);
-        // Elsewhere, a proxy asks for what it does not find in its cache.
+        // In other families, a proxy requests keys that are not in its cache.
         if self.family == Family::Intel {
             for seat in (0..self.seats.len()).filter(|s| self.seats[*s].group == group).collect::<Vec<_>>() {
                 let cache = self.address(seat).cache(&preput);
@@ -586,7 +587,7 @@ impl Upstream {
         for (key, value) in pairs {
             match self.store.put(group, &key, &value) {
                 Ok(true) => self.groups[group as usize].fresh.push((key, value)),
-                // Refused: the proxy has answered its client already.
+                // Refused. The proxy has already answered its client.
                 Ok(false) => {}
                 Err(Answer::Abort { status, reason }) => return self.aborted(status, reason),
                 Err(_) => {}
@@ -594,7 +595,7 @@ impl Upstream {
         }
     }
 
-    /// All processes at a seat that take part in a barrier have entered it.
+    /// Handles a proxy's report that all its processes in a barrier have entered it.
     fn enter(&mut self, seat: usize, words: &[&[u8]]) {
         let Seat { group, proxy, ref launch, .. } = self.seats[seat];
         let field = |key: &[u8]| words.iter().find_map(|w| w.strip_prefix(key)?.strip_prefix(b"="));
@@ -647,7 +648,8 @@ impl Upstream {
         }
     }
 
-    /// Nobody may wait in a barrier for processes that have ended: their proxies know only of their own.
+    /// Ends the job if processes wait in a barrier for others that have ended. A proxy cannot detect this, since it knows only its own
+    /// processes.
     fn check_barriers(&mut self, group: GroupId) {
         let whole = |b: &Barrier| b.total == u64::from(self.store.size(group));
         let gone = |b: &Barrier| {
@@ -661,8 +663,8 @@ impl Upstream {
     }
 }
 
-/// The body of a PMI-2 request, whatever the proxy has made of its frame: the generations leave out its length, its last semicolon or
-/// both, or write a NUL in the place of that.
+/// Returns the body of a PMI-2 request from the text that a proxy forwards. Some generations omit its length, its last semicolon or both,
+/// or replace the semicolon by a NUL.
 fn body(text: &[u8]) -> Option<Vec<u8>> {
     let length = text.first_chunk::<HEADER>().and_then(|header| frame_length(*header));
     let mut body = if length.is_some() { text[HEADER..].to_vec() } else { text.to_vec() };
@@ -679,7 +681,7 @@ fn body(text: &[u8]) -> Option<Vec<u8>> {
     Some(body)
 }
 
-/// The pairs of a put. What has no `=` continues the value before it, which held a blank.
+/// Returns the pairs of a put. A word without `=` continues the value before it, which contained a blank.
 fn pairs(text: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut pairs: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     for word in text.split(|b| *b == b' ').filter(|word| !word.is_empty()).skip(1) {
@@ -696,7 +698,7 @@ fn pairs(text: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     pairs
 }
 
-/// Pairs as reports have them.
+/// Formats pairs for a report.
 fn said(command: &[u8], pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     let mut text = command.to_vec();
     for (key, value) in pairs {
@@ -728,7 +730,7 @@ mod tests {
         std::iter::from_fn(|| upstream.next_order()).filter(|o| !matches!(o, Order::Report(_))).collect()
     }
 
-    /// What is reported, as `FROM text` and `TO text`; requests that wait are marked.
+    /// Returns the reports as `FROM text` and `TO text`, with a mark on held requests.
     fn reports(upstream: &mut Upstream) -> Vec<String> {
         let told = std::iter::from_fn(|| upstream.next_order()).filter_map(|order| match order {
             Order::Report(what) => Some(*what),
@@ -746,7 +748,7 @@ mod tests {
         .collect()
     }
 
-    /// A frame as from a proxy with short headers.
+    /// Returns a frame of a proxy with short headers.
     fn frame(command: i32, group: i32, proxy: i32, route: i32, body: &[u8]) -> Vec<u8> {
         let head = [command, body.len() as i32, group, proxy, 1, route];
         head.into_iter().flat_map(i32::to_ne_bytes).chain(body.iter().copied()).collect()
@@ -756,7 +758,7 @@ mod tests {
         numbers.iter().flat_map(|n| n.to_ne_bytes()).collect()
     }
 
-    /// Brings proxies of 4.2 to where their processes run.
+    /// Starts the processes of proxies of 4.2.
     fn started(ranks: u32, nodes: u32) -> Upstream {
         let mut upstream = make(Family::Mpich4_2, ranks, nodes);
         for link in 0..nodes as usize {
@@ -800,7 +802,7 @@ mod tests {
         assert_eq!(say(&mut upstream, 0, 0, b"cmd=mput a=1 b=x y\n"), []);
         assert_eq!(say(&mut upstream, 0, 0, b"cmd=barrier_in\n"), []);
         assert_eq!(say(&mut upstream, 0, 0, b"cmd=barrier_in\n"), [], "one proxy cannot make up for another");
-        // The second put of a key has been answered by its proxy, and changes nothing.
+        // The proxy has answered the second put of the key, which has no effect.
         assert_eq!(say(&mut upstream, 1, 0, b"cmd=mput a=2 c=3\n"), []);
         let out = |link| {
             let Order::Send { bytes: mut cache, .. } = reply(link, 0, b"cmd=keyval_cache a=1 b=x\\ y c=3\n")
@@ -812,7 +814,7 @@ mod tests {
             Order::Send { link, bytes: cache }
         };
         assert_eq!(say(&mut upstream, 1, 0, b"cmd=barrier_in\n"), [out(0), out(1)]);
-        // The early one counts for the next.
+        // The early entry counts for the next barrier.
         let again = [reply(0, 0, b"cmd=barrier_out\n"), reply(1, 0, b"cmd=barrier_out\n")];
         assert_eq!(say(&mut upstream, 1, 0, b"cmd=barrier_in\n"), again);
         let get = b"cmd=get kvsname=kvs-0 key=c\n";
@@ -856,7 +858,7 @@ mod tests {
         assert_eq!(told[0], Order::Start { link: 1, group: 1, proxy: 0 });
     }
 
-    /// What is sent to a client for a request of PMI-2, without the length before it.
+    /// Returns the message to a client that answers a request of PMI-2, without the length of the frame.
     fn frame_reply(link: usize, route: i32, body: &str) -> Order {
         let address = Address { family: Family::Mpich4_2, group: 0, proxy: link as i32 };
         Order::Send { link, bytes: address.frame(route, format!("{:>6}{body}", body.len()).as_bytes()) }
@@ -866,7 +868,7 @@ mod tests {
     fn requests_of_pmi2_are_answered_whatever_the_generation_makes_of_them() {
         let done = |route| frame_reply(0, route, "cmd=kvs-put-response;thrid=7;rc=0;");
         for (key, text) in [
-            // As rebuilt, with a NUL for the last semicolon, without it, and without the length.
+            // A complete frame, one with a NUL for the last semicolon, one without the semicolon, and a body without its length.
             ("a", &b"    34cmd=kvs-put;thrid=7;key=a;value=v;"[..]),
             ("b", b"    34cmd=kvs-put;thrid=7;key=b;value=v\0"),
             ("c", b"34    cmd=kvs-put;thrid=7;key=c;value=v"),
@@ -886,7 +888,7 @@ mod tests {
         let mut upstream = started(2, 2);
         let fence = b"    14cmd=kvs-fence;";
         assert_eq!(say(&mut upstream, 0, 5, fence), []);
-        // Once more does not make up for another process.
+        // A second entry does not count for another process.
         assert_eq!(say(&mut upstream, 0, 5, fence), []);
         let out = |link, route| frame_reply(link, route, "cmd=kvs-fence-response;rc=0;");
         assert_eq!(say(&mut upstream, 1, 5, fence), [out(0, 5), out(1, 5)]);
@@ -903,7 +905,7 @@ mod tests {
         };
         assert!(String::from_utf8_lossy(bytes).contains("PMI_SPAWNED=1"));
         assert!(String::from_utf8_lossy(answer).contains("cmd=spawn-response;"), "{told:?}");
-        // The new group finds what was put for it.
+        // The new group finds the values that the spawn put for it.
         let get = b"    18cmd=kvs-get;key=k;";
         upstream.receive(0, &frame(7, 1, 0, 9, get));
         let told = orders(&mut upstream);
@@ -930,7 +932,7 @@ mod tests {
         let answer = |to, text: &[u8]| Command::Answer { proxy: 0, to, text: Bytes(text.to_vec()) };
         upstream.command(answer(Some(1), b"cmd=get_result rc=0 value=x\n"));
         assert_eq!(orders(&mut upstream), [reply(1, 8, b"cmd=get_result rc=0 value=x\n")]);
-        // Late, and twice.
+        // A late command, and a second one.
         upstream.command(Command::Usual(0));
         let [Order::Send { link: 0, .. }] = orders(&mut upstream)[..] else { panic!() };
         upstream.command(Command::Usual(0));

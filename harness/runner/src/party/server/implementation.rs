@@ -1,4 +1,4 @@
-//! What `--server` means: a command template or a well-known launcher; `profile` has what it means besides.
+//! The meaning of `--server`: a command template or a well-known launcher. `profile` reads the profiles.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,96 +13,97 @@ use pmi_wire::grammar::is_uint;
 use pmi_wire::hydra::Family;
 use pmi_wire::singleton::{OPTION, UNUSED};
 
-/// Why an implementation cannot be started as asked. The message says what to do.
+/// The implementation cannot be started as requested. The message says what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ImplementationError(pub(super) String);
 
-/// Why a bare proxy cannot be judged: what was expected and seen, and which option to try.
+/// A bare proxy cannot be judged. The message contains the expected and the actual behaviour, and an option to try.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct UnknownProxy(String);
 
-/// What an implementation is recorded to do differently, and where that stands.
+/// Recorded deviations of an implementation, and their source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Recorded {
-    /// A file of the user's.
+    /// A file of the user.
     File(PathBuf),
-    /// What this binary brings along: its path below `golden`, and its text.
+    /// A file embedded in this binary: its path below `golden`, and its text.
     Builtin(PathBuf, &'static str),
 }
 
-/// How an implementation is started, and what it claims.
+/// An implementation: its command line and its claims.
 #[derive(Debug, Clone)]
 pub struct Implementation {
     /// As the user gave it, or the profile's name.
     pub label: String,
     /// The command for one node, with `{ranks}` and `{agent}`.
     pub(super) command: Vec<String>,
-    /// The command for several nodes, with `{nodes}` or `{hosts}` besides.
+    /// The command for several nodes, which also contains `{nodes}` or `{hosts}`.
     pub(super) command_nodes: Option<Vec<String>>,
     /// A bare proxy, which [`Implementation::play_upstream`] completes.
     proxy: Option<PathBuf>,
-    /// The protocol in which it is spoken to.
+    /// The dialect of the proxy's upstream protocol.
     family: Option<Family>,
-    /// Added to the environment.
+    /// Variables that are added to the environment.
     pub env: BTreeMap<String, String>,
-    /// Optional operations that it offers (`true`) or lacks (`false`); others are found out by asking.
+    /// Optional operations that it supports (`true`) or lacks (`false`). All others are probed.
     pub claims: BTreeMap<Need, bool>,
-    /// Its version, where it is known.
+    /// Its version, if known.
     pub version: Option<semver::Version>,
-    /// Whether it might answer when an alarm goes off. Hydra catches alarms, and uses them for its own time limits only.
+    /// True if it may respond to an alarm. Hydra catches alarms, but uses them only for its own time limits.
     pub alarms: bool,
-    /// Deviations that belong to it.
+    /// Its recorded deviations.
     pub deviations: Option<Recorded>,
-    /// Most processes that a launch is to have, if it can only have so many.
+    /// Maximum number of processes of a launch, if it has a limit.
     pub max_ranks: Option<u32>,
-    /// Most nodes.
+    /// Maximum number of nodes of a launch.
     pub max_nodes: Option<u32>,
-    /// Longest time that a launch may take until its processes report, where that is not the time of a step.
+    /// Maximum time of a launch until its processes report, if it differs from the time limit of a step.
     pub start_timeout: Option<Duration>,
-    /// How its processes come to their connections.
+    /// The way in which its processes get their connections.
     pub way_in: WayIn,
-    /// The command that serves a process which it has not started, with `{port}` and `{pid}`, if there is one.
+    /// The command, if it exists, that serves a process which it has not started. Contains `{port}` and `{pid}`.
     singleton: Option<Vec<String>>,
-    /// What tells a launcher that we know to do so: before which word, and which options, each with its value.
+    /// The options that make a known launcher use PMI_PORT, each with its value, and the index of the word before which they belong.
     to_port: (usize, &'static [&'static [&'static str]]),
-    /// What the user is to know before it is judged.
+    /// A notice to the user before it is judged.
     pub notice: Option<String>,
-    /// The one dialect in which it is judged, if it says so.
+    /// The only dialect in which it is judged, if specified.
     pub dialect: Option<Dialect>,
-    /// What is red, if it says so.
+    /// The strictness, if specified.
     pub strict: Option<Strictness>,
     /// Shell command that ends a job, with `{job}` or `{pids}`.
     pub(super) cancel: Option<String>,
-    /// Shell commands run before the first and after the last scenario.
+    /// Shell command that is run before the first scenario.
     pub setup: Option<String>,
-    /// See `setup`.
+    /// Shell command that is run after the last scenario.
     pub teardown: Option<String>,
 }
 
 const PLACEHOLDERS: &str = "the placeholders are {agent}, {ranks}, {nodes}, {hosts} and {job}, and for --connection singleton {port} and {pid}";
 
-/// How an `mpiexec` is told to serve a process that it has not started.
+/// The arguments of an `mpiexec` that serves a process which it has not started.
 const AS_MPIEXEC: [&str; 5] = [OPTION, "{port}", UNUSED[0], UNUSED[1], "{pid}"];
 
-/// How `serve` has it.
+/// The same option of `serve`.
 const SERVE_OPTION: &str = "--pmi-args";
 
-/// Stands for a name that no other launch has.
+/// Placeholder for a name that no other launch has.
 pub(super) const JOB: &str = "{job}";
 
-/// Stands for the ids of the launcher's processes on this machine, with spaces between them.
+/// Placeholder for the process ids of the launcher on this machine, separated by spaces.
 pub(super) const PIDS: &str = "{pids}";
 
-/// Cancels the steps that an `srun` of the launcher has started: some survive it, and then hold what the allocation lends to steps.
+/// Cancels the job steps that an `srun` of the launcher has started. Some steps survive their `srun`, and then occupy the allocation's
+/// resources for steps.
 const CANCEL_STEPS: &str = r#"scontrol --oneliner show steps |
 sed -n "s/^StepId=\(${SLURM_JOB_ID:-[0-9]*}[.][0-9]*\) .*SrunHost:Pid=$(hostname -s):\([0-9]*\).*/\1 \2/p" |
 while read -r step pid; do
     case ' {pids} ' in *" $pid "*) scancel "$step" ;; esac
 done"#;
 
-/// Reads the word for something that an implementation may lack.
+/// Parses the name of an optional operation.
 pub fn need(word: &str) -> Result<Need, ImplementationError> {
     let optional = Need::optional();
     let found = optional.clone().find(|(name, _)| *name == word);
@@ -117,13 +118,13 @@ pub fn need(word: &str) -> Result<Need, ImplementationError> {
     })
 }
 
-/// Programs that run the program named after them.
+/// Programs that run the program given in their arguments.
 const WRAPPERS: [&str; 8] = ["env", "exec", "nice", "nohup", "setsid", "stdbuf", "taskset", "timeout"];
 
-/// Programs that run a script, by the beginning of their names.
+/// Interpreters of scripts, by the beginning of their names.
 const INTERPRETERS: [&str; 7] = ["python", "perl", "ruby", "node", "sh", "bash", "dash"];
 
-/// Returns the name of the program that a command is about: not that of an interpreter or a wrapper.
+/// Returns the name of the program that a command runs: the script of an interpreter, or the program of a wrapper.
 pub(super) fn named_in(words: &[String]) -> Option<String> {
     let (first, rest) = words.split_first()?;
     let file = Path::new(first).file_name()?.to_str()?;
@@ -186,7 +187,7 @@ pub(super) fn has(words: &[String], placeholder: &str) -> bool {
 }
 
 impl Implementation {
-    /// One of which nothing is known but its command.
+    /// Creates an implementation from its command alone.
     fn new(label: &str, command: Vec<String>) -> Self {
         Self {
             label: label.to_owned(),
@@ -214,13 +215,13 @@ impl Implementation {
         }
     }
 
-    /// The reference process manager of this binary.
+    /// Returns the built-in reference process manager.
     pub fn reference(binary: &Path) -> Self {
         let mut command = vec![binary.to_string_lossy().into_owned()];
         command.extend(["serve", "-n", "{ranks}", "--nodes", "{nodes}", "--", "{agent}"].map(str::to_owned));
         let mut singleton = vec![command[0].clone(), "serve".to_owned(), SERVE_OPTION.to_owned()];
         singleton.extend(AS_MPIEXEC[1..].iter().map(|word| (*word).to_owned()));
-        // It does nothing that RFC 13 does not have, where a process speaks PMI-1.1.
+        // By default, it offers no operation beyond RFC 13 to a process that speaks PMI-1.1.
         Self {
             command_nodes: Some(command.clone()),
             claims: Need::optional().map(|(_, need)| (need, !need.is_extra())).collect(),
@@ -230,11 +231,11 @@ impl Implementation {
         }
     }
 
-    /// Reads the command of a launcher that we know, or one with placeholders.
+    /// Parses the command of a known launcher, or one with placeholders.
     ///
     /// # Errors
     ///
-    /// What is wrong with it, and what to write instead.
+    /// The command is invalid. The message says what to write instead.
     pub(super) fn from_command(argument: &str) -> Result<Self, ImplementationError> {
         let words = template(argument)?;
         let mut this = Self::new(argument, words.clone());
@@ -257,7 +258,7 @@ impl Implementation {
         Ok(this)
     }
 
-    /// Whether a launcher says that it is Hydra; if so, what is known of it.
+    /// Detects whether a launcher is Hydra, and if so, sets its known properties.
     fn is_hydra(&mut self, launcher: &str) -> bool {
         let name = Path::new(launcher).file_name().and_then(|n| n.to_str()).unwrap_or_default();
         let asked = name.starts_with("mpiexec") || name.starts_with("mpirun");
@@ -268,7 +269,7 @@ impl Implementation {
         true
     }
 
-    /// Completes the command line of a launcher that we know.
+    /// Completes the command line of a known launcher.
     fn well_known(&mut self, words: Vec<String>) -> Result<(), ImplementationError> {
         let program =
             Path::new(&words[0]).file_name().and_then(|n| n.to_str()).unwrap_or_default().to_owned();
@@ -300,7 +301,7 @@ impl Implementation {
                 self.command = with(&tail);
                 self.singleton = Some(with(&AS_MPIEXEC));
                 if self.is_hydra(&words[0]) {
-                    // Addresses rather than names: Hydra would ask a name server.
+                    // Addresses instead of names, because Hydra would query a name server.
                     let nodes = [
                         "-launcher",
                         "fork",
@@ -339,11 +340,11 @@ impl Implementation {
         Ok(())
     }
 
-    /// Makes a launcher of a bare proxy, by our own program in the place of its `mpiexec` (see [`crate::party::proxy`]).
+    /// Turns a bare proxy into a launcher, with our own program in the place of its `mpiexec` (see [`crate::party::proxy`]).
     ///
     /// # Errors
     ///
-    /// The proxy's protocol is not known. The message says how to choose one.
+    /// The proxy's protocol is unknown. The message says how to select one.
     pub fn play_upstream(
         &mut self,
         binary: &Path,
@@ -361,7 +362,7 @@ impl Implementation {
             None => detect(proxy, said.as_deref()).map_err(|e| UnknownProxy(e.to_string()))?,
         };
         self.family = Some(family);
-        // MPICH's catch alarms as its mpiexec does, and set none.
+        // MPICH's proxies catch alarms as its mpiexec does, but set none.
         self.alarms &= family == Family::Intel;
         let mut command = vec![binary.to_string_lossy().into_owned(), "hydra-upstream".into()];
         command.extend(["--proxy".into(), proxy.to_string_lossy().into_owned()]);
@@ -380,12 +381,12 @@ impl Implementation {
         Ok(())
     }
 
-    /// Starts a bare proxy once, with a program that does nothing, so that one that is spoken to in the wrong way is
-    /// found out before it is judged. Does nothing for other implementations.
+    /// Starts a bare proxy once, with a program that does nothing, so that a wrong protocol is detected before judging. Does nothing for
+    /// other implementations.
     ///
     /// # Errors
     ///
-    /// What was expected, what was seen, and which option to try; or that we were interrupted.
+    /// The proxy did not behave as expected, or the run was interrupted. The message says which option to try.
     pub fn try_upstream(&self, interrupted: &AtomicBool) -> Result<(), UnknownProxy> {
         let Some(proxy) = &self.proxy else { return Ok(()) };
         let unknown = |what: String| {
@@ -394,11 +395,11 @@ impl Implementation {
         let command = self.command(1, 1, &["true".to_owned()], "pmi-conform");
         let run =
             duct::cmd(&command[0], &command[1..]).stdin_null().stdout_null().stderr_capture().unchecked();
-        // There is no runner yet, and one of an outer run is not ours.
+        // The runner does not exist yet, and the proxy must not find that of an outer run.
         let run = run.env_remove(crate::agent::PATH_VARIABLE);
         let handle = run.start().map_err(|e| unknown(e.to_string()))?;
         let output = loop {
-            // It keeps its own time; and ended by a signal that it can see, it leaves nothing behind.
+            // The program limits its own time, and a signal that it can catch makes it clean up.
             match handle.wait_timeout(Duration::from_millis(50)) {
                 Ok(Some(output)) => break output,
                 Ok(None) if interrupted.load(Ordering::Relaxed) => {
@@ -426,7 +427,7 @@ impl Implementation {
         )))
     }
 
-    /// Whether what it passes on can be seen and answered, since we play its upstream.
+    /// Returns whether the runner takes the place of its upstream, so that a scenario can observe and answer forwarded requests.
     pub fn has_upstream(&self) -> bool {
         self.proxy.is_some()
     }
@@ -436,31 +437,31 @@ impl Implementation {
         self.cancel.as_deref() == Some(CANCEL_STEPS)
     }
 
-    /// The command for one node, with its placeholders.
+    /// Returns the command for one node, with its placeholders.
     pub fn template(&self) -> &[String] {
         &self.command
     }
 
-    /// Starts it by another path.
+    /// Replaces the path of its program.
     pub fn set_program(&mut self, path: String) {
         self.command[0] = path;
     }
 
-    /// The program that is judged, for messages about its end.
+    /// Returns the name of the program under test, for messages about its end.
     pub fn program(&self) -> String {
         let file = self.proxy.as_deref().unwrap_or(Path::new(&self.command[0]));
         file.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Has its processes make their connections themselves: launchers that we know are told to, in a template the user says it.
+    /// Makes its processes connect through PMI_PORT. Known launchers get an option; the user's template must contain it.
     ///
     /// # Errors
     ///
-    /// It cannot be told to.
+    /// The launcher has no such option.
     pub fn connect_by_port(&mut self) -> Result<(), ImplementationError> {
         self.way_in = WayIn::Port;
         if self.proxy.is_some() {
-            // It is told so by what we play above it.
+            // The program in the place of its upstream requests this.
             return Ok(());
         }
         for command in std::iter::once(&mut self.command).chain(&mut self.command_nodes) {
@@ -477,12 +478,12 @@ impl Implementation {
         Ok(())
     }
 
-    /// Has it serve a process that it has not started, which has asked for it: launchers that we know are told so, in a template
-    /// the user says it.
+    /// Makes it serve a process that it has not started and that requests a process manager. Known launchers get an option; the user's
+    /// template must contain it.
     ///
     /// # Errors
     ///
-    /// It cannot be told to.
+    /// The launcher has no such option.
     pub fn serve_singleton(&mut self) -> Result<(), ImplementationError> {
         let Some(command) = self.singleton.take() else {
             let what = format!(
@@ -497,11 +498,11 @@ impl Implementation {
         Ok(())
     }
 
-    /// Whether its commands are such that they can be started.
+    /// Checks that its commands can be started.
     ///
     /// # Errors
     ///
-    /// There is no such program, it is not executable, or a command does not say how many processes there are to be.
+    /// A program does not exist or is not executable, or a command does not contain the number of processes.
     pub fn can_start(&self) -> Result<(), ImplementationError> {
         for command in std::iter::once(&self.command).chain(&self.command_nodes) {
             let program = &command[0];
@@ -530,7 +531,7 @@ impl Implementation {
     ///
     /// # Errors
     ///
-    /// What is wrong with the template.
+    /// The template is invalid. The message says why.
     pub fn set_command_nodes(&mut self, command: &str) -> Result<(), ImplementationError> {
         let words = template(command)?;
         if !has(&words, "{agent}") || !(has(&words, "{nodes}") || has(&words, "{hosts}")) {
@@ -541,7 +542,7 @@ impl Implementation {
         Ok(())
     }
 
-    /// Why it cannot be started with so many processes on so many nodes, if it cannot.
+    /// Returns the reason why it cannot start this number of processes on this number of nodes, or `None` if it can.
     pub fn lacks_room(&self, ranks: u32, nodes: u32) -> Option<String> {
         if self.way_in == WayIn::Singleton && ranks > 1 {
             return Some("a process that asks for a process manager itself is alone in its group".to_owned());
@@ -558,19 +559,19 @@ impl Implementation {
         Some(format!("it needs {nodes} nodes, and a job is to have {most} at most (--max-nodes)"))
     }
 
-    /// The shell command that ends the job of this name, if there is one; see `with_pids`.
+    /// Returns the shell command that ends the job of this name, if one is defined. See also `with_pids`.
     pub fn cancel(&self, job: &str) -> Option<String> {
         self.cancel.as_ref().map(|command| command.replace(JOB, job))
     }
 
-    /// The command line for this many ranks and nodes, and the words that start an agent. A launcher that gives names to its jobs is
-    /// told this one.
+    /// Returns the command line for this number of ranks and nodes. `agent` contains the words that start an agent, and `job` is a name for
+    /// launchers that name their jobs.
     pub fn command(&self, ranks: u32, nodes: u32, agent: &[String], job: &str) -> Vec<String> {
         let words = match &self.command_nodes {
             Some(words) if nodes > 1 => words,
             _ => &self.command,
         };
-        // Within a word, as in `sh -c 'cd DIR; {agent}'`, they are for a shell to take apart.
+        // If the placeholder is only a part of a word, as in `sh -c 'cd DIR; {agent}'`, a shell splits the words again.
         let joined = match agent {
             [path] => path.clone(),
             words => shell_words::join(words),
@@ -590,20 +591,20 @@ impl Implementation {
     }
 }
 
-/// Fills in the processes of the launcher.
+/// Replaces the placeholder for the launcher's processes.
 pub(crate) fn with_pids(cancel: &str, pids: &[i32]) -> String {
     let pids: Vec<String> = pids.iter().map(ToString::to_string).collect();
     cancel.replace(PIDS, &pids.join(" "))
 }
 
-/// Fills in where the process listens that a process manager is to serve, and which it is.
+/// Replaces the placeholders for the process that a process manager must serve: its port and its process id.
 pub(super) fn for_singleton(words: &mut [String], port: u16, pid: i32) {
     for word in words {
         *word = word.replace("{port}", &port.to_string()).replace("{pid}", &pid.to_string());
     }
 }
 
-/// Loopback addresses with the number of ranks for each, in blocks: `127.0.0.1:2,127.0.0.2:1`.
+/// Returns loopback addresses with the number of ranks for each, in blocks: `127.0.0.1:2,127.0.0.2:1`.
 fn hosts(ranks: u32, nodes: u32) -> String {
     let placed = pmi_wire::place(ranks, nodes);
     (0..nodes)
@@ -625,7 +626,7 @@ fn is_count(word: &str) -> bool {
     COUNTS.contains(&word) || digits || word.starts_with("--ntasks=")
 }
 
-/// The command of a launcher with `{ranks}` for the number of processes: in place of the number that it gives, else behind `-n`.
+/// Replaces the number of processes in a launcher's command by `{ranks}`, or adds `-n {ranks}` if it has none.
 pub(crate) fn with_ranks(command: &str) -> String {
     let mut words: Vec<String> = command.split(' ').map(str::to_owned).collect();
     let is_number = |word: Option<&String>| word.is_some_and(|word| is_uint(word.as_bytes()));
@@ -640,7 +641,7 @@ pub(crate) fn with_ranks(command: &str) -> String {
     words.join(" ")
 }
 
-/// Refuses a launcher's command that we complete, and that says already what we add.
+/// Rejects a launcher's command that already contains the number of processes, which the runner adds.
 fn counted_twice(words: &[String], label: &str) -> Result<(), ImplementationError> {
     let Some(at) = words.iter().position(|word| is_count(word)) else { return Ok(()) };
     if has(words, "{ranks}") {
@@ -656,7 +657,7 @@ fn counted_twice(words: &[String], label: &str) -> Result<(), ImplementationErro
     )))
 }
 
-/// Says that there is no such program, and where there is one of that name.
+/// Formats the error that a program does not exist, and mentions a file of that name in the current folder.
 pub(crate) fn no_program(program: &str) -> String {
     let where_to = if program.contains('/') { "is no file" } else { "is in no folder of PATH" };
     let here = !program.contains('/') && Path::new(program).is_file();
@@ -664,7 +665,7 @@ pub(crate) fn no_program(program: &str) -> String {
     format!("there is no program {program}: it {where_to}{here}")
 }
 
-/// The file that a command names: by its path, or in `PATH`.
+/// Finds the file of a command: by its path, or in `PATH`.
 fn find_file(command: &str) -> Option<PathBuf> {
     if command.contains('/') {
         return Some(PathBuf::from(command)).filter(|file| file.is_file());
@@ -673,12 +674,12 @@ fn find_file(command: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(command)).find(|file| file.is_file())
 }
 
-/// What a launcher answers to `--version`.
+/// Returns the output of a launcher's `--version`.
 fn launcher_says(program: &str) -> Option<String> {
     printed(program, &["--version".to_owned()])
 }
 
-/// What a command prints, if it can be started and ends within a few seconds.
+/// Returns the output of a command, if it can be started and ends within a few seconds.
 pub(super) fn printed(program: &str, args: &[String]) -> Option<String> {
     let run = duct::cmd(program, args).stdin_null().stderr_null().stdout_capture().unchecked().start();
     let handle = run.ok()?;
@@ -689,13 +690,13 @@ pub(super) fn printed(program: &str, args: &[String]) -> Option<String> {
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The version of MPICH's Hydra, which says it there.
+/// Parses the version of MPICH's Hydra from its output.
 fn version_in(text: &str) -> Option<semver::Version> {
     let version = text.lines().find_map(|l| l.trim().strip_prefix("Version:"));
     version.and_then(|v| semver::Version::parse(v.trim()).ok())
 }
 
-/// Asks a launcher for its version; `None` if it is not MPICH's Hydra.
+/// Asks a launcher for its version. Returns `None` if it is not MPICH's Hydra.
 fn hydra_version(program: &str) -> Option<Option<semver::Version>> {
     let text = launcher_says(program)?;
     text.to_ascii_lowercase().contains("hydra").then(|| version_in(&text))

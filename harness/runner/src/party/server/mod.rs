@@ -1,4 +1,4 @@
-//! Starts implementations under test and ends whatever they leave behind.
+//! Starts implementations under test, and ends all processes that remain after them.
 
 mod implementation;
 pub(crate) mod process;

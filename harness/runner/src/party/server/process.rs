@@ -35,61 +35,59 @@ use pmi_wire::port::{self, Greeting};
 use pmi_wire::{Proc, WayIn};
 use rustix::process::Signal;
 
-/// Most bytes that wait to be written to one connection.
+/// Maximum number of bytes that wait to be written to one connection.
 const UNWRITTEN_MAX: usize = 8 << 20;
-/// How long a proven idleness must last where an answer is expected: the server may rely on a process that is not
-/// among its descendants.
+/// The required duration of proven idleness if an answer is expected. The server may depend on a process that is not among its descendants.
 const PATIENCE: Duration = Duration::from_millis(150);
-/// The same where the server leaves bytes of ours unread: it waits for something else, such as the rest of another
-/// rank's message.
+/// The same if the server leaves our bytes unread. It may be waiting for something else, such as the rest of another rank's message.
 const STARVED: Duration = Duration::from_millis(400);
-/// Time between the looks that show no process of the server running, where an answer is due. On a loaded machine, a process may be woken
-/// shortly after a single look.
+/// Minimum time between the two checks that show no running process of the server, if an answer is due. On a loaded machine, a process may
+/// be woken shortly after a single check.
 const LOOKS_APART: Duration = Duration::from_millis(20);
-/// How often a server that looks around now and then must have done so without a word. It may have been about to when we wrote.
+/// Number of times that a polling server must have polled without an answer. It may have been about to poll when we wrote.
 const ROUNDS: u64 = 3;
-/// So many times its slowest answer must have passed, too.
+/// Multiple of its slowest answer's time that must also have passed.
 const ANSWERS: u32 = 10;
 
-/// How long a launcher that is told to end gets for it: it may wait in turn for what it has started.
+/// Maximum time for a launcher to end after SIGTERM. It may wait for its own children in turn.
 const ASKED: Duration = Duration::from_secs(5);
 
-/// When a silence is looked into that is expected ...
+/// Time before the first check of an expected silence.
 const FIRST: Duration = Duration::from_micros(100);
-/// ... and one where an answer is due: most servers have given it by then, and looking takes time from them.
+/// Time before the first check if an answer is due. Most servers have answered by then, and a check takes CPU time from them.
 const MOST_ANSWER: Duration = Duration::from_millis(1);
-/// It is looked into again after twice the time, up to this.
+/// Maximum interval between checks. The interval doubles after each, at most `MOST_DOUBLINGS` times.
 const LONGEST: Duration = Duration::from_millis(20);
 const MOST_DOUBLINGS: u32 = 8;
-/// Who starts or ends processes and says nothing for so long waits for something.
+/// Time after which a silent server that starts or ends processes is considered to be waiting.
 const MOST_WORK: Duration = Duration::from_millis(50);
-/// One that is idle for so long makes room for another launch, also where that proves nothing yet.
+/// Time after which an idle server lets another launch start, even if this proves nothing yet.
 const MAKES_ROOM: Duration = Duration::from_millis(8);
-/// Longest time that what we do waits for what another rank wrote before to be read, as long as the server works ...
+/// Maximum wait for the server to read an earlier rank's message before the next action.
 const TURN: Duration = Duration::from_millis(250);
-/// ... and once it has left bytes unread for that long.
+/// The same after the server has once left bytes unread for that long.
 const SHORT_TURN: Duration = Duration::from_millis(20);
 
-/// What all launches of a run share.
+/// The environment that all launches of a run share.
 pub struct Environment {
-    /// This binary.
+    /// The path of this binary.
     pub binary: PathBuf,
-    /// The agent: this binary, or the program of that name beside it, which starts faster.
+    /// The agent: this binary, or the smaller program beside it, which starts faster.
     pub agent: PathBuf,
-    /// The one that starts fastest, where there is one; made for the first launch that it is enough for.
+    /// The quick agent, if this machine supports it. It is created for the first launch that can use it.
     quick: OnceLock<Option<QuickAgent>>,
-    /// The kernel tells how processes ended that are not our children (Linux 6.15 and later).
+    /// True if the kernel reports how processes ended that are not our children (Linux 6.15 and later).
     pub foreign_deaths_are_known: bool,
-    /// The processes of jobs relay their connections to us, since they run where they cannot hand them over.
+    /// The address for relayed connections, if the processes run where they cannot pass their connections to us.
     pub listen: Option<Listen>,
-    /// Set when the run is to end at once.
+    /// Set when the run must end at once.
     pub interrupted: Arc<AtomicBool>,
-    /// How many are at work at the same time.
+    /// The slots for concurrent launches.
     pub slots: Arc<Slots>,
 }
 
 impl Environment {
-    /// The environment of a run by this program with so many launches at work at the same time; `interrupted` ends it.
+    /// Creates the environment of a run by this program. `jobs` is the number of concurrent launches, and `interrupted` ends the run.
     ///
     /// # Errors
     ///
@@ -108,7 +106,7 @@ impl Environment {
         Ok(Self { binary, agent, quick, foreign_deaths_are_known, listen: None, interrupted, slots })
     }
 
-    /// The environment of so many jobs of another implementation that run beside those of this one, on this host. They end with the run.
+    /// Returns an environment for `jobs` jobs of another implementation beside those of this one, on this host. They end with the run.
     pub(crate) fn beside(&self, jobs: usize) -> Self {
         Self {
             binary: self.binary.clone(),
@@ -122,41 +120,41 @@ impl Environment {
     }
 }
 
-/// What is waited for.
+/// A source of events.
 #[derive(Clone, Copy)]
 enum Source {
-    /// Agents that come.
+    /// The socket to which agents connect.
     Reception,
-    /// One that has come and not yet said who it is.
+    /// An agent that has connected and not introduced itself yet.
     Newcomer(u64),
     /// The connection to an agent.
     Control(Proc),
-    /// A process's PMI_FD.
+    /// The PMI_FD of a process.
     Pmi(Proc),
     Upstream,
-    /// The launcher's, `true` for standard error.
+    /// The launcher's output; `true` for standard error.
     Output(bool),
     Launcher,
 }
 
-/// A process's PMI_FD.
+/// The PMI_FD of a process.
 struct Pmi {
     connection: NonBlockingStream,
-    /// The process of the server's that has the other end, if that is known.
+    /// The server's process that has the other end, if known.
     maker: Option<i32>,
-    /// `None` once the server has ended the connection.
+    /// `None` after the server has ended the connection.
     key: Option<Key>,
 }
 
 struct Rank {
     control: Channel,
-    /// `None` once the connection to the agent has ended, and with it the process.
+    /// `None` after the connection to the agent has ended, and so the process.
     control_key: Option<Key>,
-    /// `None` once closed or if it never had a good one, or keeps it.
+    /// `None` if the connection is closed, was never usable, or is relayed.
     pmi: Option<Pmi>,
-    /// Its connection, if it keeps it and carries what goes over it.
+    /// Its connection, if the agent keeps it and relays the bytes.
     relayed: Option<Relayed>,
-    /// We have told the process how to end.
+    /// The process has been ordered to end.
     dismissed: bool,
 }
 
@@ -165,8 +163,8 @@ impl Rank {
         self.control_key.is_none()
     }
 
-    /// Gives up our end. A connection that is dropped is closed, as a process closes it; a wrapper between the process manager
-    /// and the agent may still hold it open, as it would that of any process.
+    /// Gives up our end. The connection is closed when the result is dropped, as a process closes it. A wrapper between the process manager
+    /// and the agent may still hold it open, as for any process.
     fn close(&mut self, reactor: &mut Reactor<Source>) -> Option<NonBlockingStream> {
         self.relayed.iter_mut().for_each(|relayed| relayed.ours = false);
         let Pmi { connection, key, .. } = self.pmi.take()?;
@@ -181,11 +179,11 @@ struct Relayed {
     open: bool,
     /// We have not closed it.
     ours: bool,
-    /// Orders to write and to close that were sent.
+    /// Number of orders to write and to close that were sent.
     ordered: u64,
-    /// So many of them are known to be carried out.
+    /// Number of these orders that are known to be carried out.
     taken: u64,
-    /// Where the process runs.
+    /// The machine and namespaces of the process.
     place: Namespaces,
 }
 
@@ -197,27 +195,27 @@ pub struct ServerParty {
     quick: Option<PathBuf>,
     interrupted: Arc<AtomicBool>,
     ranks: HashMap<Proc, Rank>,
-    /// Connections to the port in PMI_PORT that no process has made.
+    /// Connections to the port in PMI_PORT that belong to no process.
     strays: HashMap<Proc, Pmi>,
-    /// How its processes are to come to their connections.
+    /// The way in which its processes must connect.
     way_in: WayIn,
-    /// The address in PMI_PORT, as the first process has it.
+    /// The address in PMI_PORT, from the first process that has one.
     port: Option<SocketAddr>,
-    /// The process that the server is started for, if it is one that it does not start. Ended with the launch.
+    /// The process for which a server is started that does not start its own. It is ended with the launch.
     _singleton: Option<Singleton>,
-    /// Our own program in the place of a proxy's launcher, if it is a proxy that is judged; and the reactor's key, `None` once
-    /// the conversation is over.
+    /// Our own program in the place of a proxy's launcher, if a proxy is judged. The reactor's key is `None` after the conversation is
+    /// over.
     upstream: Option<(Channel, Option<Key>)>,
     is_proxy: bool,
     /// Requests that the upstream leaves to the scenario.
     hold: Vec<String>,
     expected: u32,
     launcher: Launch,
-    /// The shell command that ends the job, where one is needed.
+    /// The shell command that ends the job, if one is needed.
     cancel: Option<String>,
-    /// What was left has been ended.
+    /// The remaining processes have been ended.
     ended: bool,
-    /// It may answer when an alarm goes off.
+    /// The server may respond to an alarm.
     alarms: bool,
     /// File name of the launcher's program.
     program: String,
@@ -225,44 +223,44 @@ pub struct ServerParty {
     output: Output,
     queue: VecDeque<What>,
     agents: HashSet<i32>,
-    /// Processes of the server's that have made the connections of ours.
+    /// The server's processes at the other end of our connections.
     makers: BTreeSet<i32>,
-    /// The same without the launcher, if the kernel tells how they die.
+    /// The same without the launcher, if the kernel reports how they die.
     deaths: Option<Vec<Foreign>>,
-    /// Of processes that relay their connections: whom they are connected to, by place and number, and which signal that one died of.
+    /// For relayed connections: the processes at the other end that died, by place and process id, with their names and signals.
     dead_elsewhere: HashMap<(String, i32), (String, i32)>,
     idle: IdleCheck,
     polls: PollCount,
-    /// When that count began: when something happened last.
+    /// Start of that count: the time of the last event.
     polls_since: Option<Instant>,
-    /// The slowest answer.
+    /// The time of the slowest answer.
     slowest: Duration,
     quiet_since: Instant,
     patience: Patience,
-    /// It was silent and left bytes unread, as if it waited for something else, and nothing has happened since that could change that.
+    /// The server was silent and left bytes unread, as if it waited for something else, and no later event could have changed that.
     stuck: bool,
-    /// Who wrote last, and when.
+    /// The process for which we wrote last, and the time.
     wrote: Option<(Proc, Instant)>,
-    /// How long what comes next may wait for that to be read.
+    /// Maximum wait of the next action for those bytes to be read.
     turn: Duration,
-    /// It waits at all.
+    /// True if actions wait at all.
     in_turn: bool,
-    /// The end of the job has been told.
+    /// The exit of the launcher has been reported.
     exit_told: bool,
-    /// Given up when everything else has ended.
+    /// Released after everything else has ended.
     slot: Slot,
 }
 
-/// How long a silence must last.
+/// The required length of a silence.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
-    /// A proven one where an answer is expected and the server has read everything.
+    /// Proven idleness, if an answer is expected and the server has read everything.
     pub idle: Duration,
-    /// The same where it leaves bytes unread.
+    /// Proven idleness, if the server leaves bytes unread.
     pub starved: Duration,
-    /// One of a server that looks around now and then: it must have done so this often.
+    /// Number of times that a polling server must have polled.
     pub rounds: u64,
-    /// Such a silence is enough where an answer is due, too.
+    /// Polling proves silence even if an answer is due.
     pub believes_polls: bool,
 }
 
@@ -273,12 +271,12 @@ impl Default for Patience {
 }
 
 impl ServerParty {
-    /// Starts the implementation with our agent as its program; the command line comes back as well. `start` is how long one that is to
-    /// come to a process by itself has for that.
+    /// Starts the implementation with our agent as its program. Also returns the command line. `start` is the time in which it must connect
+    /// to a process that it has not started.
     ///
     /// # Errors
     ///
-    /// Scratch folder, socket or command cannot be made or started, or the run is to end at once.
+    /// The scratch folder or the socket cannot be created, the command cannot be started, or the run must end at once.
     pub fn launch(
         implementation: &Implementation,
         ranks: u32,
@@ -290,7 +288,7 @@ impl ServerParty {
         let mut reactor = Reactor::new()?;
         let reception = Reception::open_for(environment.listen.as_ref())?;
         reception.watch(&mut reactor, Source::Reception)?;
-        // All that it can do is to hand over what PMI_FD names.
+        // The quick agent can only pass on the descriptor that PMI_FD names.
         let is_enough = implementation.way_in == WayIn::Fd && environment.listen.is_none();
         let quick = is_enough.then(|| environment.quick.get_or_init(QuickAgent::write).as_ref());
         let quick = quick.flatten().map(QuickAgent::path);
@@ -308,11 +306,11 @@ impl ServerParty {
         command.args(&words[1..]).stdin(Stdio::null()).process_group(0);
         let mut output = Output::of(&mut command)?;
         output.watch(&mut reactor, Source::Output)?;
-        // What an outer process manager left in our environment is not the implementation's doing.
+        // Variables of an outer process manager must not be attributed to the implementation.
         without_protocol_variables(&mut command, false);
         command.env(agent::PATH_VARIABLE, &agent).envs(&implementation.env);
         if let Some(way) = reception.way() {
-            // Processes that are spawned have no arguments of ours.
+            // The runner does not control the arguments of spawned processes.
             command.env(relay::VARIABLE, way.to_string());
         }
         let launcher = Launch::start(command, reception.mark())
@@ -361,45 +359,46 @@ impl ServerParty {
         Ok((party, words))
     }
 
-    /// Changes how long a proven silence must last: who tries again where it counts can do with less.
+    /// Changes how long a silence must last. A caller that repeats important cases can use shorter times.
     pub fn set_patience(&mut self, patience: Patience) {
         self.patience = patience;
     }
 
-    /// Whether what a rank does waits until what another one wrote before has been read.
+    /// Sets whether actions of a rank wait until the server has read the bytes that another rank wrote before.
     pub fn set_in_turn(&mut self, in_turn: bool) {
         self.in_turn = in_turn;
     }
 
-    /// Which of the processes that the ranks are connected to have died of a signal, and of which.
+    /// Returns the names and signals of processes at the other end of the ranks' connections that died of a signal.
     pub fn deaths(&self) -> Vec<(String, i32)> {
         let here = self.deaths.iter().flatten().filter_map(Foreign::killed_by);
         let elsewhere = self.dead_elsewhere.values().map(|(name, signal)| (name.clone(), *signal));
         here.chain(elsewhere).collect()
     }
 
-    /// Names of processes that the launcher has left behind: its descendants and orphans, without our agents. Only
-    /// meaningful once it has ended.
+    /// Returns the names of the processes that remain after the launcher: its descendants and orphans, without our agents. Only meaningful
+    /// after the launcher has ended.
+    /// after the launcher has ended.
     pub fn leftovers(&self) -> Vec<String> {
         let left = tree::of_launch(self.launcher.pid(), &self.agents);
         let mut names: Vec<String> = left
             .into_iter()
             .filter(|pid| *pid != self.launcher.pid())
             .filter_map(procfs::name)
-            // One of ours that has not yet told us of itself; the kernel cuts names to 15 bytes.
+            // An agent that has not reported yet. The kernel truncates names to 15 bytes.
             .filter(|name| !(name.len() == 15 && agent::rank::NAME.starts_with(name.as_str())))
             .collect();
         names.sort();
         names
     }
 
-    /// The same, with the launcher if it has not ended.
+    /// Returns the same names, and the launcher's if it has not ended.
     fn running(&self) -> Vec<String> {
         let launcher = self.exit.is_none().then(|| procfs::name(self.launcher.pid())).flatten();
         launcher.into_iter().chain(self.leftovers()).collect()
     }
 
-    /// Gives a launcher that was told to end the time for it, and reads what it still says.
+    /// Waits for a launcher that was ordered to end, and reads its last output.
     fn await_exit(&mut self) {
         let deadline = Instant::now() + ASKED;
         while self.exit.is_none() && Instant::now() < deadline {
@@ -408,7 +407,7 @@ impl ServerParty {
         }
     }
 
-    /// Waits for descriptors and reads whatever is there. True if anything was.
+    /// Waits for events and handles them. Returns true if there were any.
     fn poll(&mut self, wait: Duration) -> bool {
         let ready = self.reactor.wait(Some(wait)).unwrap_or_default();
         for Ready { source, writable } in &ready {
@@ -448,7 +447,7 @@ impl ServerParty {
         }
     }
 
-    /// Takes in what the upstream reports.
+    /// Reads the reports of the upstream.
     fn read_upstream(&mut self) {
         let Some((upstream, key)) = &mut self.upstream else { return };
         if upstream.is_over() {
@@ -465,9 +464,9 @@ impl ServerParty {
         }
     }
 
-    /// Gives a process its place: by its PMI_RANK, or the first free one if that is no use.
+    /// Assigns a rank to a process: its PMI_RANK, or the first free one if that is unusable.
     fn introduce(&mut self, mut control: Channel, hello: RankHello) {
-        // Elsewhere its number is another's.
+        // On another machine, the same process id belongs to another process.
         if hello.relays.as_ref().is_none_or(|place| place.processes == relay::place().processes) {
             self.agents.insert(hello.pid);
         }
@@ -516,18 +515,18 @@ impl ServerParty {
             self.queue.push_back(What::Singinit { proc, asked, said, told });
         }
         if self.way_in == WayIn::Port && proc.group == 0 && !env.contains_key("PMI_PORT") {
-            // What would be judged is something else than what was asked for.
+            // The launch does not test the requested kind of connection.
             let why = "its processes have no PMI_PORT, for which --connection port asks".to_owned();
             self.queue.push_back(What::Abandoned(Abandoned::Unplayable(why)));
         }
-        // It has reported only when it was connected.
+        // The process reports only after it has connected.
         if let Some((said, told)) = hello.greeted {
             self.queue.push_back(What::Greeted { proc, said, told });
         }
         self.queue.push_back(What::Started { proc, env, args: hello.args, bad_fd: hello.bad_fd });
     }
 
-    /// The agent says nothing after its first message: its connection has ended, and so has the process.
+    /// Handles the end of an agent's connection, which is the end of the process. The agent sends only its first message.
     fn hear_agent(&mut self, proc: Proc) {
         let Some(rank) = self.ranks.get_mut(&proc) else { return };
         rank.control.receive();
@@ -536,7 +535,7 @@ impl ServerParty {
         }
         let Some(key) = rank.control_key.take() else { return };
         self.reactor.remove(key);
-        // What the server wrote before is still to be read.
+        // Bytes that the server wrote before must still be read.
         self.read_pmi(proc);
         if let Some(rank) = self.ranks.get_mut(&proc) {
             rank.close(&mut self.reactor);
@@ -550,7 +549,7 @@ impl ServerParty {
         self.ranks.get(&proc).is_some_and(|rank| rank.relayed.is_some())
     }
 
-    /// The same for an agent that relays: it tells what the process manager does.
+    /// Handles an agent that relays: it reports the actions of the process manager.
     fn hear_relay(&mut self, proc: Proc) {
         let Some(Rank { control, control_key: Some(key), relayed: Some(relayed), dismissed, .. }) =
             self.ranks.get_mut(&proc)
@@ -583,7 +582,7 @@ impl ServerParty {
                 Ok(protocol::Relayed::Taken(count)) => relayed.taken = count,
                 Ok(protocol::Relayed::Died { pid, name, signal }) => {
                     let place = relayed.place.processes.clone();
-                    // The launcher is our child, of which we know by ourselves.
+                    // The launcher is our child, so its end is known already.
                     let known = pid == self.launcher.pid() && place == relay::place().processes
                         || self.dead_elsewhere.contains_key(&(place.clone(), pid));
                     if !known {
@@ -609,7 +608,8 @@ impl ServerParty {
         }
     }
 
-    /// Has an agent that relays do something to its connection; not once that is closed, or where too much waits to be written.
+    /// Sends an order about its connection to an agent that relays. Does nothing if the connection is closed, or if too many bytes wait to
+    /// be written.
     fn order(&mut self, proc: Proc, order: &Order) {
         let Some(Rank { control, control_key, relayed: Some(relayed), .. }) = self.ranks.get_mut(&proc)
         else {
@@ -635,7 +635,7 @@ impl ServerParty {
     fn read_pmi(&mut self, proc: Proc) {
         let Some(Pmi { connection, key: Some(key), .. }) = self.pmi(proc) else { return };
         let (received, key) = (connection.receive_chunk(), *key);
-        // The upstream reports before it answers, so that the cause of what was just read can be read by now.
+        // The upstream reports before it answers, so the report that explains these bytes can be read now.
         self.read_upstream();
         match received {
             Received::Nothing => {}
@@ -668,7 +668,7 @@ impl ServerParty {
         }
     }
 
-    /// The end of the job is told once nothing else is left to tell.
+    /// Reports the exit of the launcher, once every other event has been reported.
     fn tell_exit(&mut self) -> Option<What> {
         let exit = self.exit.filter(|_| !self.exit_told)?;
         self.exit_told = true;
@@ -679,7 +679,7 @@ impl ServerParty {
             }
         }
         self.tell_deaths();
-        // What starts a proxy alone ends as it does.
+        // The program that starts a single proxy dies of the same signal as the proxy.
         let is_told = self.is_proxy && self.deaths.iter().flatten().any(Foreign::is_reported);
         if let Exit::Signal(signal) = exit
             && !is_told
@@ -691,7 +691,7 @@ impl ServerParty {
         self.queue.pop_front()
     }
 
-    /// Tells who has crashed and was not told of yet; whether there is any.
+    /// Reports crashes that were not reported yet. Returns whether there were any.
     fn tell_deaths(&mut self) -> bool {
         let before = self.queue.len();
         for foreign in self.deaths.iter_mut().flatten() {
@@ -702,18 +702,18 @@ impl ServerParty {
         self.queue.len() > before
     }
 
-    /// All processes have come, and not all have been told to end.
+    /// Returns whether all processes have started, and some have not been ordered to end.
     fn all_stay(&self) -> bool {
         self.ranks.len() as u32 >= self.expected && self.ranks.values().any(|rank| !rank.dismissed)
     }
 
-    /// Something has happened that the server may go on from.
+    /// Records an event after which the server may continue.
     fn break_silence(&mut self) {
         self.quiet_since = Instant::now();
         self.stuck = false;
     }
 
-    /// While processes start or end there is no answer to wait for, and looking costs more than it brings.
+    /// Returns how long idleness must last. While processes start or end, no answer is due, and frequent checks cost more than they gain.
     fn idle_patience(&self) -> Duration {
         if self.stuck {
             Duration::ZERO
@@ -724,9 +724,9 @@ impl ServerParty {
         }
     }
 
-    /// Order in a scenario is order in time: gives the server time to read what another rank has just written, before
-    /// `next` does something. One that reads ranks in an order of its own would otherwise meet both at once. Nothing is
-    /// waited for once the server waits for something else itself.
+    /// Waits until the server has read the bytes that another rank has just written, before `next` acts. The order of steps is an order in
+    /// time, but a server that reads ranks in another order could see both at once. The wait ends if the server itself waits for something
+    /// else.
     fn await_turn(&mut self, next: Option<Proc>) {
         let before = self.wrote.filter(|(before, _)| self.in_turn && Some(*before) != next);
         let Some((before, at)) = before else { return };
@@ -744,7 +744,7 @@ impl ServerParty {
                 slice = (slice * 2).min(MOST_ANSWER);
             }
             if self.is_relayed(before) {
-                // Its agent tells.
+                // Its agent reports when the bytes have been read.
                 self.poll(slice);
             } else {
                 std::thread::sleep(slice);
@@ -752,7 +752,7 @@ impl ServerParty {
         }
     }
 
-    /// Whether the server has not read all that a rank wrote, and still may.
+    /// Returns whether the server has unread bytes of a rank, and may still read them.
     fn has_unread(&self, proc: Proc) -> bool {
         if let Some(Rank { relayed: Some(relayed), .. }) = self.ranks.get(&proc) {
             return relayed.open && relayed.taken < relayed.ordered;
@@ -766,7 +766,8 @@ impl ServerParty {
         })
     }
 
-    /// Whether the server's processes show that nothing will come. It may wait for a process to end that was told to.
+    /// Returns whether the server's processes show that no event will follow. The server may be waiting for a process that was ordered to
+    /// end.
     fn is_idle(&mut self, patient: bool) -> bool {
         self.exit.is_none()
             && self.ranks.values().all(|rank| rank.is_gone() || !rank.dismissed)
@@ -775,7 +776,7 @@ impl ServerParty {
             && !self.poll(Duration::ZERO)
     }
 
-    /// Whether the server has read everything, and looked around often enough since without a word.
+    /// Returns whether the server has read everything, and has polled often enough since then without an answer.
     fn has_polled(&mut self) -> bool {
         let settled = self.exit.is_none()
             && self.ranks.values().all(|rank| rank.is_gone() || !rank.dismissed)
@@ -790,7 +791,7 @@ impl ServerParty {
         }
         let Some(makers) = self.known_makers() else { return false };
         let here = self.servers();
-        // Of a server that runs as a daemon only those can be looked at who made the connections.
+        // If the server runs as a daemon, only the processes at the other end of our connections can be observed.
         let here =
             if makers.iter().all(|pid| here.contains(pid)) { here } else { makers.into_iter().collect() };
         self.polls.rounds(&here) >= self.patience.rounds
@@ -798,8 +799,8 @@ impl ServerParty {
             && !self.poll(Duration::ZERO)
     }
 
-    /// Who made the connections of ours that are open, where that is known of all: it is theirs to answer. Of who is elsewhere nothing
-    /// is known, nor whether something is under way from there.
+    /// Returns the processes at the other end of our open connections, if all of them are known. They must answer. `None` for relayed
+    /// connections, since messages may be under way from another machine.
     fn known_makers(&self) -> Option<BTreeSet<i32>> {
         if self.reception.way().is_some() {
             return None;
@@ -807,7 +808,8 @@ impl ServerParty {
         self.connected().map(|pmi| pmi.maker).collect()
     }
 
-    /// Whether every process of the server's waits for what only we can do. With `alarms`, one that catches alarms may not.
+    /// Returns whether every process of the server waits for something that only the runner can do. With `alarms`, a process that catches
+    /// alarms does not count as waiting.
     fn servers_wait(&mut self, alarms: bool) -> bool {
         let Some(makers) = self.known_makers() else { return false };
         let list = || {
@@ -821,18 +823,18 @@ impl ServerParty {
         self.idle.all_waiting(list, &friends, alarms)
     }
 
-    /// The processes whose connections neither side has ended.
+    /// Returns the connections that neither side has ended.
     fn connected(&self) -> impl Iterator<Item = &Pmi> {
         let open = self.ranks.values().filter(|rank| !rank.is_gone()).filter_map(|rank| rank.pmi.as_ref());
         open.filter(|pmi| pmi.key.is_some())
     }
 
-    /// The processes that may act for the server.
+    /// Returns the processes that may act for the server.
     fn servers(&self) -> Vec<i32> {
         tree::of_launch(self.launcher.pid(), &self.agents)
     }
 
-    /// Whether all that we wrote was read, or will not be.
+    /// Returns whether everything that we wrote has been read, or will not be read.
     fn is_read(&self, patient: bool) -> bool {
         let starved = patient && (self.stuck || self.quiet_since.elapsed() >= self.patience.starved);
         let strays = self.strays.values().filter(|stray| stray.key.is_some());
@@ -842,7 +844,7 @@ impl ServerParty {
         ours && upstream.is_none_or(|(upstream, _)| upstream.is_read())
     }
 
-    /// Gives up a stray connection.
+    /// Closes a stray connection.
     fn leave(&mut self, stray: Proc) {
         if let Some(Pmi { key, .. }) = self.strays.remove(&stray) {
             key.into_iter().for_each(|key| self.reactor.remove(key));
@@ -854,10 +856,10 @@ impl ServerParty {
     }
 }
 
-/// Changes what is to be told of a source that may be waited for no more.
+/// Changes the awaited events of a source, if it is still registered.
 fn listen(reactor: &mut Reactor<Source>, key: Option<Key>, wanted: Wanted) {
     if let Some(key) = key {
-        // A descriptor that is in the reactor can be changed there.
+        // Changing a registered source cannot fail.
         let _ = reactor.set(key, wanted);
     }
 }
@@ -872,7 +874,7 @@ impl Party for ServerParty {
         }
         let stuck = self.stuck;
         let Some(pmi) = self.pmi(to) else { return };
-        // A server that has bytes of this rank unread does not wait for more of them.
+        // A server that has unread bytes of this rank is not waiting for more of them.
         let may_go_on = stuck && pmi.connection.unread_bytes() == Some(0);
         if pmi.connection.unwritten() + bytes.len() <= UNWRITTEN_MAX {
             pmi.connection.push(bytes.to_vec());
@@ -888,7 +890,7 @@ impl Party for ServerParty {
             self.wrote = Some((proc, self.quiet_since));
             self.order(proc, &Order::Close);
         }
-        // A process that is being started may hold it for a moment: it ends for the server all the same.
+        // A process that is being started may hold the connection for a moment. The shutdown ends it for the server nevertheless.
         if let Some(connection) = self.ranks.get_mut(&proc).and_then(|rank| rank.close(&mut self.reactor)) {
             connection.shut_down();
         }
@@ -902,7 +904,7 @@ impl Party for ServerParty {
             let why = format!("{port} is an address of another machine, to which nobody connects from here");
             return self.queue.push_back(What::Abandoned(Abandoned::Unplayable(why)));
         }
-        // Where nobody listens any more, nothing that is expected on it comes.
+        // If the port is closed, the expectations on this connection are not met.
         let Ok(stream) = TcpStream::connect_timeout(&port, ASKED) else { return };
         self.break_silence();
         let connection = NonBlockingStream::over(stream.into());
@@ -931,9 +933,9 @@ impl Party for ServerParty {
             if self.interrupted.load(Ordering::Relaxed) {
                 return Incoming::Interrupted;
             }
-            // After so long without a word it waits for something ...
+            // Time of silence after which the server is considered to be waiting.
             let waits = if self.all_stay() { MOST_ANSWER } else { MOST_WORK };
-            // ... and after so long, what it waits for proves that nothing will come.
+            // Time of silence after which the state of the server proves that no event will follow.
             let proves = if patient { self.idle_patience() } else { Duration::ZERO };
             let quiet = self.quiet_since.elapsed();
             let left = deadline.saturating_duration_since(Instant::now());
@@ -945,20 +947,20 @@ impl Party for ServerParty {
                 wait = wait.max(next.saturating_sub(quiet));
             }
             let busy = self.poll(wait.min(left)) || !self.queue.is_empty();
-            // Output that is read and dropped must not hold up the clock.
+            // Output that is read and dropped must not delay the deadline.
             if busy && !(left.is_zero() && self.queue.is_empty()) {
                 continue;
             }
             if self.exit.is_some() {
                 match self.tell_exit() {
                     Some(what) => return Incoming::Event(what),
-                    // Nobody is left who could say anything.
+                    // No participant is left that could cause an event.
                     None if self.is_over() => return Incoming::Nothing(SilenceProof::Idle),
                     None => {}
                 }
             }
             let quiet = self.quiet_since.elapsed();
-            // Who has been quiet for longer than `waits` makes room whatever it does.
+            // A server that has been silent for longer than `waits` makes room in any case.
             let makes_room = self.slot.works() && (MAKES_ROOM..waits).contains(&quiet);
             let idle = !left.is_zero() && (quiet >= proves || makes_room) && self.is_idle(patient);
             let apart = if silence == Silence::Wrong && !self.stuck {
@@ -978,13 +980,13 @@ impl Party for ServerParty {
                     self.slot.wait();
                 }
                 if quiet >= waits && !idle {
-                    // One that ended may have left its number to a process that is none of the server's.
+                    // The process id of a process that ended may now belong to a process outside of the server.
                     self.idle = IdleCheck::default();
                 }
                 looked = MOST_DOUBLINGS.min(looked + 1);
                 continue;
             };
-            // The dead are silent too.
+            // A server that has crashed is silent, too.
             if !self.tell_deaths() {
                 self.stuck = proof == SilenceProof::Unread;
                 return Incoming::Nothing(proof);
@@ -1016,7 +1018,7 @@ impl Party for ServerParty {
 
     fn memory(&self) -> Vec<Memory> {
         let mut pids = self.makers.clone();
-        // What starts a proxy is ours.
+        // The launcher of a proxy is our own program.
         pids.extend((!self.is_proxy).then_some(self.launcher.pid()));
         pids.into_iter().filter_map(tree::memory).collect()
     }
@@ -1034,8 +1036,8 @@ impl Party for ServerParty {
             return Vec::new();
         }
         let mut done = Vec::new();
-        // A command that identifies the job by its launcher needs a live launcher. Connections stay open meanwhile: a daemon may die of
-        // their end and leave the job running.
+        // A command that identifies the job by its launcher needs a live launcher. Connections stay open meanwhile: a daemon may die when
+        // they end and leave the job running.
         if self.exit.is_none() && self.cancel.as_ref().is_some_and(|command| command.contains(PIDS)) {
             done.extend(self.run_cancel());
         }
@@ -1048,7 +1050,7 @@ impl Party for ServerParty {
         for stray in self.strays.keys().copied().collect::<Vec<_>>() {
             self.leave(stray);
         }
-        // Its job may run elsewhere, or on behalf of a daemon, where nobody but the launcher reaches it.
+        // The job may run on another machine or under a daemon, where only the launcher can end it.
         let stays = self.exit.is_none();
         if stays {
             self.launcher.child.signal(Signal::TERM);
@@ -1088,23 +1090,23 @@ impl ServerParty {
     }
 
     fn dismiss(&mut self, proc: Proc, order: &Order) {
-        // Its end may be met before the last that it wrote, too.
+        // The server may also see the end of the process before its last message.
         self.await_turn(None);
         self.break_silence();
         if let Some(rank) = self.ranks.get_mut(&proc) {
             rank.dismissed = true;
-            // The process gets its descriptor back, so that the connection ends as that of any process does that exits or dies:
-            // with it, and by the kernel.
+            // The process gets its descriptor back, so that its connection ends as for any process that exits or dies: together with it, by
+            // the kernel.
             let pmi = rank.close(&mut self.reactor);
             if rank.relayed.is_some() {
-                // It comes behind what is to be written before.
+                // The order follows the earlier orders to write.
                 rank.control.send(order);
                 if rank.control.is_blocked() {
                     listen(&mut self.reactor, rank.control_key, Wanted::ReadWrite);
                 }
                 return;
             }
-            // If the process is gone already, there is nobody to tell.
+            // If the process is already gone, it needs no order.
             let _ = rank.control.send_with_descriptor(order, pmi.as_ref());
         }
     }

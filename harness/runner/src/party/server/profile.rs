@@ -1,5 +1,5 @@
-//! Profiles: everything about an implementation in one file. `@NAME` in `--server` is one: a file of the user's, or one that this
-//! binary brings along for an implementation that we know.
+//! Profiles: all settings for an implementation in one file. `--server @NAME` selects one: a file of the user, or a built-in profile of a
+//! known implementation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -28,51 +28,51 @@ use pmi_wire::hydra::parse_version;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Profile {
-    /// Shown in reports.
+    /// The name shown in reports.
     name: String,
-    /// Other words for it behind the `@`.
+    /// Alternative names after the `@`.
     #[serde(default)]
     aliases: Vec<String>,
-    /// For who is to choose one: what it needs, and what is not known of it.
+    /// Advice for users who choose a profile: its requirements and limits.
     #[serde(default)]
     remark: String,
     /// See [`Implementation`].
     command: String,
     /// See [`Implementation`].
     command_nodes: Option<String>,
-    /// Optional operations that it has.
+    /// Optional operations that it supports.
     #[serde(default)]
     offers: BTreeSet<String>,
     /// Optional operations that it lacks.
     #[serde(default)]
     lacks: BTreeSet<String>,
-    /// Added to the environment.
+    /// Variables that are added to the environment.
     #[serde(default)]
     env: BTreeMap<String, String>,
-    /// The one dialect that it is asked for.
+    /// The only dialect in which it is judged.
     #[serde(default)]
     dialect: Option<Dialect>,
-    /// Told to the deviations.
+    /// The version, for deviations that depend on it.
     #[serde(default, deserialize_with = "version")]
     version: Option<semver::Version>,
-    /// A command that prints the version of what is there. Deviations of another are left out.
+    /// A command that prints the installed version. Deviations of other versions are ignored.
     version_from: Option<String>,
-    /// Relative to the profile.
+    /// The file of deviations, relative to the profile.
     deviations: Option<PathBuf>,
-    /// What is red; the command line may say otherwise.
+    /// The strictness, which the command line can override.
     strict: Option<Strictness>,
-    /// Most processes of a job.
+    /// Maximum number of processes of a job.
     max_ranks: Option<u32>,
-    /// Most nodes of a job.
+    /// Maximum number of nodes of a job.
     max_nodes: Option<u32>,
-    /// In seconds.
+    /// Maximum time for processes to start, in seconds.
     #[serde(default, deserialize_with = "seconds")]
     start_timeout: Option<Duration>,
-    /// Shell command that ends the job called `{job}`, or the one whose launcher has one of the process ids `{pids}`.
+    /// Shell command that ends the job called `{job}`, or the job whose launcher has one of the process ids `{pids}`.
     cancel: Option<String>,
-    /// Shell command run before the first scenario.
+    /// Shell command that is run before the first scenario.
     setup: Option<String>,
-    /// Shell command run after the last scenario.
+    /// Shell command that is run after the last scenario.
     teardown: Option<String>,
 }
 
@@ -88,34 +88,34 @@ fn seconds<'de, D: serde::Deserializer<'de>>(number: D) -> Result<Option<Duratio
     time.map(Some).ok_or_else(|| serde::de::Error::custom(format!("{seconds} is no time in seconds")))
 }
 
-/// A profile that this binary brings along.
+/// A built-in profile.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Builtin {
-    /// What to write behind `@`: the full name first.
+    /// The names after the `@`; the full name comes first.
     pub names: Vec<String>,
-    /// What is judged.
+    /// The name of the implementation.
     pub title: String,
-    /// How one node of it is started.
+    /// The command for one node.
     pub command: String,
-    /// How several are, if there is a way.
+    /// The command for several nodes, if it exists.
     pub command_nodes: Option<String>,
-    /// Optional operations that it is known to offer and to lack; what is in neither is asked for.
+    /// Optional operations that it is known to support. Those in neither list are probed.
     pub offers: Vec<String>,
-    /// See `offers`.
+    /// Optional operations that it is known to lack.
     pub lacks: Vec<String>,
-    /// Seconds until its processes report, where that may take longer than an answer.
+    /// Seconds until its processes report, if that may take longer than an answer.
     pub start_timeout: Option<f64>,
-    /// Most ranks of a job.
+    /// Maximum number of ranks of a job.
     pub max_ranks: Option<u32>,
-    /// Whether what it does differently is recorded.
+    /// True if deviations are recorded for it.
     pub has_deviations: bool,
-    /// What it needs, and what is not known of it; may be empty.
+    /// Its requirements and limits; may be empty.
     pub remark: String,
 }
 
 impl Builtin {
-    /// Whether a word that is no name of it may have been meant for it: a part of a name or title, as is, or but for a letter.
+    /// Returns whether an unknown name may have been meant for this profile: a part of its names or title, or a name with one wrong letter.
     fn is_meant_by(&self, word: &str) -> bool {
         let word = word.to_ascii_lowercase();
         let part = |text: &str| !word.is_empty() && text.to_ascii_lowercase().contains(&word);
@@ -124,7 +124,7 @@ impl Builtin {
     }
 }
 
-/// The profiles that this binary brings along, by name.
+/// Returns the built-in profiles, by name.
 pub fn builtin() -> Vec<Builtin> {
     let all = golden::folders().filter_map(|folder| {
         let profile: Profile = toml::from_str(golden::file(&Path::new(folder).join(FILE))?).ok()?;
@@ -147,11 +147,11 @@ pub fn builtin() -> Vec<Builtin> {
 const FILE: &str = "profile.toml";
 
 impl Implementation {
-    /// Reads what was given to `--server`.
+    /// Parses the value of `--server`.
     ///
     /// # Errors
     ///
-    /// What is wrong with it, and what to write instead.
+    /// The value is invalid. The message says what to write instead.
     pub fn from_argument(argument: &str) -> Result<Self, ImplementationError> {
         if let Some(profile) = argument.strip_prefix('@') {
             return find(profile);
@@ -160,7 +160,7 @@ impl Implementation {
     }
 }
 
-/// What `@NAME` stands for: the file NAME, NAME.toml or golden/NAME/profile.toml, or a profile that this binary brings along.
+/// Finds the profile `@NAME`: the file NAME, NAME.toml or golden/NAME/profile.toml, or a built-in profile.
 fn find(name: &str) -> Result<Implementation, ImplementationError> {
     let tried = [
         PathBuf::from(name),
@@ -244,7 +244,7 @@ fn read(
     Ok(this)
 }
 
-/// The first word that a command prints which is a version.
+/// Returns the first version in the output of a command.
 fn printed_version(command: &str) -> Option<semver::Version> {
     let words = shell_words::split(command).ok()?;
     let (program, args) = words.split_first()?;
@@ -284,7 +284,7 @@ pub fn precedents(implementation: &Implementation) -> Vec<Deviations> {
                 Ok(profile) => (profile.command, profile.version, profile.dialect),
                 Err(_) => continue,
             },
-            // A bare proxy has no profile: its command is its path.
+            // A bare proxy has no profile, because its command is its path.
             None => match folder.strip_prefix("hydra-proxy-") {
                 Some(version) => ("hydra_pmi_proxy".to_owned(), parse_version(version), None),
                 None => continue,
@@ -305,18 +305,18 @@ pub fn precedents(implementation: &Implementation) -> Vec<Deviations> {
     all.into_iter().map(|(_, deviations)| deviations).collect()
 }
 
-/// The profile of an implementation that has none, as far as is known what it needs: a name to be mended, its commands, and which
-/// optional operations it has.
+/// Returns a draft of a profile for an implementation without one. It contains a name to be edited, the commands, and the optional
+/// operations, as far as they are known.
 pub fn written(implementation: &Implementation, offers: &BTreeMap<Need, bool>) -> String {
     let quoted = |text: &str| toml::Value::from(text).to_string();
     // Braces need no quotes here.
     let plain = |word: &str| word.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./={}:,@%+".contains(&b));
     let word = |word: &String| if plain(word) { word.clone() } else { shell_words::quote(word).into_owned() };
     let joined = |words: &[String]| quoted(&words.iter().map(word).collect::<Vec<_>>().join(" "));
-    // Without the version, which the next upgrade changes: each run detects it.
+    // The version is omitted, because the next upgrade changes it, and each run detects it.
     let mut text = format!("# Made by pmi-conform.\nname = {}\n", quoted(&manager(implementation)));
     if implementation.has_upstream() {
-        // We complete the command of a bare proxy.
+        // The runner completes the command of a bare proxy.
         text += &format!("command = {}\n", quoted(&implementation.label));
     } else {
         text += &format!("command = {}\n", joined(&implementation.command));
@@ -384,7 +384,7 @@ mod tests {
             precedents(of).iter().filter_map(|known| known.implementation().map(str::to_owned)).collect()
         };
         assert_eq!(names(&hydra).first().map(String::as_str), Some("MPICH Hydra 5.0.2"));
-        // Intel's is another program of that name.
+        // Intel's Hydra is a different program with the same name.
         hydra.version = None;
         assert_eq!(names(&hydra), [""; 0]);
         let other = Implementation::from_argument("pm {ranks} {agent}").unwrap();

@@ -14,19 +14,20 @@ use crate::agent::{
 use crate::process::child::{Child, without_protocol_variables};
 use crate::process::tree;
 
-/// The number of the socket that listens, in the process.
+/// Number of the listening socket's descriptor in the process.
 const NUMBER: i32 = 3;
 
-/// A process of ours, with a port to which the process manager is to connect.
+/// A process of the runner, with a port to which the process manager must connect.
 pub(super) struct Singleton {
     child: Child,
     port: u16,
 }
 
 impl Singleton {
-    /// Starts it; the process manager has so long to come to it. All that the launch of this mark has started is ended with it.
+    /// Starts the process. The process manager must connect within `patience`. The process is ended with the other processes of the launch,
+    /// which has this mark.
     pub(super) fn start(agent: &Path, mark: &str, patience: Duration) -> io::Result<Self> {
-        // As MPICH's client does: on all addresses.
+        // The same as MPICH's client: a socket on all addresses.
         let listener = TcpListener::bind(("0.0.0.0", 0))?;
         let port = listener.local_addr()?.port();
         let mut command = Command::new(agent);
@@ -37,7 +38,7 @@ impl Singleton {
         Ok(Self { child: Child::start_with(command, Some((listener.into(), NUMBER)))?, port })
     }
 
-    /// What stands for `{port}` and `{pid}` in a command.
+    /// Returns the values of `{port}` and `{pid}` in a command.
     pub(super) fn place(&self) -> (u16, i32) {
         (self.port, self.child.pid().as_raw_nonzero().get())
     }
@@ -45,7 +46,7 @@ impl Singleton {
 
 impl Drop for Singleton {
     fn drop(&mut self) {
-        // It may have been reaped as an orphan of the launch.
+        // It may already have been reaped as an orphan of the launch.
         if self.child.try_wait().is_none() {
             self.child.kill_group();
             self.child.wait();

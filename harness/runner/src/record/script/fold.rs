@@ -1,9 +1,9 @@
-//! The steps of a session: what many ranks say alike is written once.
+//! The steps of a session. Steps that many ranks share are written once.
 //!
-//! Between two barriers, what one rank asks has nothing to do with what another one asks meanwhile: a value that is put is expected of
-//! nobody before the next barrier. So the steps of different ranks may be put in another order there, if each rank keeps its own: the
-//! first of all ranks, the second of all, and so on. Where that saves nothing, the order stays as it was recorded. What differs only
-//! in numbers that follow from the rank is written once, too.
+//! Between two barriers, the requests of different ranks are independent, because a value that is put is not expected before the next
+//! barrier. So the steps of different ranks may be reordered there: the first step of every rank, then the second one, and so on. The order
+//! within each rank is kept. If this does not shorten the scenario, the recorded order stays. Steps that differ only in numbers that depend
+//! on the rank are also written once.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -11,7 +11,7 @@ use pmi_wire::Proc;
 
 use super::pattern::{self, Cut};
 
-/// What a step says, whoever says it.
+/// The text of a step, without its ranks.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct StepText {
     pub(super) role: char,
@@ -27,39 +27,39 @@ pub(super) struct RecordedStep {
     pub(super) said: StepText,
 }
 
-/// Where a step may stand.
+/// The permitted position of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
-    /// Where it was seen.
+    /// At its recorded position.
     Fixed,
-    /// Before or after what other ranks say meanwhile.
+    /// Before or after simultaneous steps of other ranks.
     Free,
-    /// The same; it is a barrier that the rank enters.
+    /// The same; the rank enters a barrier with this step.
     Enters,
-    /// The rank is let out of a barrier: after all have entered it.
+    /// After all ranks have entered the barrier that the rank leaves with this step.
     Leaves,
 }
 
-/// What ranks of one group say that is alike but for its numbers: the number of what is said, and who says it.
+/// Steps of ranks in one group that differ only in numbers: the index of each text, with its ranks.
 type Alike = BTreeMap<u32, Vec<u32>>;
 
 /// The steps so far.
 #[derive(Default)]
 pub(super) struct Steps {
     done: Vec<RecordedStep>,
-    /// Steps whose order is not decided, as the number of what is said.
+    /// Steps whose order is not decided, as indices into `said`.
     open: Vec<(Proc, u32)>,
-    /// What is said in them.
+    /// The texts of these steps.
     said: Vec<StepText>,
     numbers: HashMap<StepText, u32>,
-    /// Who has entered a barrier in them.
+    /// The processes that have entered a barrier in these steps.
     entered: HashSet<Proc>,
-    /// The size of the first group, where that is known.
+    /// The size of the first group, if known.
     size: Option<u32>,
 }
 
 impl Steps {
-    /// The first group is of so many ranks.
+    /// Sets the number of ranks in the first group.
     pub(super) fn set_size(&mut self, size: u32) {
         self.size = Some(size);
     }
@@ -69,7 +69,7 @@ impl Steps {
         if order == Order::Fixed || order == Order::Leaves && self.entered.contains(&p) {
             self.close();
         }
-        // The size that it was told is not the one that the scenario gets.
+        // A rank beyond the size shows that the scenario cannot use this size.
         self.size = self.size.filter(|size| p.group != 0 || p.rank < *size);
         if order == Order::Enters {
             self.entered.insert(p);
@@ -85,13 +85,13 @@ impl Steps {
         self.open.push((p, number));
     }
 
-    /// All of them.
+    /// Returns all steps.
     pub(super) fn finish(mut self) -> Vec<RecordedStep> {
         self.close();
         self.done
     }
 
-    /// Decides the order of the steps that are open.
+    /// Decides the order of the open steps.
     fn close(&mut self) {
         let columns = self.columns();
         let recorded = self.open.chunk_by(|a, b| a.1 == b.1 && a.0.group == b.0.group).count();
@@ -108,7 +108,7 @@ impl Steps {
         self.entered.clear();
     }
 
-    /// The first steps of all ranks, then the second ones, and so on; those that say the same, in one.
+    /// Returns the first steps of all ranks, then the second ones, and so on. Steps with the same text are combined.
     fn columns(&self) -> Vec<RecordedStep> {
         let cuts: Vec<Cut> = self.said.iter().map(|said| Cut::of(&said.text)).collect();
         let mut shapes = HashMap::new();
@@ -150,7 +150,7 @@ impl Steps {
     }
 }
 
-/// Adds a step, to the last one if that says the same.
+/// Appends a step, or adds its rank to the last step if that has the same text.
 fn append(steps: &mut Vec<RecordedStep>, p: Proc, said: StepText) {
     let whole = !said.text.contains('\n');
     match steps.last_mut() {
@@ -173,7 +173,7 @@ mod tests {
         Proc { group: 0, rank }
     }
 
-    /// Steps as `ranks role text`, from `rank order text` with the orders free, fixed, enters, leaves.
+    /// Folds steps `(rank, order, text)`, and returns them as `(ranks, role and text)`.
     fn folded(steps: &[(u32, Order, String)]) -> Vec<(Vec<u32>, String)> {
         let mut all = Steps::default();
         all.set_size(RANKS);
@@ -184,13 +184,13 @@ mod tests {
         all.finish().into_iter().map(|step| (ranks(step.who), step.said.text)).collect()
     }
 
-    /// What each rank says, in its order.
+    /// Returns the texts of a rank, in order.
     fn by_rank(steps: &[(Vec<u32>, String)], rank: u32) -> Vec<String> {
         let said_by_it = steps.iter().filter(|(who, _)| who.contains(&rank));
         said_by_it.map(|(_, text)| of_rank(text, rank)).collect()
     }
 
-    /// A text of this rank, with the numbers that follow from it.
+    /// Returns a text with the numbers of this rank.
     fn of_rank(text: &str, rank: u32) -> String {
         let Some((before, rest)) = text.split_once("<calc ($rank+") else {
             return text.replace("$rank", &rank.to_string());
@@ -208,7 +208,7 @@ mod tests {
             let second = [out.clone()].into_iter().chain(gets(1)).chain([(Order::Enters, "in".to_owned())]);
             put.into_iter().chain(second).chain([out]).collect()
         };
-        // Ranks go on at different paces; nobody is let out before all are in.
+        // Ranks proceed at different speeds, and none leaves a barrier before all have entered it.
         let mut left: Vec<std::collections::VecDeque<_>> =
             (0..RANKS).map(|rank| all_of(rank).into()).collect();
         let (mut steps, mut inside, mut turn) = (Vec::new(), vec![0; RANKS as usize], 7_u32);
@@ -225,7 +225,7 @@ mod tests {
             steps.push((rank, order, text));
         }
         let written = folded(&steps);
-        // Two barriers, a put and a get of each key, all of them once.
+        // Two barriers, a put, and a get of each key, each written once for all ranks.
         assert_eq!(written.len(), RANKS as usize + 5, "{written:?}");
         for rank in 0..RANKS {
             let expected: Vec<String> = all_of(rank).into_iter().map(|(_, text)| text).collect();
@@ -234,7 +234,7 @@ mod tests {
         let whole: Vec<usize> =
             written.iter().filter(|(_, text)| text == "get 1 3").map(|(who, _)| who.len()).collect();
         assert_eq!(whole, [RANKS as usize]);
-        // Nothing has passed a barrier.
+        // No step has moved across a barrier.
         let place = |name: &str| written.iter().position(|(_, text)| text == name).unwrap();
         let last_put = written.iter().rposition(|(_, text)| text.starts_with("put")).unwrap();
         assert!(last_put < place("out") && place("out") < place("get 1 0"));

@@ -1,4 +1,4 @@
-//! What is said in frames, which is PMI-2.
+//! Steps for messages in frames, which are those of PMI-2.
 
 use pmi_scenario::ids;
 use pmi_wire::pmi2::{Command, Request, Response, is_key};
@@ -7,26 +7,26 @@ use pmi_wire::{Decoded, Direction, Proc, Tuple};
 use super::fold::Order;
 use super::state::{Detail, Happening, Pending, RESERVED, Writer, escaped, is_plain, variable};
 
-/// The limits of the draft: a pair within them can be put.
+/// The limits of the draft. A pair within these limits can be put.
 const KEY_MAX: usize = 64;
 const VALUE_MAX: usize = 1024;
 
-/// A miss in all forms that are in use.
+/// All forms of a miss that are in use.
 const MISS: &str =
     "<one of>\n  pass: cmd=kvs-get-response rc=0 value=<absent>\n  pass: cmd=kvs-get-response rc=fail";
 
-/// A value of a tuple, in which a blank would part tuples.
+/// Writes the value of a tuple, in which a blank would separate tuples.
 fn value(bytes: &[u8]) -> String {
     escaped(bytes).replace(' ', "<sp>")
 }
 
-/// A body as the language writes it, with other words for the values that `named` has some for; `None` if it has tuples that the
-/// language cannot write.
+/// Writes a body in the scenario language, with `named` replacing some values. Returns `None` if the language cannot express one of its
+/// tuples.
 fn written(body: &Decoded<'_>, named: impl Fn(&[u8], &[u8]) -> Option<String>) -> Option<String> {
     if body.command().is_none_or(<[u8]>::is_empty) || body.tuples().any(|tuple| !is_key(tuple.key)) {
         return None;
     }
-    // The language doubles semicolons, as the draft does.
+    // The scenario language doubles semicolons, as the draft does.
     let word = |raw: &[u8]| value(raw).replace(";;", ";");
     let tuple = |t: Tuple<'_>| {
         format!("{}={}", escaped(t.key), named(t.key, t.value).unwrap_or_else(|| word(t.value)))
@@ -34,12 +34,12 @@ fn written(body: &Decoded<'_>, named: impl Fn(&[u8], &[u8]) -> Option<String>) -
     Some(body.tuples().map(tuple).collect::<Vec<_>>().join(" "))
 }
 
-/// A body as the language writes it; `None` if it cannot.
+/// Writes a body in the scenario language. Returns `None` if the language cannot express it.
 pub(in crate::record) fn tuples(body: &Decoded<'_>) -> Option<String> {
     written(body, |_, _| None)
 }
 
-/// Where a request may stand.
+/// Returns the permitted position of a request.
 fn order(command: Command) -> Order {
     match command {
         Command::Fullinit
@@ -49,13 +49,13 @@ fn order(command: Command) -> Order {
         | Command::KvsGet
         | Command::Finalize => Order::Free,
         Command::KvsFence => Order::Enters,
-        // What nodes, names, jobs and processes have is there for all at once.
+        // Attributes of nodes, names, jobs and processes are visible to all ranks at once.
         _ => Order::Fixed,
     }
 }
 
 impl Writer {
-    /// Whether this is behind a fence that not all have entered, and waits for them.
+    /// Returns whether this message follows a fence that some rank has not entered yet, so that it must wait for that.
     pub(super) fn waits_in_fence(&mut self, p: Proc, happening: &Happening) -> bool {
         if self.is_over {
             return false;
@@ -157,7 +157,8 @@ impl Writer {
         }
     }
 
-    /// A body as it is sent: what the server has chosen by its name, and what has no words for it byte by byte.
+    /// Writes a body as it is sent: values that the server has chosen by their names, and a body that the language cannot express byte by
+    /// byte.
     fn sent_in_frame(&mut self, p: Proc, body: &Decoded<'_>) -> String {
         let jobid = self.group(p.group).jobid.clone();
         let rank = p.rank.to_string();
@@ -195,7 +196,7 @@ impl Writer {
         let place =
             pending.iter().position(|p| of_thread(p) && fits(p)).or_else(|| pending.iter().position(fits));
         let Some(place) = place else { return };
-        // Which of several is answered first is not the same everywhere.
+        // Servers differ in the order in which they answer several requests.
         let alone = pending.len() == 1;
         let asked = pending.remove(place);
         let order = match order(asked.command) {
@@ -209,7 +210,7 @@ impl Writer {
         }
     }
 
-    /// What is cited, and what is expected.
+    /// Returns the citation and the expected answer.
     fn answer_in_frame(
         &mut self,
         p: Proc,
@@ -281,7 +282,7 @@ impl Writer {
             (Some(known), None) => (known, ids::PMI2_COMMON_SPAWN_PREPUT),
             (None, Some((known, entered))) if left > *entered => (known, ids::PMI2_COMMON_FENCE_VISIBLE),
             (None, None) if !found => return Some((ids::PMI2_COMMON_GET_MISS, MISS.to_owned())),
-            // Put twice, or put and not yet sure to be seen.
+            // The value was put twice, or need not be visible yet.
             _ => return None,
         };
         let seen = response.get("value").filter(|_| found);
@@ -293,7 +294,7 @@ impl Writer {
     }
 }
 
-/// The name that the id of a group's job gets.
+/// Returns the scenario's name for the job id of a group.
 fn job(group: u32) -> String {
     variable(group).replace("kvs", "job")
 }

@@ -1,4 +1,4 @@
-//! What is said in lines, which is PMI-1, and the init line of PMI-2 with its answer.
+//! Steps for messages in lines: those of PMI-1, and the init line of PMI-2 with its answer.
 
 use pmi_scenario::ids;
 use std::fmt::Write;
@@ -11,7 +11,7 @@ use pmi_wire::{
 use super::fold::Order;
 use super::state::{Asked, RESERVED, Writer, escaped, is_plain, variable};
 
-/// Where a request may stand.
+/// Returns the permitted position of a request.
 fn order(asked: &Asked) -> Order {
     match asked {
         Asked::Op(
@@ -25,7 +25,7 @@ fn order(asked: &Asked) -> Order {
         | Asked::Put { .. }
         | Asked::Get { .. } => Order::Free,
         Asked::Op(Operation::Barrier) => Order::Enters,
-        // Names and processes that are started are there for all at once, and an abort ends all.
+        // Names and spawned processes are visible to all ranks at once, and an abort ends all of them.
         Asked::Op(_) | Asked::Lookup { .. } | Asked::Unknown => Order::Fixed,
     }
 }
@@ -75,13 +75,13 @@ impl Writer {
         self.step_in(p, order, 'C', "", text);
     }
 
-    /// A line as it is sent: the kvsname by its name.
+    /// Writes a line as it is sent, with the kvsname by its name.
     fn sent(&mut self, p: Proc, line: &[u8]) -> String {
         if line.is_empty() {
             return "<partial> <0x0a>".into();
         }
         if !line.starts_with(b"cmd=") {
-            // Else it might be a word of the language.
+            // The line might be mistaken for a word of the scenario language.
             return format!("<0x{:02x}>{}", line[0], escaped(&line[1..]));
         }
         let name = self.group(p.group).kvsname.clone().unwrap_or_default();
@@ -97,7 +97,7 @@ impl Writer {
         }
     }
 
-    /// Books a put; whether any server has to take it.
+    /// Records a put. Returns whether every server must accept it.
     fn put(&mut self, p: Proc, kvsname: &[u8], key: &[u8], value: &[u8]) -> bool {
         let rank = self.rank(p);
         let (entered, maxes) = (rank.entered, rank.maxes);
@@ -193,7 +193,7 @@ impl Writer {
             {
                 (ids::RFC13_PUBLISH_LOOKUP, format!("cmd=lookup_result rc=ok port={}", escaped(port)))
             }
-            // The answer to abort is a bare newline, which no client waits for.
+            // The answer to abort is a bare newline, and no client waits for it.
             (Asked::Unknown | Asked::Op(Operation::Abort), _) => return,
             (_, _) => match operation.response_cmd() {
                 Some(cmd) => (self.any(), format!("cmd={cmd}")),
@@ -224,7 +224,7 @@ impl Writer {
                 (known, ids::RFC13_PUT_VISIBLE_AFTER_BARRIER)
             }
             (None, None) if !ok => return (ids::RFC13_ERROR_RC_NONZERO, "cmd=get_result rc=fail".into()),
-            // Put twice, or put and not yet sure to be seen.
+            // The value was put twice, or need not be visible yet.
             _ => return anything,
         };
         if !ok || value != Some(known) || group.twice.contains(key) {

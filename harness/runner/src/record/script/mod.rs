@@ -1,8 +1,8 @@
-//! Writes a session as a scenario: what the clients sent, and what any server has to make of it.
+//! Writes a session as a scenario: the clients' requests, and the reactions that every server must show.
 //!
-//! The order is the recorded one, in which every cause stands before its effects. What a server may choose becomes a name or a
-//! type (the kvsname, limits, mapping, whatever it provides under `PMI_` keys), and what depends on time is not asked for: a
-//! value is expected only where RFC 13 promises it, after a barrier between put and get.
+//! Steps are in the recorded order, in which a cause precedes its effects. Values that a server may choose become names or types: the
+//! kvsname, the limits, the mapping, and values of `PMI_` keys. Results that depend on timing are not expected: a value is expected only if
+//! RFC 13 guarantees it, after a barrier between put and get.
 
 mod fold;
 mod frames;
@@ -27,16 +27,16 @@ use state::{Happening, Rank, Writer};
 pub(super) use frames::tuples;
 pub(super) use state::escaped;
 
-/// Why a session cannot be written as a scenario.
+/// The scenario language cannot express a session.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Unwritable(String);
 
-/// Writes the scenario. `command` is what started the session, `dialects` what was spoken in it.
+/// Writes the scenario. `command` is the command line that started the session, and `dialects` are the dialects in it.
 ///
 /// # Errors
 ///
-/// The session holds what the language has no words for.
+/// The scenario language cannot express the session.
 pub fn script(events: &[Event], dialects: &[Dialect], command: &str) -> Result<String, Unwritable> {
     let ended = |event: &Event| match event.what {
         What::Exited { proc, exit } => Some((proc, exit)),
@@ -51,7 +51,7 @@ pub fn script(events: &[Event], dialects: &[Dialect], command: &str) -> Result<S
     readable("server", text)
 }
 
-/// The dialect of a scenario, which has one.
+/// Returns the single dialect of a scenario.
 pub(super) fn dialect(dialects: &[Dialect]) -> Result<Dialect, Unwritable> {
     match dialects {
         [] => Ok(Dialect::default()),
@@ -64,7 +64,7 @@ pub(super) fn dialect(dialects: &[Dialect]) -> Result<Dialect, Unwritable> {
     }
 }
 
-/// A scenario that can be read, laid out.
+/// Formats a scenario, after checking that it can be parsed.
 pub(super) fn readable(name: &str, text: String) -> Result<String, Unwritable> {
     let source = Arc::new(Source { path: format!("{name}.pmi"), text });
     let scenario = parse(source, name).map_err(|errors| {
@@ -74,7 +74,7 @@ pub(super) fn readable(name: &str, text: String) -> Result<String, Unwritable> {
     Ok(print(&scenario))
 }
 
-/// A text as part of a comment.
+/// Makes a text suitable for a comment.
 pub(super) fn commented(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
@@ -105,7 +105,7 @@ impl Writer {
                 }
             }
             What::JobExited { exit } => self.exit = Some(*exit),
-            // A tap tells of nothing else that could be played.
+            // A tap reports no other facts that a scenario can contain.
             _ => {}
         }
     }
@@ -158,7 +158,7 @@ impl Writer {
         }
     }
 
-    /// Lets those go on whose fence all have entered by now.
+    /// Writes the messages that had to wait for a fence which all ranks have entered by now.
     fn release(&mut self, group: u32) {
         let waiting: Vec<Proc> = self
             .members
@@ -204,7 +204,7 @@ impl Writer {
             self.step(p, 'C', "", text);
         }
         match exit {
-            // A program that knows nothing of PMI.
+            // The program does not use PMI.
             Some(Exit::Code(0)) | None if !spoke => return,
             Some(Exit::Code(status @ 0..=255)) => self.step(p, 'P', self.any(), format!("exit {status}")),
             Some(Exit::Signal(signal)) if !Cause::of(signal).is_from_outside() || signal == 9 => {
@@ -216,7 +216,7 @@ impl Writer {
     }
 
     fn finish(mut self, command: &str) -> String {
-        // Who left a fence that somebody never entered.
+        // Releases the messages after a fence that some rank has never entered.
         self.is_over = true;
         let groups: BTreeSet<u32> = self.members.keys().map(|p| p.group).collect();
         groups.into_iter().for_each(|group| self.release(group));
@@ -266,7 +266,7 @@ impl Writer {
     }
 }
 
-/// Ranks of one group, in this order.
+/// Writes ranks of one group, in this order.
 fn ranks_of(procs: &[Proc]) -> String {
     let group = procs[0].group;
     let prefix = match group {
@@ -277,7 +277,7 @@ fn ranks_of(procs: &[Proc]) -> String {
     prefix + &span(&procs.iter().map(|p| p.rank).collect::<Vec<_>>())
 }
 
-/// Ranks in this order, those that follow each other as a range.
+/// Writes ranks in this order, with consecutive ones as a range.
 pub(super) fn span(ranks: &[u32]) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for rank in ranks {
@@ -296,7 +296,7 @@ mod tests {
     use super::*;
     use pmi_judge::event::Bytes;
 
-    /// The scenario of what two ranks said, without its head.
+    /// Returns the scenario for the messages of two ranks, without its head.
     fn body(lines: &[&str], exits: &[(u32, Exit)]) -> String {
         let mut whats = vec![What::Launched { command: Vec::new(), ranks: 2, nodes: 0 }];
         for line in lines {
@@ -379,7 +379,7 @@ mod tests {
             late.contains("0-1  C: cmd=barrier_in\n1,0  S[rfc13.barrier.released]: cmd=barrier_out rc=ok"),
             "{late}"
         );
-        // A second put, or too long a one, may be refused or not.
+        // A second put, or one that is too long, may be refused or accepted.
         let again = body(&[&NAMES[..], &put, &put, &barrier, &get].concat(), &[]);
         assert!(again.contains("cmd=put_result\n") && again.contains("cmd=get_result\n"), "{again}");
     }

@@ -1,30 +1,29 @@
-//! What ranks say that differs in numbers only: written once where the numbers follow from the rank.
+//! Steps of ranks that differ only in numbers. They are written once if the numbers depend on the rank.
 //!
-//! `key=card-0` of rank 0 and `key=card-1` of rank 1 are one `key=card-$rank`; who reads from its right neighbour first says
+//! `key=card-0` of rank 0 and `key=card-1` of rank 1 become `key=card-$rank`. A rank that reads from its right neighbour first becomes
 //! `key=card-<calc ($rank+1)%$size>`.
 
 use std::collections::{BTreeMap, HashSet};
 
-/// Most numbers of a text that may depend on the rank; the others are text.
+/// Maximum number of numbers in a text that may depend on the rank. Further numbers are plain text.
 const MOST_NUMBERS: usize = 16;
 
-/// Longest number, in digits.
+/// Maximum number of digits of a number.
 const LONGEST_NUMBER: usize = 9;
 
-/// Fewest ranks for which a number is written as one that follows from the rank by more than being it: two may be near each other
-/// by chance.
+/// Minimum number of ranks for a number that depends on the rank by an offset. Two ranks may match by chance.
 const FEWEST: usize = 3;
 
-/// A text as the language writes it, cut at its numbers.
+/// A text in the scenario language, split at its numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Cut {
-    /// What stands around the numbers; one more than there are numbers.
+    /// The text around the numbers, in one more part than there are numbers.
     around: Vec<String>,
     numbers: Vec<i64>,
 }
 
 impl Cut {
-    /// Cuts a text at its numbers, but not within names and `<...>`.
+    /// Splits a text at its numbers, but not within names and `<...>`.
     pub(super) fn of(text: &str) -> Self {
         let bytes = text.as_bytes();
         let (mut around, mut numbers) = (Vec::new(), Vec::new());
@@ -59,12 +58,12 @@ impl Cut {
         Self { around, numbers }
     }
 
-    /// What texts have in common that differ in numbers only.
+    /// Returns the text around the numbers, which is equal for texts that differ only in numbers.
     pub(super) fn around(&self) -> &[String] {
         &self.around
     }
 
-    /// The text, its numbers written as these.
+    /// Returns the text with these numbers.
     fn text(&self, numbers: &[Number]) -> String {
         let mut text = self.around[0].clone();
         for (number, after) in numbers.iter().zip(&self.around[1..]) {
@@ -75,14 +74,14 @@ impl Cut {
     }
 }
 
-/// A number of a text that some ranks say.
+/// A number in a text of several ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Number {
-    /// The same for all.
+    /// The same number for all ranks.
     Same(i64),
-    /// The rank and so much more.
+    /// The rank plus an offset.
     Above(i64),
-    /// The rank and so much more, which begins again at 0 behind the last rank.
+    /// The rank plus an offset, which wraps to 0 after the last rank.
     Around(i64),
 }
 
@@ -101,16 +100,16 @@ impl Number {
     }
 }
 
-/// Of each number of a text, whether it follows from the rank, and by how much it is above it; else, what it is.
+/// For each number of a text, whether it depends on the rank; and its offset from the rank, or else its value.
 type Class = Vec<(bool, i64)>;
 
-/// What ranks of one group say: texts that have the same around their numbers, each with the ranks that say it, in order. Each
-/// step has its ranks in order. `size` is the size of the group, where that is known.
+/// Returns the steps for texts of ranks in one group that differ only in numbers, each with its ranks in order. The ranks of each step are
+/// in order, too. `size` is the size of the group, if known.
 pub(super) fn steps(alike: &[(&Cut, &[u32])], size: Option<u32>) -> Vec<(Vec<u32>, String)> {
     let said: Vec<(&Cut, u32)> =
         alike.iter().flat_map(|(cut, who)| who.iter().map(move |rank| (*cut, *rank))).collect();
     let Some((first, _)) = said.first() else { return Vec::new() };
-    // Of each number: does it differ less by itself, or by what it is above the rank?
+    // A number depends on the rank if its offsets from the rank have fewer distinct values than the number itself.
     let numbers = 0..first.numbers.len();
     let follows: Vec<bool> = numbers
         .map(|at| {
@@ -129,7 +128,7 @@ pub(super) fn steps(alike: &[(&Cut, &[u32])], size: Option<u32>) -> Vec<(Vec<u32
     classes.into_iter().flat_map(|(class, said)| step_of(&class, said)).collect()
 }
 
-/// What a number is above the rank, in a group that is a ring where its size is known.
+/// Returns the offset of a number from the rank, modulo the size of the group if that is known.
 fn above(number: i64, rank: u32, size: Option<u32>) -> i64 {
     let above = number - i64::from(rank);
     match size.map(i64::from) {
@@ -138,7 +137,7 @@ fn above(number: i64, rank: u32, size: Option<u32>) -> i64 {
     }
 }
 
-/// The step of ranks whose numbers are the same, or as much above their rank; or a step of each where they are too few for that.
+/// Returns one step for ranks with the same numbers or offsets, or a step for each rank if there are too few.
 fn step_of(class: &[(bool, i64)], mut said: Vec<(&Cut, u32)>) -> Vec<(Vec<u32>, String)> {
     said.sort_unstable_by_key(|(_, rank)| *rank);
     let number = |(at, (follows, number)): (usize, &(bool, i64))| {
@@ -165,7 +164,7 @@ fn step_of(class: &[(bool, i64)], mut said: Vec<(&Cut, u32)>) -> Vec<(Vec<u32>, 
 mod tests {
     use super::*;
 
-    /// The steps of texts, each with the ranks that say it.
+    /// Returns the steps for these texts, each with its ranks.
     fn written(texts: &[(&str, &[u32])], size: Option<u32>) -> Vec<(Vec<u32>, String)> {
         let cuts: Vec<Cut> = texts.iter().map(|(text, _)| Cut::of(text)).collect();
         let alike: Vec<(&Cut, &[u32])> = cuts.iter().zip(texts).map(|(cut, (_, who))| (cut, *who)).collect();
@@ -211,10 +210,10 @@ mod tests {
     fn what_does_not_follow_stays_as_it_is() {
         let alike = [("k=3", &[0, 2][..]), ("k=8", &[1])];
         assert_eq!(written(&alike, Some(3)), [step(&[0, 2], "k=3"), step(&[1], "k=8")]);
-        // Two may be near each other by chance.
+        // Two ranks may match by chance.
         let two = [("pid=411", &[0][..]), ("pid=412", &[1])];
         assert_eq!(written(&two, Some(2)), [step(&[0], "pid=411"), step(&[1], "pid=412")]);
-        // One that differs stands beside those that follow.
+        // A rank with another number gets a separate step.
         let most = [("k=0", &[0][..]), ("k=1", &[1]), ("k=2", &[2]), ("k=9", &[3])];
         assert_eq!(written(&most, Some(4)), [step(&[0, 1, 2], "k=$rank"), step(&[3], "k=9")]);
     }

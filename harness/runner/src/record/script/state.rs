@@ -1,4 +1,4 @@
-//! What has been seen of a session so far, and the steps that have come of it.
+//! The state of a session while it is written, and its steps so far.
 
 use pmi_scenario::ids;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -11,13 +11,13 @@ use pmi_wire::{Connection, Direction, Framing, Maxes, Operation, Proc, SpawnAsse
 
 use super::fold::{Order, StepText, Steps};
 
-/// Longest message that is written.
+/// Maximum length of a message that is written.
 const LONGEST: usize = 1 << 20;
 
-/// Keys that the process manager itself provides.
+/// Prefix of the keys that the process manager itself provides.
 pub(super) const RESERVED: &[u8] = b"PMI_";
 
-/// What a rank waits for that asks in lines.
+/// A pending request in lines.
 pub(super) enum Asked {
     Op(Operation),
     Put { lawful: bool },
@@ -26,7 +26,7 @@ pub(super) enum Asked {
     Unknown,
 }
 
-/// What of a request in a frame matters for its answer.
+/// The properties of a request in a frame on which its answer depends.
 pub(super) enum Detail {
     Put {
         lawful: bool,
@@ -43,7 +43,7 @@ pub(super) enum Detail {
     Lookup {
         name: Vec<u8>,
     },
-    /// `bare` if one of the keys is not there that some servers want.
+    /// `bare` is true if a key is missing that some servers require.
     Fullinit {
         bare: bool,
     },
@@ -51,21 +51,21 @@ pub(super) enum Detail {
     Plain,
 }
 
-/// A request in a frame that has no answer yet.
+/// A pending request in a frame.
 pub(super) struct Pending {
     pub(super) command: Command,
     pub(super) thrid: Option<Vec<u8>>,
     pub(super) what: Detail,
 }
 
-/// What happens at a connection.
+/// An event of a connection.
 pub(super) enum Happening {
     StepText {
         direction: Direction,
         framing: Framing,
         text: Vec<u8>,
     },
-    /// Bytes of the client's that are no message.
+    /// Bytes of the client that are not a message.
     Garbled(Vec<u8>),
     Closed {
         by_client: bool,
@@ -74,15 +74,15 @@ pub(super) enum Happening {
 
 pub(super) struct Rank {
     pub(super) connection: Connection,
-    /// It was told the name of its keyval space, or the id of its job.
+    /// The rank has received the name of its keyval space, or the id of its job.
     pub(super) is_told_names: bool,
-    /// It has written something.
+    /// The rank has sent something.
     pub(super) spoke: bool,
     pub(super) asked: VecDeque<Asked>,
     pub(super) pending: Vec<Pending>,
-    /// What happens behind a fence that not all have entered: Hydra does not keep anybody in it, others do.
+    /// Events after a fence that some rank has not entered yet. Hydra releases ranks early, but other servers do not.
     pub(super) behind_fence: VecDeque<Happening>,
-    /// The lines of a spawn block so far.
+    /// The lines of an incomplete spawn request.
     pub(super) block: Option<(SpawnAssembler, Vec<Vec<u8>>)>,
     pub(super) maxes: Option<Maxes>,
     pub(super) entered: u64,
@@ -112,21 +112,21 @@ impl Default for Rank {
 
 #[derive(Default)]
 pub(super) struct Group {
-    /// Number of processes that were asked for, 0 if that is not known.
+    /// Number of requested processes; 0 if unknown.
     pub(super) size: u32,
-    /// The id of the job, in PMI-2.
+    /// The job id, in PMI-2.
     pub(super) jobid: Option<Vec<u8>>,
     /// Attributes of the node, with all values that were put.
     pub(super) node: HashMap<Vec<u8>, Vec<Vec<u8>>>,
     pub(super) kvsname: Option<Vec<u8>>,
-    /// Values, who put them, and how many barriers that rank had entered before.
+    /// Values, with the number of barriers that the putting rank had entered before.
     pub(super) values: HashMap<Vec<u8>, (Vec<u8>, u64)>,
     /// Keys that were put more than once.
     pub(super) twice: HashSet<Vec<u8>>,
     pub(super) preput: HashMap<Vec<u8>, Vec<u8>>,
 }
 
-/// See the module's documentation.
+/// Writes a session as a scenario.
 pub(super) struct Writer {
     pub(super) dialect: Dialect,
     pub(super) ranks: u32,
@@ -138,17 +138,17 @@ pub(super) struct Writer {
     pub(super) steps: Steps,
     pub(super) spawns: bool,
     pub(super) names: bool,
-    /// Something went wrong, after which anything may end at any time.
+    /// The session has had a failure, after which any process may end at any time.
     pub(super) trouble: bool,
-    /// Which it was, where that was an abort.
+    /// The group that was aborted, if the failure was an abort.
     pub(super) aborted: Option<u32>,
     pub(super) exit: Option<Exit>,
-    /// Nothing more comes.
+    /// The session has ended.
     pub(super) is_over: bool,
 }
 
 impl Writer {
-    /// For a session in which this was spoken, and whose processes have ended so.
+    /// Creates a writer for a session in this dialect, whose processes have ended with these exits.
     pub(super) fn new(dialect: Dialect, exits: HashMap<Proc, Exit>) -> Self {
         Self {
             dialect,
@@ -168,7 +168,7 @@ impl Writer {
         }
     }
 
-    /// What is cited, by dialect.
+    /// Returns the citation for the dialect.
     pub(super) fn cite(&self, pmi1: &'static str, pmi2: &'static str) -> &'static str {
         match self.dialect {
             Dialect::Pmi1 => pmi1,
@@ -176,7 +176,7 @@ impl Writer {
         }
     }
 
-    /// Cited where an answer may say anything.
+    /// Returns the citation for an expectation that accepts any answer.
     pub(super) fn any(&self) -> &'static str {
         self.cite(ids::RFC13_WIRE_RESPONSE_MATCHES_REQUEST, ids::PMI2_COMMON_RESPONSE_NAME)
     }
@@ -189,18 +189,18 @@ impl Writer {
         self.groups.entry(id).or_default()
     }
 
-    /// Adds a step that stands where it was seen.
+    /// Adds a step at its recorded position.
     pub(super) fn step(&mut self, p: Proc, role: char, cites: &'static str, text: String) {
         self.step_in(p, Order::Fixed, role, cites, text);
     }
 
-    /// Adds a step that stands where its order lets it.
+    /// Adds a step whose position may change as `order` permits.
     pub(super) fn step_in(&mut self, p: Proc, order: Order, role: char, cites: &'static str, text: String) {
         self.steps.push(p, order, StepText { role, cites, text });
     }
 
-    /// Where a request may stand that may hold a name: behind the answer that tells it, so that a rank which knows it from elsewhere
-    /// comes after whoever has asked.
+    /// Returns the permitted position of a request that may contain a name of the server. A rank that has not received the name itself must
+    /// come after the rank that has requested it.
     pub(super) fn order_with_names(&mut self, p: Proc) -> Order {
         let group = self.group(p.group);
         let is_named = group.kvsname.is_some() || group.jobid.is_some();
@@ -208,7 +208,7 @@ impl Writer {
     }
 }
 
-/// The name that a group's kvsname gets.
+/// Returns the scenario's name for the kvsname of a group.
 pub(super) fn variable(group: u32) -> String {
     match group {
         0 => "kvs".into(),
@@ -217,12 +217,12 @@ pub(super) fn variable(group: u32) -> String {
     }
 }
 
-/// Whether RFC 13 leaves no doubt about where a value ends.
+/// Returns whether RFC 13 defines the end of the value without doubt.
 pub(super) fn is_plain(value: &[u8]) -> bool {
     !value.is_empty() && value.iter().all(u8::is_ascii_graphic)
 }
 
-/// Bytes as the language writes them.
+/// Writes bytes in the scenario language.
 pub(in crate::record) fn escaped(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for (i, byte) in bytes.iter().enumerate() {
@@ -230,7 +230,7 @@ pub(in crate::record) fn escaped(bytes: &[u8]) -> String {
         match byte {
             b'<' => text.push_str("<<"),
             b'$' => text.push_str("$$"),
-            // A blank that nothing can eat.
+            // A blank between visible characters is kept by the parser.
             b' ' if i > 0 && between(bytes.get(i - 1)) && between(bytes.get(i + 1)) => text.push(' '),
             b' ' if i == 0 && between(bytes.get(1)) => text.push(' '),
             b' ' => text.push_str("<sp>"),

@@ -101,8 +101,10 @@ pub fn of_scenario(
         outcome.hung = false;
     }
     let worst = findings.iter().map(|f| f.severity).max();
+    // A requirement of a standard that is broken by silence is broken, so the scenario has failed.
+    let is_broken = findings.iter().any(|f| f.severity == Severity::Fail && f.level.is_some());
     let found = match worst {
-        Some(Severity::Fail) if outcome.hung => Verdict::Hung,
+        Some(Severity::Fail) if outcome.hung && !is_broken => Verdict::Hung,
         Some(Severity::Fail) => Verdict::Fail,
         Some(Severity::Warn) => Verdict::Warn,
         Some(Severity::Note) => Verdict::Note,
@@ -117,8 +119,8 @@ pub fn of_scenario(
         _ if outcome.crashed.is_some() => Verdict::Crashed,
         // Findings from before the call of a missing function remain valid.
         Some(Unjudged::NoSuchFunction(_)) if worst.is_some() => found,
-        // A requirement that is broken before all processes have started is the reason why they do not.
-        Some(Unjudged::NotStarted { .. }) if worst == Some(Severity::Fail) => found,
+        // A requirement that is broken before the scenario ends early may be the reason for that.
+        Some(_) if worst == Some(Severity::Fail) => found,
         Some(why) => why.verdict(),
         None => found,
     };
@@ -459,7 +461,9 @@ pub fn end_at(mut end: RunEnd, results: &[ScenarioResult], strict: Strictness) -
 
 #[cfg(test)]
 mod tests {
+    use pmi_scenario::suite::embedded_catalogue;
     use pmi_wire::Proc;
+    use rstest::rstest;
 
     use super::*;
     use crate::backtrace::Frame;
@@ -566,6 +570,52 @@ mod tests {
         let What::ToServer { bytes, .. } = &result.last_events[0].what else { panic!("no spawn request") };
         assert_eq!(bytes.0, spawn.as_bytes(), "the request is whole");
         assert_eq!(result.last_events.len() + result.left_out, last as usize + 1);
+    }
+
+    #[rstest]
+    #[case::request_without_answer("rfc13.barrier.released", true, None, Verdict::Fail)]
+    #[case::process_without_end(own::HANG, true, None, Verdict::Hung)]
+    #[case::broken_before_an_early_end(
+        "rfc13.barrier.released",
+        false,
+        Some(Unjudged::Unplayable("the connection is lost".into())),
+        Verdict::Fail
+    )]
+    fn broken_requirement_is_a_failure(
+        #[case] id: &str,
+        #[case] hung: bool,
+        #[case] unjudged: Option<Unjudged>,
+        #[case] verdict: Verdict,
+    ) {
+        let outcome = Outcome {
+            events: Vec::new(),
+            findings: vec![Finding::new(id, Side::Server, "", "silence")],
+            under_test: Side::Server,
+            hung,
+            lifeless: false,
+            crashed: None,
+            negotiated: Vec::new(),
+            left: Vec::new(),
+            unjudged,
+            scenario_error: None,
+            unreached: Vec::new(),
+        };
+        let (blank, strict) = (ScenarioResult::default(), Strictness::Must);
+        let catalogue = embedded_catalogue().unwrap();
+        let result =
+            of_scenario(blank, outcome, &catalogue, |_| String::new(), &mut Deviations::default(), strict);
+        assert_eq!((result.verdict, result.is_red(strict)), (verdict, true));
+        let end = RunEnd {
+            counts: BTreeMap::new(),
+            deviations: 0,
+            stale: Vec::new(),
+            unfinished: 0,
+            interrupted: false,
+            exit_code: 0,
+            time_us: 0,
+        };
+        let end = end_at(end, &[result], strict);
+        assert_eq!((end.counts, end.exit_code), (BTreeMap::from([(verdict, 1)]), 1));
     }
 
     #[test]

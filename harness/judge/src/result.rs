@@ -13,6 +13,7 @@ use crate::crash::{Cause, Of, is_assertion, of_crash};
 use crate::deviations::Deviations;
 use crate::event::{Event, What};
 use crate::evidence::{self, EXPLAINED};
+use crate::offer::name_option;
 use crate::own::{self, CRASH, JOBS_APART, STARTS};
 use crate::verdict::{
     Attempts, Judged, Repeated, RunEnd, ScenarioResult, Strictness, UnreachedStep, Verdict,
@@ -78,6 +79,9 @@ pub fn of_scenario(
     // A stable sort: what is alike stays in the order of the transcript.
     findings.sort_by_key(|judged| (Reverse(judged.severity), CauseKind::of(&judged.finding)));
     mark_valid_input(&mut findings, &outcome.events, outcome.under_test);
+    if let Some(What::Launched { command, .. }) = outcome.events.first().map(|event| &event.what) {
+        name_option(&mut findings, command);
+    }
     // What was not judged does not show that a deviation no longer happens.
     if outcome.unjudged.is_none() || !findings.is_empty() {
         deviations.apply(&result.scenario, &mut findings);

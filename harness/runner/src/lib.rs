@@ -1,6 +1,7 @@
 //! How a conversation comes about: processes, agents, sockets, and what plays scenarios over them.
 
 pub mod agent;
+pub mod behaviours;
 pub mod doctor;
 mod interference;
 pub mod interpret;

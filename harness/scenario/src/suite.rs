@@ -290,14 +290,14 @@ impl Suite {
         self.scenarios.iter().filter(move |s| s.tests == whom)
     }
 
+    /// The variations and faults that a scenario may request.
+    pub fn behaviours(&self) -> &Behaviours {
+        &self.behaviours
+    }
+
     /// Whether there is such a scenario, here or in the embedded suite.
     pub fn has(&self, fits: impl Fn(&str) -> bool) -> bool {
         self.scenarios.iter().any(|s| fits(&s.name)) || FILES.iter().any(|file| file.any(&fits))
-    }
-
-    /// What a server that a scenario sets up can be.
-    pub fn behaviours(&self) -> &Behaviours {
-        &self.behaviours
     }
 
     /// A fragment by its name.

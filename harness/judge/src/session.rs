@@ -15,6 +15,7 @@ use pmi_wire::{Framing, HEADER, Proc, Request, Response, ValueReading};
 use crate::crash::Cause;
 use crate::deviations::Deviations;
 use crate::event::{Abandoned, Event, Exit, What};
+use crate::offer::{name_option, offering_option};
 use crate::own::{CRASH, LIVES};
 use crate::program::{FINALIZE, unacknowledged};
 use crate::recent::Recent;
@@ -26,8 +27,7 @@ use crate::{Finding, Monitor, Severity, Side, evidence};
 /// Most findings of a session.
 const FINDINGS: usize = 1000;
 
-/// Findings whose events are kept, and events among which the request that led to one is looked for.
-const EXPLAINED: usize = 50;
+/// Events among which the request that led to a finding is searched.
 const RECENT: usize = 1000;
 
 /// Requests without an answer that are named.
@@ -41,17 +41,6 @@ const OFFER: [&str; 5] = ["PMI_FD", "PMI_PORT", "PMI_ID", "PMI_RANK", "PMI_SIZE"
 
 /// The requirement of a descriptor, which applies where the wire protocol is offered.
 const DESCRIPTOR: &str = ids::RFC13_ENV_PMI_FD;
-
-/// Launchers that offer the wire protocol only with an option.
-const OPTIONS: [(&str, &str); 2] = [("srun", "--mpi=pmi2"), ("flux", "-o pmi=simple")];
-
-/// Returns the option with which the launcher in a command offers the wire protocol, if it is known.
-pub fn offering_option(command: &[String]) -> Option<String> {
-    let words = || command.iter().flat_map(|word| word.split_whitespace());
-    let is_named = |name: &str| words().any(|word| word.rsplit('/').next() == Some(name));
-    let (launcher, option) = OPTIONS.iter().find(|(launcher, _)| is_named(launcher))?;
-    Some(format!("{launcher} offers the wire protocol with {option}"))
-}
 
 /// The signal of a fault, if a process of the program has died of it.
 fn faulted(event: &Event) -> Option<i32> {
@@ -151,7 +140,7 @@ impl SessionJudge {
             let first = evidence::first_loss(self.last.make_contiguous(), crash.party);
             *loss = first.unwrap_or(*loss).min(*loss);
         }
-        if crashed || known < self.findings.len().min(EXPLAINED) {
+        if crashed || known < self.findings.len() {
             let recent = self.last.make_contiguous();
             let crash = self.crash.iter().map(|(crash, _)| crash).filter(|_| crashed);
             for seq in evidence::evidence(self.findings[known..].iter().chain(crash), recent) {
@@ -290,11 +279,14 @@ impl SessionJudge {
             Some(Exit::Signal(signal)) => Cause::of(signal) == Cause::Abort,
             None => false,
         };
+        let of_server = |other: &&Finding| other.party == Side::Server && other.proc == f.proc;
         let of_answer = |other: &&Finding| {
-            let is_answer =
-                other.party == Side::Server && other.proc == f.proc && other.seq == process.answered;
             // A program that exits with 0 has taken an answer that only a draft or a habit rules out.
-            is_answer && (fails || process.exit == Some(Exit::Code(0)) && binds_all(&other.requirement))
+            let counts = fails || process.exit == Some(Exit::Code(0)) && binds_all(&other.requirement);
+            of_server(other) && other.seq == process.answered && counts
+        };
+        let earlier = |other: &&Finding| {
+            of_server(other) && other.seq < process.answered && binds_all(&other.requirement)
         };
         if let Some(cause) = self.findings.iter().find(of_answer) {
             finding.at_most = Some(Severity::Note);
@@ -314,6 +306,9 @@ impl SessionJudge {
                     finding.seen = format!("{}, after {request} was answered by {answer}", f.seen);
                 }
             }
+        } else if let Some(cause) = self.findings.iter().rfind(earlier).filter(|_| fails) {
+            let (seq, id) = (cause.seq, &cause.requirement);
+            finding.seen = format!("{}; event {seq}, an earlier answer, breaks {id}", f.seen);
         }
         finding
     }
@@ -346,6 +341,7 @@ impl SessionJudge {
             }
         }
         findings.sort_by_key(|judged| (Reverse(judged.severity), self.goes_on_after(&judged.finding)));
+        name_option(&mut findings, &self.command);
         deviations.apply(&blank.scenario, &mut findings);
         let follows = |judged: &mut Judged| {
             let finding = &judged.finding;
@@ -590,6 +586,25 @@ mod tests {
             red.clone().count() > 0 && red.clone().all(|j| j.finding.party == Side::Server),
             "{result:?}"
         );
+    }
+
+    /// A process that asks once more after an answer that breaks a MUST, and then gives up.
+    #[test]
+    fn earlier_unlawful_answer_is_cited() {
+        let framed = |body: &str| Bytes(format!("{:>6}{body}", body.len()).into_bytes());
+        let rest = [
+            What::ToServer { proc: P, bytes: framed("cmd=job-getid;") },
+            What::FromServer { proc: P, bytes: framed("cmd=job-getid-response;rc=0;jobid=j;") },
+            What::ClosedByClient { proc: P },
+            What::Exited { proc: P, exit: Exit::Code(3) },
+        ];
+        let judge = judge("cmd=fullinit-response;rc=0;rank=0;size=2;appnum=0;", &rest);
+        let findings = judge.findings();
+        let unlawful =
+            findings.iter().find(|f| f.party == Side::Server && binds_all(&f.requirement)).unwrap();
+        let leaves = findings.iter().find(|f| f.party == Side::Client).unwrap();
+        let cited = format!("event {}, an earlier answer, breaks {}", unlawful.seq, unlawful.requirement);
+        assert_eq!((leaves.at_most, leaves.seen.contains(&cited)), (None, true), "{leaves:?}");
     }
 
     #[test]

@@ -5,8 +5,9 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Instant;
 
-use pmi_faults::{Config, behaviour, faults, variations};
+use pmi_faults::{Behaviour, Config};
 use pmi_judge::event::What;
+use pmi_runner::behaviours::behaviour;
 use pmi_runner::party::{Incoming, MemoryParty, Party, Silence};
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::inputs::{Cell, Inputs, Status};
@@ -60,11 +61,12 @@ fn written(dialect: Dialect, request: &str) -> Vec<u8> {
 
 /// A scenario in which a server says to each request, word for word and write for write, what this one has said.
 fn transcript(dialect: Dialect, name: &str) -> String {
-    let fault = faults().find(|fault| fault.name == name);
-    let varied: Vec<_> = variations().filter(|variation| variation.name == name).collect();
-    assert!(name == "reference" || fault.is_some() || !varied.is_empty(), "no server is called {name}");
+    let wrapper = match name {
+        "reference" => Ok(Behaviour::default()),
+        _ => behaviour(Some(name), []).or_else(|_| behaviour(None, [name])),
+    };
     let pmi2 = dialect == Dialect::Pmi2;
-    let config = Config { pmi2, wrapper: behaviour(fault, &varied), ..Config::default() };
+    let config = Config { pmi2, wrapper: wrapper.unwrap(), ..Config::default() };
     let mut server = MemoryParty::launch(config, 1);
     let proc = Proc { group: 0, rank: 0 };
     let mut kvs = String::new();

@@ -130,7 +130,7 @@ fn run_serve(serve: Serve) -> anyhow::Result<u8> {
         [] => None,
         words => Some(Caller::parse(words).context("--pmi-args takes a port, two words and a process id")?),
     };
-    let wrapper = mutants::behaviour(fault.as_deref(), &vary)?;
+    let wrapper = pmi_runner::behaviours::behaviour(fault.as_deref(), vary.iter().map(String::as_str))?;
     let kvs_prefix = serve::unique_prefix();
     let config = pmi_faults::Config {
         nodes: remote.as_ref().map_or(nodes, Remote::nodes),

@@ -4,30 +4,13 @@ use std::fmt::Write;
 use std::time::Instant;
 
 use pmi_faults::client::{self as of_clients, ClientFault, ClientVariation, UNSEEN};
-use pmi_faults::{Behaviour, Fault, Variation, faults, variations};
+use pmi_faults::{Fault, Variation, faults, variations};
 use pmi_runner::kill_matrix::client::{self, ClientMatrix};
 use pmi_runner::kill_matrix::{Found, run};
 
 use super::args::{Mutants, side_by_side};
 use super::select::Filter;
-use super::tell::{hint, say, unusable};
-
-pub(super) fn behaviour(fault: Option<&str>, vary: &[String]) -> anyhow::Result<Behaviour> {
-    let unknown = |kind: &str, name: &str, names: Vec<&'static str>| {
-        let hint = hint(name, names.into_iter(), "`pmi-conform suite mutants --list` lists them");
-        anyhow::anyhow!("there is no {kind} {name}{hint}")
-    };
-    let find_fault = |name: &str| {
-        let found = faults().find(|f| f.name == name);
-        found.ok_or_else(|| unknown("fault", name, faults().map(|f| f.name).collect()))
-    };
-    let find_variation = |name: &String| {
-        let found = variations().find(|v| v.name == name);
-        found.ok_or_else(|| unknown("variation", name, variations().map(|v| v.name).collect()))
-    };
-    let varied = vary.iter().map(find_variation).collect::<anyhow::Result<Vec<_>>>()?;
-    Ok(pmi_faults::behaviour(fault.map(find_fault).transpose()?, &varied))
-}
+use super::tell::{say, unusable};
 
 fn list(
     faults: &[&Fault],

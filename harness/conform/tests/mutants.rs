@@ -12,7 +12,7 @@ fn faults_are_killed_and_variations_are_not_punished() {
     let faults: Vec<_> = faults().step_by(EVERY).collect();
     let variations: Vec<_> = variations().step_by(EVERY).collect();
     let matrix = run(&suite, &faults, &variations, false, 2);
-    let survivors: Vec<_> = matrix.faults.iter().filter(|f| !f.is_killed()).map(|f| f.name).collect();
+    let survivors: Vec<_> = matrix.faults.iter().filter(|f| !f.is_killed()).map(FaultResult::label).collect();
     assert_eq!(survivors, [""; 0]);
     let punished: Vec<_> = matrix.variations.iter().filter(|v| !v.punished_by.is_empty()).collect();
     assert!(punished.is_empty(), "{punished:#?}");

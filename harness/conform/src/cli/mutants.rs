@@ -130,18 +130,18 @@ pub(super) fn mutants(args: &Mutants) -> anyhow::Result<u8> {
         let cited = fault.breaks.iter().find(|id| first.requirements.contains(**id)).unwrap_or(&"");
         let shown = if args.matrix { &fault.killers[..] } else { &fault.killers[..1] };
         let names: Vec<&str> = shown.iter().map(|f| f.scenario.as_str()).collect();
-        writeln!(text, "{:44} {:>5}  {cited:40} {}", fault.name, fault.killers.len(), names.join(" "))?;
+        writeln!(text, "{:44} {:>5}  {cited:40} {}", fault.label(), fault.killers.len(), names.join(" "))?;
     }
     let (mut survived, mut wrong, mut punished) = (0, 0, 0);
     text.push('\n');
     for fault in matrix.faults.iter().filter(|f| !f.is_killed()) {
         if fault.wrong_reason.is_empty() {
             survived += 1;
-            show(&mut text, "SURVIVED", fault.name, fault.about, &[])?;
+            show(&mut text, "SURVIVED", &fault.label(), fault.about, &[])?;
         } else {
             wrong += 1;
             let about = format!("{} (breaks {})", fault.about, fault.breaks.join(", "));
-            show(&mut text, "WRONG REASON", fault.name, &about, &fault.wrong_reason)?;
+            show(&mut text, "WRONG REASON", &fault.label(), &about, &fault.wrong_reason)?;
         }
     }
     for variation in matrix.variations.iter().filter(|v| !v.punished_by.is_empty()) {

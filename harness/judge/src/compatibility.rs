@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use pmi_scenario::ast::Dialect;
-use pmi_wire::{Decoded, Direction, Framing, Operation, Proc, SpawnAssembler, grammar};
+use pmi_wire::{Decoded, Direction, Framing, Operation, Outcome, Proc, SpawnAssembler, grammar};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -21,17 +21,6 @@ type Fields = BTreeSet<String>;
 
 /// The field of fullinit that the draft has only where the environment tells it.
 const JOBID: &str = "pmijobid";
-
-/// What an answer comes to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Outcome {
-    /// It is one of success.
-    Success,
-    /// Nothing was found, which is told by a flag.
-    Miss,
-    /// It is one of failure.
-    Failure,
-}
 
 /// How often something went well, and how often it did not.
 #[derive(Debug, Clone, Copy, Default)]

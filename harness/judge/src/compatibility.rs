@@ -121,7 +121,7 @@ impl Link {
         if *framing == Framing::Lines && (self.in_block || SpawnAssembler::is_spawn_start(text)) {
             self.in_block = *text != b"endcmd";
             let pending = Pending {
-                dialect: Dialect::Pmi1,
+                dialect: dialect(*framing),
                 command: "spawn".to_owned(),
                 fields: Fields::new(),
                 offer: None,
@@ -136,11 +136,9 @@ impl Link {
     }
 }
 
+/// Returns the dialect with this framing.
 fn dialect(framing: Framing) -> Dialect {
-    match framing {
-        Framing::Lines => Dialect::Pmi1,
-        Framing::Frames => Dialect::Pmi2,
-    }
+    Dialect::NAMES[framing as usize].1
 }
 
 impl Observations {

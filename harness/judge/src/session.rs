@@ -258,7 +258,7 @@ impl SessionJudge {
     /// What was negotiated on the connections.
     pub fn dialects(&self) -> Vec<Dialect> {
         let is_negotiated = |dialect: &Dialect| self.monitor.has_negotiated(dialect.framing());
-        [Dialect::Pmi1, Dialect::Pmi2].into_iter().filter(is_negotiated).collect()
+        Dialect::NAMES.into_iter().map(|(_, dialect)| dialect).filter(is_negotiated).collect()
     }
 
     /// What either side broke, in order. A process that was killed has not left out its finalize. One that gives up on an answer that

@@ -2,7 +2,7 @@
 
 use pmi_scenario::ids::{self, rules};
 use pmi_wire::grammar::{parse_bool, parse_int, parse_uint};
-use pmi_wire::{Content, Decoded, Direction, Framing, Operation, Proc, Request, Version};
+use pmi_wire::{Decoded, Direction, Framing, Operation, Proc, Version};
 
 use super::state::{Asked, COMPLETE, Monitor, cite};
 use super::unspecified::Unspecified;
@@ -50,10 +50,10 @@ impl Monitor {
         let seen = || Seen::message(message.text);
         self.version_used(p, op, message);
         let (is_init, is_abort) = (op == Some(Operation::Init), op == Some(Operation::Abort));
-        let is_line_abort = is_abort && message.framing == Framing::Lines;
+        let waits_in_turn = self.waits(p, op);
         let rank = self.rank(p);
         let sent = rank.init_sent;
-        let (first, joined, again, finalized) = match message.framing {
+        let (first, joined, again, finalized, waits) = match message.framing {
             Framing::Lines => {
                 // What came instead of a response to init is reported alone, and not with each request that follows.
                 let joined = rank.joined || (sent && rank.unreadable && !is_init);
@@ -61,23 +61,20 @@ impl Monitor {
                 let may_abort = is_abort && (rank.finalize_refused || rank.unreadable);
                 rank.init_sent |= is_init;
                 // A client that cannot continue aborts, also if the response to its init is the reason.
-                ("init", joined || is_abort && sent, joined, rank.finalized && !may_abort)
+                ("init", joined || is_abort && sent, joined, rank.finalized && !may_abort, waits_in_turn)
             }
             Framing::Frames => {
                 let joined = rank.fullinit_accepted || is_abort;
-                ("fullinit", joined, rank.fullinit_sent, rank.finalized && !is_abort)
-            }
-        };
-        let waits = match message.framing {
-            Framing::Lines => self.waits(p, op),
-            Framing::Frames => {
                 let same = |other: &Option<Vec<u8>>| other.is_none() || other.as_deref() == thrid;
-                rank.pending.iter().any(|pending| same(&pending.thrid))
+                let waits = rank.pending.iter().any(|pending| same(&pending.thrid));
+                ("fullinit", joined, rank.fullinit_sent, rank.finalized && !is_abort, waits)
             }
         };
         if waits {
             self.lose_correlation(p, Unspecified::OutOfOrder);
         }
+        // RFC 13, abort: a client may abort at any time.
+        let waits = waits && !(is_abort && message.framing == Framing::Lines);
         if finalized {
             self.client_error(p, cite(message, rules::FINALIZE_LAST), "no request after finalize", seen());
         } else if !is_init && !joined {
@@ -86,7 +83,7 @@ impl Monitor {
             self.client_error(p, cite(message, rule), format!("{first} first"), seen());
         } else if is_init && again {
             self.client_error(p, cite(message, INIT_FIRST), format!("{first} once"), seen());
-        } else if waits && !is_line_abort && !self.rank(p).got_unasked {
+        } else if waits && !self.rank(p).got_unasked {
             let expected = [
                 "no request before the last one is answered",
                 "no request before the last one is answered, unless both have a thrid of their own",
@@ -99,9 +96,8 @@ impl Monitor {
     fn version_used(&mut self, p: Proc, op: Option<Operation>, message: &Decoded<'_>) {
         let goes_on = !matches!(op, Some(Operation::Init | Operation::Abort | Operation::Finalize));
         let rank = self.rank(p);
-        if message.framing == Framing::Lines
-            && let Some((offered, _)) =
-                rank.unoffered.take_if(|(offered, used)| goes_on && used.version != offered.version)
+        if let Some((offered, _)) =
+            rank.unoffered.take_if(|(offered, used)| goes_on && used.version != offered.version)
         {
             let expected = format!(
                 "finalize or abort in a version above {offered}, the highest that the client offered"
@@ -144,8 +140,7 @@ impl Monitor {
     /// Notes an abort, with or without an exit code. The operating system keeps the low eight bits of a code.
     pub(super) fn abort_asked(&mut self, p: Proc, message: &Decoded<'_>) -> Option<Asked> {
         self.allow_abort(p, Unspecified::Abort);
-        let is_line = message.framing == Framing::Lines;
-        let exitcode = message.field("exitcode").filter(|_| is_line).and_then(|code| parse_int(&code));
+        let exitcode = message.field("exitcode").and_then(|code| parse_int(&code));
         // The draft does not say what isworld=FALSE ends.
         let is_of_job = message.field("isworld").and_then(|isworld| parse_bool(&isworld)) != Some(false);
         let rank = self.rank(p);
@@ -156,7 +151,7 @@ impl Monitor {
             }
         }
         // RFC 13, abort: an empty line answers it. The draft has no response.
-        is_line.then_some(Asked::Plain)
+        (message.framing == Framing::Lines).then_some(Asked::Plain)
     }
 
     /// Judges the response to an offer of a version.
@@ -182,7 +177,7 @@ impl Monitor {
                 self.server_error(p, COMPLETE, "success comes with the version that is used", seen());
                 self.rank(p).joined = true;
             }
-            _ if self.others_speak_pmi2(p) => {}
+            _ if self.others_speak_otherwise(p) => {}
             _ if offered >= Version::V1_1 && !self.may_abort(p) => {
                 let id = self.in_pieces_or(p, init_rule(offered));
                 let expected = "success, since version 1.1 is in reach of the client";
@@ -235,10 +230,10 @@ impl Monitor {
         }
     }
 
-    /// Returns true if the processes of the group have agreed on PMI-2, which RFC 13 does not mention.
-    pub(super) fn others_speak_pmi2(&mut self, p: Proc) -> bool {
+    /// Returns true if another process of the group has agreed on the other protocol, which RFC 13 does not mention.
+    pub(super) fn others_speak_otherwise(&mut self, p: Proc) -> bool {
         let mut others = self.connections.iter().filter(|(other, _)| other.group == p.group);
-        others.any(|(_, connection)| connection.framing() == Framing::Frames)
+        others.any(|(_, connection)| connection.framing() != self.framing(p))
     }
 
     /// Judges the end of a client's connection. A killed process may end in the middle of a message, and TCP loses the rest of a
@@ -253,11 +248,13 @@ impl Monitor {
         let unended = self.connections.unended(p, Direction::ToServer, SeenKind::ConnectionEnd);
         if let Some(Unended { rule, expected, seen }) = unended.filter(|_| breaks_off) {
             self.client_misuse(p, rule, expected, seen);
-            match Decoded::new(Direction::ToServer, Framing::Lines, &partial).content {
-                Content::LineRequest(Ok(Request::Put { key, .. })) => {
-                    self.group(p.group).unended_puts.insert(key.to_vec());
+            let begun = Decoded::new(Direction::ToServer, framing, &partial);
+            match begun.operation() {
+                Some(Operation::Put) => {
+                    let key = begun.field("key").unwrap_or_default().into_owned();
+                    self.group(p.group).unended_puts.insert(key);
                 }
-                Content::LineRequest(Ok(Request::Barrier { .. })) => self.rank(p).unended_barrier = true,
+                Some(Operation::Barrier) => self.rank(p).unended_barrier = true,
                 _ => {}
             }
         } else if breaks_off && self.rank(p).spawn.is_some() {

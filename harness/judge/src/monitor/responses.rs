@@ -95,8 +95,10 @@ impl Monitor {
         if !message.is_well_formed() {
             return self.bad_response(p, message);
         }
+        if self.group_barrier_answered(p, message) {
+            return;
+        }
         match message.framing {
-            Framing::Lines if self.group_barrier_answered(p, message) => return,
             Framing::Lines => self.answers_in_turn(p, message),
             Framing::Frames => self.answers_thread(p, message),
         }
@@ -239,7 +241,7 @@ impl Monitor {
         }
         let unended = self.connections.unended(p, Direction::FromServer, how);
         let is_line = self.framing(p) == Framing::Lines;
-        if is_line && (self.group_barriers_unanswered(p, how) || self.rank(p).pending.is_empty()) {
+        if self.group_barriers_unanswered(p, how) || is_line && self.rank(p).pending.is_empty() {
             return;
         }
         match unended {
@@ -261,7 +263,7 @@ impl Monitor {
         }
         let closed = how == SeenKind::ConnectionEnd;
         // A server may reject a client that does not know any of its versions.
-        if closed && offer.is_some_and(|offered| offered < Version::V1_1 || self.others_speak_pmi2(p)) {
+        if closed && offer.is_some_and(|offered| offered < Version::V1_1 || self.others_speak_otherwise(p)) {
             return;
         }
         if op == Operation::Barrier && !self.all_in(p) {

@@ -4,14 +4,15 @@
 //! of whoever killed the program, or of an answer with which the program could not go on.
 
 use pmi_scenario::ids;
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::requirement::{Catalogue, Set};
-use pmi_wire::pmi2::{self, Semicolons};
-use pmi_wire::{Framing, HEADER, Proc, Request, Response, ValueReading};
+use pmi_wire::{Direction, Operation, Outcome, Proc};
 
+use crate::connections::{Message, decode};
 use crate::crash::Cause;
 use crate::deviations::Deviations;
 use crate::event::{Abandoned, Event, Exit, What};
@@ -58,28 +59,6 @@ fn binds_all(id: &str) -> bool {
     set.is_rfc13() || set == Set::Pmi2Common
 }
 
-/// Returns the key of a get.
-fn key_of_get(bytes: &[u8]) -> Option<Vec<u8>> {
-    if let Ok(Request::Get { key, .. }) = Request::parse(bytes.trim_ascii_end(), ValueReading::ToEndOfLine) {
-        return Some(key.to_vec());
-    }
-    match pmi2::Request::parse(bytes.get(HEADER..)?, Semicolons::Doubled) {
-        Ok(pmi2::Request::KvsGet { key, .. }) => Some(key.to_vec()),
-        _ => None,
-    }
-}
-
-/// Returns whether a message answers that there is no value.
-fn is_miss(bytes: &[u8]) -> bool {
-    if let Ok(response) = Response::parse(bytes.trim_ascii_end(), ValueReading::ToEndOfLine) {
-        return !response.is_success();
-    }
-    let response = bytes.get(HEADER..).map(|body| pmi2::Response::parse(body, Semicolons::Doubled));
-    response.is_some_and(|response| {
-        response.is_ok_and(|response| !response.is_success() || response.is_found() == Some(false))
-    })
-}
-
 /// A process of the session.
 #[derive(Default)]
 struct Process {
@@ -91,10 +70,31 @@ struct Process {
     /// The events with the last bytes from it and to it.
     asked: u64,
     answered: u64,
+    /// The key of its last request, if that is a get.
+    key: Option<Vec<u8>>,
+    /// Its last response is a refusal, or reports that nothing was found.
+    is_refused: bool,
     /// It has closed its connection with bytes of the server unread.
     left_unread: bool,
     /// The event at which it closed its connection without having read the answer to its finalize.
     unacknowledged: Option<u64>,
+}
+
+impl Process {
+    /// Notes a message from it or to it.
+    fn said(&mut self, (direction, message): &Message<'_>) {
+        let message = message.as_ref().ok();
+        match direction {
+            Direction::ToServer => {
+                let get = message.filter(|message| message.operation() == Some(Operation::Get));
+                self.key = get.and_then(|get| get.field("key")).map(Cow::into_owned);
+            }
+            Direction::FromServer => {
+                let outcome = message.and_then(|message| message.outcome());
+                self.is_refused = outcome.is_some_and(|outcome| outcome != Outcome::Success);
+            }
+        }
+    }
 }
 
 /// See the module's documentation.
@@ -158,9 +158,17 @@ impl SessionJudge {
             }
             _ => false,
         };
+        let arrivals = self.monitor.read(event);
+        let messages = decode(&arrivals);
+        if let Some((proc, direction, _)) = event.what.said() {
+            let process = self.process(proc);
+            match direction {
+                Direction::ToServer => (process.asked, process.key) = (event.seq, None),
+                Direction::FromServer => (process.answered, process.is_refused) = (event.seq, false),
+            }
+            messages.iter().for_each(|message| process.said(message));
+        }
         match &event.what {
-            What::ToServer { proc, .. } => self.process(*proc).asked = event.seq,
-            What::FromServer { proc, .. } => self.process(*proc).answered = event.seq,
             What::Launched { command, .. } => self.command.clone_from(command),
             What::Started { proc, env, bad_fd, .. } => {
                 *self.process(*proc) = Process::default();
@@ -186,8 +194,8 @@ impl SessionJudge {
                 let process = self.process(*proc);
                 process.exit = Some(*exit);
                 if let Some(seq) = process.unacknowledged.filter(|_| *exit == Exit::Code(0)) {
-                    let pmi2 = self.monitor.speaks_frames(*proc);
-                    let finding = Finding { proc: Some(*proc), seq, ..unacknowledged(pmi2) };
+                    let framing = self.monitor.framing(*proc);
+                    let finding = Finding { proc: Some(*proc), seq, ..unacknowledged(framing) };
                     self.findings.extend((self.findings.len() < FINDINGS).then_some(finding));
                 }
                 if let Some(signal) = faulted(event) {
@@ -206,7 +214,7 @@ impl SessionJudge {
             What::Outlived { procs } => self.outlived.clone_from(procs),
             _ => {}
         }
-        self.monitor.observe(event);
+        self.monitor.judge(event, &messages);
         self.trouble |= self.monitor.abort_sent();
         for finding in self.monitor.take_findings() {
             self.trouble |= finding.party == Side::Client;
@@ -238,11 +246,8 @@ impl SessionJudge {
 
     /// What was negotiated on the connections.
     pub fn dialects(&self) -> Vec<Dialect> {
-        let all = [(Framing::Lines, Dialect::Pmi1), (Framing::Frames, Dialect::Pmi2)];
-        all.into_iter()
-            .filter(|(framing, _)| self.monitor.has_negotiated(*framing))
-            .map(|(_, dialect)| dialect)
-            .collect()
+        let is_negotiated = |dialect: &Dialect| self.monitor.has_negotiated(dialect.framing());
+        Dialect::NAMES.into_iter().map(|(_, dialect)| dialect).filter(is_negotiated).collect()
     }
 
     /// What either side broke, in order. A process that was killed has not left out its finalize. One that gives up on an answer that
@@ -292,10 +297,10 @@ impl SessionJudge {
             finding.at_most = Some(Severity::Note);
             finding.seen = format!("{}, behind an answer that breaks {}", f.seen, cause.requirement);
         } else if let Some((request, answer)) = self.refused(process).filter(|_| fails) {
-            match key_of_get(request).filter(|key| self.monitor.is_put(p.group, key)) {
+            match process.key.as_ref().filter(|key| self.monitor.is_put(p.group, key)) {
                 Some(key) => {
-                    let (pmi2, key) = (self.monitor.speaks_frames(p), key.escape_ascii());
-                    finding.requirement = ids::rules::PUT_VISIBLE[usize::from(pmi2)].to_owned();
+                    let (framing, key) = (self.monitor.framing(p), key.escape_ascii());
+                    finding.requirement = ids::rules::PUT_VISIBLE[framing as usize].to_owned();
                     finding.expected = format!("a barrier between the put of {key} and the get by rank {p}");
                     finding.seen = format!(
                         "the get of {key} found nothing, with no barrier before it, and the process gave up"
@@ -317,7 +322,7 @@ impl SessionJudge {
     fn refused(&self, process: &Process) -> Option<(&[u8], &[u8])> {
         let bytes = |seq: u64| self.event(seq).and_then(|event| event.what.bytes());
         let (request, answer) = (bytes(process.asked)?, bytes(process.answered)?);
-        is_miss(answer).then(|| (request.trim_ascii_end(), answer.trim_ascii_end()))
+        process.is_refused.then(|| (request.trim_ascii_end(), answer.trim_ascii_end()))
     }
 
     /// The event of this number, if it is kept.

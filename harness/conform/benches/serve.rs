@@ -86,7 +86,7 @@ fn read(words: &[&str], log: &Path) {
 #[divan::bench(args = [64, 256, 1024], sample_count = 3, sample_size = 1)]
 fn judge_again(bencher: Bencher, ranks: u32) {
     let (_folder, log, events) = log(ranks);
-    bencher.counter(ItemsCount::new(events)).bench(|| read(&["judge"], &log));
+    bencher.counter(ItemsCount::new(events)).bench(|| read(&["report", "judge"], &log));
 }
 
 #[divan::bench(args = [64, 256, 1024], sample_count = 3, sample_size = 1)]

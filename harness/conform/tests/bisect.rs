@@ -19,8 +19,12 @@ fn the_version_that_brings_and_the_one_that_mends_are_told() {
     let bisect = |servers: [&str; 3], more: &[&str]| {
         let servers = servers.iter().flat_map(|server| ["--server", server]);
         let filters = ["--filter", "kvs/missing-key-before-any-put", "--filter", "kvs/own-key"];
-        let args: Vec<&str> =
-            ["bisect"].into_iter().chain(servers).chain(filters).chain(more.iter().copied()).collect();
+        let args: Vec<&str> = ["report", "bisect"]
+            .into_iter()
+            .chain(servers)
+            .chain(filters)
+            .chain(more.iter().copied())
+            .collect();
         conform(folder.path(), &args)
     };
     let ran = bisect([&good, &bad, &good], &["--json"]);
@@ -52,13 +56,13 @@ fn stored_runs_tell_the_same() {
             &["--server", &server, "-q", "-f", "kvs/missing-key-before-any-put", "--report", &report],
         );
     }
-    let ran = conform(folder.path(), &["bisect", "1.0=one", "2.0=two"]);
+    let ran = conform(folder.path(), &["report", "bisect", "1.0=one", "2.0=two"]);
     assert_eq!(ran.status, 1, "{}", ran.whole());
     assert!(ran.out.contains("brought by 2  2.0\n  FAIL rfc13.error.rc-nonzero"), "{}", ran.out);
     for (args, told) in [
-        (&["bisect", "one"][..], "two versions at least"),
-        (&["bisect", "one", "nowhere"], "nowhere"),
-        (&["bisect", "one", "two", "--filter", "x"], "cannot be used with"),
+        (&["report", "bisect", "one"][..], "two versions at least"),
+        (&["report", "bisect", "one", "nowhere"], "nowhere"),
+        (&["report", "bisect", "one", "two", "--filter", "x"], "cannot be used with"),
     ] {
         let ran = conform(folder.path(), args);
         assert!(ran.status == 2 && ran.err.contains(told), "{}", ran.whole());
@@ -69,7 +73,8 @@ fn stored_runs_tell_the_same() {
 fn a_version_that_cannot_be_judged_is_told() {
     let folder = TempDir::new().unwrap();
     let good = serve("");
-    let args = ["bisect", "--server", &good, "--server", "false {ranks} {agent}", "-f", "kvs/own-key"];
+    let args =
+        ["report", "bisect", "--server", &good, "--server", "false {ranks} {agent}", "-f", "kvs/own-key"];
     let ran = conform(folder.path(), &args);
     assert_eq!(ran.status, 3, "{}", ran.whole());
     assert!(

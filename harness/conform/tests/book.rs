@@ -284,9 +284,9 @@ fn commands_have_the_options_that_pages_show() {
             if !asked.insert(own.clone()) {
                 continue;
             }
-            // With --help, the arguments are parsed and nothing else is done.
+            // With -h, the options are parsed and nothing else is done.
             let output =
-                Command::new(env!("CARGO_BIN_EXE_pmi-conform")).args(&own).arg("--help").output().unwrap();
+                Command::new(env!("CARGO_BIN_EXE_pmi-conform")).args(&own).arg("-h").output().unwrap();
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
             assert!(output.status.success(), "{}: {own:?}\n{said}", page.display());
         }
@@ -370,7 +370,7 @@ fn the_summary_names_each_page_once() {
 fn pages_of_the_catalogue_are_what_the_command_writes() {
     let folder = TempDir::new().unwrap();
     let written = Command::new(env!("CARGO_BIN_EXE_pmi-conform"))
-        .args(["requirements", "--pages"])
+        .args(["explain", "requirements", "--pages"])
         .arg(folder.path())
         .status()
         .unwrap();
@@ -385,7 +385,7 @@ fn pages_of_the_catalogue_are_what_the_command_writes() {
             fs::read_to_string(source.join(name)).ok() == fs::read_to_string(folder.path().join(name)).ok();
         assert!(
             same,
-            "docs/src/{} is not up to date: pmi-conform requirements --pages docs/src",
+            "docs/src/{} is not up to date: pmi-conform explain requirements --pages docs/src",
             name.display()
         );
     }

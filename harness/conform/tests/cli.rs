@@ -67,24 +67,43 @@ macro_rules! snapshot {
 }
 
 #[rstest]
-#[case("pmi-conform")]
-#[case("serve")]
-#[case("requirements")]
-#[case("explain")]
-#[case("coverage")]
-#[case("fuzz")]
-#[case("check")]
-#[case("fmt")]
-#[case("report")]
-#[case("compare")]
-#[case("schema")]
-#[case("completions")]
-#[case("man")]
+#[case("--help")]
+#[case("-h")]
+#[case("doctor --help")]
+#[case("interop --help")]
+#[case("serve --help")]
+#[case("explain --help")]
+#[case("fuzz --help")]
+#[case("report --help")]
+#[case("report compare --help")]
+#[case("scenario --help")]
+#[case("scenario list --help")]
+#[case("suite --help")]
+#[case("suite coverage --help")]
 fn help(#[case] command: &str) {
-    let args = if command == "pmi-conform" { vec!["--help"] } else { vec![command, "--help"] };
-    let ran = here(&args);
+    let ran = here(&command.split(' ').collect::<Vec<_>>());
     assert_eq!((ran.status, ran.err.as_str()), (0, ""));
-    snapshot!(format!("help_{command}"), ran.out);
+    snapshot!(format!("help_{}", command.replace(' ', "_").trim_matches('-')), ran.out);
+}
+
+/// The short help fits on one screen of 40 lines, and the whole help on two.
+#[test]
+fn help_fits_on_its_screens() {
+    for (option, most) in [("-h", 40), ("--help", 80)] {
+        let lines = here(&[option]).out.lines().count();
+        assert!(lines <= most, "{option}: {lines} lines");
+    }
+}
+
+#[rstest]
+#[case(&["judge", "run.ndjson"], "pmi-conform report judge")]
+#[case(&["mutants", "--list"], "pmi-conform suite mutants")]
+#[case(&["versions"], "pmi-conform doctor --versions")]
+#[case(&["--memory", "--list"], "pmi-conform scenario list")]
+fn former_command_names_its_replacement(#[case] args: &[&str], #[case] new: &str) {
+    let ran = here(args);
+    assert_eq!(ran.status, 2);
+    assert!(ran.err.contains(&format!("is now `{new}`")), "{}", ran.err);
 }
 
 #[test]
@@ -137,7 +156,7 @@ fn a_mistake_in_a_scenario(#[case] name: &str, #[case] text: &str) {
     let ran = conform(folder.path(), &["--memory", "mistake.pmi"]);
     assert_eq!(ran.status, 2);
     snapshot!(format!("mistake_{name}"), ran.whole());
-    let checked = conform(folder.path(), &["check", "mistake.pmi"]);
+    let checked = conform(folder.path(), &["scenario", "check", "mistake.pmi"]);
     assert_eq!((checked.status, checked.err), (2, ran.err));
 }
 
@@ -153,7 +172,7 @@ fn a_mistake_in_a_scenario(#[case] name: &str, #[case] text: &str) {
 #[case("no_such_file", &["nowhere.pmi"], 2)]
 #[case("no_such_command", &["expalin"], 2)]
 #[case("unknown_requirement", &["explain", "rfc13.put.uniqe"], 2)]
-#[case("unknown_scenario", &["show", "kvs/get-of-nothin"], 2)]
+#[case("unknown_scenario", &["scenario", "show", "kvs/get-of-nothin"], 2)]
 #[case("no_launcher", &["--server", "./nowhere/mpiexec", "-q", "-f", "=group/appnum"], 2)]
 #[case("launcher_in_no_path", &["--server", "no-such-pm-here -n {ranks} {agent}"], 2)]
 #[case("launcher_not_executable", &["--server", "/etc/passwd {ranks} {agent}"], 2)]
@@ -211,7 +230,7 @@ fn steps_that_were_not_judged_are_listed() {
     let json: Value = serde_json::from_str(&json).unwrap();
     let steps = json["results"][0]["unreached_steps"].as_array().unwrap();
     assert_eq!((steps.len(), &steps[2]["step"]), (3, &"use finalized".into()));
-    let again = conform(folder.path(), &["judge", "log", "--format", "json"]).out;
+    let again = conform(folder.path(), &["report", "judge", "log", "--format", "json"]).out;
     let again: Value = serde_json::from_str(&again).unwrap();
     assert_eq!(&again["results"][0]["unreached_steps"], &json["results"][0]["unreached_steps"]);
 }
@@ -335,7 +354,7 @@ fn what_does_not_start_on_two_nodes_is_judged_on_one() {
 #[test]
 fn a_file_that_is_given_twice_is_played_once() {
     let folder = folder(&[("right.pmi", RIGHT), ("other.pmi", RIGHT)]);
-    let ran = conform(folder.path(), &["--memory", "--list", "right.pmi", "./right.pmi", "."]);
+    let ran = conform(folder.path(), &["scenario", "list", "--memory", "right.pmi", "./right.pmi", "."]);
     let names: Vec<&str> = ran.out.lines().filter_map(|line| line.split('\t').next()).collect();
     assert_eq!((ran.status, names), (0, vec!["other", "right"]), "{}", ran.err);
 }
@@ -364,7 +383,7 @@ fn a_report_that_cannot_be_written_is_named() {
 }
 
 fn listed(args: &[&str]) -> Vec<String> {
-    let ran = here(&[&["--list"], args].concat());
+    let ran = here(&[&["scenario", "list"], args].concat());
     assert_eq!(ran.status, 0, "{}", ran.whole());
     ran.out.lines().map(|line| line.split('\t').next().unwrap().to_owned()).collect()
 }
@@ -399,22 +418,25 @@ fn two_runs_are_compared() {
     }
     fs::write(folder.path().join("b.pmi"), WRONG.replace("value=2", "value=1")).unwrap();
     conform(folder.path(), &["--memory", "--report", "ndjson=mended", "b.pmi", "c.pmi"]);
-    let same = conform(folder.path(), &["compare", "one", "one"]);
+    let same = conform(folder.path(), &["report", "compare", "one", "one"]);
     assert_eq!(same.status, 0, "{}", same.whole());
     assert!(same.out.contains("2 the same, 0 not"), "{}", same.whole());
     // A scenario that only one of the runs has played is no difference.
-    let apart = conform(folder.path(), &["compare", "-v", "one", "two"]);
+    let apart = conform(folder.path(), &["report", "compare", "-v", "one", "two"]);
     assert_eq!(apart.status, 0, "{}", apart.whole());
     assert!(apart.out.contains("played only before: a\n\nplayed only after: b\n"), "{}", apart.whole());
     for (before, after, any, new) in [("two", "mended", 1, 0), ("mended", "two", 1, 1)] {
-        assert_eq!(conform(folder.path(), &["compare", before, after]).status, any);
-        assert_eq!(conform(folder.path(), &["compare", "--fail-on", "new", before, after]).status, new);
+        assert_eq!(conform(folder.path(), &["report", "compare", before, after]).status, any);
+        assert_eq!(
+            conform(folder.path(), &["report", "compare", "--fail-on", "new", before, after]).status,
+            new
+        );
     }
-    let json = conform(folder.path(), &["compare", "--json", "mended", "two"]);
+    let json = conform(folder.path(), &["report", "compare", "--json", "mended", "two"]);
     assert_eq!(json.status, 1, "{}", json.whole());
     let json: Value = serde_json::from_str(&json.out).unwrap();
     assert_eq!((&json["changed"][0]["scenario"], &json["changed"][0]["worse"]), (&"b".into(), &true.into()));
-    let none = conform(folder.path(), &["compare", "one", "nowhere"]);
+    let none = conform(folder.path(), &["report", "compare", "one", "nowhere"]);
     assert_eq!(none.status, 2, "{}", none.whole());
 }
 
@@ -424,7 +446,7 @@ fn what_failed_is_played_again() {
     let folder = folder(&[("right.pmi", RIGHT), ("wrong.pmi", WRONG), ("wrong-too.pmi", &also)]);
     let ran = conform(folder.path(), &["--memory", "-q", "--report", "ndjson=run.ndjson", "."]);
     assert_eq!(ran.status, 1);
-    let ran = conform(folder.path(), &["--rerun-failed", "run.ndjson", "--list", "."]);
+    let ran = conform(folder.path(), &["scenario", "list", "--rerun-failed", "run.ndjson", "."]);
     let names: Vec<_> = ran.out.lines().map(|line| line.split('\t').next().unwrap()).collect();
     assert_eq!(names, ["wrong", "wrong-too"]);
 
@@ -569,7 +591,7 @@ fn man_pages() {
     assert_eq!((ran.status, ran.err.as_str()), (0, ""));
     let page = fs::read_to_string(folder.path().join("pages/man1/pmi-conform.1")).unwrap();
     assert!(page.contains("Exit codes"), "{page}");
-    for command in ["serve", "explain", "coverage", "report"] {
+    for command in ["serve", "explain", "suite-coverage", "report"] {
         assert!(folder.path().join(format!("pages/man1/pmi-conform-{command}.1")).is_file(), "{command}");
     }
 }
@@ -614,19 +636,19 @@ fn explains_a_rule_by_its_requirements() {
 
 #[test]
 fn shows_a_scenario_in_each_dialect() {
-    let ran = here(&["show", "--dialect", "pmi-1.1", "kvs/own-key"]);
+    let ran = here(&["scenario", "show", "--dialect", "pmi-1.1", "kvs/own-key"]);
     assert!(ran.out.contains("0  C: cmd=put kvsname=$kvs key=addr value=10.0.0.1/4242\n"), "{}", ran.whole());
-    let ran = here(&["show", "--dialect", "pmi-2", "kvs/own-key"]);
+    let ran = here(&["scenario", "show", "--dialect", "pmi-2", "kvs/own-key"]);
     for text in ["0  C: cmd=kvs-put key=addr value=10.0.0.1/4242\n", "fragment pmi2-joined\n"] {
         assert!(ran.out.contains(text), "{}", ran.whole());
     }
-    let ran = here(&["show", "--dialect", "pmi-2", "maxes/limits"]);
+    let ran = here(&["scenario", "show", "--dialect", "pmi-2", "maxes/limits"]);
     assert_eq!(ran.status, 2, "{}", ran.whole());
 }
 
 #[test]
 fn requirements_are_explained() {
-    let ran = here(&["requirements", "--json"]);
+    let ran = here(&["explain", "requirements", "--json"]);
     let list: Vec<Value> = serde_json::from_str(&ran.out).unwrap();
     for requirement in &list {
         let id = requirement["id"].as_str().unwrap();
@@ -634,7 +656,7 @@ fn requirements_are_explained() {
             assert!(scenario.as_str().unwrap().contains('/'), "{id}");
         }
     }
-    assert_eq!(here(&["requirements"]).out.lines().count(), list.len());
+    assert_eq!(here(&["explain", "requirements"]).out.lines().count(), list.len());
     let ran = here(&["explain", "rfc13.universe.size"]);
     assert_eq!((ran.status, ran.err.as_str()), (0, ""));
     snapshot!("explain", ran.out);
@@ -642,38 +664,38 @@ fn requirements_are_explained() {
 
 #[test]
 fn the_suite_has_no_warnings() {
-    let ran = here(&["check"]);
+    let ran = here(&["scenario", "check"]);
     assert_eq!(ran.status, 0);
     assert!(ran.out.ends_with(" 0 warnings\n"), "{}", ran.out);
 }
 
 #[test]
 fn the_suite_is_laid_out() {
-    let ran = here(&["fmt", "--check", "scenarios"]);
-    assert_eq!((ran.status, ran.out.as_str()), (0, ""), "run `pmi-conform fmt scenarios`");
+    let ran = here(&["scenario", "fmt", "--check", "scenarios"]);
+    assert_eq!((ran.status, ran.out.as_str()), (0, ""), "run `pmi-conform scenario fmt scenarios`");
 }
 
 #[test]
 fn fmt_lays_out_once() {
     let messy = RIGHT.replace("0  C:", "0       C:");
     let folder = folder(&[("messy.pmi", &messy)]);
-    assert_eq!(conform(folder.path(), &["fmt", "--check", "."]).status, 1);
-    assert_eq!(conform(folder.path(), &["fmt", "."]).status, 0);
+    assert_eq!(conform(folder.path(), &["scenario", "fmt", "--check", "."]).status, 1);
+    assert_eq!(conform(folder.path(), &["scenario", "fmt", "."]).status, 0);
     assert_eq!(fs::read_to_string(folder.path().join("messy.pmi")).unwrap(), RIGHT);
-    assert_eq!(conform(folder.path(), &["fmt", "--check", "."]).status, 0);
+    assert_eq!(conform(folder.path(), &["scenario", "fmt", "--check", "."]).status, 0);
 }
 
 #[test]
 fn what_is_exported_plays() {
     let folder = TempDir::new().unwrap();
-    let ran = conform(folder.path(), &["--export", "suite"]);
+    let ran = conform(folder.path(), &["scenario", "export", "suite"]);
     assert_eq!((ran.status, ran.err.as_str()), (0, ""));
     let names = |args: &[&str]| {
         let ran = conform(folder.path(), args);
         assert_eq!((ran.status, ran.err.as_str()), (0, ""), "{}", ran.whole());
         ran.out
     };
-    assert_eq!(names(&["--list", "suite"]), names(&["--list"]));
+    assert_eq!(names(&["scenario", "list", "suite"]), names(&["scenario", "list"]));
     names(&["--memory", "-q", "suite"]);
     assert!(folder.path().join("suite/rfc13.toml").is_file());
 }
@@ -727,11 +749,11 @@ fn what_is_red_has_levels() {
     }
     // The last run used `must`. `judge` and `report` accept another level for its log.
     for (strict, status) in [(None, 0), (Some("--strict"), 0), (Some("--strict=de-facto"), 1)] {
-        let ran = |command| {
-            let args = [command, "log"].into_iter().chain(strict);
+        let ran = |command: &[&str]| {
+            let args = [command, &["log"]].concat().into_iter().chain(strict);
             conform(folder.path(), &args.collect::<Vec<_>>())
         };
-        let (judged, reported) = (ran("judge"), ran("report"));
+        let (judged, reported) = (ran(&["report", "judge"]), ran(&["report"]));
         assert_eq!((judged.status, reported.status), (status, 0), "{strict:?}: {}", judged.whole());
         for told in [judged, reported] {
             assert_eq!(told.out.contains(red), status == 1, "{strict:?}: {}", told.whole());
@@ -768,7 +790,8 @@ fn figures_are_the_same_in_all_reports() {
         line.to_string() + "\n"
     };
     fs::write(folder.path().join("slow"), log.lines().map(slow).collect::<String>()).unwrap();
-    let judged = conform(folder.path(), &["judge", "slow", "--deviations", "d.toml", "--format", "json"]);
+    let judged =
+        conform(folder.path(), &["report", "judge", "slow", "--deviations", "d.toml", "--format", "json"]);
     for figure in ["counts", "deviations", "time_us"] {
         assert_eq!(end(&judged.out)[figure], played[figure], "{figure}: {}", judged.whole());
     }

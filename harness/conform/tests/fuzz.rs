@@ -641,7 +641,7 @@ fn bug_of_a_program_is_found_and_played_again(
     assert_eq!(status, 0, "{text}");
     let scenario = folder.path().join(format!("exported/{name}.pmi"));
     for (words, wanted) in
-        [(vec!["check"], 0), (vec!["--client", &client], 1), (vec!["--client", &program("")], 0)]
+        [(vec!["scenario", "check"], 0), (vec!["--client", &client], 1), (vec!["--client", &program("")], 0)]
     {
         let output = Command::new(CONFORM).args(words).arg(&scenario).stdin(Stdio::null()).output().unwrap();
         assert_eq!(output.status.code(), Some(wanted), "{}", String::from_utf8_lossy(&output.stdout));

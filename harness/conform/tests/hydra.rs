@@ -221,7 +221,7 @@ fn a_campaign_speaks_as_the_upstream(#[values("mpich-4.3.2", "mpich-5.0.2")] nam
     // As a scenario of the suite, it shows the same.
     conform(scratch.path(), &["fuzz", "--export", "found"]);
     let scenario = format!("found/{bucket}.pmi");
-    assert_eq!(conform(scratch.path(), &["check", &scenario]).status, 0);
+    assert_eq!(conform(scratch.path(), &["scenario", "check", &scenario]).status, 0);
     let ran = conform(scratch.path(), &["--server", proxy, &scenario]);
     assert!(ran.status == 1 && ran.out.contains("died of signal 11"), "{}", ran.whole());
 }

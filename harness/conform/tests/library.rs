@@ -656,6 +656,20 @@ fn crash_under_a_manager_is_a_crash() {
     assert_eq!(seen.into_iter().collect::<Vec<_>>(), ["the library, in PMI_Init, died of signal 11"]);
 }
 
+/// Hydra ends the other ranks as soon as the connection of the dying one closes.
+#[test]
+#[ignore = "needs PMI_CONFORM_PEERS, a folder made by ci/install-peers"]
+fn crash_precedes_ends_that_it_causes() {
+    let suite = pmi_runner::suite::embedded().unwrap();
+    let mut barrier = testing(&suite, &["rfc13.barrier.all-in-before-any-out"]);
+    barrier.retain(|scenario| scenario.name == "library/barrier/all-in");
+    let server = format!("{}/mpich-5.0.2/bin/mpiexec.hydra -n {{ranks}} {{agent}}", peers().display());
+    let server = Some(Box::new(Implementation::from_argument(&server).unwrap()));
+    let results = judge_under(&suite, &barrier, FAULTY_LIBRARY.as_ref(), "last-rank-dies-slowly", server);
+    let seen: Vec<&str> = results.iter().flat_map(|r| &r.findings).map(|f| f.finding.seen.as_str()).collect();
+    assert_eq!(seen, ["the library, in PMI_Barrier, died of signal 11"]);
+}
+
 #[test]
 fn who_stays_in_a_barrier_of_his_own_has_hung() {
     let suite = pmi_runner::suite::embedded().unwrap();

@@ -83,13 +83,6 @@ fn a_page_has_a_plot_of_each_thing() {
 }
 
 #[test]
-fn an_agent_speaks_for_one_rank_and_the_reason_is_told() {
-    let (status, _, error) = measure(&["--ranks-per-agent", "8"]);
-    assert_eq!(status, 2);
-    assert!(error.contains("starts a process for each rank"), "{error}");
-}
-
-#[test]
 fn several_are_compared_with_the_first_on_several_nodes() {
     let serve = format!("{CONFORM} serve -n {{ranks}} --nodes {{nodes}} -- {{agent}}");
     let (status, told, error) =
@@ -107,7 +100,7 @@ fn a_budget_that_is_exceeded_makes_it_red() {
     assert!(error.contains("barrier of 2 ranks"), "{error}");
     let (status, _, error) = measure(&["--budget", "barier=1"]);
     assert_eq!(status, 2);
-    assert!(error.contains("there are start, init, first-barrier"), "{error}");
+    assert!(error.contains("the phases are start, init, first-barrier"), "{error}");
 }
 
 #[test]

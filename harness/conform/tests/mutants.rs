@@ -3,7 +3,7 @@
 use pmi_faults::{faults, variations};
 use pmi_runner::kill_matrix::{FaultResult, run};
 
-/// Without optimization, only every `EVERY`th one is tried here; `pmi-conform mutants` tries all of them in CI.
+/// Without optimization, only every `EVERY`th one is tried here; `pmi-conform suite mutants` tries all of them in CI.
 const EVERY: usize = if cfg!(debug_assertions) { 12 } else { 1 };
 
 #[test]
@@ -12,7 +12,7 @@ fn faults_are_killed_and_variations_are_not_punished() {
     let faults: Vec<_> = faults().step_by(EVERY).collect();
     let variations: Vec<_> = variations().step_by(EVERY).collect();
     let matrix = run(&suite, &faults, &variations, false, 2);
-    let survivors: Vec<_> = matrix.faults.iter().filter(|f| !f.is_killed()).map(|f| f.name).collect();
+    let survivors: Vec<_> = matrix.faults.iter().filter(|f| !f.is_killed()).map(FaultResult::label).collect();
     assert_eq!(survivors, [""; 0]);
     let punished: Vec<_> = matrix.variations.iter().filter(|v| !v.punished_by.is_empty()).collect();
     assert!(punished.is_empty(), "{punished:#?}");

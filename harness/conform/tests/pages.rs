@@ -154,7 +154,7 @@ fn a_matrix_opens_and_is_filtered() {
     let (folder, _) = page();
     let log = conform(folder.path(), &["--memory", ".", "-q", "--report", "ndjson=run.ndjson"]);
     assert_eq!(log.status, 1, "{}", log.whole());
-    let ran = conform(folder.path(), &["matrix", "One=run.ndjson", "run.ndjson", "-o", "pages"]);
+    let ran = conform(folder.path(), &["report", "matrix", "One=run.ndjson", "run.ndjson", "-o", "pages"]);
     assert_eq!(ran.status, 0, "{}", ran.whole());
     let index = fs::read_to_string(folder.path().join("pages/index.html")).unwrap();
     let (dom, requests) = opened(folder.path(), &index, "#show=passes");

@@ -34,7 +34,9 @@ fn a_session_plays_against_either_side() {
     let ran = record(folder.path(), "2", &[CLIENT, "exchange"]);
     assert_eq!(ran.status, 0, "{}", ran.whole());
     plays(folder.path());
-    for args in [&["check", "out/client.pmi"][..], &["fmt", "--check", "out/client.pmi"]] {
+    for args in
+        [&["scenario", "check", "out/client.pmi"][..], &["scenario", "fmt", "--check", "out/client.pmi"]]
+    {
         let ran = conform(folder.path(), args);
         assert_eq!(ran.status, 0, "{}", ran.whole());
     }
@@ -52,8 +54,11 @@ fn a_session_plays_against_either_side() {
 
 /// Returns the scenario of the last recording, which must be complete, formatted, and passed by our process manager.
 fn plays(folder: &Path) {
-    for args in [&["check", "out/server.pmi"][..], &["fmt", "--check", "out/server.pmi"], &["out/server.pmi"]]
-    {
+    for args in [
+        &["scenario", "check", "out/server.pmi"][..],
+        &["scenario", "fmt", "--check", "out/server.pmi"],
+        &["out/server.pmi"],
+    ] {
         let ran = conform(folder, args);
         assert_eq!(ran.status, 0, "{args:?}\n{}{}", ran.whole(), script(folder));
     }
@@ -138,7 +143,9 @@ fn a_session_in_frames(#[case] mode: &[&str], #[case] code: i32) {
     assert!(log.contains("A recorded session in PMI-2."), "{log}");
     plays(folder.path());
     if mode == ["exchange"] {
-        for args in [&["check", "out/client.pmi"][..], &["fmt", "--check", "out/client.pmi"]] {
+        for args in
+            [&["scenario", "check", "out/client.pmi"][..], &["scenario", "fmt", "--check", "out/client.pmi"]]
+        {
             let ran = conform(folder.path(), args);
             assert_eq!(ran.status, 0, "{}", ran.whole());
         }
@@ -170,7 +177,8 @@ fn who_gives_up_on_an_answer_is_shown_behind_it() {
         assert!(ran.err.contains(told), "{told}\n{}", ran.whole());
     }
     assert_eq!(ran.status, 0, "{}", ran.whole());
-    let judged = conform(folder.path(), &["judge", "out/session.ndjson", "--against", "pmi2-draft"]);
+    let judged =
+        conform(folder.path(), &["report", "judge", "out/session.ndjson", "--against", "pmi2-draft"]);
     assert_eq!(judged.status, 1, "{}", judged.whole());
     assert!(judged.out.contains("FAIL pmi2.draft.fullinit.version"), "{}", judged.whole());
     let (program, serve) = (format!("{PMI2_CLIENT} strict"), format!("{BIN} serve -n {{ranks}}"));
@@ -200,8 +208,8 @@ fn two_halves_are_compared_by_their_logs() {
     }
     let (works, fails) = ("works/session.ndjson", "fails/session.ndjson");
     let compare = |client: &[&str], server: &str, rest: &[&str]| {
-        let client: Vec<&str> = client.iter().flat_map(|log| ["--client", log]).collect();
-        conform(folder.path(), &[&["compatibility"], &client[..], &["--server", server], rest].concat())
+        let client: Vec<&str> = client.iter().flat_map(|log| ["--client-log", log]).collect();
+        conform(folder.path(), &[&["interop"], &client[..], &["--server-log", server], rest].concat())
     };
     let ran = compare(&[works, fails], "fails.ndjson", &[]);
     assert_eq!(ran.status, 1, "{}", ran.whole());
@@ -495,11 +503,11 @@ fn programs_under_process_managers_make_a_matrix() {
     assert_eq!(json["cells"][0]["versions"], serde_json::json!(["1.1"]));
     // The pages show these results together with others.
     fs::write(folder.path().join("met.json"), &ran.out).unwrap();
-    let ran = conform(folder.path(), &["matrix", "--interop", "met.json", "-o", "pages"]);
+    let ran = conform(folder.path(), &["report", "matrix", "--interop", "met.json", "-o", "pages"]);
     assert_eq!(ran.status, 0, "{}", ran.whole());
     let shown = fs::read_to_string(folder.path().join("pages/RESULTS.md")).unwrap();
     assert!(shown.contains("| ok (1.1) |"), "{shown}");
-    let ran = conform(folder.path(), &["matrix", "--interop", "pages/RESULTS.md", "-o", "pages"]);
+    let ran = conform(folder.path(), &["report", "matrix", "--interop", "pages/RESULTS.md", "-o", "pages"]);
     assert!(ran.status == 2 && ran.err.contains("pages/RESULTS.md: this is not what"), "{}", ran.whole());
 }
 

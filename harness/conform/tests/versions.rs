@@ -1,4 +1,4 @@
-//! `pmi-conform versions`: its tables show the real behaviour of a server, a program or a library.
+//! `pmi-conform doctor --versions`: its tables show the real behaviour of a server, a program or a library.
 
 mod common;
 
@@ -12,7 +12,8 @@ use serde_json::Value;
 fn cell(fault: &str, offered: &str) -> (String, String) {
     let server =
         format!("{} serve --fault {fault} -n {{ranks}} {{agent}}", env!("CARGO_BIN_EXE_pmi-conform"));
-    let ran = conform(Path::new("."), &["versions", "--json", "--server", &server, "--timeout", "2"]);
+    let ran =
+        conform(Path::new("."), &["doctor", "--versions", "--json", "--server", &server, "--timeout", "2"]);
     assert_eq!(ran.status, 0, "{}", ran.whole());
     let table: Value = serde_json::from_str(&ran.out).unwrap();
     let rows = table["rows"].as_array().unwrap();
@@ -42,7 +43,7 @@ fn what_a_server_answers_stands_in_its_table() {
 #[test]
 fn what_a_program_makes_of_an_answer_stands_in_its_table() {
     let here = Path::new(".");
-    let ran = conform(here, &["versions", "--json", "--client", CLIENT]);
+    let ran = conform(here, &["doctor", "--versions", "--json", "--client", CLIENT]);
     assert_eq!(ran.status, 0, "{}", ran.whole());
     let table: Value = serde_json::from_str(&ran.out).unwrap();
     let then = |answer: &str| {
@@ -59,6 +60,7 @@ fn what_a_program_makes_of_an_answer_stands_in_its_table() {
 
 #[test]
 fn what_cannot_be_started_has_no_table() {
-    let ran = conform(Path::new("."), &["versions", "--server", "/nowhere/pm -n {ranks} {agent}"]);
+    let ran =
+        conform(Path::new("."), &["doctor", "--versions", "--server", "/nowhere/pm -n {ranks} {agent}"]);
     assert_eq!((ran.status, ran.out.as_str()), (2, ""));
 }

@@ -1,20 +1,21 @@
 //! The ways in which a server differs from the reference.
 
 use super::circumstances::When;
+use super::dialects::Dialects;
 use super::effect::Effect;
 
 /// In which ways a server differs from the reference. By default in none.
 #[derive(Debug, Clone, Default)]
 pub struct Behaviour {
-    effects: Vec<(Effect, When)>,
+    effects: Vec<(Effect, When, Dialects)>,
     rehearsed: bool,
 }
 
 impl Behaviour {
     /// With one effect more. Effects apply in the order in which they were added.
     #[must_use]
-    pub fn with(mut self, effect: Effect, when: When) -> Self {
-        self.effects.push((effect, when));
+    pub fn with(mut self, effect: Effect, when: When, dialects: Dialects) -> Self {
+        self.effects.push((effect, when, dialects));
         self
     }
 
@@ -30,7 +31,7 @@ impl Behaviour {
     }
 
     /// The effects, in the order in which they apply.
-    pub(crate) fn effects(&self) -> impl Iterator<Item = (Effect, When)> {
+    pub(crate) fn effects(&self) -> impl Iterator<Item = (Effect, When, Dialects)> {
         self.effects.iter().copied()
     }
 }

@@ -2,7 +2,6 @@
 
 use std::sync::OnceLock;
 
-use pmi_wire::pmi2::Command;
 use pmi_wire::{Maxes, Operation, Proc, SpawnRequest};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -11,11 +10,12 @@ use thiserror::Error;
 
 use super::circumstances::When;
 use super::client::{ClientFault, ClientVariation, Plain};
+use super::dialects::Dialects;
 use super::draft::ReplyDraft;
 use super::edit::{Edit, Editable, Environment, Line, Singinit, Words};
-use super::effect::{Effect, FrameReplies, Replies, ReplyKind};
+use super::effect::{Effect, Replies, ReplyKind};
 use super::row::{Fault, Variation};
-use pmi_reference::Reply;
+use pmi_reference::{Answer, Header, Reply};
 
 const TEXT: &str = include_str!("../faults.toml");
 
@@ -42,6 +42,7 @@ struct Entry {
     name: String,
     #[serde(default)]
     breaks: String,
+    dialects: Option<Dialects>,
     does: String,
     at: String,
     line: Option<Steps>,
@@ -120,7 +121,8 @@ impl Entry {
         let line = checked(self.line.map(Steps::keep).unwrap_or_default(), &mut Line(b""))?;
         let effect = effect(&self.at, line, edit)?;
         let (name, about, breaks) = (keep(self.name), keep(self.does), keep_ids(&self.breaks));
-        Ok(Fault { name, breaks, about, effect, when: self.when })
+        let dialects = self.dialects.unwrap_or(Dialects::of_requirements(breaks));
+        Ok(Fault { name, breaks, about, effect, when: self.when, dialects })
     }
 }
 
@@ -128,22 +130,16 @@ fn effect(at: &str, line: Edit, edit: Edit) -> Result<Effect, String> {
     let (hook, of) = at.split_once(' ').unwrap_or((at, "each any"));
     let (of, kind) = of.split_once(' ').ok_or("at: the operation or the kind of its replies is missing")?;
     let kind: ReplyKind = named(kind)?;
-    let replies = || {
-        let find = || Operation::ALL.into_iter().find(|op| format!("{op:?}").to_lowercase() == of);
-        let op = (of != "each").then(|| find().ok_or(format!("unknown operation {of}")));
-        Ok::<_, String>(Replies(op.transpose()?, kind))
-    };
-    let frames = || {
-        let find = || Command::from_name(of.as_bytes()).ok_or(format!("unknown command {of}"));
-        Ok::<_, String>(FrameReplies((of != "each").then(find).transpose()?, kind))
-    };
+    let replies = || Replies::named(of, kind).ok_or(format!("unknown request {of}"));
     let word = match edit.0 {
         [[word]] => *word,
         _ => "",
     };
     let bytes = || checked(edit, &mut b"(vector,(0,1,2))".to_vec());
-    let reply =
-        || checked(edit, &mut ReplyDraft::new(Proc { group: 0, rank: 0 }, &Reply::ok(Operation::Get)));
+    let reply = || {
+        let reply = Reply { header: Header::line(Operation::Get.exchange()), answer: Answer::done() };
+        checked(edit, &mut ReplyDraft::new(Proc { group: 0, rank: 0 }, &reply))
+    };
     let request = || checked(edit, &mut SpawnRequest { programs: vec![Default::default()] });
     Ok(match hook {
         "limits" => match edit.0 {
@@ -182,9 +178,8 @@ fn effect(at: &str, line: Edit, edit: Edit) -> Result<Effect, String> {
         "spawn" => Effect::Spawn(named(word)?),
         "keyval-space" => Effect::KeyvalSpace(named(word)?),
         "names" => Effect::Names(named(word)?),
-        "frame" => Effect::FrameReply(frames()?, reply()?),
-        "frame-writes" => Effect::FrameWrites(frames()?, named(word)?),
-        "pmi2" => Effect::Pmi2(named(word)?),
+        "node" => Effect::Node(named(word)?),
+        "order" if word == "one-at-a-time" => Effect::OneAtATime,
         _ => return Err(format!("unknown hook {hook}")),
     })
 }
@@ -288,7 +283,7 @@ mod tests {
             read("reply get ok", "['sett', 'a', 'b']"),
             r#"faults.toml: x: unknown step ["sett", "a", "b"]"#
         );
-        assert_eq!(read("reply gett ok", "'fail'"), "faults.toml: x: unknown operation gett");
+        assert_eq!(read("reply gett ok", "'fail'"), "faults.toml: x: unknown request gett");
         assert_eq!(read("hearr", "'lower'"), "faults.toml: x: unknown hook hearr");
         let unknown = read("finalize", "'close'");
         assert!(

@@ -1,11 +1,13 @@
 //! The occasions on which an effect applies.
 
-use pmi_wire::place;
+use pmi_wire::{Framing, place};
 use serde::Deserialize;
 
 /// The circumstances in which a server does something.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Circumstances {
+    /// The framing of the process's connection; `None` while the server is set up.
+    pub framing: Option<Framing>,
     /// The process group.
     pub group: u32,
     /// The rank in it.

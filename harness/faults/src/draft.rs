@@ -1,8 +1,7 @@
 //! A reply on its way to become bytes, open to every change.
 
-use pmi_wire::Proc;
-
-use pmi_reference::{FrameReply, Reply};
+use pmi_reference::Reply;
+use pmi_wire::{Framing, Proc};
 
 /// How the length of a frame is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,40 +43,19 @@ pub(crate) struct ReplyDraft {
 
 impl ReplyDraft {
     pub(crate) fn new(to: Proc, reply: &Reply) -> Self {
-        let mut tuples: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-        if let Some(cmd) = reply.op.response_cmd() {
-            tuples.push((b"cmd".to_vec(), cmd.into()));
-            tuples.push((b"rc".to_vec(), reply.rc.to_string().into_bytes()));
-            tuples.extend(reply.fields.iter().map(|(k, v)| (k.as_bytes().to_vec(), v.clone())));
-            tuples.extend(reply.msg.iter().map(|m| (b"msg".to_vec(), m.clone().into_bytes())));
-        }
-        Self {
-            to,
-            tuples,
-            before: b"",
-            between: b" ",
-            end: b"\n",
-            copies: 1,
-            after: Vec::new(),
-            length: None,
-            lengthened: 0,
-            doubles: false,
-        }
-    }
-
-    /// A reply of PMI-2.
-    pub(crate) fn frame(to: Proc, reply: &FrameReply) -> Self {
+        let is_frame = reply.header.framing == Framing::Frames;
+        let (between, end): (&[u8], &[u8]) = if is_frame { (b";", b";") } else { (b" ", b"\n") };
         Self {
             to,
             tuples: reply.tuples(),
             before: b"",
-            between: b";",
-            end: b";",
+            between,
+            end,
             copies: 1,
             after: Vec::new(),
-            length: Some(Length::Right),
+            length: is_frame.then_some(Length::Right),
             lengthened: 0,
-            doubles: true,
+            doubles: is_frame,
         }
     }
 
@@ -134,16 +112,10 @@ impl ReplyDraft {
         self.get("value").is_some_and(|value| value.starts_with(b"(vector"))
     }
 
-    /// Makes a failure of it: `rc=-1` and none of the operation's own tuples.
+    /// Makes a failure of it, without the operation's own tuples.
     pub(super) fn fail(&mut self) {
-        self.tuples.truncate(1);
-        self.add("rc", "-1");
-    }
-
-    /// Makes a failure of a response of PMI-2.
-    pub(super) fn refuse(&mut self) {
         self.tuples.retain(|(key, _)| matches!(&key[..], b"cmd" | b"thrid"));
-        self.add("rc", "1");
+        self.add("rc", if self.length.is_some() { "1" } else { "-1" });
     }
 
     /// What is sent, in one piece.

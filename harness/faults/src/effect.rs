@@ -1,52 +1,59 @@
 //! The places where a server can differ from the reference.
 
-use pmi_wire::pmi2::Command;
-use pmi_wire::{Maxes, Operation};
+use pmi_reference::Reply;
+use pmi_wire::{Framing, Maxes, Outcome, protocol};
 use serde::Deserialize;
 
 use super::edit::Edit;
 
-/// Replies by their success.
+/// Replies by their success. A miss is a failure, although PMI-2 reports it with `rc=0`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReplyKind {
     /// Replies that report success.
     Ok,
-    /// Replies that report a failure.
+    /// Replies that report a failure or a miss.
     Fail,
     /// Both.
     Any,
 }
 
-impl ReplyKind {
-    fn fits(self, ok: bool) -> bool {
-        match self {
-            Self::Ok => ok,
-            Self::Fail => !ok,
-            Self::Any => true,
-        }
-    }
-}
-
-/// The replies that an effect applies to: those to an operation, or to all operations, and of which success.
+/// The replies that an effect applies to: those to a request, or to all requests, and of which success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Replies(pub Option<Operation>, pub ReplyKind);
+pub struct Replies(pub Option<&'static str>, pub ReplyKind);
 
 impl Replies {
-    /// Returns whether the reply to an operation, a success or not, is one of them.
-    pub(crate) fn fits(self, op: Operation, ok: bool) -> bool {
-        self.0.is_none_or(|o| o == op) && self.1.fits(ok)
+    /// The replies to the requests of this name: an operation of the protocol table, in every dialect, or a command of one dialect.
+    /// Fullinit is a request of its own, although the table has it as the init of PMI-2.
+    pub(crate) fn named(of: &str, kind: ReplyKind) -> Option<Self> {
+        let all = || [Framing::Lines, Framing::Frames].into_iter().flat_map(protocol::exchanges);
+        match of {
+            "each" => Some(Self(None, kind)),
+            _ => {
+                let operation = all().map(|exchange| exchange.operation).find(|name| *name == of);
+                let name =
+                    operation.or_else(|| all().map(|exchange| exchange.request).find(|name| *name == of))?;
+                Some(Self(Some(name), kind))
+            }
+        }
     }
-}
 
-/// The replies of PMI-2 that an effect applies to: those to a command, or to all commands, and of which success.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FrameReplies(pub Option<Command>, pub ReplyKind);
-
-impl FrameReplies {
-    /// Returns whether the reply to a command, a success or not, is one of them.
-    pub(crate) fn fits(self, command: Command, ok: bool) -> bool {
-        self.0.is_none_or(|c| c == command) && self.1.fits(ok)
+    /// Returns whether a reply is one of them. On a connection of PMI-2, "all requests" are those after the init line.
+    pub(crate) fn fits(self, reply: &Reply, is_pmi2: bool) -> bool {
+        let is_named = match (self.0, reply.header.exchange) {
+            (None, _) => !is_pmi2 || reply.header.framing == Framing::Frames,
+            (Some(name), Some(exchange)) => {
+                exchange.request == name || (exchange.operation == name && exchange.request != "fullinit")
+            }
+            (Some(_), None) => false,
+        };
+        let is_ok = reply.answer.outcome == Outcome::Success;
+        is_named
+            && match self.1 {
+                ReplyKind::Ok => is_ok,
+                ReplyKind::Fail => !is_ok,
+                ReplyKind::Any => true,
+            }
     }
 }
 
@@ -144,23 +151,16 @@ pub enum Effect {
     KeyvalSpace(KeyvalSpaceEffect),
     /// The name service.
     Names(NamesEffect),
-    /// A reply of PMI-2.
-    FrameReply(FrameReplies, Edit),
-    /// The writes that a reply of PMI-2 is sent in.
-    FrameWrites(FrameReplies, Writes),
-    /// A request of PMI-2.
-    Pmi2(Pmi2Effect),
+    /// Attributes of nodes.
+    Node(NodeEffect),
+    /// A request while another one of the process is not answered: a protocol error.
+    OneAtATime,
 }
 
 impl Effect {
     /// Returns whether it shows from the beginning, whatever is asked: it changes how the server is set up, not what it does.
     pub(crate) fn is_of_setup(&self) -> bool {
         matches!(self, Self::Maxes(_) | Self::Universe(_))
-    }
-
-    /// Returns whether it shows in PMI-2 alone.
-    pub fn is_of_frames(&self) -> bool {
-        matches!(self, Self::FrameReply(..) | Self::FrameWrites(..) | Self::Pmi2(_))
     }
 }
 
@@ -205,6 +205,7 @@ mod kinds {
         LastEpochOnly,
         AfterBarrierOnly,
         LongNameOnly,
+        BelievesHint,
     }
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -227,6 +228,7 @@ mod kinds {
         CountsTwice,
         WipesKvs,
         Toggle,
+        AtOnceAndGetsWait,
     }
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -246,7 +248,6 @@ mod kinds {
         LastOutFirst,
         OpensPlain,
         PlainNever,
-        LockStep,
         NobodyOpens,
         OpensOnce,
     }
@@ -310,42 +311,13 @@ mod kinds {
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
     #[serde(rename_all = "kebab-case")]
-    pub enum Pmi2Effect {
+    pub enum NodeEffect {
         PutLost,
-        PutReplaces,
-        PutIntoAllJobs,
-        GetOwnOnly,
-        GetBelievesHint,
-        GetOneFenceLate,
-        GetConsumes,
-        GetPrefix,
-        GetWaits,
-        FenceAtOnce,
-        FenceAtOnceAndGetsWait,
-        FenceNever,
-        FenceShort,
-        FenceLeavesOutLast,
-        FenceWipes,
-        NodePutLost,
-        NodePutEverywhere,
-        NodePutReleasesNobody,
-        NodeGetNeverWaits,
-        NodeGetAlwaysWaits,
-        NodeGetOwnOnly,
-        NameLost,
-        NameStays,
-        NameOwnOnly,
-        SpawnNothing,
-        SpawnOneTooFew,
-        SpawnNoPreput,
-        SpawnFirstProgramOnly,
-        SpawnNoArguments,
-        AbortIgnored,
-        AbortSenderOnly,
-        AbortSparesLast,
-        FinalizeEndsGroup,
-        FinalizeStopsServing,
-        OneAtATime,
+        PutEverywhere,
+        PutReleasesNobody,
+        GetNeverWaits,
+        GetAlwaysWaits,
+        GetFirstRankOnly,
     }
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -380,40 +352,5 @@ mod kinds {
         LastPortForAll,
         BarrierDrops,
         Refused,
-    }
-}
-
-impl Pmi2Effect {
-    /// The command that it is about; `None` where it shows elsewhere than when that is read.
-    pub(crate) fn command(self) -> Option<Command> {
-        Some(match self {
-            Self::PutLost | Self::PutReplaces | Self::PutIntoAllJobs => Command::KvsPut,
-            Self::GetOwnOnly
-            | Self::GetBelievesHint
-            | Self::GetOneFenceLate
-            | Self::GetConsumes
-            | Self::GetPrefix
-            | Self::GetWaits => Command::KvsGet,
-            Self::FenceAtOnce
-            | Self::FenceAtOnceAndGetsWait
-            | Self::FenceNever
-            | Self::FenceShort
-            | Self::FenceLeavesOutLast
-            | Self::FenceWipes => Command::KvsFence,
-            Self::NodePutLost | Self::NodePutEverywhere | Self::NodePutReleasesNobody => {
-                Command::InfoPutnodeattr
-            }
-            Self::NodeGetNeverWaits | Self::NodeGetAlwaysWaits | Self::NodeGetOwnOnly => {
-                Command::InfoGetnodeattr
-            }
-            Self::NameLost => Command::NamePublish,
-            Self::NameStays => Command::NameUnpublish,
-            Self::NameOwnOnly => Command::NameLookup,
-            Self::SpawnNothing => Command::Spawn,
-            Self::AbortIgnored | Self::AbortSenderOnly | Self::AbortSparesLast => Command::Abort,
-            Self::FinalizeEndsGroup | Self::FinalizeStopsServing => Command::Finalize,
-            // Looked for where they show.
-            _ => return None,
-        })
     }
 }

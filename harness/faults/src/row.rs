@@ -2,6 +2,7 @@
 
 use super::behaviour::Behaviour;
 use super::circumstances::When;
+use super::dialects::Dialects;
 use super::effect::Effect;
 
 /// One named way in which the server breaks a standard, or is unusual and lawful.
@@ -9,7 +10,7 @@ use super::effect::Effect;
 pub struct Fault {
     /// Stable name.
     pub name: &'static str,
-    /// Ids of the requirements that it breaks; a finding has to cite one of them.
+    /// The requirements or rules that it breaks; a finding has to cite one of them.
     pub breaks: &'static [&'static str],
     /// A line about the server's behavior.
     pub about: &'static str,
@@ -17,6 +18,8 @@ pub struct Fault {
     pub effect: Effect,
     /// The occasions.
     pub when: When,
+    /// The dialects.
+    pub dialects: Dialects,
 }
 
 /// An entry that breaks nothing.
@@ -25,12 +28,18 @@ pub type Variation = Fault;
 impl Fault {
     /// The behaviour of a server with this entry alone.
     pub fn behaviour(&self) -> Behaviour {
-        Behaviour::default().with(self.effect, self.when)
+        self.added_to(Behaviour::default())
+    }
+
+    /// A behaviour with this entry as well.
+    #[must_use]
+    pub fn added_to(&self, behaviour: Behaviour) -> Behaviour {
+        behaviour.with(self.effect, self.when, self.dialects)
     }
 }
 
 /// The behaviour of a server that has these variations, and this fault.
 pub fn behaviour(fault: Option<&Fault>, variations: &[&Variation]) -> Behaviour {
     let all = variations.iter().copied().chain(fault);
-    all.fold(Behaviour::default(), |all, entry| all.with(entry.effect, entry.when))
+    all.fold(Behaviour::default(), |all, entry| entry.added_to(all))
 }

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use pmi_scenario::ast::Dialect;
-use pmi_wire::{Decoded, Direction, Framing, Operation, Proc, SpawnAssembler, grammar};
+use pmi_wire::{Decoded, Direction, Framing, Operation, Outcome, Proc, SpawnAssembler, grammar};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -21,17 +21,6 @@ type Fields = BTreeSet<String>;
 
 /// The field of fullinit that the draft has only where the environment tells it.
 const JOBID: &str = "pmijobid";
-
-/// What an answer comes to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Outcome {
-    /// It is one of success.
-    Success,
-    /// Nothing was found, which is told by a flag.
-    Miss,
-    /// It is one of failure.
-    Failure,
-}
 
 /// How often something went well, and how often it did not.
 #[derive(Debug, Clone, Copy, Default)]
@@ -132,7 +121,7 @@ impl Link {
         if *framing == Framing::Lines && (self.in_block || SpawnAssembler::is_spawn_start(text)) {
             self.in_block = *text != b"endcmd";
             let pending = Pending {
-                dialect: Dialect::Pmi1,
+                dialect: dialect(*framing),
                 command: "spawn".to_owned(),
                 fields: Fields::new(),
                 offer: None,
@@ -147,11 +136,9 @@ impl Link {
     }
 }
 
+/// Returns the dialect with this framing.
 fn dialect(framing: Framing) -> Dialect {
-    match framing {
-        Framing::Lines => Dialect::Pmi1,
-        Framing::Frames => Dialect::Pmi2,
-    }
+    Dialect::NAMES[framing as usize].1
 }
 
 impl Observations {

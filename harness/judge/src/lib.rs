@@ -21,6 +21,7 @@ mod kvs;
 pub mod library;
 pub mod monitor;
 pub mod names_before;
+pub mod offer;
 pub mod own;
 mod program;
 mod recent;

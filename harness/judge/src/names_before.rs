@@ -9,6 +9,7 @@ use pmi_wire::{Direction, Framing, Operation, Outcome, Proc};
 use crate::connections::Connections;
 use crate::event::Event;
 use crate::finding::Finding;
+use crate::monitor::NameRequest;
 
 /// Most names that are remembered. Of a campaign that publishes more, any is believed.
 const MOST: usize = 100_000;
@@ -17,21 +18,11 @@ const MOST: usize = 100_000;
 #[derive(Debug, Clone, Default)]
 pub struct NamesBefore(BTreeMap<Vec<u8>, u64>);
 
-/// What is asked or answered about a name.
-const NAMES: [Operation; 3] = [Operation::Publish, Operation::Unpublish, Operation::Lookup];
-
-/// What a process asks.
-#[derive(Debug, Clone)]
-struct Asked {
-    kind: Operation,
-    name: Vec<u8>,
-}
-
 /// What was asked about names and how it was answered: each request with the number of the event of its answer.
 #[derive(Debug)]
 struct Answered {
     proc: Proc,
-    asked: Asked,
+    asked: NameRequest,
     seq: u64,
     succeeds: bool,
     /// A lookup that has found a port.
@@ -45,10 +36,11 @@ impl NamesBefore {
         let (answered, open) = exchanges(events);
         let answered = answered.into_iter().map(|one| (one.asked, one.succeeds));
         for (asked, succeeds) in answered.chain(open.into_iter().map(|asked| (asked, false))) {
-            let Asked { kind, name } = asked;
-            match kind {
-                Operation::Publish if self.0.len() < MOST => *self.0.entry(name).or_default() += 1,
-                Operation::Unpublish if succeeds => {
+            match asked {
+                NameRequest::Publish { name, .. } if self.0.len() < MOST => {
+                    *self.0.entry(name).or_default() += 1;
+                }
+                NameRequest::Unpublish { name } if succeeds => {
                     if let Entry::Occupied(mut times) = self.0.entry(name) {
                         *times.get_mut() -= 1;
                         if *times.get() == 0 {
@@ -76,12 +68,11 @@ impl NamesBefore {
     }
 
     fn may_find(&self, lookup: &Answered, answered: &[Answered]) -> bool {
-        let name = &lookup.asked.name;
+        let name = lookup.asked.name();
         let is_own = |one: &Answered| {
             one.succeeds
                 && one.seq < lookup.seq
-                && one.asked.kind == Operation::Publish
-                && one.asked.name == *name
+                && matches!(&one.asked, NameRequest::Publish { name: own, .. } if own == name)
         };
         lookup.finds && (self.0.contains_key(name) || self.0.len() >= MOST) && !answered.iter().any(is_own)
     }
@@ -93,18 +84,17 @@ pub fn is_found(events: &[Event]) -> bool {
 }
 
 /// The requests about names that were answered, in the order of the answers, and those that were not.
-fn exchanges(events: &[Event]) -> (Vec<Answered>, Vec<Asked>) {
+fn exchanges(events: &[Event]) -> (Vec<Answered>, Vec<NameRequest>) {
     let mut answered = Vec::new();
-    let mut open: BTreeMap<Proc, Vec<Asked>> = BTreeMap::new();
+    let mut open: BTreeMap<Proc, Vec<NameRequest>> = BTreeMap::new();
     Connections::default().read_all(events, |event, proc, (direction, message)| {
         let Ok(message) = message else { return };
-        let Some(kind) = message.operation().filter(|op| NAMES.contains(op)) else { return };
         let open = open.entry(proc).or_default();
         if *direction == Direction::ToServer {
-            let name = message.field("service").unwrap_or_default().into_owned();
-            return open.push(Asked { kind, name });
+            return open.extend(NameRequest::new(message));
         }
-        let is_it = |asked: &Asked| asked.kind == kind;
+        let Some(kind) = message.operation() else { return };
+        let is_it = |asked: &NameRequest| asked.operation() == kind;
         let at = match message.framing {
             // Of what came before, the answer could not be read, or there was none.
             Framing::Lines => open.iter().rposition(is_it),

@@ -174,6 +174,8 @@ impl Process {
 
     /// Reads a response.
     fn is_told(&mut self, message: &Decoded<'_>, seq: u64) {
+        // The response names a keyval space by something that is not a word.
+        self.misnamed |= message.text.starts_with(b"cmd=my_kvsname") && !message.is_well_formed();
         let fields = fields(message.framing, message.text);
         // A failed response carries no value.
         if !fields.iter().any(|(name, value)| name == b"rc" && value.iter().any(|b| !b"0 ".contains(b))) {
@@ -316,12 +318,11 @@ impl ProgramState {
                 process.said = true;
                 process.reads(*proc, messages, true, event.seq, &mut self.puts);
             }
-            What::FromServer { proc, bytes } => {
+            What::FromServer { proc, .. } => {
                 let process = self.processes.entry(*proc).or_default();
                 let is_partial = !connections.partial(*proc, Direction::FromServer).is_empty();
                 process.reads(*proc, messages, is_partial, event.seq, &mut self.puts);
                 process.told_unasked |= process.told > process.requests;
-                process.misnamed |= is_bad_name(&bytes.0);
             }
             What::Ended { proc, ours } => {
                 self.process(*proc).ended = Some(if *ours { End::Killed } else { End::Group });
@@ -477,9 +478,9 @@ impl ProgramState {
                 let broken = Finding::new(requirement, Side::Client, expected, seen);
                 findings.push(Finding { proc: Some(*p), seq, line, at_most, ..broken });
             };
-            let pmi2 = connections.framing(*p) == Framing::Frames;
+            let framing = connections.framing(*p);
             if self.left_unacknowledged(*p, process, conversation) {
-                let Finding { requirement, at_most, expected, seen, .. } = unacknowledged(pmi2);
+                let Finding { requirement, at_most, expected, seen, .. } = unacknowledged(framing);
                 find(&requirement, 0, at_most, expected, seen);
             }
             if let Some(proof) = process.hung {
@@ -501,7 +502,7 @@ impl ProgramState {
                     format!("a barrier between the put of {key} by rank {writer} and the get by rank {p}");
                 (expected, format!("rank {writer} puts {key} with no barrier in between"))
             };
-            let visible = ids::rules::PUT_VISIBLE[usize::from(pmi2)];
+            let visible = ids::rules::PUT_VISIBLE[framing as usize];
             for (expected, seen) in early.iter().map(no_barrier) {
                 find(visible, 0, Some(Severity::Note), expected, seen);
             }
@@ -576,10 +577,13 @@ impl ProgramState {
 }
 
 /// Returns the finding about a client that has succeeded but closed its connection before it read the response to its finalize.
-pub(crate) fn unacknowledged(pmi2: bool) -> Finding {
+pub(crate) fn unacknowledged(framing: Framing) -> Finding {
     let expected = "the answer to finalize is read before the connection is closed";
     // No description of PMI-2 requires that a client wait for this response.
-    let (id, at_most) = if pmi2 { (FINALIZE[1], Some(Severity::Note)) } else { (OUT_OF_STEP, None) };
+    let (id, at_most) = match framing {
+        Framing::Lines => (OUT_OF_STEP, None),
+        Framing::Frames => (FINALIZE[framing as usize], Some(Severity::Note)),
+    };
     Finding { at_most, ..Finding::new(id, Side::Client, expected, "closed without reading it") }
 }
 
@@ -597,13 +601,6 @@ fn fields(framing: Framing, text: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
         rest = &rest[end..];
     }
     fields
-}
-
-/// Returns whether a response contains a malformed keyval space name.
-fn is_bad_name(bytes: &[u8]) -> bool {
-    let line = bytes.strip_suffix(b"\n").unwrap_or(bytes);
-    line.starts_with(b"cmd=my_kvsname")
-        && !Decoded::new(Direction::FromServer, Framing::Lines, line).is_well_formed()
 }
 
 /// Returns what was expected if an exit status does not fit.

@@ -13,6 +13,7 @@ use crate::crash::{Cause, Of, is_assertion, of_crash};
 use crate::deviations::Deviations;
 use crate::event::{Event, What};
 use crate::evidence::{self, EXPLAINED};
+use crate::offer::name_option;
 use crate::own::{self, CRASH, JOBS_APART, STARTS};
 use crate::verdict::{
     Attempts, Judged, Repeated, RunEnd, ScenarioResult, Strictness, UnreachedStep, Verdict,
@@ -78,6 +79,9 @@ pub fn of_scenario(
     // The sort is stable, so that findings of equal severity and kind remain in the order of the events.
     findings.sort_by_key(|judged| (Reverse(judged.severity), CauseKind::of(&judged.finding)));
     mark_valid_input(&mut findings, &outcome.events, outcome.under_test);
+    if let Some(What::Launched { command, .. }) = outcome.events.first().map(|event| &event.what) {
+        name_option(&mut findings, command);
+    }
     // A scenario that was not judged does not show that a deviation no longer happens.
     if outcome.unjudged.is_none() || !findings.is_empty() {
         deviations.apply(&result.scenario, &mut findings);
@@ -101,8 +105,10 @@ pub fn of_scenario(
         outcome.hung = false;
     }
     let worst = findings.iter().map(|f| f.severity).max();
+    // A requirement of a standard that is broken by silence is broken, so the scenario has failed.
+    let is_broken = findings.iter().any(|f| f.severity == Severity::Fail && f.level.is_some());
     let found = match worst {
-        Some(Severity::Fail) if outcome.hung => Verdict::Hung,
+        Some(Severity::Fail) if outcome.hung && !is_broken => Verdict::Hung,
         Some(Severity::Fail) => Verdict::Fail,
         Some(Severity::Warn) => Verdict::Warn,
         Some(Severity::Note) => Verdict::Note,
@@ -117,8 +123,8 @@ pub fn of_scenario(
         _ if outcome.crashed.is_some() => Verdict::Crashed,
         // Findings from before the call of a missing function remain valid.
         Some(Unjudged::NoSuchFunction(_)) if worst.is_some() => found,
-        // A requirement that was broken before all processes started is the reason why they did not start.
-        Some(Unjudged::NotStarted { .. }) if worst == Some(Severity::Fail) => found,
+        // A requirement that is broken before the scenario ends early may be the reason for that.
+        Some(_) if worst == Some(Severity::Fail) => found,
         Some(why) => why.verdict(),
         None => found,
     };
@@ -460,7 +466,9 @@ pub fn end_at(mut end: RunEnd, results: &[ScenarioResult], strict: Strictness) -
 
 #[cfg(test)]
 mod tests {
+    use pmi_scenario::suite::embedded_catalogue;
     use pmi_wire::Proc;
+    use rstest::rstest;
 
     use super::*;
     use crate::backtrace::Frame;
@@ -567,6 +575,52 @@ mod tests {
         let What::ToServer { bytes, .. } = &result.last_events[0].what else { panic!("no spawn request") };
         assert_eq!(bytes.0, spawn.as_bytes(), "the request is whole");
         assert_eq!(result.last_events.len() + result.left_out, last as usize + 1);
+    }
+
+    #[rstest]
+    #[case::request_without_answer("rfc13.barrier.released", true, None, Verdict::Fail)]
+    #[case::process_without_end(own::HANG, true, None, Verdict::Hung)]
+    #[case::broken_before_an_early_end(
+        "rfc13.barrier.released",
+        false,
+        Some(Unjudged::Unplayable("the connection is lost".into())),
+        Verdict::Fail
+    )]
+    fn broken_requirement_is_a_failure(
+        #[case] id: &str,
+        #[case] hung: bool,
+        #[case] unjudged: Option<Unjudged>,
+        #[case] verdict: Verdict,
+    ) {
+        let outcome = Outcome {
+            events: Vec::new(),
+            findings: vec![Finding::new(id, Side::Server, "", "silence")],
+            under_test: Side::Server,
+            hung,
+            lifeless: false,
+            crashed: None,
+            negotiated: Vec::new(),
+            left: Vec::new(),
+            unjudged,
+            scenario_error: None,
+            unreached: Vec::new(),
+        };
+        let (blank, strict) = (ScenarioResult::default(), Strictness::Must);
+        let catalogue = embedded_catalogue().unwrap();
+        let result =
+            of_scenario(blank, outcome, &catalogue, |_| String::new(), &mut Deviations::default(), strict);
+        assert_eq!((result.verdict, result.is_red(strict)), (verdict, true));
+        let end = RunEnd {
+            counts: BTreeMap::new(),
+            deviations: 0,
+            stale: Vec::new(),
+            unfinished: 0,
+            interrupted: false,
+            exit_code: 0,
+            time_us: 0,
+        };
+        let end = end_at(end, &[result], strict);
+        assert_eq!((end.counts, end.exit_code), (BTreeMap::from([(verdict, 1)]), 1));
     }
 
     #[test]

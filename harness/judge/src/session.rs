@@ -4,17 +4,19 @@
 //! of whoever killed the program, or of an answer with which the program could not go on.
 
 use pmi_scenario::ids;
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::requirement::{Catalogue, Set};
-use pmi_wire::pmi2::{self, Semicolons};
-use pmi_wire::{Framing, HEADER, Proc, Request, Response, ValueReading};
+use pmi_wire::{Direction, Operation, Outcome, Proc};
 
+use crate::connections::{Message, decode};
 use crate::crash::Cause;
 use crate::deviations::Deviations;
 use crate::event::{Abandoned, Event, Exit, What};
+use crate::offer::{name_option, offering_option};
 use crate::own::{CRASH, LIVES};
 use crate::program::{FINALIZE, unacknowledged};
 use crate::recent::Recent;
@@ -26,8 +28,7 @@ use crate::{Finding, Monitor, Severity, Side, evidence};
 /// Most findings of a session.
 const FINDINGS: usize = 1000;
 
-/// Findings whose events are kept, and events among which the request that led to one is looked for.
-const EXPLAINED: usize = 50;
+/// Events among which the request that led to a finding is searched.
 const RECENT: usize = 1000;
 
 /// Requests without an answer that are named.
@@ -41,17 +42,6 @@ const OFFER: [&str; 5] = ["PMI_FD", "PMI_PORT", "PMI_ID", "PMI_RANK", "PMI_SIZE"
 
 /// The requirement of a descriptor, which applies where the wire protocol is offered.
 const DESCRIPTOR: &str = ids::RFC13_ENV_PMI_FD;
-
-/// Launchers that offer the wire protocol only with an option.
-const OPTIONS: [(&str, &str); 2] = [("srun", "--mpi=pmi2"), ("flux", "-o pmi=simple")];
-
-/// Returns the option with which the launcher in a command offers the wire protocol, if it is known.
-pub fn offering_option(command: &[String]) -> Option<String> {
-    let words = || command.iter().flat_map(|word| word.split_whitespace());
-    let is_named = |name: &str| words().any(|word| word.rsplit('/').next() == Some(name));
-    let (launcher, option) = OPTIONS.iter().find(|(launcher, _)| is_named(launcher))?;
-    Some(format!("{launcher} offers the wire protocol with {option}"))
-}
 
 /// The signal of a fault, if a process of the program has died of it.
 fn faulted(event: &Event) -> Option<i32> {
@@ -69,28 +59,6 @@ fn binds_all(id: &str) -> bool {
     set.is_rfc13() || set == Set::Pmi2Common
 }
 
-/// Returns the key of a get.
-fn key_of_get(bytes: &[u8]) -> Option<Vec<u8>> {
-    if let Ok(Request::Get { key, .. }) = Request::parse(bytes.trim_ascii_end(), ValueReading::ToEndOfLine) {
-        return Some(key.to_vec());
-    }
-    match pmi2::Request::parse(bytes.get(HEADER..)?, Semicolons::Doubled) {
-        Ok(pmi2::Request::KvsGet { key, .. }) => Some(key.to_vec()),
-        _ => None,
-    }
-}
-
-/// Returns whether a message answers that there is no value.
-fn is_miss(bytes: &[u8]) -> bool {
-    if let Ok(response) = Response::parse(bytes.trim_ascii_end(), ValueReading::ToEndOfLine) {
-        return !response.is_success();
-    }
-    let response = bytes.get(HEADER..).map(|body| pmi2::Response::parse(body, Semicolons::Doubled));
-    response.is_some_and(|response| {
-        response.is_ok_and(|response| !response.is_success() || response.is_found() == Some(false))
-    })
-}
-
 /// A process of the session.
 #[derive(Default)]
 struct Process {
@@ -102,10 +70,31 @@ struct Process {
     /// The events with the last bytes from it and to it.
     asked: u64,
     answered: u64,
+    /// The key of its last request, if that is a get.
+    key: Option<Vec<u8>>,
+    /// Its last response is a refusal, or reports that nothing was found.
+    is_refused: bool,
     /// It has closed its connection with bytes of the server unread.
     left_unread: bool,
     /// The event at which it closed its connection without having read the answer to its finalize.
     unacknowledged: Option<u64>,
+}
+
+impl Process {
+    /// Notes a message from it or to it.
+    fn said(&mut self, (direction, message): &Message<'_>) {
+        let message = message.as_ref().ok();
+        match direction {
+            Direction::ToServer => {
+                let get = message.filter(|message| message.operation() == Some(Operation::Get));
+                self.key = get.and_then(|get| get.field("key")).map(Cow::into_owned);
+            }
+            Direction::FromServer => {
+                let outcome = message.and_then(|message| message.outcome());
+                self.is_refused = outcome.is_some_and(|outcome| outcome != Outcome::Success);
+            }
+        }
+    }
 }
 
 /// See the module's documentation.
@@ -151,7 +140,7 @@ impl SessionJudge {
             let first = evidence::first_loss(self.last.make_contiguous(), crash.party);
             *loss = first.unwrap_or(*loss).min(*loss);
         }
-        if crashed || known < self.findings.len().min(EXPLAINED) {
+        if crashed || known < self.findings.len() {
             let recent = self.last.make_contiguous();
             let crash = self.crash.iter().map(|(crash, _)| crash).filter(|_| crashed);
             for seq in evidence::evidence(self.findings[known..].iter().chain(crash), recent) {
@@ -169,9 +158,17 @@ impl SessionJudge {
             }
             _ => false,
         };
+        let arrivals = self.monitor.read(event);
+        let messages = decode(&arrivals);
+        if let Some((proc, direction, _)) = event.what.said() {
+            let process = self.process(proc);
+            match direction {
+                Direction::ToServer => (process.asked, process.key) = (event.seq, None),
+                Direction::FromServer => (process.answered, process.is_refused) = (event.seq, false),
+            }
+            messages.iter().for_each(|message| process.said(message));
+        }
         match &event.what {
-            What::ToServer { proc, .. } => self.process(*proc).asked = event.seq,
-            What::FromServer { proc, .. } => self.process(*proc).answered = event.seq,
             What::Launched { command, .. } => self.command.clone_from(command),
             What::Started { proc, env, bad_fd, .. } => {
                 *self.process(*proc) = Process::default();
@@ -197,8 +194,8 @@ impl SessionJudge {
                 let process = self.process(*proc);
                 process.exit = Some(*exit);
                 if let Some(seq) = process.unacknowledged.filter(|_| *exit == Exit::Code(0)) {
-                    let pmi2 = self.monitor.speaks_frames(*proc);
-                    let finding = Finding { proc: Some(*proc), seq, ..unacknowledged(pmi2) };
+                    let framing = self.monitor.framing(*proc);
+                    let finding = Finding { proc: Some(*proc), seq, ..unacknowledged(framing) };
                     self.findings.extend((self.findings.len() < FINDINGS).then_some(finding));
                 }
                 if let Some(signal) = faulted(event) {
@@ -217,7 +214,7 @@ impl SessionJudge {
             What::Outlived { procs } => self.outlived.clone_from(procs),
             _ => {}
         }
-        self.monitor.observe(event);
+        self.monitor.judge(event, &messages);
         self.trouble |= self.monitor.abort_sent();
         for finding in self.monitor.take_findings() {
             self.trouble |= finding.party == Side::Client;
@@ -249,11 +246,8 @@ impl SessionJudge {
 
     /// What was negotiated on the connections.
     pub fn dialects(&self) -> Vec<Dialect> {
-        let all = [(Framing::Lines, Dialect::Pmi1), (Framing::Frames, Dialect::Pmi2)];
-        all.into_iter()
-            .filter(|(framing, _)| self.monitor.has_negotiated(*framing))
-            .map(|(_, dialect)| dialect)
-            .collect()
+        let is_negotiated = |dialect: &Dialect| self.monitor.has_negotiated(dialect.framing());
+        Dialect::NAMES.into_iter().map(|(_, dialect)| dialect).filter(is_negotiated).collect()
     }
 
     /// What either side broke, in order. A process that was killed has not left out its finalize. One that gives up on an answer that
@@ -290,20 +284,23 @@ impl SessionJudge {
             Some(Exit::Signal(signal)) => Cause::of(signal) == Cause::Abort,
             None => false,
         };
+        let of_server = |other: &&Finding| other.party == Side::Server && other.proc == f.proc;
         let of_answer = |other: &&Finding| {
-            let is_answer =
-                other.party == Side::Server && other.proc == f.proc && other.seq == process.answered;
             // A program that exits with 0 has taken an answer that only a draft or a habit rules out.
-            is_answer && (fails || process.exit == Some(Exit::Code(0)) && binds_all(&other.requirement))
+            let counts = fails || process.exit == Some(Exit::Code(0)) && binds_all(&other.requirement);
+            of_server(other) && other.seq == process.answered && counts
+        };
+        let earlier = |other: &&Finding| {
+            of_server(other) && other.seq < process.answered && binds_all(&other.requirement)
         };
         if let Some(cause) = self.findings.iter().find(of_answer) {
             finding.at_most = Some(Severity::Note);
             finding.seen = format!("{}, behind an answer that breaks {}", f.seen, cause.requirement);
         } else if let Some((request, answer)) = self.refused(process).filter(|_| fails) {
-            match key_of_get(request).filter(|key| self.monitor.is_put(p.group, key)) {
+            match process.key.as_ref().filter(|key| self.monitor.is_put(p.group, key)) {
                 Some(key) => {
-                    let (pmi2, key) = (self.monitor.speaks_frames(p), key.escape_ascii());
-                    finding.requirement = ids::rules::PUT_VISIBLE[usize::from(pmi2)].to_owned();
+                    let (framing, key) = (self.monitor.framing(p), key.escape_ascii());
+                    finding.requirement = ids::rules::PUT_VISIBLE[framing as usize].to_owned();
                     finding.expected = format!("a barrier between the put of {key} and the get by rank {p}");
                     finding.seen = format!(
                         "the get of {key} found nothing, with no barrier before it, and the process gave up"
@@ -314,6 +311,9 @@ impl SessionJudge {
                     finding.seen = format!("{}, after {request} was answered by {answer}", f.seen);
                 }
             }
+        } else if let Some(cause) = self.findings.iter().rfind(earlier).filter(|_| fails) {
+            let (seq, id) = (cause.seq, &cause.requirement);
+            finding.seen = format!("{}; event {seq}, an earlier answer, breaks {id}", f.seen);
         }
         finding
     }
@@ -322,7 +322,7 @@ impl SessionJudge {
     fn refused(&self, process: &Process) -> Option<(&[u8], &[u8])> {
         let bytes = |seq: u64| self.event(seq).and_then(|event| event.what.bytes());
         let (request, answer) = (bytes(process.asked)?, bytes(process.answered)?);
-        is_miss(answer).then(|| (request.trim_ascii_end(), answer.trim_ascii_end()))
+        process.is_refused.then(|| (request.trim_ascii_end(), answer.trim_ascii_end()))
     }
 
     /// The event of this number, if it is kept.
@@ -346,6 +346,7 @@ impl SessionJudge {
             }
         }
         findings.sort_by_key(|judged| (Reverse(judged.severity), self.goes_on_after(&judged.finding)));
+        name_option(&mut findings, &self.command);
         deviations.apply(&blank.scenario, &mut findings);
         let follows = |judged: &mut Judged| {
             let finding = &judged.finding;
@@ -590,6 +591,25 @@ mod tests {
             red.clone().count() > 0 && red.clone().all(|j| j.finding.party == Side::Server),
             "{result:?}"
         );
+    }
+
+    /// A process that asks once more after an answer that breaks a MUST, and then gives up.
+    #[test]
+    fn earlier_unlawful_answer_is_cited() {
+        let framed = |body: &str| Bytes(format!("{:>6}{body}", body.len()).into_bytes());
+        let rest = [
+            What::ToServer { proc: P, bytes: framed("cmd=job-getid;") },
+            What::FromServer { proc: P, bytes: framed("cmd=job-getid-response;rc=0;jobid=j;") },
+            What::ClosedByClient { proc: P },
+            What::Exited { proc: P, exit: Exit::Code(3) },
+        ];
+        let judge = judge("cmd=fullinit-response;rc=0;rank=0;size=2;appnum=0;", &rest);
+        let findings = judge.findings();
+        let unlawful =
+            findings.iter().find(|f| f.party == Side::Server && binds_all(&f.requirement)).unwrap();
+        let leaves = findings.iter().find(|f| f.party == Side::Client).unwrap();
+        let cited = format!("event {}, an earlier answer, breaks {}", unlawful.seq, unlawful.requirement);
+        assert_eq!((leaves.at_most, leaves.seen.contains(&cited)), (None, true), "{leaves:?}");
     }
 
     #[test]

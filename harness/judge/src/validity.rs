@@ -3,10 +3,11 @@
 use pmi_scenario::ids;
 use std::collections::HashSet;
 
-use pmi_wire::{Direction, Proc};
+use pmi_scenario::signature::{self, Param};
+use pmi_wire::{Direction, Proc, grammar};
 
 use crate::event::{Event, What};
-use crate::library::api::Argument;
+use crate::library::api::{Argument, Held};
 use crate::{Monitor, Side};
 
 /// The requirement that every known library breaks: they number the arguments of a spawn from one. A request in their form is
@@ -26,6 +27,7 @@ pub fn is_reached_by_valid_input(events: &[Event], under_test: Side, shown_at: O
     };
     let mut monitor = Monitor::new();
     monitor.inspects_responses = ours == Side::Server;
+    let mut calls = Calls::default();
     for event in &events[..end] {
         let is_of_upstream = match event.what {
             What::ToProxy { scripted, .. } => scripted,
@@ -34,7 +36,8 @@ pub fn is_reached_by_valid_input(events: &[Event], under_test: Side, shown_at: O
         };
         monitor.observe(event);
         let breaks = |f: &crate::Finding| f.party == ours && f.requirement != AS_LIBRARIES_SPAWN;
-        if is_of_upstream || is_invalid_call(event) || monitor.take_findings().iter().any(breaks) {
+        let is_of_caller = under_test == Side::Library && calls.breaks(event);
+        if is_of_upstream || is_of_caller || monitor.take_findings().iter().any(breaks) {
             return false;
         }
     }
@@ -42,13 +45,64 @@ pub fn is_reached_by_valid_input(events: &[Event], under_test: Side, shown_at: O
     !monitor.is_irregular_of(ours) && !monitor.is_mid_message(direction)
 }
 
-/// Returns whether a call of PMI-1 passes NULL where the API has no use for it. A spawn may leave out arguments, and to free nothing is
-/// allowed.
-fn is_invalid_call(event: &Event) -> bool {
-    let What::Called { function, arguments, .. } = &event.what else { return false };
-    let takes_null =
-        !function.starts_with("PMI_") || function.starts_with("PMI_Spawn") || function == "PMI_Free_keyvals";
-    !takes_null && arguments.contains(&Argument::Null)
+/// Variables by which a process manager offers its connection.
+const CONNECTION: [&str; 2] = ["PMI_FD", "PMI_PORT"];
+
+/// Functions that take a key, and the place of it among the arguments.
+const KEYS: [(&str, usize); 7] = [
+    ("PMI_KVS_Put", 1),
+    ("PMI_KVS_Get", 1),
+    ("PMI2_KVS_Put", 0),
+    ("PMI2_KVS_Get", 2),
+    ("PMI2_Info_GetJobAttr", 0),
+    ("PMI2_Info_GetNodeAttr", 0),
+    ("PMI2_Info_PutNodeAttr", 0),
+];
+
+/// The calls of a library.
+#[derive(Default)]
+struct Calls {
+    /// The names of keyval spaces that it has returned.
+    spaces: HashSet<Vec<u8>>,
+}
+
+impl Calls {
+    /// Returns whether the caller of a library breaks the rules of the API: by an environment without a process manager, or by an argument
+    /// that a function has no use for.
+    fn breaks(&mut self, event: &Event) -> bool {
+        match &event.what {
+            What::Started { env, .. } => CONNECTION.iter().all(|name| !env.contains_key(*name)),
+            What::Returned { function, returned, .. } => {
+                let is_name = function == "PMI_KVS_Get_my_name" || function == "PMI_KVS_Create";
+                for (_, held) in returned.outs.iter().filter(|_| is_name) {
+                    if let Held::Text(Some(name)) = held {
+                        self.spaces.insert(name.0.clone());
+                    }
+                }
+                false
+            }
+            What::Called { function, arguments, .. } => self.is_invalid(function, arguments),
+            _ => false,
+        }
+    }
+
+    fn is_invalid(&self, function: &str, arguments: &[Argument]) -> bool {
+        // A spawn may leave out arguments, and to free nothing is allowed.
+        let takes_null = !function.starts_with("PMI_")
+            || function.starts_with("PMI_Spawn")
+            || function == "PMI_Free_keyvals";
+        let is_key = |at: usize| KEYS.contains(&(function, at));
+        let is_space = |at: usize| at == 0 && function.starts_with("PMI_KVS_") && !self.spaces.is_empty();
+        let params = signature::function(function).map_or(&[][..], |function| function.params);
+        let is_length = |at: usize| params.contains(&Param::OutText(Some(at)));
+        arguments.iter().enumerate().any(|(at, argument)| match argument {
+            Argument::Null => !takes_null,
+            Argument::Text(text) if is_key(at) => !grammar::is_word(&text.0),
+            Argument::Text(text) if is_space(at) => !self.spaces.contains(&text.0),
+            Argument::Number(number) if is_length(at) => *number <= 0,
+            _ => false,
+        })
+    }
 }
 
 /// The number of events up to the last that may have led to a failure which no event shows: the last message to a connection that
@@ -90,9 +144,14 @@ mod tests {
 
     use super::*;
     use crate::event::{Bytes, Exit, SilenceProof};
+    use crate::library::api::Returned;
 
     const INIT: &str = "cmd=init pmi_version=1 pmi_subversion=1\n";
     const JOINED: &str = "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n";
+
+    fn text(text: &str) -> Argument {
+        Argument::Text(Bytes(text.into()))
+    }
 
     fn proc(rank: u32) -> Proc {
         Proc { group: 0, rank }
@@ -186,15 +245,42 @@ mod tests {
     #[case::null("PMI_Get_size", &[Argument::Null], false)]
     #[case::place("PMI_Get_size", &[Argument::Out("size".into(), None)], true)]
     #[case::left_out("PMI_Spawn_multiple", &[Argument::Number(1), Argument::Null], true)]
-    fn null_is_invalid_input_for_a_library(
+    #[case::key("PMI_KVS_Put", &[text("k"), text("a"), text("v")], true)]
+    #[case::key_with_blank("PMI_KVS_Put", &[text("k"), text("a b"), text("v")], false)]
+    #[case::key_without_bytes("PMI_KVS_Get", &[text("k"), text("")], false)]
+    #[case::other_space("PMI_KVS_Get", &[text("other"), text("a")], false)]
+    #[case::no_room("PMI_KVS_Get_my_name", &[Argument::Out("name".into(), None), Argument::Number(0)], false)]
+    fn bad_argument_is_invalid_input_for_a_library(
         #[case] function: &str,
         #[case] arguments: &[Argument],
         #[case] valid: bool,
     ) {
         let (function, arguments) = (function.to_owned(), arguments.to_vec());
+        let outs = vec![("name".to_owned(), Held::Text(Some(Bytes(b"k".to_vec()))))];
+        let returned = Returned { result: 0, outs, overrun: Vec::new() };
+        let named = What::Returned { proc: proc(0), function: "PMI_KVS_Get_my_name".into(), returned };
         let called = What::Called { proc: proc(0), function, arguments, held: false };
         let crash = What::Exited { proc: proc(0), exit: Exit::Signal(11) };
-        assert_eq!(is_reached_by_valid_input(&session(vec![called, crash]), Side::Library, None), valid);
+        let events = session(vec![named, called, crash]);
+        assert_eq!(is_reached_by_valid_input(&events, Side::Library, None), valid);
+    }
+
+    #[rstest]
+    #[case::whole(&[("PMI_FD", "5"), ("PMI_RANK", "0"), ("PMI_SIZE", "1")], true)]
+    #[case::missing(&[], false)]
+    #[case::without_rank(&[("PMI_FD", "5"), ("PMI_SIZE", "1")], false)]
+    fn bad_environment_is_invalid_input_for_a_library(#[case] env: &[(&str, &str)], #[case] valid: bool) {
+        let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let function = "PMI_Init".to_owned();
+        let whats = [
+            What::Launched { command: Vec::new(), ranks: 1, nodes: 1 },
+            What::Started { proc: proc(0), env, args: Vec::new(), bad_fd: None },
+            What::Called { proc: proc(0), function, arguments: Vec::new(), held: false },
+            What::Exited { proc: proc(0), exit: Exit::Signal(11) },
+        ];
+        let events: Vec<Event> =
+            whats.into_iter().zip(0..).map(|(what, seq)| Event::new(seq, what)).collect();
+        assert_eq!(is_reached_by_valid_input(&events, Side::Library, None), valid);
     }
 
     #[test]

@@ -5,5 +5,5 @@ pub mod client;
 mod reply;
 pub mod server;
 
-pub use reply::{FrameReply, Reply};
+pub use reply::{Answer, Fields, Header, Reply};
 pub use server::{Action, Config, GroupId, GroupSpec, Server};

@@ -1,134 +1,216 @@
-//! A server's reply before it is bytes.
+//! Responses: the result of an operation, and its spelling in each dialect.
 
-use pmi_wire::Operation;
-use pmi_wire::pmi2::Command;
+use std::borrow::Cow;
 
-/// A reply of PMI-1 in parts.
+use pmi_wire::pmi2::write_tuple;
+use pmi_wire::protocol::{Exchange, Field};
+use pmi_wire::{Framing, Operation, Outcome};
+
+/// `rc` of a failure in PMI-2. The draft ("PMI Wireprotocol Error Codes") assigns no numbers.
+const FAILED: i64 = 1;
+/// `rc` of an unknown command in PMI-2. The draft ("Unrecognized command") requires an error code for it.
+const UNKNOWN_COMMAND: i64 = 2;
+
+/// Named values of a message, by their names in the protocol table.
+pub type Fields = Vec<(Cow<'static, str>, Vec<u8>)>;
+
+/// The parts of a request on which the form of its response depends.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
-    /// The operation it answers.
-    pub op: Operation,
-    /// 0 on success.
-    pub rc: i64,
-    /// Why it failed.
-    pub msg: Option<String>,
-    /// The operation's own tuples, in the order of RFC 13's grammar.
-    pub fields: Vec<(&'static str, Vec<u8>)>,
+pub struct Header {
+    /// Lines or frames.
+    pub framing: Framing,
+    /// The row of the protocol table; `None` for a command that the table does not have.
+    pub exchange: Option<&'static Exchange>,
+    /// `cmd` of the response. Empty if the response has none: RFC 13's response to abort is an empty line.
+    pub response: Cow<'static, [u8]>,
+    /// `thrid` of a PMI-2 request. The draft ("Thread Safety") requires the response to repeat it.
+    pub thrid: Option<Vec<u8>>,
 }
 
-impl Reply {
-    /// Success without tuples of its own.
-    pub fn ok(op: Operation) -> Self {
-        Self { op, rc: 0, msg: None, fields: Vec::new() }
+impl Header {
+    /// The header of a request without a `thrid`.
+    pub fn new(framing: Framing, exchange: Option<&'static Exchange>) -> Self {
+        let response = exchange.and_then(|exchange| exchange.response).unwrap_or_default();
+        Self { framing, exchange, response: response.as_bytes().into(), thrid: None }
     }
 
-    /// Adds a tuple.
+    /// The header of a request over lines.
+    pub fn line(exchange: &'static Exchange) -> Self {
+        Self::new(Framing::Lines, Some(exchange))
+    }
+
+    /// The operation, by its name in the protocol table. Empty for an unknown command.
+    pub fn operation(&self) -> &'static str {
+        self.exchange.map_or("", |exchange| exchange.operation)
+    }
+
+    fn results(&self) -> &'static [Field] {
+        self.exchange.map_or(&[], |exchange| exchange.results)
+    }
+
+    /// Returns whether responses to this request have a flag that tells a miss from a success: those of PMI-2 that look something up.
+    fn has_flag(&self) -> bool {
+        self.results().iter().any(|field| field.name == FOUND)
+    }
+
+    /// The key of a result in this dialect.
+    fn key<'a>(&self, name: &'a str) -> &'a str {
+        self.results().iter().find(|field| field.name == name).map_or(name, |field| field.key)
+    }
+}
+
+/// The draft calls the flag `flag`; all implementations write `found`.
+const FOUND: &str = "found";
+
+/// The result of an operation, the same in every dialect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// Success, a miss or a failure.
+    pub outcome: Outcome,
+    /// `rc` of a failure in PMI-2.
+    code: i64,
+    /// The reason for a miss or a failure.
+    pub why: Option<Cow<'static, str>>,
+    /// The results, in the order of the protocol table.
+    pub fields: Fields,
+}
+
+impl Answer {
+    /// Success without results.
+    pub fn done() -> Self {
+        Self { outcome: Outcome::Success, code: 0, why: None, fields: Vec::new() }
+    }
+
+    /// Nothing was found.
+    pub fn miss(why: &'static str) -> Self {
+        Self { outcome: Outcome::Miss, why: Some(why.into()), ..Self::done() }
+    }
+
+    /// The operation failed.
+    pub fn failed(why: impl Into<Cow<'static, str>>) -> Self {
+        Self { outcome: Outcome::Failure, code: FAILED, why: Some(why.into()), ..Self::done() }
+    }
+
+    /// The server does not have the command.
+    pub fn unknown_command() -> Self {
+        Self { code: UNKNOWN_COMMAND, ..Self::failed("unknown command") }
+    }
+
+    /// The value that was looked up, or a miss.
+    pub fn found(name: &'static str, value: Option<Vec<u8>>, why: &'static str) -> Self {
+        value.map_or_else(|| Self::miss(why), |value| Self::done().with(name, value))
+    }
+
+    /// Adds a result.
     #[must_use]
-    pub fn with(mut self, key: &'static str, value: impl Into<Vec<u8>>) -> Self {
-        self.fields.push((key, value.into()));
+    pub fn with(mut self, name: impl Into<Cow<'static, str>>, value: impl Into<Vec<u8>>) -> Self {
+        self.fields.push((name.into(), value.into()));
         self
     }
 
-    /// Failure, with the reason for people. Blanks in it become underscores, as in Hydra's messages: RFC 13 has `msg` be a
-    /// `string`, but clients that read no blanks (MPICH 4.0) take an answer with some for broken.
-    pub fn fail(op: Operation, msg: impl AsRef<str>) -> Self {
-        Self { op, rc: -1, msg: Some(msg.as_ref().replace(' ', "_")), fields: Vec::new() }
+    /// Adds a number.
+    #[must_use]
+    pub fn with_number(self, name: impl Into<Cow<'static, str>>, value: impl ToString) -> Self {
+        self.with(name, value.to_string())
+    }
+}
+
+impl From<Result<(), &'static str>> for Answer {
+    fn from(done: Result<(), &'static str>) -> Self {
+        done.map_or_else(Self::failed, |()| Self::done())
+    }
+}
+
+/// A response in parts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    /// Its form.
+    pub header: Header,
+    /// Its content.
+    pub answer: Answer,
+}
+
+impl Reply {
+    /// RFC 13, "Error Handling": `rc` is 0 on success and another number on error. The draft ("Basic Concepts") requires a positive one.
+    /// PMI-2 reports a miss with the flag, PMI-1 as an error.
+    fn rc(&self) -> i64 {
+        match (self.answer.outcome, self.header.framing) {
+            (Outcome::Success, _) => 0,
+            (_, Framing::Lines) => -1,
+            (Outcome::Miss, Framing::Frames) => i64::from(!self.header.has_flag()),
+            (Outcome::Failure, Framing::Frames) => self.answer.code,
+        }
     }
 
-    /// Success, or failure with its reason.
-    pub fn of(op: Operation, done: Result<(), &str>) -> Self {
-        done.map_or_else(|why| Self::fail(op, why), |()| Self::ok(op))
+    /// Returns whether the response has `rc=0`.
+    pub fn is_success(&self) -> bool {
+        self.rc() == 0
     }
 
-    /// The line in the order of RFC 13's grammar, newline included. `msg` stands last, because it runs to the end of
-    /// the line; RFC 13's answer to abort is a bare newline.
+    /// Passes all tuples to `tuple`, in the order of the grammar. In PMI-1, `msg` comes last, because it extends to the end of the line.
+    /// In PMI-2, `thrid` follows `cmd`, and `rc` and `errmsg` come last.
+    fn each_tuple(&self, mut tuple: impl FnMut(&str, &[u8])) {
+        let Self { header, answer } = self;
+        let rc = self.rc().to_string();
+        let own = |tuple: &mut dyn FnMut(&str, &[u8])| {
+            answer.fields.iter().for_each(|(name, value)| tuple(header.key(name), value));
+        };
+        tuple("cmd", &header.response);
+        match header.framing {
+            Framing::Lines => {
+                tuple("rc", rc.as_bytes());
+                own(&mut tuple);
+                if let Some(why) = &answer.why {
+                    // MPICH's gforker, which has further operations, calls the key `reason`.
+                    let is_extra = Operation::from_rule(header.operation()).is_none();
+                    // RFC 13 allows blanks in `msg`, but clients that stop at a blank (MPICH 4.0) reject such a response.
+                    let why = why.replace(' ', "_");
+                    tuple(if is_extra { "reason" } else { "msg" }, why.as_bytes());
+                }
+            }
+            Framing::Frames => {
+                if let Some(thrid) = &header.thrid {
+                    tuple("thrid", thrid);
+                }
+                match answer.outcome {
+                    Outcome::Success if header.has_flag() => tuple(FOUND, b"TRUE"),
+                    Outcome::Miss if header.has_flag() => tuple(FOUND, b"FALSE"),
+                    _ => {}
+                }
+                own(&mut tuple);
+                tuple("rc", rc.as_bytes());
+                if let Some(why) = answer.why.as_ref().filter(|_| !self.is_success()) {
+                    tuple("errmsg", why.as_bytes());
+                }
+            }
+        }
+    }
+
+    /// All tuples. RFC 13's response to abort has none.
+    pub fn tuples(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut tuples = Vec::new();
+        if !self.header.response.is_empty() {
+            self.each_tuple(|key, value| tuples.push((key.into(), value.into())));
+        }
+        tuples
+    }
+
+    /// The bytes: a line with its newline (RFC 13, "Wire Protocol"), or a length and a body (draft, "The protocol").
     pub fn render(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64);
-        if let Some(cmd) = self.op.response_cmd() {
-            out.extend_from_slice(b"cmd=");
-            out.extend_from_slice(cmd.as_bytes());
-            out.extend_from_slice(b" rc=");
-            out.extend_from_slice(self.rc.to_string().as_bytes());
-            for (key, value) in &self.fields {
-                out.push(b' ');
-                out.extend_from_slice(key.as_bytes());
-                out.push(b'=');
-                out.extend_from_slice(value);
-            }
-            if let Some(msg) = &self.msg {
-                out.extend_from_slice(b" msg=");
-                out.extend_from_slice(msg.as_bytes());
+        match self.header.framing {
+            Framing::Lines if self.header.response.is_empty() => {}
+            Framing::Lines => self.each_tuple(|key, value| {
+                let blank: &[u8] = if out.is_empty() { b"" } else { b" " };
+                [blank, key.as_bytes(), b"=", value].into_iter().for_each(|part| out.extend_from_slice(part));
+            }),
+            Framing::Frames => {
+                self.each_tuple(|key, value| write_tuple(&mut out, key, value));
+                out.splice(0..0, format!("{:>6}", out.len()).into_bytes());
+                return out;
             }
         }
         out.push(b'\n');
         out
-    }
-}
-
-/// A reply of PMI-2 in parts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FrameReply {
-    /// What it answers.
-    pub command: Command,
-    /// Its `cmd` where that is not the command's own.
-    pub name: Option<Vec<u8>>,
-    /// The request's.
-    pub thrid: Option<Vec<u8>>,
-    /// 0 on success.
-    pub rc: i64,
-    /// Why it failed.
-    pub errmsg: Option<String>,
-    /// The command's own tuples, in the order of the draft.
-    pub fields: Vec<(String, Vec<u8>)>,
-}
-
-impl FrameReply {
-    /// Success without tuples of its own.
-    pub fn ok(command: Command, thrid: Option<Vec<u8>>) -> Self {
-        Self { command, name: None, thrid, rc: 0, errmsg: None, fields: Vec::new() }
-    }
-
-    /// Failure, with the reason for people.
-    pub fn fail(command: Command, thrid: Option<Vec<u8>>, rc: i64, why: &str) -> Self {
-        Self { rc, errmsg: Some(why.to_owned()), ..Self::ok(command, thrid) }
-    }
-
-    /// Adds a tuple.
-    #[must_use]
-    pub fn with(mut self, key: &str, value: impl Into<Vec<u8>>) -> Self {
-        self.fields.push((key.to_owned(), value.into()));
-        self
-    }
-
-    /// Adds a value, or that there is none. The draft has it be `flag`; what all implementations write is `found`.
-    #[must_use]
-    pub fn found(self, value: Option<&Vec<u8>>) -> Self {
-        match value {
-            Some(value) => self.with("found", "TRUE").with("value", value.clone()),
-            None => self.with("found", "FALSE"),
-        }
-    }
-
-    /// All tuples in the order of the draft: `thrid` is the first behind `cmd`, `rc` and `errmsg` are the last.
-    pub fn tuples(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
-        let own = self.command.response_name().unwrap_or_default().as_bytes();
-        let mut tuples = vec![(b"cmd".to_vec(), self.name.clone().unwrap_or_else(|| own.to_vec()))];
-        tuples.extend(self.thrid.iter().map(|thrid| (b"thrid".to_vec(), thrid.clone())));
-        tuples.extend(self.fields.iter().map(|(key, value)| (key.clone().into_bytes(), value.clone())));
-        tuples.push((b"rc".to_vec(), self.rc.to_string().into_bytes()));
-        tuples.extend(self.errmsg.iter().map(|why| (b"errmsg".to_vec(), why.clone().into_bytes())));
-        tuples
-    }
-
-    /// The frame: the length, and the tuples with their semicolons doubled.
-    pub fn render(&self) -> Vec<u8> {
-        let mut body = Vec::with_capacity(64);
-        for (key, value) in self.tuples() {
-            body.extend(key);
-            body.push(b'=');
-            value.iter().for_each(|b| body.extend(std::iter::repeat_n(*b, 1 + usize::from(*b == b';'))));
-            body.push(b';');
-        }
-        [format!("{:>6}", body.len()).into_bytes(), body].concat()
     }
 }

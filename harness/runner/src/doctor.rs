@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use pmi_judge::event::{Event, Exit, SilenceProof, What};
+use pmi_judge::offer::offering_option;
 use pmi_judge::result::judged;
-use pmi_judge::session::offering_option;
 use pmi_judge::{Finding, Outcome, Severity, Unjudged};
 use pmi_scenario::ast::{Dialect, Need};
 use pmi_scenario::suite::Suite;
@@ -17,7 +17,7 @@ use crate::offers::{ELSEWHERE, Support, apart, asked_for, failed_initialization,
 use crate::party::Limits;
 use crate::party::library::{apis, exports};
 use crate::party::program::Program;
-use crate::versions::{Reply, asked, exit_of, offer_of, reply, requests};
+use crate::versions::{Reply, asked, command_of, exit_of, offer_of, reply, requests};
 
 /// The result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -438,10 +438,7 @@ pub fn of_program(suite: &Suite, program: &Program, iut: &Iut, limits: Limits, r
         None => all.steps.push(DoctorStep::new("version", State::Odd, "it makes no offer that can be read")),
     }
     let mut asks: Vec<String> = Vec::new();
-    for (_, text) in requests(&outcome.events) {
-        let word = text.split(|b| *b == b' ' || *b == b';').next().unwrap_or_default();
-        let word = word.strip_prefix(b"mcmd=").or_else(|| word.strip_prefix(b"cmd=")).unwrap_or(word);
-        let word = word[..word.len().min(40)].escape_ascii().to_string();
+    for word in requests(&outcome.events).iter().map(command_of) {
         if !asks.contains(&word) {
             asks.push(word);
         }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use pmi_faults::{Behaviour, Config, Fault, Variation};
+use pmi_faults::{Behaviour, Config, Dialects, Fault, Variation};
 use serde::Serialize;
 
 use crate::interpret::play;
@@ -37,15 +37,17 @@ pub struct Found {
     pub first: String,
 }
 
-/// What became of a fault.
+/// The result of a fault in one dialect.
 #[derive(Debug, Clone, Serialize)]
 pub struct FaultResult {
     /// Its name.
     pub name: &'static str,
-    /// What it does.
+    /// The dialect of the scenarios.
+    pub dialect: Dialect,
+    /// The behaviour of the server.
     pub about: &'static str,
-    /// Requirements that it breaks.
-    pub breaks: &'static [&'static str],
+    /// The requirements of this dialect that it breaks.
+    pub breaks: Vec<&'static str>,
     /// Scenarios that cite one of them.
     pub killers: Vec<Found>,
     /// Scenarios that cite only others.
@@ -53,9 +55,14 @@ pub struct FaultResult {
 }
 
 impl FaultResult {
-    /// Whether a scenario found it for the right reason.
+    /// Returns whether a scenario found it for the right reason.
     pub fn is_killed(&self) -> bool {
         !self.killers.is_empty()
+    }
+
+    /// The name of the fault and the dialect, for people.
+    pub fn label(&self) -> String {
+        format!("{} ({})", self.name, self.dialect.word())
     }
 }
 
@@ -75,7 +82,7 @@ pub struct VariationResult {
 pub struct KillMatrix {
     /// Scenarios that were played against each.
     pub scenarios: usize,
-    /// In the order of the tables.
+    /// In the order of the table, by dialect.
     pub faults: Vec<FaultResult>,
     /// In the order of the table; the first is the server with neither fault nor variation.
     pub variations: Vec<VariationResult>,
@@ -151,8 +158,8 @@ fn rehearse<'a>(
     jobs: usize,
     limits: Limits,
 ) -> Vec<Rehearsed<'a>> {
-    let all = faults.iter().map(|f| (f.effect, f.when)).chain(variations.iter().map(|v| (v.effect, v.when)));
-    let behaviour = all.fold(Behaviour::default(), |all, (effect, when)| all.with(effect, when)).rehearsed();
+    let all = faults.iter().chain(variations).copied();
+    let behaviour = all.fold(Behaviour::default(), |all, entry| entry.added_to(all)).rehearsed();
     let exchanged = |e: &&Event| !matches!(e.what, What::Expected(_) | What::Nothing { .. });
     let scenarios: Vec<&Scenario> = in_memory(suite).collect();
     let next = AtomicUsize::new(0);
@@ -204,8 +211,14 @@ pub fn run(
                 loop {
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     if let Some(fault) = faults.get(at) {
-                        let result = try_fault(suite, &rehearsed, at, fault, all, limits);
-                        lock(&fault_results).push((at, result));
+                        for (number, (_, dialect)) in (0..).zip(Dialect::NAMES) {
+                            let breaks = broken_in(fault, dialect);
+                            if !breaks.is_empty() {
+                                let result =
+                                    try_fault(suite, &rehearsed, at, (fault, dialect, breaks), all, limits);
+                                lock(&fault_results).push((at * Dialect::NAMES.len() + number, result));
+                            }
+                        }
                     } else if at <= faults.len() + variations.len() {
                         let variation = at.checked_sub(faults.len() + 1);
                         let shows = variation.map(|variation| faults.len() + variation);
@@ -249,17 +262,15 @@ fn try_fault(
     suite: &Suite,
     rehearsed: &[Rehearsed<'_>],
     number: usize,
-    fault: &'static Fault,
+    (fault, dialect, breaks): (&'static Fault, Dialect, Vec<&'static str>),
     all: bool,
     limits: Limits,
 ) -> FaultResult {
-    let right = |f: &Found| f.requirements.iter().any(|id| fault.breaks.contains(&id.as_str()));
+    let right = |f: &Found| f.requirements.iter().any(|id| breaks.contains(&id.as_str()));
     let behaviour = fault.behaviour();
-    // What breaks rules of one dialect alone is looked for there.
-    let of_pmi2 = fault.breaks.iter().any(|id| Set::of(id).is_pmi2());
     let of = |long: bool| -> Vec<Found> {
         let shown = rehearsed.iter().filter(|r| r.is_long == long && r.shows.get(number) == Some(&true));
-        let spoken = shown.map(|r| r.scenario).filter(|s| (s.dialect == Dialect::Pmi2) == of_pmi2);
+        let spoken = shown.map(|r| r.scenario).filter(|s| s.dialect == dialect);
         all_found(suite, &spoken.collect::<Vec<_>>(), &behaviour, limits)
     };
     let mut found = of(false);
@@ -267,7 +278,18 @@ fn try_fault(
         found.extend(of(true));
     }
     let (killers, wrong_reason) = found.into_iter().partition(right);
-    FaultResult { name: fault.name, about: fault.about, breaks: fault.breaks, killers, wrong_reason }
+    FaultResult { name: fault.name, dialect, about: fault.about, breaks, killers, wrong_reason }
+}
+
+/// The requirements that a fault breaks in a dialect: those of the standards of this dialect. A fault of one dialect may also break
+/// requirements of another standard, as in the init line, which PMI-2 shares with PMI-1.
+fn broken_in(fault: &Fault, dialect: Dialect) -> Vec<&'static str> {
+    let is_of =
+        |id: &&str| fault.dialects != Dialects::All || Set::of(id).is_pmi2() == (dialect == Dialect::Pmi2);
+    match fault.dialects.has(dialect.framing()) {
+        true => fault.breaks.iter().copied().filter(is_of).collect(),
+        false => Vec::new(),
+    }
 }
 
 /// `number` is that of the variation among what was rehearsed; without one the plain server plays everything.
@@ -283,10 +305,9 @@ fn try_variation(
     let needs = [Need::Spawn, Need::Names];
     let lacking: Vec<Need> =
         needs.into_iter().filter(|need| crate::offers::lacks(suite, *need, &config, limits)).collect();
-    // What does not show in a dialect is not played in it.
-    let of_pmi2 = variation.is_some_and(|v| v.effect.is_of_frames());
+    let dialects = variation.map(|variation| variation.dialects).unwrap_or_default();
     let served = |s: &&Scenario| {
-        (!of_pmi2 || s.dialect == Dialect::Pmi2) && !s.needs.iter().any(|n| lacking.contains(&n.value))
+        dialects.has(s.dialect.framing()) && !s.needs.iter().any(|n| lacking.contains(&n.value))
     };
     let shown = rehearsed.iter().filter(|r| number.is_none_or(|number| r.shows.get(number) == Some(&true)));
     let applicable: Vec<&Scenario> = shown.map(|r| r.scenario).filter(served).collect();

@@ -1,6 +1,7 @@
 //! The runner: processes, agents and sockets, and the interpreter that plays scenarios over them.
 
 pub mod agent;
+pub mod behaviours;
 pub mod doctor;
 mod interference;
 pub mod interpret;

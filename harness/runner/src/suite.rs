@@ -31,8 +31,8 @@ pub enum FilesError {
 
 fn behaviours() -> Behaviours {
     Behaviours {
-        variations: variations().map(|v| v.name).collect(),
-        faults: faults().map(|f| f.name).collect(),
+        variations: || variations().map(|v| v.name).collect(),
+        faults: || faults().map(|f| f.name).collect(),
     }
 }
 

@@ -374,7 +374,7 @@ fn of_library(suite: &Suite, iut: &Iut, limits: Limits, step: Step<'_>) -> Optio
             }
             _ => None,
         });
-        let asks = asks_after_init(&outcome.events);
+        let asks = requests(&outcome.events).get(1).map(command_of);
         let then = match (returned, asks) {
             (Some(returned), Some(asked)) => format!("goes on ({asked}), {returned}"),
             (Some(returned), None) => returned,
@@ -416,16 +416,12 @@ pub(crate) fn requests(events: &[Event]) -> Vec<(Framing, Vec<u8>)> {
     all
 }
 
-/// Returns the command of the first request after the offer.
-fn asks_after_init(events: &[Event]) -> Option<String> {
-    let (framing, text) = requests(events).into_iter().nth(1)?;
-    if !text.windows(4).any(|part| part == b"cmd=") {
-        return Some(text[..text.len().min(40)].escape_ascii().to_string());
-    }
-    let end = if framing == Framing::Lines { b' ' } else { b';' };
-    let word = text.split(|byte| *byte == end).next().unwrap_or_default();
-    let word = word.strip_prefix(b"cmd=").or_else(|| word.strip_prefix(b"mcmd=")).unwrap_or(word);
-    Some(word[..word.len().min(40)].escape_ascii().to_string())
+/// Returns the command of a request. A request without one is returned itself, cut to 40 bytes.
+pub(crate) fn command_of((framing, text): &(Framing, Vec<u8>)) -> String {
+    let end = if *framing == Framing::Lines { b' ' } else { b';' };
+    let first = text.split(|byte| *byte == end).next().unwrap_or_default();
+    let word = first.strip_prefix(b"cmd=").or_else(|| first.strip_prefix(b"mcmd=")).unwrap_or(text);
+    word[..word.len().min(40)].escape_ascii().to_string()
 }
 
 /// Returns how the first process ended, if it ended by itself.
@@ -438,7 +434,7 @@ pub(crate) fn exit_of(events: &[Event]) -> Option<Exit> {
 
 /// Describes the behaviour of a process after the answer to its offer.
 fn after_answer(events: &[Event]) -> String {
-    let asked = asks_after_init(events);
+    let asked = requests(events).get(1).map(command_of);
     let says =
         events.iter().any(|event| matches!(&event.what, What::Output { line, .. } if !line.0.is_empty()));
     let ended = exit_of(events);

@@ -20,13 +20,13 @@ pub(super) fn check(scenario: &Scenario, behaviours: &Behaviours, sink: &mut Sin
     for name in &serving.variations {
         if name.value.starts_with('$') && !scenario.rows.is_empty() {
             let of_row = scenario.rows.iter().map(|row| row.variation(name).unwrap_or_else(|| name.clone()));
-            of_row.for_each(|name| exists(&name, "variation", &behaviours.variations, sink));
+            of_row.for_each(|name| exists(&name, "variation", &(behaviours.variations)(), sink));
         } else {
-            exists(name, "variation", &behaviours.variations, sink);
+            exists(name, "variation", &(behaviours.variations)(), sink);
         }
     }
     if let Some(name) = &serving.fault {
-        exists(name, "fault", &behaviours.faults, sink);
+        exists(name, "fault", &(behaviours.faults)(), sink);
     }
     let mut expects = false;
     for step in steps(&scenario.body) {
@@ -45,7 +45,7 @@ fn exists(name: &Spanned<String>, what: &str, known: &[&str], sink: &mut Sink) {
     if !known.contains(&name.value.as_str()) {
         sink.error(name.span, format!("the reference server has no {what} `{}`", name.value))
             .suggest(&name.value, known)
-            .help("`pmi-conform mutants --list` shows them");
+            .help("`pmi-conform suite mutants --list` shows them");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Prints trees. The output is canonical: `pmi-conform fmt` parses and prints a file.
+//! Prints trees. The output is canonical: `pmi-conform scenario fmt` parses and prints a file.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};

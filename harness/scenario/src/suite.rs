@@ -329,14 +329,14 @@ impl Suite {
         self.scenarios.iter().filter(move |s| s.tests == whom)
     }
 
-    /// Returns whether a scenario with a fitting name exists, here or in the embedded suite.
-    pub fn has(&self, fits: impl Fn(&str) -> bool) -> bool {
-        self.scenarios.iter().any(|s| fits(&s.name)) || FILES.iter().any(|file| file.any(&fits))
-    }
-
     /// Returns the behaviours of the reference server that scenarios may select.
     pub fn behaviours(&self) -> &Behaviours {
         &self.behaviours
+    }
+
+    /// Returns whether a scenario with a fitting name exists, here or in the embedded suite.
+    pub fn has(&self, fits: impl Fn(&str) -> bool) -> bool {
+        self.scenarios.iter().any(|s| fits(&s.name)) || FILES.iter().any(|file| file.any(&fits))
     }
 
     /// Returns the fragment with this name.

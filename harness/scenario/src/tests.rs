@@ -50,7 +50,7 @@ fn checked(scenario: &Scenario) -> Vec<Diagnostic> {
     let fragments = ["joined", "finalized", "wants", "ping", "pong"].map(str::to_owned);
     let known = |id: &str| !id.contains("unknown") && !id.contains("uniqe");
     let behaviours =
-        Behaviours { variations: vec!["order-reversed", "two-blanks"], faults: vec!["some-fault"] };
+        Behaviours { variations: || vec!["order-reversed", "two-blanks"], faults: || vec!["some-fault"] };
     let env = Env {
         fragments: &fragment,
         requirement_ids: &known,
@@ -116,7 +116,8 @@ fn examples_of_the_guide_are_correct_and_laid_out_canonically() {
             Err(diagnostics) => panic!("README.md:{line}: {}", diagnostics[0].render(false)),
         };
         assert_eq!(&print(&scenario), block, "README.md:{line}");
-        let behaviours = Behaviours { variations: vec!["order-reversed", "two-blanks"], faults: Vec::new() };
+        let behaviours =
+            Behaviours { variations: || vec!["order-reversed", "two-blanks"], ..Behaviours::default() };
         match Suite::of_files(vec![("example".to_owned(), Arc::clone(&scenario.source))], behaviours) {
             Ok(suite) => assert_eq!(suite.diagnose(), [], "README.md:{line}"),
             Err(error) => panic!("README.md:{line}: {error}"),

@@ -44,11 +44,17 @@ pub fn is_spawn_key(key: &str) -> bool {
     key == "mcmd" || Operation::Spawn.exchange().arguments.iter().any(|field| field.fits(key))
 }
 
-/// The variations and faults of the reference server that scenarios may select.
-#[derive(Debug, Clone, Default)]
+/// The names of the variations and faults that a scenario may request from the reference server. They are read when a scenario names one.
+#[derive(Debug, Clone, Copy)]
 pub struct Behaviours {
-    /// The names for `vary`.
-    pub variations: Vec<&'static str>,
-    /// The names for `fault`.
-    pub faults: Vec<&'static str>,
+    /// Names for `vary`.
+    pub variations: fn() -> Vec<&'static str>,
+    /// Names for `fault`.
+    pub faults: fn() -> Vec<&'static str>,
+}
+
+impl Default for Behaviours {
+    fn default() -> Self {
+        Self { variations: Vec::new, faults: Vec::new }
+    }
 }

@@ -5,6 +5,10 @@
 #include "faults.h"
 #include "pmi.h"
 
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+
 static int once_initialized;
 
 /* Rare bugs by name, with the effect of each, to measure how soon campaigns find them (ci/planted). Each depends on one length, one
@@ -70,8 +74,34 @@ static int alone_integer(const char *function, int *out)
     return PMI_SUCCESS;
 }
 
+static int dies_slowly(void)
+{
+    const char *rank = getenv("PMI_RANK");
+    return is("last-rank-dies-slowly") && rank && !strcmp(rank, "2");
+}
+
+/* Uses up the descriptors, the last for PMI_FD, so that the kernel needs time between closing that and ending the process. The good
+ * library is loaded before. */
+static void delay_death(void)
+{
+    good("PMI_Init");
+    struct rlimit limit;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = limit.rlim_max < 20000 ? limit.rlim_max : 20000;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    int fd = atoi(getenv("PMI_FD"));
+    char moved[16];
+    snprintf(moved, sizeof moved, "%d", fcntl(fd, F_DUPFD, (int)limit.rlim_cur - 1));
+    close(fd);
+    setenv("PMI_FD", moved, 1);
+    while (eventfd(0, 0) >= 0)
+        ;
+}
+
 int PMI_Init(int *spawned)
 {
+    if (dies_slowly())
+        delay_death();
     if (is("init-second") && once_initialized)
         abort();
     if (is("init-null") && !spawned)
@@ -459,6 +489,8 @@ static int barriers;
 
 int PMI_Barrier(void)
 {
+    if (dies_slowly())
+        return *(volatile int *)0;
     if (alone && is("alone-barrier-for-ever"))
         pause();
     if (alone)

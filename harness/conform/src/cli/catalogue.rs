@@ -1,4 +1,4 @@
-//! What is built in: `profiles`, `requirements`, `explain` and `coverage`.
+//! `explain`, `scenario show` and `suite coverage`: the embedded catalogue, suite and profiles.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -123,7 +123,7 @@ pub(super) fn show(name: &str, dialect: Option<Dialect>) -> anyhow::Result<u8> {
             Some(fragment) => Arc::clone(&fragment.source),
             None => {
                 let names = suite.scenarios.iter().map(|s| s.name.as_str());
-                let hint = hint(name, names, "`pmi-conform --list` lists scenarios");
+                let hint = hint(name, names, "`pmi-conform scenario list` lists scenarios");
                 anyhow::bail!("there is no scenario and no fragment {name}{hint}");
             }
         },
@@ -165,7 +165,7 @@ fn explain_scenario(suite: &Suite, scenario: &Scenario) -> anyhow::Result<u8> {
     if !rows.is_empty() {
         writeln!(text, "\nIt is played for each of {} rows: {}", rows.len(), rows.join(", "))?;
     }
-    writeln!(text, "\n`pmi-conform show {name}` shows it.")?;
+    writeln!(text, "\n`pmi-conform scenario show {name}` shows it.")?;
     say(&text)?;
     Ok(0)
 }
@@ -249,7 +249,8 @@ pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
         }
         let names = suite.scenarios.iter().map(|s| s.name.as_str());
         let ids = suite.catalogue.iter().flat_map(|r| r.rules.iter().chain([&r.id])).map(String::as_str);
-        let hint = hint(id, ids.chain(names), "`pmi-conform requirements` and `--list` list them");
+        let hint =
+            hint(id, ids.chain(names), "`pmi-conform explain requirements` and `scenario list` list them");
         anyhow::bail!("there is no requirement, rule, scenario or operation {id}{hint}");
     };
     let mut text = format!("{}  ({}, binds {})\n{}\n\n  {}\n", r.id, r.level, binds(r), r.section, r.text);
@@ -283,7 +284,6 @@ pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// Nobody looks at the runs that only count.
 pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
     let suite = pmi_runner::suite::embedded().map_err(unusable)?;
     let mut results = Vec::new();

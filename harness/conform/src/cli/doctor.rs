@@ -13,7 +13,7 @@ use pmi_runner::party::program::Program;
 use pmi_runner::party::server::{Environment, Implementation, profile};
 use serde_json::json;
 
-use super::args::Doctor;
+use super::args::{Connection, Doctor};
 use super::exit::UNFIT;
 use super::play::{by_connection, library_at};
 use super::read::suite_against;
@@ -86,7 +86,7 @@ pub(super) fn examined(args: &Doctor) -> anyhow::Result<Patient> {
     }
     // The implementation as the user named it: the words that we add for `PMI_PORT` do not belong in the profile.
     let mut plain = server.clone();
-    by_connection(&mut server, &args.connection)?;
+    by_connection(&mut server, args.connection)?;
     server.can_start().context("--server")?;
     server.play_upstream(&environment.binary, args.family, args.timeout)?;
     server.try_upstream(&environment.interrupted)?;
@@ -104,8 +104,8 @@ pub(super) fn examined(args: &Doctor) -> anyhow::Result<Patient> {
     for (option, value) in [("--server", &args.server), ("--server-nodes", &args.server_nodes)] {
         next.extend(value.iter().flat_map(|value| [option.to_owned(), value.clone()]));
     }
-    if args.connection != "fd" {
-        next.extend(["--connection".to_owned(), args.connection.clone()]);
+    if args.connection != Connection::Fd {
+        next.extend(["--connection", args.connection.word()].map(str::to_owned));
     }
     if examination.dialect != plain.dialect.unwrap_or_default() {
         next.extend(["--dialect".to_owned(), examination.dialect.to_string()]);

@@ -1,6 +1,6 @@
-//! `check` and `fmt`.
+//! `scenario check`, `fmt` and `export`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use pmi_runner::suite::{embedded, of_paths, scenario_files};
@@ -16,6 +16,12 @@ pub(super) fn check(paths: &[PathBuf]) -> anyhow::Result<u8> {
         say(&format!("{}\n", warning.render(false)))?;
     }
     say(&format!("{} scenarios, {} warnings\n", suite.scenarios.len(), warnings.len()))?;
+    Ok(0)
+}
+
+pub(super) fn export(folder: &Path) -> anyhow::Result<u8> {
+    let files = pmi_runner::suite::export(folder).with_context(|| folder.display().to_string())?;
+    say(&format!("{files} files written to {}\n", folder.display()))?;
     Ok(0)
 }
 

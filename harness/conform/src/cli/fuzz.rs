@@ -34,7 +34,7 @@ use pmi_runner::party::server::{Environment, Implementation, need};
 use pmi_runner::process::slots::Slots;
 use pmi_scenario::ast::{Dialect, Need, UnderTest};
 
-use super::args::{Fuzz, side_by_side};
+use super::args::{Connection, Fuzz, side_by_side};
 use super::exit::{INTERRUPTED, UNJUDGED};
 use super::play::{ends_on_signals, library_at};
 use super::read::suite_against;
@@ -265,7 +265,7 @@ fn server(
             named
         }
     };
-    super::play::by_connection(&mut implementation, &args.connection)?;
+    super::play::by_connection(&mut implementation, args.connection)?;
     if let Some(address) = &args.listen {
         let agent = args.agent.as_deref();
         let listen = super::play::listen(address, agent, &environment, &implementation)?;
@@ -335,8 +335,8 @@ fn command_line(args: &Fuzz) -> String {
     words.extend(args.library.iter().flat_map(|l| ["--library".to_owned(), l.display().to_string()]));
     words.extend(args.dialect.iter().flat_map(|d| ["--dialect".to_owned(), d.clone()]));
     words.extend(args.against.iter().flat_map(|set| ["--against".to_owned(), set.clone()]));
-    let connection = Some(args.connection.clone()).filter(|way| way != "fd");
-    words.extend(connection.into_iter().flat_map(|way| ["--connection".to_owned(), way]));
+    let connection = Some(args.connection).filter(|way| *way != Connection::Fd);
+    words.extend(connection.into_iter().flat_map(|way| ["--connection", way.word()].map(str::to_owned)));
     words.extend(args.listen.iter().flat_map(|l| ["--listen".to_owned(), l.clone()]));
     words.extend(args.agent.iter().flat_map(|a| ["--agent".to_owned(), a.display().to_string()]));
     words.extend(args.family.iter().flat_map(|f| ["--family".to_owned(), f.name().to_owned()]));

@@ -28,55 +28,67 @@ use std::process::ExitCode;
 
 use crate::report::{Comparison, Extra, Format, Keep, write_compatibility, write_matrix};
 use anyhow::Context;
-use clap::{CommandFactory, Parser};
+use clap::FromArgMatches;
 use pmi_judge::compatibility::{self, Fit, Observations};
 use pmi_runner::party::proxy as upstream;
 use pmi_runner::party::server::UnknownProxy;
 use pmi_runner::serve::{self, Caller, Remote, ServeOptions, WayIn};
 
-use args::{Cli, Command, Compare, Compatibility, HydraUpstream, Matrix, Report, Serve};
+use args::{
+    Cli, Command, Compare, EXIT_CODES, Explain, FailOn, HydraUpstream, Interop, Listed, Matrix, Report,
+    ReportCommand, ScenarioCommand, Serve, SuiteCommand,
+};
 use exit::{UNJUDGED, USAGE};
 use read::{named_run, read_run};
 use tell::{Diagnosed, say, write_report};
 
 pub(crate) fn main() -> ExitCode {
-    let cli = Cli::parse();
+    if let Some((old, new)) = args::renamed(&std::env::args_os().skip(1).collect::<Vec<_>>()) {
+        anstream::eprintln!("error: `{old}` is now `pmi-conform {new}`");
+        return ExitCode::from(USAGE);
+    }
+    let cli = Cli::from_arg_matches(&args::command().get_matches()).unwrap_or_else(|error| error.exit());
     let done = match cli.command {
+        None if cli.help => print_help(),
         None => play::play(&cli.play),
+        Some(Command::Doctor(args)) if args.versions => versions::versions(&args),
         Some(Command::Doctor(args)) => doctor::doctor(&args),
         Some(Command::Init(args)) => init::init(&args),
         Some(Command::Serve(serve)) => run_serve(serve),
         Some(Command::Record(args)) => record::record(&args),
-        Some(Command::Interop(args)) => record::interop(&args),
+        Some(Command::Interop(args)) if args.client_log.is_empty() => record::interop(&args),
+        Some(Command::Interop(args)) => run_compatibility(&args),
         Some(Command::HydraUpstream(upstream)) => run_hydra_upstream(upstream),
         Some(Command::LibraryAgent { library }) => {
             Ok(pmi_runner::agent::library::main(&library).unwrap_or(UNJUDGED))
         }
-        Some(Command::Profiles { json }) => catalogue::profiles(json),
-        Some(Command::Requirements { json, pages }) => catalogue::requirements(json, pages.as_deref()),
-        Some(Command::Show { name, dialect }) => catalogue::show(&name, dialect),
-        Some(Command::Explain { id }) => catalogue::explain(&id),
-        Some(Command::Coverage(coverage)) => catalogue::coverage(&coverage),
-        Some(Command::Mutants(mutants)) => mutants::mutants(&mutants),
+        Some(Command::Explain(explain)) => run_explain(explain),
+        Some(Command::Scenario(command)) => match command {
+            ScenarioCommand::Check { paths } => files::check(&paths),
+            ScenarioCommand::Fmt { check, paths } => files::fmt(check, &paths),
+            ScenarioCommand::Show { name, dialect } => catalogue::show(&name, dialect),
+            ScenarioCommand::List(args) => play::list(&args),
+            ScenarioCommand::Export { dir } => files::export(&dir),
+        },
+        Some(Command::Suite(SuiteCommand::Coverage(coverage))) => catalogue::coverage(&coverage),
+        Some(Command::Suite(SuiteCommand::Mutants(mutants))) => mutants::mutants(&mutants),
         Some(Command::Fuzz(fuzz)) => fuzz::fuzz(&fuzz),
-        Some(Command::Versions(args)) => versions::versions(&args),
         Some(Command::Measure(args)) => measure::measure(&args),
-        Some(Command::Check { paths }) => files::check(&paths),
-        Some(Command::Fmt { check, paths }) => files::fmt(check, &paths),
-        Some(Command::Judge(again)) => judge::judge(&again),
-        Some(Command::Report(report)) => run_report(&report),
-        Some(Command::Compare(compare)) => run_compare(&compare),
-        Some(Command::Bisect(args)) => bisect::bisect(&args),
-        Some(Command::Matrix(args)) => run_matrix(&args),
-        Some(Command::Compatibility(args)) => run_compatibility(&args),
+        Some(Command::Report(report)) => match &report.command {
+            None => run_report(&report),
+            Some(ReportCommand::Judge(again)) => judge::judge(again),
+            Some(ReportCommand::Compare(compare)) => run_compare(compare),
+            Some(ReportCommand::Bisect(args)) => bisect::bisect(args),
+            Some(ReportCommand::Matrix(args)) => run_matrix(args),
+        },
         Some(Command::Schema) => say(&format!("{:#}\n", crate::report::log_schema())).map(|()| 0),
         Some(Command::Completions { shell }) => {
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "pmi-conform", &mut script);
+            clap_complete::generate(shell, &mut args::parser(), "pmi-conform", &mut script);
             say(&String::from_utf8_lossy(&script)).map(|()| 0)
         }
         Some(Command::Man { dir }) => std::fs::create_dir_all(&dir)
-            .and_then(|()| clap_mangen::generate_to(Cli::command(), &dir))
+            .and_then(|()| clap_mangen::generate_to(args::parser().after_help(EXIT_CODES), &dir))
             .map(|()| 0)
             .map_err(|e| anyhow::anyhow!("{}: {e}", dir.display())),
     };
@@ -92,6 +104,25 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
+/// Prints all options of the command without a subcommand, each in one paragraph.
+fn print_help() -> anyhow::Result<u8> {
+    let help =
+        args::command().mut_args(|arg| arg.hide_short_help(false)).after_help(EXIT_CODES).render_help();
+    anstream::print!("{}", help.ansi());
+    Ok(0)
+}
+
+fn run_explain(explain: Explain) -> anyhow::Result<u8> {
+    match (explain.list, explain.id) {
+        (Some(Listed::Requirements { json, pages }), _) => catalogue::requirements(json, pages.as_deref()),
+        (Some(Listed::Profiles { json }), _) => catalogue::profiles(json),
+        (None, Some(id)) => catalogue::explain(&id),
+        (None, None) => anyhow::bail!(
+            "name a requirement, rule, scenario, operation or C function, or list them: `explain requirements`, `explain profiles`, `scenario list`"
+        ),
+    }
+}
+
 fn run_serve(serve: Serve) -> anyhow::Result<u8> {
     let Serve { ranks, nodes, pmi_port, hosts, launch, listen, pmi_args, fault, vary, verbose, command } =
         serve;
@@ -100,7 +131,7 @@ fn run_serve(serve: Serve) -> anyhow::Result<u8> {
         [] => None,
         words => Some(Caller::parse(words).context("--pmi-args takes a port, two words and a process id")?),
     };
-    let wrapper = mutants::behaviour(fault.as_deref(), &vary)?;
+    let wrapper = pmi_runner::behaviours::behaviour(fault.as_deref(), vary.iter().map(String::as_str))?;
     let kvs_prefix = serve::unique_prefix();
     let config = pmi_faults::Config {
         nodes: remote.as_ref().map_or(nodes, Remote::nodes),
@@ -166,7 +197,7 @@ fn run_compare(compare: &Compare) -> anyhow::Result<u8> {
             compare.after.display()
         );
     }
-    let bad = if compare.fail_on == "new" { comparison.is_worse() } else { !comparison.is_same() };
+    let bad = if compare.fail_on == FailOn::New { comparison.is_worse() } else { !comparison.is_same() };
     Ok(u8::from(bad))
 }
 
@@ -191,7 +222,7 @@ fn run_matrix(args: &Matrix) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-fn run_compatibility(args: &Compatibility) -> anyhow::Result<u8> {
+fn run_compatibility(args: &Interop) -> anyhow::Result<u8> {
     let observed = |logs: &[PathBuf]| -> anyhow::Result<Observations> {
         let mut observations = Observations::default();
         for log in logs {
@@ -199,7 +230,8 @@ fn run_compatibility(args: &Compatibility) -> anyhow::Result<u8> {
         }
         Ok(observations)
     };
-    let compatibility = compatibility::Compatibility::of(&observed(&args.client)?, &observed(&args.server)?);
+    let compatibility =
+        compatibility::Compatibility::of(&observed(&args.client_log)?, &observed(&args.server_log)?);
     let mut text = Vec::new();
     if args.json {
         serde_json::to_writer_pretty(&mut text, &compatibility)?;
@@ -222,7 +254,8 @@ fn run_report(report: &Report) -> anyhow::Result<u8> {
         format if format.needs_events() => Keep::EdgesOfFindings,
         _ => Keep::Nothing,
     };
-    let mut run = read_run(&report.log, keep)?;
+    let log = report.log.as_deref().context("name a log")?;
+    let mut run = read_run(log, keep)?;
     if !report.filter.is_empty() {
         anyhow::ensure!(report.format == Format::Sequence, "--filter goes with --format sequence");
         let filters = select::Filter::all(&report.filter);

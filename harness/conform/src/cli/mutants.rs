@@ -4,30 +4,13 @@ use std::fmt::Write;
 use std::time::Instant;
 
 use pmi_faults::client::{self as of_clients, ClientFault, ClientVariation, UNSEEN};
-use pmi_faults::{Behaviour, Fault, Variation, faults, variations};
+use pmi_faults::{Fault, Variation, faults, variations};
 use pmi_runner::kill_matrix::client::{self, ClientMatrix};
 use pmi_runner::kill_matrix::{Found, run};
 
 use super::args::{Mutants, side_by_side};
 use super::select::Filter;
-use super::tell::{hint, say, unusable};
-
-pub(super) fn behaviour(fault: Option<&str>, vary: &[String]) -> anyhow::Result<Behaviour> {
-    let unknown = |kind: &str, name: &str, names: Vec<&'static str>| {
-        let hint = hint(name, names.into_iter(), "`pmi-conform mutants --list` lists them");
-        anyhow::anyhow!("there is no {kind} {name}{hint}")
-    };
-    let find_fault = |name: &str| {
-        let found = faults().find(|f| f.name == name);
-        found.ok_or_else(|| unknown("fault", name, faults().map(|f| f.name).collect()))
-    };
-    let find_variation = |name: &String| {
-        let found = variations().find(|v| v.name == name);
-        found.ok_or_else(|| unknown("variation", name, variations().map(|v| v.name).collect()))
-    };
-    let varied = vary.iter().map(find_variation).collect::<anyhow::Result<Vec<_>>>()?;
-    Ok(pmi_faults::behaviour(fault.map(find_fault).transpose()?, &varied))
-}
+use super::tell::{say, unusable};
 
 fn list(
     faults: &[&Fault],
@@ -147,18 +130,18 @@ pub(super) fn mutants(args: &Mutants) -> anyhow::Result<u8> {
         let cited = fault.breaks.iter().find(|id| first.requirements.contains(**id)).unwrap_or(&"");
         let shown = if args.matrix { &fault.killers[..] } else { &fault.killers[..1] };
         let names: Vec<&str> = shown.iter().map(|f| f.scenario.as_str()).collect();
-        writeln!(text, "{:44} {:>5}  {cited:40} {}", fault.name, fault.killers.len(), names.join(" "))?;
+        writeln!(text, "{:44} {:>5}  {cited:40} {}", fault.label(), fault.killers.len(), names.join(" "))?;
     }
     let (mut survived, mut wrong, mut punished) = (0, 0, 0);
     text.push('\n');
     for fault in matrix.faults.iter().filter(|f| !f.is_killed()) {
         if fault.wrong_reason.is_empty() {
             survived += 1;
-            show(&mut text, "SURVIVED", fault.name, fault.about, &[])?;
+            show(&mut text, "SURVIVED", &fault.label(), fault.about, &[])?;
         } else {
             wrong += 1;
             let about = format!("{} (breaks {})", fault.about, fault.breaks.join(", "));
-            show(&mut text, "WRONG REASON", fault.name, &about, &fault.wrong_reason)?;
+            show(&mut text, "WRONG REASON", &fault.label(), &about, &fault.wrong_reason)?;
         }
     }
     for variation in matrix.variations.iter().filter(|v| !v.punished_by.is_empty()) {

@@ -28,18 +28,23 @@ use pmi_runner::serve::WayIn;
 use pmi_scenario::ast::{Dialect, Need, Scenario};
 use pmi_scenario::suite::Suite;
 
-use super::args::{Play, side_by_side};
+use super::args::{Connection, Play, side_by_side};
 use super::exit::{INTERRUPTED, NOTHING_RAN};
 use super::read::read_deviations;
 use super::select::{are_scenario_files, select, suite_for};
 use super::tell::{say, write_report};
 
+/// Lists the scenarios that these arguments select. Starts nothing, so that the scenarios of a program are those of all dialects.
+pub(super) fn list(args: &Play) -> anyhow::Result<u8> {
+    are_scenario_files(args)?;
+    let Chosen { selected, .. } = chosen(args, false)?;
+    let list: String =
+        selected.iter().map(|s| format!("{}\t{}\n", s.name, first_sentence(&s.summary()))).collect();
+    say(&list)?;
+    Ok(if selected.is_empty() { NOTHING_RAN } else { 0 })
+}
+
 pub(super) fn play(args: &Play) -> anyhow::Result<u8> {
-    if let Some(folder) = &args.export {
-        let files = pmi_runner::suite::export(folder).with_context(|| folder.display().to_string())?;
-        say(&format!("{files} files written to {}\n", folder.display()))?;
-        return Ok(0);
-    }
     are_scenario_files(args)?;
     // A draft must not overwrite a file that the user has edited.
     if let Some(path) = args.draft_deviations.as_ref().filter(|path| path.exists()) {
@@ -54,17 +59,7 @@ pub(super) fn play(args: &Play) -> anyhow::Result<u8> {
             twice.file.as_ref().map_or("standard output".to_owned(), |file| file.display().to_string());
         anyhow::bail!("two reports would be written to {place}: give each a file of its own");
     }
-    let chosen = choose(args)?;
-    if args.list {
-        let list: String = chosen
-            .selected
-            .iter()
-            .map(|s| format!("{}\t{}\n", s.name, first_sentence(&s.summary())))
-            .collect();
-        say(&list)?;
-        return Ok(if chosen.selected.is_empty() { NOTHING_RAN } else { 0 });
-    }
-    let Some(prepared) = chosen.prepare(args, &ends_on_signals()?)? else { return Ok(INTERRUPTED) };
+    let Some(prepared) = choose(args)?.prepare(args, &ends_on_signals()?)? else { return Ok(INTERRUPTED) };
     let mut observer = Reports::open(args)?;
     let precedents = if args.draft_deviations.is_some() { prepared.precedents() } else { Vec::new() };
     let (run, torn_down) = prepared.play(&mut observer)?;
@@ -118,6 +113,11 @@ pub(super) struct Chosen {
 ///
 /// The scenarios have mistakes, or the implementation cannot be used.
 pub(super) fn choose(args: &Play) -> anyhow::Result<Chosen> {
+    chosen(args, true)
+}
+
+/// Selects the scenarios. With `probe`, starts a program under test to detect its dialect.
+fn chosen(args: &Play, probe: bool) -> anyhow::Result<Chosen> {
     let mut suite = suite_for(args)?;
     for set in &args.against {
         suite.catalogue.judge_by(set);
@@ -126,13 +126,13 @@ pub(super) fn choose(args: &Play) -> anyhow::Result<Chosen> {
     let client = args.client.as_ref().map(|command| Program::new(command, args.ranks));
     let mut client = client.transpose().context("--client")?;
     if let Some(program) = &mut client {
-        match &args.connection[..] {
-            "port" => program.connect_by_port(),
-            "singleton" => program.start_alone(std::env::current_exe()?),
-            _ => {}
+        match args.connection {
+            Connection::Fd => {}
+            Connection::Port => program.connect_by_port(),
+            Connection::Singleton => program.start_alone(std::env::current_exe()?),
         }
     }
-    let dialects = dialects(args, named.as_ref(), client.as_ref());
+    let dialects = dialects(args, named.as_ref(), client.as_ref().filter(|_| probe));
     let selected = select(&suite, args, &dialects)?;
     Ok(Chosen { suite, named, client, dialects, selected })
 }
@@ -174,7 +174,7 @@ impl Chosen {
                 if let Some(nodes) = &args.server_nodes {
                     implementation.set_command_nodes(nodes).context("--server-nodes")?;
                 }
-                by_connection(&mut implementation, &args.connection)?;
+                by_connection(&mut implementation, args.connection)?;
                 if let Some(address) = &args.listen {
                     let listen = listen(address, args.agent.as_deref(), &environment, &implementation)?;
                     environment.listen = Some(listen);
@@ -267,11 +267,11 @@ impl Prepared {
 }
 
 /// Has processes come to their connections in the way that `--connection` says.
-pub(super) fn by_connection(implementation: &mut Implementation, way: &str) -> anyhow::Result<()> {
+pub(super) fn by_connection(implementation: &mut Implementation, way: Connection) -> anyhow::Result<()> {
     match way {
-        "port" => implementation.connect_by_port().context("--connection port")?,
-        "singleton" => implementation.serve_singleton().context("--connection singleton")?,
-        _ => {}
+        Connection::Fd => {}
+        Connection::Port => implementation.connect_by_port().context("--connection port")?,
+        Connection::Singleton => implementation.serve_singleton().context("--connection singleton")?,
     }
     Ok(())
 }
@@ -342,7 +342,7 @@ fn dialects(args: &Play, server: Option<&Implementation>, client: Option<&Progra
             apis if apis.is_empty() => vec![Dialect::Pmi1],
             apis => apis,
         },
-        (None, None) if let Some(program) = client.filter(|_| !args.list) => {
+        (None, None) if let Some(program) = client => {
             let limits = Limits { step: args.timeout, start: args.start_timeout, ..Limits::default() };
             vec![offered(program, limits, &AtomicBool::new(false))]
         }
@@ -359,8 +359,8 @@ fn replay(args: &Play) -> Vec<String> {
     for (flag, value) in [("--server", &args.server), ("--server-nodes", &args.server_nodes), client] {
         words.extend(value.iter().flat_map(|v| [flag.to_owned(), v.clone()]));
     }
-    let connection = Some(&args.connection).filter(|way| *way != "fd");
-    words.extend(connection.into_iter().flat_map(|way| ["--connection".to_owned(), way.clone()]));
+    let connection = Some(args.connection).filter(|way| *way != Connection::Fd);
+    words.extend(connection.into_iter().flat_map(|way| ["--connection", way.word()].map(str::to_owned)));
     words.extend(args.listen.iter().flat_map(|l| ["--listen".to_owned(), l.clone()]));
     words.extend(args.agent.iter().flat_map(|a| ["--agent".to_owned(), a.display().to_string()]));
     words.extend(args.library.iter().flat_map(|l| ["--library".to_owned(), l.display().to_string()]));

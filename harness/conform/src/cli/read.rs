@@ -42,8 +42,11 @@ pub(super) fn read_deviations(
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let deviations = Deviations::parse(path, &text, version, connection)?;
     if let Some((line, id)) = deviations.misspelt(suite) {
-        let hint =
-            hint(id, suite.catalogue.iter().map(|r| r.id.as_str()), "`pmi-conform requirements` lists them");
+        let hint = hint(
+            id,
+            suite.catalogue.iter().map(|r| r.id.as_str()),
+            "`pmi-conform explain requirements` lists them",
+        );
         anyhow::bail!("{}:{line}: there is no requirement {id}{hint}", path.display());
     }
     match deviations.unexplained() {

@@ -30,7 +30,7 @@ pub(super) const LOG_OPTION: &str = "record -o DIR";
 pub(super) fn record(args: &Record) -> anyhow::Result<u8> {
     let catalogue = catalogue_against(&args.against)?;
     let command = place::placed(&args.command)?;
-    let header = result::header(&command);
+    let header = result::header(&args.command);
     let mut log = match &args.output {
         Some(folder) => Some(open_log(folder)?),
         None => None,
@@ -48,8 +48,9 @@ pub(super) fn record(args: &Record) -> anyhow::Result<u8> {
     let session = session::run(&command, &tap, session::Mode::Transparent, &mut signals, &mut sink)?;
     let path =
         args.output.as_ref().map_or_else(|| result::NAME.to_owned(), |o| o.join(LOG).display().to_string());
-    let replay =
-        shell_words::join(["pmi-conform".to_owned(), "record".into(), "--".into()].iter().chain(&command));
+    let replay = shell_words::join(
+        ["pmi-conform".to_owned(), "record".into(), "--".into()].iter().chain(&args.command),
+    );
     let judged = result::result(&catalogue, &session, path, replay);
     let code = result::exit_code(&judged);
     write(&mut |log| log.write(&LogLine::Result(judged.clone())));

@@ -170,7 +170,7 @@ pub(super) fn select(suite: &Suite, args: &Play, dialects: &[Dialect]) -> anyhow
         let word = pattern.trim_start_matches('=').trim_end_matches('*');
         anyhow::bail!(
             "--filter {pattern} fits no scenario{}",
-            hint(word, names().chain(folders), "--list lists them")
+            hint(word, names().chain(folders), "`pmi-conform scenario list` lists them")
         );
     }
     let requirements: Vec<NamePattern> = args.requirement.iter().map(|id| NamePattern::new(id)).collect();

@@ -1,4 +1,4 @@
-//! `versions`: which versions are offered and answered, and what comes of it.
+//! `doctor --versions`: the response to each offered version, and what follows it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use pmi_runner::party::server::{Environment, Implementation};
 use pmi_runner::versions::table;
 use serde_json::json;
 
-use super::args::Versions;
+use super::args::Doctor;
 use super::exit::UNJUDGED;
 use super::play::library_at;
 use super::progress::Progress;
@@ -20,7 +20,11 @@ use super::read::suite_against;
 use super::tell::say;
 use crate::report::versions_text;
 
-pub(super) fn versions(args: &Versions) -> anyhow::Result<u8> {
+pub(super) fn versions(args: &Doctor) -> anyhow::Result<u8> {
+    anyhow::ensure!(
+        args.library.is_none() || args.server.is_none(),
+        "--versions takes one of --server, --client and --library"
+    );
     let suite = suite_against(&[])?;
     let environment = Environment::new(Arc::new(AtomicBool::new(false)), 1)?;
     // Starting a process takes longer than answering.

@@ -104,7 +104,7 @@ fn errata(catalogue: &Catalogue) -> String {
          Where RFC 13, the draft of PMI-2 and MPICH's tables slip, are silent or contradict themselves: what we ask for, by which reading, which \
          implementations are recorded as doing otherwise, and a wording that would mend it. The wordings are ours, and are free for those who keep these \
          texts to take.\n\n\
-         A point on which a text contradicts itself is told and never fails. `pmi-conform requirements --pages docs/src` writes this page from the catalogue \
+         A point on which a text contradicts itself is told and never fails. `pmi-conform explain requirements --pages docs/src` writes this page from the catalogue \
          (`scenarios/*.toml`) and the recorded deviations (`golden/`).\n",
     );
     for (prefix, _, title, _) in SOURCES {

@@ -12,7 +12,7 @@ use super::{tally, text};
 use pmi_judge::Severity;
 use pmi_judge::cause::{CommonCause, causes};
 use pmi_judge::symptom::fingerprint;
-use pmi_judge::verdict::{Judged, ScenarioResult, Verdict};
+use pmi_judge::verdict::{Judged, ScenarioResult, Strictness, Verdict};
 
 /// Maximum number of characters of a description. `PART` limits the expected and the seen text in it.
 const DESCRIPTION: usize = 800;
@@ -65,7 +65,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
         let severity = severity(run, cause, result, judged);
         add(Issue::new(
             cause.requirement,
-            &description(cause, judged),
+            &description(cause, judged, run.header.strict),
             fingerprint(cause),
             severity,
             locations,
@@ -89,24 +89,22 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
 }
 
 fn severity(run: &Run, cause: &CommonCause<'_>, result: &ScenarioResult, judged: &Judged) -> &'static str {
-    match judged.severity {
-        Severity::Fail | Severity::Warn if cause.is_flaky() => "minor",
-        _ if matches!(result.verdict, Verdict::Crashed | Verdict::Hung) && judged.level.is_none() => {
-            "critical"
-        }
-        _ if run.header.strict.counts(judged) => "major",
-        Severity::Fail | Severity::Warn => "minor",
+    let is_worst = matches!(result.verdict, Verdict::Crashed | Verdict::Hung) && judged.level.is_none();
+    match tally::shown(judged, cause.is_flaky(), run.header.strict) {
+        Severity::Fail if is_worst => "critical",
+        Severity::Fail => "major",
+        Severity::Warn => "minor",
         Severity::Note => "info",
     }
 }
 
-fn description(cause: &CommonCause<'_>, judged: &Judged) -> String {
+fn description(cause: &CommonCause<'_>, judged: &Judged, strict: Strictness) -> String {
     let (expected, seen) = text::window(&judged.finding.expected, &judged.finding.seen, PART);
     let others = match cause.findings.len() {
         1 => String::new(),
         n => format!(" ({})", text::count(n, "scenario")),
     };
-    let flaky = if cause.is_flaky() { "flaky: " } else { "" };
+    let flaky = if tally::is_flaky(judged, cause.is_flaky(), strict) { "flaky: " } else { "" };
     format!("{flaky}{} - expected {expected}, seen {seen}{others}", headline(judged))
 }
 

@@ -119,7 +119,7 @@ fn intermittent(entries: &[Entry], pairs: &[Comparison]) -> Vec<Intermittent> {
     let of = |((id, scenario), judged): ((&str, &str), &Judged)| {
         let in_version = |entry: &Entry| {
             let result = entry.run.results.iter().find(|result| result.scenario == scenario)?;
-            let played = result.attempts.as_ref().map_or(1, |attempts| attempts.played);
+            let (played, _) = result.found();
             result
                 .verdict
                 .is_judged()

@@ -231,7 +231,7 @@ fn of_run<'a>(run: &Run, catalogue: &Catalogue) -> Page<'a> {
             scenarios: text::count(group.scenarios.len(), "scenario"),
         }
     };
-    let standings = standings(&run.results);
+    let standings = standings(&run.results, strict);
     let group_anchors: HashMap<&str, &str> =
         groups.iter().map(|group| (group.id.as_str(), group.anchor.as_str())).collect();
     let row = |id: &str| {
@@ -403,7 +403,7 @@ fn kind_of_result(result: &ScenarioResult, strict: Strictness) -> &'static str {
 fn kind_of_standing(standing: Standing) -> &'static str {
     match standing {
         Standing::Fails => "fail",
-        Standing::Warns => "warn",
+        Standing::Warns | Standing::Flaky => "warn",
         Standing::Noted => "note",
         Standing::Deviates => "known",
         Standing::Passes => "pass",

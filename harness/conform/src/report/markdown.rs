@@ -7,7 +7,7 @@ use super::run::Run;
 use super::{tally, text};
 use pmi_judge::Severity;
 use pmi_judge::cause::{CommonCause, causes};
-use pmi_judge::verdict::{Judged, ScenarioResult, Strictness, Verdict};
+use pmi_judge::verdict::{Judged, ScenarioResult, Strictness};
 
 /// Maximum number of rows. CI services cut or reject long summaries; the log has everything.
 const ROWS: usize = 50;
@@ -73,10 +73,7 @@ struct Row<'a> {
 impl<'a> Row<'a> {
     fn of(cause: &CommonCause<'a>, strict: Strictness) -> Self {
         let (result, judged) = cause.findings[0];
-        let label = match judged.severity {
-            Severity::Fail if cause.is_flaky() || result.verdict != Verdict::Flaky => result.verdict.label(),
-            _ => tally::called(judged, cause.is_flaky(), strict),
-        };
+        let label = tally::called(judged, cause.is_flaky(), strict);
         Self { label, result, judged: Some(judged), scenarios: cause.findings.len() }
     }
 }

@@ -32,7 +32,7 @@ struct MatrixPages {
     version: &'static str,
     tables: Vec<Table>,
     interop: Vec<Interop>,
-    kinds: [Kind; 8],
+    kinds: [Kind; 9],
 }
 
 /// Additional contents of the pages.
@@ -270,7 +270,7 @@ fn tables(entries: &[Entry], names: &[String], catalogue: &Catalogue, history: b
         let these: Vec<(&Entry, &String)> =
             entries.iter().zip(names).filter(|(entry, _)| self::title(&entry.run) == title).collect();
         let standings: Vec<BTreeMap<&str, Stands<'_>>> =
-            these.iter().map(|(entry, _)| standings(&entry.run.results)).collect();
+            these.iter().map(|(entry, _)| standings(&entry.run.results, entry.run.header.strict)).collect();
         let column = |((entry, file), stands): (&(&Entry, &String), &BTreeMap<&str, Stands<'_>>)| {
             let header = &entry.run.header;
             let mut requirements = BTreeMap::new();
@@ -338,19 +338,24 @@ fn tables(entries: &[Entry], names: &[String], catalogue: &Catalogue, history: b
 fn in_markdown(matrix: &MatrixPages) -> String {
     let mut out = format!(
         "# How implementations stand\n\n\
-         Made by `pmi-conform matrix`, with the suite of pmi-conform {}. A requirement counts as kept if a scenario that tests it was played to \
+         Made by `pmi-conform report matrix`, with the suite of pmi-conform {}. A requirement counts as kept if a scenario that tests it was played to \
          its end and nothing contradicts it; what deviates as recorded does so by the deviations that the run was given.\n",
         matrix.version
     );
     for table in &matrix.tables {
-        let heads = Standing::ALL.map(Standing::label).join(" | ");
-        let rule = "---:|".repeat(Standing::ALL.len());
+        // Most runs do not play scenarios again, so that nothing is flaky.
+        let occurs = |kind: &Standing| {
+            *kind != Standing::Flaky || table.runs.iter().any(|run| run.requirements.contains_key(kind))
+        };
+        let kinds: Vec<Standing> = Standing::ALL.into_iter().filter(occurs).collect();
+        let heads = kinds.iter().map(|kind| kind.label()).collect::<Vec<_>>().join(" | ");
+        let rule = "---:|".repeat(kinds.len());
         let title = markdown::cell(&table.title);
         let _ = writeln!(out, "\n## {title}\n\n| | {heads} | scenarios |\n|---|{rule}---|");
         for run in &table.runs {
             let _ = write!(out, "| {} |", markdown::cell(&run.name));
-            for standing in Standing::ALL {
-                let _ = write!(out, " {} |", run.requirements.get(&standing).copied().unwrap_or(0));
+            for standing in &kinds {
+                let _ = write!(out, " {} |", run.requirements.get(standing).copied().unwrap_or(0));
             }
             let _ = writeln!(out, " {} |", tally::counted(&run.scenarios));
         }
@@ -362,6 +367,7 @@ fn in_markdown(matrix: &MatrixPages) -> String {
                 let cells = table.runs.iter().zip(&row.cells);
                 let by = cells.filter_map(|(run, cell)| match cell.as_ref()?.standing {
                     Standing::Fails | Standing::Warns => Some(format!("**{}**", markdown::cell(&run.name))),
+                    Standing::Flaky => Some(format!("{} (flaky)", markdown::cell(&run.name))),
                     Standing::Deviates => Some(markdown::cell(&run.name)),
                     _ => None,
                 });
@@ -522,6 +528,18 @@ mod tests {
             "{}",
             read(MARKDOWN)
         );
+    }
+
+    #[test]
+    fn flaky_requirement_does_not_fail() {
+        let mut flaky = result("get/value", Verdict::Flaky, "rfc13.get.value");
+        flaky.findings = vec![tests::judged("rfc13.get.value", Severity::Fail, "this", "that")];
+        let folder = tempfile::TempDir::new().unwrap();
+        write_matrix(&[entry("One", vec![flaky])], &Extra::default(), folder.path()).unwrap();
+        let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&read(JSON)).unwrap();
+        assert_eq!(json["tables"][0]["requirements"][0]["cells"][0]["standing"], "flaky");
+        assert!(read(MARKDOWN).contains("One (flaky)"), "{}", read(MARKDOWN));
     }
 
     #[test]

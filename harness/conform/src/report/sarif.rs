@@ -121,9 +121,10 @@ fn rule(id: &str, says: &str, help: &str) -> Value {
 
 fn result(run: &Run, cause: &CommonCause<'_>, id: &str) -> Value {
     let (first, judged) = cause.findings[0];
-    let level = match judged.severity {
-        _ if run.header.strict.counts(judged) && !cause.is_flaky() => "error",
-        Severity::Fail | Severity::Warn => "warning",
+    let strict = run.header.strict;
+    let level = match tally::shown(judged, cause.is_flaky(), strict) {
+        Severity::Fail => "error",
+        Severity::Warn => "warning",
         Severity::Note => "note",
     };
     let (expected, seen) = text::window(&judged.finding.expected, &judged.finding.seen, PART);
@@ -133,7 +134,8 @@ fn result(run: &Run, cause: &CommonCause<'_>, id: &str) -> Value {
     };
     let scenario = text::clip(&text::clean(&first.scenario), PART);
     let input = if cause.is_valid_input() { " Valid input reaches it." } else { "" };
-    let flaky = if cause.is_flaky() { "Flaky: expected" } else { "Expected" };
+    let is_flaky = tally::is_flaky(judged, cause.is_flaky(), strict);
+    let flaky = if is_flaky { "Flaky: expected" } else { "Expected" };
     let mut message = format!("{flaky} {expected}, seen {seen}, in {scenario}{others}.{input}");
     if !first.replay.is_empty() {
         message += &format!(

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
+use super::tally;
 use pmi_judge::Severity;
-use pmi_judge::verdict::{Judged, ScenarioResult, Verdict};
+use pmi_judge::verdict::{Judged, ScenarioResult, Strictness, Verdict};
 use pmi_scenario::requirement::Catalogue;
 
 /// The standing of an implementation with respect to a requirement. The worst comes first: a pass in one scenario does not offset a finding
@@ -15,6 +16,8 @@ use pmi_scenario::requirement::Catalogue;
 pub(super) enum Standing {
     /// A MUST or SHALL is broken.
     Fails,
+    /// It was broken, but not when its scenario was played again.
+    Flaky,
     /// A SHOULD is broken.
     Warns,
     /// It is broken, but its level makes this a note.
@@ -33,8 +36,9 @@ pub(super) enum Standing {
 
 impl Standing {
     /// All standings, the worst first.
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::Fails,
+        Self::Flaky,
         Self::Warns,
         Self::Noted,
         Self::Deviates,
@@ -48,6 +52,7 @@ impl Standing {
     pub(super) fn label(self) -> &'static str {
         match self {
             Self::Fails => "fails",
+            Self::Flaky => "flaky",
             Self::Warns => "breaks a SHOULD",
             Self::Noted => "noted",
             Self::Deviates => "deviates as recorded",
@@ -59,9 +64,10 @@ impl Standing {
     }
 
     /// Returns the standing that a finding shows.
-    fn found(judged: &Judged) -> Self {
+    fn found(judged: &Judged, result: &ScenarioResult, strict: Strictness) -> Self {
         match judged.severity {
             _ if judged.deviation.is_some() => Self::Deviates,
+            _ if tally::is_flaky(judged, result.verdict == Verdict::Flaky, strict) => Self::Flaky,
             Severity::Fail => Self::Fails,
             Severity::Warn => Self::Warns,
             Severity::Note => Self::Noted,
@@ -108,7 +114,10 @@ pub(super) struct Stands<'a> {
 }
 
 /// Returns the standing of each requirement that the scenarios test or have findings about.
-pub(super) fn standings<'a>(results: &'a [ScenarioResult]) -> BTreeMap<&'a str, Stands<'a>> {
+pub(super) fn standings<'a>(
+    results: &'a [ScenarioResult],
+    strict: Strictness,
+) -> BTreeMap<&'a str, Stands<'a>> {
     let mut all: BTreeMap<&str, Stands<'a>> = BTreeMap::new();
     let mut add = |id, standing: Standing, result: &'a ScenarioResult, reason| {
         let empty = Stands { standing, scenarios: Vec::new(), shown_by: 0, reason };
@@ -126,7 +135,7 @@ pub(super) fn standings<'a>(results: &'a [ScenarioResult]) -> BTreeMap<&'a str, 
     for result in results {
         for judged in &result.findings {
             let id = judged.finding.requirement.as_str();
-            add(id, Standing::found(judged), result, judged.deviation.as_deref());
+            add(id, Standing::found(judged, result, strict), result, judged.deviation.as_deref());
         }
         for id in &result.requires {
             if !result.findings.iter().any(|j| j.finding.requirement == *id) {

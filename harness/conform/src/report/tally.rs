@@ -36,20 +36,25 @@ pub(super) fn verdict(result: &ScenarioResult, strict: Strictness) -> Verdict {
     }
 }
 
+/// Returns whether a finding is flaky: it would make the run red, but its scenario was green when played again (`was_green`).
+pub(super) fn is_flaky(judged: &Judged, was_green: bool, strict: Strictness) -> bool {
+    was_green && strict.makes_red(judged)
+}
+
 /// Returns the severity in reports. A finding that is red only because of `--strict` is a failure, and a flaky one is a warning.
-pub(super) fn shown(judged: &Judged, is_flaky: bool, strict: Strictness) -> Severity {
+pub(super) fn shown(judged: &Judged, was_green: bool, strict: Strictness) -> Severity {
     match strict.makes_red(judged) {
-        true if is_flaky => Severity::Warn,
+        true if was_green => Severity::Warn,
         true => Severity::Fail,
         false => judged.severity,
     }
 }
 
 /// Returns the label of a finding in reports: `FLAKY`, `FAIL` ...
-pub(super) fn called(judged: &Judged, is_flaky: bool, strict: Strictness) -> &'static str {
-    match strict.makes_red(judged) && is_flaky {
+pub(super) fn called(judged: &Judged, was_green: bool, strict: Strictness) -> &'static str {
+    match is_flaky(judged, was_green, strict) {
         true => Verdict::Flaky.label(),
-        false => severity(shown(judged, is_flaky, strict)),
+        false => severity(shown(judged, was_green, strict)),
     }
 }
 

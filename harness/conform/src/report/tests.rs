@@ -626,6 +626,20 @@ fn flaky_finding_is_no_error() {
         let text = of(vec![flaky.clone()], format);
         assert!(text.contains("FLAKY") && !text.contains("FAIL"), "{text}");
     }
+    let html = of(vec![flaky.clone()], Format::Html);
+    assert!(html.contains(">flaky<") && !html.contains(">fails<"), "{html}");
+    // The same holds for a note that --strict=de-facto makes red.
+    let note = vec![judged("rfc13.get.value", Severity::Note, "rc=0", "rc=1")];
+    let note = ScenarioResult { findings: note, ..result("a/1", Verdict::Flaky) };
+    let strict = |format| {
+        let header = RunHeader { selected: 0, strict: Strictness::DeFacto, ..run().header };
+        let results = vec![note.clone()];
+        rendered(&Run { results, end: None, cut: Vec::new(), header, ..run() }, format)
+    };
+    let (sarif, quality) = (strict(Format::Sarif), strict(Format::CodeQuality));
+    assert!(sarif.contains(r#""level": "warning""#) && !sarif.contains(r#""level": "note""#), "{sarif}");
+    assert!(quality.contains(r#""severity": "minor""#), "{quality}");
+    assert!(strict(Format::Markdown).contains("| FLAKY | a/1"));
     // The cause is red if one scenario shows it in every attempt.
     let both = vec![flaky, red];
     assert_eq!(level(both.clone()), ["error", "major"]);

@@ -68,7 +68,7 @@ fn judge_again(log: &Path, args: &[&str]) {
     let at = args.iter().position(|arg| *arg == "--deviations");
     let deviations = at.map(|at| &args[at..at + 2]).unwrap_or_default();
     let output = Command::new(env!("CARGO_BIN_EXE_pmi-conform"))
-        .args(["judge", "--format", "ndjson"])
+        .args(["report", "judge", "--format", "ndjson"])
         .arg(log)
         .args(deviations)
         .current_dir(log.parent().expect("a log lies in a folder"))

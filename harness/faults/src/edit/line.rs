@@ -56,8 +56,8 @@ impl Line<'_> {
     }
 }
 
-/// The command word of a line of PMI-1.
-fn command(line: &[u8]) -> &[u8] {
-    let rest = line.strip_prefix(b"cmd=").unwrap_or(b"");
-    rest.split(|b| *b == b' ').next().unwrap_or(b"")
+/// The command word of a line or of a body.
+pub(crate) fn command(text: &[u8]) -> &[u8] {
+    let rest = text.strip_prefix(b"cmd=").unwrap_or(b"");
+    rest.split(|b| matches!(b, b' ' | b';')).next().unwrap_or(b"")
 }

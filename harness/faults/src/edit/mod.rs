@@ -12,6 +12,6 @@ mod spawn;
 mod step;
 
 pub(crate) use environment::{Environment, Singinit};
-pub(crate) use line::Line;
+pub(crate) use line::{Line, command};
 pub use step::{Edit, Words};
 pub(crate) use step::{Editable, UnknownStep, fill};

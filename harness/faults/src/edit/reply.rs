@@ -42,7 +42,6 @@ impl Editable for ReplyDraft {
             }
             ["twenty-more-keys"] => (0..20).for_each(|i| self.insert(&format!("x{i}"), i.to_string())),
             ["fail"] => self.fail(),
-            ["refuse"] => self.refuse(),
             // The form, and where it goes.
             ["before", text] => self.before = text.as_bytes(),
             ["binary-before"] => self.before = b"\x01\xff",

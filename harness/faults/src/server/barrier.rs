@@ -1,18 +1,23 @@
 //! The barrier.
 
-use pmi_reference::{GroupId, Reply};
+use pmi_reference::server::{Awaits, Held, Phase};
+use pmi_reference::{Answer, GroupId, Header};
 use pmi_wire::{Operation, Proc, place};
-
-use pmi_reference::server::{Phase, Waiting};
 
 use super::{Server, is_own_key};
 use crate::effect::{BarrierEffect, Effect, NamesEffect};
 
 impl Server {
     /// Enters the barrier of the group.
-    pub(super) fn barrier(&mut self, from: Proc) {
-        let is_full = self.server.join_barrier(from);
-        match self.barrier_effect(from) {
+    pub(super) fn barrier(&mut self, from: Proc, header: Header) {
+        *self.state().entries.entry(from).or_default() += 1;
+        let effect = self.barrier_effect(from);
+        if effect == Some(BarrierEffect::AtOnceAndGetsWait) {
+            self.server.reply(from, header, Answer::done());
+            return self.release_pairs(from.group);
+        }
+        let is_full = self.server.join_barrier(from, header);
+        match effect {
             Some(effect) => self.affected_barrier(from, effect, is_full),
             None if is_full => self.release(from.group),
             None => self.fail_barrier(from),
@@ -21,7 +26,7 @@ impl Server {
 
     /// Returns whether a process that is in the barrier already is counted once more because it enters again.
     pub(super) fn counts_twice(&mut self, from: Proc) -> bool {
-        if self.server.process(from).waiting != Waiting::Barrier
+        if !self.server.process(from).is_in_barrier()
             || self.barrier_effect(from) != Some(BarrierEffect::CountsTwice)
         {
             return false;
@@ -35,7 +40,7 @@ impl Server {
     }
 
     pub(super) fn barrier_effect(&mut self, from: Proc) -> Option<BarrierEffect> {
-        self.pick(from, |e| if let Effect::Barrier(f) = e { Some(*f) } else { None })
+        self.pick(from, picked!(Effect::Barrier))
     }
 
     fn affected_barrier(&mut self, from: Proc, effect: BarrierEffect, full: bool) {
@@ -63,12 +68,15 @@ impl Server {
                     BarrierEffect::LeavesOutLast => size - 1,
                     _ => from.rank,
                 };
-                group.procs[left_out as usize].waiting = Waiting::Nothing;
+                group.procs[left_out as usize].held.retain(|held| held.what != Awaits::Barrier);
                 true
             }
             BarrierEffect::ReleasesEverybody if entered == 1 => {
                 let joined = group.procs.iter_mut().filter(|proc| proc.phase == Phase::Joined);
-                joined.for_each(|proc| proc.waiting = Waiting::Barrier);
+                let header = Header::line(Operation::Barrier.exchange());
+                joined.filter(|proc| !proc.is_in_barrier()).for_each(|proc| {
+                    proc.held.push(Held { header: header.clone(), what: Awaits::Barrier });
+                });
                 true
             }
             BarrierEffect::WipesKvs if full => {
@@ -91,12 +99,9 @@ impl Server {
         let places = place(self.size(from.group), self.server.config.nodes);
         let mates = (0..).zip(places).filter(|(_, n)| *n == node).map(|(rank, _)| Proc { rank, ..from });
         let mates: Vec<Proc> = mates.collect();
-        if mates.iter().all(|mate| self.server.process(*mate).waiting == Waiting::Barrier) {
+        if mates.iter().all(|mate| self.server.process(*mate).is_in_barrier()) {
             self.server.groups[from.group as usize].entered -= mates.len() as u32;
-            for mate in mates {
-                self.server.process_mut(mate).waiting = Waiting::Nothing;
-                self.server.reply(mate, Reply::ok(Operation::Barrier));
-            }
+            mates.into_iter().for_each(|mate| self.server.leave_barrier(mate, Ok(())));
         }
     }
 
@@ -116,7 +121,7 @@ impl Server {
     /// Lets a group out of its barrier.
     pub(super) fn release(&mut self, group: GroupId) {
         self.forget_round(group);
-        self.server.release_barrier(group, &Reply::ok(Operation::Barrier));
+        self.server.release_barrier(group, Ok(()));
     }
 
     /// Does what has to be done between two barriers of a group.
@@ -132,6 +137,32 @@ impl Server {
         let pick = |e: &Effect| matches!(e, Effect::Names(NamesEffect::BarrierDrops)).then_some(());
         if self.pick(Proc { group: id, rank: 0 }, pick).is_some() {
             self.server.names.clear();
+        }
+    }
+
+    /// Returns whether every process of a group has entered as many barriers as this one.
+    pub(super) fn all_entered(&mut self, p: Proc) -> bool {
+        let entries = |server: &mut Self, p| server.state().entries.get(&p).copied().unwrap_or(0);
+        let own = entries(self, p);
+        (0..self.size(p.group)).all(|rank| entries(self, Proc { rank, ..p }) >= own)
+    }
+
+    /// Answers the gets that waited for the entries of all processes.
+    fn release_pairs(&mut self, group: GroupId) {
+        for rank in 0..self.size(group) {
+            let to = Proc { group, rank };
+            if !self.all_entered(to) {
+                continue;
+            }
+            for Held { header, what } in std::mem::take(&mut self.server.process_mut(to).held) {
+                match &what {
+                    Awaits::Pair(key) => {
+                        let value = self.server.groups[group as usize].kvs.get(key).cloned();
+                        self.server.reply(to, header, Answer::found("value", value, "key not found"));
+                    }
+                    _ => self.server.hold(to, header, what),
+                }
+            }
         }
     }
 }

@@ -1,22 +1,21 @@
 //! Init, finalize, abort, the end of a connection, and protocol errors.
 
-use pmi_reference::server::{Phase, Process, ProtocolError, Waiting};
-use pmi_reference::{Action, GroupId, Reply};
-use pmi_wire::{Operation, Proc, Version, place};
+use pmi_reference::server::{Phase, Process, ProtocolError};
+use pmi_reference::{Action, Answer, GroupId, Header};
+use pmi_wire::{Operation, Proc, Version, place, protocol};
 
 use super::Server;
-use crate::edit::Line;
+use crate::edit::{Line, command};
 use crate::effect::{AbortEffect, BarrierEffect, Effect, ErrorEffect, FinalizeEffect, VersionEffect};
 
 impl Server {
-    /// Does what a finalize asks for. It is dealt with in any case, because it may fail a barrier.
-    pub(super) fn finalize(&mut self, from: Proc) -> bool {
-        if !self.affected_finalize(from) {
+    /// Performs a finalize, also one without effects, because it may fail a barrier.
+    pub(super) fn finalize(&mut self, from: Proc, header: &Header) {
+        if !self.affected_finalize(from, header) {
             self.server.leave(from);
-            self.server.reply(from, Reply::ok(Operation::Finalize));
+            self.server.reply(from, header.clone(), Answer::done());
             self.fail_barrier(from);
         }
-        true
     }
 
     /// Counts a process as gone.
@@ -30,10 +29,7 @@ impl Server {
                 }
             }
             Err(error) => self.protocol_error(from, &error, b""),
-            Ok(()) => {
-                self.fail_barrier(from);
-                self.server.fail_fence(from.group);
-            }
+            Ok(()) => self.fail_barrier(from),
         }
     }
 
@@ -57,19 +53,18 @@ impl Server {
     }
 
     /// Returns whether an effect has dealt with the init.
-    pub(super) fn affected_init(&mut self, from: Proc, offered: Version) -> bool {
+    pub(super) fn affected_init(&mut self, from: Proc, header: &Header, offered: Version) -> bool {
         let is_of_pmi2 = self.server.config.pmi2 && offered.version == 2;
         if offered == Version::V1_1 || is_of_pmi2 || self.server.process(from).phase == Phase::Joined {
             return false;
         }
-        let pick = |e: &Effect| if let Effect::Version(f) = e { Some(*f) } else { None };
-        let Some(effect) = self.pick(from, pick) else { return false };
+        let Some(effect) = self.pick(from, picked!(Effect::Version)) else { return false };
         let lower = offered < Version::V1_1;
         let used = match effect {
             VersionEffect::RefusesHigher | VersionEffect::RefusesLower
                 if lower == (effect == VersionEffect::RefusesLower) =>
             {
-                self.server.reply(from, Reply::fail(Operation::Init, "unknown version"));
+                self.server.reply(from, header.clone(), Answer::failed("unknown version"));
                 return true;
             }
             VersionEffect::ClosesOnLower if lower => {
@@ -83,32 +78,31 @@ impl Server {
         if self.server.config.pmi12 {
             self.server.process_mut(from).version = used;
         }
-        self.server.join(from, used);
+        self.server.join(from, header.clone(), used);
         true
     }
 
     /// Returns whether an effect has dealt with the finalize.
-    fn affected_finalize(&mut self, from: Proc) -> bool {
-        let pick = |e: &Effect| if let Effect::Finalize(f) = e { Some(*f) } else { None };
-        let Some(effect) = self.pick(from, pick) else { return false };
+    fn affected_finalize(&mut self, from: Proc, header: &Header) -> bool {
+        let Some(effect) = self.pick(from, picked!(Effect::Finalize)) else { return false };
         self.server.leave(from);
+        if effect != FinalizeEffect::WaitsForAll {
+            self.server.reply(from, header.clone(), Answer::done());
+        }
         match effect {
             FinalizeEffect::WaitsForAll => {
-                self.state().held.push(from);
+                self.state().held.push((from, header.clone()));
                 let all = self.server.groups[from.group as usize]
                     .procs
                     .iter()
                     .all(|p| matches!(p.phase, Phase::Finalized | Phase::Closed));
                 if all {
-                    for p in std::mem::take(&mut self.state().held) {
-                        self.server.reply(p, Reply::ok(Operation::Finalize));
+                    for (p, header) in std::mem::take(&mut self.state().held) {
+                        self.server.reply(p, header, Answer::done());
                     }
                 }
             }
-            FinalizeEffect::EndsGroup => {
-                self.server.reply(from, Reply::ok(Operation::Finalize));
-                self.server.abort(from, 0, "finalized".into());
-            }
+            FinalizeEffect::EndsGroup => self.server.abort(from, 0, "finalized".into()),
             FinalizeEffect::ForgetsKeys => {
                 let state = self.state();
                 let gone: Vec<_> = state
@@ -120,34 +114,26 @@ impl Server {
                 for key in gone {
                     self.server.groups[from.group as usize].kvs.remove(&key);
                 }
-                self.server.reply(from, Reply::ok(Operation::Finalize));
             }
-            FinalizeEffect::StopsServing => {
-                self.server.reply(from, Reply::ok(Operation::Finalize));
-                self.state().mute = true;
-            }
-            FinalizeEffect::Closes => {
-                self.server.reply(from, Reply::ok(Operation::Finalize));
-                self.server.act(Action::Close { proc: from, end: false });
-            }
+            FinalizeEffect::StopsServing => self.state().mute = true,
+            FinalizeEffect::Closes => self.server.act(Action::Close { proc: from, end: false }),
         }
         true
     }
 
     /// Returns whether an effect has dealt with the abort.
-    pub(super) fn affected_abort(&mut self, from: Proc) -> bool {
-        let pick = |e: &Effect| if let Effect::Abort(f) = e { Some(*f) } else { None };
-        let Some(effect) = self.pick(from, pick) else { return false };
+    pub(super) fn affected_abort(&mut self, from: Proc, header: &Header) -> bool {
+        let Some(effect) = self.pick(from, picked!(Effect::Abort)) else { return false };
         let size = self.size(from.group);
         let place = place(size, self.server.config.nodes);
         let node = |rank: u32| place.get(rank as usize).copied();
         match effect {
-            AbortEffect::Ignored => self.server.reply(from, Reply::ok(Operation::Abort)),
+            AbortEffect::Ignored => self.server.reply(from, header.clone(), Answer::done()),
             AbortEffect::SenderOnly => self.end_some(from.group, |rank, _| rank == from.rank),
             AbortEffect::SparesSender => self.end_some(from.group, |rank, _| rank != from.rank),
             AbortEffect::SparesLast => self.end_some(from.group, |rank, _| size == 1 || rank + 1 != size),
             AbortEffect::SparesFinalized => self.end_some(from.group, |_, p| p.phase != Phase::Finalized),
-            AbortEffect::SparesWaiting => self.end_some(from.group, |_, p| p.waiting != Waiting::Barrier),
+            AbortEffect::SparesWaiting => self.end_some(from.group, |_, p| !p.is_in_barrier()),
             AbortEffect::SparesOtherNode => {
                 self.end_some(from.group, |rank, _| node(rank) == node(from.rank));
             }
@@ -171,15 +157,14 @@ impl Server {
         };
         let Some(effect) = self.pick(from, pick) else { return false };
         let spawning = self.server.process_mut(from).spawn.take().is_some();
-        let cmd = line.split(|b| *b == b' ').find_map(|t| t.strip_prefix(b"cmd=")).unwrap_or(b"");
-        let op = match Operation::from_request_cmd(cmd) {
-            _ if spawning => Operation::Spawn,
-            op => op.unwrap_or(Operation::Put),
-        };
+        let framing = self.server.process(from).framing;
+        let named = protocol::by_request(framing, command(line)).filter(|_| !spawning);
+        let other = if spawning { Operation::Spawn } else { Operation::Put };
+        let header = Header::new(framing, named.or(Some(other.exchange())));
         match effect {
             ErrorEffect::Ignored => {}
-            ErrorEffect::AnsweredOk => self.server.reply(from, Reply::ok(op)),
-            ErrorEffect::AnsweredFail => self.server.reply(from, Reply::fail(op, "malformed")),
+            ErrorEffect::AnsweredOk => self.server.reply(from, header, Answer::done()),
+            ErrorEffect::AnsweredFail => self.server.reply(from, header, Answer::failed("malformed")),
             ErrorEffect::OffenderOnly => self.end_some(from.group, |rank, _| rank == from.rank),
             ErrorEffect::OthersOnly => self.end_some(from.group, |rank, _| rank != from.rank),
             ErrorEffect::Unlogged => self.server.abort(from, 1, String::new()),

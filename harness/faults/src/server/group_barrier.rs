@@ -1,21 +1,26 @@
 //! Barriers of a part of a process group, as PMI-1.2 has them.
 
-use pmi_reference::Reply;
-use pmi_reference::server::{Name, ProtocolError, Waiting};
-use pmi_wire::{GroupBarrier, Members, Operation, Proc};
+use pmi_reference::server::{Name, ProtocolError};
+use pmi_reference::{Answer, Header};
+use pmi_wire::{GroupBarrier, Members, Proc};
 
 use super::Server;
 use crate::effect::{Effect, GroupBarrierEffect};
 
 impl Server {
     /// Enters the barrier that a request names. Returns whether that has been dealt with.
-    pub(super) fn enter(&mut self, from: Proc, group: Option<&[u8]>) -> Result<bool, ProtocolError> {
+    pub(super) fn enter(
+        &mut self,
+        from: Proc,
+        header: &Header,
+        group: Option<&[u8]>,
+    ) -> Result<bool, ProtocolError> {
         let has_groups = self.server.process(from).version.has_group_barriers();
         let barrier = match group.filter(|_| has_groups).map(GroupBarrier::parse) {
             None => GroupBarrier::PLAIN,
             Some(Ok(barrier)) => barrier,
             Some(Err(_)) if self.is_affected(from, GroupBarrierEffect::NobodyOpens) => {
-                self.server.reply(from, Reply::ok(Operation::Barrier).with("tag", "0"));
+                self.server.reply(from, header.clone(), Answer::done().with("tag", "0"));
                 return Ok(true);
             }
             Some(Err(_)) => return Ok(false),
@@ -26,16 +31,15 @@ impl Server {
         if has_groups && self.is_affected(from, GroupBarrierEffect::PlainNever) {
             return Ok(true);
         }
-        let enters = self.server.process(from).waiting != Waiting::Barrier;
+        let enters = !self.server.process(from).is_in_barrier();
         if enters {
-            self.barrier(from);
+            self.barrier(from, header.clone());
         }
         Ok(enters)
     }
 
     fn enter_part(&mut self, from: Proc, barrier: GroupBarrier<'_>) -> Result<bool, ProtocolError> {
-        let pick = |e: &Effect| if let Effect::GroupBarrier(f) = e { Some(*f) } else { None };
-        let Some(effect) = self.pick(from, pick) else { return Ok(false) };
+        let Some(effect) = self.pick(from, picked!(Effect::GroupBarrier)) else { return Ok(false) };
         let Some(mut name) = self.affected_name(from, barrier, effect) else { return Ok(false) };
         let open = self.server.open_parts(from);
         match effect {
@@ -66,7 +70,7 @@ impl Server {
             _ => {}
         }
         for (rank, tag) in out {
-            self.server.reply_tag(Proc { rank, ..from }, tag);
+            self.server.reply_tag(Proc { rank, ..from }, tag, Ok(()));
         }
         if effect == GroupBarrierEffect::OpensPlain {
             self.release(from.group);
@@ -103,10 +107,5 @@ impl Server {
     fn is_affected(&mut self, from: Proc, wanted: GroupBarrierEffect) -> bool {
         let pick = |e: &Effect| matches!(e, Effect::GroupBarrier(f) if *f == wanted).then_some(());
         self.pick(from, pick).is_some()
-    }
-
-    /// Returns whether a request is refused because the process is in a barrier of a group.
-    pub(super) fn keeps_lock_step(&mut self, from: Proc) -> bool {
-        self.server.has_part_open(from) && self.is_affected(from, GroupBarrierEffect::LockStep)
     }
 }

@@ -1,47 +1,59 @@
 //! Keyval spaces beside those of the groups, which RFC 13 does not have.
 
-use pmi_wire::{KeyvalSpaceRequest, Proc};
+use pmi_reference::server::Request;
+use pmi_reference::{Answer, Header};
+use pmi_wire::Proc;
 
 use super::Server;
 use crate::effect::{Effect, KeyvalSpaceEffect};
 
 impl Server {
     /// Returns whether an effect has dealt with the request.
-    pub(super) fn affected_keyval_space(&mut self, from: Proc, request: &KeyvalSpaceRequest<'_>) -> bool {
-        let pick = |e: &Effect| if let Effect::KeyvalSpace(f) = e { Some(*f) } else { None };
-        let Some(effect) = self.pick(from, pick) else { return false };
+    pub(super) fn affected_keyval_space(
+        &mut self,
+        from: Proc,
+        header: &Header,
+        request: &Request<'_>,
+    ) -> bool {
+        let Some(effect) = self.pick(from, picked!(Effect::KeyvalSpace)) else { return false };
+        let header = header.clone();
         match (request, effect) {
-            (KeyvalSpaceRequest::Create, KeyvalSpaceEffect::OneName) => {
+            (Request::CreateSpace, KeyvalSpaceEffect::OneName) => {
                 let name = match self.state().space_name.take() {
                     Some(name) => name,
                     None => self.server.new_space_name(),
                 };
                 self.state().space_name = Some(name.clone());
-                self.server.create_space(from, name);
+                self.server.create_space(from, header, name);
             }
-            (KeyvalSpaceRequest::Create, KeyvalSpaceEffect::OwnName) => {
+            (Request::CreateSpace, KeyvalSpaceEffect::OwnName) => {
                 let name = self.server.groups[from.group as usize].kvsname.clone();
-                self.server.create_space(from, name);
+                self.server.create_space(from, header, name);
             }
             (
-                KeyvalSpaceRequest::Destroy { kvsname },
+                Request::DestroySpace { space },
                 KeyvalSpaceEffect::DestroyKeeps
                 | KeyvalSpaceEffect::DestroyTakesAll
                 | KeyvalSpaceEffect::UnknownDestroyed,
             ) => {
-                let known = self.server.space(kvsname).is_some();
+                let known = self.server.created_space(Some(space)).is_some();
                 match effect {
                     KeyvalSpaceEffect::DestroyKeeps => {}
                     KeyvalSpaceEffect::DestroyTakesAll => self.server.spaces.clear(),
-                    _ => self.server.spaces.retain(|space| space.name != *kvsname),
+                    _ => self.server.spaces.retain(|other| other.name != space[..]),
                 }
-                self.server.reply_destroyed(from, known || effect == KeyvalSpaceEffect::UnknownDestroyed);
+                let done = known || effect == KeyvalSpaceEffect::UnknownDestroyed;
+                let done = if done { Ok(()) } else { Err("unknown keyval space") };
+                self.server.reply(from, header, Answer::from(done));
             }
-            (KeyvalSpaceRequest::ByIndex { kvsname, index }, KeyvalSpaceEffect::IndexFromOne) => {
-                self.server.pair_by_index(from, kvsname, *index, index.saturating_sub(1));
-            }
-            (KeyvalSpaceRequest::ByIndex { kvsname, index }, KeyvalSpaceEffect::IndexStays) => {
-                self.server.pair_by_index(from, kvsname, *index, 0);
+            (
+                Request::PairByIndex { space, index },
+                KeyvalSpaceEffect::IndexFromOne | KeyvalSpaceEffect::IndexStays,
+            ) => {
+                let from_one = effect == KeyvalSpaceEffect::IndexFromOne;
+                let at = if from_one { index.saturating_sub(1) } else { 0 };
+                let answer = self.server.pair_by_index(from, space, *index, at);
+                self.server.reply(from, header, answer);
             }
             _ => return false,
         }

@@ -1,28 +1,17 @@
 //! The keyval space: put and get.
 
-use pmi_reference::Reply;
-use pmi_wire::{Operation, Proc};
+use pmi_reference::server::Awaits;
+use pmi_reference::{Answer, Header};
+use pmi_wire::Proc;
 
 use super::state::Origin;
 use super::{Server, is_own_key};
-use crate::effect::{Effect, GetEffect, PutEffect};
+use crate::effect::{BarrierEffect, Effect, GetEffect, PutEffect};
 
 impl Server {
-    /// Returns whether an effect has dealt with a put.
-    pub(super) fn affected_put(&mut self, from: Proc, kvsname: &[u8], key: &[u8], value: &[u8]) -> bool {
-        let reply = self.put_reply(from, kvsname, key, value);
-        reply.map(|reply| self.server.reply(from, reply)).is_some()
-    }
-
-    /// Returns whether an effect has dealt with a get.
-    pub(super) fn affected_get(&mut self, from: Proc, kvsname: &[u8], key: &[u8]) -> bool {
-        let reply = self.get_reply(from, kvsname, key);
-        reply.map(|reply| self.server.reply(from, reply)).is_some()
-    }
-
     /// The key under which a pair is stored.
     fn alias(&mut self, from: Proc, key: &[u8]) -> Vec<u8> {
-        match self.pick(from, |e| if let Effect::Key(f) = e { Some(*f) } else { None }) {
+        match self.pick(from, picked!(Effect::Key)) {
             Some(edit) if !is_own_key(key) => {
                 let mut alias = key.to_vec();
                 edit.apply(&mut alias, &self.circumstances(from));
@@ -32,19 +21,25 @@ impl Server {
         }
     }
 
-    /// The reply to a put in a server with effects, where the reference's own would not do. Effects on get must know where
-    /// a value comes from, so every put that succeeds is noted here.
-    fn put_reply(&mut self, from: Proc, kvsname: &[u8], key: &[u8], value: &[u8]) -> Option<Reply> {
+    /// Returns the answer to a put if it differs from that of the reference. Effects on get need the origin of each value, so every put that
+    /// succeeds is recorded here.
+    pub(super) fn affected_put(
+        &mut self,
+        from: Proc,
+        space: Option<&[u8]>,
+        key: &[u8],
+        value: &[u8],
+    ) -> Option<Answer> {
         let maxes = self.server.config.maxes;
-        let effect = self.pick(from, |e| if let Effect::Put(f) = e { Some(*f) } else { None });
-        let known = self.server.groups[from.group as usize].kvsname == kvsname;
-        let ok = Some(Reply::ok(Operation::Put));
-        let refused = Some(Reply::fail(Operation::Put, "no"));
+        let effect = self.pick(from, picked!(Effect::Put));
+        let known = self.server.is_own_space(from, space);
+        let ok = Some(Answer::done());
+        let refused = Some(Answer::failed("no"));
         match effect {
             Some(PutEffect::AnyKvs) if !known => return ok,
             _ if !known => return None,
             Some(PutEffect::AcceptsOverlong) => {}
-            _ if self.server.fits(key, value) != (true, true) => return None,
+            _ if self.server.check_lengths(from, key, value).is_err() => return None,
             _ => {}
         }
         let at = (from.group, key.to_vec());
@@ -94,29 +89,30 @@ impl Server {
         }
         self.state().origins.insert(at, Origin { rank: from.rank, round });
         let (key, mut value) = (self.alias(from, key), value.to_vec());
-        self.each(
-            from,
-            |e| if let Effect::Store(f) = e { Some(*f) } else { None },
-            |edit, circumstances| {
-                edit.apply(&mut value, circumstances);
-            },
-        );
+        self.edit(from, picked!(Effect::Store), &mut value);
         self.server.groups[from.group as usize].kvs.insert(key, value);
         ok
     }
 
-    /// The reply to a get in a server with effects, where the reference's own would not do.
-    fn get_reply(&mut self, from: Proc, kvsname: &[u8], key: &[u8]) -> Option<Reply> {
+    /// Returns the answer to a get if it differs from that of the reference.
+    pub(super) fn affected_get(
+        &mut self,
+        from: Proc,
+        space: Option<&[u8]>,
+        source: Option<i64>,
+        key: &[u8],
+    ) -> Option<Answer> {
         if is_own_key(key) {
             return None;
         }
         let asked = key;
         let key = &self.alias(from, key)[..];
-        let effect = self.pick(from, |e| if let Effect::Get(f) = e { Some(*f) } else { None });
+        let effect = self.pick(from, picked!(Effect::Get));
         let number = from.group as usize;
-        let known = self.server.groups[number].kvsname == kvsname;
-        let missing = || Some(Reply::fail(Operation::Get, "key not found"));
-        let found = |value: Vec<u8>| Some(Reply::ok(Operation::Get).with("value", value));
+        let known = self.server.is_own_space(from, space);
+        let kvsname = space.unwrap_or_default();
+        let missing = || Some(Answer::miss("key not found"));
+        let found = |value: Vec<u8>| Some(Answer::done().with("value", value));
         match effect {
             Some(GetEffect::AnyKvs) => {}
             Some(GetEffect::LongNameOnly)
@@ -138,6 +134,7 @@ impl Server {
         let node = |rank: u32| self.server.node(Proc { rank, ..from });
         let hidden = origin.is_some_and(|o| match effect {
             Some(GetEffect::OwnOnly) => o.rank != from.rank,
+            Some(GetEffect::BelievesHint) => source.is_some_and(|id| id >= 0 && id != i64::from(o.rank)),
             Some(GetEffect::SameNodeOnly) => node(o.rank) != node(from.rank),
             Some(GetEffect::OneBarrierLate) => o.rank != from.rank && round < o.round + 2,
             Some(GetEffect::FirstEpochOnly) => o.rank != from.rank && o.round > 1,
@@ -183,5 +180,15 @@ impl Server {
             _ => {}
         }
         value.map_or_else(missing, found)
+    }
+
+    /// Returns whether a get is held back until all processes have entered the barrier: in a server whose barrier does not block.
+    pub(super) fn held_for_barrier(&mut self, from: Proc, header: &Header, key: &[u8]) -> bool {
+        let pick = |e: &Effect| matches!(e, Effect::Barrier(BarrierEffect::AtOnceAndGetsWait)).then_some(());
+        let held = self.pick(from, pick).is_some() && !self.all_entered(from);
+        if held {
+            self.server.hold(from, header.clone(), Awaits::Pair(key.to_vec()));
+        }
+        held
     }
 }

@@ -3,27 +3,34 @@
 //! It drives the public parts of [`pmi_reference::Server`] and has a hook at each: what is read, each request, each reply, each group that
 //! is made, and each message before the protocol begins. A server without effects hands everything on.
 
+/// The content of an effect of one kind, for [`Server::pick`].
+macro_rules! picked {
+    ($kind:path) => {
+        |effect: &Effect| if let $kind(content) = effect { Some(*content) } else { None }
+    };
+}
+
+mod attributes;
 mod barrier;
 mod ending;
 mod group_barrier;
 mod keyval_space;
 mod kvs;
 mod names;
-mod pmi2;
 mod spawn;
 mod state;
 
 use std::collections::VecDeque;
 
-use pmi_reference::server::{Asked, Output, ProtocolError, Waiting};
-use pmi_reference::{Action, GroupId, GroupSpec};
-use pmi_wire::{Framing, Proc, Request, SpawnRequest, WayIn};
+use pmi_reference::server::{Output, Phase, ProtocolError, Request};
+use pmi_reference::{Action, GroupId, GroupSpec, Reply};
+use pmi_wire::{Framing, Proc, SpawnRequest, WayIn};
 
 use crate::behaviour::Behaviour;
 use crate::circumstances::Circumstances;
 use crate::draft::ReplyDraft;
-use crate::edit::{Edit, Line, Singinit};
-use crate::effect::{Effect, Writes};
+use crate::edit::{Edit, Editable, Line, Singinit};
+use crate::effect::Effect;
 use state::State;
 
 /// The configuration of such a server.
@@ -43,7 +50,7 @@ impl Server {
     pub fn new(config: Config) -> Self {
         let (mut config, behaviour) = config.rewrap(());
         if !behaviour.is_rehearsed() {
-            for (effect, _) in behaviour.effects() {
+            for (effect, ..) in behaviour.effects() {
                 match effect {
                     Effect::Maxes(maxes) => {
                         config.maxes = maxes;
@@ -74,13 +81,7 @@ impl Server {
     pub fn environment(&mut self, p: Proc, place: &str) -> Vec<(&'static str, String)> {
         let mut env = self.server.environment(p, place);
         if !(self.way_in() == WayIn::Singleton && p.group == 0) {
-            self.each(
-                p,
-                |e| if let Effect::Env(f) = e { Some(*f) } else { None },
-                |edit, circumstances| {
-                    edit.apply(&mut env, circumstances);
-                },
-            );
+            self.edit(p, picked!(Effect::Env), &mut env);
         }
         env
     }
@@ -111,13 +112,7 @@ impl Server {
             let says = Singinit { info: told, ..Singinit::default() };
             return Some((p, self.affect_singinit(says).info));
         }
-        self.each(
-            p,
-            |e| if let Effect::Greeting(f) = e { Some(*f) } else { None },
-            |edit, circumstances| {
-                edit.apply(&mut told, circumstances);
-            },
-        );
+        self.edit(p, picked!(Effect::Greeting), &mut told);
         Some((p, told))
     }
 
@@ -186,10 +181,13 @@ impl Server {
     // ----- which effects show
 
     fn circumstances(&self, p: Proc) -> Circumstances {
+        let group = self.server.groups.get(p.group as usize);
+        let process = group.and_then(|group| group.procs.get(p.rank as usize));
         Circumstances {
+            framing: process.filter(|process| process.phase != Phase::New).map(|process| process.framing),
             group: p.group,
             rank: p.rank,
-            size: self.server.groups.get(p.group as usize).map_or(0, |g| g.procs.len() as u32),
+            size: group.map_or(0, |group| group.procs.len() as u32),
             nodes: self.server.config.nodes,
             waiting: self
                 .state
@@ -224,6 +222,13 @@ impl Server {
         self.state().each(&circumstances, pick, apply);
     }
 
+    /// Changes `target` by every edit that `pick` takes and whose occasion this is.
+    fn edit(&mut self, p: Proc, pick: impl Fn(&Effect) -> Option<Edit>, target: &mut impl Editable) {
+        self.each(p, pick, |edit, circumstances| {
+            edit.apply(target, circumstances);
+        });
+    }
+
     /// The state of the effects. Only servers with effects call this.
     fn state(&mut self) -> &mut State {
         self.state.get_or_insert_default()
@@ -232,7 +237,7 @@ impl Server {
     /// Returns whether any process of a group waits in its barrier.
     fn is_barrier_entered(&self, group: GroupId) -> bool {
         let procs = self.server.groups.get(group as usize).into_iter().flat_map(|group| &group.procs);
-        procs.into_iter().any(|proc| proc.waiting == Waiting::Barrier)
+        procs.into_iter().any(|proc| proc.is_in_barrier())
     }
 
     /// Notes whether a process waits in the barrier before a message is dealt with, for the replies to it.
@@ -245,21 +250,9 @@ impl Server {
     fn affect_group(&mut self, group: GroupId) {
         let p = Proc { group, rank: 0 };
         let mut mapping = self.server.groups[group as usize].kvs.remove(MAPPING).unwrap_or_default();
-        self.each(
-            p,
-            |e| if let Effect::Mapping(f) = e { Some(*f) } else { None },
-            |edit, circumstances| {
-                edit.apply(&mut mapping, circumstances);
-            },
-        );
+        self.edit(p, picked!(Effect::Mapping), &mut mapping);
         let mut name = std::mem::take(&mut self.server.groups[group as usize].kvsname);
-        self.each(
-            p,
-            |e| if let Effect::Kvsname(f) = e { Some(*f) } else { None },
-            |edit, circumstances| {
-                edit.apply(&mut name, circumstances);
-            },
-        );
+        self.edit(p, picked!(Effect::Kvsname), &mut name);
         let group = &mut self.server.groups[group as usize];
         group.kvs.insert(MAPPING.to_vec(), mapping);
         group.kvsname = name;
@@ -267,13 +260,7 @@ impl Server {
 
     fn affect_singinit(&mut self, mut says: Singinit) -> Singinit {
         let p = Proc { group: 0, rank: 0 };
-        self.each(
-            p,
-            |e| if let Effect::Singinit(f) = e { Some(*f) } else { None },
-            |edit, circumstances| {
-                edit.apply(&mut says, circumstances);
-            },
-        );
+        self.edit(p, picked!(Effect::Singinit), &mut says);
         says
     }
 
@@ -283,7 +270,7 @@ impl Server {
         let spawns = bytes.starts_with(b"mcmd=");
         self.state().burst = !spawns && bytes.iter().filter(|b| **b == b'\n').count() > 1;
         let mut bytes = bytes.to_vec();
-        if let Some(edit) = self.pick(from, |e| if let Effect::Read(f) = e { Some(*f) } else { None }) {
+        if let Some(edit) = self.pick(from, picked!(Effect::Read)) {
             edit.apply(&mut bytes, &self.circumstances(from));
         }
         bytes
@@ -296,18 +283,15 @@ impl Server {
             return;
         }
         let mut heard = message.to_vec();
-        if !is_frame {
-            if message == b"cmd=barrier_in" && self.counts_twice(from) {
-                return;
-            }
-            let circumstances = self.circumstances(from);
-            let pick =
-                |e: &Effect| if let Effect::Hear(which, edit) = e { Some((*which, *edit)) } else { None };
-            match self.pick(from, pick).filter(|(which, _)| which.apply(&mut Line(message), &circumstances)) {
-                Some((_, Edit(&[]))) => return,
-                Some((_, edit)) => drop(edit.apply(&mut heard, &circumstances)),
-                None => {}
-            }
+        if message == b"cmd=barrier_in" && self.counts_twice(from) {
+            return;
+        }
+        let circumstances = self.circumstances(from);
+        let pick = |e: &Effect| if let Effect::Hear(which, edit) = e { Some((*which, *edit)) } else { None };
+        match self.pick(from, pick).filter(|(which, _)| which.apply(&mut Line(message), &circumstances)) {
+            Some((_, Edit(&[]))) => return,
+            Some((_, edit)) => drop(edit.apply(&mut heard, &circumstances)),
+            None => {}
         }
         if let Err(error) = self.request(from, &heard) {
             self.protocol_error(from, &error, &heard);
@@ -329,39 +313,59 @@ impl Server {
     }
 
     fn request(&mut self, from: Proc, message: &[u8]) -> Result<(), ProtocolError> {
-        let asked = self.read(from, message)?;
-        let Some(asked) = asked else { return Ok(()) };
-        let done = match &asked {
-            Asked::Line(request) => match *request {
-                Request::Init(offered) => self.affected_init(from, offered),
-                Request::Abort { .. } => self.affected_abort(from),
-                Request::Finalize => self.finalize(from),
-                Request::Barrier { group } => self.enter(from, group)?,
-                Request::Put { .. } | Request::Get { .. } if self.keeps_lock_step(from) => {
-                    return Err("request while in a barrier".into());
+        let Some(mut asked) = self.server.read(from, message)? else { return Ok(()) };
+        self.keep_order(from, &asked.request)?;
+        let header = &asked.header;
+        let answer = match &mut asked.request {
+            Request::Put { space, key, value } => self.affected_put(from, space.as_deref(), key, value),
+            Request::Get { space, source, key } => {
+                if self.server.is_own_space(from, space.as_deref())
+                    && self.held_for_barrier(from, header, key)
+                {
+                    return Ok(());
                 }
-                Request::Put { kvsname, key, value } => self.affected_put(from, kvsname, key, value),
-                Request::Get { kvsname, key } => self.affected_get(from, kvsname, key),
-                Request::Publish { .. } | Request::Unpublish { .. } | Request::Lookup { .. } => {
-                    self.affected_names(from, request)
-                }
-                Request::Maxes | Request::Universe | Request::Appnum | Request::Kvsname => false,
-            },
-            Asked::Spawn(request) => return self.spawn(from, request.clone()),
-            Asked::KeyvalSpace(request) => self.affected_keyval_space(from, request),
-            Asked::Frame { thrid, request } => self.affected_frame(from, thrid.as_deref(), request),
-            Asked::UnknownFrame { .. } => false,
+                self.affected_get(from, space.as_deref(), *source, key)
+            }
+            request @ (Request::Publish { .. } | Request::Unpublish { .. } | Request::Lookup { .. }) => {
+                self.affected_names(from, request)
+            }
+            _ => None,
         };
-        if done {
+        if let Some(answer) = answer {
+            self.server.reply(from, asked.header, answer);
             return Ok(());
         }
-        let asked = self.affect_request(from, asked);
-        self.server.perform(from, asked)
+        let done = match &mut asked.request {
+            Request::Init(offered) => self.affected_init(from, header, *offered),
+            Request::Abort { .. } => self.affected_abort(from, header),
+            Request::Finalize => {
+                self.finalize(from, header);
+                true
+            }
+            Request::Barrier { group } => self.enter(from, header, group.as_deref())?,
+            Request::Spawn(request) => self.affected_spawn(from, header, request),
+            request @ (Request::PutNodeAttribute { .. } | Request::GetNodeAttribute { .. }) => {
+                self.affected_attribute(from, header, request)
+            }
+            request @ (Request::CreateSpace | Request::DestroySpace { .. } | Request::PairByIndex { .. }) => {
+                self.affected_keyval_space(from, header, request)
+            }
+            _ => false,
+        };
+        if done { Ok(()) } else { self.server.perform(from, asked) }
     }
 
-    fn read<'a>(&mut self, from: Proc, message: &'a [u8]) -> Result<Option<Asked<'a>>, ProtocolError> {
-        self.keeps_one_at_a_time(from, message)?;
-        self.server.read(from, message)
+    /// Takes a request for a protocol error while another one is not answered, if an effect has it so. PMI-1.2 and PMI-2 allow it.
+    fn keep_order(&mut self, from: Proc, request: &Request<'_>) -> Result<(), ProtocolError> {
+        let waits = !self.server.process(from).held.is_empty() || self.server.has_part_open(from);
+        let is_exempt = matches!(request, Request::Abort { .. } | Request::Barrier { .. });
+        if !waits || is_exempt {
+            return Ok(());
+        }
+        match self.pick(from, |e| matches!(e, Effect::OneAtATime).then_some(())) {
+            Some(()) => Err("request before the last one is answered".into()),
+            None => Ok(()),
+        }
     }
 
     // ----- replies
@@ -373,30 +377,7 @@ impl Server {
         }
         while let Some(output) = self.server.next_output() {
             match output {
-                Output::Line(to, reply) => {
-                    let (op, ok) = (reply.op, reply.rc == 0);
-                    let edits = |e: &Effect| match e {
-                        Effect::Reply(which, f) if which.fits(op, ok) => Some(*f),
-                        _ => None,
-                    };
-                    let writes = |e: &Effect| match e {
-                        Effect::Writes(which, f) if which.fits(op, ok) => Some(*f),
-                        _ => None,
-                    };
-                    self.send(to, ReplyDraft::new(to, &reply), ok, edits, writes);
-                }
-                Output::Frame(to, reply) => {
-                    let (command, ok) = (reply.command, reply.rc == 0);
-                    let edits = |e: &Effect| match e {
-                        Effect::FrameReply(which, f) if which.fits(command, ok) => Some(*f),
-                        _ => None,
-                    };
-                    let writes = |e: &Effect| match e {
-                        Effect::FrameWrites(which, f) if which.fits(command, ok) => Some(*f),
-                        _ => None,
-                    };
-                    self.send(to, ReplyDraft::frame(to, &reply), ok, edits, writes);
-                }
+                Output::Reply(to, reply) => self.send(to, &reply),
                 Output::Action(Action::Spawn { group, by, programs }) => {
                     self.affect_group(group);
                     let programs = self.affect_start(by, group, SpawnRequest { programs });
@@ -408,19 +389,16 @@ impl Server {
         self.state().waiting = None;
     }
 
-    /// Sends a reply to what a process asked, and notes whether it was a refusal.
-    fn send(
-        &mut self,
-        asker: Proc,
-        mut draft: ReplyDraft,
-        ok: bool,
-        edits: impl Fn(&Effect) -> Option<Edit>,
-        writes: impl Fn(&Effect) -> Option<Writes>,
-    ) {
-        self.each(asker, edits, |edit, circumstances| {
-            edit.apply(&mut draft, circumstances);
-        });
-        match ok {
+    /// Sends a reply as effects have it, and notes whether it was a refusal.
+    fn send(&mut self, asker: Proc, reply: &Reply) {
+        let is_pmi2 = self.server.process(asker).framing == Framing::Frames;
+        let mut draft = ReplyDraft::new(asker, reply);
+        let edits = |e: &Effect| match e {
+            Effect::Reply(which, edit) if which.fits(reply, is_pmi2) => Some(*edit),
+            _ => None,
+        };
+        self.edit(asker, edits, &mut draft);
+        match reply.is_success() {
             true => self.state().refused.remove(&asker),
             false => self.state().refused.insert(asker),
         };
@@ -428,6 +406,10 @@ impl Server {
         if bytes.is_empty() {
             return;
         }
+        let writes = |e: &Effect| match e {
+            Effect::Writes(which, writes) if which.fits(reply, is_pmi2) => Some(*writes),
+            _ => None,
+        };
         let writes = match self.pick(asker, writes) {
             Some(writes) => writes.of(bytes),
             None => vec![bytes],
@@ -491,7 +473,7 @@ mod tests {
     #[test]
     fn a_rehearsal_does_what_the_reference_does() {
         let all = faults().chain(variations());
-        let behaviour = all.fold(Behaviour::default(), |all, entry| all.with(entry.effect, entry.when));
+        let behaviour = all.fold(Behaviour::default(), |all, entry| entry.added_to(all));
         for plain in [Plain::Lines, Plain::Groups, Plain::Frames] {
             let config = pmi_reference::Config { pmi2: true, pmi12: true, ..Default::default() };
             let reference = actions_of!(pmi_reference::Server::new(config.clone()), plain);

@@ -1,32 +1,30 @@
 //! The name service.
 
-use pmi_reference::Reply;
-use pmi_reference::server::Phase;
-use pmi_wire::{Operation, Proc, Request};
+use pmi_reference::Answer;
+use pmi_reference::server::{Phase, Request};
+use pmi_wire::Proc;
 
 use super::Server;
 use crate::effect::{Effect, NamesEffect};
 
 impl Server {
-    /// Returns whether an effect has dealt with the request.
-    pub(super) fn affected_names(&mut self, from: Proc, request: &Request<'_>) -> bool {
-        let pick = |e: &Effect| if let Effect::Names(f) = e { Some(*f) } else { None };
-        let Some(effect) = self.pick(from, pick) else { return false };
+    /// Returns the answer to a request if it differs from that of the reference.
+    pub(super) fn affected_names(&mut self, from: Proc, request: &Request<'_>) -> Option<Answer> {
+        let effect = self.pick(from, picked!(Effect::Names))?;
         if effect == NamesEffect::Refused {
-            self.server.reply(from, Reply::fail(request.operation(), "not served"));
-            return true;
+            return Some(Answer::failed("not served"));
         }
-        let missing = |op| Reply::fail(op, "name is not published");
-        let reply = match *request {
-            Request::Publish { service, port } => {
+        let why = "name is not published";
+        Some(match request {
+            Request::Publish { name: service, port } => {
+                let service = &service[..];
                 let there = self.server.names.contains_key(service);
-                let ok = Reply::ok(Operation::Publish);
                 match effect {
                     NamesEffect::Lost => {}
                     NamesEffect::TwiceLost if there => {
                         self.server.names.remove(service);
                     }
-                    _ if there && effect != NamesEffect::TwiceReplaces => return false,
+                    _ if there && effect != NamesEffect::TwiceReplaces => return None,
                     NamesEffect::OneName => {
                         self.server.names.clear();
                         self.server.names.insert(service.to_vec(), port.to_vec());
@@ -45,25 +43,26 @@ impl Server {
                     }
                 }
                 self.state().publishers.insert(service.to_vec(), from);
-                ok
+                Answer::done()
             }
-            Request::Unpublish { service } => {
-                let there = self.server.names.contains_key(service);
-                let ok = Reply::ok(Operation::Unpublish);
+            Request::Unpublish { name: service } => {
+                let there = self.server.names.contains_key(&service[..]);
+                let ok = Answer::done();
                 self.state().unpublished += 1;
                 match effect {
                     NamesEffect::UnknownUnpublishOk if !there => ok,
-                    _ if !there => missing(Operation::Unpublish),
+                    _ if !there => Answer::failed(why),
                     NamesEffect::UnpublishKeeps => ok,
                     NamesEffect::UnpublishOnlyFirstTime if self.state().unpublished > 1 => ok,
                     NamesEffect::UnpublishTakesAll => {
                         self.server.names.clear();
                         ok
                     }
-                    _ => return false,
+                    _ => return None,
                 }
             }
-            Request::Lookup { service } => {
+            Request::Lookup { name: service } => {
+                let service = &service[..];
                 let publisher = self.state().publishers.get(service).copied();
                 let hidden = publisher.is_some_and(|p| match effect {
                     NamesEffect::OwnOnly => p != from,
@@ -79,14 +78,9 @@ impl Server {
                     }
                     _ => self.server.names.get(service).cloned(),
                 };
-                match found {
-                    Some(port) => Reply::ok(Operation::Lookup).with("port", port),
-                    None => missing(Operation::Lookup),
-                }
+                Answer::found("port", found, why)
             }
-            _ => return false,
-        };
-        self.server.reply(from, reply);
-        true
+            _ => return None,
+        })
     }
 }

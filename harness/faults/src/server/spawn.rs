@@ -1,8 +1,7 @@
 //! Spawn.
 
-use pmi_reference::server::{Asked, ProtocolError};
-use pmi_reference::{GroupId, Reply};
-use pmi_wire::{Operation, Proc, SpawnProgram, SpawnRequest};
+use pmi_reference::{Answer, GroupId, Header};
+use pmi_wire::{Proc, SpawnProgram, SpawnRequest};
 
 use super::{Server, is_own_key};
 use crate::effect::{Effect, SpawnEffect};
@@ -13,41 +12,20 @@ fn at_start(effect: SpawnEffect) -> bool {
 }
 
 impl Server {
-    /// Spawns what is asked for, as effects have it.
-    pub(super) fn spawn(&mut self, by: Proc, request: SpawnRequest) -> Result<(), ProtocolError> {
-        match self.affect_spawn(by, request) {
-            Some(request) => self.server.perform(by, Asked::Spawn(request)),
-            None => Ok(()),
-        }
-    }
-
-    /// The request as effects have it; none if they have dealt with it.
-    fn affect_spawn(&mut self, by: Proc, mut request: SpawnRequest) -> Option<SpawnRequest> {
-        self.each(
-            by,
-            |e| if let Effect::SpawnRequest(f) = e { Some(*f) } else { None },
-            |edit, circumstances| {
-                edit.apply(&mut request, circumstances);
-            },
-        );
-        match self
-            .pick(by, |e| if let Effect::Spawn(f) = e { Some(*f) } else { None }.filter(|f| !at_start(*f)))
-        {
+    /// Changes a request as effects have it. Returns whether they have dealt with it.
+    pub(super) fn affected_spawn(&mut self, by: Proc, header: &Header, request: &mut SpawnRequest) -> bool {
+        self.edit(by, picked!(Effect::SpawnRequest), request);
+        let early = |server: &mut Self| server.server.reply(by, header.clone(), Answer::done());
+        match self.pick(by, |e| picked!(Effect::Spawn)(e).filter(|f| !at_start(*f))) {
             Some(SpawnEffect::Refused) => {
-                self.server.reply(by, Reply::fail(Operation::Spawn, "not here"));
-                return None;
+                self.server.reply(by, header.clone(), Answer::failed("not here"));
+                return true;
             }
-            Some(SpawnEffect::AnswerPerProgram) => {
-                for _ in 1..request.programs.len() {
-                    self.server.reply(by, Reply::ok(Operation::Spawn));
-                }
-            }
-            Some(SpawnEffect::EarlyAnswer) => {
-                self.server.reply(by, Reply::ok(Operation::Spawn));
-            }
+            Some(SpawnEffect::AnswerPerProgram) => (1..request.programs.len()).for_each(|_| early(self)),
+            Some(SpawnEffect::EarlyAnswer) => early(self),
             Some(SpawnEffect::NeverStarts) => {
-                self.server.reply(by, Reply::ok(Operation::Spawn));
-                return None;
+                early(self);
+                return true;
             }
             Some(SpawnEffect::PreputIntoParent) => {
                 let pairs: Vec<_> = request.programs.iter().flat_map(|p| p.preput.clone()).collect();
@@ -55,7 +33,7 @@ impl Server {
             }
             _ => {}
         }
-        Some(request)
+        false
     }
 
     /// What is started, as effects have it. The group has been made.
@@ -65,17 +43,9 @@ impl Server {
         group: GroupId,
         mut request: SpawnRequest,
     ) -> Vec<SpawnProgram> {
-        self.each(
-            by,
-            |e| if let Effect::SpawnStart(f) = e { Some(*f) } else { None },
-            |edit, circumstances| {
-                edit.apply(&mut request, circumstances);
-            },
-        );
+        self.edit(by, picked!(Effect::SpawnStart), &mut request);
         let preput: Vec<_> = request.programs.iter().flat_map(|p| p.preput.clone()).collect();
-        match self
-            .pick(by, |e| if let Effect::Spawn(f) = e { Some(*f) } else { None }.filter(|f| at_start(*f)))
-        {
+        match self.pick(by, |e| picked!(Effect::Spawn)(e).filter(|f| at_start(*f))) {
             Some(SpawnEffect::CopiesParentKvs) => {
                 let parents = self.server.groups[by.group as usize].kvs.clone();
                 for (key, value) in parents {

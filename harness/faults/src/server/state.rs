@@ -2,12 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use pmi_reference::GroupId;
 use pmi_reference::server::Name;
+use pmi_reference::{GroupId, Header};
 use pmi_wire::Proc;
 
 use crate::behaviour::Behaviour;
 use crate::circumstances::{Circumstances, When};
+use crate::dialects::Dialects;
 use crate::effect::Effect;
 
 /// An effect, and how often it might have shown so far.
@@ -15,6 +16,7 @@ use crate::effect::Effect;
 struct ActiveEffect {
     effect: Effect,
     when: When,
+    dialects: Dialects,
     uses: u64,
     /// It has shown, or would have.
     shown: bool,
@@ -23,6 +25,9 @@ struct ActiveEffect {
 impl ActiveEffect {
     /// Returns whether it shows now. One that is only rehearsed does not.
     fn shows(&mut self, circumstances: &Circumstances, rehearsed: bool) -> bool {
+        if circumstances.framing.is_some_and(|framing| !self.dialects.has(framing)) {
+            return false;
+        }
         self.uses += 1;
         let holds = self.when.holds(&Circumstances { uses: self.uses, ..*circumstances });
         self.shown |= holds;
@@ -64,7 +69,7 @@ pub(super) struct State {
     /// The value that the last get found.
     pub(super) last_value: Option<Vec<u8>>,
     /// The processes whose finalize waits for the others' finalize.
-    pub(super) held: Vec<Proc>,
+    pub(super) held: Vec<(Proc, Header)>,
     /// Pairs that become visible at the next barrier.
     pub(super) deferred: Vec<(GroupId, Vec<u8>, Vec<u8>)>,
     /// Requests are no longer answered.
@@ -75,8 +80,8 @@ pub(super) struct State {
     pub(super) opened: Vec<(GroupId, Name)>,
     /// The name of all spaces that are created.
     pub(super) space_name: Option<Vec<u8>>,
-    /// The fences that each process has entered.
-    pub(super) fences: HashMap<Proc, u64>,
+    /// The number of barriers that each process has entered.
+    pub(super) entries: HashMap<Proc, u64>,
     /// The number of unpublish requests.
     pub(super) unpublished: u64,
 }
@@ -84,10 +89,11 @@ pub(super) struct State {
 impl State {
     /// The effects of a behaviour; nothing if it has none, so that the reference pays one test of an empty option.
     pub(super) fn of(behaviour: &Behaviour) -> Option<Box<Self>> {
-        let active = |(effect, when): (Effect, When)| ActiveEffect {
+        let active = |(effect, when, dialects): (Effect, When, Dialects)| ActiveEffect {
             shown: effect.is_of_setup(),
             effect,
             when,
+            dialects,
             uses: 0,
         };
         let list: Vec<ActiveEffect> = behaviour.effects().map(active).collect();

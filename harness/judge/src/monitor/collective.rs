@@ -3,14 +3,34 @@
 use pmi_scenario::ids::rules;
 use pmi_wire::{Decoded, Framing, Proc};
 
-use super::state::{IN_PIECES, Monitor, Rank};
+use super::state::{Asked, IN_PIECES, Monitor, Rank, cite};
+use super::unspecified::Unspecified;
 use crate::seen::{Seen, SeenKind};
 
 impl Monitor {
+    /// Notes that a process enters the barrier of its group.
+    pub(super) fn barrier_asked(&mut self, p: Proc, message: &Decoded<'_>) -> Asked {
+        self.plain_barrier_entered(p, message.text);
+        self.goes_on_in_barrier(p);
+        let rank = self.rank(p);
+        rank.entered += 1;
+        let group = message.field("group").filter(|_| rank.version.has_group_barriers());
+        rank.world_written = group.map(std::borrow::Cow::into_owned);
+        Asked::Barrier((message.framing == Framing::Frames).then_some(rank.entered))
+    }
+
+    /// Notes a request of a process that may be in a barrier. In the draft, one thread fences and finalize comes last; it does not
+    /// define a second fence, or a process that leaves in the middle of one.
+    pub(super) fn goes_on_in_barrier(&mut self, p: Proc) {
+        if self.rank(p).pending.iter().any(|pending| matches!(pending.asked, Asked::Barrier(_))) {
+            self.irregular_sent(p);
+            self.forget_state(p, Unspecified::OutOfOrder);
+        }
+    }
+
     /// Judges the response that lets a process out of this barrier, by its number.
     pub(super) fn barrier_left(&mut self, p: Proc, round: u64, message: &Decoded<'_>) {
         let ok = message.is_success();
-        let cite = |rule: [&'static str; 2]| rule[message.framing as usize];
         let judged = ok && !self.state_unknown(p);
         self.rank(p).left = round;
         let group = self.group(p.group);
@@ -21,16 +41,13 @@ impl Monitor {
             && let Some(ranks) = group.all_but(|rank| rank.entered >= round)
         {
             let counted = |rank: &Rank| rank.entered + u64::from(rank.unended_barrier) >= round;
-            let id = if group.all(counted) { IN_PIECES } else { cite(rules::BARRIER_HOLDS) };
+            let id = if group.all(counted) { IN_PIECES } else { cite(message, rules::BARRIER_HOLDS) };
             let mut seen =
                 Seen::message(message.text).and(format_args!("while rank {ranks} has not entered"));
-            let name = match message.framing {
-                Framing::Lines => "barrier",
-                Framing::Frames => {
-                    seen.kind = Some(SeenKind::EarlyBarrierExit);
-                    "fence"
-                }
-            };
+            let name = cite(message, ["barrier", "fence"]);
+            if message.framing == Framing::Frames {
+                seen.kind = Some(SeenKind::EarlyBarrierExit);
+            }
             let expected = format!("nobody leaves {name} {round} before all have entered it");
             return self.server_error(p, id, expected, seen);
         }
@@ -38,7 +55,12 @@ impl Monitor {
         let lacks = |rank: &Rank| (rank.finalized || rank.gone || rank.closed) && rank.entered < round;
         if !ok && !group.ranks.values().any(lacks) && !self.may_abort(p) {
             let expected = "success, since nothing went wrong";
-            self.server_error(p, cite(rules::BARRIER_RELEASED), expected, Seen::message(message.text));
+            self.server_error(
+                p,
+                cite(message, rules::BARRIER_RELEASED),
+                expected,
+                Seen::message(message.text),
+            );
         }
     }
 }

@@ -2,10 +2,13 @@
 
 use pmi_scenario::ids;
 use pmi_wire::grammar::parse_uint;
-use pmi_wire::{GroupBarrier, MappingForm, Members, Operation, Proc, Response, Version, place};
+use pmi_wire::{
+    Body, Content, Decoded, GroupBarrier, MappingForm, Members, Operation, Proc, Response, place,
+};
 
 use super::group_barrier_state::{Kind, Name, Part};
 use super::state::{Group, Monitor, Pending};
+use super::unspecified::Unspecified;
 use crate::seen::{Seen, SeenKind, show};
 
 impl Group {
@@ -38,8 +41,39 @@ impl Monitor {
         rank.version.has_group_barriers()
     }
 
-    /// A barrier is entered whose group is named.
-    pub(super) fn group_barrier_entered(&mut self, p: Proc, group: &[u8], line: &[u8]) {
+    /// Judges a barrier that names its group. Returns false if PMI-1.2 was not negotiated, so that the barrier is one of all.
+    pub(super) fn group_barrier_asked(
+        &mut self,
+        p: Proc,
+        group: &[u8],
+        is_canonical: bool,
+        message: &Decoded<'_>,
+    ) -> bool {
+        let line = message.text;
+        if !self.speaks_groups(p) {
+            // To a server of 1.1 it is a key that RFC 13 does not have.
+            let expected = format!("no group in version {}", self.rank(p).version);
+            self.client_error(p, ids::MPICH_1_2_CLIENT_FALLBACK, expected, Seen::message(line));
+            return false;
+        }
+        if let Some((offered, _)) = self.rank(p).unoffered.take() {
+            let expected = format!("an offer of 1.2 by a client that names groups, not of {offered}");
+            self.client_misuse(p, ids::RFC13_INIT_HIGHEST, expected, Seen::message(line));
+        }
+        if !is_canonical {
+            self.irregular_sent(p);
+        }
+        if GroupBarrier::parse(group) == Ok(GroupBarrier::PLAIN) {
+            self.request(p, message, None);
+        } else {
+            self.order(p, Some(Operation::Barrier), None, message);
+            self.group_barrier_entered(p, group, line);
+        }
+        true
+    }
+
+    /// Notes that a process enters the barrier of a part of its group.
+    fn group_barrier_entered(&mut self, p: Proc, group: &[u8], line: &[u8]) {
         let barrier = match GroupBarrier::parse(group) {
             Ok(barrier) => barrier,
             Err(error) => {
@@ -71,9 +105,9 @@ impl Monitor {
         }
         let name = Name { kind, members, tag: barrier.tag };
         let rank = self.rank(p);
-        let plain = rank.pending.iter().any(|pending| pending.op() == Some(Operation::Barrier));
+        let plain = rank.is_in_barrier();
         if rank.open.iter().any(|open| open.tag == name.tag) || (plain && name.tag == 0) {
-            self.lose_correlation(p);
+            self.lose_correlation(p, Unspecified::Breach);
             let expected = "a tag that no barrier has which is open on the connection";
             self.client_misuse(p, ids::MPICH_1_2_CLIENT_TAG_ONCE, expected, Seen::message(line));
         }
@@ -89,22 +123,25 @@ impl Monitor {
     /// The barrier of the whole group is entered. Before PMI-1.2, that a process is in a barrier already breaks lock-step.
     pub(super) fn plain_barrier_entered(&mut self, p: Proc, line: &[u8]) {
         let rank = self.rank(p);
-        let plain = rank.pending.iter().any(|pending| pending.op() == Some(Operation::Barrier));
+        let plain = rank.is_in_barrier();
         if rank.version.has_group_barriers() && (plain || rank.open.iter().any(|open| open.tag == 0)) {
-            self.lose_correlation(p);
+            self.lose_correlation(p, Unspecified::Breach);
             let expected = "no barrier with the tag 0, where one is open on the connection";
             self.client_misuse(p, ids::MPICH_1_2_CLIENT_TAG_ONCE, expected, Seen::message(line));
         }
     }
 
     /// Takes an answer to a barrier for that of a barrier of a group. Whether it was one.
-    pub(super) fn group_barrier_answered(&mut self, p: Proc, response: &Response<'_>, line: &[u8]) -> bool {
-        let pmi_wire::Body::Barrier(tag) = response.body else { return false };
+    pub(super) fn group_barrier_answered(&mut self, p: Proc, message: &Decoded<'_>) -> bool {
+        let line = message.text;
+        let Content::LineResponse(Ok(Response { body: Body::Barrier(tag), .. })) = message.content else {
+            return false;
+        };
         if !self.rank(p).version.has_group_barriers() {
             return false;
         }
         let rank = self.rank(p);
-        let plain = rank.pending.iter().any(|pending| pending.op() == Some(Operation::Barrier));
+        let plain = rank.is_in_barrier();
         if rank.open.is_empty() && !plain {
             return false;
         }
@@ -131,7 +168,7 @@ impl Monitor {
                 }
             }
         };
-        self.part_left(p, open, response.is_success(), line);
+        self.part_left(p, open, message.is_success(), line);
         true
     }
 
@@ -165,7 +202,7 @@ impl Monitor {
         if self.may_abort(p) || self.state_unknown(p) || self.rank(p).open.is_empty() {
             return false;
         }
-        let other = self.rank(p).pending.front().and_then(Pending::op);
+        let other = self.rank(p).pending.front().and_then(|pending| pending.op);
         if let Some(op) = other.filter(|op| *op != Operation::Barrier) {
             let expected = format!("an answer to {}", op.request_cmd());
             let id = ids::MPICH_1_2_BARRIER_REQUESTS_MEANWHILE;
@@ -228,7 +265,7 @@ impl Monitor {
         if !rank.version.has_group_barriers() {
             return;
         }
-        let is_barrier = |pending: &Pending| pending.op() == Some(Operation::Barrier);
+        let is_barrier = |pending: &Pending| pending.op == Some(Operation::Barrier);
         let wanted =
             rank.pending.iter().position(|pending| is_barrier(pending) == (op == Operation::Barrier));
         if let Some(pending) = wanted.and_then(|at| rank.pending.remove(at)) {
@@ -237,20 +274,13 @@ impl Monitor {
     }
 
     /// Whether requests have no answer that a further one has to wait for.
-    pub(super) fn waits(&mut self, p: Proc, op: Operation) -> bool {
+    pub(super) fn waits(&mut self, p: Proc, op: Option<Operation>) -> bool {
         let rank = self.rank(p);
-        let blocks = matches!(op, Operation::Spawn | Operation::Finalize);
+        let blocks = matches!(op, Some(Operation::Spawn | Operation::Finalize));
         if !rank.version.has_group_barriers() || blocks {
             return !rank.pending.is_empty() || !rank.open.is_empty();
         }
-        rank.pending.iter().any(|pending| pending.op() != Some(Operation::Barrier))
-    }
-
-    /// A group is named where PMI-1.2 was not negotiated.
-    pub(super) fn group_not_negotiated(&mut self, p: Proc, used: Version, line: &[u8]) {
-        // To a server of 1.1 it is a key that RFC 13 does not have, and the barrier is one of all.
-        let expected = format!("no group in version {used}");
-        self.client_error(p, ids::MPICH_1_2_CLIENT_FALLBACK, expected, Seen::message(line));
+        rank.pending.iter().any(|pending| pending.op != Some(Operation::Barrier))
     }
 
     /// Reports a value that a process must know, as it left a barrier of a group with who put it.

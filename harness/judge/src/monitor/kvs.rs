@@ -1,10 +1,14 @@
 //! The keyval space: puts, gets and their responses.
 
+use std::borrow::Cow;
+
 use pmi_scenario::ids::{self, rules};
+use pmi_wire::grammar::parse_int;
+use pmi_wire::pmi2::is_key;
 use pmi_wire::{Decoded, Framing, Outcome, Proc};
 
-use super::pmi2::{pair_rule, values_rule};
-use super::state::{COMPLETE, FULL, IN_PIECES, Monitor, RESERVED};
+use super::grammar::EMPTY;
+use super::state::{Asked, COMPLETE, FULL, IN_PIECES, KEY_MAX, Monitor, RESERVED, VALUE_MAX, cite};
 use crate::kvs::{PREPUT, is_ambiguous, without_tuples};
 use crate::seen::{Seen, show};
 
@@ -14,7 +18,175 @@ fn is_protocol_word(key: &[u8]) -> bool {
     WORDS.contains(&key)
 }
 
+/// Returns true if the pair is within the limits of every known server.
+pub(super) fn is_short(key: &[u8], value: &[u8]) -> bool {
+    key.len() < KEY_MAX && value.len() < VALUE_MAX
+}
+
+/// Returns the requirement that a server breaks if it loses or changes this pair: the draft allows more than all servers keep.
+pub(super) fn pair_rule(key: &[u8], value: &[u8], common: &'static str) -> &'static str {
+    if value.is_empty() {
+        EMPTY
+    } else if value.contains(&b';') {
+        ids::PMI2_DRAFT_SEMICOLONS
+    } else if key.len() >= KEY_MAX || value.len() >= VALUE_MAX {
+        ids::PMI2_DRAFT_LENGTHS_SERVED
+    } else if value.iter().any(|b| !(b' '..=b'~').contains(b)) {
+        ids::PMI2_DRAFT_ANY_BYTE
+    } else {
+        common
+    }
+}
+
+/// Returns the requirement that a server breaks if it returns none of these values.
+pub(super) fn values_rule<'a>(
+    key: &[u8],
+    values: impl IntoIterator<Item = &'a Vec<u8>>,
+    common: &'static str,
+) -> &'static str {
+    let mut rules = values.into_iter().map(|value| pair_rule(key, value, common));
+    rules.find(|rule| *rule != common).unwrap_or(common)
+}
+
+/// Returns true if every server of PMI-2 accepts this pair.
+pub(super) fn is_within_limits(key: &[u8], value: &[u8]) -> bool {
+    is_key(key)
+        && !value.is_empty()
+        && is_short(key, value)
+        && !value.contains(&b';')
+        && !key.starts_with(RESERVED)
+}
+
 impl Monitor {
+    /// Notes a put.
+    pub(super) fn put_asked(&mut self, p: Proc, message: &Decoded<'_>) -> Asked {
+        let field = |name| message.field(name).map(Cow::into_owned);
+        let (key, value) = (field("key").unwrap_or_default(), field("value").unwrap_or_default());
+        let lawful = match field("kvsname") {
+            Some(kvsname) => self.put_to(p, &kvsname, &key, &value),
+            None => self.put_to_job(p, &key, &value),
+        };
+        Asked::Put { key, value, lawful }
+    }
+
+    /// Notes a put to a keyval space of RFC 13. Returns true if the server has no reason to refuse it.
+    fn put_to(&mut self, p: Proc, kvsname: &[u8], key: &[u8], value: &[u8]) -> bool {
+        let (known, maxes) = (self.group(p.group).names[0].clone(), self.rank(p).maxes);
+        let Some(known) = known else {
+            self.irregular = true;
+            self.group(p.group).unjudged_keys.insert(key.to_vec());
+            return false;
+        };
+        if known != kvsname {
+            let expected = "the kvsname that get_my_kvsname returned";
+            self.client_misuse(p, ids::RFC13_KVS_NAME_USED, expected, show(kvsname));
+            // A server that has one keyval space for each group may put the pair there.
+            self.group(p.group).unjudged_keys.insert(key.to_vec());
+            return false;
+        }
+        let entered = self.rank(p).entered;
+        let group = self.group(p.group);
+        let unjudged_keys = group.unjudged_keys.contains(key);
+        let repeated = group.kvs.contains(key);
+        group.kvs.sent(key, value, p.rank, entered);
+        let first = *group.writers.entry(key.to_vec()).or_insert(p.rank);
+        if repeated {
+            let (id, expected) = match first == p.rank {
+                true => (ids::RFC13_PUT_ONCE, "a key is put once in a keyval space"),
+                false => (ids::RFC13_PUT_UNIQUE, "no two processes put the same key"),
+            };
+            self.client_misuse(p, id, expected, show(key));
+        }
+        // RFC 13, PMI_KVS_Get_key_length_max: the lengths count the terminating NUL.
+        let fits =
+            maxes.is_some_and(|m| (key.len() as u64) < m.keylen_max && (value.len() as u64) < m.vallen_max);
+        if maxes.is_some() && !fits {
+            let expected = "key and value within the limits of get_maxes";
+            let seen = format!("a key of {} and a value of {} bytes", key.len(), value.len());
+            self.client_misuse(p, ids::RFC13_PUT_LENGTH, expected, seen);
+            // RFC 13 does not say whether the pair is cut, kept or dropped.
+            self.group(p.group).unjudged_keys.insert(key.to_vec());
+        }
+        let ordinary = !repeated
+            && !unjudged_keys
+            && !key.starts_with(RESERVED)
+            && !value.is_empty()
+            && !is_ambiguous(value);
+        // A process that was not told the limits cannot know that a long pair is within them.
+        self.irregular |= !ordinary || !fits && (maxes.is_some() || !is_short(key, value));
+        fits && ordinary
+    }
+
+    /// Notes a put to the keyval space of the job (PMI-2). Returns true if the server has no reason to refuse it.
+    fn put_to_job(&mut self, p: Proc, key: &[u8], value: &[u8]) -> bool {
+        self.check_lengths(p, key, value);
+        let entered = self.rank(p).entered;
+        let group = self.group(p.group);
+        // A rank that was told that the key does not exist, although it had left a fence after this put.
+        let early = group.misses.get(key).and_then(|misses| {
+            misses.iter().find(|(rank, left)| **rank != p.rank && **left > entered).map(|(rank, _)| *rank)
+        });
+        let lawful = !group.kvs.contains(key) && is_within_limits(key, value);
+        group.kvs.sent(key, value, p.rank, entered);
+        self.irregular |= !lawful;
+        if let Some(rank) = early
+            && lawful
+            && !self.state_unknown(p)
+        {
+            let expected = format!(
+                "the value of {}, which was put before the fence that rank {rank} had left",
+                show(key)
+            );
+            self.server_error(p, ids::PMI2_COMMON_FENCE_VISIBLE, expected, "it was told that there is none");
+        }
+        lawful
+    }
+
+    /// Compares a pair with the limits of the draft.
+    pub(super) fn check_lengths(&mut self, p: Proc, key: &[u8], value: &[u8]) {
+        if key.len() > KEY_MAX || value.len() > VALUE_MAX {
+            self.irregular_sent(p);
+            let seen = format!("a key of {} and a value of {} bytes", key.len(), value.len());
+            let expected = format!("a key of {KEY_MAX} and a value of {VALUE_MAX} bytes at most");
+            self.client_misuse(p, ids::PMI2_DRAFT_LENGTHS, expected, seen);
+        }
+    }
+
+    /// Notes a get.
+    pub(super) fn get_asked(&mut self, p: Proc, message: &Decoded<'_>) -> Asked {
+        let field = |name| message.field(name).map(Cow::into_owned);
+        let (key, of, jobid) = (field("key").unwrap_or_default(), field("kvsname"), field("jobid"));
+        if let Some(kvsname) = &of {
+            self.check_get(p, kvsname, &key);
+        }
+        // Libraries write an empty jobid if they were not given one.
+        let is_empty = jobid.as_ref().is_some_and(Vec::is_empty);
+        // No known server shows the values of another job.
+        if jobid.is_some() && !is_empty && jobid != self.group(p.group).names[1] {
+            return Asked::Plain;
+        }
+        let rule = if is_empty { ids::PMI2_COMMON_GET_NO_JOBID } else { ids::PMI2_DRAFT_GET_JOBID };
+        let srcid = message.field("srcid").and_then(|srcid| parse_int(&srcid));
+        Asked::Get { key, of, left: self.rank(p).left, rule: jobid.map(|_| rule), srcid }
+    }
+
+    /// Compares a get with the name of the keyval space and the limits that the process was told (RFC 13).
+    fn check_get(&mut self, p: Proc, kvsname: &[u8], key: &[u8]) {
+        let maxes = self.rank(p).maxes;
+        let known = self.group(p.group).names[0].as_deref();
+        let (is_known, is_other) = (known.is_some(), known.is_some_and(|known| known != kvsname));
+        self.irregular |= !is_known || maxes.is_none() && !is_short(key, &[]);
+        if is_other {
+            let expected = "the kvsname that get_my_kvsname returned";
+            self.client_misuse(p, ids::RFC13_KVS_NAME_USED, expected, show(kvsname));
+        }
+        if let Some(max) = maxes.map(|m| m.keylen_max).filter(|max| key.len() as u64 >= *max) {
+            let expected = format!("a key of less than keylen_max={max} bytes");
+            let seen = format!("a key of {} bytes", key.len());
+            self.client_misuse(p, ids::RFC13_GET_KEY_LENGTH, expected, seen);
+        }
+    }
+
     /// Judges the response to a put. `lawful` is true if the server has no reason to refuse it.
     pub(super) fn put_answered(
         &mut self,
@@ -39,15 +211,13 @@ impl Monitor {
             }
             return;
         }
-        if message.framing == Framing::Lines {
+        let is_line = message.framing == Framing::Lines;
+        if is_line {
             group.kvs.refused(key, value, p.rank);
         }
         if lawful && !self.may_abort(p) {
-            let id = match message.framing {
-                Framing::Lines if full => self.in_pieces_or(p, FULL),
-                Framing::Lines => self.in_pieces_or(p, ids::RFC13_ABNF_C_PUT),
-                Framing::Frames => ids::PMI2_COMMON_PUT,
-            };
+            let id = cite(message, if full { rules::LIMITS_HONOURED } else { rules::PUT_ACCEPTED });
+            let id = if is_line { self.in_pieces_or(p, id) } else { id };
             let seen = Seen::message(message.text);
             self.server_error(p, id, "a put within all limits succeeds", seen);
         }
@@ -119,10 +289,10 @@ impl Monitor {
 
     fn missed(&mut self, p: Proc, key: &[u8], left: u64, srcid: Option<i64>, message: &Decoded<'_>) {
         let excused = self.may_abort(p);
-        let framing = message.framing;
+        let is_line = message.framing == Framing::Lines;
         let group = self.group(p.group);
-        if framing == Framing::Frames {
-            group.pmi2.misses.entry(key.to_vec()).or_default().insert(p.rank, left);
+        if !is_line {
+            group.misses.entry(key.to_vec()).or_default().insert(p.rank, left);
         }
         if excused {
             return;
@@ -133,23 +303,20 @@ impl Monitor {
             }
             return;
         };
-        let visible = rules::PUT_VISIBLE[framing as usize];
-        let id = match (put.by, framing) {
-            (PREPUT, _) => rules::SPAWN_PREPUT[framing as usize],
-            (_, Framing::Lines) if group.full_keys.contains(key) => FULL,
-            (_, Framing::Lines) => visible,
-            (by, Framing::Frames) if srcid.is_some_and(|id| id >= 0 && id != i64::from(by)) => {
-                ids::PMI2_COMMON_SRCID
-            }
-            (_, Framing::Frames) => pair_rule(key, &put.value, visible),
+        let visible = cite(message, rules::PUT_VISIBLE);
+        let misled = srcid.is_some_and(|id| id >= 0 && id != i64::from(put.by));
+        let id = match put.by {
+            PREPUT => cite(message, rules::SPAWN_PREPUT),
+            _ if is_line && group.full_keys.contains(key) => FULL,
+            _ if is_line => visible,
+            _ if misled => ids::PMI2_COMMON_SRCID,
+            _ => pair_rule(key, &put.value, visible),
         };
-        let which = match (put.by, framing) {
-            (_, Framing::Lines) => format!(", {}", group.kvs.shown(key)),
-            (PREPUT, _) => " put for the new processes".to_owned(),
-            (by, _) if id == ids::PMI2_COMMON_SRCID => {
-                format!(" that rank {by} put before the fence, whatever srcid says")
-            }
-            (by, _) => format!(" that rank {by} put before the fence"),
+        let which = match put.by {
+            _ if is_line => format!(", {}", group.kvs.shown(key)),
+            PREPUT => " put for the new processes".to_owned(),
+            by if misled => format!(" that rank {by} put before the fence, whatever srcid says"),
+            by => format!(" that rank {by} put before the fence"),
         };
         let expected = format!("the value of {}{which}", show(key));
         self.server_error(p, id, expected, Seen::message(message.text));

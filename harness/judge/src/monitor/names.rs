@@ -1,14 +1,55 @@
 //! Published names: requests about them and what their responses may say.
 
 use pmi_scenario::ids::{self, rules};
-use pmi_wire::{Decoded, Framing, Outcome, Proc};
+use pmi_wire::{Decoded, Framing, Operation, Outcome, Proc};
 
-use super::pmi2::values_rule;
-use super::pmi2_state::NameRequest;
-use super::state::{COMPLETE, Monitor};
+use super::kvs::values_rule;
+use super::state::{COMPLETE, Monitor, cite};
 use crate::Severity;
 use crate::finding::Side;
 use crate::seen::{Seen, show};
+
+/// A request about a name.
+#[derive(Debug, Clone)]
+pub(crate) enum NameRequest {
+    Publish { name: Vec<u8>, port: Vec<u8> },
+    Unpublish { name: Vec<u8> },
+    Lookup { name: Vec<u8> },
+}
+
+impl NameRequest {
+    /// Reads a well-formed request, if it is about a name.
+    pub(crate) fn new(message: &Decoded<'_>) -> Option<Self> {
+        let name = || message.field("service").unwrap_or_default().into_owned();
+        Some(match message.operation()? {
+            Operation::Publish => {
+                Self::Publish { name: name(), port: message.field("port").unwrap_or_default().into_owned() }
+            }
+            Operation::Unpublish => Self::Unpublish { name: name() },
+            Operation::Lookup => Self::Lookup { name: name() },
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn operation(&self) -> Operation {
+        match self {
+            Self::Publish { .. } => Operation::Publish,
+            Self::Unpublish { .. } => Operation::Unpublish,
+            Self::Lookup { .. } => Operation::Lookup,
+        }
+    }
+
+    pub(crate) fn name(&self) -> &[u8] {
+        let (Self::Publish { name, .. } | Self::Unpublish { name } | Self::Lookup { name }) = self;
+        name
+    }
+
+    /// Returns true if two requests concern the same name and one of them changes it.
+    pub(crate) fn contends(&self, other: &Self) -> bool {
+        let only_look = matches!((self, other), (Self::Lookup { .. }, Self::Lookup { .. }));
+        !only_look && self.name() == other.name()
+    }
+}
 
 impl Monitor {
     /// Notes that a request about a name overlaps with another one, so that a server may take the two in any order.
@@ -60,29 +101,27 @@ impl Monitor {
         let shown = shown.join(" or ");
         let found = message.outcome() == Some(Outcome::Success);
         let is_line = message.framing == Framing::Lines;
-        let cite = |rule: [&'static str; 2]| rule[message.framing as usize];
         let (id, expected) = match message.field("port") {
             port if ports.is_empty() && found => {
                 let id = match port {
-                    Some(_) if self.unpublished.contains(name) => cite(rules::NAMES_WITHDRAWN),
-                    Some(_) if is_line => cite(rules::NAMES_PORT),
-                    _ => cite(rules::NAMES_MISS),
+                    Some(_) if self.unpublished.contains(name) => cite(message, rules::NAMES_WITHDRAWN),
+                    Some(_) if is_line => cite(message, rules::NAMES_PORT),
+                    _ => cite(message, rules::NAMES_MISS),
                 };
                 (id, format!("an error, since {} is not published", show(name)))
             }
             _ if ports.is_empty() => return,
             Some(port) if found && !ports.contains(&*port) => {
-                let id = match message.framing {
-                    Framing::Lines => cite(rules::NAMES_PORT),
-                    Framing::Frames => values_rule(name, &ports, cite(rules::NAMES_PORT)),
-                };
+                let id = cite(message, rules::NAMES_PORT);
+                let id = if is_line { id } else { values_rule(name, &ports, id) };
                 (id, format!("the port that was published, {shown}"))
             }
-            None if found => {
-                (if is_line { COMPLETE } else { cite(rules::NAMES_LOOKUP) }, format!("a port, {shown}"))
-            }
+            None if found => (
+                if is_line { COMPLETE } else { cite(message, rules::NAMES_LOOKUP) },
+                format!("a port, {shown}"),
+            ),
             _ if !found && !self.may_abort(p) => {
-                (cite(rules::NAMES_LOOKUP), format!("the port that was published, {shown}"))
+                (cite(message, rules::NAMES_LOOKUP), format!("the port that was published, {shown}"))
             }
             _ => return,
         };

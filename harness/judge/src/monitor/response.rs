@@ -4,7 +4,7 @@ use pmi_wire::grammar::{Rule, parse_bool, parse_int, parse_intlist};
 use pmi_wire::protocol::{Field, common_results};
 use pmi_wire::{Decoded, Framing, ProcessMapping};
 
-use super::pmi2::VALUE_MAX;
+use super::state::VALUE_MAX;
 
 /// Returns false if a response has a field that the protocol table does not derive, or one too few: a client may lawfully make anything
 /// of it. `asked` tells whether a request with this `thrid` waits for its answer. What cannot be read at all is for the monitor.

@@ -1,15 +1,16 @@
 //! What the monitor knows: connections, process groups and names, as far as the wire shows them.
 
-use pmi_scenario::ids;
+use pmi_scenario::ids::{self, rules};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
+use pmi_wire::protocol::Exchange;
 use pmi_wire::{
-    Connection, Direction, Framing, Maxes, Operation, Proc, SpawnCollector, SpawnRequest, Version,
+    Connection, Decoded, Direction, Framing, Maxes, Operation, Proc, SpawnCollector, SpawnRequest, Version,
 };
 
 use super::group_barrier_state::{Name, Part};
-use super::pmi2_state::NameRequest;
-use super::pmi2_state::{self, Detail};
+use super::names::NameRequest;
+use super::unspecified::Unspecified;
 use crate::Severity;
 use crate::connections::Connections;
 use crate::finding::{Finding, Side};
@@ -41,41 +42,73 @@ pub(super) const COMPLETE: &str = ids::RFC13_RESPONSE_COMPLETE_ON_SUCCESS;
 /// The reserved first letters of keys that the process manager itself provides.
 pub(super) const RESERVED: &[u8] = b"PMI_";
 
+/// Longest key and longest value of PMI-2, in bytes (the draft, kvs-put).
+pub(super) const KEY_MAX: usize = 64;
+pub(super) const VALUE_MAX: usize = 1024;
+
+/// Returns the requirement of a rule for the dialect of a message.
+pub(super) fn cite(message: &Decoded<'_>, rule: [&'static str; 2]) -> &'static str {
+    rule[message.framing as usize]
+}
+
 /// A request that has no answer yet.
 #[derive(Debug)]
-pub(super) enum Pending {
+pub(super) struct Pending {
+    /// The row of the protocol table. `None` if the message is not a request, so that its answer is unknown.
+    pub(super) row: Option<&'static Exchange>,
+    /// The operation, if RFC 13 has it.
+    pub(super) op: Option<Operation>,
+    /// The thread of a PMI-2 client that waits for the answer.
+    pub(super) thrid: Option<Vec<u8>>,
+    /// A rule of the draft that the request needs and that not all known servers keep.
+    pub(super) needs: Option<&'static str>,
+    pub(super) asked: Asked,
+}
+
+/// The part of a request that its answer is compared with.
+#[derive(Debug)]
+pub(super) enum Asked {
+    /// The init line, with the version that it offers.
     Init(Version),
+    /// The init of PMI-2: whether it omits a field that some servers need, and whether it names a wrong rank.
+    Fullinit {
+        bare: bool,
+        misled: bool,
+    },
+    /// A put. `lawful` is true if the server has no reason to refuse it.
     Put {
         key: Vec<u8>,
         value: Vec<u8>,
-        /// The server has no reason to refuse it.
         lawful: bool,
     },
-    /// `left` is the number of barriers that the process had left.
+    /// A get. `of` is the keyval space, if the request names one that may not be its own; `left` is the number of barriers
+    /// that the process had left; `rule` is the requirement that a jobid depends on.
     Get {
         key: Vec<u8>,
-        kvsname: Vec<u8>,
+        of: Option<Vec<u8>>,
         left: u64,
+        rule: Option<&'static str>,
+        srcid: Option<i64>,
+    },
+    /// A put of a node attribute. `lawful` is true if the server has no reason to refuse it.
+    PutNode {
+        key: Vec<u8>,
+        lawful: bool,
+    },
+    /// A get of a node attribute. `wait` is the requirement that an answer without a value breaks; `there` is true if the
+    /// attribute was stored before the request.
+    GetNode {
+        key: Vec<u8>,
+        wait: Option<&'static str>,
+        there: bool,
     },
     Name(NameRequest),
+    /// A barrier of the whole group, by its number. Lines carry no thread, so that the next barrier_out ends the barrier.
+    Barrier(Option<u64>),
     Spawn(SpawnRequest),
-    Other(Operation),
-    /// Something that is no request of PMI-1. Its answer cannot be judged by an operation.
-    Unknown,
-}
-
-impl Pending {
-    pub(super) fn op(&self) -> Option<Operation> {
-        Some(match self {
-            Self::Init(_) => Operation::Init,
-            Self::Put { .. } => Operation::Put,
-            Self::Get { .. } => Operation::Get,
-            Self::Name(asked) => asked.operation(),
-            Self::Spawn(_) => Operation::Spawn,
-            Self::Other(op) => *op,
-            Self::Unknown => return None,
-        })
-    }
+    Plain,
+    /// An answer came that fits several requests, of which this is one.
+    Unclear,
 }
 
 /// What came of singleton init.
@@ -90,8 +123,14 @@ pub(super) enum Singinit {
 /// One process and its connection.
 #[derive(Debug)]
 pub(super) struct Rank {
-    /// What is said in frames.
-    pub(super) pmi2: pmi2_state::Rank,
+    /// The framing of the pending requests.
+    pub(super) framing: Framing,
+    /// It has sent the fullinit of PMI-2.
+    pub(super) fullinit_sent: bool,
+    /// Its fullinit has been accepted.
+    pub(super) fullinit_accepted: bool,
+    /// The last response in a frame was a refusal.
+    pub(super) refused: bool,
     /// The spawn request that it is in the middle of.
     pub(super) spawn: Option<SpawnCollector>,
     /// The lines of that request.
@@ -163,21 +202,25 @@ pub(super) struct Rank {
 impl Rank {
     /// The requests about names that have no answer yet.
     pub(super) fn open_names(&self) -> impl Iterator<Item = &NameRequest> {
-        let lines = self.pending.iter().filter_map(|pending| match pending {
-            Pending::Name(asked) => Some(asked),
+        self.pending.iter().filter_map(|pending| match &pending.asked {
+            Asked::Name(asked) => Some(asked),
             _ => None,
-        });
-        lines.chain(self.pmi2.pending.iter().filter_map(|pending| match &pending.what {
-            Detail::Name(asked) => Some(asked),
-            _ => None,
-        }))
+        })
+    }
+
+    /// Returns true if a barrier of the whole group has no answer yet.
+    pub(super) fn is_in_barrier(&self) -> bool {
+        self.pending.iter().any(|pending| pending.op == Some(Operation::Barrier))
     }
 }
 
 impl Default for Rank {
     fn default() -> Self {
         Self {
-            pmi2: pmi2_state::Rank::default(),
+            framing: Framing::default(),
+            fullinit_sent: false,
+            fullinit_accepted: false,
+            refused: false,
             spawn: None,
             spawn_lines: Vec::new(),
             pending: VecDeque::new(),
@@ -222,7 +265,8 @@ pub(super) struct Group {
     /// The size that was asked for, and the one that its processes were told, if they were told the same.
     pub(super) asked_and_told: Option<(u32, u32)>,
     pub(super) nodes: u32,
-    pub(super) kvsname: Option<Vec<u8>>,
+    /// The name of the keyval space: the kvsname over lines, and the jobid over frames.
+    pub(super) names: [Option<Vec<u8>>; 2],
     pub(super) mapping: Option<Vec<u8>>,
     pub(super) kvs: Kvs,
     /// The rank that first put each key.
@@ -235,24 +279,28 @@ pub(super) struct Group {
     pub(super) entered_by_all: u64,
     /// Barriers of parts of the group.
     pub(super) parts: BTreeMap<Name, Part>,
-    /// What was said in frames.
-    pub(super) pmi2: pmi2_state::Group,
+    /// Ranks that were told over frames that a key does not exist, with the number of barriers that they had left.
+    pub(super) misses: HashMap<Vec<u8>, BTreeMap<u32, u64>>,
+    /// The values of node attributes, by node and key.
+    pub(super) node: HashMap<(u32, Vec<u8>), HashSet<Vec<u8>>>,
+    /// The node attributes that a server has accepted.
+    pub(super) node_there: HashSet<(u32, Vec<u8>)>,
     /// Since the last barrier a key has been put that is called like a word of the protocol.
     pub(super) puts_protocol_words: bool,
     /// The same, of a key or a value that is as long as the limits allow.
     pub(super) puts_full: bool,
     /// Such keys, and the keys of such values.
     pub(super) full_keys: HashSet<Vec<u8>>,
-    /// A client of the group broke the protocol, asked for an abort or died: the server may abort the program now.
-    pub(super) may_abort: bool,
+    /// Why the server may abort the program now: a client of the group broke the protocol, asked for an abort or died.
+    pub(super) may_abort: Option<Unspecified>,
     /// Ranks whose pending request is written in a form that parsers should accept and need not. Until it is answered with
     /// success, the server may abort the program.
     pub(super) irregular_ranks: HashSet<u32>,
     /// Keys of puts that lacked their newline when their connection ended.
     pub(super) unended_puts: HashSet<Vec<u8>>,
-    /// A client sent something that is no request, or a request out of order: before init, after finalize, or before the last
-    /// one was answered. RFC 13 does not say what a server makes of that: it may count for a barrier, or have put a value.
-    pub(super) state_unknown: bool,
+    /// Why it is unknown what the server holds for the group: a client sent something that is not a request, or a request out
+    /// of order. RFC 13 does not say whether such a request counts for a barrier, or puts a value.
+    pub(super) state_unknown: Option<Unspecified>,
 }
 
 /// More processes than any group has. What asks for more is no group that is waited for.
@@ -449,10 +497,7 @@ impl Monitor {
     pub(crate) fn unread_rule(&self, not_read: &BTreeSet<Proc>) -> Option<&'static str> {
         let mut ranks = not_read.iter().filter_map(|p| Some((*p, self.known(*p)?)));
         let (p, _) = ranks.find(|(_, rank)| !rank.answered || rank.unanswered_pages <= 1)?;
-        Some(match self.connections.framing(p) {
-            Framing::Lines => ids::RFC13_WIRE_LOCK_STEP,
-            Framing::Frames => ids::PMI2_COMMON_ANSWERED,
-        })
+        Some(rules::REQUEST_ANSWERED[self.connections.framing(p) as usize])
     }
 
     /// Returns whether the server has accepted the init of a process.
@@ -465,9 +510,9 @@ impl Monitor {
         self.known(p).is_some_and(|r| r.finalized)
     }
 
-    /// Returns whether the connection of a process carries frames.
-    pub(crate) fn speaks_frames(&self, p: Proc) -> bool {
-        self.connections.framing(p) == Framing::Frames
+    /// Returns the framing of the connection of a process.
+    pub(crate) fn framing(&self, p: Proc) -> Framing {
+        self.connections.framing(p)
     }
 
     /// Returns whether the server has sent a process something that it had not asked for.
@@ -508,12 +553,40 @@ impl Monitor {
         preput.into_iter().for_each(|(key, value)| group.kvs.preput(key, value));
     }
 
-    /// Whether the server may abort the program of this process, so that a missing answer or a failure proves nothing.
-    pub(super) fn may_abort(&self, p: Proc) -> bool {
-        self.groups.get(&p.group).is_some_and(|g| g.may_abort || !g.irregular_ranks.is_empty())
+    /// Returns why nothing that the server does to this process can be held against it, if so.
+    pub fn unspecified(&self, p: Proc) -> Option<Unspecified> {
+        let group = self.groups.get(&p.group);
+        let unusual = group.filter(|g| !g.irregular_ranks.is_empty()).map(|_| Unspecified::Unusual);
+        group.and_then(|g| g.may_abort).or(unusual).or_else(|| self.why_unknown(p))
     }
 
-    /// Whether the pending request of this process is written in a form that parsers should accept and need not.
+    /// Returns why it is unknown what the server holds for the group of this process, if so.
+    fn why_unknown(&self, p: Proc) -> Option<Unspecified> {
+        let spawn = (p.group != 0 && self.spawns_unknown).then_some(Unspecified::Spawn);
+        spawn.or_else(|| self.groups.get(&p.group)?.state_unknown)
+    }
+
+    /// Returns true if the server may abort the program of this process, so that a missing answer or a failure proves nothing.
+    pub(super) fn may_abort(&self, p: Proc) -> bool {
+        self.groups.get(&p.group).is_some_and(|g| g.may_abort.is_some() || !g.irregular_ranks.is_empty())
+    }
+
+    /// Returns true if it is unknown what the server holds for the group of this process.
+    pub(super) fn state_unknown(&self, p: Proc) -> bool {
+        self.why_unknown(p).is_some()
+    }
+
+    /// Notes that the server may abort the program of a process from here on.
+    pub(super) fn allow_abort(&mut self, p: Proc, why: Unspecified) {
+        self.group(p.group).may_abort.get_or_insert(why);
+    }
+
+    /// Notes that it is unknown from here on what the server holds for the group of a process.
+    pub(super) fn forget_state(&mut self, p: Proc, why: Unspecified) {
+        self.group(p.group).state_unknown.get_or_insert(why);
+    }
+
+    /// Returns true if the pending request of this process is written in a form that parsers should accept and need not.
     pub(super) fn is_irregular(&mut self, p: Proc) -> bool {
         self.group(p.group).irregular_ranks.contains(&p.rank)
     }
@@ -521,29 +594,30 @@ impl Monitor {
     /// Notes that such a request has been answered. One that is refused, or understood in another way, leaves the server in an
     /// unknown state.
     pub(super) fn irregular_answered(&mut self, p: Proc, taken: bool) {
-        let group = self.group(p.group);
-        group.may_abort |= group.irregular_ranks.remove(&p.rank) && !taken;
+        if self.group(p.group).irregular_ranks.remove(&p.rank) && !taken {
+            self.allow_abort(p, Unspecified::Unusual);
+        }
     }
 
-    /// From here on, a server may take what this process has sent in more than one way.
-    pub(super) fn lose_correlation(&mut self, p: Proc) {
+    /// From here on, a server may read the messages of this process in more than one way.
+    pub(super) fn lose_correlation(&mut self, p: Proc, why: Unspecified) {
         self.irregular = true;
         self.rank(p).uncorrelated = true;
-        let group = self.group(p.group);
-        group.may_abort = true;
-        group.state_unknown = true;
+        self.allow_abort(p, why);
+        self.forget_state(p, why);
     }
 
     /// Notes a request that servers may read in several ways, and after which they may end the program.
     pub(super) fn irregular_sent(&mut self, p: Proc) {
         self.irregular = true;
-        self.group(p.group).may_abort = true;
+        self.allow_abort(p, Unspecified::Unusual);
     }
 
     /// Notes that a process has sent something that is no request. Any answer to it, or none, is lawful.
     pub(super) fn unknown_sent(&mut self, p: Proc) {
-        self.lose_correlation(p);
-        self.rank(p).pending.push_back(Pending::Unknown);
+        self.lose_correlation(p, Unspecified::NotARequest);
+        let unknown = Pending { row: None, op: None, thrid: None, needs: None, asked: Asked::Plain };
+        self.rank(p).pending.push_back(unknown);
     }
 
     /// Whether a process other than this one has sent the beginning of a request, and may still send its end.
@@ -555,11 +629,6 @@ impl Monitor {
             .iter()
             .flat_map(|(group, g)| g.ranks.iter().map(move |(rank, r)| (of(*group, rank), r)));
         ranks.filter(|(of, r)| *of != p && !r.gone && !r.closed).any(|(of, r)| r.spawn.is_some() || begun(of))
-    }
-
-    /// Whether it cannot be told what the server holds for the group of this process.
-    pub(super) fn state_unknown(&self, p: Proc) -> bool {
-        (p.group != 0 && self.spawns_unknown) || self.groups.get(&p.group).is_some_and(|g| g.state_unknown)
     }
 
     /// Reports a breach of the server's.
@@ -582,8 +651,8 @@ impl Monitor {
         expected: impl Into<String>,
         seen: impl Into<Seen>,
     ) {
-        let group = self.group(p.group);
-        (group.may_abort, group.state_unknown) = (true, true);
+        self.allow_abort(p, Unspecified::Breach);
+        self.forget_state(p, Unspecified::Breach);
         self.client_misuse(p, requirement, expected, seen);
     }
 

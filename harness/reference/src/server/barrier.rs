@@ -1,58 +1,64 @@
-//! The barrier.
+//! The barrier of a process group, in every dialect.
 
-use pmi_wire::{Operation, Proc};
+use pmi_wire::Proc;
 
 use super::config::GroupId;
-use super::state::{Server, Waiting};
-use crate::reply::Reply;
+use super::state::{Awaits, Held, Server};
+use crate::reply::{Answer, Header};
 
 impl Server {
-    /// RFC 13, PMI_Barrier: it blocks until all processes of the group have entered.
-    pub(super) fn barrier(&mut self, from: Proc) {
-        if self.join_barrier(from) {
-            self.release_barrier(from.group, &Reply::ok(Operation::Barrier));
+    /// Enters the barrier.
+    ///
+    /// * RFC 13, "`PMI_Barrier`": the call blocks "until all processes in the process group have entered the barrier call, or an error occurs".
+    /// * PMI-2 draft, "`PMI_KVS_Fence`": the same, and every pair that was put before is visible after it. Since this server stores pairs at
+    ///   once, a fence has nothing else to do.
+    pub(super) fn barrier(&mut self, from: Proc, header: Header) {
+        if self.join_barrier(from, header) {
+            self.release_barrier(from.group, Ok(()));
         } else {
             self.fail_barrier(from.group);
         }
     }
 
-    /// Counts a process as entered. Returns whether all have.
-    pub fn join_barrier(&mut self, from: Proc) -> bool {
-        self.process_mut(from).waiting = Waiting::Barrier;
+    /// Counts a process as entered. Returns whether all processes have.
+    pub fn join_barrier(&mut self, from: Proc, header: Header) -> bool {
+        self.process_mut(from).held.push(Held { header, what: Awaits::Barrier });
         let group = &mut self.groups[from.group as usize];
         group.entered += 1;
         group.entered == group.procs.len() as u32
     }
 
-    /// RFC 13, PMI_Barrier: it blocks until all processes have entered or an error occurs. A process that has left for
-    /// good is such an error for those that wait.
+    /// Releases the barrier with a failure if a process that has left can no longer enter it.
+    ///
+    /// RFC 13, "`PMI_Barrier`", ends the wait if "an error occurs". The standards do not say which errors there are. A process that has
+    /// finalized, or that has ended without PMI, will never enter; without this rule, the others would wait for ever. (A process that ends
+    /// between init and finalize aborts the whole program instead, see [`Server::closed`].)
     pub fn fail_barrier(&mut self, group: GroupId) {
         self.fail_parts(group);
         if self.is_barrier_lost(group) {
-            let why = "a process has left the program";
-            self.release_barrier(group, &Reply::fail(Operation::Barrier, why));
+            self.release_barrier(group, Err("a process has left the program"));
         }
     }
 
-    /// Returns whether processes wait in the barrier for one that has left for good.
+    /// Returns whether processes wait in the barrier for one that has left.
     pub fn is_barrier_lost(&self, group: GroupId) -> bool {
         let group = &self.groups[group as usize];
         group.left > 0 && group.entered > 0
     }
 
     /// Answers all processes that wait in the barrier.
-    pub fn release_barrier(&mut self, id: GroupId, reply: &Reply) {
+    pub fn release_barrier(&mut self, id: GroupId, done: Result<(), &'static str>) {
         self.groups[id as usize].entered = 0;
         for rank in 0..self.size(id) {
-            let to = Proc { group: id, rank };
-            let proc = self.process_mut(to);
-            if proc.waiting != Waiting::Barrier {
-                continue;
-            }
-            proc.waiting = Waiting::Nothing;
-            let has_tag = proc.version.has_group_barriers();
-            // PMI-1.2: this barrier is the one whose tag is 0.
-            self.reply(to, if has_tag { reply.clone().with("tag", "0") } else { reply.clone() });
+            self.leave_barrier(Proc { group: id, rank }, done);
         }
+    }
+
+    /// Answers one process, if it waits in the barrier. PMI-1.2: this barrier is the one with tag 0.
+    pub fn leave_barrier(&mut self, to: Proc, done: Result<(), &'static str>) {
+        let Some(header) = self.take_held(to, &Awaits::Barrier) else { return };
+        let answer = Answer::from(done);
+        let has_tag = self.process(to).version.has_group_barriers();
+        self.reply(to, header, if has_tag { answer.with("tag", "0") } else { answer });
     }
 }

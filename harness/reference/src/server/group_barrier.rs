@@ -5,10 +5,10 @@ use pmi_wire::{GroupBarrier, Members, Operation, Proc, place};
 use super::config::GroupId;
 use super::lifecycle::ProtocolError;
 use super::open_barrier::{Kind, Name, OpenBarrier};
-use super::state::{Group, Phase, Server, Waiting};
-use crate::reply::Reply;
+use super::state::{Group, Phase, Server};
+use crate::reply::{Answer, Header};
 
-/// Most barriers of parts that one process may have open, so that no client can make a server grow.
+/// Maximum number of barriers of parts that one process may have open, so that no client can exhaust the server's memory.
 const MAX_OPEN: usize = 256;
 
 impl Group {
@@ -19,34 +19,44 @@ impl Group {
 }
 
 impl Server {
-    /// Enters the barrier that a request names. One without a group, and what is written for the same, is RFC 13's barrier; a group means
-    /// something in PMI-1.2 only, and is a key like any other before that.
-    pub(super) fn enter(&mut self, from: Proc, group: Option<&[u8]>) -> Result<(), ProtocolError> {
+    /// Enters the barrier that a request names. Without a group, that is the barrier of RFC 13. The key `group` has a
+    /// meaning only in PMI-1.2 (MPICH's list of PMI messages); RFC 13, "Wire Protocol", has parsers ignore additional keys.
+    pub(super) fn enter(
+        &mut self,
+        from: Proc,
+        header: Header,
+        group: Option<&[u8]>,
+    ) -> Result<(), ProtocolError> {
         let group = group.filter(|_| self.process(from).version.has_group_barriers());
         let barrier = group.map_or(Ok(GroupBarrier::PLAIN), GroupBarrier::parse);
         let barrier = barrier.map_err(|error| ProtocolError(error.to_string()))?;
         if barrier != GroupBarrier::PLAIN {
-            return self.enter_part(from, barrier);
+            return self.enter_part(from, header, barrier);
         }
-        if self.process(from).waiting == Waiting::Barrier {
+        if self.process(from).is_in_barrier() {
             return Err("it is in that barrier".into());
         }
-        self.barrier(from);
+        self.barrier(from, header);
         Ok(())
     }
 
-    fn enter_part(&mut self, from: Proc, barrier: GroupBarrier<'_>) -> Result<(), ProtocolError> {
+    /// Enters a barrier of a part of the group (PMI-1.2). A group that does not exist, or that lacks the process, is refused.
+    fn enter_part(
+        &mut self,
+        from: Proc,
+        header: Header,
+        barrier: GroupBarrier<'_>,
+    ) -> Result<(), ProtocolError> {
         let name = match self.barrier_name(from, barrier) {
             Ok(name) => name,
             Err(why) => {
-                let reply = Reply::fail(Operation::Barrier, why).with("tag", barrier.tag.to_string());
-                self.reply(from, reply);
+                self.reply(from, header, Answer::failed(why).with_number("tag", barrier.tag));
                 return Ok(());
             }
         };
         if self.join_part(from, &name, barrier.tag)? {
             for (rank, tag) in self.take_part(from.group, &name) {
-                self.reply_tag(Proc { rank, ..from }, tag);
+                self.reply_tag(Proc { rank, ..from }, tag, Ok(()));
             }
         } else {
             self.fail_parts(from.group);
@@ -54,9 +64,10 @@ impl Server {
         Ok(())
     }
 
-    /// Answers a process that a barrier of a part has let out.
-    pub fn reply_tag(&mut self, to: Proc, tag: u64) {
-        self.reply(to, Reply::ok(Operation::Barrier).with("tag", tag.to_string()));
+    /// Answers a process in a barrier of a part. The tag tells the client which of its open barriers this is.
+    pub fn reply_tag(&mut self, to: Proc, tag: u64, done: Result<(), &'static str>) {
+        let header = Header::line(Operation::Barrier.exchange());
+        self.reply(to, header, Answer::from(done).with_number("tag", tag));
     }
 
     /// Counts a process as entered into a barrier of a part. Returns whether all members have.
@@ -139,10 +150,9 @@ impl Server {
             open.into_iter().partition(|open| open.name.members.iter().any(|rank| group.has_left(*rank)));
         group.open_barriers = kept;
         for (rank, tag) in lost.into_iter().flat_map(|open| open.entered) {
-            let reply = Reply::fail(Operation::Barrier, "a process of the group has left the program");
             let to = Proc { group: id, rank };
             if !self.is_gone(to) {
-                self.reply(to, reply.with("tag", tag.to_string()));
+                self.reply_tag(to, tag, Err("a process of the group has left the program"));
             }
         }
     }

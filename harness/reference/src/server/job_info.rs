@@ -1,32 +1,33 @@
-//! RFC 13, Wire Protocol: the limits, sizes and names of a program.
+//! The limits, sizes and names of a job.
 
-use pmi_wire::{Maxes, Operation, Proc};
+use pmi_wire::{Maxes, Proc};
 
 use super::state::Server;
-use crate::reply::Reply;
+use crate::reply::Answer;
 
 impl Server {
-    pub(super) fn maxes(&mut self, from: Proc) {
+    /// RFC 13, "`PMI_KVS_Get_name_length_max`" and its neighbours: the limits, which count the terminating NUL.
+    pub(super) fn maxes(&self) -> Answer {
         let Maxes { kvsname_max, keylen_max, vallen_max } = self.config.maxes;
-        let reply = Reply::ok(Operation::Maxes)
-            .with("kvsname_max", kvsname_max.to_string())
-            .with("keylen_max", keylen_max.to_string())
-            .with("vallen_max", vallen_max.to_string());
-        self.reply(from, reply);
+        Answer::done()
+            .with_number("kvsname_max", kvsname_max)
+            .with_number("keylen_max", keylen_max)
+            .with_number("vallen_max", vallen_max)
     }
 
-    pub(super) fn universe(&mut self, from: Proc) {
-        let size = self.config.universe_size.unwrap_or(u64::from(self.size(from.group)));
-        self.reply(from, Reply::ok(Operation::Universe).with("size", size.to_string()));
+    /// RFC 13, "`PMI_Get_universe_size`": the maximum future size of the process group. Without a setting, the group does not grow.
+    pub(super) fn universe_size(&self, from: Proc) -> u64 {
+        self.config.universe_size.unwrap_or(u64::from(self.size(from.group)))
     }
 
-    pub(super) fn appnum(&mut self, from: Proc) {
-        let appnum = self.groups[from.group as usize].appnum(from.rank);
-        self.reply(from, Reply::ok(Operation::Appnum).with("appnum", appnum.to_string()));
+    /// RFC 13, "`PMI_Get_appnum`": the number of the program within the command that started the group.
+    pub(super) fn appnum(&self, from: Proc) -> usize {
+        self.groups[from.group as usize].appnum(from.rank)
     }
 
-    pub(super) fn kvsname(&mut self, from: Proc) {
-        let name = self.groups[from.group as usize].kvsname.clone();
-        self.reply(from, Reply::ok(Operation::Kvsname).with("kvsname", name));
+    /// RFC 13, "`PMI_KVS_Get_my_name`": the keyval space that is common to the group. Draft, "`PMI_Job_GetId`": the id of the job, which is
+    /// the same here.
+    pub(super) fn kvsname(&self, from: Proc) -> Answer {
+        Answer::done().with("kvsname", self.groups[from.group as usize].kvsname.clone())
     }
 }

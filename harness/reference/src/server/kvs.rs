@@ -1,60 +1,79 @@
-//! The keyval space: put and get.
+//! The keyval space: put and get, in every dialect.
 
-use pmi_wire::{Operation, Proc};
+use pmi_wire::{Framing, Proc};
 
-use super::state::Server;
-use crate::reply::Reply;
+use super::state::{KeyvalSpace, Server};
+use crate::reply::Answer;
+
+/// Limits for keys and values in PMI-2 (draft, "The protocol"), in bytes. They do not count a NUL.
+const KEY_MAX: u64 = 64;
+const VALUE_MAX: u64 = 1024;
 
 impl Server {
-    /// RFC 13, PMI_KVS_Put.
-    pub(super) fn put(&mut self, from: Proc, kvsname: &[u8], key: &[u8], value: &[u8]) {
-        let (key_fits, value_fits) = self.fits(key, value);
-        if key_fits
-            && value_fits
-            && let Some(reply) = self.put_into_space(kvsname, key, value)
-        {
-            return self.reply(from, reply);
+    /// Stores a pair.
+    ///
+    /// * RFC 13, "`PMI_KVS_Put`": "A key SHALL NOT be put more than once to a keyval space." The RFC does not say what a server does about a
+    ///   second put. This server refuses it, and the first value stays. The PMI-2 draft, "`PMI_KVS_Put`", is silent; this server does the same.
+    /// * The pair can be read at once. RFC 13 requires that after the next barrier, the draft after the next fence.
+    pub(super) fn put(&mut self, from: Proc, space: Option<&[u8]>, key: &[u8], value: &[u8]) -> Answer {
+        let is_own = self.is_own_space(from, space);
+        if !is_own && self.created_space(space).is_none() {
+            return Answer::failed("unknown keyval space");
         }
-        let stored = if self.groups[from.group as usize].kvsname != kvsname {
-            Err("unknown kvsname")
-        } else if !key_fits {
-            Err("key too long")
-        } else if !value_fits {
-            Err("value too long")
-        } else {
-            self.store(from, key, value)
-        };
-        self.reply(from, Reply::of(Operation::Put, stored));
-    }
-
-    /// Stores a pair in the keyval space of a process's group, in every dialect. The pair is visible at once, which RFC 13
-    /// (PMI_KVS_Put) and the draft of PMI-2 (kvs-put) allow. A key that is there already is refused.
-    pub(super) fn store(&mut self, from: Proc, key: &[u8], value: &[u8]) -> Result<(), &'static str> {
+        if let Err(why) = self.check_lengths(from, key, value) {
+            return Answer::failed(why);
+        }
         let kvs = &mut self.groups[from.group as usize].kvs;
-        if kvs.contains_key(key) {
-            return Err("key is there already");
+        let there = Answer::failed("key is there already");
+        match self.spaces.iter_mut().find(|other| !is_own && Some(&other.name[..]) == space) {
+            Some(other) if other.get(key).is_some() => return there,
+            Some(other) => other.pairs.push((key.to_vec(), value.to_vec())),
+            None if kvs.contains_key(key) => return there,
+            None => drop(kvs.insert(key.to_vec(), value.to_vec())),
         }
-        kvs.insert(key.to_vec(), value.to_vec());
-        Ok(())
+        Answer::done()
     }
 
-    /// RFC 13, PMI_KVS_Get. A pair can be read before the barrier as well.
-    pub(super) fn get(&mut self, from: Proc, kvsname: &[u8], key: &[u8]) {
-        if let Some(reply) = self.get_from_space(kvsname, key) {
-            return self.reply(from, reply);
-        }
-        let group = &self.groups[from.group as usize];
-        let reply = match group.kvs.get(key) {
-            _ if group.kvsname != kvsname => Reply::fail(Operation::Get, "unknown kvsname"),
-            None => Reply::fail(Operation::Get, "key not found"),
-            Some(value) => Reply::ok(Operation::Get).with("value", value.clone()),
+    /// Reads a pair.
+    ///
+    /// * RFC 13, "`PMI_KVS_Get`", and draft, "`PMI_KVS_Get`": returns the value of the key. A get before the barrier returns what has been put
+    ///   so far: the value, or a miss. The standards leave that open, because they require visibility only after the barrier. The response
+    ///   never waits for a put.
+    /// * Draft: `srcid` is a hint, and a wrong one must not change the result. This server does not use it.
+    pub(super) fn get(&self, from: Proc, space: Option<&[u8]>, key: &[u8]) -> Answer {
+        let value = match self.created_space(space) {
+            _ if self.is_own_space(from, space) => self.groups[from.group as usize].kvs.get(key),
+            Some(space) => space.get(key),
+            None => return Answer::failed("unknown keyval space"),
         };
-        self.reply(from, reply);
+        Answer::found("value", value.cloned(), "key not found")
     }
 
-    /// Returns whether a key and a value are within the limits, which count a terminating NUL.
-    pub fn fits(&self, key: &[u8], value: &[u8]) -> (bool, bool) {
-        let maxes = self.config.maxes;
-        ((key.len() as u64) < maxes.keylen_max, (value.len() as u64) < maxes.vallen_max)
+    /// Returns whether a request names the keyval space of the process's group. RFC 13, "`PMI_KVS_Put`": the name is the one from
+    /// `get_my_kvsname`. Draft, "`PMI_KVS_Get`": without a name, it is the space of the process's own job.
+    pub fn is_own_space(&self, from: Proc, space: Option<&[u8]>) -> bool {
+        space.is_none_or(|name| name == self.groups[from.group as usize].kvsname)
+    }
+
+    /// The keyval space of this name that a process has created.
+    pub fn created_space(&self, name: Option<&[u8]>) -> Option<&KeyvalSpace> {
+        self.spaces.iter().find(|space| Some(&space.name[..]) == name)
+    }
+
+    /// Checks the lengths of a pair. The limits of RFC 13 count the terminating NUL of the C API.
+    ///
+    /// # Errors
+    ///
+    /// The key or the value is too long.
+    pub fn check_lengths(&self, from: Proc, key: &[u8], value: &[u8]) -> Result<(), &'static str> {
+        let (key_max, value_max) = match self.process(from).framing {
+            Framing::Lines => (self.config.maxes.keylen_max, self.config.maxes.vallen_max),
+            Framing::Frames => (KEY_MAX + 1, VALUE_MAX + 1),
+        };
+        match (key.len() as u64 >= key_max, value.len() as u64 >= value_max) {
+            (true, _) => Err("key too long"),
+            (_, true) => Err("value too long"),
+            _ => Ok(()),
+        }
     }
 }

@@ -1,11 +1,11 @@
 //! The life of a connection: init, finalize, abort, its end, and protocol errors.
 
-use pmi_wire::{Framing, Operation, Proc, Version};
+use pmi_wire::{Framing, Proc, Version};
 
 use super::state::{Phase, Server};
-use crate::reply::Reply;
+use crate::reply::{Answer, Header};
 
-/// The version of PMI-2 that is spoken.
+/// The version of PMI-2 that the server speaks.
 const V2_0: Version = Version { version: 2, subversion: 0 };
 
 /// The reason why a message, or the end of a connection, is a protocol error.
@@ -13,62 +13,74 @@ const V2_0: Version = Version { version: 2, subversion: 0 };
 #[error("{0}")]
 pub struct ProtocolError(pub String);
 
-impl From<&str> for ProtocolError {
-    fn from(why: &str) -> Self {
-        Self(why.to_owned())
-    }
-}
-
-impl From<String> for ProtocolError {
-    fn from(why: String) -> Self {
-        Self(why)
+impl<T: Into<String>> From<T> for ProtocolError {
+    fn from(why: T) -> Self {
+        Self(why.into())
     }
 }
 
 impl Server {
-    /// RFC 13, Version Negotiation. This server speaks 1.0 and 1.1, and 1.2 and 2.0 if it is set up so. A client whose highest
-    /// version is lower cannot be served and is told so. It stays connected and may offer another version.
-    pub(super) fn init(&mut self, from: Proc, offered: Version) -> Result<(), ProtocolError> {
+    /// RFC 13, "Version Negotiation": the client offers its highest version, and the server responds with the version that is used. This
+    /// server supports 1.0 and 1.1, and with settings 1.2 and 2.0. It refuses a client with a lower version, which stays connected and may
+    /// offer another one. Draft, "The protocol": after this line, a PMI-2 connection has frames.
+    pub(super) fn init(&mut self, from: Proc, header: Header, offered: Version) -> Result<(), ProtocolError> {
         if self.process(from).phase == Phase::Joined {
             return Err("init twice".into());
         }
         if self.config.pmi2 && offered.version == V2_0.version {
             self.process_mut(from).framing = Framing::Frames;
-            self.join(from, V2_0);
+            self.join(from, header, V2_0);
         } else if offered < Version::V1_0 {
             let why = format!("version {offered} is not supported, 1.0 and 1.1 are");
-            self.reply(from, Reply::fail(Operation::Init, why));
+            self.reply(from, header, Answer::failed(why));
         } else {
             let highest = if self.config.pmi12 { Version::V1_2 } else { Version::V1_1 };
             let used = offered.min(highest);
             self.process_mut(from).version = used;
-            self.join(from, used);
+            self.join(from, header, used);
         }
         Ok(())
     }
 
     /// Answers an init with the version that is used.
-    pub fn join(&mut self, from: Proc, used: Version) {
+    pub fn join(&mut self, from: Proc, header: Header, used: Version) {
         self.process_mut(from).phase = Phase::Joined;
-        let reply = Reply::ok(Operation::Init)
-            .with("pmi_version", used.version.to_string())
-            .with("pmi_subversion", used.subversion.to_string());
-        self.reply(from, reply);
+        let answer = Answer::done()
+            .with_number("pmi_version", used.version)
+            .with_number("pmi_subversion", used.subversion);
+        self.reply(from, header, answer);
     }
 
-    /// The process closed its connection, or it ended. Without a finalize before, that is a protocol error, because the
-    /// others might wait for this process for ever.
+    /// Draft, "`PMI_Init`": fullinit. All its keys are optional. The server knows the process by its connection and needs no authentication;
+    /// it refuses a client that asks for one.
+    pub(super) fn fullinit(&mut self, from: Proc, authtype: Option<&[u8]>) -> Answer {
+        if authtype.is_some() {
+            return Answer::failed("unknown authtype");
+        }
+        self.process_mut(from).has_fullinit = true;
+        let answer = Answer::done()
+            .with_number("pmi-version", V2_0.version)
+            .with_number("pmi-subversion", V2_0.subversion)
+            .with_number("rank", from.rank)
+            .with_number("size", self.size(from.group))
+            .with_number("appnum", self.appnum(from));
+        let answer = match &self.groups[from.group as usize].spawner {
+            Some(jobid) => answer.with("spawner-jobid", jobid.clone()),
+            None => answer,
+        };
+        answer.with("debugged", "FALSE").with("pmiverbose", "FALSE")
+    }
+
+    /// Handles the end of a connection. RFC 13 does not mention it. Without a finalize before, this server treats it as a protocol error,
+    /// because the other processes might wait for this one for ever. A program that never uses PMI is lawful, but no other process may wait for
+    /// it in a barrier.
     pub fn closed(&mut self, from: Proc) {
         if self.is_gone(from) {
             return;
         }
         match self.close(from) {
             Err(error) => self.protocol_error(from, &error, b""),
-            // A program that never speaks PMI is lawful, but no other process may wait for it in a barrier.
-            Ok(()) => {
-                self.fail_barrier(from.group);
-                self.fail_fence(from.group);
-            }
+            Ok(()) => self.fail_barrier(from.group),
         }
     }
 
@@ -76,7 +88,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// If it had to finalize before.
+    /// It had to finalize before.
     pub fn close(&mut self, from: Proc) -> Result<(), ProtocolError> {
         let proc = self.process_mut(from);
         let phase = std::mem::replace(&mut proc.phase, Phase::Closed);
@@ -89,7 +101,7 @@ impl Server {
         }
     }
 
-    /// RFC 13, Error Handling: close the connection, abort the program, log what it was.
+    /// RFC 13, "Error Handling": "the detecting side SHALL immediately close the connection and abort the program. IT SHOULD log the message".
     pub fn protocol_error(&mut self, from: Proc, error: &ProtocolError, message: &[u8]) {
         let shown = message[..message.len().min(200)].escape_ascii();
         let reason = match message {
@@ -99,16 +111,17 @@ impl Server {
         self.abort(from, 1, reason);
     }
 
-    /// RFC 13, PMI_Abort: all processes of the group end.
-    pub(super) fn abort_requested(&mut self, from: Proc, exitcode: Option<i64>) {
-        self.reply(from, Reply::ok(Operation::Abort));
+    /// RFC 13, "`PMI_Abort`": all processes of the group end. The response is an empty line. Draft, "`PMI_Abort`": there is no response.
+    pub(super) fn abort_requested(&mut self, from: Proc, header: Header, exitcode: Option<i64>) {
+        self.reply(from, header, Answer::done());
         self.abort(from, exitcode.unwrap_or(1), "abort requested".into());
     }
 
-    /// RFC 13, PMI_Finalize: it is acknowledged at once, whatever the other processes do.
-    pub(super) fn finalize(&mut self, from: Proc) {
+    /// RFC 13, "`PMI_Finalize`"; draft, "`PMI_Finalize`": the server acknowledges at once and does not wait for other processes. A barrier
+    /// that needs this process fails, see [`Server::fail_barrier`].
+    pub(super) fn finalize(&mut self, from: Proc, header: Header) {
         self.leave(from);
-        self.reply(from, Reply::ok(Operation::Finalize));
+        self.reply(from, header, Answer::done());
         self.fail_barrier(from.group);
     }
 

@@ -1,15 +1,10 @@
-//! The server's half of PMI for any number of process groups.
+//! The server's half of PMI, in every dialect, for any number of process groups.
 //!
-//! No sockets, processes or clocks: bytes and process events go in through [`Server::receive`],
-//! [`Server::closed`] and [`Server::spawned`]; what to do comes out of [`Server::next_action`].
-//! The answers are those of RFC 13 to the letter; where the RFC leaves a choice the doc comment of the
-//! handler says which one was taken.
-//!
-//! `state` is what a server knows. Each subject has a file with its handlers; here messages are read ([`Server::read`]) and handed to
-//! their handlers ([`Server::perform`]). `config` is what the driver and the server exchange. The parts that `receive` consists of are
-//! public, so that a wrapper can change what goes through it.
+//! Bytes and process events come in through [`Server::receive`], [`Server::closed`] and [`Server::spawned`]; actions for the driver come out of
+//! [`Server::next_action`]. [`Server::read`] decodes requests, and [`Server::perform`] passes them to their handlers. Each subject has a file.
+//! The parts of `receive` are public, so that a wrapper can change what passes through.
 
-mod asked;
+mod attributes;
 mod barrier;
 mod config;
 mod group_barrier;
@@ -19,21 +14,20 @@ mod kvs;
 mod lifecycle;
 mod names;
 mod open_barrier;
-mod pmi2;
 mod port;
+mod request;
 mod singleton;
 mod spawn;
 mod state;
 
-use pmi_wire::{Framer, Framing, KeyvalSpaceRequest, Operation, Proc, Request, SpawnAssembler, ValueReading};
+use pmi_wire::{Framer, Framing, Proc};
 
-use crate::reply::Reply;
-pub use asked::Asked;
+use crate::reply::Answer;
 pub use config::{Action, Config, GroupId, GroupSpec};
 pub use lifecycle::ProtocolError;
 pub use open_barrier::{Kind, Name, OpenBarrier};
-pub use pmi2::FAILED;
-pub use state::{Awaits, Group, Held, KeyvalSpace, Output, Phase, Process, Server, Waiting};
+pub use request::{Asked, Request};
+pub use state::{Awaits, Group, Held, KeyvalSpace, Output, Phase, Process, Server};
 
 impl Server {
     /// Reads bytes from a process, and does what they ask for.
@@ -78,102 +72,60 @@ impl Server {
         })
     }
 
-    /// Reads a message, and checks that the process may say it now. Returns nothing for a part of a request.
+    /// Performs a request.
     ///
     /// # Errors
     ///
-    /// If the message, or the message at this time, is a protocol error.
-    pub fn read<'a>(&mut self, from: Proc, message: &'a [u8]) -> Result<Option<Asked<'a>>, ProtocolError> {
-        match self.process(from).framing {
-            Framing::Lines => self.read_line(from, message),
-            Framing::Frames => self.read_frame(from, message),
-        }
-    }
-
-    fn read_line<'a>(&mut self, from: Proc, line: &'a [u8]) -> Result<Option<Asked<'a>>, ProtocolError> {
-        let proc = self.process(from);
-        let is_spawn = proc.spawn.is_some() || SpawnAssembler::is_spawn_start(line);
-        match proc.waiting {
-            Waiting::Nothing => {}
-            // PMI-1.2: barriers stay open while other requests are made.
-            Waiting::Barrier if !is_spawn && proc.version.has_group_barriers() => {}
-            // RFC 13, Wire Protocol: requests and responses are exchanged in lock-step.
-            Waiting::Barrier => return Err("request while in the barrier".into()),
-            Waiting::Spawn => return Err("request while a spawn is answered".into()),
-        }
-        let phase = proc.phase;
-        let in_time = |op| match (phase, op) {
-            (Phase::New, Some(Operation::Init)) | (Phase::Joined, _) => Ok(()),
-            (Phase::New, _) => Err(ProtocolError::from("request before init")),
-            (Phase::Finalized | Phase::Closed, _) => Err("request after finalize".into()),
-        };
-        if is_spawn {
-            in_time(None)?;
-            return Ok(self.spawn_line(from, line)?.map(Asked::Spawn));
-        }
-        let request = match Request::parse(line, ValueReading::ToEndOfLine) {
-            Ok(request) => request,
-            // RFC 13's grammar does not derive it: a protocol error.
-            Err(error) => {
-                let other = KeyvalSpaceRequest::parse(line).filter(|_| self.config.keyval_spaces);
-                let other = other.filter(|_| phase == Phase::Joined);
-                return other
-                    .map(|request| Some(Asked::KeyvalSpace(request)))
-                    .ok_or(error.to_string().into());
-            }
-        };
-        in_time(Some(request.operation()))?;
-        let is_in_barrier = || self.process(from).waiting == Waiting::Barrier || self.has_part_open(from);
-        if request == Request::Finalize && is_in_barrier() {
-            return Err("finalize while in a barrier".into());
-        }
-        Ok(Some(Asked::Line(request)))
-    }
-
-    /// Does what is asked for.
-    ///
-    /// # Errors
-    ///
-    /// If the request turns out to be a protocol error.
+    /// The request is a protocol error.
     pub fn perform(&mut self, from: Proc, asked: Asked<'_>) -> Result<(), ProtocolError> {
-        match asked {
-            Asked::Line(request) => return self.perform_line(from, request),
-            Asked::Spawn(request) => self.spawn(from, request),
-            Asked::KeyvalSpace(request) => self.keyval_space_request(from, request),
-            Asked::Frame { thrid, request } => self.frame(from, thrid, request),
-            Asked::UnknownFrame { thrid, command } => self.unknown_command(from, thrid, &command),
-        }
-        Ok(())
-    }
-
-    fn perform_line(&mut self, from: Proc, request: Request<'_>) -> Result<(), ProtocolError> {
-        match request {
-            Request::Init(offered) => return self.init(from, offered),
-            Request::Barrier { group } => return self.enter(from, group),
-            Request::Maxes => self.maxes(from),
-            Request::Abort { exitcode } => self.abort_requested(from, exitcode),
-            Request::Finalize => self.finalize(from),
-            Request::Universe => self.universe(from),
-            Request::Appnum => self.appnum(from),
-            Request::Put { kvsname, key, value } => self.put(from, kvsname, key, value),
+        let Asked { header, request } = asked;
+        let answer = match request {
+            // These answer later, or not only this process.
+            Request::Init(offered) => return self.init(from, header, offered),
+            Request::Barrier { group } => return self.enter(from, header, group.as_deref()),
+            Request::PutNodeAttribute { key, value } => {
+                self.put_node_attribute(from, header, &key, &value);
+                return Ok(());
+            }
+            Request::GetNodeAttribute { key, wait } => {
+                self.get_node_attribute(from, header, &key, wait);
+                return Ok(());
+            }
+            Request::Spawn(request) => {
+                self.spawn(from, header, request);
+                return Ok(());
+            }
+            Request::Abort { exitcode } => {
+                self.abort_requested(from, header, exitcode);
+                return Ok(());
+            }
+            Request::Finalize => {
+                self.finalize(from, header);
+                return Ok(());
+            }
+            Request::CreateSpace => {
+                let name = self.new_space_name();
+                self.create_space(from, header, name);
+                return Ok(());
+            }
+            // These answer at once.
+            Request::Fullinit { authtype } => self.fullinit(from, authtype.as_deref()),
+            Request::Maxes => self.maxes(),
             Request::Kvsname => self.kvsname(from),
-            Request::Get { kvsname, key } => self.get(from, kvsname, key),
-            Request::Publish { service, port } => {
-                let published = self.publish(service, port);
-                self.reply(from, Reply::of(Operation::Publish, published));
-            }
-            Request::Unpublish { service } => {
-                let unpublished = self.unpublish(service);
-                self.reply(from, Reply::of(Operation::Unpublish, unpublished));
-            }
-            Request::Lookup { service } => {
-                let reply = match self.lookup(service) {
-                    Ok(port) => Reply::ok(Operation::Lookup).with("port", port.clone()),
-                    Err(why) => Reply::fail(Operation::Lookup, why),
-                };
-                self.reply(from, reply);
-            }
-        }
+            Request::Universe => Answer::done().with_number("size", self.universe_size(from)),
+            Request::Appnum => Answer::done().with_number("appnum", self.appnum(from)),
+            Request::Put { space, key, value } => self.put(from, space.as_deref(), &key, &value),
+            Request::Get { space, key, .. } => self.get(from, space.as_deref(), &key),
+            Request::GetJobAttribute { key } => self.job_attribute(from, &key),
+            Request::Publish { name, port } => self.publish(&name, &port),
+            Request::Lookup { name } => self.lookup(&name),
+            Request::Unpublish { name } => self.unpublish(&name),
+            Request::DestroySpace { space } => self.destroy_space(&space),
+            Request::PairByIndex { space, index } => self.pair_by_index(from, &space, index, index),
+            Request::Unsupported => Answer::failed("not supported"),
+            Request::Unknown => Answer::unknown_command(),
+        };
+        self.reply(from, header, answer);
         Ok(())
     }
 }

@@ -1,25 +1,27 @@
 //! The name service, in every dialect.
 
 use super::state::Server;
+use crate::reply::Answer;
 
 impl Server {
-    /// RFC 13, PMI_Publish_name, and the draft's name-publish. A name that is published already is refused.
-    pub(super) fn publish(&mut self, name: &[u8], port: &[u8]) -> Result<(), &'static str> {
+    /// Publishes a port (RFC 13, "`PMI_Publish_name`"; draft, "`PMI_Nameserv_publish`"). A name that is published already is refused. The info
+    /// keys of the draft are ignored, as in all known servers.
+    pub(super) fn publish(&mut self, name: &[u8], port: &[u8]) -> Answer {
         if self.names.contains_key(name) {
-            return Err("name is published already");
+            return Answer::failed("name is published already");
         }
         self.names.insert(name.to_vec(), port.to_vec());
-        Ok(())
+        Answer::done()
     }
 
-    /// RFC 13, PMI_Unpublish_name, and the draft's name-unpublish.
-    pub(super) fn unpublish(&mut self, name: &[u8]) -> Result<(), &'static str> {
-        self.names.remove(name).map(drop).ok_or(NOT_PUBLISHED)
+    /// Withdraws a name (RFC 13, "`PMI_Unpublish_name`"; draft, "`PMI_Nameserv_unpublish`").
+    pub(super) fn unpublish(&mut self, name: &[u8]) -> Answer {
+        self.names.remove(name).map(drop).ok_or(NOT_PUBLISHED).into()
     }
 
-    /// RFC 13, PMI_Lookup_name, and the draft's name-lookup.
-    pub(super) fn lookup(&self, name: &[u8]) -> Result<&Vec<u8>, &'static str> {
-        self.names.get(name).ok_or(NOT_PUBLISHED)
+    /// Looks up a port (RFC 13, "`PMI_Lookup_name`"; draft, "`PMI_Nameserv_lookup`"). All process groups share the names.
+    pub(super) fn lookup(&self, name: &[u8]) -> Answer {
+        Answer::found("port", self.names.get(name).cloned(), NOT_PUBLISHED)
     }
 }
 

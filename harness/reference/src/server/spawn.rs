@@ -1,80 +1,63 @@
-//! Spawn.
+//! Spawn, in every dialect.
 
-use pmi_wire::{Operation, Proc, SpawnCollector, SpawnLimits, SpawnRequest};
+use pmi_wire::{Framing, Proc, SpawnRequest};
 
 use super::config::{Action, GroupId, GroupSpec};
-use super::lifecycle::ProtocolError;
-use super::state::{Server, Waiting};
-use crate::reply::Reply;
+use super::state::{Awaits, Server};
+use crate::reply::{Answer, Header};
 
 impl Server {
-    /// Reads a line of a spawn. Returns the request with its last line.
-    pub(super) fn spawn_line(
-        &mut self,
-        from: Proc,
-        line: &[u8],
-    ) -> Result<Option<SpawnRequest>, ProtocolError> {
-        let new = || Box::new(SpawnCollector::new(SpawnLimits::default()));
-        let collector = self.process_mut(from).spawn.get_or_insert_with(new);
-        let request = collector.push_line(line).map_err(|error| ProtocolError(error.to_string()))?;
-        if request.is_some() {
-            self.process_mut(from).spawn = None;
-        }
-        Ok(request)
-    }
-
-    /// RFC 13, PMI_Spawn_multiple: all programs make one new process group, and the preput pairs are in its keyval space
-    /// before a process starts. The preput pairs of every program count, since each message carries its own.
-    pub(super) fn spawn(&mut self, by: Proc, request: SpawnRequest) {
+    /// Starts programs.
+    ///
+    /// * RFC 13, "`PMI_Spawn_multiple`": all programs of a request make up one new process group, and the preput pairs are in its keyval space
+    ///   "before the processes are started". Over lines, each program has preput pairs; all of them count.
+    /// * Draft, "`PMI_Job_Spawn`": the same. It has a message for each program; implementations send all programs in one, and only that form is
+    ///   supported.
+    pub(super) fn spawn(&mut self, by: Proc, header: Header, request: SpawnRequest) {
         let SpawnRequest { programs } = request;
-        let total = programs.iter().fold(0, |n: u64, p| n.saturating_add(p.nprocs));
-        let preput: Vec<_> = programs.iter().flat_map(|p| p.preput.iter().cloned()).collect();
-        let refused = if let Some(why) = self.refuses_to_start(total) {
-            why
-        } else if preput.iter().any(|(k, v)| !self.fits(k, v).0) {
-            "preput key too long"
-        } else if preput.iter().any(|(k, v)| !self.fits(k, v).1) {
-            "preput value too long"
-        } else {
-            let counts = programs.iter().map(|p| p.nprocs as u32).collect();
-            let group = self.add_group(GroupSpec { programs: counts, preput, spawned: true });
-            self.process_mut(by).waiting = Waiting::Spawn;
-            self.spawns.push((group, by));
-            return self.act(Action::Spawn { group, by, programs });
+        let total = programs.iter().fold(0, |n: u64, program| n.saturating_add(program.nprocs));
+        let preput: Vec<_> = programs.iter().flat_map(|program| program.preput.iter().cloned()).collect();
+        let refused = match total {
+            0 => Some("no processes requested"),
+            total if total > self.config.spawn_max => Some("too many processes requested"),
+            _ => preput.iter().find_map(|(key, value)| self.check_lengths(by, key, value).err()),
         };
-        self.reply(by, Reply::fail(Operation::Spawn, refused));
-    }
-
-    /// The reason why so many processes are not started.
-    pub(super) fn refuses_to_start(&self, total: u64) -> Option<&'static str> {
-        match total {
-            0 => Some("no processes asked for"),
-            total if total > self.config.spawn_max => Some("too many processes asked for"),
-            _ => None,
+        if let Some(why) = refused {
+            return self.reply(by, header, Answer::failed(why));
         }
+        let counts = programs.iter().map(|program| program.nprocs as u32).collect();
+        let group = self.add_group(GroupSpec { programs: counts, preput, spawned: true });
+        self.groups[group as usize].spawner = Some(self.groups[by.group as usize].kvsname.clone());
+        self.hold(by, header, Awaits::Spawn(group));
+        self.spawns.push((group, by));
+        self.act(Action::Spawn { group, by, programs });
     }
 
-    /// The programs of an [`Action::Spawn`] have been started: there is one error code for each process, 0 for success. If
-    /// any of them is not 0, the whole spawn has failed and the group is gone.
+    /// Reports the start of the programs of an [`Action::Spawn`]: one error code for each process, 0 for success. If a code is not 0, the
+    /// whole spawn has failed, and the group does not exist any longer.
     pub fn spawned(&mut self, group: GroupId, errcodes: &[i64]) {
-        let Some(at) = self.spawns.iter().position(|(g, _)| *g == group) else { return };
+        let Some(at) = self.spawns.iter().position(|(spawned, _)| *spawned == group) else { return };
         let (_, by) = self.spawns.swap_remove(at);
-        if !self.is_gone(by) && self.pmi2_spawned(by, group, errcodes) {
+        let is_started = errcodes.iter().all(|code| *code == 0);
+        self.groups[group as usize].aborted |= !is_started;
+        let Some(header) = self.take_held(by, &Awaits::Spawn(group)).filter(|_| !self.is_gone(by)) else {
             return;
-        }
-        let list = errcodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-        let mut reply = if errcodes.iter().all(|c| *c == 0) {
-            Reply::ok(Operation::Spawn)
-        } else {
-            self.groups[group as usize].aborted = true;
-            Reply::fail(Operation::Spawn, "spawn failed")
         };
-        if !list.is_empty() {
-            reply = reply.with("errcodes", list);
+        let done = if is_started { Ok(()) } else { Err("spawn failed") };
+        let answer = self.spawn_results(&header, Answer::from(done), group, errcodes);
+        self.reply(by, header, answer);
+    }
+
+    /// RFC 13, `S:spawn`: `errcodes` is a list. Draft, "`PMI_Job_Spawn`": the codes have numbered keys, and a success has the id of the new job.
+    fn spawn_results(&self, header: &Header, answer: Answer, group: GroupId, errcodes: &[i64]) -> Answer {
+        if header.framing == Framing::Lines {
+            let list = errcodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+            return if list.is_empty() { answer } else { answer.with("errcodes", list) };
         }
-        if !self.is_gone(by) {
-            self.process_mut(by).waiting = Waiting::Nothing;
-            self.reply(by, reply);
-        }
+        let group = &self.groups[group as usize];
+        let answer = if group.aborted { answer } else { answer.with("jobid", group.kvsname.clone()) };
+        let answer = answer.with_number("nerrs", errcodes.len());
+        let numbered = errcodes.iter().enumerate();
+        numbered.fold(answer, |answer, (i, code)| answer.with_number(format!("err{i}"), code))
     }
 }

@@ -6,7 +6,7 @@ use pmi_wire::{Framer, Framing, Proc, ProcessMapping, SpawnCollector, Version, W
 
 use super::config::{Action, Config, GroupId, GroupSpec};
 use super::open_barrier::OpenBarrier;
-use crate::reply::{FrameReply, Reply};
+use crate::reply::{Answer, Header, Reply};
 
 /// How far a process has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,37 +21,26 @@ pub enum Phase {
     Closed,
 }
 
-/// What a process waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Waiting {
-    /// Nothing.
-    Nothing,
-    /// The barrier of its group.
-    Barrier,
-    /// The answer to its spawn.
-    Spawn,
-}
-
-/// A request of PMI-2 that is not answered yet.
+/// A request that is not answered yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
-    /// Its thread.
-    pub thrid: Option<Vec<u8>>,
-    /// What it is held back for.
+    /// The form of its response.
+    pub header: Header,
+    /// The event that it waits for.
     pub what: Awaits,
 }
 
-/// What a request of PMI-2 is held back for.
+/// The event that a request waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Awaits {
-    /// The fence.
-    Fence,
-    /// An attribute of the process's node.
+    /// All processes of the group are in the barrier.
+    Barrier,
+    /// An attribute of the process's node exists.
     NodeAttribute(Vec<u8>),
-    /// The start of a group.
+    /// A group has been started.
     Spawn(GroupId),
-    /// The value of this key, which a wrapper of the server answers.
-    Key(Vec<u8>),
+    /// A pair exists. Only wrappers of the server let a get wait.
+    Pair(Vec<u8>),
 }
 
 /// A process and its connection.
@@ -65,15 +54,13 @@ pub struct Process {
     pub version: Version,
     /// How far it has come.
     pub phase: Phase,
-    /// What it waits for.
-    pub waiting: Waiting,
     /// Its connection was let in by initack.
     pub admitted: bool,
     /// Present from the first `mcmd=spawn` of a request to its last `endcmd`.
     pub spawn: Option<Box<SpawnCollector>>,
     /// PMI-2: its fullinit has been answered.
     pub has_fullinit: bool,
-    /// PMI-2: its requests that are not answered yet.
+    /// Its requests that are not answered yet, except barriers of parts of the group.
     pub held: Vec<Held>,
 }
 
@@ -84,7 +71,6 @@ impl Process {
             framing: Framing::Lines,
             version: Version::V1_1,
             phase: Phase::New,
-            waiting: Waiting::Nothing,
             admitted: false,
             spawn: None,
             has_fullinit: false,
@@ -92,9 +78,9 @@ impl Process {
         }
     }
 
-    /// Returns whether it waits in a fence of PMI-2.
-    pub fn is_in_fence(&self) -> bool {
-        self.held.iter().any(|held| held.what == Awaits::Fence)
+    /// Returns whether it waits in the barrier of its group.
+    pub fn is_in_barrier(&self) -> bool {
+        self.held.iter().any(|held| held.what == Awaits::Barrier)
     }
 }
 
@@ -119,7 +105,7 @@ pub struct Group {
     pub aborted: bool,
     /// True if it was created by a spawn request.
     pub spawned: bool,
-    /// The job that spawned it, by a request of PMI-2.
+    /// The keyval space of the group that spawned it.
     pub spawner: Option<Vec<u8>>,
     /// Attributes of nodes, by node and key.
     pub node: HashMap<(u32, Vec<u8>), Vec<u8>>,
@@ -150,10 +136,8 @@ impl KeyvalSpace {
 /// An action whose bytes are not written yet.
 #[derive(Debug)]
 pub enum Output {
-    /// A reply of PMI-1.
-    Line(Proc, Reply),
-    /// A reply of PMI-2.
-    Frame(Proc, FrameReply),
+    /// A response.
+    Reply(Proc, Reply),
     /// Something else.
     Action(Action),
 }
@@ -241,12 +225,10 @@ impl Server {
 
     /// What to do next.
     pub fn next_action(&mut self) -> Option<Action> {
-        let (to, bytes) = match self.next_output()? {
-            Output::Line(to, reply) => (to, reply.render()),
-            Output::Frame(to, reply) => (to, reply.render()),
-            Output::Action(action) => return Some(action),
-        };
-        Some(Action::Send { to, bytes })
+        Some(match self.next_output()? {
+            Output::Reply(to, reply) => Action::Send { to, bytes: reply.render() },
+            Output::Action(action) => action,
+        })
     }
 
     /// What to do next, with replies that are not written yet.
@@ -279,14 +261,24 @@ impl Server {
         place(self.size(p.group), self.config.nodes).get(p.rank as usize).copied().unwrap_or(0)
     }
 
-    /// Replies to a process that speaks PMI-1.
-    pub fn reply(&mut self, to: Proc, reply: Reply) {
-        self.outputs.push_back(Output::Line(to, reply));
+    /// Answers a request.
+    pub fn reply(&mut self, to: Proc, header: Header, answer: Answer) {
+        // PMI-2 has no response to abort.
+        if header.framing == Framing::Lines || !header.response.is_empty() {
+            self.outputs.push_back(Output::Reply(to, Reply { header, answer }));
+        }
     }
 
-    /// Replies to a process that speaks PMI-2.
-    pub fn reply_frame(&mut self, to: Proc, reply: FrameReply) {
-        self.outputs.push_back(Output::Frame(to, reply));
+    /// Holds a request back.
+    pub fn hold(&mut self, from: Proc, header: Header, what: Awaits) {
+        self.process_mut(from).held.push(Held { header, what });
+    }
+
+    /// Takes back a request that was held.
+    pub fn take_held(&mut self, p: Proc, what: &Awaits) -> Option<Header> {
+        let held = &mut self.process_mut(p).held;
+        let at = held.iter().position(|held| held.what == *what)?;
+        Some(held.remove(at).header)
     }
 
     /// Has the driver do something.

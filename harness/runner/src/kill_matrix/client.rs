@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use pmi_faults::client::{Act, ClientFault, ClientVariation, Plain, Session, UNSEEN};
-use pmi_faults::{Config, Edit, behaviour, faults};
+use pmi_faults::{Config, Edit};
 use serde::Serialize;
 
+use crate::behaviours::behaviour;
 use crate::interpret::Recorder;
 use crate::party::{Incoming, MemoryParty, Party, Silence};
 use pmi_judge::event::{Bytes, SilenceProof, What};
@@ -159,8 +160,9 @@ impl Playing<'_> {
 /// Plays a session and tells what the monitor makes of it.
 fn judged(session: &Session) -> Vec<Finding> {
     let Session { server_fault, pmi2, pmi12, .. } = *session;
-    let fault = server_fault.and_then(|name| faults().find(|fault| fault.name == name));
-    let config = Config { wrapper: behaviour(fault, &[]), pmi2, pmi12, ..Config::default() };
+    // The names are those of our own data.
+    let wrapper = behaviour(server_fault, []).unwrap_or_else(|error| panic!("faults.toml: {error}"));
+    let config = Config { wrapper, pmi2, pmi12, ..Config::default() };
     let mut sink = ();
     let mut play = Playing {
         party: MemoryParty::launch(config, session.ranks),

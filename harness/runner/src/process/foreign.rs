@@ -74,7 +74,7 @@ impl Foreign {
         Stat::of(self.pid).filter(Stat::is_dead)?.exit_status()
     }
 
-    fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.ends_within(Duration::ZERO)
     }
 

@@ -62,9 +62,8 @@ pub(crate) fn launch<T, E>(mark: &str, start: impl FnOnce() -> Result<(T, i32), 
 pub(crate) fn launch_ended(mark: &str, launcher: i32) {
     let doomed = registry(|all| {
         all.live.remove(&launcher);
-        let mut children = left_to_us();
-        children.retain(|pid| !all.live.contains_key(pid));
-        let mut doomed: HashSet<i32> = children.iter().copied().filter(|pid| carries(*pid, mark)).collect();
+        let orphans = || left_to_us().into_iter().filter(|pid| !all.live.contains_key(pid)).collect();
+        let (children, mut doomed) = carriers(mark, orphans);
         // Orphans that have ended by themselves are reaped. Otherwise, a long campaign would fill the table of processes.
         let mut orphans: HashSet<i32> = launched_among(children).collect();
         reap(&mut orphans);
@@ -175,24 +174,41 @@ fn mark_of(pid: i32) -> Option<String> {
     variable_of(pid, MARK)
 }
 
-/// Returns a variable of a process's environment. A zombie has no environment any more. A process that is starting another program has none
-/// to read for a moment, so this waits for it.
+/// Returns a variable of a process's environment. A zombie has no environment any more.
 pub(crate) fn variable_of(pid: i32, name: &str) -> Option<String> {
-    for _ in 0..100 {
-        let env = fs::read(format!("/proc/{pid}/environ")).ok()?;
-        if env.is_empty() && is_between_programs(pid) {
-            std::thread::sleep(Duration::from_micros(200));
-            continue;
-        }
-        let value = |var: &[u8]| var.strip_prefix(name.as_bytes())?.strip_prefix(b"=").map(<[u8]>::to_vec);
-        return env.split(|b| *b == 0).find_map(value).and_then(|value| String::from_utf8(value).ok());
-    }
-    None
+    let value = |var: &[u8]| var.strip_prefix(name.as_bytes())?.strip_prefix(b"=").map(<[u8]>::to_vec);
+    environment(pid)?.split(|b| *b == 0).find_map(value).and_then(|value| String::from_utf8(value).ok())
 }
 
-/// Returns whether a process is alive and the end of its environment is not set.
-fn is_between_programs(pid: i32) -> bool {
-    Stat::of(pid).is_some_and(|stat| !stat.is_dead() && stat.field(51) == Some("0"))
+/// Returns a process's environment, unless it is empty. While a process starts another program, its environment reads as empty or cut, so
+/// this repeats until it is complete.
+fn environment(pid: i32) -> Option<Vec<u8>> {
+    /// Longest time for which the start of a program is waited for. Only a file system that does not answer takes so long.
+    const STARTING: Duration = Duration::from_secs(10);
+    let deadline = Instant::now() + STARTING;
+    let mut before = None;
+    loop {
+        let env = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let stat = Stat::of(pid)?;
+        if stat.field(3) == Some("Z") {
+            // The other threads of a process may outlive the first.
+            let of = |tid| fs::read(format!("/proc/{pid}/task/{tid}/environ")).ok();
+            return procfs::threads(pid).ok()?.filter_map(of).find(|env| !env.is_empty());
+        }
+        // The kernel sets the address of the program's code last.
+        let is_starting = stat.field(26) == Some("0");
+        let (start, end): (usize, usize) = (stat.number(50)?, stat.number(51)?);
+        let now = (env.len(), start, end);
+        // A process may have unmapped a part of its environment: then, reading again brings no more.
+        let is_complete = env.len() == end.saturating_sub(start) || before == Some(now);
+        if !is_starting && is_complete || Instant::now() >= deadline {
+            return Some(env).filter(|env| !env.is_empty());
+        }
+        if is_starting {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        before = Some(now);
+    }
 }
 
 /// Returns field `PPid` of a process, and whether it is a zombie.
@@ -279,8 +295,24 @@ fn left_to_us() -> Vec<i32> {
 }
 
 /// Returns our children with the mark of a run, except `launcher`, which its handle reaps.
-fn adopted(mark: &str, launcher: i32) -> Vec<i32> {
-    own_children().into_iter().filter(|pid| *pid != launcher && carries(*pid, mark)).collect()
+fn adopted(mark: &str, launcher: i32) -> HashSet<i32> {
+    let (_, mut marked) = carriers(mark, own_children);
+    marked.remove(&launcher);
+    marked
+}
+
+/// Returns our children according to `list`, and those of them with the mark of a run. The kernel skips children in its list when others end
+/// meanwhile, and a child that ends leaves us its own, so the list must be the same before and after.
+fn carriers(mark: &str, list: impl Fn() -> Vec<i32>) -> (Vec<i32>, HashSet<i32>) {
+    let mut children = list();
+    loop {
+        let marked = children.iter().copied().filter(|pid| carries(*pid, mark)).collect();
+        let now = list();
+        if now == children {
+            return (children, marked);
+        }
+        children = now;
+    }
 }
 
 /// Reaps the orphans among `pids` that have ended.
@@ -387,16 +419,42 @@ mod tests {
                       ctypes.CDLL(None).syscall(int(sys.argv[1]), 0)";
         let mut command = std::process::Command::new("python3");
         let exit = libc::SYS_exit.to_string();
-        let mut child =
-            command.args(["-c", script, &exit]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = command
+            .args(["-c", script, &exit])
+            .env("CARRIED", "yes")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         child.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
         let pid = child.id() as i32;
         while Stat::of(pid).unwrap().field(3) != Some("Z") {
             std::thread::yield_now();
         }
         assert_eq!(descendants(pid), [pid]);
+        assert_eq!(variable_of(pid, "CARRIED").as_deref(), Some("yes"));
         drop(child.stdin.take());
         assert!(child.wait().unwrap().success());
+    }
+
+    /// The kernel needs long to copy so many arguments and variables, during which the environment reads as empty.
+    #[test]
+    fn environment_is_read_while_a_program_starts() {
+        let script = "import os, sys\n\
+                      rounds = int(sys.argv[1])\n\
+                      env = {**{f'_{n}': '' for n in range(60_000)}, 'CARRIED': 'yes'}\n\
+                      args = ['python3', '-c', sys.argv[2], str(rounds - 1), sys.argv[2]] + [''] * 60_000\n\
+                      os.execvpe('python3', args, env) if rounds else sys.exit()";
+        let mut command = std::process::Command::new("python3");
+        let mut child = command.args(["-c", script, "3", script]).env("CARRIED", "yes").spawn().unwrap();
+        let pid = child.id() as i32;
+        let is_alive = || parent(pid).is_some_and(|(_, zombie)| !zombie);
+        let mut missed = 0;
+        while is_alive() {
+            missed += u32::from(variable_of(pid, "CARRIED").is_none() && is_alive());
+        }
+        assert!(child.wait().unwrap().success());
+        assert_eq!(missed, 0);
     }
 
     #[test]

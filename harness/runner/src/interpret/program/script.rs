@@ -4,9 +4,10 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use pmi_faults::{Config, behaviour, faults, variations};
+use pmi_faults::Config;
 use pmi_wire::Proc;
 
+use crate::behaviours::behaviour;
 use crate::interpret::walk::{Fragments, Position, Steps, walk};
 use crate::party::program::{Mistake, ProcessScript, ProgramServer, ServerAct, ServerRule};
 use crate::serve::unique_prefix;
@@ -74,11 +75,10 @@ impl Script {
             || serving.fault.is_some()
             || !serving.variations.is_empty()
             || !serving.settings.is_empty();
-        let vary = &scenario.serving.variations;
-        let fault = serving.fault.as_ref().and_then(|name| faults().find(|f| f.name == name.value));
-        let varied: Vec<_> =
-            vary.iter().filter_map(|name| variations().find(|v| v.name == name.value)).collect();
-        script.config.wrapper = behaviour(fault, &varied);
+        let fault = serving.fault.as_ref().map(|name| name.value.as_str());
+        let varied = serving.variations.iter().map(|name| name.value.as_str());
+        script.config.wrapper = behaviour(fault, varied)
+            .map_err(|error| Mistake { line: 0, what: ScenarioError::Mistake(error.to_string()) })?;
         for (setting, number) in &scenario.serving.settings {
             let n = u64::from(*number);
             let config = &mut script.config;

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 
 use super::object;
 use crate::agent;
@@ -275,9 +275,19 @@ impl<'a> LibraryParty<'a> {
         for ready in reactor.wait(Some(wait)).unwrap_or_default() {
             match (ready.source, &mut *job) {
                 (Source::Rank(rank), _) => {
-                    if let Some(process) = list.get_mut(&rank).filter(|process| !process.gone) {
-                        process.read(Proc { group: 0, rank }, reactor, &mut |what| queue.push_back(what));
+                    // The connections of a dying process close before its end is known, and its launcher may then end or answer the
+                    // others. So all that are dying are read, and those that the launcher has ended come last.
+                    let dying = list.iter().filter(|(other, process)| **other != rank && process.is_dying());
+                    let mut all = Vec::new();
+                    for rank in dying.map(|(rank, _)| *rank).chain([rank]).collect::<Vec<_>>() {
+                        if let Some(process) = list.get_mut(&rank).filter(|process| !process.gone) {
+                            let mut events = Vec::new();
+                            process.read(Proc { group: 0, rank }, reactor, &mut |what| events.push(what));
+                            all.push(events);
+                        }
                     }
+                    all.sort_by_key(|events| matches!(events.last(), Some(What::Ended { ours: false, .. })));
+                    queue.extend(all.into_iter().flatten());
                 }
                 (_, None) => {}
                 (Source::Reception, Some(job)) => job.reception.accept(reactor, Source::Newcomer),
@@ -429,6 +439,15 @@ impl Process {
                 None => What::Ended { proc, ours: self.dismissed },
             });
         }
+    }
+
+    /// Returns true after a process that a launcher has started has died. If it is dying, this waits for its death.
+    fn is_dying(&self) -> bool {
+        let is_exiting = |foreign: &Foreign| Pid::from_raw(foreign.pid()).is_some_and(procfs::is_exiting);
+        self.foreign
+            .as_ref()
+            .filter(|_| !self.gone)
+            .is_some_and(|foreign| foreign.has_ended() || is_exiting(foreign) && foreign.ends_within(ENDING))
     }
 
     /// How the process has ended, if it has and as far as that is known.

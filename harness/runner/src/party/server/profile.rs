@@ -189,8 +189,10 @@ fn find(name: &str) -> Result<Implementation, ImplementationError> {
         all.iter().filter_map(|b| b.names.last()).map(|n| format!("@{n}")).collect::<Vec<_>>().join(", ")
     };
     let hint = match &meant[..] {
-        [] => format!("there are {} (pmi-conform profiles)", shown(&known.iter().collect::<Vec<_>>())),
-        meant => format!("did you mean {}? (pmi-conform profiles)", shown(meant)),
+        [] => {
+            format!("there are {} (pmi-conform explain profiles)", shown(&known.iter().collect::<Vec<_>>()))
+        }
+        meant => format!("did you mean {}? (pmi-conform explain profiles)", shown(meant)),
     };
     Err(ImplementationError(format!("there is no profile @{name}, and no file {tried}: {hint}")))
 }

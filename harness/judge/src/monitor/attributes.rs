@@ -1,0 +1,195 @@
+//! The numbers and names that a process manager provides: limits, the universe, the name of the keyval space, and node attributes.
+
+use std::borrow::Cow;
+
+use pmi_scenario::ids::{self, rules};
+use pmi_wire::grammar::parse_bool;
+use pmi_wire::{Body, Content, Decoded, Framing, Operation, Outcome, Proc, Response, place};
+
+use super::kvs::{is_within_limits, values_rule};
+use super::state::{Asked, COMPLETE, Monitor, RESERVED, Singinit, cite, request_rule};
+use crate::seen::Seen;
+
+const NODE: &str = ids::PMI2_COMMON_NODEATTR;
+
+/// Returns the result fields of a response that has none of them, in words.
+fn missing(message: &Decoded<'_>) -> Option<String> {
+    let keys: Vec<&str> = message.exchange()?.results.iter().map(|field| field.key).collect();
+    let (last, others) = keys.split_last()?;
+    let words =
+        if others.is_empty() { (*last).to_owned() } else { format!("{} and {last}", others.join(", ")) };
+    keys.iter().all(|key| message.raw(key).is_none()).then_some(words)
+}
+
+impl Monitor {
+    /// Judges a response of which only its success and its fields count.
+    pub(super) fn plain_answered(&mut self, p: Proc, op: Option<Operation>, message: &Decoded<'_>) {
+        let Some(op) = op else { return };
+        let ok = message.is_success();
+        if let Content::LineResponse(Ok(Response { body: Body::Maxes(maxes @ Some(_)), .. })) =
+            message.content
+        {
+            self.rank(p).maxes = maxes;
+        }
+        match op {
+            // RFC 13, PMI_Get_universe_size and PMI_Get_appnum: the server may not know the number.
+            Operation::Universe | Operation::Appnum if !ok => return,
+            Operation::Kvsname if ok => {
+                if let Some(name) = message.field("kvsname") {
+                    return self.kvsname_answered(p, &name, message);
+                }
+            }
+            Operation::Finalize => self.rank(p).finalize_refused |= !ok,
+            _ => {}
+        }
+        let (id, expected) = match (message.framing, op) {
+            (Framing::Lines, _) if ok => match missing(message) {
+                Some(missing) => (COMPLETE.to_owned(), format!("success comes with {missing}")),
+                None => return,
+            },
+            _ if self.may_abort(p) => return,
+            (Framing::Lines, _) => {
+                let rule = request_rule(op);
+                (self.in_pieces_or(p, &rule).to_owned(), format!("success of {}", op.request_cmd()))
+            }
+            (Framing::Frames, Operation::Finalize) if !ok => {
+                (ids::PMI2_COMMON_FINALIZE.to_owned(), "success".to_owned())
+            }
+            (Framing::Frames, Operation::Kvsname) => {
+                (ids::PMI2_COMMON_JOBID.to_owned(), "success with a jobid".to_owned())
+            }
+            (Framing::Frames, _) => return,
+        };
+        self.server_error(p, &id, expected, Seen::message(message.text));
+    }
+
+    /// Judges the name of the keyval space: the kvsname of PMI-1, the jobid of PMI-2.
+    fn kvsname_answered(&mut self, p: Proc, name: &[u8], message: &Decoded<'_>) {
+        let seen = || Seen::message(message.text);
+        let index = message.framing as usize;
+        let is_line = message.framing == Framing::Lines;
+        if let Some(Singinit::Done(told)) = &self.rank(p).singinit
+            && told != name
+            && is_line
+        {
+            let expected = format!("kvsname={}, as in singinit_info", told.escape_ascii());
+            return self.server_error(p, ids::SINGLETON_KVSNAME, expected, seen());
+        }
+        let max = self.rank(p).maxes.map(|m| m.kvsname_max);
+        if let Some(max) = max.filter(|max| is_line && name.len() as u64 >= *max) {
+            let expected = format!("a kvsname of less than kvsname_max={max} bytes");
+            self.server_error(p, ids::RFC13_KVSNAME_LENGTH, expected, seen());
+        }
+        let first = self.group(p.group).names[index].get_or_insert_with(|| name.to_vec()).clone();
+        let is_of_others = |name: &[u8]| {
+            is_line
+                && self.groups.iter().any(|(id, g)| *id != p.group && g.names[index].as_deref() == Some(name))
+        };
+        let is_shared = is_of_others(name);
+        if first != name && is_of_others(&first) {
+            // The process that was told the first name got that of another group, which has been reported.
+            self.group(p.group).names[index] = Some(name.to_vec());
+        } else if first != name {
+            let (key, whole) = if is_line { ("kvsname", "group") } else { ("jobid", "job") };
+            let expected = format!("{key}={} for every process of the {whole}", first.escape_ascii());
+            self.server_error(p, cite(message, rules::KVSNAME_COMMON), expected, seen());
+        }
+        if is_shared {
+            let expected = "a kvsname that no other process group has";
+            self.server_error(p, ids::RFC13_KVSNAME_DISTINCT, expected, seen());
+        }
+    }
+
+    /// Returns the node of a process of the first group. Of others, the node is unknown and taken as the first one.
+    fn node_of(&self, p: Proc) -> u32 {
+        let Some(group) = self.groups.get(&p.group).filter(|_| p.group == 0) else { return 0 };
+        place(group.size, group.nodes).get(p.rank as usize).copied().unwrap_or(0)
+    }
+
+    /// Returns true if a node attribute has been accepted by the server.
+    pub(super) fn has_node_attribute(&self, p: Proc, key: &[u8]) -> bool {
+        let node = (self.node_of(p), key.to_vec());
+        self.groups.get(&p.group).is_some_and(|group| group.node_there.contains(&node))
+    }
+
+    /// Notes a request for an attribute, or another one without an effect.
+    pub(super) fn attribute_asked(&mut self, p: Proc, message: &Decoded<'_>) -> Asked {
+        let field = |name| message.field(name).map(Cow::into_owned).unwrap_or_default();
+        match message.exchange().map_or("", |row| row.operation) {
+            "put-node-attribute" => {
+                let (key, value) = (field("key"), field("value"));
+                self.check_lengths(p, &key, &value);
+                let node = (self.node_of(p), key.clone());
+                let values = self.group(p.group).node.entry(node).or_default();
+                // The draft does not say whether an attribute can be put again.
+                let lawful = values.is_empty() && is_within_limits(&key, &value);
+                values.insert(value);
+                self.irregular |= !lawful;
+                Asked::PutNode { key, lawful }
+            }
+            "get-node-attribute" => {
+                let key = field("key");
+                // The draft writes booleans in small letters, which no known server reads.
+                let rule = match message.raw("wait") {
+                    Some(b"TRUE") => ids::PMI2_COMMON_NODEATTR_WAIT,
+                    _ => ids::PMI2_DRAFT_BOOLEANS,
+                };
+                let waits = message.raw("wait").and_then(parse_bool) == Some(true);
+                let there = self.has_node_attribute(p, &key);
+                Asked::GetNode { key, wait: waits.then_some(rule), there }
+            }
+            _ => Asked::Plain,
+        }
+    }
+
+    /// Judges the response to a put of a node attribute.
+    pub(super) fn node_put_answered(&mut self, p: Proc, key: Vec<u8>, lawful: bool, message: &Decoded<'_>) {
+        let node = self.node_of(p);
+        if message.is_success() {
+            self.group(p.group).node_there.insert((node, key));
+        } else if lawful && !self.may_abort(p) {
+            self.server_error(p, NODE, "the attribute is stored", Seen::message(message.text));
+        }
+    }
+
+    /// Judges the response to a get of a node attribute. `wait` is the requirement that a missing value breaks; `there` is true if
+    /// the attribute was stored before the request.
+    pub(super) fn node_get_answered(
+        &mut self,
+        p: Proc,
+        key: &[u8],
+        wait: Option<&'static str>,
+        there: bool,
+        message: &Decoded<'_>,
+    ) {
+        // The nodes of spawned groups are unknown.
+        if p.group != 0 || self.state_unknown(p) {
+            return;
+        }
+        let seen = || Seen::message(message.text);
+        let Some(outcome) = message.outcome() else {
+            return self.server_error(p, ids::PMI2_COMMON_GET_FOUND, "found=TRUE or found=FALSE", seen());
+        };
+        let is_found = outcome == Outcome::Success;
+        if key.starts_with(RESERVED) {
+            return;
+        }
+        let node = (self.node_of(p), key.to_vec());
+        let excused = self.may_abort(p);
+        let group = self.group(p.group);
+        let values = group.node.get(&node).cloned().unwrap_or_default();
+        let elsewhere = group.node.keys().any(|(other, k)| *other != node.0 && k == key);
+        let (id, expected) = match message.field("value").filter(|_| is_found) {
+            Some(_) if values.is_empty() => {
+                let id = if elsewhere { ids::PMI2_COMMON_NODEATTR_OWN_NODE } else { wait.unwrap_or(NODE) };
+                (id, "no value, since nobody on this node has put it")
+            }
+            Some(value) if values.contains(&*value) => return,
+            None if is_found => (NODE, "a value, since it is found"),
+            None if excused || (wait.is_none() && !there) => return,
+            None if wait.is_some() => (wait.unwrap_or(NODE), "no answer before there is a value"),
+            _ => (values_rule(key, &values, NODE), "the value that a process of this node has put"),
+        };
+        self.server_error(p, id, expected, seen());
+    }
+}

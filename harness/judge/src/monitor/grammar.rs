@@ -1,0 +1,301 @@
+//! The form of messages, and the requirements that a malformed one breaks.
+
+use pmi_scenario::ids;
+use pmi_wire::grammar::Rule;
+use pmi_wire::pmi2::{self, BodyError, Command};
+use pmi_wire::protocol::PARTS;
+use pmi_wire::{
+    Content, Decoded, Direction, FrameError, FramingError, MessageError, Operation, Proc, Request,
+    RequestError, ResponseError, SpawnFault, is_extra_command,
+};
+
+use super::state::{Monitor, request_rule};
+use super::unspecified::Unspecified;
+use crate::bytes::LINE_LIMIT;
+use crate::finding::Side;
+use crate::seen::Seen;
+
+/// The draft does not say whether a value may be empty, and not all servers accept one.
+pub(super) const EMPTY: &str = ids::PMI2_DRAFT_EMPTY_VALUE;
+
+/// Returns true if a request is written like RFC 13's grammar: in its order, with one blank between tuples and no further keys.
+pub(super) fn is_canonical(request: &Request<'_>, line: &[u8]) -> bool {
+    let mut canonical = Vec::with_capacity(line.len() + 1);
+    request.write_to(&mut canonical);
+    canonical.strip_suffix(b"\n") == Some(line)
+}
+
+/// Returns true if a request has only keys of its own. In a spawn, numbered keys have to agree with their counts as well.
+pub(super) fn has_known_keys(request: &pmi2::Request<'_>, message: &Decoded<'_>) -> bool {
+    let known = || request.command().request_keys().chain(["cmd", "thrid"]);
+    let is_known = |key: &[u8]| known().any(|known| known.as_bytes() == key);
+    let is_spawn = matches!(request.command(), Command::Spawn | Command::SpawnCmd);
+    if !is_spawn && message.tuples().all(|tuple| is_known(tuple.key)) {
+        return true;
+    }
+    let mut canonical = Vec::new();
+    request.write_to(message.raw("thrid"), &mut canonical);
+    let keys = |message: &Decoded<'_>| {
+        let mut keys: Vec<_> = message.tuples().map(|tuple| tuple.key.to_vec()).collect();
+        keys.sort_unstable();
+        keys
+    };
+    keys(&Decoded::new(message.direction, message.framing, &canonical)) == keys(message)
+}
+
+/// Returns the requirement that a malformed line of a client breaks.
+fn line_request_rule(message: &Decoded<'_>, error: &RequestError) -> String {
+    let (line, cmd) = (message.text, message.command());
+    let op = cmd.and_then(Operation::from_request_cmd);
+    match (op, error) {
+        // The newline is LF alone.
+        _ if line.ends_with(b"\r") => ids::RFC13_WIRE_NEWLINE.into(),
+        // The value of a put extends to the end of the line, so an error there is an error of the value.
+        (_, RequestError::Message(MessageError::BadByte { at, .. }))
+            if line.starts_with(b"cmd=put ") && line[..*at].windows(7).any(|part| part == b" value=") =>
+        {
+            ids::RFC13_ABNF_STRING.into()
+        }
+        (_, RequestError::Message(_)) => ids::RFC13_WIRE_TUPLES.into(),
+        (Some(_), RequestError::BadValue { expected: Rule::Uint, .. }) => ids::RFC13_ABNF_UINT.into(),
+        (Some(_), RequestError::BadValue { expected: Rule::Word, .. }) => ids::RFC13_ABNF_WORD.into(),
+        (Some(op), _) => request_rule(op),
+        (None, RequestError::SpawnOutsideBlock) => request_rule(Operation::Spawn),
+        (None, _) if cmd.is_some_and(|cmd| Operation::from_response_cmd(cmd).is_some()) => {
+            ids::RFC13_WIRE_SERVER_SENDS_RESPONSES.into()
+        }
+        (None, _) if cmd.is_some_and(is_extra_command) => ids::DE_FACTO_REQUEST_EXTRA.into(),
+        (None, _) => ids::RFC13_ABNF_PMI1.into(),
+    }
+}
+
+/// Returns the requirement that a malformed frame of a client breaks.
+fn frame_request_rule(error: &pmi2::RequestError) -> &'static str {
+    match error {
+        pmi2::RequestError::Body(_) | pmi2::RequestError::NoCommand => ids::PMI2_COMMON_TUPLES,
+        pmi2::RequestError::UnknownCommand => ids::PMI2_DRAFT_COMMAND,
+        pmi2::RequestError::MissingKey(_)
+        | pmi2::RequestError::BadValue { .. }
+        | pmi2::RequestError::RepeatedKey(_) => ids::PMI2_COMMON_REQUEST_COMPLETE,
+    }
+}
+
+/// Returns the requirement that a malformed spawn request breaks.
+pub(super) fn spawn_rule(fault: &SpawnFault) -> &'static str {
+    match fault {
+        // Once the request has begun, a line outside of a block stands between two of its blocks.
+        SpawnFault::Interspersed | SpawnFault::OutsideBlock => ids::RFC13_SPAWN_NOT_INTERSPERSED,
+        SpawnFault::BadByte { .. } => ids::RFC13_ABNF_STRING,
+        SpawnFault::Malformed => ids::RFC13_WIRE_TUPLES,
+        SpawnFault::CountMismatch { .. } => ids::RFC13_SPAWN_COUNTS_ZERO_OR_MORE,
+        SpawnFault::BadValue { expected: Rule::Uint, .. } => ids::RFC13_ABNF_UINT,
+        SpawnFault::BadValue { expected: Rule::Word, .. } => ids::RFC13_ABNF_WORD,
+        SpawnFault::BadIndex { expected: Rule::Int, .. } => ids::RFC13_ABNF_INT,
+        SpawnFault::BadIndex { .. } => ids::RFC13_ABNF_UINT,
+        SpawnFault::MissingElement(_) => ids::RFC13_SPAWN_INDICES,
+        SpawnFault::MissingArgument(_) => ids::RFC13_SPAWN_ARG_INDICES,
+        _ => ids::RFC13_ABNF_C_SPAWN,
+    }
+}
+
+/// Returns the rule of the grammar that a value of a response breaks.
+fn value_rule(key: &str, expected: Rule) -> &'static str {
+    match key {
+        "errcodes" => ids::RFC13_ABNF_INTLIST,
+        "kvsname" => ids::RFC13_ABNF_WORD,
+        "port" => ids::RFC13_ABNF_S_LOOKUP,
+        "rc" => ids::RFC13_ABNF_INT,
+        _ if expected == Rule::Uint => ids::RFC13_ABNF_UINT,
+        _ => ids::RFC13_ABNF_STRING,
+    }
+}
+
+/// Returns the key of the value at this offset of a line.
+fn key_at(line: &[u8], at: usize) -> Option<&[u8]> {
+    let before = line.get(..at)?;
+    let start = before.iter().rposition(|b| *b == b' ').map_or(0, |blank| blank + 1);
+    let end = before[start..].iter().position(|b| *b == b'=')?;
+    Some(&before[start..start + end])
+}
+
+/// Returns true if a parser that ignores a CR before the newline and accepts all bytes can read the response.
+fn is_readable_leniently(message: &Decoded<'_>) -> bool {
+    let line = message.text.strip_suffix(b"\r").unwrap_or(message.text);
+    let visible = |byte: &u8| if matches!(byte, b'\t' | b' '..=b'~') { *byte } else { b'?' };
+    let line: Vec<u8> = line.iter().map(visible).collect();
+    Decoded::new(message.direction, message.framing, &line).is_well_formed()
+}
+
+/// Returns true if a message of a server is a well-formed request. A line that only begins like a request is a malformed response.
+fn is_request(message: &Decoded<'_>) -> bool {
+    !message.text.contains(&b'\t')
+        && Decoded::new(Direction::ToServer, message.framing, message.text).is_well_formed()
+}
+
+impl Monitor {
+    /// Judges bytes that cannot be divided into messages.
+    pub(super) fn framing_error(&mut self, p: Proc, side: Side, error: FramingError) {
+        let (requirement, expected) = match error {
+            FramingError::FrameForLine => {
+                (ids::PMI2_COMMON_FIRST_LINE, "a line, since PMI-2 is not negotiated yet")
+            }
+            FramingError::LineForFrame => (ids::PMI2_COMMON_FRAME, "a frame, since PMI-2 was negotiated"),
+            FramingError::Line(_) => (ids::RFC13_WIRE_NEWLINE, "messages end with a newline"),
+            FramingError::Frame(FrameError::Header { .. }) => {
+                (ids::PMI2_COMMON_FRAME, "six bytes with the length of what follows")
+            }
+            FramingError::Frame(FrameError::Overlong(_)) => {
+                (ids::PMI2_COMMON_FRAME, "a frame of a size that can be read")
+            }
+        };
+        match (side, error) {
+            (Side::Client, _) => {
+                self.client_error(p, requirement, expected, error.to_string());
+                self.lose_correlation(p, Unspecified::NotARequest);
+            }
+            (_, FramingError::Line(_)) => {
+                let seen = format!("more than {LINE_LIMIT} bytes without a newline");
+                self.rank(p).no_message = true;
+                self.unreadable(p, requirement, expected, seen);
+            }
+            _ if self.state_unknown(p) => {}
+            // PMI-2 was not offered on this connection.
+            (_, FramingError::FrameForLine) => {
+                let expected = "a line with a response";
+                self.server_error(p, ids::RFC13_WIRE_RESPONSE_MATCHES_REQUEST, expected, error.to_string());
+            }
+            _ => self.server_error(p, requirement, expected, error.to_string()),
+        }
+    }
+
+    /// Reports a message that cannot be read at all, once for each connection: its consequences are rarely findings of their own.
+    fn unreadable(&mut self, p: Proc, requirement: &str, expected: &str, seen: impl Into<Seen>) {
+        self.rank(p).pending.pop_front();
+        if !std::mem::replace(&mut self.rank(p).unreadable, true) {
+            self.server_error(p, requirement, expected, seen);
+        }
+    }
+
+    /// Judges a message of a client that is not a request.
+    pub(super) fn bad_request(&mut self, p: Proc, message: &Decoded<'_>) {
+        let seen = Seen::message(message.text);
+        match &message.content {
+            Content::LineRequest(Err(error)) => {
+                self.unknown_sent(p);
+                let rule = line_request_rule(message, error);
+                self.client_error(p, &rule, format!("a request of RFC 13 ({error})"), seen);
+            }
+            Content::FrameRequest(Err(error)) => {
+                let expected = format!("a request of PMI-2 ({error})");
+                self.client_error(p, frame_request_rule(error), expected, seen);
+                // The draft does not say what a server answers, if anything.
+                self.lose_correlation(p, Unspecified::NotARequest);
+                // A server that ends this job may end those that depend on it, such as that of a spawned process.
+                for group in self.groups.values_mut() {
+                    group.may_abort.get_or_insert(Unspecified::NotARequest);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Judges a message of a server that is not a response.
+    pub(super) fn bad_response(&mut self, p: Proc, message: &Decoded<'_>) {
+        match &message.content {
+            Content::LineResponse(Err(error)) => {
+                self.irregular_answered(p, false);
+                self.bad_line_response(p, *error, message);
+            }
+            Content::FrameResponse(Err(error)) => self.bad_frame_response(p, *error, message),
+            _ => {}
+        }
+    }
+
+    fn bad_line_response(&mut self, p: Proc, error: ResponseError, message: &Decoded<'_>) {
+        let line = message.text;
+        let front = self.rank(p).pending.front().map(|pending| pending.row);
+        self.rank(p).got_unasked |= front.is_none();
+        let of_rfc = || format!("a response of RFC 13 ({error})");
+        let (id, expected) = match error {
+            // The value of a get extends to the end of the line, so an error there is an error of the value.
+            ResponseError::Message(MessageError::BadByte { .. }) if line.starts_with(b"cmd=get_result ") => {
+                (ids::RFC13_ABNF_STRING.to_owned(), format!("blanks, tabs and visible characters ({error})"))
+            }
+            ResponseError::Message(MessageError::BadByte { at, .. })
+                if key_at(line, at) == Some(b"kvsname".as_slice()) =>
+            {
+                (ids::RFC13_ABNF_WORD.to_owned(), format!("a kvsname of visible characters ({error})"))
+            }
+            ResponseError::Message(_) => {
+                (ids::RFC13_WIRE_TUPLES.to_owned(), format!("a series of key=value tuples ({error})"))
+            }
+            ResponseError::NoCommand => {
+                (ids::RFC13_WIRE_RESPONSE_MATCHES_REQUEST.to_owned(), "a response with its cmd".to_owned())
+            }
+            ResponseError::UnknownCommand if is_request(message) => {
+                (ids::RFC13_WIRE_CLIENT_SENDS_REQUESTS.to_owned(), "a response, not a request".to_owned())
+            }
+            _ if front.is_none() => {
+                (ids::RFC13_WIRE_LOCK_STEP.to_owned(), "no message, since nothing was asked".to_owned())
+            }
+            // The answer to something that is not a request of PMI-1 may have another name.
+            ResponseError::UnknownCommand if front == Some(None) => {
+                self.rank(p).pending.pop_front();
+                return;
+            }
+            ResponseError::UnknownCommand => {
+                (ids::RFC13_ABNF_PMI1.to_owned(), "a response of RFC 13".to_owned())
+            }
+            ResponseError::BadValue { key, expected } => (value_rule(key, expected).to_owned(), of_rfc()),
+            ResponseError::MissingKey(_) | ResponseError::RepeatedKey(_) => {
+                let rule = message.exchange().map_or("init", |row| row.operation);
+                (format!("rfc13.abnf.s-{rule}"), of_rfc())
+            }
+        };
+        if matches!(error, ResponseError::Message(_)) {
+            // Bytes that the client should not have sent may be part of the response, as a value or in an error message.
+            if self.state_unknown(p) {
+                self.rank(p).pending.pop_front();
+                return;
+            }
+            self.rank(p).no_message |= !is_readable_leniently(message);
+            return self.unreadable(p, &id, &expected, Seen::message(line));
+        }
+        let rank = self.rank(p);
+        // An error in a response to init is reported once, and not for each request that follows.
+        rank.joined |= rank.pending.pop_front().is_some_and(|pending| pending.op == Some(Operation::Init));
+        self.server_error(p, &id, expected, Seen::message(line));
+    }
+
+    fn bad_frame_response(&mut self, p: Proc, error: pmi2::ResponseError, message: &Decoded<'_>) {
+        let is_part = error == pmi2::ResponseError::UnknownCommand && self.is_expected_part(p, message);
+        if is_part || self.state_unknown(p) {
+            return;
+        }
+        let asked = self.rank(p).pending.pop_front();
+        // A client that can read the response may take it as a success.
+        self.rank(p).fullinit_accepted |=
+            asked.as_ref().is_some_and(|asked| asked.op == Some(Operation::Init));
+        let requirement = match error {
+            pmi2::ResponseError::Body(BodyError::Unterminated) => ids::PMI2_COMMON_TERMINATED,
+            pmi2::ResponseError::Body(_) | pmi2::ResponseError::NoCommand => ids::PMI2_COMMON_TUPLES,
+            _ if asked.is_none() => ids::PMI2_COMMON_ONE_RESPONSE,
+            pmi2::ResponseError::UnknownCommand => ids::PMI2_COMMON_RESPONSE_NAME,
+            pmi2::ResponseError::NoCode | pmi2::ResponseError::BadCode => ids::PMI2_COMMON_RC,
+            pmi2::ResponseError::RepeatedKey(_) => ids::PMI2_COMMON_TUPLES,
+        };
+        let expected = format!("a response of PMI-2 ({error})");
+        self.server_error(p, requirement, expected, Seen::message(message.text));
+    }
+
+    /// Returns true if the draft has this message before the response to a pending request: a challenge before that to fullinit, and
+    /// the pairs before that to kvs-getall.
+    fn is_expected_part(&mut self, p: Proc, message: &Decoded<'_>) -> bool {
+        let Some((name, _)) = PARTS.into_iter().find(|(name, _)| message.command() == Some(name.as_bytes()))
+        else {
+            return false;
+        };
+        let asked = if name.starts_with("auth") { "init" } else { "get-all" };
+        self.rank(p).pending.iter().filter_map(|pending| pending.row).any(|row| row.operation == asked)
+    }
+}

@@ -1,0 +1,293 @@
+//! The life of a process: its inits, finalize and abort, their order, and the end of its connection.
+
+use pmi_scenario::ids::{self, rules};
+use pmi_wire::grammar::{parse_bool, parse_int, parse_uint};
+use pmi_wire::{Decoded, Direction, Framing, Operation, Proc, Version};
+
+use super::state::{Asked, COMPLETE, Monitor, cite};
+use super::unspecified::Unspecified;
+use crate::Severity;
+use crate::event::Exit;
+use crate::finding::Side;
+use crate::program::FINALIZE;
+use crate::seen::{Seen, SeenKind, Unended};
+
+/// The requirement that init comes first, and once: of lines and of frames.
+const INIT_FIRST: [&str; 2] = [ids::RFC13_INIT_FIRST, ids::PMI2_COMMON_FULLINIT_FIRST];
+/// The requirement that a request waits for the response before it. The draft allows several requests, each with a `thrid`.
+const LOCK_STEP: [&str; 2] = [ids::RFC13_WIRE_LOCK_STEP, ids::PMI2_DRAFT_THRID_TELLS_APART];
+
+/// Returns the requirement that a refusal of this offer breaks, although version 1.1 is within it.
+pub(super) fn init_rule(offered: Version) -> &'static str {
+    if offered > Version::V1_1 { ids::RFC13_INIT_HIGHEST_MUTUAL } else { ids::RFC13_ABNF_C_INIT }
+}
+
+impl Monitor {
+    /// RFC 13, Error Handling: a client that receives bytes that are not a message closes the connection and aborts. Any request
+    /// other than an abort shows that it does neither. A client whose lenient parser accepts the bytes detects no error.
+    pub(super) fn after_error(&mut self, p: Proc, line: &[u8]) {
+        let rank = self.rank(p);
+        if rank.no_message
+            && !line.starts_with(b"cmd=abort")
+            && !std::mem::replace(&mut rank.continued_after_error, true)
+        {
+            let close = "the client closes the connection on which it got what is no message";
+            let abort = "the client aborts when it gets what is no message";
+            for (id, expected) in [(ids::RFC13_ERROR_CLOSE, close), (ids::RFC13_ERROR_ABORT, abort)] {
+                self.client_misuse(p, id, expected, Seen::message(line));
+            }
+        }
+    }
+
+    /// Checks the order that applies to every request: init comes first, requests wait for responses, and nothing follows finalize.
+    pub(super) fn order(
+        &mut self,
+        p: Proc,
+        op: Option<Operation>,
+        thrid: Option<&[u8]>,
+        message: &Decoded<'_>,
+    ) {
+        let seen = || Seen::message(message.text);
+        self.version_used(p, op, message);
+        let (is_init, is_abort) = (op == Some(Operation::Init), op == Some(Operation::Abort));
+        let waits_in_turn = self.waits(p, op);
+        let rank = self.rank(p);
+        let sent = rank.init_sent;
+        let (first, joined, again, finalized, waits) = match message.framing {
+            Framing::Lines => {
+                // What came instead of a response to init is reported alone, and not with each request that follows.
+                let joined = rank.joined || (sent && rank.unreadable && !is_init);
+                // A client that cannot finalize may abort.
+                let may_abort = is_abort && (rank.finalize_refused || rank.unreadable);
+                rank.init_sent |= is_init;
+                // A client that cannot continue aborts, also if the response to its init is the reason.
+                ("init", joined || is_abort && sent, joined, rank.finalized && !may_abort, waits_in_turn)
+            }
+            Framing::Frames => {
+                let joined = rank.fullinit_accepted || is_abort;
+                let same = |other: &Option<Vec<u8>>| other.is_none() || other.as_deref() == thrid;
+                let waits = rank.pending.iter().any(|pending| same(&pending.thrid));
+                ("fullinit", joined, rank.fullinit_sent, rank.finalized && !is_abort, waits)
+            }
+        };
+        if waits {
+            self.lose_correlation(p, Unspecified::OutOfOrder);
+        }
+        // RFC 13, abort: a client may abort at any time.
+        let waits = waits && !(is_abort && message.framing == Framing::Lines);
+        if finalized {
+            self.client_error(p, cite(message, rules::FINALIZE_LAST), "no request after finalize", seen());
+        } else if !is_init && !joined {
+            let early = [ids::RFC13_INIT_COMPLETE_BEFORE_OTHERS, ids::PMI2_COMMON_FULLINIT_FIRST];
+            let rule = if sent { early } else { INIT_FIRST };
+            self.client_error(p, cite(message, rule), format!("{first} first"), seen());
+        } else if is_init && again {
+            self.client_error(p, cite(message, INIT_FIRST), format!("{first} once"), seen());
+        } else if waits && !self.rank(p).got_unasked {
+            let expected = [
+                "no request before the last one is answered",
+                "no request before the last one is answered, unless both have a thrid of their own",
+            ];
+            self.client_error(p, cite(message, LOCK_STEP), cite(message, expected), seen());
+        }
+    }
+
+    /// Notes a client that continues in a version above its offer. RFC 13 does not say what it should do.
+    fn version_used(&mut self, p: Proc, op: Option<Operation>, message: &Decoded<'_>) {
+        let goes_on = !matches!(op, Some(Operation::Init | Operation::Abort | Operation::Finalize));
+        let rank = self.rank(p);
+        if let Some((offered, _)) =
+            rank.unoffered.take_if(|(offered, used)| goes_on && used.version != offered.version)
+        {
+            let expected = format!(
+                "finalize or abort in a version above {offered}, the highest that the client offered"
+            );
+            let id = ids::RFC13_INIT_HIGHEST_MUTUAL;
+            let seen = Seen::message(message.text);
+            self.find(Side::Client, p, id, Some(Severity::Note), expected, seen);
+        }
+    }
+
+    /// Notes an offer of a version, or the fullinit of PMI-2.
+    pub(super) fn init_asked(&mut self, p: Proc, message: &Decoded<'_>) -> Asked {
+        if let Some(offered) = message.version() {
+            // RFC 13 sets no bound, and numbers beyond the int of the API are not used to judge.
+            if [offered.version, offered.subversion].iter().any(|number| i32::try_from(*number).is_err()) {
+                self.group(p.group).irregular_ranks.insert(p.rank);
+                self.irregular = true;
+            }
+            return Asked::Init(offered);
+        }
+        self.rank(p).fullinit_sent = true;
+        let bare = ["pmijobid", "pmirank", "threaded"].iter().any(|key| message.raw(key).is_none());
+        // A server may use a wrong rank, or reject it.
+        let misled =
+            message.raw("pmirank").and_then(parse_uint).is_some_and(|rank| rank != u64::from(p.rank));
+        // Client and server agree on a type of authentication; no known server has one.
+        if misled || message.raw("authtype").is_some() {
+            self.irregular_sent(p);
+        }
+        Asked::Fullinit { bare, misled }
+    }
+
+    /// Notes a finalize.
+    pub(super) fn finalize_asked(&mut self, p: Proc) -> Asked {
+        self.goes_on_in_barrier(p);
+        self.rank(p).finalized = true;
+        Asked::Plain
+    }
+
+    /// Notes an abort, with or without an exit code. The operating system keeps the low eight bits of a code.
+    pub(super) fn abort_asked(&mut self, p: Proc, message: &Decoded<'_>) -> Option<Asked> {
+        self.allow_abort(p, Unspecified::Abort);
+        let exitcode = message.field("exitcode").and_then(|code| parse_int(&code));
+        // The draft does not say what isworld=FALSE ends.
+        let is_of_job = message.field("isworld").and_then(|isworld| parse_bool(&isworld)) != Some(false);
+        let rank = self.rank(p);
+        if is_of_job && p.group == 0 && !rank.finalized && !rank.closed {
+            match exitcode {
+                Some(code) if code & 0xff == 0 => self.aborted_as_success = true,
+                _ => self.aborted = true,
+            }
+        }
+        // RFC 13, abort: an empty line answers it. The draft has no response.
+        (message.framing == Framing::Lines).then_some(Asked::Plain)
+    }
+
+    /// Judges the response to an offer of a version.
+    pub(super) fn init_answered(&mut self, p: Proc, offered: Version, message: &Decoded<'_>) {
+        let seen = || Seen::message(message.text);
+        let (id, ok) = (ids::RFC13_INIT_VERSION_USED, message.is_success());
+        match message.version() {
+            Some(used) if ok && used > offered => {
+                let expected = format!("a version up to {offered}, the highest that the client offered");
+                let known = *self.first_version.get_or_insert(used) == used;
+                self.rank(p).granted = used;
+                self.rank(p).unoffered = Some((offered, used));
+                if !known || self.focus.as_ref().is_none_or(|f| f.iter().any(|r| r == id)) {
+                    self.server_error(p, id, expected, seen());
+                }
+                self.rank(p).joined = true;
+            }
+            Some(used) if ok => {
+                let rank = self.rank(p);
+                (rank.joined, rank.granted, rank.version) = (true, used, used);
+            }
+            None if ok => {
+                self.server_error(p, COMPLETE, "success comes with the version that is used", seen());
+                self.rank(p).joined = true;
+            }
+            _ if self.others_speak_otherwise(p) => {}
+            _ if offered >= Version::V1_1 && !self.may_abort(p) => {
+                let id = self.in_pieces_or(p, init_rule(offered));
+                let expected = "success, since version 1.1 is in reach of the client";
+                self.server_error(p, id, expected, seen());
+            }
+            _ => {}
+        }
+    }
+
+    /// Judges the response to fullinit. `cites` is the requirement that a refusal breaks.
+    pub(super) fn fullinit_answered(
+        &mut self,
+        p: Proc,
+        cites: &'static str,
+        misled: bool,
+        message: &Decoded<'_>,
+    ) {
+        let seen = || Seen::message(message.text);
+        if !message.is_success() {
+            if !self.may_abort(p) {
+                self.server_error(p, cites, "success", seen());
+            }
+            return;
+        }
+        self.rank(p).fullinit_accepted = true;
+        let number = |key: &str| message.value(key).and_then(|v| parse_int(&v));
+        let size = self.group(p.group).size;
+        if !misled && number("rank") != Some(i64::from(p.rank)) {
+            self.server_error(p, ids::PMI2_COMMON_FULLINIT_RANK, format!("rank={}", p.rank), seen());
+        }
+        // The size of a group is unknown if it was asked for in other words.
+        if size > 0 && number("size") != Some(i64::from(size)) {
+            self.server_error(p, ids::PMI2_COMMON_FULLINIT_SIZE, format!("size={size}"), seen());
+        }
+        if number("appnum").is_none() {
+            self.server_error(p, ids::PMI2_COMMON_FULLINIT_APPNUM, "appnum, an integer", seen());
+        }
+        if number("pmi-version") != Some(2) {
+            self.server_error(p, ids::PMI2_DRAFT_FULLINIT_VERSION, "pmi-version=2", seen());
+        } else if number("pmi-subversion").is_none() {
+            self.server_error(p, ids::PMI2_DRAFT_FULLINIT_VERSION, "pmi-subversion, an integer", seen());
+        }
+        let is_spawned = p.group != 0;
+        if is_spawned != message.value("spawner-jobid").is_some() {
+            let expected = match is_spawned {
+                true => "spawner-jobid, since the process was spawned",
+                false => "no spawner-jobid, since the process was not spawned",
+            };
+            self.server_error(p, ids::PMI2_DRAFT_FULLINIT_SPAWNER, expected, seen());
+        }
+    }
+
+    /// Returns true if another process of the group has agreed on the other protocol, which RFC 13 does not mention.
+    pub(super) fn others_speak_otherwise(&mut self, p: Proc) -> bool {
+        let mut others = self.connections.iter().filter(|(other, _)| other.group == p.group);
+        others.any(|(_, connection)| connection.framing() != self.framing(p))
+    }
+
+    /// Judges the end of a client's connection. A killed process may end in the middle of a message, and TCP loses the rest of a
+    /// message if the client closes its connection with unread bytes.
+    pub(super) fn client_gone(&mut self, p: Proc, by_itself: bool) {
+        let rank = self.rank(p);
+        let (joined, finalized, gone) =
+            (rank.joined, rank.finalized, std::mem::replace(&mut rank.gone, true));
+        let breaks_off = by_itself && !gone && !rank.closed && !rank.left_unread;
+        let framing = self.framing(p);
+        let partial = self.connections.partial(p, Direction::ToServer).to_vec();
+        let unended = self.connections.unended(p, Direction::ToServer, SeenKind::ConnectionEnd);
+        if let Some(Unended { rule, expected, seen }) = unended.filter(|_| breaks_off) {
+            self.client_misuse(p, rule, expected, seen);
+            let begun = Decoded::new(Direction::ToServer, framing, &partial);
+            match begun.operation() {
+                Some(Operation::Put) => {
+                    let key = begun.field("key").unwrap_or_default().into_owned();
+                    self.group(p.group).unended_puts.insert(key);
+                }
+                Some(Operation::Barrier) => self.rank(p).unended_barrier = true,
+                _ => {}
+            }
+        } else if breaks_off && self.rank(p).spawn.is_some() {
+            let (expected, seen) = ("a spawn request that ends with endcmd", "closed within it");
+            self.client_misuse(p, ids::RFC13_ABNF_C_SPAWN, expected, seen);
+        }
+        if !gone && !finalized && !self.rank(p).closed {
+            self.allow_abort(p, Unspecified::Left);
+            if joined {
+                let expected = "finalize before the connection is closed";
+                self.client_misuse(p, FINALIZE[framing as usize], expected, "closed without it");
+            }
+        }
+    }
+
+    /// Judges the end of a connection by the server.
+    pub(super) fn closed_by_server(&mut self, p: Proc) {
+        if self.rank(p).closed {
+            return;
+        }
+        self.unanswered(p, SeenKind::ConnectionEnd);
+        let rank = self.rank(p);
+        rank.closed = true;
+        rank.pending.clear();
+        rank.open.clear();
+    }
+
+    /// Judges the exit status of the job.
+    pub(super) fn job_exited(&mut self, exit: Exit) {
+        if exit == Exit::Code(0) && self.aborted && !self.aborted_as_success {
+            let expected = "an exit status other than 0, since the job was aborted".to_owned();
+            let seen = Seen::from(exit.to_string());
+            self.find(Side::Server, None, ids::DE_FACTO_ABORT_JOB_FAILS, None, expected, seen);
+        }
+    }
+}

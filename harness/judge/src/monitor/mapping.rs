@@ -1,0 +1,96 @@
+//! The process mapping that the server provides.
+
+use pmi_scenario::ids;
+use pmi_wire::{Decoded, MappingForm, Proc};
+
+use super::state::{COMPLETE, Monitor};
+use crate::kvs::without_tuples;
+use crate::seen::{Seen, show};
+
+/// The key under which the server itself provides the process mapping.
+pub(super) const MAPPING_KEY: &[u8] = b"PMI_process_mapping";
+
+/// The form of RFC 13's Process Mapping.
+const FORM: &str = "\"(vector,(node,nodes,ppn),...)\"";
+
+/// Returns the rule of the grammar that a process mapping breaks at this offset.
+fn mapping_rule(value: &[u8], at: usize) -> &'static str {
+    const FRAME: &[u8] = b"(vector,";
+    if at < FRAME.len() {
+        return ids::RFC13_ABNF_MAPPING;
+    }
+    let inside = value[..at.min(value.len())].iter().fold(0, |depth: usize, b| match b {
+        b'(' => depth + 1,
+        b')' => depth.saturating_sub(1),
+        _ => depth,
+    });
+    match inside {
+        2.. => ids::RFC13_ABNF_MAPPING_BLOCK,
+        1 if at < value.len() => ids::RFC13_ABNF_MAPPING_BLOCKLIST,
+        _ => ids::RFC13_MAPPING_FORMAT,
+    }
+}
+
+impl Monitor {
+    /// Judges the response to a get of the process mapping.
+    pub(super) fn mapping_answered(&mut self, p: Proc, message: &Decoded<'_>) {
+        let seen = || Seen::message(message.text);
+        let (ok, value) = (message.is_success(), message.field("value"));
+        let (size, nodes) = (self.group(p.group).size, self.group(p.group).nodes);
+        // RFC 13, Process Mapping: the key is reserved, so that the state is unknown after a client has put it.
+        if self.group(p.group).kvs.contains(MAPPING_KEY) || self.state_unknown(p) {
+            return;
+        }
+        if ok && value.is_none() {
+            return self.server_error(p, COMPLETE, "success comes with the value of the key", seen());
+        }
+        let (true, Some(value)) = (ok, value.as_deref()) else {
+            if !self.may_abort(p) {
+                let expected = "the value of PMI_process_mapping";
+                self.server_error(p, ids::RFC13_MAPPING_PROVIDED, expected, seen());
+            }
+            return;
+        };
+        let first = self.group(p.group).mapping.get_or_insert_with(|| value.to_vec()).clone();
+        if first != value {
+            let expected = format!("the same mapping for every process, {}", show(&first));
+            self.server_error(p, ids::RFC13_GET_VALUE, expected, seen());
+        }
+        let mapping = match MappingForm::classify(value) {
+            MappingForm::Rfc(mapping) => mapping,
+            // An empty mapping is lawful where the mapping does not fit the limits.
+            MappingForm::Unknown => return,
+            MappingForm::Mpich(_) => {
+                let seen = format!("{}, MPICH's form and not RFC 13's", show(value));
+                return self.server_error(p, ids::RFC13_MAPPING_FORMAT, FORM, seen);
+            }
+            MappingForm::NotAMapping(error) => {
+                let alone = without_tuples(value);
+                if alone.len() < value.len() && matches!(MappingForm::classify(alone), MappingForm::Rfc(_)) {
+                    self.adds_tuples = true;
+                    let expected = format!("the value {} and nothing after it", show(alone));
+                    return self.server_error(p, ids::RFC13_GET_VALUE, expected, seen());
+                }
+                let expected = format!("{FORM} ({error})");
+                return self.server_error(p, mapping_rule(value, error.at), expected, show(value));
+            }
+        };
+        match mapping.expand(size) {
+            Err(too_few) => {
+                let expected = format!("a node for each of the {size} ranks");
+                let seen = format!("{}: {too_few}", show(value));
+                self.server_error(p, ids::DE_FACTO_MAPPING_COVERS_ALL_RANKS, expected, seen);
+            }
+            Ok(mut ids) => {
+                ids.sort_unstable();
+                ids.dedup();
+                let on = nodes.min(size);
+                if p.group == 0 && on > 0 && ids.len() as u32 != on {
+                    let expected = format!("the {size} ranks on {on} node(s), as they were started");
+                    let seen = format!("{} places them on {}", show(value), ids.len());
+                    self.server_error(p, ids::RFC13_MAPPING_TRUE, expected, seen);
+                }
+            }
+        }
+    }
+}

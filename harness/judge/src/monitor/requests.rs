@@ -1,0 +1,195 @@
+//! Requests as they arrive: their form, and the subject that each belongs to.
+
+use std::borrow::Cow;
+
+use pmi_scenario::ids;
+use pmi_wire::grammar::parse_uint;
+use pmi_wire::pmi2::{self, is_key};
+use pmi_wire::{
+    Content, Decoded, Direction, Framing, FramingError, HEADER, Operation, Proc, Request, SpawnAssembler,
+    frame_length,
+};
+
+use super::grammar::{EMPTY, has_known_keys, is_canonical};
+use super::names::NameRequest;
+use super::spawn::number_at_end;
+use super::state::{Asked, LONG_REQUEST, Monitor, PAGE, Pending};
+use super::unspecified::Unspecified;
+use crate::connections::Message;
+use crate::finding::Side;
+use crate::seen::show;
+
+fn contains(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|window| window == part)
+}
+
+impl Monitor {
+    /// Judges a write of a client: its length and the messages that it completes.
+    pub(super) fn client_wrote(&mut self, p: Proc, length: usize, messages: &[Message<'_>]) {
+        self.rank(p).unanswered_pages += length.div_ceil(PAGE);
+        for (place, (_, message)) in messages.iter().enumerate() {
+            self.rank(p).split_write = place == 0 && self.goes_on;
+            self.request_arrived(p, message, place > 0);
+        }
+        let partial = self.connections.partial(p, Direction::ToServer);
+        if partial.is_empty() {
+            return;
+        }
+        let is_line = self.framing(p) == Framing::Lines;
+        let told = partial.first_chunk().filter(|_| !is_line);
+        let length = told.and_then(|header| frame_length(*header)).unwrap_or(0).max(partial.len());
+        let is_like_a_frame = partial.get(HEADER..).is_some_and(|b| b.starts_with(b"cmd="));
+        // A request has begun before the last one was answered.
+        if is_line && !self.rank(p).pending.is_empty() {
+            self.lose_correlation(p, Unspecified::OutOfOrder);
+        }
+        // A server may neither wait for the end of the request nor for the length in its header.
+        if length > LONG_REQUEST {
+            self.irregular_sent(p);
+        }
+        // A frame with an invalid length before the negotiation: a server may read it as a frame.
+        if is_line && is_like_a_frame {
+            self.lose_correlation(p, Unspecified::NotARequest);
+        }
+    }
+
+    /// Judges a complete request. `joined` is true if it follows another one in the same write.
+    pub(super) fn request_arrived(
+        &mut self,
+        p: Proc,
+        message: &Result<Decoded<'_>, FramingError>,
+        joined: bool,
+    ) {
+        self.rank(p).joined_write = joined;
+        self.messages += 1;
+        let message = match message {
+            Ok(message) => message,
+            Err(FramingError::Line(_)) => return self.unknown_sent(p),
+            Err(error) => return self.framing_error(p, Side::Client, *error),
+        };
+        self.settle_framing(p, message);
+        self.abort_sent |= message.text.starts_with(b"cmd=abort");
+        if message.text.len() > LONG_REQUEST {
+            self.irregular_sent(p);
+        }
+        match &message.content {
+            Content::LineRequest(request) => self.line_arrived(p, request.as_ref().ok(), message),
+            Content::FrameRequest(Ok(request)) => self.frame_arrived(p, request, message),
+            _ => self.bad_request(p, message),
+        }
+    }
+
+    /// Forgets the requests that were sent in the other framing, of which a server reads no more.
+    pub(super) fn settle_framing(&mut self, p: Proc, message: &Decoded<'_>) {
+        let rank = self.rank(p);
+        if rank.framing != message.framing {
+            rank.framing = message.framing;
+            rank.pending.clear();
+        }
+    }
+
+    fn line_arrived(&mut self, p: Proc, request: Option<&Request<'_>>, message: &Decoded<'_>) {
+        let line = message.text;
+        if line.trim_ascii().starts_with(b"nprocs") {
+            self.processes_requested =
+                self.processes_requested.saturating_add(number_at_end(line.trim_ascii()));
+        }
+        if self.rank(p).spawn.is_some() || SpawnAssembler::is_spawn_start(line) {
+            return self.spawn_line(p, message);
+        }
+        self.after_error(p, line);
+        let Some(request) = request else { return self.bad_request(p, message) };
+        let is_canonical = is_canonical(request, line);
+        if let Request::Barrier { group: Some(group) } = request
+            && self.group_barrier_asked(p, group, is_canonical, message)
+        {
+            return;
+        }
+        if !is_canonical {
+            // RFC 13 lets parsers accept other orders, blanks and keys as a SHOULD, so nothing that follows breaks a MUST.
+            self.group(p.group).irregular_ranks.insert(p.rank);
+            self.irregular = true;
+        }
+        self.request(p, message, None);
+    }
+
+    fn frame_arrived(&mut self, p: Proc, request: &pmi2::Request<'_>, message: &Decoded<'_>) {
+        let body = message.text;
+        if let Some(tuple) = message.tuples().find(|t| !is_key(t.key)) {
+            let expected = "letters, digits, hyphens and underscores";
+            self.client_misuse(p, ids::PMI2_DRAFT_KEY, expected, show(tuple.key));
+            // A server may not read it as a message at all.
+            self.irregular_sent(p);
+        }
+        // Servers that read info may end a job if its count is invalid.
+        let count = message.raw("infokeycount");
+        if count.is_some_and(|count| parse_uint(count).is_none()) {
+            self.irregular_sent(p);
+        }
+        self.irregular |= !has_known_keys(request, message);
+        // Only the draft has these, and Slurm the ring. A server without them may end the job.
+        let is_draft_only = matches!(
+            request,
+            pmi2::Request::JobConnect { .. }
+                | pmi2::Request::JobDisconnect { .. }
+                | pmi2::Request::DraftOnly(_)
+        );
+        if is_draft_only || matches!(request, pmi2::Request::Ring { .. }) {
+            self.irregular_sent(p);
+        }
+        self.spawns_unknown |= is_draft_only;
+        if is_draft_only && request.command().response_name().is_none() {
+            // Part of a longer exchange, which is not followed.
+            return self.lose_correlation(p, Unspecified::Unusual);
+        }
+        let key = message.field("key");
+        let read = key.clone().filter(|_| !matches!(request, pmi2::Request::InfoGetjobattr { .. }));
+        if read.or_else(|| message.field("service")).is_some_and(|key| key.iter().any(|b| b";\0".contains(b)))
+        {
+            // A server that does not halve semicolons, or that reads a C string, has read another key.
+            self.irregular = true;
+            self.forget_state(p, Unspecified::Unusual);
+        }
+        // The draft does not define keys of other characters.
+        if key.is_some_and(|key| !is_key(&key)) {
+            self.irregular_sent(p);
+        }
+        let needs = if contains(body, b";;") {
+            Some(ids::PMI2_DRAFT_SEMICOLONS)
+        } else if body.iter().any(|b| !(b' '..=b'~').contains(b)) {
+            Some(ids::PMI2_DRAFT_ANY_BYTE)
+        } else {
+            contains(body, b"=;").then_some(EMPTY)
+        };
+        self.request(p, message, needs);
+    }
+
+    /// Judges the order of a well-formed request, and keeps it until it is answered. `needs` is the rule of the draft that it
+    /// depends on.
+    pub(super) fn request(&mut self, p: Proc, message: &Decoded<'_>, needs: Option<&'static str>) {
+        let op = message.operation();
+        let thrid = message.field("thrid").map(Cow::into_owned);
+        self.order(p, op, thrid.as_deref(), message);
+        if let Some(asked) = self.asked(p, op, message) {
+            self.rank(p).pending.push_back(Pending { row: message.exchange(), op, thrid, needs, asked });
+        }
+    }
+
+    /// Notes the effect of a request. Returns the part that its answer is compared with, or `None` if it has no answer.
+    fn asked(&mut self, p: Proc, op: Option<Operation>, message: &Decoded<'_>) -> Option<Asked> {
+        if let Some(asked) = NameRequest::new(message) {
+            self.name_asked(&asked);
+            return Some(Asked::Name(asked));
+        }
+        Some(match op {
+            Some(Operation::Init) => self.init_asked(p, message),
+            Some(Operation::Abort) => return self.abort_asked(p, message),
+            Some(Operation::Finalize) => self.finalize_asked(p),
+            Some(Operation::Put) => self.put_asked(p, message),
+            Some(Operation::Get) => self.get_asked(p, message),
+            Some(Operation::Barrier) => self.barrier_asked(p, message),
+            Some(Operation::Spawn) => self.spawn_asked(p, message),
+            _ => self.attribute_asked(p, message),
+        })
+    }
+}

@@ -1,0 +1,400 @@
+//! Responses as they arrive: the request that each of them answers, and requests that are never answered.
+
+use pmi_scenario::ids;
+use pmi_wire::{Decoded, Direction, Framing, FramingError, Operation, Proc, SpawnProgram, Version};
+
+use super::grammar::EMPTY;
+use super::lifecycle::init_rule;
+use super::mapping::MAPPING_KEY;
+use super::response::is_regular;
+use super::spawn::counts_from_one;
+use super::state::{Asked, FULL, IN_PIECES, LONG_REQUEST, Monitor, Pending, request_rule};
+use crate::Severity;
+use crate::connections::Message;
+use crate::finding::Side;
+use crate::kvs::is_ambiguous;
+use crate::seen::{NO_PROOF, Seen, SeenKind, Unended, not_read, show};
+
+/// Returns the requirement that a server breaks if it does not answer this request of PMI-1.
+fn unanswered_duty(pending: &Pending) -> Option<&'static str> {
+    let empty = |program: &SpawnProgram| {
+        let mut pairs = program.preput.iter().chain(&program.info);
+        program.args.iter().any(|(_, arg)| arg.is_empty())
+            || pairs.any(|(key, value)| key.is_empty() || value.is_empty())
+    };
+    // An argument that is the last word of a request.
+    let ends = |program: &SpawnProgram| program.args.iter().any(|(_, arg)| arg == b"endcmd");
+    Some(match &pending.asked {
+        // RFC 13 contradicts itself on the form of these requests.
+        Asked::Put { value, .. } if value.is_empty() => ids::RFC13_VALUE_EMPTY,
+        Asked::Put { value, .. } if is_ambiguous(value) => ids::RFC13_VALUE_BLANK,
+        Asked::Spawn(request) if request.programs.iter().any(empty) => ids::RFC13_VALUE_EMPTY,
+        Asked::Spawn(request) if request.programs.iter().any(ends) => ids::RFC13_ABNF_STRING,
+        Asked::Spawn(request) if request.programs.iter().any(|p| !p.args.is_empty()) => {
+            ids::RFC13_SPAWN_ARG_INDICES
+        }
+        Asked::Init(offered) => init_rule(*offered),
+        _ => duty(pending.op?),
+    })
+}
+
+/// Returns the requirement that a server breaks if it ignores a request.
+fn duty(op: Operation) -> &'static str {
+    match op {
+        Operation::Init => ids::RFC13_ABNF_C_INIT,
+        Operation::Maxes => ids::RFC13_ABNF_C_MAXES,
+        Operation::Abort => ids::RFC13_ABORT_GROUP,
+        Operation::Finalize => ids::RFC13_FINALIZE_ACK,
+        Operation::Universe => ids::RFC13_ABNF_C_UNIVERSE,
+        Operation::Appnum => ids::RFC13_ABNF_C_APPNUM,
+        Operation::Put => ids::RFC13_ABNF_C_PUT,
+        Operation::Kvsname => ids::RFC13_ABNF_C_KVSNAME,
+        Operation::Barrier => ids::RFC13_BARRIER_RELEASED,
+        Operation::Get => ids::RFC13_ABNF_C_GET,
+        Operation::Publish => ids::RFC13_ABNF_C_PUBLISH,
+        Operation::Unpublish => ids::RFC13_ABNF_C_UNPUBLISH,
+        Operation::Lookup => ids::RFC13_ABNF_C_LOOKUP,
+        Operation::Spawn => ids::RFC13_ABNF_C_SPAWN,
+    }
+}
+
+impl Monitor {
+    /// Judges what a server wrote, which completes these messages. Requests that were sent after an offer of PMI-2 can be read
+    /// once that is answered.
+    pub(super) fn server_wrote(&mut self, p: Proc, messages: &[Message<'_>]) {
+        (self.rank(p).answered, self.rank(p).unanswered_pages) = (true, 0);
+        let mut joined = false;
+        for (direction, message) in messages {
+            match direction {
+                Direction::FromServer => self.response_arrived(p, message),
+                Direction::ToServer => {
+                    self.rank(p).split_write = false;
+                    self.request_arrived(p, message, joined);
+                }
+            }
+            joined = *direction == Direction::ToServer;
+        }
+    }
+
+    fn response_arrived(&mut self, p: Proc, message: &Result<Decoded<'_>, FramingError>) {
+        self.messages += 1;
+        let message = match message {
+            Ok(message) => message,
+            Err(error) => return self.framing_error(p, Side::Server, *error),
+        };
+        self.settle_framing(p, message);
+        if self.inspects_responses {
+            let pending = &self.rank(p).pending;
+            let asked = |thrid: &[u8]| pending.iter().any(|pending| pending.thrid.as_deref() == Some(thrid));
+            let regular = is_regular(message, asked);
+            self.irregular_response |= !regular || message.text.len() > LONG_REQUEST;
+        }
+        if let Some(version) = message.version().filter(|_| message.is_success()) {
+            self.versions.insert((version.version, version.subversion));
+        }
+        if !message.is_well_formed() {
+            return self.bad_response(p, message);
+        }
+        if self.group_barrier_answered(p, message) {
+            return;
+        }
+        match message.framing {
+            Framing::Lines => self.answers_in_turn(p, message),
+            Framing::Frames => self.answers_thread(p, message),
+        }
+        self.irregular_answered(p, message.is_success());
+    }
+
+    /// RFC 13, Wire Protocol: a response answers the oldest request.
+    fn answers_in_turn(&mut self, p: Proc, message: &Decoded<'_>) {
+        let Some(op) = message.operation() else { return };
+        self.put_first(p, op);
+        let asked = self.rank(p).pending.front().map(|pending| pending.op);
+        self.rank(p).got_unasked |= asked.is_none();
+        if self.rank(p).uncorrelated {
+            return self.uncorrelated_answer(p, op, message);
+        }
+        let seen = || Seen::message(message.text);
+        match asked {
+            None if op == Operation::Spawn && self.rank(p).spawns => {
+                let expected = "one response to a spawn, however many commands it has";
+                self.server_error(p, ids::RFC13_SPAWN_ONE_RESPONSE, expected, seen());
+            }
+            None => {
+                self.server_error(
+                    p,
+                    ids::RFC13_WIRE_LOCK_STEP,
+                    "no message, since nothing was asked",
+                    seen(),
+                );
+            }
+            // The request was none of PMI-1. Its response is for the scenario to judge.
+            Some(None) => drop(self.rank(p).pending.pop_front()),
+            Some(Some(asked)) if asked == op => {
+                if let Some(pending) = self.rank(p).pending.pop_front() {
+                    self.answered(p, pending, message);
+                }
+            }
+            Some(Some(asked)) => {
+                let expected = match asked.response_cmd() {
+                    Some(cmd) => format!("cmd={cmd}, the answer to {}", asked.request_cmd()),
+                    None => "a bare newline or the end of the connection, after abort".to_owned(),
+                };
+                let id = if asked == Operation::Abort {
+                    ids::RFC13_ABNF_S_ABORT
+                } else {
+                    ids::RFC13_WIRE_RESPONSE_MATCHES_REQUEST
+                };
+                // A barrier_out that is wrong here does not count as the response to the pending request.
+                self.server_error(p, id, expected, seen());
+                if op != Operation::Barrier {
+                    self.rank(p).pending.pop_front();
+                }
+            }
+        }
+    }
+
+    /// Takes a response as the answer to the first pending request that it fits.
+    fn uncorrelated_answer(&mut self, p: Proc, op: Operation, message: &Decoded<'_>) {
+        let rank = self.rank(p);
+        let place = |op| rank.pending.iter().position(|pending| pending.op == op);
+        let place = place(Some(op)).or_else(|| place(None));
+        let pending = place.and_then(|i| rank.pending.remove(i));
+        // After the last response it is clear again which response belongs to which request.
+        rank.uncorrelated = !rank.pending.is_empty();
+        if let Some(pending) = pending.filter(|pending| pending.op.is_some()) {
+            self.answered(p, pending, message);
+        }
+    }
+
+    /// The draft, thrid: a response answers the request of the same thread.
+    fn answers_thread(&mut self, p: Proc, message: &Decoded<'_>) {
+        let seen = || Seen::message(message.text);
+        let (row, thrid) = (message.exchange().map(|row| row.request), message.field("thrid"));
+        let unknown = self.state_unknown(p);
+        let pending = &mut self.rank(p).pending;
+        let fits = |pending: &Pending| pending.row.map(|row| row.request) == row;
+        let of_thread = |pending: &Pending| fits(pending) && pending.thrid.as_deref() == thrid.as_deref();
+        let place = pending.iter().position(of_thread).or_else(|| pending.iter().position(fits));
+        // Some servers never send the thread.
+        let told_apart = thrid.is_some() && place.is_some_and(|at| of_thread(&pending[at]));
+        if !told_apart && pending.iter().filter(|p| fits(p)).count() > 1 {
+            // It is unknown which of the requests it answers.
+            pending.iter_mut().filter(|p| fits(p)).for_each(|p| p.asked = Asked::Unclear);
+        }
+        let Some(pending) = place.and_then(|place| pending.remove(place)) else {
+            let asked = pending.front().and_then(|pending| pending.row);
+            self.rank(p).got_unasked |= asked.is_none();
+            let (requirement, expected) = match asked {
+                None => (ids::PMI2_COMMON_ONE_RESPONSE, "no message, since nothing was asked".to_owned()),
+                Some(asked) => (ids::PMI2_COMMON_RESPONSE_NAME, format!("the answer to {}", asked.request)),
+            };
+            // A message that is not a request may have any response.
+            if !unknown {
+                self.server_error(p, requirement, expected, seen());
+                self.rank(p).pending.pop_front();
+            }
+            return;
+        };
+        if let Some(asked) =
+            pending.thrid.as_ref().filter(|asked| thrid.as_deref() != Some(asked) && !unknown)
+        {
+            let expected = format!("thrid={}, as in the request", show(asked));
+            self.server_error(p, ids::PMI2_DRAFT_THRID_ECHOED, expected, seen());
+        }
+        self.rank(p).refused = !message.is_success();
+        self.answered(p, pending, message);
+    }
+
+    /// Judges a response that has the name which the request asks for.
+    fn answered(&mut self, p: Proc, pending: Pending, message: &Decoded<'_>) {
+        match pending.asked {
+            Asked::Init(offered) => self.init_answered(p, offered, message),
+            Asked::Fullinit { bare, misled } => {
+                let optional = bare.then_some(ids::PMI2_DRAFT_FULLINIT_OPTIONAL_KEYS);
+                let id = pending.needs.or(optional).unwrap_or(ids::PMI2_COMMON_FULLINIT);
+                self.fullinit_answered(p, id, misled, message);
+            }
+            Asked::Put { key, value, lawful } => self.put_answered(p, &key, &value, lawful, message),
+            // The value of another keyval space is unknown.
+            Asked::Get { of: Some(of), .. } if self.group(p.group).names[0].as_ref() != Some(&of) => {}
+            // The draft has no such key: the mapping is an attribute of the job.
+            Asked::Get { key, of: Some(_), .. } if key == MAPPING_KEY => self.mapping_answered(p, message),
+            Asked::Get { key, left, srcid, .. } => self.get_answered(p, &key, left, srcid, message),
+            Asked::PutNode { key, lawful } => self.node_put_answered(p, key, lawful, message),
+            Asked::GetNode { key, wait, there } => self.node_get_answered(p, &key, wait, there, message),
+            Asked::Name(asked) => self.name_answered(p, asked, message),
+            Asked::Barrier(number) => {
+                let round = number.unwrap_or(self.rank(p).left + 1);
+                self.barrier_left(p, round, message);
+            }
+            Asked::Spawn(request) => self.spawn_answered(p, &request, message),
+            Asked::Plain => self.plain_answered(p, pending.op, message),
+            Asked::Unclear => {}
+        }
+    }
+
+    /// Reports a response that did not come before the wait was over or the connection ended.
+    pub(super) fn unanswered(&mut self, p: Proc, how: SeenKind) {
+        if self.may_abort(p) {
+            return;
+        }
+        let unended = self.connections.unended(p, Direction::FromServer, how);
+        let is_line = self.framing(p) == Framing::Lines;
+        if self.group_barriers_unanswered(p, how) || is_line && self.rank(p).pending.is_empty() {
+            return;
+        }
+        match unended {
+            Some(Unended { rule, expected, seen }) => self.server_error(p, rule, expected, seen),
+            None if is_line => self.turn_unanswered(p, how),
+            None => self.thread_unanswered(p, how),
+        }
+    }
+
+    /// Reports that the oldest request of PMI-1 has no response.
+    fn turn_unanswered(&mut self, p: Proc, how: SeenKind) {
+        let Some(front) = self.rank(p).pending.front() else { return };
+        let (Some(op), Some(duty)) = (front.op, unanswered_duty(front)) else { return };
+        // RFC 13, PMI_Spawn_multiple: clients number arguments from zero, so a server need not accept others.
+        let from_one = matches!(&front.asked, Asked::Spawn(request) if counts_from_one(request));
+        let offer = if let Asked::Init(offered) = front.asked { Some(offered) } else { None };
+        if from_one && !self.takes_arguments_from_one {
+            return;
+        }
+        let closed = how == SeenKind::ConnectionEnd;
+        // A server may reject a client that does not know any of its versions.
+        if closed && offer.is_some_and(|offered| offered < Version::V1_1 || self.others_speak_otherwise(p)) {
+            return;
+        }
+        if op == Operation::Barrier && !self.all_in(p) {
+            return;
+        }
+        let full =
+            matches!(op, Operation::Put | Operation::Get | Operation::Barrier) && self.is_about_full(p);
+        // Silence shows that the pieces were not joined. A connection may have ended for another reason, if there is one.
+        let id = if self.rank(p).split_write && !(closed && full) {
+            IN_PIECES.to_owned()
+        } else if op == Operation::Barrier && self.group(p.group).puts_protocol_words {
+            // Such keys distinguish this barrier: a manager distributes them by then.
+            ids::RFC13_ABNF_WORD.to_owned()
+        } else if full {
+            FULL.to_owned()
+        } else if closed && duty == self::duty(op) {
+            // The server did not accept it as a request.
+            request_rule(op)
+        } else if op == Operation::Barrier && self.rank(p).left > 0 {
+            // The barrier has worked before.
+            ids::RFC13_BARRIER_GENERIC.to_owned()
+        } else {
+            duty.to_owned()
+        };
+        // RFC 13 requires an answer, but the server may first wait for the requests of other processes.
+        let at_most = (how == SeenKind::SilenceBehindPartialRequest).then_some(Severity::Note);
+        self.report_missing(p, &id, at_most, format!("an answer to {}", op.request_cmd()), how);
+    }
+
+    /// Reports the first request of PMI-2 that has no response and should have one.
+    fn thread_unanswered(&mut self, p: Proc, how: SeenKind) {
+        // A server may wait for the end of a request that it has begun to read.
+        if how == SeenKind::Silence && !self.connections.partial(p, Direction::ToServer).is_empty() {
+            return;
+        }
+        let Some(rank) = self.known(p) else { return };
+        let Some(pending) = rank.pending.iter().find(|pending| !self.may_be_late(p, pending)) else { return };
+        let others = self.groups.get(&p.group).into_iter().flat_map(|group| group.ranks.iter());
+        let finalized = others.into_iter().any(|(other, r)| other != p.rank && r.finalized);
+        let needs = match pending.asked {
+            // An empty jobid has a rule of its own.
+            Asked::Get { rule: Some(_), .. } => pending.needs.filter(|needs| *needs != EMPTY),
+            _ => pending.needs,
+        };
+        let requirement = needs.unwrap_or(match &pending.asked {
+            _ if rank.split_write || rank.joined_write => ids::PMI2_COMMON_ANY_FRAGMENTATION,
+            _ if rank.refused => ids::PMI2_COMMON_USABLE_AFTER_ERROR,
+            _ if rank.pending.len() > 1 && pending.thrid.is_some() => ids::PMI2_DRAFT_THRID_TELLS_APART,
+            Asked::Barrier(Some(1)) => ids::PMI2_COMMON_FENCE,
+            Asked::Barrier(_) => ids::PMI2_COMMON_FENCE_AGAIN,
+            Asked::GetNode { wait: Some(rule), .. } | Asked::Get { rule: Some(rule), .. } => rule,
+            Asked::Fullinit { bare: true, .. } => ids::PMI2_DRAFT_FULLINIT_OPTIONAL_KEYS,
+            _ if pending.op == Some(Operation::Finalize) => ids::PMI2_COMMON_FINALIZE,
+            _ if finalized => ids::PMI2_COMMON_FINALIZE_ALONE,
+            _ => ids::PMI2_COMMON_ANSWERED,
+        });
+        let expected = format!("an answer to {}", pending.row.map_or("", |row| row.request));
+        self.report_missing(p, requirement, None, expected, how);
+    }
+
+    /// Returns true if a missing response to a request of PMI-2 is lawful so far.
+    fn may_be_late(&self, p: Proc, pending: &Pending) -> bool {
+        let entered =
+            |number| self.groups.get(&p.group).is_some_and(|group| group.all(|rank| rank.entered >= number));
+        match &pending.asked {
+            Asked::Barrier(number) => !entered(number.unwrap_or_default()),
+            Asked::Get { left, .. } => !entered(*left),
+            Asked::GetNode { key, wait, .. } => wait.is_some() && !self.has_node_attribute(p, key),
+            Asked::Unclear => true,
+            // A ring ends when all have joined it, which is not followed.
+            _ => pending.row.is_some_and(|row| row.operation == "ring"),
+        }
+    }
+
+    /// Returns true if the pair of the oldest pending request has the greatest length within the limits. For a barrier, any put of
+    /// the group since the last one counts: a server that has not read a pair whole takes the rest as the next request.
+    fn is_about_full(&mut self, p: Proc) -> bool {
+        match self.rank(p).pending.front().map(|pending| &pending.asked) {
+            Some(Asked::Put { key, value, .. }) => {
+                let (key, value) = (key.clone(), value.clone());
+                self.is_full(p, &key, &value)
+            }
+            Some(Asked::Get { key, .. }) => {
+                let key = key.clone();
+                self.group(p.group).full_keys.contains(&key)
+            }
+            _ => self.group(p.group).puts_full,
+        }
+    }
+
+    /// Returns the requirement that a server breaks if it does not understand the last request of a process. If the request came in
+    /// pieces, those are the reason.
+    pub(super) fn in_pieces_or<'a>(&self, p: Proc, otherwise: &'a str) -> &'a str {
+        if self.known(p).is_some_and(|rank| rank.split_write) { IN_PIECES } else { otherwise }
+    }
+
+    /// Returns true if all processes have entered the barrier that this one is in.
+    fn all_in(&mut self, p: Proc) -> bool {
+        let round = self.rank(p).left + 1;
+        let written = self.rank(p).world_written.clone();
+        // No document says whether WORLD and a missing group name the same barrier.
+        self.group(p.group).all(|rank| rank.entered >= round && rank.world_written == written)
+    }
+
+    /// Reports a missing response. If the server has not read the request, that is the reason, whatever the request is.
+    pub(super) fn report_missing(
+        &mut self,
+        p: Proc,
+        requirement: &str,
+        at_most: Option<Severity>,
+        expected: String,
+        how: SeenKind,
+    ) {
+        let mut seen = Seen::from(how);
+        let mut unread = None;
+        if how != SeenKind::ConnectionEnd && !self.not_read.is_empty() {
+            seen.text = format!("{}, {}", seen.text, not_read(&self.not_read));
+            unread = self.unread_rule(&self.not_read);
+        }
+        if how != SeenKind::ConnectionEnd && self.unproved {
+            seen.text += NO_PROOF;
+        }
+        self.find(Side::Server, p, unread.unwrap_or(requirement), at_most, expected, seen);
+    }
+
+    /// Judges a response that did not come before the wait was over.
+    pub(super) fn no_answer(&mut self, p: Proc) {
+        let how = match self.others_mid_request(p) {
+            true => SeenKind::SilenceBehindPartialRequest,
+            false => SeenKind::Silence,
+        };
+        self.unanswered(p, how);
+    }
+}

@@ -1,0 +1,133 @@
+//! Spawn requests and their responses.
+
+use pmi_scenario::ids;
+use pmi_wire::pmi2::{self, is_key};
+use pmi_wire::{
+    Body, Content, Decoded, Operation, Proc, Response, SpawnCollector, SpawnLimits, SpawnRequest,
+};
+
+use super::grammar::spawn_rule;
+use super::kvs::{is_short, is_within_limits};
+use super::state::{Asked, MOST_PROCESSES, Monitor, Pending, RESERVED};
+use crate::kvs::is_ambiguous;
+use crate::seen::Seen;
+
+/// Returns true if a spawn request asks for processes and has no field that RFC 13 lets servers read in several ways.
+fn is_ordinary(request: &SpawnRequest) -> bool {
+    let plain = |value: &[u8]| !value.is_empty() && !is_ambiguous(value);
+    request.programs.iter().all(|program| {
+        (1..=MOST_PROCESSES).contains(&program.nprocs)
+            && program.args.iter().all(|(_, arg)| plain(arg))
+            && program.info.iter().all(|(key, value)| plain(key) && plain(value))
+            && program
+                .preput
+                .iter()
+                .all(|(key, value)| plain(value) && is_short(key, value) && !key.starts_with(RESERVED))
+    })
+}
+
+/// Returns true if the arguments of a spawn request are numbered from one, which breaks the protocol.
+pub(super) fn counts_from_one(request: &SpawnRequest) -> bool {
+    request.programs.iter().any(|program| program.args_base().is_some_and(|base| base != 0))
+}
+
+/// Returns the number of processes that a request asks for.
+fn processes(request: &SpawnRequest) -> u64 {
+    request.programs.iter().fold(0, |n, program| n.saturating_add(program.nprocs))
+}
+
+/// Returns the number at the end of a line, or zero.
+pub(super) fn number_at_end(line: &[u8]) -> u64 {
+    let digits = line.iter().rev().take_while(|b| b.is_ascii_digit()).count();
+    let digits = line[line.len() - digits..].iter();
+    digits.fold(0, |n: u64, digit| n.saturating_mul(10).saturating_add(u64::from(digit - b'0')))
+}
+
+impl Monitor {
+    /// Reads a line of a spawn request of PMI-1, which has many.
+    pub(super) fn spawn_line(&mut self, p: Proc, message: &Decoded<'_>) {
+        let line = message.text;
+        let first = self.rank(p).spawn.is_none();
+        if first {
+            self.spawns_unknown |= !self.rank(p).pending.is_empty();
+            self.after_error(p, line);
+            self.order(p, Some(Operation::Spawn), None, message);
+        }
+        let lines = &mut self.rank(p).spawn_lines;
+        lines.extend_from_slice(line);
+        lines.push(b'\n');
+        match self
+            .rank(p)
+            .spawn
+            .get_or_insert_with(|| SpawnCollector::new(SpawnLimits::default()))
+            .push_line(line)
+        {
+            // "endcmd=" is a key that the request does not have, or, to a server that looks no further, its end.
+            Ok(None) if line.trim_ascii().strip_prefix(b"endcmd").is_some_and(|rest| !rest.is_empty()) => {
+                self.unknown_sent(p);
+                self.spawns_unknown = true;
+            }
+            Ok(None) => {}
+            Ok(Some(request)) => {
+                self.rank(p).spawn = None;
+                self.spawn_sent(p, request);
+            }
+            Err(error) => {
+                self.rank(p).spawn = None;
+                self.rank(p).spawn_lines.clear();
+                self.unknown_sent(p);
+                self.spawns_unknown = true;
+                let id = spawn_rule(&error.fault);
+                self.client_error(p, id, format!("a spawn request of RFC 13 ({error})"), Seen::message(line));
+            }
+        }
+    }
+
+    /// Notes a complete spawn request of PMI-1.
+    fn spawn_sent(&mut self, p: Proc, request: SpawnRequest) {
+        let mut canonical = Vec::new();
+        request.programs.iter().for_each(|program| program.write_to(&mut canonical));
+        let as_written = std::mem::take(&mut self.rank(p).spawn_lines);
+        self.irregular |= canonical != as_written || !is_ordinary(&request);
+        self.group_asked(p, processes(&request), request.programs.iter().flat_map(|p| &p.preput));
+        if counts_from_one(&request) {
+            let expected = "the numbered indices of a spawn request begin with zero";
+            self.client_misuse(p, ids::RFC13_SPAWN_ARG_INDICES, expected, "args numbered from 1");
+        }
+        let rank = self.rank(p);
+        rank.spawns = true;
+        let (row, op) = (Some(Operation::Spawn.exchange()), Some(Operation::Spawn));
+        rank.pending.push_back(Pending { row, op, thrid: None, needs: None, asked: Asked::Spawn(request) });
+    }
+
+    /// Notes the spawn request of a frame.
+    pub(super) fn spawn_asked(&mut self, p: Proc, message: &Decoded<'_>) -> Asked {
+        if let Content::FrameRequest(Ok(pmi2::Request::Spawn { preput, programs })) = &message.content {
+            let size = programs.iter().fold(0u64, |n, p| n.saturating_add(p.maxprocs));
+            self.processes_requested = self.processes_requested.saturating_add(size);
+            if preput.iter().any(|(key, _)| !is_key(key)) {
+                self.irregular_sent(p);
+            }
+            self.irregular |= !(1..=MOST_PROCESSES).contains(&size)
+                || preput.iter().any(|(key, value)| !is_within_limits(key, value));
+            self.group_asked(p, size, preput);
+        }
+        Asked::Plain
+    }
+
+    /// Judges the response to a spawn request of PMI-1.
+    pub(super) fn spawn_answered(&mut self, p: Proc, request: &SpawnRequest, message: &Decoded<'_>) {
+        let ok = message.is_success();
+        self.takes_arguments_from_one |= ok && counts_from_one(request);
+        let Content::LineResponse(Ok(Response { body: Body::Spawn(Some(codes)), .. })) = &message.content
+        else {
+            return;
+        };
+        let asked = processes(request);
+        // A server that may have read an earlier request in another way may answer another one than it seems.
+        if codes.len() as u64 != asked && ok && !self.spawns_unknown {
+            let expected = format!("an error code for each of the {asked} processes");
+            self.server_error(p, "de-facto.spawn.errcodes", expected, Seen::message(message.text));
+        }
+    }
+}

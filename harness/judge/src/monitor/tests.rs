@@ -1,0 +1,745 @@
+//! Tests of the monitor, by conversations.
+
+use rstest::rstest;
+
+use super::state::{EXCESS_PROCESSES, LONG_REQUEST};
+use super::*;
+use crate::Severity;
+use crate::event::{Bytes, HangProof};
+use crate::finding::{Finding, Side};
+use crate::seen::SeenKind;
+
+/// What is found in these lines: rank, whether the server says it, and what is said.
+fn findings(lines: &[(u32, bool, &str)]) -> Vec<String> {
+    let launched = What::Launched { command: Vec::new(), ranks: 2, nodes: 1 };
+    let events = lines.iter().map(|(rank, server, line)| {
+        let proc = Proc { group: 0, rank: *rank };
+        let bytes = Bytes(format!("{line}\n").into_bytes());
+        if *server { What::FromServer { proc, bytes } } else { What::ToServer { proc, bytes } }
+    });
+    let found = judged(std::iter::once(launched).chain(events));
+    found.into_iter().filter(|f| f.party == Side::Server).map(|f| f.requirement).collect()
+}
+
+fn judged(events: impl IntoIterator<Item = What>) -> Vec<Finding> {
+    let mut monitor = Monitor::new();
+    for (what, seq) in events.into_iter().zip(0..) {
+        monitor.observe(&Event::new(seq, what));
+    }
+    monitor.take_findings()
+}
+
+const JOINED: [(u32, bool, &str); 4] = [
+    (0, false, "cmd=init pmi_version=1 pmi_subversion=1"),
+    (0, true, "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1"),
+    (0, false, "cmd=get_my_kvsname"),
+    (0, true, "cmd=my_kvsname kvsname=k"),
+];
+
+#[test]
+fn who_asks_ahead_gets_its_answers_in_any_order() {
+    let barrier = (0, false, "cmd=barrier_in");
+    let get = (0, false, "cmd=get_appnum");
+    let (out, number) = ((0, true, "cmd=barrier_out"), (0, true, "cmd=appnum appnum=0"));
+    let found = |rest: &[(u32, bool, &'static str)]| findings(&[&JOINED, rest].concat());
+    let mismatch = "rfc13.wire.response-matches-request";
+    assert_eq!(found(&[get, out]), [mismatch]);
+    assert_eq!(found(&[barrier, get, number]), Vec::<String>::new());
+    // Once every request has had its answer, it is strict again.
+    assert_eq!(found(&[barrier, get, number, out, get, out]), [mismatch]);
+    // What goes to another process unasked has no excuse.
+    assert_eq!(found(&[barrier, barrier, (1, true, "cmd=barrier_out")]), ["rfc13.wire.lock-step"]);
+}
+
+#[rstest]
+#[case::request("cmd=get kvsname=k key=a", "rfc13.wire.client-sends-requests")]
+#[case::request_with_a_tab("cmd=get\tkvsname=k\tkey=a", "rfc13.abnf.pmi1")]
+#[case::beginning_of_a_request("cmd=get rc=0 value=v", "rfc13.abnf.pmi1")]
+fn malformed_answer_is_no_request(#[case] answer: &str, #[case] broken: &str) {
+    let said = [(0, false, "cmd=get kvsname=k key=a"), (0, true, answer)];
+    assert_eq!(findings(&[&JOINED[..], &said].concat()), [broken]);
+}
+
+#[test]
+fn odd_forms_excuse_only_their_own_answers() {
+    let found = |rest: &[(u32, bool, &'static str)]| findings(&[&JOINED, rest].concat());
+    let odd = (0, false, "cmd=get_maxes  extra=1");
+    let (limits, refused) = (
+        (0, true, "cmd=maxes rc=0 kvsname_max=64 keylen_max=64 vallen_max=64"),
+        (0, true, "cmd=maxes rc=-1"),
+    );
+    let (name, none) = ((0, false, "cmd=get_my_kvsname"), (0, true, "cmd=my_kvsname rc=-1"));
+    assert_eq!(found(&[odd, refused, name, none]), Vec::<String>::new());
+    assert_eq!(found(&[odd, limits, name, none]), ["rfc13.abnf.c-kvsname"]);
+    // What a server makes of an odd put or lookup is a SHOULD, and a wrong value is not.
+    let put = [(0, false, "cmd=put key=a kvsname=k value=v"), (0, true, "cmd=put_result rc=0")];
+    let barrier = [0, 1].map(|rank| (rank, false, "cmd=barrier_in"));
+    let out = [0, 1].map(|rank| (rank, true, "cmd=barrier_out"));
+    let get = (0, false, "cmd=get kvsname=k key=a");
+    let other = [(1, false, JOINED[0].2), (1, true, JOINED[1].2)];
+    let got = |answer| found(&[&other[..], &put, &barrier, &out, &[get, (0, true, answer)]].concat());
+    assert_eq!(got("cmd=get_result rc=-1"), Vec::<String>::new());
+    assert_eq!(got("cmd=get_result rc=0 value=w"), ["rfc13.get.value"]);
+    let lookup = [(0, false, "cmd=lookup_name  service=s"), (0, true, "cmd=lookup_result info=fail")];
+    assert_eq!(found(&lookup), Vec::<String>::new());
+}
+
+/// On a loaded machine, the time may be up before a server has come to answer.
+#[test]
+fn silence_says_whether_it_is_proved() {
+    let proc = Proc { group: 0, rank: 0 };
+    let seen = |proof| {
+        let asks =
+            What::ToServer { proc, bytes: Bytes(b"cmd=init pmi_version=1 pmi_subversion=1\n".to_vec()) };
+        let launched = What::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
+        let found = judged([launched, asks, What::NoAnswer { proc, proof }]);
+        found.into_iter().map(|f| f.seen).collect::<Vec<_>>()
+    };
+    assert_eq!(seen(SilenceProof::Idle), ["silence"]);
+    assert_eq!(seen(SilenceProof::Timeout), ["silence (no proof: the time was up)"]);
+}
+
+#[test]
+fn wrong_size_of_one_process_is_not_held_against_others() {
+    let group = |told: &[u32]| {
+        let mut group = Group { size: 3, ..Group::default() };
+        told.iter().map(|told| group.told_size(Some(*told))).collect::<Vec<_>>()
+    };
+    assert_eq!(group(&[3, 3, 3]), [3, 3, 3]);
+    // Fewer processes than asked for may be started.
+    assert_eq!(group(&[2, 2]), [2, 2]);
+    // Only one of them has been told a wrong size.
+    assert_eq!(group(&[2, 3, 3]), [2, 3, 3]);
+    assert_eq!(group(&[3, 2, 3]), [3, 3, 3]);
+    assert_eq!(group(&[9, 3]), [3, 3]);
+}
+
+#[test]
+fn versions_are_those_of_accepted_offers() {
+    let told =
+        |rank, text: &str| What::FromServer { proc: Proc { group: 0, rank }, bytes: Bytes(text.into()) };
+    let taken = "cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=0\n";
+    let (first, second) = taken.split_at(30);
+    let refused = "cmd=response_to_init rc=-1 pmi_version=1 pmi_subversion=9\n";
+    let again = "cmd=response_to_init pmi_version=1 pmi_subversion=1\n";
+    let value = "cmd=get_result rc=0 value=cmd=response_to_init pmi_version=7 pmi_subversion=0\n";
+    let events = [told(0, &format!("{refused}{again}")), told(1, first), told(1, second), told(2, value)];
+    let mut monitor = Monitor::new();
+    for (what, seq) in events.into_iter().zip(0..) {
+        monitor.observe(&Event::new(seq, what));
+    }
+    assert_eq!(monitor.versions(), ["1.1", "2.0"]);
+}
+
+#[test]
+fn lost_half_request_is_the_cause() {
+    let proc = Proc { group: 0, rank: 0 };
+    let lines = JOINED.map(|(_, server, line)| {
+        let bytes = Bytes(format!("{line}\n").into_bytes());
+        if server { What::FromServer { proc, bytes } } else { What::ToServer { proc, bytes } }
+    });
+    let said = |text: &str| What::ToServer { proc, bytes: Bytes(text.into()) };
+    let answer = Bytes(b"cmd=maxes rc=0 kvsname_max=64 keylen_max=64 vallen_max=64\n".to_vec());
+    let silence = What::NoAnswer { proc, proof: SilenceProof::Idle };
+    let rest = [
+        said("cmd=get_maxes  extra=1\n"),
+        What::FromServer { proc, bytes: answer },
+        said("cmd=get_my_"),
+        said("kvsname\n"),
+        silence,
+    ];
+    let found = judged(lines.into_iter().chain(rest));
+    assert_eq!(found.into_iter().map(|f| f.requirement).collect::<Vec<_>>(), ["rfc13.wire.newline"]);
+}
+
+#[test]
+fn unended_messages_take_no_effect() {
+    let proc = |rank| Proc { group: 0, rank };
+    let said = |rank, text: &str| What::ToServer { proc: proc(rank), bytes: Bytes(text.into()) };
+    let told = |rank, text: &str| What::FromServer { proc: proc(rank), bytes: Bytes(text.into()) };
+    let found = |unended: &str, rest: [What; 2]| {
+        let launched = What::Launched { command: Vec::new(), ranks: 2, nodes: 1 };
+        let joined = [0, 1].into_iter().flat_map(|rank| {
+            [
+                said(rank, "cmd=init pmi_version=1 pmi_subversion=1\n"),
+                told(rank, "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n"),
+                said(rank, "cmd=get_my_kvsname\n"),
+                told(rank, "cmd=my_kvsname rc=0 kvsname=k\n"),
+            ]
+        });
+        let end = [said(0, unended), What::ClosedByClient { proc: proc(0) }];
+        let found = judged([launched].into_iter().chain(joined).chain(end).chain(rest));
+        let found = found.into_iter().filter(|f| f.party == Side::Server);
+        found.map(|f| f.requirement).collect::<Vec<_>>()
+    };
+    let barrier = || [said(1, "cmd=barrier_in\n"), told(1, "cmd=barrier_out rc=0\n")];
+    assert_eq!(found("cmd=barrier_in", barrier()), ["rfc13.wire.newline"]);
+    assert_eq!(found("cmd=barrier", barrier()), ["rfc13.barrier.all-in-before-any-out"]);
+    let get = || [said(1, "cmd=get kvsname=k key=a\n"), told(1, "cmd=get_result rc=0 value=v\n")];
+    assert_eq!(found("cmd=put kvsname=k key=a value=v", get()), ["rfc13.wire.newline"]);
+    assert_eq!(found("cmd=put kvsname=k key=b value=v", get()), ["rfc13.error.rc-nonzero"]);
+}
+
+#[test]
+fn taking_an_unasked_answer_is_no_breach_of_lock_step() {
+    let found = |lines: &[(bool, &str)]| {
+        let proc = Proc { group: 0, rank: 0 };
+        let launched = What::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
+        let events = lines.iter().map(|(server, line)| {
+            let bytes = Bytes(format!("{line}\n").into_bytes());
+            if *server { What::FromServer { proc, bytes } } else { What::ToServer { proc, bytes } }
+        });
+        let found = judged([launched].into_iter().chain(events)).into_iter();
+        found.map(|f| (f.party, f.requirement)).collect::<Vec<_>>()
+    };
+    let (init, taken) = (JOINED[0].2, JOINED[1].2);
+    let (ask, limits) = ("cmd=get_maxes", "cmd=maxes rc=0 kvsname_max=64 keylen_max=32 vallen_max=128");
+    let lock_step = "rfc13.wire.lock-step".to_owned();
+    let said = [(false, init), (true, taken), (true, limits), (false, ask), (false, "cmd=get_appnum")];
+    assert_eq!(found(&said), [(Side::Server, lock_step.clone())]);
+    let ahead = [(false, init), (true, taken), (false, ask), (false, "cmd=get_appnum")];
+    assert_eq!(found(&ahead), [(Side::Client, lock_step)]);
+}
+
+#[test]
+fn missing_answers_to_an_offer_cite_its_version() {
+    let found = |subversion: &str, closes: bool| {
+        let proc = Proc { group: 0, rank: 0 };
+        let line = format!("cmd=init pmi_version=1 pmi_subversion={subversion}\n");
+        let end = match closes {
+            true => What::ClosedByServer { proc },
+            false => What::NoAnswer { proc, proof: SilenceProof::Idle },
+        };
+        let launched = What::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
+        let found = judged([launched, What::ToServer { proc, bytes: Bytes(line.into()) }, end]);
+        found.into_iter().map(|f| f.requirement).collect::<Vec<_>>()
+    };
+    for closes in [false, true] {
+        assert_eq!(found("1", closes), ["rfc13.abnf.c-init"]);
+        assert_eq!(found("3", closes), ["rfc13.init.highest-mutual"]);
+        // Beyond the int of the API.
+        assert_eq!(found("2147483648", closes), Vec::<String>::new());
+        assert_eq!(found("0", true), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn server_need_not_take_arguments_from_one() {
+    let spawn = |first: u32| {
+        format!(
+            "mcmd=spawn\nnprocs=1\nexecname=x\ntotspawns=1\nspawnssofar=1\narg{first}=a\nargcnt=1\n\
+             preput_num=0\ninfo_num=0\nendcmd\n"
+        )
+    };
+    let found = |numbers: &[u32]| {
+        let proc = Proc { group: 0, rank: 0 };
+        let launched = What::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
+        let said = |text: &str| What::ToServer { proc, bytes: Bytes(text.into()) };
+        let told = |text: &str| What::FromServer { proc, bytes: Bytes(text.into()) };
+        let mut events = vec![
+            launched,
+            said("cmd=init pmi_version=1 pmi_subversion=1\n"),
+            told("cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n"),
+        ];
+        for (number, place) in numbers.iter().zip(1..) {
+            events.push(said(&spawn(*number)));
+            let taken = place < numbers.len();
+            events.push(if taken { told("cmd=spawn_result rc=0\n") } else { What::ClosedByServer { proc } });
+        }
+        let found = judged(events).into_iter().filter(|f| f.party == Side::Server);
+        found.map(|f| f.requirement).collect::<Vec<_>>()
+    };
+    assert_eq!(found(&[1]), Vec::<String>::new());
+    assert_eq!(found(&[0]), ["rfc13.spawn.arg-indices"]);
+    // It has taken them before.
+    assert_eq!(found(&[1, 1]), ["rfc13.spawn.arg-indices"]);
+}
+
+#[test]
+fn a_request_out_of_order_excuses_the_barrier() {
+    let enters = |rank| (rank, false, "cmd=barrier_in");
+    let leaves = |rank| (rank, true, "cmd=barrier_out");
+    let init = |rank| {
+        let answer = "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1";
+        [(rank, false, "cmd=init pmi_version=1 pmi_subversion=1"), (rank, true, answer)]
+    };
+    let found = |joined: &[u32], rest: &[(u32, bool, &'static str)]| {
+        findings(&[&joined.iter().copied().flat_map(init).collect::<Vec<_>>()[..], rest].concat())
+    };
+    let early = [enters(0), leaves(0), enters(1)];
+    assert_eq!(found(&[0, 1], &early), ["rfc13.barrier.all-in-before-any-out"]);
+    // Rank 0 skipped init: whether its barrier counts is not known.
+    assert_eq!(found(&[1], &early), Vec::<String>::new());
+    // Rank 0 has finalized before.
+    let finalizes = [(0, false, "cmd=finalize"), (0, true, "cmd=finalize_ack")];
+    assert_eq!(found(&[0, 1], &[&finalizes[..], &early].concat()), Vec::<String>::new());
+}
+
+#[test]
+fn a_line_without_end_may_end_the_program() {
+    let found = |length: usize| {
+        let proc = |rank| Proc { group: 0, rank };
+        let write = |rank, text: &str| What::ToServer { proc: proc(rank), bytes: Bytes(text.into()) };
+        let answer = b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n".to_vec();
+        let events = [
+            What::Launched { command: Vec::new(), ranks: 2, nodes: 1 },
+            write(0, "cmd=init pmi_version=1 pmi_subversion=1\n"),
+            What::FromServer { proc: proc(0), bytes: Bytes(answer) },
+            write(1, &"x".repeat(length)),
+            write(0, "cmd=get_appnum\n"),
+            What::ClosedByServer { proc: proc(0) },
+        ];
+        judged(events).into_iter().map(|f| f.requirement).collect::<Vec<_>>()
+    };
+    assert_eq!(found(10), ["rfc13.abnf.c-appnum"]);
+    assert_eq!(found(LONG_REQUEST + 1), Vec::<String>::new());
+}
+
+#[test]
+fn who_is_held_up_by_a_half_said_request_is_noted_only() {
+    let proc = |rank| Proc { group: 0, rank };
+    let write = |rank, text: &str| What::ToServer { proc: proc(rank), bytes: Bytes(text.into()) };
+    let found = |said: &[(u32, &str)], closes: bool| {
+        let answer = b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n";
+        let joined = [0, 1].into_iter().flat_map(|rank| {
+            let bytes = Bytes(answer.to_vec());
+            let init = write(rank, "cmd=init pmi_version=1 pmi_subversion=1\n");
+            [init, What::FromServer { proc: proc(rank), bytes }]
+        });
+        let launched = What::Launched { command: Vec::new(), ranks: 2, nodes: 1 };
+        let said = said.iter().map(|(rank, text)| write(*rank, text));
+        let end = closes.then(|| What::ClosedByServer { proc: proc(1) });
+        let silence = What::NoAnswer { proc: proc(0), proof: SilenceProof::Idle };
+        let found = judged([launched].into_iter().chain(joined).chain(said).chain(end).chain([silence]));
+        found.into_iter().map(|f| (f.kind, f.at_most)).collect::<Vec<_>>()
+    };
+    let held_up = [(Some(SeenKind::SilenceBehindPartialRequest), Some(Severity::Note))];
+    let silence = [(Some(SeenKind::Silence), None)];
+    let get = (0, "cmd=get_maxes\n");
+    assert_eq!(found(&[(1, "cmd=ge"), get], false), held_up);
+    assert_eq!(found(&[(1, "mcmd=spawn\nnprocs=1\n"), get], false), held_up);
+    assert_eq!(found(&[(1, "cmd=ge"), get], true), silence);
+    assert_eq!(found(&[(1, "cmd=ge"), (1, "t_appnum\n"), get], false), silence);
+    assert_eq!(found(&[(0, "cmd=get_"), (0, "maxes\n")], false), silence);
+}
+
+#[test]
+fn processes_that_nobody_asked_for_are_found_once() {
+    let proc = |group, rank| Proc { group, rank };
+    let found = |asks: &str, children: u32| {
+        let bytes = Bytes(format!("{asks}\n").into_bytes());
+        let asked = What::ToServer { proc: proc(0, 0), bytes };
+        let started = |rank| What::Started {
+            proc: proc(1, rank),
+            env: [("PMI_FD".to_owned(), "3".to_owned())].into(),
+            args: Vec::new(),
+            bad_fd: None,
+        };
+        let launched = What::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
+        let found = judged([launched, asked].into_iter().chain((0..children).map(started)));
+        found.iter().filter(|f| f.requirement == "rfc13.spawn.maxprocs").count()
+    };
+    let most = EXCESS_PROCESSES as u32;
+    assert_eq!((found("mcmd=spawn", most), found("mcmd=spawn", most + 9)), (0, 1));
+    assert_eq!(found("\t nprocs = 500 ", most + 500), 0);
+    assert_eq!((found("nprocs=", most), found("nprocs=", most + 9)), (0, 1));
+    assert_eq!(found(&format!("nprocs={}", "9".repeat(30)), most + 9), 0);
+    assert_eq!((found("nprocs\u{93}500", most + 500), found("nprocs\u{93}500", most + 509)), (0, 1));
+}
+
+#[test]
+fn what_is_no_request_may_still_have_put_a_value() {
+    let found = |rest: &[(u32, bool, &'static str)]| findings(&[&JOINED, rest].concat());
+    let (get, got) = ((0, false, "cmd=get kvsname=k key=a"), (0, true, "cmd=get_result rc=0 value=v"));
+    assert_eq!(found(&[get, got]), ["rfc13.error.rc-nonzero"]);
+    let (put, done) = ((0, false, "cmd=put key=a value=v"), (0, true, "cmd=put_result rc=0"));
+    assert_eq!(found(&[put, done, get, got]), Vec::<String>::new());
+    // It may also get no answer at all.
+    assert_eq!(found(&[put, get, got]), Vec::<String>::new());
+}
+
+#[test]
+fn which_of_several_spawns_is_answered_is_unknown_once_one_was_no_request() {
+    let spawn = |count: u32| {
+        format!(
+            "mcmd=spawn\nnprocs={count}\nexecname=x\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\n\
+             info_num=0\nendcmd"
+        )
+    };
+    let (broken, whole) = (spawn(1) + "cmd=get_appnum", spawn(3));
+    let found = |rest: &[(u32, bool, &str)]| findings(&[&JOINED, rest].concat());
+    let (asked, one) = ((0, false, &*whole), (0, true, "cmd=spawn_result rc=0 errcodes=0"));
+    assert_eq!(found(&[asked, one]), ["de-facto.spawn.errcodes"]);
+    assert_eq!(found(&[(0, false, &*broken), asked, one]), Vec::<String>::new());
+}
+
+#[test]
+fn a_spawn_that_ends_by_nearly_the_right_word_may_be_answered() {
+    let ends = |end: &str| {
+        format!(
+            "mcmd=spawn\nnprocs=1\nexecname=x\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\n\
+             info_num=0\n{end}"
+        )
+    };
+    let found = |rest: &[(u32, bool, &str)]| findings(&[&JOINED, rest].concat());
+    let (nearly, well) = (ends("endcmd="), ends("endcmd=\nendcmd"));
+    let answer = (0, true, "cmd=spawn_result rc=0 errcodes=0");
+    assert_eq!(found(&[(0, false, &*nearly), answer]), Vec::<String>::new());
+    assert_eq!(found(&[(0, false, &*well), answer]), Vec::<String>::new());
+    let unended = ends("info=");
+    assert_eq!(found(&[(0, false, &*unended), answer]), ["rfc13.wire.lock-step"]);
+}
+
+/// RFC 13 has the side that detects a protocol error close the connection and abort.
+#[rstest]
+#[case::no_tuples(&["complete nonsense"], true)]
+#[case::blanks_only(&["  "], true)]
+#[case::bytes_without_command(&["\u{e4}=1"], true)]
+#[case::control_byte_in_value(&["cmd=get_result rc=0 value=a\u{7}b"], false)]
+#[case::other_letters_in_value(&["cmd=get_result rc=0 value=n\u{e4}me"], false)]
+#[case::other_letters_in_message(&["cmd=get_result rc=-1 msg=n\u{e4}"], false)]
+#[case::carriage_return(&["cmd=get_result rc=0 value=v\r"], false)]
+#[case::carriage_return_after_number(&["cmd=get_result rc=0\r"], false)]
+#[case::nonsense_after_control_byte(&["cmd=get_result rc=0 value=a\u{7}b", "nonsense"], true)]
+fn lenient_client_detects_no_protocol_error(#[case] answers: &[&str], #[case] detects: bool) {
+    let proc = Proc { group: 0, rank: 0 };
+    let line = |(_, server, line): &(u32, bool, &str)| {
+        let bytes = Bytes(format!("{line}\n").into_bytes());
+        if *server { What::FromServer { proc, bytes } } else { What::ToServer { proc, bytes } }
+    };
+    let get = (0, false, "cmd=get kvsname=k key=a");
+    let asked = answers.iter().flat_map(|answer| [get, (0, true, *answer)]);
+    let said: Vec<_> = JOINED.into_iter().chain(asked).chain([(0, false, "cmd=get_appnum")]).collect();
+    let found = judged(said.iter().map(line)).into_iter().filter(|f| f.party == Side::Client);
+    let found: Vec<String> = found.map(|f| f.requirement).collect();
+    let both: &[&str] = if detects { &["rfc13.error.close", "rfc13.error.abort"] } else { &[] };
+    assert_eq!(found, both);
+}
+
+#[test]
+fn the_cause_is_cited() {
+    let proc = Proc { group: 0, rank: 0 };
+    let cited = |said: &[(bool, &[u8])], closes: bool| {
+        let said = said.iter().map(|(server, bytes)| {
+            let bytes = Bytes(bytes.to_vec());
+            if *server { What::FromServer { proc, bytes } } else { What::ToServer { proc, bytes } }
+        });
+        let launched = What::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
+        let end = closes.then_some(What::ClosedByServer { proc });
+        let found = judged([launched].into_iter().chain(said).chain(end));
+        found.into_iter().map(|f| f.requirement).collect::<Vec<_>>()
+    };
+    let (init, refused) = (b"cmd=init pmi_version=1 pmi_subversion=1\n", b"cmd=response_to_init rc=-1\n");
+    assert_eq!(cited(&[(false, init), (true, refused)], false), ["rfc13.abnf.c-init"]);
+    // It was not understood since it came in pieces.
+    let pieces: [(bool, &[u8]); 3] = [(false, &init[..9]), (false, &init[9..]), (true, refused)];
+    assert_eq!(cited(&pieces, false), ["rfc13.wire.newline"]);
+
+    let joined: [(bool, &[u8]); 2] =
+        [(false, init), (true, b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n")];
+    let name: [(bool, &[u8]); 2] =
+        [(false, b"cmd=get_my_kvsname\n"), (true, "cmd=my_kvsname kvsname=\u{192}1\n".as_bytes())];
+    assert_eq!(cited(&[joined, name].concat(), false), ["rfc13.abnf.word"]);
+
+    let name: [(bool, &[u8]); 2] = [(false, b"cmd=get_my_kvsname\n"), (true, b"cmd=my_kvsname kvsname=k\n")];
+    let put = |line: &'static [u8]| [(false, line), (true, b"cmd=put_result rc=0\n".as_slice())];
+    let barrier: [(bool, &[u8]); 1] = [(false, b"cmd=barrier_in\n")];
+    let after = |line| cited(&[&joined[..], &name, &put(line), &barrier].concat(), true);
+    assert_eq!(after(b"cmd=put kvsname=k key=a value=cmd\n"), ["rfc13.abnf.c-barrier"]);
+    // What is special about this barrier is the key that is to be passed on.
+    assert_eq!(after(b"cmd=put kvsname=k key=cmd value=a\n"), ["rfc13.abnf.word"]);
+}
+
+#[test]
+fn names_are_judged_where_the_order_is_known() {
+    let start = [0, 1].map(|r| {
+        [
+            (r, false, "cmd=init pmi_version=1 pmi_subversion=1"),
+            (r, true, "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1"),
+        ]
+    });
+    let publish = (0, false, "cmd=publish_name service=s port=p");
+    let published = (0, true, "cmd=publish_result rc=0");
+    let unpublish = (1, false, "cmd=unpublish_name service=s");
+    let unpublished = (1, true, "cmd=unpublish_result rc=0");
+    let found = |rest: &[(u32, bool, &'static str)]| findings(&[&start.concat(), rest].concat());
+    assert_eq!(found(&[publish, published, unpublish, unpublished]), Vec::<String>::new());
+    assert_eq!(found(&[unpublish, unpublished]), ["rfc13.error.rc-nonzero"]);
+    // Both at once: the answers may have been read in another order than they were given.
+    assert_eq!(found(&[publish, unpublish, unpublished, published]), Vec::<String>::new());
+}
+
+const P: Proc = Proc { group: 0, rank: 0 };
+
+/// A partial message proves something only if the process closes its connection by itself and TCP does not lose the rest.
+#[rstest]
+#[case::by_itself(&[What::ClosedByClient { proc: P }], true)]
+#[case::killed(&[What::Ended { proc: P, ours: true }], false)]
+#[case::does_not_end(&[What::StillRunning { procs: vec![P], proof: HangProof::Idle }, What::ClosedByClient { proc: P }], false)]
+#[case::reset(&[What::LeftUnread { proc: P }, What::ClosedByClient { proc: P }], false)]
+fn partial_message_is_held_against_client(#[case] end: &[What], #[case] broken: bool) {
+    for (partial, requirement) in
+        [("cmd=get_ma", "rfc13.wire.newline"), ("mcmd=spawn\nnprocs=1\n", "rfc13.abnf.c-spawn")]
+    {
+        let init = b"cmd=init pmi_version=1 pmi_subversion=1\n".to_vec();
+        let joined = b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n".to_vec();
+        let said = [
+            What::ToServer { proc: P, bytes: Bytes(init) },
+            What::FromServer { proc: P, bytes: Bytes(joined) },
+            What::ToServer { proc: P, bytes: Bytes(partial.into()) },
+        ];
+        let mut monitor = Monitor::new();
+        for what in said.iter().chain(end) {
+            monitor.observe(&Event::new(0, what.clone()));
+        }
+        let found = monitor.take_findings().iter().any(|f| f.requirement == requirement);
+        assert_eq!(found, broken, "{partial}");
+    }
+}
+
+#[test]
+fn what_was_put_before_the_name_was_known_is_not_held_against_the_server() {
+    let proc = Proc { group: 0, rank: 0 };
+    let mut monitor = Monitor::new();
+    let lines = [
+        ("cmd=init pmi_version=1 pmi_subversion=1", "cmd=response_to_init pmi_version=1 pmi_subversion=1"),
+        ("cmd=put kvsname=k key=a value=1", "cmd=put_result rc=0"),
+        ("cmd=get_my_kvsname", "cmd=my_kvsname kvsname=k"),
+        ("cmd=get kvsname=k key=a", "cmd=get_result rc=0 value=1"),
+        ("cmd=put kvsname=k key=a value=2", "cmd=put_result rc=-1"),
+    ];
+    for (request, response) in lines {
+        let bytes = |line: &str| Bytes(format!("{line}\n").into_bytes());
+        for what in [
+            What::ToServer { proc, bytes: bytes(request) },
+            What::FromServer { proc, bytes: bytes(response) },
+        ] {
+            monitor.observe(&Event::new(0, what));
+        }
+    }
+    assert_eq!(monitor.take_findings(), []);
+}
+
+/// What a server breaks: rank, whether the server says it, and the body that is said, or `close` or `silence`.
+fn found(ranks: u32, said: &[(u32, bool, &str)]) -> Vec<String> {
+    let mut events = vec![What::Launched { command: Vec::new(), ranks, nodes: 1 }];
+    let bytes = |text: Vec<u8>| Bytes(text);
+    for rank in 0..ranks {
+        let proc = Proc { group: 0, rank };
+        let offer = b"cmd=init pmi_version=2 pmi_subversion=0\n".to_vec();
+        let taken = b"cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0\n".to_vec();
+        events.push(What::ToServer { proc, bytes: bytes(offer) });
+        events.push(What::FromServer { proc, bytes: bytes(taken) });
+        let ask = format!("cmd=fullinit;pmijobid=j;pmirank={rank};threaded=FALSE;");
+        let tell = format!(
+            "cmd=fullinit-response;pmi-version=2;pmi-subversion=0;rank={rank};size={ranks};appnum=0;rc=0;"
+        );
+        events.push(What::ToServer { proc, bytes: bytes(framed(&ask)) });
+        events.push(What::FromServer { proc, bytes: bytes(framed(&tell)) });
+    }
+    events.extend(said.iter().map(|(rank, server, text)| {
+        let proc = Proc { group: 0, rank: *rank };
+        match (*text, server) {
+            ("close", _) => What::ClosedByServer { proc },
+            ("silence", _) => What::NoAnswer { proc, proof: SilenceProof::Idle },
+            (text, true) => What::FromServer { proc, bytes: bytes(framed(text)) },
+            (text, false) => What::ToServer { proc, bytes: bytes(framed(text)) },
+        }
+    }));
+    let mut monitor = Monitor::new();
+    for (what, seq) in events.into_iter().zip(0..) {
+        monitor.observe(&Event::new(seq, what));
+    }
+    let findings = monitor.take_findings().into_iter();
+    findings.filter(|f| f.party == Side::Server).map(|f| f.requirement).collect()
+}
+
+fn framed(body: &str) -> Vec<u8> {
+    format!("{:>6}{body}", body.len()).into_bytes()
+}
+
+const PUT: [(u32, bool, &str); 2] =
+    [(0, false, "cmd=kvs-put;key=k;value=v;"), (0, true, "cmd=kvs-put-response;rc=0;")];
+const MISS: &str = "cmd=kvs-get-response;rc=1;";
+
+#[test]
+fn a_fence_makes_visible_what_was_put_before_it() {
+    let fence = |rank| [(rank, false, "cmd=kvs-fence;"), (rank, true, "cmd=kvs-fence-response;rc=0;")];
+    let get = (1, false, "cmd=kvs-get;key=k;");
+    let both = [fence(0)[0], fence(1)[0], fence(0)[1], fence(1)[1]];
+    assert_eq!(found(2, &[&PUT[..], &both, &[get, (1, true, MISS)]].concat()), ["pmi2.common.fence.visible"]);
+    // Without a fence behind the put nothing is due.
+    assert!(found(2, &[&PUT[..], &[get, (1, true, MISS)]].concat()).is_empty());
+    // Hydra lets rank 1 go at once and holds back its get.
+    let early = [&fence(1)[..], &[get], &PUT, &fence(0)].concat();
+    let value = (1, true, "cmd=kvs-get-response;rc=0;found=TRUE;value=v;");
+    assert_eq!(found(2, &[&early[..], &[value]].concat()), ["pmi2.draft.fence.blocks"]);
+    assert_eq!(
+        found(2, &[&fence(1)[..], &[get, (1, true, MISS)], &PUT].concat()),
+        ["pmi2.draft.fence.blocks", "pmi2.common.fence.visible"]
+    );
+}
+
+#[rstest]
+// Who waits lawfully is not held against the server.
+#[case(&[(0, false, "cmd=kvs-fence;"), (0, true, "silence")], &[])]
+#[case(&[(0, false, "cmd=info-getnodeattr;key=k;wait=TRUE;"), (0, true, "silence")], &[])]
+#[case(&[(0, false, "cmd=info-getnodeattr;key=k;"), (0, true, "silence")], &["pmi2.common.answered"])]
+#[case(&[(0, false, "cmd=job-getid;"), (0, true, "close")], &["pmi2.common.answered"])]
+#[case(&[(0, false, "cmd=finalize;"), (0, true, "silence")], &["pmi2.common.finalize"])]
+// Behind an abort the server may do what it likes.
+#[case(&[(1, false, "cmd=abort;isworld=TRUE;"), (0, false, "cmd=job-getid;"), (0, true, "close")], &[])]
+#[case(&[(0, false, "cmd=job-getid;"), (0, true, "cmd=job-getid-response;jobid=j;")], &["pmi2.common.rc"])]
+#[case(&[(0, false, "cmd=job-getid;"), (0, true, "cmd=kvs-fence-response;rc=0;")], &["pmi2.common.response-name"])]
+#[case(&[(0, true, "cmd=job-getid-response;jobid=j;rc=0;")], &["pmi2.common.one-response"])]
+#[case(&[(0, false, "cmd=job-getid;thrid=7;"), (0, true, "cmd=job-getid-response;jobid=j;rc=0;")], &["pmi2.draft.thrid-echoed"])]
+#[case(&[(0, false, "cmd=nonsense;"), (0, true, "cmd=nonsense-response;rc=9;")], &[])]
+#[case(&[(0, false, "cmd=kvs-get;key=k;"), (0, true, "cmd=kvs-get-response;rc=0;found=TRUE;value=x;")], &["pmi2.common.get.miss"])]
+#[case(&[(0, false, "cmd=kvs-get;key=k;"), (0, true, "cmd=kvs-get-response;rc=0;found=1;")], &["pmi2.common.get.found"])]
+#[case(&[(0, false, "cmd=name-lookup;name=n;"), (0, true, "cmd=name-lookup-response;rc=0;port=p;")], &["pmi2.common.names.miss"])]
+fn each_answer_is_held_to_its_request(#[case] said: &[(u32, bool, &str)], #[case] broken: &[&str]) {
+    assert_eq!(found(2, said), broken);
+}
+
+const GETALL: (u32, bool, &str) = (0, false, "cmd=kvs-getall;jobid=j;");
+const REFUSED: (u32, bool, &str) = (0, true, "cmd=kvs-getall-response;rc=1;");
+
+#[rstest]
+#[case(&[GETALL, REFUSED], &[])]
+#[case(&[GETALL, (0, true, "silence")], &[])]
+#[case(&[GETALL, (0, true, "cmd=kvs-getall-paircount-response;npair=0;"), REFUSED], &[])]
+#[case(&[GETALL, REFUSED, REFUSED], &["pmi2.common.one-response"])]
+#[case(&[GETALL, (0, true, "cmd=kvs-getall-response;")], &["pmi2.common.rc"])]
+#[case(&[GETALL, (0, true, "cmd=kvs-fence-response;rc=0;")], &["pmi2.common.response-name"])]
+#[case(&[(0, true, "cmd=auth-response;authinfo=1;")], &["pmi2.common.one-response"])]
+// The parts of a longer exchange are not followed.
+#[case(&[(0, false, "cmd=kvs-put;key=k;concat=1;"), (0, false, "cmd=concat;concatid=1;value=v;"), PUT[1]], &[])]
+#[case(&[(0, false, "cmd=spawn;ncmds=1;preputcount=0;"), (0, false, "cmd=spawn-cmd;maxprocs=1;"), (0, true, "close")], &[])]
+fn requests_of_the_draft_alone_have_one_response_at_most(
+    #[case] said: &[(u32, bool, &str)],
+    #[case] broken: &[&str],
+) {
+    assert_eq!(found(1, said), broken);
+}
+
+#[test]
+fn what_is_asked_at_the_same_time_may_be_taken_in_any_order() {
+    let long = format!("cmd=info-putnodeattr;key={};value=v;", "k".repeat(65));
+    let publish =
+        [(0, false, "cmd=name-publish;name=n;port=p;"), (0, true, "cmd=name-publish-response;rc=0;")];
+    let lookup = (1, false, "cmd=name-lookup;name=n;");
+    let hit = (1, true, "cmd=name-lookup-response;rc=0;port=p;");
+    let miss = (1, true, "cmd=name-lookup-response;rc=1;");
+    assert!(found(2, &[publish[0], lookup, hit, publish[1]]).is_empty());
+    assert_eq!(found(2, &[publish[0], publish[1], lookup, miss]), ["pmi2.common.names.lookup"]);
+    let put =
+        [(0, false, "cmd=info-putnodeattr;key=k;value=v;"), (0, true, "cmd=info-putnodeattr-response;rc=0;")];
+    let get = (1, false, "cmd=info-getnodeattr;key=k;");
+    let none = (1, true, "cmd=info-getnodeattr-response;found=FALSE;rc=0;");
+    assert!(found(2, &[get, put[0], put[1], none]).is_empty());
+    assert_eq!(found(2, &[put[0], put[1], get, none]), ["pmi2.common.nodeattr"]);
+    // A semicolon that is not undone is told as such.
+    let put = [(0, false, "cmd=info-putnodeattr;key=k;value=a;;b;"), put[1]];
+    let cut = (1, true, "cmd=info-getnodeattr-response;found=TRUE;value=a;rc=0;");
+    assert_eq!(found(2, &[put[0], put[1], get, cut]), ["pmi2.draft.semicolons"]);
+    let put = [(0, false, "cmd=info-putnodeattr;key=k;value=v;"), put[1]];
+    let refused = (0, true, "cmd=info-putnodeattr-response;rc=1;");
+    assert!(found(1, &[(0, false, &long), refused]).is_empty());
+    assert_eq!(found(1, &[put[0], refused]), ["pmi2.common.nodeattr"]);
+    // One of two that are under way has no thrid, so the server may end the job.
+    let both = [(0, false, "cmd=kvs-fence;"), (0, false, "cmd=job-getid;thrid=1;"), (0, true, "close")];
+    assert!(found(2, &both).is_empty());
+    // Which of two is answered cannot be told without a thrid.
+    let two = [
+        (0, false, "cmd=info-getnodeattr;thrid=1;key=w;wait=TRUE;"),
+        (0, false, "cmd=info-getnodeattr;thrid=2;key=k;"),
+        (0, true, "cmd=info-getnodeattr-response;found=FALSE;rc=0;"),
+        (0, true, "silence"),
+    ];
+    assert_eq!(found(1, &two), ["pmi2.draft.thrid-echoed"]);
+    let mixed = [two[0], (0, false, "cmd=info-getnodeattr;key=k;"), two[2], two[3]];
+    assert!(found(1, &mixed).is_empty());
+    // Who has left does not enter a fence.
+    let left = [(1, false, "cmd=finalize;"), (1, true, "cmd=finalize-response;rc=0;")];
+    let fence = [(0, false, "cmd=kvs-fence;"), (0, true, "cmd=kvs-fence-response;rc=1;")];
+    assert!(found(2, &[left, fence].concat()).is_empty());
+    assert_eq!(found(1, &fence), ["pmi2.common.fence"]);
+    // One of its threads is in the fence when another enters it.
+    let twice = [
+        (0, false, "cmd=kvs-fence;thrid=1;"),
+        (0, false, "cmd=kvs-fence;thrid=2;"),
+        (0, true, "cmd=kvs-fence-response;thrid=2;rc=1;"),
+    ];
+    assert!(found(2, &twice).is_empty());
+    // Or it leaves the job meanwhile.
+    let leaves = [
+        (1, false, "cmd=kvs-fence;"),
+        (0, false, "cmd=kvs-fence;thrid=5;"),
+        (0, false, "cmd=finalize;"),
+        (0, true, "cmd=finalize-response;rc=0;"),
+        (1, true, "cmd=kvs-fence-response;rc=1;"),
+    ];
+    assert!(found(2, &leaves).is_empty());
+    // No name of a tuple is so long.
+    let long = format!("cmd=job-getid;{}=1;", "k".repeat(65));
+    assert!(found(1, &[(0, false, &long), (0, true, "close")]).is_empty());
+    let longest = format!("cmd=job-getid;{}=1;", "k".repeat(64));
+    assert_eq!(found(1, &[(0, false, &longest), (0, true, "close")]), ["pmi2.common.answered"]);
+    // It has told another rank, and may be believed.
+    let again = [
+        (0, false, "cmd=fullinit;pmijobid=j;pmirank=9;threaded=FALSE;"),
+        (0, true, "cmd=fullinit-response;rank=9;size=1;appnum=0;rc=0;"),
+    ];
+    assert_eq!(found(1, &again), ["pmi2.draft.fullinit.version"]);
+    // A type of authentication that the draft does not describe.
+    let unknown = "cmd=fullinit;pmijobid=j;pmirank=0;threaded=FALSE;authtype=1;";
+    assert!(found(1, &[(0, false, unknown), (0, true, "cmd=fullinit-response;rc=1;")]).is_empty());
+    let key = [
+        (0, false, "cmd=kvs-put;key=k;value=v;"),
+        (0, true, "cmd=kvs-put-response;rc=0;"),
+        (0, false, "cmd=kvs-get;key=k;;;"),
+        (0, true, "cmd=kvs-get-response;found=TRUE;value=v;rc=0;"),
+    ];
+    assert!(found(1, &key).is_empty());
+    // Nobody has it.
+    assert!(found(1, &[(0, false, "cmd=ring;count=1;left=a;right=b;"), (0, true, "close")]).is_empty());
+    // Nobody need read so much.
+    let long = format!("cmd=kvs-put;key=k;value={};", "v".repeat(LONG_REQUEST));
+    assert!(
+        found(2, &[(0, false, &long), (0, true, "close"), (1, false, "cmd=job-getid;"), (1, true, "close")])
+            .is_empty()
+    );
+}
+
+#[test]
+fn threads_have_answers_of_their_own_in_any_order() {
+    let said = [
+        (0, false, "cmd=info-getnodeattr;thrid=1;key=k;wait=TRUE;"),
+        (0, false, "cmd=info-putnodeattr;thrid=2;key=k;value=v;"),
+        (0, true, "cmd=info-getnodeattr-response;thrid=1;found=TRUE;value=v;rc=0;"),
+        (0, true, "cmd=info-putnodeattr-response;thrid=2;rc=0;"),
+    ];
+    assert!(found(1, &said).is_empty());
+}
+
+#[rstest]
+#[case::nothing("cmd=get_maxes\n", None)]
+#[case::abort("cmd=abort\n", Some(Unspecified::Abort))]
+#[case::junk("frob\n", Some(Unspecified::NotARequest))]
+#[case::two_at_once("cmd=get_maxes\ncmd=get_appnum\n", Some(Unspecified::OutOfOrder))]
+#[case::init_again("cmd=init pmi_version=1 pmi_subversion=1\n", Some(Unspecified::Breach))]
+#[case::unknown_key("cmd=get_maxes x=y\n", Some(Unspecified::Unusual))]
+fn unspecified_behavior_has_a_reason(#[case] text: &str, #[case] reason: Option<Unspecified>) {
+    let mut monitor = Monitor::new();
+    let init = "cmd=init pmi_version=1 pmi_subversion=1\n";
+    let joined = "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n";
+    for (text, is_server) in [(init, false), (joined, true), (text, false)] {
+        let bytes = Bytes(text.into());
+        let what = match is_server {
+            true => What::FromServer { proc: P, bytes },
+            false => What::ToServer { proc: P, bytes },
+        };
+        monitor.observe(&Event::new(0, what));
+    }
+    assert_eq!(monitor.unspecified(P), reason);
+}

@@ -1,0 +1,37 @@
+//! The reasons why the standards do not say what a server does.
+
+use std::fmt;
+
+/// The reason why the standards do not say what a server does from here on, so that nothing is held against it: whether it ends
+/// the program, and what it stores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unspecified {
+    /// RFC 13, Error Handling: a server that cannot read a message aborts the program. The draft says nothing.
+    NotARequest,
+    /// RFC 13, Wire Protocol: a client waits for the response before its next request. The draft allows several with a `thrid`.
+    OutOfOrder,
+    /// A client has broken another rule, of which the server may detect the breach.
+    Breach,
+    /// A request that servers may read in several ways, or that some of them do not have.
+    Unusual,
+    /// RFC 13, abort: the server ends the program.
+    Abort,
+    /// A client that has left without finalize may have failed, for which the server may end the program.
+    Left,
+    /// A spawn request could not be read, so that the group of a spawned process is unknown.
+    Spawn,
+}
+
+impl fmt::Display for Unspecified {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotARequest => "a client sent a message that is not a request",
+            Self::OutOfOrder => "a client sent a request before the last one was answered",
+            Self::Breach => "a client broke the protocol",
+            Self::Unusual => "a client sent a request that servers may read in several ways",
+            Self::Abort => "a client aborted the program",
+            Self::Left => "a client left without finalize",
+            Self::Spawn => "a spawn request could not be read",
+        })
+    }
+}

@@ -1,0 +1,64 @@
+//! Whether a launcher offers the wire protocol, and the option with which it does.
+
+use pmi_scenario::ids;
+
+use crate::verdict::Judged;
+
+/// The requirements of the environment by which the wire protocol is offered.
+const ENVIRONMENT: [&str; 4] = [
+    ids::RFC13_ENV_PMI_FD,
+    ids::RFC13_CONNECTION_PRECONNECTED,
+    ids::RFC13_ENV_PMI_RANK,
+    ids::RFC13_ENV_PMI_SIZE,
+];
+
+/// Launchers that offer the wire protocol only with an option.
+const OPTIONS: [(&str, &str); 2] = [("srun", "--mpi=pmi2"), ("flux", "-o pmi=simple")];
+
+/// Returns the option with which the launcher in a command offers the wire protocol, if it is known.
+pub fn offering_option(command: &[String]) -> Option<String> {
+    let words = || command.iter().flat_map(|word| word.split_whitespace());
+    let is_named = |name: &str| words().any(|word| word.rsplit('/').next() == Some(name));
+    let (launcher, option) = OPTIONS.iter().find(|(launcher, _)| is_named(launcher))?;
+    let is_given = option.split(' ').all(|part| words().any(|word| word == part));
+    (!is_given).then(|| format!("{launcher} offers the wire protocol with {option}"))
+}
+
+/// Replaces the help of findings about a connection that is not offered by the option of the launcher that offers it.
+pub(crate) fn name_option(findings: &mut [Judged], command: &[String]) {
+    let about = |judged: &Judged| ENVIRONMENT.contains(&&*judged.finding.requirement);
+    if let Some(option) = offering_option(command) {
+        findings.iter_mut().filter(|judged| about(judged)).for_each(|judged| judged.help.clone_from(&option));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Finding, Severity, Side};
+
+    #[test]
+    fn finding_names_the_option_that_is_missing() {
+        let help = |command: &[&str], id: &str| {
+            let judged = Judged {
+                finding: Finding::new(id, Side::Server, "", ""),
+                level: None,
+                severity: Severity::Fail,
+                text: String::new(),
+                help: "own".to_owned(),
+                valid_input: false,
+                step: String::new(),
+                deviation: None,
+            };
+            let mut findings = [judged];
+            let command: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
+            name_option(&mut findings, &command);
+            findings[0].help.clone()
+        };
+        let named = "srun offers the wire protocol with --mpi=pmi2";
+        assert_eq!(help(&["/usr/bin/srun", "-n", "2"], ids::RFC13_ENV_PMI_SIZE), named);
+        assert_eq!(help(&["srun", "-n", "2"], ids::RFC13_GET_VALUE), "own");
+        assert_eq!(help(&["srun", "--mpi=pmi2", "-n", "2"], ids::RFC13_ENV_PMI_SIZE), "own");
+        assert_eq!(help(&["mpiexec", "-n", "2"], ids::RFC13_ENV_PMI_SIZE), "own");
+    }
+}

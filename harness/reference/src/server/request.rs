@@ -1,0 +1,306 @@
+//! Requests, the same in every dialect: decoding, and the order in which a process may make them.
+
+use std::borrow::Cow;
+
+use pmi_wire::grammar::{parse_bool, parse_int, parse_uint};
+use pmi_wire::protocol::{Exchange, Field};
+use pmi_wire::{
+    Content, Decoded, Direction, Framing, Operation, Proc, SpawnAssembler, SpawnCollector, SpawnLimits,
+    SpawnProgram, SpawnRequest, Version, pmi2,
+};
+
+use super::lifecycle::ProtocolError;
+use super::state::{Awaits, Phase, Server};
+use crate::reply::Header;
+
+/// Maximum number of requests of a process that wait for their responses, so that no client can exhaust the server's memory.
+pub(super) const MAX_HELD: usize = 10_000;
+
+/// A value.
+type Value<'a> = Cow<'a, [u8]>;
+
+/// An operation and its arguments. PMI-1 and PMI-2 spell most operations differently; the protocol table in `pmi_wire` has both spellings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request<'a> {
+    /// Offers a version: `init` in every dialect.
+    Init(Version),
+    /// Joins the job, in PMI-2 after the init line: `fullinit`.
+    Fullinit {
+        /// The kind of authentication that the client asks for.
+        authtype: Option<Value<'a>>,
+    },
+    /// Asks for the limits: `get_maxes`.
+    Maxes,
+    /// Asks for the name of the keyval space: `get_my_kvsname`, `job-getid`.
+    Kvsname,
+    /// Asks for the universe size: `get_universe_size`.
+    Universe,
+    /// Asks for the number of the program: `get_appnum`.
+    Appnum,
+    /// Stores a pair: `put`, `kvs-put`.
+    Put {
+        /// The keyval space; in PMI-2, always that of the process's group.
+        space: Option<Value<'a>>,
+        /// The key.
+        key: Value<'a>,
+        /// The value.
+        value: Value<'a>,
+    },
+    /// Reads a pair: `get`, `kvs-get`.
+    Get {
+        /// The keyval space; that of the process's group if there is none.
+        space: Option<Value<'a>>,
+        /// The rank that may have put the pair, as a hint.
+        source: Option<i64>,
+        /// The key.
+        key: Value<'a>,
+    },
+    /// Enters a barrier: `barrier_in`, `kvs-fence`.
+    Barrier {
+        /// The group of PMI-1.2. Before that version, the key has no meaning.
+        group: Option<Value<'a>>,
+    },
+    /// Stores an attribute of the process's node: `info-putnodeattr`.
+    PutNodeAttribute {
+        /// The key.
+        key: Value<'a>,
+        /// The value.
+        value: Value<'a>,
+    },
+    /// Reads an attribute of the process's node: `info-getnodeattr`.
+    GetNodeAttribute {
+        /// The key.
+        key: Value<'a>,
+        /// True if the response is held back until there is a value.
+        wait: bool,
+    },
+    /// Reads an attribute of the job: `info-getjobattr`.
+    GetJobAttribute {
+        /// The key.
+        key: Value<'a>,
+    },
+    /// Publishes a port: `publish_name`, `name-publish`.
+    Publish {
+        /// The name.
+        name: Value<'a>,
+        /// The port.
+        port: Value<'a>,
+    },
+    /// Looks up a port: `lookup_name`, `name-lookup`.
+    Lookup {
+        /// The name.
+        name: Value<'a>,
+    },
+    /// Withdraws a name: `unpublish_name`, `name-unpublish`.
+    Unpublish {
+        /// The name.
+        name: Value<'a>,
+    },
+    /// Starts a process group: `spawn`. In PMI-2, the first program has the preput pairs of all.
+    Spawn(SpawnRequest),
+    /// Creates a keyval space: `create_kvs` of MPICH's gforker.
+    CreateSpace,
+    /// Destroys a keyval space: `destroy_kvs` of MPICH's gforker.
+    DestroySpace {
+        /// Its name.
+        space: Value<'a>,
+    },
+    /// Reads a pair by its number: `getbyidx` of MPICH's gforker.
+    PairByIndex {
+        /// The name of the keyval space.
+        space: Value<'a>,
+        /// The number of the pair, from 0.
+        index: u64,
+    },
+    /// Ends the process group: `abort`.
+    Abort {
+        /// The exit status, which RFC 13 and the draft do not have and MPICH sends.
+        exitcode: Option<i64>,
+    },
+    /// Leaves PMI: `finalize`.
+    Finalize,
+    /// A request that only the draft describes and no known server supports.
+    Unsupported,
+    /// A command that PMI-2 does not have.
+    Unknown,
+}
+
+/// A request that a process may make now.
+#[derive(Debug, Clone)]
+pub struct Asked<'a> {
+    /// The form of the request, and of its response.
+    pub header: Header,
+    /// The operation.
+    pub request: Request<'a>,
+}
+
+impl Server {
+    /// Reads a message, and checks that the process may send it now. Returns `None` for a part of a request.
+    ///
+    /// # Errors
+    ///
+    /// RFC 13, "Error Handling": the message, or the message at this time, is a protocol error.
+    pub fn read<'a>(&mut self, from: Proc, text: &'a [u8]) -> Result<Option<Asked<'a>>, ProtocolError> {
+        let process = self.process(from);
+        let framing = process.framing;
+        if framing == Framing::Lines && (process.spawn.is_some() || SpawnAssembler::is_spawn_start(text)) {
+            let header = Header::line(Operation::Spawn.exchange());
+            self.check_order(from, &header, &Request::Spawn(SpawnRequest::default()))?;
+            let request = self.read_spawn_line(from, text)?.map(Request::Spawn);
+            return Ok(request.map(|request| Asked { header, request }));
+        }
+        let message = Decoded::new(Direction::ToServer, framing, text);
+        let header = header(&message);
+        let is_part = header.response.is_empty() && header.operation() != "abort";
+        match (&message.content, message.error()) {
+            // Draft, "Unrecognized command": it is answered with an error code.
+            (Content::FrameRequest(Err(pmi2::RequestError::UnknownCommand)), _) => {
+                let name = message.command().unwrap_or_default();
+                let response = [name, b"-response"].concat().into();
+                let header = Header { response, ..header };
+                return Ok(Some(Asked { header, request: Request::Unknown }));
+            }
+            (Content::LineRequest(Err(_)), Some(_)) if self.has_keyval_spaces(from, &message) => {}
+            (_, Some(error)) => return Err(error.into()),
+            // The server supports no request of PMI-2 in several messages.
+            (Content::FrameRequest(Ok(_)), None) if is_part => return Ok(None),
+            _ => {}
+        }
+        let request = decode(&message).ok_or("not a request")?;
+        self.check_order(from, &header, &request)?;
+        Ok(Some(Asked { header, request }))
+    }
+
+    /// Returns whether a line that RFC 13 does not have is a request about further keyval spaces, and this server supports them.
+    fn has_keyval_spaces(&self, from: Proc, message: &Decoded<'_>) -> bool {
+        let is_argument = |exchange: &Exchange| {
+            let accepts =
+                |field: &Field| message.raw(field.key).is_some_and(|value| field.rule.accepts(value));
+            exchange.operation.starts_with("kvs-") && exchange.arguments.iter().all(accepts)
+        };
+        self.config.keyval_spaces
+            && self.process(from).phase == Phase::Joined
+            && message.exchange().is_some_and(is_argument)
+    }
+
+    /// Reads a line of a spawn request (RFC 13, "Spawn Operation"). Returns the request at its last line.
+    fn read_spawn_line(&mut self, from: Proc, line: &[u8]) -> Result<Option<SpawnRequest>, ProtocolError> {
+        let new = || Box::new(SpawnCollector::new(SpawnLimits::default()));
+        let collector = self.process_mut(from).spawn.get_or_insert_with(new);
+        let request = collector.push_line(line).map_err(|error| ProtocolError(error.to_string()))?;
+        if request.is_some() {
+            self.process_mut(from).spawn = None;
+        }
+        Ok(request)
+    }
+
+    /// Checks that a process may make a request now.
+    ///
+    /// * RFC 13, "Version Negotiation": init comes first. Draft, "`PMI_Init`": fullinit comes next.
+    /// * RFC 13, "Wire Protocol": requests and responses alternate. PMI-1.2 makes one exception: while a process is in barriers, it may make
+    ///   other requests, except spawn and finalize. Draft, "Thread Safety": with another `thrid`, a request may be made at any time.
+    fn check_order(&self, from: Proc, header: &Header, request: &Request<'_>) -> Result<(), ProtocolError> {
+        let process = self.process(from);
+        let is_frame = header.framing == Framing::Frames;
+        match (process.phase, request) {
+            (Phase::New, Request::Init(_)) => {}
+            (Phase::New, _) => return Err("request before init".into()),
+            (Phase::Finalized | Phase::Closed, _) => return Err("request after finalize".into()),
+            // In PMI-2, any thread may abort the job.
+            (Phase::Joined, Request::Abort { .. }) if is_frame => return Ok(()),
+            (Phase::Joined, _) => {}
+        }
+        if process.held.len() >= MAX_HELD {
+            return Err("too many requests that wait".into());
+        }
+        let ends = matches!(request, Request::Spawn(_) | Request::Finalize);
+        let has_groups = process.version.has_group_barriers();
+        let conflicts = process.held.iter().any(|held| match header.framing {
+            Framing::Frames => held.header.thrid.is_none() || held.header.thrid == header.thrid,
+            Framing::Lines => held.what != Awaits::Barrier || !has_groups || ends,
+        });
+        if conflicts || (*request == Request::Finalize && self.has_part_open(from)) {
+            return Err("request before the last one is answered".into());
+        }
+        match request {
+            Request::Fullinit { .. } if process.has_fullinit => Err("fullinit twice".into()),
+            Request::Fullinit { .. } => Ok(()),
+            _ if is_frame && !process.has_fullinit => Err("request before fullinit".into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn header(message: &Decoded<'_>) -> Header {
+    let thrid = match message.framing {
+        Framing::Lines => None,
+        Framing::Frames => message.value("thrid").map(Cow::into_owned),
+    };
+    Header { thrid, ..Header::new(message.framing, message.exchange()) }
+}
+
+/// Reads the arguments of a well-formed request, by their names in the protocol table.
+fn decode<'a>(message: &Decoded<'a>) -> Option<Request<'a>> {
+    let value = |name| message.field(name);
+    let named = |name| value(name).unwrap_or_default();
+    let number = |name| value(name).as_deref().and_then(parse_int);
+    Some(match message.exchange()?.operation {
+        "init" => match message.version() {
+            Some(version) => Request::Init(version),
+            None => Request::Fullinit { authtype: value("authtype") },
+        },
+        "maxes" => Request::Maxes,
+        "kvsname" => Request::Kvsname,
+        "universe" => Request::Universe,
+        "appnum" => Request::Appnum,
+        "put" => Request::Put { space: value("kvsname"), key: named("key"), value: named("value") },
+        "get" => {
+            // PMI-2 libraries send an empty id if they have none.
+            let space = value("kvsname").or_else(|| value("jobid")).filter(|space| !space.is_empty());
+            Request::Get { space, source: number("srcid"), key: named("key") }
+        }
+        "barrier" => Request::Barrier { group: value("group") },
+        "put-node-attribute" => Request::PutNodeAttribute { key: named("key"), value: named("value") },
+        "get-node-attribute" => {
+            let wait = value("wait").as_deref().and_then(parse_bool).unwrap_or(false);
+            Request::GetNodeAttribute { key: named("key"), wait }
+        }
+        "get-job-attribute" => Request::GetJobAttribute { key: named("key") },
+        "publish" => Request::Publish { name: named("service"), port: named("port") },
+        "lookup" => Request::Lookup { name: named("service") },
+        "unpublish" => Request::Unpublish { name: named("service") },
+        "spawn" => match &message.content {
+            Content::FrameRequest(Ok(pmi2::Request::Spawn { preput, programs })) => {
+                Request::Spawn(of_programs(preput, programs))
+            }
+            _ => Request::Unsupported,
+        },
+        "kvs-create" => Request::CreateSpace,
+        "kvs-destroy" => Request::DestroySpace { space: named("kvsname") },
+        "kvs-index" => {
+            let index = value("idx").as_deref().and_then(parse_uint)?;
+            Request::PairByIndex { space: named("kvsname"), index }
+        }
+        "abort" => Request::Abort { exitcode: number("exitcode") },
+        "finalize" => Request::Finalize,
+        // Slurm's, which the draft does not have.
+        "ring" => Request::Unknown,
+        _ => Request::Unsupported,
+    })
+}
+
+/// The spawn request of PMI-2 in the form of PMI-1.
+fn of_programs(preput: &[(Vec<u8>, Vec<u8>)], programs: &[pmi2::Program]) -> SpawnRequest {
+    let program = |program: &pmi2::Program| SpawnProgram {
+        nprocs: program.maxprocs,
+        execname: program.command.clone(),
+        args: (0..).zip(program.argv.iter().cloned()).collect(),
+        info: program.info.clone(),
+        ..SpawnProgram::default()
+    };
+    let mut programs: Vec<SpawnProgram> = programs.iter().map(program).collect();
+    if let Some(first) = programs.first_mut() {
+        first.preput = preput.to_vec();
+    }
+    SpawnRequest { programs }
+}

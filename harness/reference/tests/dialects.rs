@@ -1,0 +1,231 @@
+//! The server gives the same answers in every dialect, spelled as the dialect has them.
+
+use pmi_reference::{Action, Config, GroupSpec, Server};
+use pmi_wire::{Framing, Proc};
+use rstest::rstest;
+
+/// A server, the dialect that its processes have negotiated, and the messages to them.
+struct Job {
+    server: Server,
+    framing: Framing,
+}
+
+impl Job {
+    /// Starts a job whose processes have initialized.
+    fn joined(framing: Framing, ranks: u32, nodes: u32) -> Self {
+        let pmi2 = framing == Framing::Frames;
+        let mut server = Server::new(Config { pmi2, nodes, ..Config::default() });
+        server.add_group(GroupSpec { programs: vec![ranks], ..GroupSpec::default() });
+        let mut job = Self { server, framing };
+        for rank in 0..ranks {
+            let version = if pmi2 { 2 } else { 1 };
+            let offer = format!("cmd=init pmi_version={version} pmi_subversion=1\n");
+            job.server.receive(Proc { group: 0, rank }, offer.as_bytes());
+            assert_eq!(job.actions().len(), 1);
+            if pmi2 {
+                let all = job.ask(rank, "cmd=fullinit;pmijobid=j;pmirank=0;threaded=FALSE;");
+                assert!(all[0].contains(&format!("rank={rank};size={ranks};")), "{all:?}");
+            }
+        }
+        job
+    }
+
+    fn pmi1() -> Self {
+        Self::joined(Framing::Lines, 2, 1)
+    }
+
+    fn pmi2() -> Self {
+        Self::joined(Framing::Frames, 2, 1)
+    }
+
+    /// Sends a request, and returns all actions of the server: the rank and the message without its length or newline.
+    fn ask(&mut self, rank: u32, request: &str) -> Vec<String> {
+        let message = match self.framing {
+            Framing::Lines => format!("{request}\n"),
+            Framing::Frames => format!("{:>6}{request}", request.len()),
+        };
+        self.server.receive(Proc { group: 0, rank }, message.as_bytes());
+        self.actions()
+    }
+
+    fn actions(&mut self) -> Vec<String> {
+        let shown = |action| match action {
+            Action::Send { to, bytes } => {
+                let text = String::from_utf8(bytes).unwrap();
+                let text = text.strip_suffix('\n').unwrap_or_else(|| &text[6..]);
+                format!("{} {text}", to.rank)
+            }
+            Action::Abort { reason, .. } => format!("abort: {reason}"),
+            other => format!("{other:?}"),
+        };
+        std::iter::from_fn(|| self.server.next_action()).map(shown).collect()
+    }
+}
+
+#[rstest]
+#[case(
+    Job::pmi1(),
+    "cmd=put kvsname=kvs-0 key=k value=v",
+    "0 cmd=put_result rc=0",
+    "0 cmd=put_result rc=-1 msg=key_is_there_already"
+)]
+#[case(
+    Job::pmi2(),
+    "cmd=kvs-put;key=k;value=v;",
+    "0 cmd=kvs-put-response;rc=0;",
+    "0 cmd=kvs-put-response;rc=1;errmsg=key is there already;"
+)]
+fn refuses_a_second_put_of_a_key(
+    #[case] mut job: Job,
+    #[case] put: &str,
+    #[case] done: &str,
+    #[case] refused: &str,
+) {
+    assert_eq!(job.ask(0, put), [done]);
+    assert_eq!(job.ask(0, put), [refused]);
+}
+
+#[rstest]
+#[case(
+    Job::pmi1(),
+    ["cmd=get kvsname=kvs-0 key=k", "cmd=put kvsname=kvs-0 key=k value=a b", "cmd=get kvsname=kvs-0 key=k"],
+    ["1 cmd=get_result rc=-1 msg=key_not_found", "1 cmd=put_result rc=0", "1 cmd=get_result rc=0 value=a b"]
+)]
+#[case(
+    Job::pmi2(),
+    ["cmd=kvs-get;key=k;", "cmd=kvs-put;key=k;value=a;;b;", "cmd=kvs-get;jobid=;key=k;"],
+    ["1 cmd=kvs-get-response;found=FALSE;rc=0;", "1 cmd=kvs-put-response;rc=0;",
+     "1 cmd=kvs-get-response;found=TRUE;value=a;;b;rc=0;"]
+)]
+fn gets_before_the_barrier_find_earlier_puts(
+    #[case] mut job: Job,
+    #[case] requests: [&str; 3],
+    #[case] answers: [&str; 3],
+) {
+    for (request, answer) in requests.into_iter().zip(answers) {
+        assert_eq!(job.ask(1, request), [answer]);
+    }
+}
+
+#[rstest]
+#[case(Job::pmi1(), ["cmd=barrier_in", "cmd=barrier_in"], ["0 cmd=barrier_out rc=0", "1 cmd=barrier_out rc=0"])]
+#[case(
+    Job::pmi2(),
+    ["cmd=kvs-fence;thrid=7;", "cmd=kvs-fence;"],
+    ["0 cmd=kvs-fence-response;thrid=7;rc=0;", "1 cmd=kvs-fence-response;rc=0;"]
+)]
+fn releases_the_barrier_when_all_are_in_it(
+    #[case] mut job: Job,
+    #[case] requests: [&str; 2],
+    #[case] both: [&str; 2],
+) {
+    assert_eq!(job.ask(0, requests[0]), [""; 0]);
+    assert_eq!(job.ask(1, requests[1]), both);
+}
+
+#[rstest]
+#[case(
+    Job::pmi1(),
+    ["cmd=barrier_in", "cmd=finalize"],
+    ["1 cmd=finalize_ack rc=0", "0 cmd=barrier_out rc=-1 msg=a_process_has_left_the_program"]
+)]
+#[case(
+    Job::pmi2(),
+    ["cmd=kvs-fence;", "cmd=finalize;"],
+    ["1 cmd=finalize-response;rc=0;", "0 cmd=kvs-fence-response;rc=1;errmsg=a process has left the program;"]
+)]
+fn fails_the_barrier_that_a_finalized_process_can_no_longer_enter(
+    #[case] mut job: Job,
+    #[case] requests: [&str; 2],
+    #[case] answers: [&str; 2],
+) {
+    let [barrier, finalize] = requests;
+    // In either order.
+    assert_eq!(job.ask(0, barrier), [""; 0]);
+    assert_eq!(job.ask(1, finalize), answers);
+    let mut job = Job::joined(job.framing, 2, 1);
+    assert_eq!(job.ask(1, finalize), answers[..1]);
+    assert_eq!(job.ask(0, barrier), answers[1..]);
+}
+
+#[rstest]
+#[case(Job::pmi1(), "cmd=barrier_in")]
+#[case(Job::pmi2(), "cmd=kvs-fence;")]
+fn aborts_if_a_process_ends_between_init_and_finalize(#[case] mut job: Job, #[case] barrier: &str) {
+    assert_eq!(job.ask(0, barrier), [""; 0]);
+    job.server.closed(Proc { group: 0, rank: 1 });
+    assert_eq!(job.actions(), ["abort: protocol error: connection closed without finalize"]);
+}
+
+#[rstest]
+#[case(Job::pmi1(), &"k".repeat(63), &"v".repeat(1023), "cmd=put kvsname=kvs-0 key={k} value={v}")]
+#[case(Job::pmi2(), &"k".repeat(64), &"v".repeat(1024), "cmd=kvs-put;key={k};value={v};")]
+fn accepts_the_longest_pair_and_refuses_longer_ones(
+    #[case] mut job: Job,
+    #[case] key: &str,
+    #[case] value: &str,
+    #[case] put: &str,
+) {
+    let mut put = |key: &str, value: &str| {
+        let answer = job.ask(0, &put.replace("{k}", key).replace("{v}", value)).remove(0);
+        answer.replace(['_', '='], " ")
+    };
+    assert!(put(&format!("{key}k"), value).contains("key too long"));
+    assert!(put(key, &format!("{value}v")).contains("value too long"));
+    assert!(put(key, value).contains("rc 0"));
+}
+
+#[test]
+fn answers_a_waiting_process_when_the_attribute_is_there() {
+    let mut job = Job::joined(Framing::Frames, 4, 2);
+    assert_eq!(job.ask(2, "cmd=info-getnodeattr;key=k;wait=TRUE;"), [""; 0]);
+    assert_eq!(job.ask(0, "cmd=info-putnodeattr;key=k;value=v;"), ["0 cmd=info-putnodeattr-response;rc=0;"]);
+    let answers =
+        ["3 cmd=info-putnodeattr-response;rc=0;", "2 cmd=info-getnodeattr-response;found=TRUE;value=w;rc=0;"];
+    assert_eq!(job.ask(3, "cmd=info-putnodeattr;key=k;value=w;"), answers);
+}
+
+#[rstest]
+#[case("cmd=kvs-get;", "abort: protocol error: the key \"key\" is missing: \"cmd=kvs-get;\"")]
+#[case("cmd=fullinit;", "abort: protocol error: fullinit twice: \"cmd=fullinit;\"")]
+#[case("x", "abort: protocol error: the body does not end in a semicolon: \"x\"")]
+#[case("cmd=abort;isworld=TRUE;", "abort: abort requested")]
+#[case("cmd=nonsense;", "0 cmd=nonsense-response;rc=2;errmsg=unknown command;")]
+#[case("cmd=ring;left=a;right=b;count=1;", "0 cmd=ring-response;rc=2;errmsg=unknown command;")]
+fn malformed_frames_end_the_job_and_unknown_commands_are_refused(#[case] body: &str, #[case] done: &str) {
+    assert_eq!(Job::pmi2().ask(0, body), [done]);
+}
+
+#[test]
+fn too_many_waiting_requests_end_the_job() {
+    let mut job = Job::pmi2();
+    for thread in 0..10_000 {
+        let request = format!("cmd=info-getnodeattr;thrid={thread};key=k;wait=TRUE;");
+        assert_eq!(job.ask(0, &request), [""; 0]);
+    }
+    let told = job.ask(0, "cmd=job-getid;thrid=last;");
+    assert!(told[0].starts_with("abort: protocol error: too many requests that wait"), "{told:?}");
+}
+
+#[rstest]
+#[case(
+    "cmd=job-connect;thrid=7;jobid=j;",
+    Some("0 cmd=job-connect-response;thrid=7;rc=1;errmsg=not supported;")
+)]
+#[case("cmd=kvs-getall;jobid=kvs-0;", Some("0 cmd=kvs-getall-response;rc=1;errmsg=not supported;"))]
+#[case("cmd=spawn;ncmds=1;preputcount=0;", Some("0 cmd=spawn-response;rc=1;errmsg=not supported;"))]
+#[case("cmd=spawn-cmd;maxprocs=1;argc=1;argv0=a;", None)]
+#[case("cmd=kvs-put;key=a;concat=9;", None)]
+#[case("cmd=kvs-get;jobid=other;key=a;", Some("0 cmd=kvs-get-response;rc=1;errmsg=unknown keyval space;"))]
+fn refuses_requests_of_the_draft_alone(#[case] body: &str, #[case] reply: Option<&str>) {
+    assert_eq!(Job::pmi2().ask(0, body), Vec::from_iter(reply));
+}
+
+#[test]
+fn speaks_pmi2_only_if_it_is_set_up_so() {
+    let mut server = Server::new(Config::default());
+    server.add_group(GroupSpec { programs: vec![1], ..GroupSpec::default() });
+    server.receive(Proc { group: 0, rank: 0 }, b"cmd=init pmi_version=2 pmi_subversion=0\n");
+    let Some(Action::Send { bytes, .. }) = server.next_action() else { panic!("no answer") };
+    assert!(bytes.starts_with(b"cmd=response_to_init rc=0 pmi_version=1 "), "{}", bytes.escape_ascii());
+}

@@ -74,7 +74,7 @@ pub struct Scenario {
     pub serving: Serving,
     /// `takes NAME=TEXT ...`: the parameters of a fragment, with their defaults.
     pub takes: Vec<Parameter>,
-    /// `each TABLE but NAME ...`: the scenario is played once for each row of the table, and each row.
+    /// `each TABLE but NAME ...`: the scenario is played once for each row of the table, combined with each row of the file.
     pub each: Option<Each>,
     /// `row NAME ...`: the scenario is played once for each row.
     pub rows: Vec<Row>,
@@ -137,17 +137,17 @@ pub struct Parameter {
     pub default: Option<Template>,
 }
 
-/// A table whose rows are crossed with those of the file.
+/// A table whose rows are combined with those of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Each {
-    /// A fragment that is a table, or [`Each::REQUEST`].
+    /// The name of the table: a fragment with rows, or [`Each::REQUEST`].
     pub table: Spanned<String>,
-    /// The rows that are left out.
+    /// The rows to leave out.
     pub but: Vec<Spanned<String>>,
 }
 
 impl Each {
-    /// The requests of the dialect that a function of the C API makes and that are answered.
+    /// The table of the dialect's requests that have a response and are made by a function of the C API.
     pub const REQUEST: &'static str = "request";
 }
 
@@ -161,12 +161,12 @@ pub struct Row {
 }
 
 impl Row {
-    /// The text that a name stands for.
+    /// Returns the text of a name.
     pub(super) fn text(&self, name: &str) -> Option<&Template> {
         self.values.iter().find(|(other, _)| other.value == name).map(|(_, value)| value)
     }
 
-    /// The variation that `vary $name` stands for in this row.
+    /// Returns the variation that `vary $name` stands for in this row.
     pub(super) fn variation(&self, variation: &Spanned<String>) -> Option<Spanned<String>> {
         let name = variation.value.strip_prefix('$')?;
         let (name, value) = self.values.iter().find(|(other, _)| other.value == name)?;

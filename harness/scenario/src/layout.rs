@@ -62,7 +62,7 @@ pub(super) struct Head<'a> {
     pub(super) tests: Option<UnderTest>,
     /// The words of its dialects.
     pub(super) dialects: Vec<&'a str>,
-    /// The table of `each` and the rows that it leaves out, if the head has that line.
+    /// The table of `each` and the rows to leave out, if the head has that line.
     pub(super) each: Option<(&'a str, Vec<&'a str>)>,
     /// Its rows.
     pub(super) rows: Vec<HeadRow<'a>>,
@@ -82,7 +82,7 @@ impl<'a> Head<'a> {
 #[derive(Debug)]
 pub(super) struct HeadRow<'a> {
     pub(super) name: &'a str,
-    /// What its names stand for.
+    /// The values of its names, as text.
     pub(super) values: &'a str,
 }
 
@@ -98,7 +98,7 @@ impl<'a> HeadRow<'a> {
     }
 }
 
-/// Returns true if a text names this word.
+/// Returns whether a text contains this word as a name.
 pub(super) fn mentions(text: &str, word: &str) -> bool {
     text.match_indices('$').any(|(at, _)| {
         let named = text[at + 1..].trim_start_matches('{');
@@ -106,7 +106,8 @@ pub(super) fn mentions(text: &str, word: &str) -> bool {
     })
 }
 
-/// Where the `NAME=TEXT` that begins at `at` ends: at a blank outside of `<...>`, and of `{...}` if the text begins with a brace.
+/// Returns the offset at which the `NAME=TEXT` that begins at `at` ends: at a blank outside of `<...>`, and outside of `{...}` if the text
+/// begins with a brace.
 pub(super) fn value_end(content: &str, at: usize) -> usize {
     let (mut within, mut depth) = (false, 0_usize);
     let is_braced = content[at..].split_once('=').is_some_and(|(_, text)| text.starts_with('{'));

@@ -1,9 +1,9 @@
 //! The order of the suite: the order in which a process uses PMI and in which RFC 13 describes it. Later scenarios build on earlier ones,
 //! so the first failure is usually the one to investigate.
 
-/// The folders of scenarios, in this order. Others come behind them.
+/// The folders of scenarios, in this order. Other folders follow them.
 const CHAPTERS: [&str; 48] = [
-    // What there is before anything is said.
+    // Before the first message.
     "object",
     "alone",
     "plain",

@@ -48,7 +48,7 @@ pub fn parse(source: Arc<Source>, name: &str) -> Result<Scenario, Vec<Diagnostic
     if parser.sink.is_empty() { Ok(parser.scenario) } else { Err(parser.sink.finish()) }
 }
 
-/// Reads a call, as it stands in an `A:` step.
+/// Parses the call of an `A:` step.
 pub(super) fn call(text: &str) -> Option<Call> {
     let source = Arc::new(Source { path: String::new(), text: text.to_owned() });
     let mut parser = Parser {
@@ -317,7 +317,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `TABLE but NAME ...` of an `each` line.
+    /// Parses `TABLE but NAME ...` of an `each` line.
     fn each(&mut self, line: Span, words: &[Span]) {
         let named = |span: &Span| Spanned { value: span.of(self.text).to_owned(), span: *span };
         let is_but = |span: &Span| span.of(self.text) == "but";
@@ -895,7 +895,7 @@ impl<'a> Parser<'a> {
             let end = content.find(|c| !expr::is_name_char(c)).unwrap_or(content.len());
             let name = Self::within(rest, Span { start: 0, end });
             if let Some(named) = content.strip_prefix('$') {
-                // A row says which call it is.
+                // A row provides the call.
                 at = 1 + named.find(|c| !expr::is_name_char(c)).unwrap_or(named.len());
                 let name = Self::within(rest, Span { start: 0, end: at });
                 self.name(name)?;

@@ -283,7 +283,7 @@ fn parameter(parameter: &Parameter) -> Spanned<String> {
     Spanned { value: name.value.clone() + &default, span: name.span }
 }
 
-/// A text of a row: in braces if it has blanks that part tuples.
+/// Returns a text of a row. It is in braces if it contains blanks that separate tuples.
 fn value_of_row(value: &Template) -> String {
     let parts =
         |piece: &Piece| matches!(piece, Piece::Literal { bytes, quoted: false } if bytes.contains(&b' '));
@@ -296,7 +296,7 @@ fn value_of_row(value: &Template) -> String {
     }
 }
 
-/// `ROLE[ID]:`.
+/// Returns `ROLE[ID]:`.
 fn labelled(word: &str, cites: Option<&Spanned<String>>) -> String {
     match cites {
         Some(id) => format!("{word}[{}]:", id.value),
@@ -427,7 +427,7 @@ enum QuotingContext {
     Quotes,
     /// Between braces.
     Braces,
-    /// Between the first and the last parenthesis and commas, where blanks at either end do not count and a comment may follow.
+    /// Between parentheses and commas. Blanks at both ends are ignored, and a comment may follow.
     Argument,
 }
 

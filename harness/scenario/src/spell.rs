@@ -18,7 +18,7 @@ use crate::template::Field;
 /// Fields whose values extend to the end of the line.
 const RUN_ON: &[&str] = &["value", "msg"];
 
-/// Returns the prefix of the names of scenarios and fragments in a dialect that is not the first of the head.
+/// Returns the prefix of names of scenarios and fragments in a dialect other than the first of the head.
 pub(crate) fn prefix(dialect: Dialect, separator: &str) -> String {
     match dialect {
         Dialect::Pmi1 => String::new(),
@@ -53,7 +53,7 @@ pub(crate) struct References<'a> {
     pub(crate) catalogue: &'a Catalogue,
     /// Returns whether a fragment with this name exists.
     pub(crate) has_fragment: &'a dyn Fn(&str) -> bool,
-    /// The rows of a fragment.
+    /// Returns the rows of a fragment.
     pub(crate) rows: &'a dyn Fn(&str) -> Vec<Row>,
 }
 
@@ -147,7 +147,7 @@ struct Speller<'a> {
     asked: Vec<(Who, &'static str)>,
 }
 
-/// The operation of this name, which some dialect has.
+/// Returns the operation with this name, if some dialect has it.
 fn operation_named(word: &str) -> Option<&'static str> {
     let mut exchanges = [Framing::Lines, Framing::Frames].into_iter().flat_map(protocol::exchanges);
     exchanges.find(|exchange| exchange.operation == word).map(|exchange| exchange.operation)
@@ -224,7 +224,7 @@ impl Speller<'_> {
         table::rows(&table, &known, &but, scenario)
     }
 
-    /// The requirement of the dialect: the one of this id, or the one that has this rule.
+    /// Returns the requirement of the dialect with this id, or the one that has this rule.
     fn requirement(&self, id: &Spanned<String>) -> Option<Spanned<String>> {
         let catalogue = self.references.catalogue;
         let ours = |id: &str| match Set::of(id) {

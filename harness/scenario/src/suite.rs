@@ -280,7 +280,7 @@ impl Suite {
             let one = Arc::new(self.spelled_in(scenario, dialect)?);
             let played = one.played();
             self.scenarios.extend(played.iter().cloned());
-            // A product is complete only with the words of its rows.
+            // A product is complete only once the words of its rows are filled in.
             match one.is_product() {
                 true => self.files.extend(played),
                 false => self.files.push(one),

@@ -15,7 +15,7 @@ const MAX_DEPTH: usize = 8;
 pub(crate) fn of_requests(dialect: Dialect) -> Vec<Row> {
     let word = |name: &str, word: &str| (Spanned::from(name.to_owned()), Template::default().tuples(word));
     let asked = protocol::documented(dialect.framing()).iter().filter(|exchange| {
-        // A spawn request over lines has no cmd.
+        // A spawn request over lines has no `cmd` tuple.
         let is_block = dialect == Dialect::Pmi1 && exchange.operation == "spawn";
         exchange.response.is_some() && !exchange.functions.is_empty() && !is_block
     });

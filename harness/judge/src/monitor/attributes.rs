@@ -34,8 +34,8 @@ impl Monitor {
         match op {
             // RFC 13, PMI_Get_universe_size and PMI_Get_appnum: the server may not know the number.
             Operation::Universe | Operation::Appnum if !ok => return,
-            // The draft lets a server refuse any spawn.
-            Operation::Spawn => return,
+            // The draft lets a server refuse any spawn, and does not say whether it shows the values of another job.
+            Operation::Spawn | Operation::Get => return,
             Operation::Kvsname if ok => {
                 if let Some(name) = message.field("kvsname") {
                     return self.kvsname_answered(p, &name, message);
@@ -44,13 +44,16 @@ impl Monitor {
             Operation::Finalize => self.rank(p).finalize_refused |= !ok,
             _ => {}
         }
+        // RFC 13 requires complete responses even of a server that may abort. No standard of PMI-2 does.
+        let excused = self.may_abort(p) && !(ok && message.framing == Framing::Lines);
+        if excused {
+            return;
+        }
         let (id, expected) = if ok {
             let Some(missing) = missing(message) else { return };
             let expected = [&*format!("success comes with {missing}"), "success with a jobid"];
             let id = cite(message, [COMPLETE, ids::PMI2_COMMON_JOBID]);
             (id.to_owned(), expected[message.framing as usize].to_owned())
-        } else if self.may_abort(p) {
-            return;
         } else {
             let of_frame = match op {
                 Operation::Finalize => (ids::PMI2_COMMON_FINALIZE, "success"),

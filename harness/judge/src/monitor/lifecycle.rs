@@ -161,7 +161,7 @@ impl Monitor {
             Some(used) if ok && used > offered => {
                 let expected = format!("a version up to {offered}, the highest that the client offered");
                 let known = *self.first_version.get_or_insert(used) == used;
-                self.rank(p).granted = used;
+                self.rank(p).granted = Some(used);
                 self.rank(p).unoffered = Some((offered, used));
                 if !known || self.focus.as_ref().is_none_or(|f| f.iter().any(|r| r == id)) {
                     self.server_error(p, id, expected, seen());
@@ -170,7 +170,7 @@ impl Monitor {
             }
             Some(used) if ok => {
                 let rank = self.rank(p);
-                (rank.joined, rank.granted, rank.version) = (true, used, used);
+                (rank.joined, rank.granted, rank.version) = (true, Some(used), Some(used));
             }
             None if ok => {
                 self.server_error(p, COMPLETE, "success comes with the version that is used", seen());

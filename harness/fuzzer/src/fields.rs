@@ -1,8 +1,7 @@
 //! Messages as tuples, the form in which generators make and mutations change them before they become text.
 
 use pmi_scenario::ast::{Encoding, Piece, Template};
-use pmi_wire::Framing;
-use pmi_wire::pmi2::{Body, Semicolons};
+use pmi_wire::{Decoded, Direction, Framing};
 
 use super::op::Op;
 use super::pieces::{literal, push, template};
@@ -124,10 +123,11 @@ pub(crate) fn text(bytes: impl Into<Vec<u8>>) -> Template {
 
 /// Returns the tuples of a message; an empty list if a frame's body cannot be parsed.
 pub(crate) fn tuples_of(framing: Framing, text: &[u8]) -> FieldList {
-    match framing {
-        Framing::Lines => tuples(text),
-        Framing::Frames => frame_tuples(text),
-    }
+    let field = |(key, value): (&[u8], &[u8])| Field {
+        key: String::from_utf8_lossy(key).into_owned(),
+        value: self::text(value),
+    };
+    pairs_of(framing, text).into_iter().map(field).collect()
 }
 
 /// Returns the text of a message in this framing.
@@ -138,28 +138,22 @@ pub(crate) fn message(framing: Framing, fields: &[Field]) -> Template {
     }
 }
 
-/// Returns the tuples of a line. The values of `value` and `msg` extend to the end of the line.
-fn tuples(line: &[u8]) -> FieldList {
-    let mut fields = Vec::new();
-    let mut rest = line;
+/// The tuples of a message: in a line, the value of get_result and msg run to its end; in a frame, the values have their semicolons
+/// still doubled, and a body that is not a series of tuples has none.
+pub(crate) fn pairs_of(framing: Framing, text: &[u8]) -> Vec<(&[u8], &[u8])> {
+    if framing == Framing::Frames {
+        let message = Decoded::new(Direction::ToServer, framing, text);
+        return message.tuples().map(|tuple| (tuple.key, tuple.value)).collect();
+    }
+    let mut pairs = Vec::new();
+    let mut rest = text;
     while !rest.is_empty() {
         let whole = [&b"value="[..], b"msg="].iter().any(|key| rest.starts_with(key));
         let end = if whole { rest.len() } else { memchr::memchr(b' ', rest).unwrap_or(rest.len()) };
         let (tuple, more) = rest.split_at(end);
         rest = more.strip_prefix(b" ").unwrap_or(more);
         let at = memchr::memchr(b'=', tuple).unwrap_or(tuple.len());
-        let key = String::from_utf8_lossy(&tuple[..at]).into_owned();
-        fields.push(Field { key, value: text(tuple.get(at + 1..).unwrap_or_default()) });
+        pairs.push((&tuple[..at], tuple.get(at + 1..).unwrap_or_default()));
     }
-    fields
-}
-
-/// Returns the tuples of a frame's body, with the semicolons in values still doubled; an empty list if it cannot be parsed.
-fn frame_tuples(body: &[u8]) -> FieldList {
-    let Ok(body) = Body::parse(body, Semicolons::Doubled) else { return Vec::new() };
-    let field = |key: &[u8], value: &[u8]| Field {
-        key: String::from_utf8_lossy(key).into_owned(),
-        value: text(value),
-    };
-    body.tuples().map(|tuple| field(tuple.key, tuple.value)).collect()
+    pairs
 }

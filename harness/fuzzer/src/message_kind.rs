@@ -7,7 +7,7 @@ use pmi_judge::event::{Event, What};
 use pmi_scenario::ast::Dialect;
 use pmi_wire::{Framing, Operation, Proc};
 
-use super::fields::tuples_of;
+use super::fields::pairs_of;
 use super::op::Op;
 use super::reading::{Answered, Reader, WireMessage, request};
 
@@ -86,8 +86,8 @@ impl MessageKind {
         let Some(rest) = text.strip_prefix(b"cmd=") else { return Self::NoCommand };
         let name = rest.split(|b| if is_line { !b.is_ascii_graphic() } else { *b == b';' }).next();
         let op = name.and_then(|name| Op::of_request(framing, name));
-        // A spawn may have any number of keys.
-        let keys = || tuples_of(framing, text).iter().filter(|field| !field.value.is_empty()).count();
+        // Any number of processes may be asked for at once.
+        let keys = || pairs_of(framing, text).iter().filter(|(_, value)| !value.is_empty()).count();
         if op.is_none_or(|op| !op.is_spawn()) && keys() > MANY_KEYS {
             return Self::ManyKeys;
         }

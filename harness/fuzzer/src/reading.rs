@@ -4,20 +4,16 @@
 use std::borrow::Cow;
 
 use pmi_scenario::ast::Template;
-use pmi_wire::pmi2::{self, Semicolons};
 use pmi_wire::protocol::{self, Field};
 use pmi_wire::{
-    Framing, HEADER, Message, Request, Response, SpawnCollector, SpawnLimits, SpawnRequest, ValueReading,
-    frame_length,
+    Content, Decoded, Direction, Framing, HEADER, Outcome, SpawnCollector, SpawnLimits, SpawnRequest,
+    frame_length, pmi2,
 };
 
 use super::op::Op;
 use super::pieces::bytes_of;
 
-/// In PMI-1, values extend to the end of the line.
-const READING: ValueReading = ValueReading::ToEndOfLine;
-
-/// A message, or invalid bytes.
+/// A message, or bytes that are none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum WireMessage {
     /// A line without its newline; for a PMI-1 spawn, all lines of a program.
@@ -100,23 +96,27 @@ fn line_length(bytes: &[u8]) -> Option<usize> {
 
 /// Returns the operation that a request names, and whether the request is complete.
 pub(crate) fn request(framing: Framing, text: &[u8]) -> (Option<Op>, bool) {
-    let (name, is_complete) = match framing {
-        Framing::Lines if text.starts_with(b"mcmd=spawn") => (Some(&b"spawn"[..]), true),
-        Framing::Lines => {
-            let name = Message::parse(text, READING).ok().and_then(|message| message.cmd());
-            (name, Request::parse(text, READING).is_ok())
-        }
-        Framing::Frames => {
+    request_of(&Decoded::new(Direction::ToServer, framing, text))
+}
+
+/// Returns the operation that a request names, and whether the request is complete.
+pub(crate) fn request_of(message: &Decoded<'_>) -> (Option<Op>, bool) {
+    let text = message.text;
+    let (name, is_complete) = match &message.content {
+        Content::LineRequest(_) if text.starts_with(b"mcmd=spawn") => (Some(&b"spawn"[..]), true),
+        Content::FrameRequest(request) => {
+            // A body that is not a series of tuples has a command as well.
             let name = text.strip_prefix(b"cmd=").and_then(|rest| rest.split(|b| *b == b';').next());
-            let is_complete = match pmi2::Request::parse(text, Semicolons::Doubled) {
-                // A request with only the id of a job.
-                Ok(pmi2::Request::DraftOnly(command)) => Op::from(command).is(&["get-all"]),
+            let is_complete = match request {
+                // A request with no field but the id of a job.
+                Ok(pmi2::Request::DraftOnly(command)) => Op::from(*command).is(&["get-all"]),
                 read => read.is_ok(),
             };
             (name, is_complete)
         }
+        _ => (message.command(), message.is_well_formed()),
     };
-    (name.and_then(|name| Op::of_request(framing, name)), is_complete)
+    (name.and_then(|name| Op::of_request(message.framing, name)), is_complete)
 }
 
 /// Parses lines that are a complete PMI-1 spawn request.
@@ -138,42 +138,25 @@ pub(crate) struct Answered<'a> {
     pub(crate) is_success: bool,
     /// The request succeeded, and its key or name exists as far as the response states it.
     pub(crate) is_found: bool,
-    text: Text<'a>,
-}
-
-enum Text<'a> {
-    Line(Message<'a>),
-    Body(pmi2::Response<'a>),
+    message: Decoded<'a>,
 }
 
 impl<'a> Answered<'a> {
     /// Parses a response; `None` if it is invalid.
     pub(crate) fn read(framing: Framing, text: &'a [u8]) -> Option<Self> {
-        Some(match framing {
-            Framing::Lines => {
-                let response = Response::parse(text, READING).ok()?;
-                let is_success = response.is_success();
-                // The response to an abort is an empty line.
-                let message =
-                    Message::parse(if text.is_empty() { b"cmd=abort" } else { text }, READING).ok()?;
-                let op = response.operation().into();
-                Self { op, is_success, is_found: is_success, text: Text::Line(message) }
-            }
-            Framing::Frames => {
-                let response = pmi2::Response::parse(text, Semicolons::Doubled).ok()?;
-                let (op, is_success) = (response.command.into(), response.is_success());
-                let is_found = response.is_found() == Some(true);
-                Self { op, is_success, is_found, text: Text::Body(response) }
-            }
-        })
+        let message = Decoded::new(Direction::FromServer, framing, text);
+        let op = match &message.content {
+            Content::LineResponse(Ok(response)) => response.operation().into(),
+            Content::FrameResponse(Ok(response)) => response.command.into(),
+            _ => return None,
+        };
+        let (is_success, is_found) = (message.is_success(), message.outcome() == Some(Outcome::Success));
+        Some(Self { op, is_success, is_found, message })
     }
 
     /// Returns the value of a key.
     pub(crate) fn get(&self, key: &str) -> Option<Cow<'a, [u8]>> {
-        match &self.text {
-            Text::Line(message) => message.get(key).map(Cow::Borrowed),
-            Text::Body(response) => response.get(key),
-        }
+        self.message.value(key)
     }
 
     /// Returns the fields of the operation that it contains.

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use pmi_wire::{Operation, Response, ValueReading};
+use pmi_wire::{Decoded, Direction, Framing, Operation};
 
 use pmi_judge::Finding;
 use pmi_judge::event::What;
@@ -86,8 +86,8 @@ fn is_proper(asked: Option<Operation>, text: &[u8]) -> bool {
     let Some(line) = text.strip_suffix(b"\n") else { return false };
     let plain = line.iter().all(|b| (b' '..=b'~').contains(b)) && !line.windows(2).any(|two| two == b"  ");
     let whole = plain && line.len() <= MODEST && !line.ends_with(b" ");
-    let fits = |r: Response<'_>| Some(r.operation()) == asked;
-    whole && asked.is_some() && Response::parse(line, ValueReading::ToEndOfLine).is_ok_and(fits)
+    let answered = Decoded::new(Direction::FromServer, Framing::Lines, line).operation();
+    whole && asked.is_some() && answered == asked
 }
 
 #[cfg(test)]

@@ -3,12 +3,11 @@
 use std::collections::{HashSet, VecDeque};
 
 use pmi_scenario::ast::{Encoding, Scenario, Template};
-use pmi_wire::Framing;
-use pmi_wire::pmi2::{self, Semicolons};
+use pmi_wire::{Content, Decoded, Direction, Framing, pmi2};
 
 use super::op::Op;
 use super::pieces::bytes_said;
-use super::reading::{Reader, WireMessage, request};
+use super::reading::{Reader, WireMessage, request, request_of};
 use super::statement::{Answer, ServerStep, wait};
 
 /// Adapts every wait to the request before it. If requests were removed, their responses do not come, but others may. A wait without any
@@ -129,10 +128,13 @@ impl Open {
     }
 
     fn body(&mut self, body: &[u8]) {
-        let (op, is_proper) = request(Framing::Frames, body);
-        let waits_for = match pmi2::Request::parse(body, Semicolons::Doubled) {
-            Ok(pmi2::Request::InfoGetnodeattr { key, wait: true }) => Some(key.into_owned()),
-            Ok(pmi2::Request::InfoPutnodeattr { key, .. }) => {
+        let message = Decoded::new(Direction::ToServer, Framing::Frames, body);
+        let (op, is_proper) = request_of(&message);
+        let waits_for = match message.content {
+            Content::FrameRequest(Ok(pmi2::Request::InfoGetnodeattr { key, wait: true })) => {
+                Some(key.into_owned())
+            }
+            Content::FrameRequest(Ok(pmi2::Request::InfoPutnodeattr { key, .. })) => {
                 self.puts.push(key.into_owned());
                 None
             }

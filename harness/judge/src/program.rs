@@ -579,23 +579,21 @@ impl ProgramState {
 /// Returns the finding about a client that has succeeded but closed its connection before it read the response to its finalize.
 pub(crate) fn unacknowledged(framing: Framing) -> Finding {
     let expected = "the answer to finalize is read before the connection is closed";
-    // No description of PMI-2 requires that a client wait for this response.
-    let (id, at_most) = match framing {
-        Framing::Lines => (OUT_OF_STEP, None),
-        Framing::Frames => (FINALIZE[framing as usize], Some(Severity::Note)),
-    };
+    // No description of PMI-2 requires that a client waits for this answer.
+    let (id, at_most) = [(OUT_OF_STEP, None), (FINALIZE[1], Some(Severity::Note))][framing as usize];
     Finding { at_most, ..Finding::new(id, Side::Client, expected, "closed without reading it") }
 }
 
 /// Returns the fields of a response, well-formed or not. In PMI-1, the last value extends to the end of the line.
 fn fields(framing: Framing, text: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let separator = if framing == Framing::Lines { b' ' } else { b';' };
+    let is_line = framing == Framing::Lines;
+    let separator = if is_line { b' ' } else { b';' };
     let mut fields = Vec::new();
     let mut rest = text;
     while let Some(at) = memchr::memchr(b'=', rest) {
         let name = rest[..at].rsplit(|b| *b == separator).next().unwrap_or_default();
         rest = &rest[at + 1..];
-        let whole = framing == Framing::Lines && name == b"value";
+        let whole = is_line && name == b"value";
         let end = memchr::memchr(separator, rest).filter(|_| !whole).unwrap_or(rest.len());
         fields.push((name.to_vec(), rest[..end].to_vec()));
         rest = &rest[end..];

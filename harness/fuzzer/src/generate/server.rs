@@ -83,6 +83,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use pmi_scenario::ast::{Dialect, Need};
+    use pmi_wire::{Decoded, Direction, Framing};
 
     use super::super::scope::Spoken;
     use super::*;
@@ -152,9 +153,9 @@ mod tests {
                 "{text}"
             );
             for line in text.lines().filter_map(|line| line.split_once("C: <body> ")).map(|(_, body)| body) {
-                let read =
-                    pmi_wire::pmi2::Request::parse(line.as_bytes(), pmi_wire::pmi2::Semicolons::Doubled);
-                assert!(read.is_ok() || line.contains('$') || line.contains('<'), "{line}: {read:?}");
+                let message = Decoded::new(Direction::ToServer, Framing::Frames, line.as_bytes());
+                let is_filled = line.contains('$') || line.contains('<');
+                assert!(message.is_well_formed() || is_filled, "{line}: {message:?}");
             }
         }
     }
@@ -311,9 +312,8 @@ mod tests {
                 match ServerStep::of(stmt) {
                     Some(ServerStep::Upstream(UpstreamAction::Answer { lines, partial, .. })) => {
                         let line = lines[0].literal().unwrap();
-                        let reading = pmi_wire::ValueReading::ToEndOfLine;
-                        let read = pmi_wire::Response::parse(line.as_bytes(), reading);
-                        assert!(!partial && lines.len() == 1 && read.is_ok(), "{line:?}");
+                        let message = Decoded::new(Direction::FromServer, Framing::Lines, line.as_bytes());
+                        assert!(!partial && lines.len() == 1 && message.is_well_formed(), "{line:?}");
                     }
                     Some(ServerStep::Upstream(action)) => {
                         assert!(matches!(action, UpstreamAction::Usual { .. }), "{action:?}");

@@ -1,5 +1,7 @@
 //! The failures of a server.
 
+use std::collections::BTreeMap;
+
 use pmi_judge::backtrace::Backtrace;
 use pmi_judge::crash::{BROKEN_MEMORY, Cause, Of, of_crash, program_in};
 use pmi_judge::event::{Event, SilenceProof, What};
@@ -19,7 +21,10 @@ use crate::proxy_status;
 const OUT_OF_STEP: [&str; 3] =
     [ids::RFC13_WIRE_LOCK_STEP, ids::RFC13_WIRE_RESPONSE_MATCHES_REQUEST, ids::PMI2_COMMON_ONE_RESPONSE];
 
-/// Rates how likely it is that a process died as a consequence of another's death: 0 for the least likely.
+/// The kind of message that each write to the server ends with, and the number of its messages.
+type Kinds = BTreeMap<u64, (MessageKind, usize)>;
+
+/// How likely it is that a process died since another had: 0 for the least.
 pub(crate) fn consequence((_, signal): &(String, i32)) -> u8 {
     match Cause::of(*signal) {
         Cause::Order => 2,
@@ -36,7 +41,8 @@ pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure
         backtrace: trace.cloned().map(Box::new),
         ..fails(key, what)
     };
-    let last = last_action(seen);
+    let kinds = kinds(&seen.events, seen.dialect);
+    let last = last_action(seen, &kinds);
     let crashed = seen.crashed.as_ref().filter(|(_, signal)| Cause::of(*signal) != Cause::Order);
     if let Some((name, signal)) = crashed {
         let who = program_in(name).to_owned();
@@ -80,12 +86,12 @@ pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure
         let what = format!("{name} has grown by {grown} MiB in a session that sent it {sent} bytes");
         all.push(fails(FailureKey::Memory(name), what));
     }
-    all.extend(broken(seen, catalogue, over));
+    all.extend(broken(seen, &kinds, catalogue, over));
     distinct(all)
 }
 
-/// Returns the findings that are failures. If the server is `over`, missing responses are not.
-fn broken(seen: &Observation, catalogue: &Catalogue, over: bool) -> Vec<Failure> {
+/// The findings that are failures. Of a server that is `over`, a missing answer is none.
+fn broken(seen: &Observation, kinds: &Kinds, catalogue: &Catalogue, over: bool) -> Vec<Failure> {
     let is_end = |finding: &Finding| finding.kind == Some(SeenKind::ConnectionEnd);
     let fails = |finding: &&Finding| {
         let severity = catalogue.get(&finding.requirement).map_or(Severity::Fail, |r| r.severity());
@@ -100,8 +106,7 @@ fn broken(seen: &Observation, catalogue: &Catalogue, over: bool) -> Vec<Failure>
     let end = lost().map(|f| f.seq).min();
     let waited = |f: &Finding| asked_at(seen, f).filter(|at| end.is_some_and(|end| (*at as u64) < end));
     let first = end.and_then(|_| {
-        let kinds = kinds(&seen.events, seen.dialect);
-        // A process that waits for others anyway is not the cause.
+        // Whoever waits for others anyway has not brought it about.
         let waits = |at: &usize| {
             let kind = seen.events.get(*at).and_then(|event| kinds.get(&event.seq));
             matches!(kind, Some((MessageKind::Request(op), _)) if op.waits())
@@ -125,7 +130,7 @@ fn broken(seen: &Observation, catalogue: &Catalogue, over: bool) -> Vec<Failure>
         let requirement = finding.requirement.clone();
         let after = match finding.kind {
             Some(SeenKind::Response(op)) => After::Message(MessageKind::Request(op.into())),
-            _ => last_request(seen, finding.proc, finding.seq),
+            _ => last_request(seen, kinds, finding.proc, finding.seq),
         };
         let told = format!("{requirement}: expected {}; seen: {}", finding.expected, finding.seen);
         let (key, what) = match finding.kind {
@@ -185,8 +190,8 @@ fn mask(text: &str) -> String {
     out.trim().to_owned()
 }
 
-/// Returns the last action of the harness before the implementation showed a problem.
-fn last_action(seen: &Observation) -> After {
+/// The last thing that we did before the implementation showed that something was wrong.
+fn last_action(seen: &Observation, kinds: &Kinds) -> After {
     let trouble = seen.events.iter().position(|e| {
         matches!(
             e.what,
@@ -201,8 +206,7 @@ fn last_action(seen: &Observation) -> After {
     for event in events.iter().rev() {
         match &event.what {
             What::ToServer { .. } => {
-                let kind = kinds(events, seen.dialect).remove(&event.seq).map(|(kind, _)| kind);
-                return kind.map_or(After::Start, After::Message);
+                return kinds.get(&event.seq).map_or(After::Start, |(kind, _)| After::Message(*kind));
             }
             What::ToProxy { text, scripted: true, .. } => return After::Upstream(UpstreamKind::of(&text.0)),
             What::ClosedByUpstream { .. } => return After::UpstreamClose,
@@ -225,10 +229,9 @@ fn is_of(event: &Event, proc: Option<Proc>) -> bool {
     matches!(event.what, What::ToServer { proc: by, .. } if proc.is_none_or(|p| p == by))
 }
 
-/// Returns the kind of the last request of a process before an event.
-fn last_request(seen: &Observation, proc: Option<Proc>, seq: u64) -> After {
+/// The last request of a process before an event.
+fn last_request(seen: &Observation, kinds: &Kinds, proc: Option<Proc>, seq: u64) -> After {
     let events = &seen.events[..seen.events.len().min(seq as usize)];
-    let kinds = kinds(events, seen.dialect);
     let mut last = None;
     let mut requests = 0;
     for event in events.iter().rev() {

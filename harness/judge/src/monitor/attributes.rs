@@ -34,6 +34,8 @@ impl Monitor {
         match op {
             // RFC 13, PMI_Get_universe_size and PMI_Get_appnum: the server may not know the number.
             Operation::Universe | Operation::Appnum if !ok => return,
+            // The draft lets a server refuse any spawn, and does not say whether it shows the values of another job.
+            Operation::Spawn | Operation::Get => return,
             Operation::Kvsname if ok => {
                 if let Some(name) = message.field("kvsname") {
                     return self.kvsname_answered(p, &name, message);
@@ -42,23 +44,25 @@ impl Monitor {
             Operation::Finalize => self.rank(p).finalize_refused |= !ok,
             _ => {}
         }
-        let (id, expected) = match (message.framing, op) {
-            (Framing::Lines, _) if ok => match missing(message) {
-                Some(missing) => (COMPLETE.to_owned(), format!("success comes with {missing}")),
-                None => return,
-            },
-            _ if self.may_abort(p) => return,
-            (Framing::Lines, _) => {
-                let rule = request_rule(op);
-                (self.in_pieces_or(p, &rule).to_owned(), format!("success of {}", op.request_cmd()))
-            }
-            (Framing::Frames, Operation::Finalize) if !ok => {
-                (ids::PMI2_COMMON_FINALIZE.to_owned(), "success".to_owned())
-            }
-            (Framing::Frames, Operation::Kvsname) => {
-                (ids::PMI2_COMMON_JOBID.to_owned(), "success with a jobid".to_owned())
-            }
-            (Framing::Frames, _) => return,
+        // RFC 13 requires complete responses even of a server that may abort. No standard of PMI-2 does.
+        let excused = self.may_abort(p) && !(ok && message.framing == Framing::Lines);
+        if excused {
+            return;
+        }
+        let (id, expected) = if ok {
+            let Some(missing) = missing(message) else { return };
+            let expected = [&*format!("success comes with {missing}"), "success with a jobid"];
+            let id = cite(message, [COMPLETE, ids::PMI2_COMMON_JOBID]);
+            (id.to_owned(), expected[message.framing as usize].to_owned())
+        } else {
+            let of_frame = match op {
+                Operation::Finalize => (ids::PMI2_COMMON_FINALIZE, "success"),
+                _ => (ids::PMI2_COMMON_JOBID, "success with a jobid"),
+            };
+            let (rule, expected) = (request_rule(op), format!("success of {}", op.request_cmd()));
+            let of_line = (self.in_pieces_or(p, &rule), &*expected);
+            let (id, expected) = [of_line, of_frame][message.framing as usize];
+            (id.to_owned(), expected.to_owned())
         };
         self.server_error(p, &id, expected, Seen::message(message.text));
     }
@@ -76,7 +80,7 @@ impl Monitor {
             return self.server_error(p, ids::SINGLETON_KVSNAME, expected, seen());
         }
         let max = self.rank(p).maxes.map(|m| m.kvsname_max);
-        if let Some(max) = max.filter(|max| is_line && name.len() as u64 >= *max) {
+        if let Some(max) = max.filter(|max| name.len() as u64 >= *max) {
             let expected = format!("a kvsname of less than kvsname_max={max} bytes");
             self.server_error(p, ids::RFC13_KVSNAME_LENGTH, expected, seen());
         }
@@ -90,7 +94,7 @@ impl Monitor {
             // The process that was told the first name got that of another group, which has been reported.
             self.group(p.group).names[index] = Some(name.to_vec());
         } else if first != name {
-            let (key, whole) = if is_line { ("kvsname", "group") } else { ("jobid", "job") };
+            let (key, whole) = [("kvsname", "group"), ("jobid", "job")][index];
             let expected = format!("{key}={} for every process of the {whole}", first.escape_ascii());
             self.server_error(p, cite(message, rules::KVSNAME_COMMON), expected, seen());
         }
@@ -188,7 +192,10 @@ impl Monitor {
             None if is_found => (NODE, "a value, since it is found"),
             None if excused || (wait.is_none() && !there) => return,
             None if wait.is_some() => (wait.unwrap_or(NODE), "no answer before there is a value"),
-            _ => (values_rule(key, &values, NODE), "the value that a process of this node has put"),
+            _ => (
+                values_rule(message, key, &values, [NODE; 2]),
+                "the value that a process of this node has put",
+            ),
         };
         self.server_error(p, id, expected, seen());
     }

@@ -14,7 +14,7 @@ impl Monitor {
         self.goes_on_in_barrier(p);
         let rank = self.rank(p);
         rank.entered += 1;
-        let group = message.field("group").filter(|_| rank.version.has_group_barriers());
+        let group = message.field("group").filter(|_| rank.has_group_barriers());
         rank.world_written = group.map(std::borrow::Cow::into_owned);
         Asked::Barrier((message.framing == Framing::Frames).then_some(rank.entered))
     }

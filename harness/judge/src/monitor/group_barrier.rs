@@ -3,7 +3,7 @@
 use pmi_scenario::ids;
 use pmi_wire::grammar::parse_uint;
 use pmi_wire::{
-    Body, Content, Decoded, GroupBarrier, MappingForm, Members, Operation, Proc, Response, place,
+    Body, Content, Decoded, GroupBarrier, MappingForm, Members, Operation, Proc, Response, Version, place,
 };
 
 use super::group_barrier_state::{Kind, Name, Part};
@@ -35,10 +35,10 @@ impl Monitor {
     /// as it asks for a barrier of a group.
     pub(super) fn speaks_groups(&mut self, p: Proc) -> bool {
         let rank = self.rank(p);
-        if rank.granted.has_group_barriers() {
+        if rank.granted.is_some_and(Version::has_group_barriers) {
             rank.version = rank.granted;
         }
-        rank.version.has_group_barriers()
+        rank.has_group_barriers()
     }
 
     /// Judges a barrier that names its group. Returns false if PMI-1.2 was not negotiated, so that the barrier is one of all.
@@ -52,7 +52,7 @@ impl Monitor {
         let line = message.text;
         if !self.speaks_groups(p) {
             // To a server of 1.1 it is a key that RFC 13 does not have.
-            let expected = format!("no group in version {}", self.rank(p).version);
+            let expected = format!("no group in version {}", self.rank(p).version.unwrap_or(Version::V1_1));
             self.client_error(p, ids::MPICH_1_2_CLIENT_FALLBACK, expected, Seen::message(line));
             return false;
         }
@@ -124,7 +124,7 @@ impl Monitor {
     pub(super) fn plain_barrier_entered(&mut self, p: Proc, line: &[u8]) {
         let rank = self.rank(p);
         let plain = rank.is_in_barrier();
-        if rank.version.has_group_barriers() && (plain || rank.open.iter().any(|open| open.tag == 0)) {
+        if rank.has_group_barriers() && (plain || rank.open.iter().any(|open| open.tag == 0)) {
             self.lose_correlation(p, Unspecified::Breach);
             let expected = "no barrier with the tag 0, where one is open on the connection";
             self.client_misuse(p, ids::MPICH_1_2_CLIENT_TAG_ONCE, expected, Seen::message(line));
@@ -137,7 +137,7 @@ impl Monitor {
         let Content::LineResponse(Ok(Response { body: Body::Barrier(tag), .. })) = message.content else {
             return false;
         };
-        if !self.rank(p).version.has_group_barriers() {
+        if !self.rank(p).has_group_barriers() {
             return false;
         }
         let rank = self.rank(p);
@@ -262,7 +262,7 @@ impl Monitor {
     /// Brings the request that this answers to the front: in PMI-1.2 others are answered while a process is in a barrier.
     pub(super) fn put_first(&mut self, p: Proc, op: Operation) {
         let rank = self.rank(p);
-        if !rank.version.has_group_barriers() {
+        if !rank.has_group_barriers() {
             return;
         }
         let is_barrier = |pending: &Pending| pending.op == Some(Operation::Barrier);
@@ -277,7 +277,7 @@ impl Monitor {
     pub(super) fn waits(&mut self, p: Proc, op: Option<Operation>) -> bool {
         let rank = self.rank(p);
         let blocks = matches!(op, Some(Operation::Spawn | Operation::Finalize));
-        if !rank.version.has_group_barriers() || blocks {
+        if !rank.has_group_barriers() || blocks {
             return !rank.pending.is_empty() || !rank.open.is_empty();
         }
         rank.pending.iter().any(|pending| pending.op != Some(Operation::Barrier))

@@ -8,7 +8,7 @@ use pmi_wire::pmi2::is_key;
 use pmi_wire::{Decoded, Framing, Outcome, Proc};
 
 use super::grammar::EMPTY;
-use super::state::{Asked, COMPLETE, FULL, IN_PIECES, KEY_MAX, Monitor, RESERVED, VALUE_MAX, cite};
+use super::state::{Asked, COMPLETE, IN_PIECES, KEY_MAX, Monitor, RESERVED, VALUE_MAX, cite};
 use crate::kvs::{PREPUT, is_ambiguous, without_tuples};
 use crate::seen::{Seen, show};
 
@@ -23,28 +23,33 @@ pub(super) fn is_short(key: &[u8], value: &[u8]) -> bool {
     key.len() < KEY_MAX && value.len() < VALUE_MAX
 }
 
-/// Returns the requirement that a server breaks if it loses or changes this pair: the draft allows more than all servers keep.
-pub(super) fn pair_rule(key: &[u8], value: &[u8], common: &'static str) -> &'static str {
-    if value.is_empty() {
+/// Returns the requirement that a server breaks if it loses or changes this pair. The draft allows more than all servers of PMI-2
+/// keep; RFC 13 leaves the limits to the server, which tells them.
+fn pair_rule(message: &Decoded<'_>, key: &[u8], value: &[u8], rule: [&'static str; 2]) -> &'static str {
+    if message.framing == Framing::Lines {
+        rule[0]
+    } else if value.is_empty() {
         EMPTY
     } else if value.contains(&b';') {
         ids::PMI2_DRAFT_SEMICOLONS
-    } else if key.len() >= KEY_MAX || value.len() >= VALUE_MAX {
+    } else if !is_short(key, value) {
         ids::PMI2_DRAFT_LENGTHS_SERVED
     } else if value.iter().any(|b| !(b' '..=b'~').contains(b)) {
         ids::PMI2_DRAFT_ANY_BYTE
     } else {
-        common
+        rule[1]
     }
 }
 
 /// Returns the requirement that a server breaks if it returns none of these values.
 pub(super) fn values_rule<'a>(
+    message: &Decoded<'_>,
     key: &[u8],
     values: impl IntoIterator<Item = &'a Vec<u8>>,
-    common: &'static str,
+    rule: [&'static str; 2],
 ) -> &'static str {
-    let mut rules = values.into_iter().map(|value| pair_rule(key, value, common));
+    let common = cite(message, rule);
+    let mut rules = values.into_iter().map(|value| pair_rule(message, key, value, rule));
     rules.find(|rule| *rule != common).unwrap_or(common)
 }
 
@@ -280,7 +285,7 @@ impl Monitor {
                 (if ambiguous { ids::RFC13_VALUE_BLANK } else { ids::RFC13_GET_VALUE }, values())
             }
             Some(_) => {
-                let id = values_rule(key, puts.iter().map(|put| &put.value), ids::PMI2_COMMON_GET_VALUE);
+                let id = values_rule(message, key, puts.iter().map(|put| &put.value), rules::GET_VALUE);
                 (id, format!("the value that was put, {}", show(&puts[0].value)))
             }
         };
@@ -303,14 +308,12 @@ impl Monitor {
             }
             return;
         };
-        let visible = cite(message, rules::PUT_VISIBLE);
         let misled = srcid.is_some_and(|id| id >= 0 && id != i64::from(put.by));
         let id = match put.by {
             PREPUT => cite(message, rules::SPAWN_PREPUT),
-            _ if is_line && group.full_keys.contains(key) => FULL,
-            _ if is_line => visible,
+            _ if group.full_keys.contains(key) => cite(message, rules::LIMITS_HONOURED),
             _ if misled => ids::PMI2_COMMON_SRCID,
-            _ => pair_rule(key, &put.value, visible),
+            _ => pair_rule(message, key, &put.value, rules::PUT_VISIBLE),
         };
         let which = match put.by {
             _ if is_line => format!(", {}", group.kvs.shown(key)),

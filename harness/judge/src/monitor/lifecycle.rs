@@ -53,7 +53,7 @@ impl Monitor {
         let waits_in_turn = self.waits(p, op);
         let rank = self.rank(p);
         let sent = rank.init_sent;
-        let (first, joined, again, finalized, waits) = match message.framing {
+        let (first, joined, again, finalized, waits, reports) = match message.framing {
             Framing::Lines => {
                 // What came instead of a response to init is reported alone, and not with each request that follows.
                 let joined = rank.joined || (sent && rank.unreadable && !is_init);
@@ -61,20 +61,19 @@ impl Monitor {
                 let may_abort = is_abort && (rank.finalize_refused || rank.unreadable);
                 rank.init_sent |= is_init;
                 // A client that cannot continue aborts, also if the response to its init is the reason.
-                ("init", joined || is_abort && sent, joined, rank.finalized && !may_abort, waits_in_turn)
+                let finalized = rank.finalized && !may_abort;
+                ("init", joined || is_abort && sent, joined, finalized, waits_in_turn, !is_abort)
             }
             Framing::Frames => {
                 let joined = rank.fullinit_accepted || is_abort;
                 let same = |other: &Option<Vec<u8>>| other.is_none() || other.as_deref() == thrid;
                 let waits = rank.pending.iter().any(|pending| same(&pending.thrid));
-                ("fullinit", joined, rank.fullinit_sent, rank.finalized && !is_abort, waits)
+                ("fullinit", joined, rank.fullinit_sent, rank.finalized && !is_abort, waits, true)
             }
         };
         if waits {
             self.lose_correlation(p, Unspecified::OutOfOrder);
         }
-        // RFC 13, abort: a client may abort at any time.
-        let waits = waits && !(is_abort && message.framing == Framing::Lines);
         if finalized {
             self.client_error(p, cite(message, rules::FINALIZE_LAST), "no request after finalize", seen());
         } else if !is_init && !joined {
@@ -83,7 +82,7 @@ impl Monitor {
             self.client_error(p, cite(message, rule), format!("{first} first"), seen());
         } else if is_init && again {
             self.client_error(p, cite(message, INIT_FIRST), format!("{first} once"), seen());
-        } else if waits && !self.rank(p).got_unasked {
+        } else if waits && reports && !self.rank(p).got_unasked {
             let expected = [
                 "no request before the last one is answered",
                 "no request before the last one is answered, unless both have a thrid of their own",
@@ -162,7 +161,7 @@ impl Monitor {
             Some(used) if ok && used > offered => {
                 let expected = format!("a version up to {offered}, the highest that the client offered");
                 let known = *self.first_version.get_or_insert(used) == used;
-                self.rank(p).granted = used;
+                self.rank(p).granted = Some(used);
                 self.rank(p).unoffered = Some((offered, used));
                 if !known || self.focus.as_ref().is_none_or(|f| f.iter().any(|r| r == id)) {
                     self.server_error(p, id, expected, seen());
@@ -171,7 +170,7 @@ impl Monitor {
             }
             Some(used) if ok => {
                 let rank = self.rank(p);
-                (rank.joined, rank.granted, rank.version) = (true, used, used);
+                (rank.joined, rank.granted, rank.version) = (true, Some(used), Some(used));
             }
             None if ok => {
                 self.server_error(p, COMPLETE, "success comes with the version that is used", seen());

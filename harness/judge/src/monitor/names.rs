@@ -100,26 +100,23 @@ impl Monitor {
         shown.sort();
         let shown = shown.join(" or ");
         let found = message.outcome() == Some(Outcome::Success);
-        let is_line = message.framing == Framing::Lines;
         let (id, expected) = match message.field("port") {
             port if ports.is_empty() && found => {
                 let id = match port {
                     Some(_) if self.unpublished.contains(name) => cite(message, rules::NAMES_WITHDRAWN),
-                    Some(_) if is_line => cite(message, rules::NAMES_PORT),
-                    _ => cite(message, rules::NAMES_MISS),
+                    Some(_) => cite(message, [ids::RFC13_LOOKUP_PORT, ids::PMI2_COMMON_NAMES_MISS]),
+                    None => cite(message, rules::NAMES_MISS),
                 };
                 (id, format!("an error, since {} is not published", show(name)))
             }
             _ if ports.is_empty() => return,
             Some(port) if found && !ports.contains(&*port) => {
-                let id = cite(message, rules::NAMES_PORT);
-                let id = if is_line { id } else { values_rule(name, &ports, id) };
+                let id = values_rule(message, name, &ports, rules::NAMES_PORT);
                 (id, format!("the port that was published, {shown}"))
             }
-            None if found => (
-                if is_line { COMPLETE } else { cite(message, rules::NAMES_LOOKUP) },
-                format!("a port, {shown}"),
-            ),
+            None if found => {
+                (cite(message, [COMPLETE, ids::PMI2_COMMON_NAMES_LOOKUP]), format!("a port, {shown}"))
+            }
             _ if !found && !self.may_abort(p) => {
                 (cite(message, rules::NAMES_LOOKUP), format!("the port that was published, {shown}"))
             }

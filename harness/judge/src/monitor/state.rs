@@ -121,7 +121,7 @@ pub(super) enum Singinit {
 }
 
 /// One process and its connection.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Rank {
     /// The framing of the pending requests.
     pub(super) framing: Framing,
@@ -161,10 +161,10 @@ pub(super) struct Rank {
     pub(super) entered: u64,
     /// The number of barriers that it has left.
     pub(super) left: u64,
-    /// The version of PMI-1 that the server has answered; 1.1 before that.
-    pub(super) granted: Version,
-    /// The version that is spoken. Where more was answered than offered, that is 1.1 until the client makes use of it.
-    pub(super) version: Version,
+    /// The version that the server has answered.
+    pub(super) granted: Option<Version>,
+    /// The version in use: 1.1 if there is none, as when more was answered than offered, until the client makes use of that.
+    pub(super) version: Option<Version>,
     /// The version that it offered and the higher one that the server answered.
     pub(super) unoffered: Option<(Version, Version)>,
     /// How it has written the barrier of the whole group that it entered last, in PMI-1.2, where WORLD may name it.
@@ -208,53 +208,14 @@ impl Rank {
         })
     }
 
+    /// Returns true if the version in use has barriers of parts of a group.
+    pub(super) fn has_group_barriers(&self) -> bool {
+        self.version.is_some_and(Version::has_group_barriers)
+    }
+
     /// Returns true if a barrier of the whole group has no answer yet.
     pub(super) fn is_in_barrier(&self) -> bool {
         self.pending.iter().any(|pending| pending.op == Some(Operation::Barrier))
-    }
-}
-
-impl Default for Rank {
-    fn default() -> Self {
-        Self {
-            framing: Framing::default(),
-            fullinit_sent: false,
-            fullinit_accepted: false,
-            refused: false,
-            spawn: None,
-            spawn_lines: Vec::new(),
-            pending: VecDeque::new(),
-            has_manager: false,
-            singinit: None,
-            started: false,
-            joined: false,
-            finalized: false,
-            finalize_refused: false,
-            closed: false,
-            gone: false,
-            unended_barrier: false,
-            left_unread: false,
-            entered: 0,
-            left: 0,
-            granted: Version::V1_1,
-            version: Version::V1_1,
-            unoffered: None,
-            world_written: None,
-            open: Vec::new(),
-            knows: Known::default(),
-            maxes: None,
-            unreadable: false,
-            got_unasked: false,
-            no_message: false,
-            answered: false,
-            unanswered_pages: 0,
-            split_write: false,
-            joined_write: false,
-            spawns: false,
-            init_sent: false,
-            continued_after_error: false,
-            uncorrelated: false,
-        }
     }
 }
 

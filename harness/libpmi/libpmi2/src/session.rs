@@ -42,7 +42,8 @@ impl InitializedProcess {
         }
         let jobid = std::env::var("PMI_JOBID").ok();
         let rank = number("PMI_RANK").and_then(|rank| u64::try_from(rank).ok());
-        let answer = session.ask(|client| client.fullinit(jobid.as_deref().map(str::as_bytes), rank, false))?;
+        let answer =
+            session.ask(|client| client.fullinit(jobid.as_deref().map(str::as_bytes), rank, false))?;
         let Answer::Joined { rank, size, appnum, spawned } = answer else { return Err(Code::Fail) };
         let int = |number: u64| c_int::try_from(number).map_err(|_| Code::Fail);
         (session.rank, session.size, session.spawned) = (int(rank)?, int(size)?, spawned);

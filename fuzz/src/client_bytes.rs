@@ -31,7 +31,7 @@ pub fn run(data: &[u8]) {
                     check_request(asked, &request);
                     waiting = Some(asked);
                 }
-                Err(Misuse::InFlight(other)) => assert_eq!(Some(other), waiting),
+                Err(Misuse::InFlight(other)) => assert_eq!(Some(other), waiting.map(Operation::rule)),
                 Err(Misuse::Broken) => assert!(broken),
                 Err(_) => assert!(waiting.is_none() && !broken),
             }
@@ -114,14 +114,14 @@ fn operation_of(answer: &Answer) -> Operation {
         Answer::Universe(_) => Operation::Universe,
         Answer::Appnum(_) if planted::is("appnum-taken-for-universe") => Operation::Universe,
         Answer::Appnum(_) => Operation::Appnum,
-        Answer::Put => Operation::Put,
         Answer::Kvsname(_) => Operation::Kvsname,
         Answer::Barrier | Answer::GroupBarrier(..) => Operation::Barrier,
         Answer::Value(_) => Operation::Get,
-        Answer::Published => Operation::Publish,
-        Answer::Unpublished => Operation::Unpublish,
         Answer::Port(_) => Operation::Lookup,
-        Answer::Spawned(_) => Operation::Spawn,
-        Answer::Failed { operation, .. } => *operation,
+        Answer::Spawned { .. } => Operation::Spawn,
+        Answer::Done(operation) | Answer::Failed { operation, .. } => {
+            Operation::from_rule(operation).expect("an operation of PMI-1")
+        }
+        Answer::Joined { .. } | Answer::Connected { .. } => panic!("an answer of PMI-2"),
     }
 }

@@ -822,7 +822,7 @@ fn what_is_refused_is_lacking() {
 #[rstest]
 #[case("names-publish-no-answer", "pmi-1.1", "=names/own-name", "=names/answered-when-not-served")]
 #[case("spawn-no-answer", "pmi-1.1", "=spawn/kvs-separate", "=spawn/answered-when-not-served")]
-#[case("pmi2-spawn-no-answer", "pmi-2", "=pmi2/spawn/one", "=pmi2/spawn/answered-when-not-served")]
+#[case("spawn-no-answer", "pmi-2", "=pmi2/spawn/one", "=pmi2/spawn/answered-when-not-served")]
 fn unanswered_operation_is_lacking_and_red_once(
     #[case] fault: &str,
     #[case] dialect: &str,

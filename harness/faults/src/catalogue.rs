@@ -217,6 +217,23 @@ impl Catalogue {
     }
 }
 
+/// The names in a table of the file. They are found without reading the entries, because a run that has no fault needs nothing else.
+fn names(table: &'static str) -> impl Iterator<Item = &'static str> {
+    let rows = TEXT.lines().skip_while(move |line| line.strip_suffix(" = [") != Some(table));
+    let rows = rows.take_while(|line| *line != "]");
+    rows.filter_map(|line| Some(line.trim_start().strip_prefix("{ name = \"")?.split_once('"')?.0))
+}
+
+/// The names of all faults of servers.
+pub fn fault_names() -> impl Iterator<Item = &'static str> {
+    names("faults")
+}
+
+/// The names of all variations of servers.
+pub fn variation_names() -> impl Iterator<Item = &'static str> {
+    names("variations")
+}
+
 /// All faults of servers, chapter by chapter.
 pub fn faults() -> impl Iterator<Item = &'static Fault> {
     Catalogue::get().faults.iter()
@@ -258,6 +275,13 @@ mod tests {
         assert!(
             variations().all(|v| v.breaks.is_empty()) && client_variations().all(|v| v.breaks.is_empty())
         );
+    }
+
+    #[test]
+    fn names_are_those_of_the_entries() {
+        assert!(fault_names().eq(faults().map(|fault| fault.name)));
+        assert!(variation_names().eq(variations().map(|variation| variation.name)));
+        assert!(fault_names().count() > 500);
     }
 
     #[test]

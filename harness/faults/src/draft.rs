@@ -1,6 +1,6 @@
 //! A reply on its way to become bytes, open to every change.
 
-use pmi_reference::Reply;
+use pmi_reference::{Header, Reply};
 use pmi_wire::{Framing, Proc};
 
 /// How the length of a frame is written.
@@ -19,8 +19,10 @@ pub(crate) enum Length {
 /// A reply in tuples.
 #[derive(Debug, Clone)]
 pub(crate) struct ReplyDraft {
-    /// To whom it goes.
+    /// The process that gets it.
     pub to: Proc,
+    /// The form of the reply.
+    header: Header,
     /// `cmd` first, then `rc`, the operation's own and `msg`; none for the answer to abort.
     pub tuples: Vec<(Vec<u8>, Vec<u8>)>,
     /// What stands before the first tuple.
@@ -47,6 +49,7 @@ impl ReplyDraft {
         let (between, end): (&[u8], &[u8]) = if is_frame { (b";", b";") } else { (b" ", b"\n") };
         Self {
             to,
+            header: reply.header.clone(),
             tuples: reply.tuples(),
             before: b"",
             between,
@@ -59,8 +62,14 @@ impl ReplyDraft {
         }
     }
 
-    /// The value of a key.
-    pub(super) fn get(&mut self, key: &str) -> Option<&mut Vec<u8>> {
+    /// The key of a field in this dialect, by its name in the protocol table.
+    fn key<'a>(&self, name: &'a str) -> &'a str {
+        self.header.key(name)
+    }
+
+    /// The value of a field.
+    pub(super) fn get(&mut self, name: &str) -> Option<&mut Vec<u8>> {
+        let key = self.key(name);
         self.tuples.iter_mut().find(|(k, _)| k == key.as_bytes()).map(|(_, v)| v)
     }
 
@@ -74,7 +83,23 @@ impl ReplyDraft {
 
     /// Adds a tuple at the end.
     pub(super) fn add(&mut self, key: &str, value: impl Into<Vec<u8>>) {
-        self.tuples.push((key.as_bytes().to_vec(), value.into()));
+        self.tuples.push((self.key(key).as_bytes().to_vec(), value.into()));
+    }
+
+    /// Makes a success of a failure or a miss, with this result.
+    pub(super) fn succeed(&mut self, name: &str, value: impl Into<Vec<u8>>) {
+        self.tuples.retain(|(key, _)| !matches!(&key[..], b"msg" | b"errmsg"));
+        self.set("rc", "0");
+        if let Some(found) = self.get("found") {
+            *found = b"TRUE".to_vec();
+        }
+        self.set(name, value);
+    }
+
+    /// Removes the fields of these names, or all others.
+    pub(super) fn retain(&mut self, names: &[&str], keep: bool) {
+        let keys: Vec<&str> = names.iter().map(|name| self.key(name)).collect();
+        self.tuples.retain(|(key, _)| keys.iter().any(|k| k.as_bytes() == key) == keep);
     }
 
     /// Adds a tuple behind `cmd`.
@@ -85,6 +110,7 @@ impl ReplyDraft {
 
     /// Gives a tuple another key.
     pub(super) fn rename(&mut self, key: &str, new: &str) {
+        let key = self.key(key);
         for (k, _) in &mut self.tuples {
             if k == key.as_bytes() {
                 *k = new.as_bytes().to_vec();

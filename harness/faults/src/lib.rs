@@ -13,7 +13,7 @@ mod row;
 mod server;
 
 pub use behaviour::Behaviour;
-pub use catalogue::{faults, variations};
+pub use catalogue::{fault_names, faults, variation_names, variations};
 pub use circumstances::{Circumstances, When};
 pub use dialects::Dialects;
 pub use edit::{Edit, Words};

@@ -132,7 +132,7 @@ impl InitializedProcess {
     /// Starts programs and returns the error codes of the process manager.
     pub(crate) fn spawn(&mut self, programs: &[SpawnProgram]) -> Result<Vec<i64>, Code> {
         match self.ask(|c| c.spawn(programs), Code::InvalidArg)? {
-            Answer::Spawned(codes) => Ok(codes.unwrap_or_default()),
+            Answer::Spawned { errcodes, .. } => Ok(errcodes.unwrap_or_default()),
             _ => Err(Code::Fail),
         }
     }

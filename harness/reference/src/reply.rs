@@ -54,7 +54,7 @@ impl Header {
     }
 
     /// The key of a result in this dialect.
-    fn key<'a>(&self, name: &'a str) -> &'a str {
+    pub fn key<'a>(&self, name: &'a str) -> &'a str {
         self.results().iter().find(|field| field.name == name).map_or(name, |field| field.key)
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use pmi_faults::{faults, variations};
+use pmi_faults::{fault_names, variation_names};
 use pmi_scenario::ast::Source;
 use pmi_scenario::suite::{self, ENDING, Suite, SuiteError};
 use pmi_scenario::{Behaviours, UnderTest};
@@ -30,10 +30,7 @@ pub enum FilesError {
 }
 
 fn behaviours() -> Behaviours {
-    Behaviours {
-        variations: || variations().map(|v| v.name).collect(),
-        faults: || faults().map(|f| f.name).collect(),
-    }
+    Behaviours { variations: || variation_names().collect(), faults: || fault_names().collect() }
 }
 
 /// Returns the embedded suite.

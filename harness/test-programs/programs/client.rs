@@ -63,7 +63,7 @@ impl Rank {
         let value = |rank: u32| format!("the-address-of-rank-{rank}");
         let (key, own) = (format!("addr-{}", self.rank), value(self.rank));
         let put = self.ask(|c| c.put(key.as_bytes(), own.as_bytes()))?;
-        expect(put, &Answer::Put)?;
+        expect(put, &Answer::Done("put"))?;
         expect(self.ask(Client::barrier)?, &Answer::Barrier)?;
         for i in 0..neighbours {
             let other = (self.rank + i) % self.size;

@@ -1,7 +1,7 @@
 //! Steps that change bytes: a value, a key, a name, the process mapping, a request, or what a read brought.
 
 use pmi_wire::port::Greeting;
-use pmi_wire::{MappingForm, frame_length, place};
+use pmi_wire::{HEADER, MappingForm, frame_length, place};
 
 use super::step::{Editable, UnknownStep, Words, byte, fill, number};
 use crate::circumstances::Circumstances;
@@ -59,9 +59,14 @@ fn decimal(bytes: &[u8]) -> Option<i64> {
     std::str::from_utf8(bytes).ok()?.parse().ok()
 }
 
+/// The length of the first frame, with its header.
+pub(crate) fn first_frame(bytes: &[u8]) -> Option<usize> {
+    bytes.first_chunk().and_then(|header| frame_length(*header)).map(|length| HEADER + length)
+}
+
 /// Applies steps about lines and frames.
 fn read(bytes: &mut Vec<u8>, words: Words) -> Result<bool, UnknownStep> {
-    let first_frame = bytes.first_chunk().and_then(|header| frame_length(*header)).map(|length| 6 + length);
+    let first_frame = first_frame(bytes);
     match words {
         ["first-line"] => {
             bytes.truncate(bytes.iter().position(|b| *b == b'\n').map_or(bytes.len(), |end| end + 1));

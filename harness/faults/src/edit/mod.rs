@@ -11,6 +11,7 @@ mod reply;
 mod spawn;
 mod step;
 
+pub(crate) use bytes::first_frame;
 pub(crate) use environment::{Environment, Singinit};
 pub(crate) use line::{Line, command};
 pub use step::{Edit, Words};

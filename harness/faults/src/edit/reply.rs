@@ -19,8 +19,8 @@ impl Editable for ReplyDraft {
             ["set", key, value] => self.set(key, filled(value)),
             ["add", key, value] => self.add(key, filled(value)),
             ["insert", key, value] => self.insert(key, filled(value)),
-            ["remove", keys @ ..] => self.tuples.retain(|(key, _)| !is_among(key, keys)),
-            ["keep", keys @ ..] => self.tuples.retain(|(key, _)| is_among(key, keys)),
+            ["remove", names @ ..] => self.retain(names, false),
+            ["keep", names @ ..] => self.retain(names, true),
             ["keep-first", count] => self.tuples.truncate(number(count)?),
             ["rename", key, new] => self.rename(key, new),
             ["in", key, words @ ..] => match self.get(key) {
@@ -42,6 +42,7 @@ impl Editable for ReplyDraft {
             }
             ["twenty-more-keys"] => (0..20).for_each(|i| self.insert(&format!("x{i}"), i.to_string())),
             ["fail"] => self.fail(),
+            ["succeed", name, value] => self.succeed(name, filled(value)),
             // The form, and where it goes.
             ["before", text] => self.before = text.as_bytes(),
             ["binary-before"] => self.before = b"\x01\xff",
@@ -67,8 +68,4 @@ impl Editable for ReplyDraft {
         }
         Ok(true)
     }
-}
-
-fn is_among(key: &[u8], keys: &[&str]) -> bool {
-    keys.iter().any(|k| k.as_bytes() == key)
 }

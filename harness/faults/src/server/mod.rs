@@ -29,7 +29,7 @@ use pmi_wire::{Framing, Proc, SpawnRequest, WayIn};
 use crate::behaviour::Behaviour;
 use crate::circumstances::Circumstances;
 use crate::draft::ReplyDraft;
-use crate::edit::{Edit, Editable, Line, Singinit};
+use crate::edit::{Edit, Editable, Line, Singinit, first_frame};
 use crate::effect::Effect;
 use state::State;
 
@@ -267,8 +267,13 @@ impl Server {
     // ----- requests
 
     fn affect_read(&mut self, from: Proc, bytes: &[u8]) -> Vec<u8> {
-        let spawns = bytes.starts_with(b"mcmd=");
-        self.state().burst = !spawns && bytes.iter().filter(|b| **b == b'\n').count() > 1;
+        let is_burst = match self.server.process(from).framing {
+            Framing::Lines => {
+                !bytes.starts_with(b"mcmd=") && bytes.iter().filter(|b| **b == b'\n').count() > 1
+            }
+            Framing::Frames => first_frame(bytes).is_some_and(|length| length < bytes.len()),
+        };
+        self.state().burst = is_burst;
         let mut bytes = bytes.to_vec();
         if let Some(edit) = self.pick(from, picked!(Effect::Read)) {
             edit.apply(&mut bytes, &self.circumstances(from));

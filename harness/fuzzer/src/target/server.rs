@@ -295,8 +295,8 @@ mod tests {
     fn faults_of_pmi2_are_found_for_their_reason() {
         for name in [
             "frame-length-too-short",
-            "jobid-differs",
-            "kvs-put-lost",
+            "kvsname-per-rank",
+            "put-lost",
             "kvs-get-limit-1000",
             "kvs-get-believes-hint",
             "kvs-fence-never-second",

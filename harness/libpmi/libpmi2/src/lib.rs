@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Mutex, PoisonError};
 
 use pmi_c_api::{Code, call, call_initialized, copy_out, set, text};
-use pmi_wire::pmi2::Request;
+use pmi_reference::client::{Answer, Client, Misuse};
 
 pub use programs::Info;
 use programs::{Programs, preput};
@@ -43,7 +43,7 @@ unsafe fn need<'a>(pointer: *const c_char, otherwise: Code) -> Result<Cow<'a, [u
 /// `found` is writable or NULL, and so is the pointer to which `fill` writes.
 unsafe fn attribute(
     found: *mut c_int,
-    request: &Request<'_>,
+    request: impl FnOnce(&mut Client) -> Result<Vec<u8>, Misuse>,
     fill: impl FnOnce(&[u8]) -> Result<(), Code>,
 ) -> c_int {
     joined(|session| {
@@ -125,7 +125,7 @@ api! {
         api(|session| {
             // The library sends nothing after finalize, whatever the process manager answers.
             let mut session = session.take().ok_or(Code::ErrInit)?;
-            session.tell(&Request::Finalize)
+            session.ask(Client::finalize).map(drop)
         })
     }
 
@@ -167,10 +167,12 @@ api! {
         joined(|session| {
             let arrays = Programs { count, cmds, argcs, argvs, maxprocs, info_keyval_sizes, info_keyval_vectors };
             // SAFETY: guaranteed by the caller.
-            let programs = unsafe { arrays.read() }?;
+            let mut programs = unsafe { arrays.read() }?;
             let preput = unsafe { preput(preput_keyval_vector, preput_keyval_size) }?;
-            let request = Request::Spawn { preput, programs };
-            let id = session.ask(&request, |response| Some(response.get("jobid").unwrap_or_default().into_owned()))?;
+            programs.iter_mut().take(1).for_each(|program| program.preput.clone_from(&preput));
+            let answer = session.ask(|client| client.spawn(&programs))?;
+            let Answer::Spawned { jobid: id, .. } = answer else { return Err(Code::Fail) };
+            let id = id.unwrap_or_default();
             if !jobid.is_null() {
                 // SAFETY: guaranteed by the caller.
                 unsafe { copy_out(&id, jobid, jobid_size) }.ok_or(Code::InvalidLength)?;
@@ -191,7 +193,7 @@ api! {
             if jobid.is_null() {
                 return Err(Code::InvalidArg);
             }
-            let id = session.ask(&Request::JobGetid, |response| response.get("jobid").map(Cow::into_owned))?;
+            let Answer::Kvsname(id) = session.ask(Client::kvsname)? else { return Err(Code::Fail) };
             // SAFETY: guaranteed by the caller.
             unsafe { copy_out(&id, jobid, jobid_size) }.ok_or(Code::InvalidLength)
         })
@@ -218,10 +220,10 @@ api! {
         joined(|session| {
             // SAFETY: guaranteed by the caller.
             let jobid = unsafe { need(jobid, Code::InvalidArg) }?;
-            let copies = |copy: Cow<'_, [u8]>| copy.eq_ignore_ascii_case(b"yes") || copy.eq_ignore_ascii_case(b"true");
-            session.ask(&Request::JobConnect { jobid }, |response| {
-                (!response.get("kvscopy").is_some_and(copies)).then_some(())
-            })
+            match session.ask(|client| client.connect(&jobid))? {
+                Answer::Connected { copies: false } => Ok(()),
+                _ => Err(Code::Fail),
+            }
         })
     }
 
@@ -230,7 +232,7 @@ api! {
         joined(|session| {
             // SAFETY: guaranteed by the caller.
             let jobid = unsafe { need(jobid, Code::InvalidArg) }?;
-            session.tell(&Request::JobDisconnect { jobid })
+            session.ask(|client| client.disconnect(&jobid)).map(drop)
         })
     }
 }
@@ -244,13 +246,13 @@ api! {
             // SAFETY: guaranteed by the caller.
             let key = unsafe { need(key, Code::InvalidKey) }?;
             let value = unsafe { need(value, Code::InvalidVal) }?;
-            session.tell(&Request::KvsPut { key, value })
+            session.ask(|client| client.put(&key, &value)).map(drop)
         })
     }
 
     /// Makes the values of all processes visible to all.
     fn PMI2_KVS_Fence() {
-        joined(|session| session.tell(&Request::KvsFence))
+        joined(|session| session.ask(Client::barrier).map(drop))
     }
 
     /// Gets a value. If it does not fit, the value is cut and its length is returned as a negative number.
@@ -270,7 +272,7 @@ api! {
             let key = unsafe { need(key, Code::InvalidKey) }?;
             let jobid = unsafe { text(jobid) }.map(Cow::Borrowed);
             let srcid = (src_pmi_id >= 0).then_some(i64::from(src_pmi_id));
-            let found = session.find(&Request::KvsGet { jobid, srcid, key })?.ok_or(Code::Fail)?;
+            let found = session.find(|client| client.get_of_job(jobid.as_deref(), srcid, &key))?.ok_or(Code::Fail)?;
             let length = c_int::try_from(found.len()).map_err(|_| Code::Fail)?;
             let fits = length < maxvalue;
             if maxvalue > 0 {
@@ -298,8 +300,7 @@ api! {
         // SAFETY: guaranteed by the caller, for all of this block.
         unsafe {
             let Ok(key) = need(name, Code::InvalidKey) else { return Code::InvalidKey as c_int };
-            let request = Request::InfoGetnodeattr { key, wait: waitfor != 0 };
-            attribute(found, &request, |told| copy_out(told, value, valuelen).ok_or(Code::InvalidLength))
+            attribute(found, |client| client.get_node_attribute(&key, waitfor != 0), |told| copy_out(told, value, valuelen).ok_or(Code::InvalidLength))
         }
     }
 
@@ -314,8 +315,7 @@ api! {
         // SAFETY: guaranteed by the caller, for all of this block.
         unsafe {
             let Ok(key) = need(name, Code::InvalidKey) else { return Code::InvalidKey as c_int };
-            let request = Request::InfoGetnodeattr { key, wait: false };
-            attribute(found, &request, |told| integers(told, array, arraylen, outlen))
+            attribute(found, |client| client.get_node_attribute(&key, false), |told| integers(told, array, arraylen, outlen))
         }
     }
 
@@ -325,7 +325,7 @@ api! {
             // SAFETY: guaranteed by the caller.
             let key = unsafe { need(name, Code::InvalidKey) }?;
             let value = unsafe { need(value, Code::InvalidVal) }?;
-            session.tell(&Request::InfoPutnodeattr { key, value })
+            session.ask(|client| client.put_node_attribute(&key, &value)).map(drop)
         })
     }
 
@@ -334,8 +334,7 @@ api! {
         // SAFETY: guaranteed by the caller, for all of this block.
         unsafe {
             let Ok(key) = need(name, Code::InvalidKey) else { return Code::InvalidKey as c_int };
-            let request = Request::InfoGetjobattr { key };
-            attribute(found, &request, |told| copy_out(told, value, valuelen).ok_or(Code::InvalidLength))
+            attribute(found, |client| client.get_job_attribute(&key), |told| copy_out(told, value, valuelen).ok_or(Code::InvalidLength))
         }
     }
 
@@ -350,8 +349,7 @@ api! {
         // SAFETY: guaranteed by the caller, for all of this block.
         unsafe {
             let Ok(key) = need(name, Code::InvalidKey) else { return Code::InvalidKey as c_int };
-            let request = Request::InfoGetjobattr { key };
-            attribute(found, &request, |told| integers(told, array, arraylen, outlen))
+            attribute(found, |client| client.get_job_attribute(&key), |told| integers(told, array, arraylen, outlen))
         }
     }
 }
@@ -366,7 +364,7 @@ api! {
             // SAFETY: guaranteed by the caller.
             let name = unsafe { need(service_name, Code::InvalidArg) }?;
             let port = unsafe { need(port, Code::InvalidArg) }?;
-            session.tell(&Request::NamePublish { name, port })
+            session.ask(|client| client.publish(&name, &port)).map(drop)
         })
     }
 
@@ -384,10 +382,7 @@ api! {
             }
             // SAFETY: guaranteed by the caller.
             let name = unsafe { need(service_name, Code::InvalidArg) }?;
-            let found = session.ask(&Request::NameLookup { name }, |response| {
-                let told = response.get("value").or_else(|| response.get("port"))?.into_owned();
-                (response.is_found() != Some(false)).then_some(told)
-            })?;
+            let Answer::Port(found) = session.ask(|client| client.lookup(&name))? else { return Err(Code::Fail) };
             // SAFETY: guaranteed by the caller.
             unsafe { copy_out(&found, port, port_len) }.ok_or(Code::InvalidLength)
         })
@@ -399,7 +394,7 @@ api! {
         joined(|session| {
             // SAFETY: guaranteed by the caller.
             let name = unsafe { need(service_name, Code::InvalidArg) }?;
-            session.tell(&Request::NameUnpublish { name })
+            session.ask(|client| client.unpublish(&name)).map(drop)
         })
     }
 }

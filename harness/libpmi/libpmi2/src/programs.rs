@@ -4,7 +4,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use pmi_c_api::{Code, text};
-use pmi_wire::pmi2::Program;
+use pmi_wire::SpawnProgram;
 
 /// `MPID_Info`, a pair. Its other members are ignored.
 #[derive(Debug, Clone, Copy)]
@@ -64,7 +64,7 @@ impl Programs {
     /// # Safety
     ///
     /// The arrays have the lengths that `count` and the sizes state, and strings end with a NUL.
-    pub(crate) unsafe fn read(&self) -> Result<Vec<Program>, Code> {
+    pub(crate) unsafe fn read(&self) -> Result<Vec<SpawnProgram>, Code> {
         let count = usize::try_from(self.count).ok().filter(|n| *n > 0).ok_or(Code::InvalidArg)?;
         (0..count)
             .map(|i| {
@@ -77,13 +77,16 @@ impl Programs {
                     let info = element(self.info_keyval_vectors, i).filter(|list| !list.is_null());
                     let pairs = if info.is_some() { size(element(self.info_keyval_sizes, i))? } else { 0 };
                     let arg = |at| argv.and_then(|list| text(*list.add(at))).map(<[u8]>::to_vec);
-                    Ok(Program {
-                        command: command.to_vec(),
-                        maxprocs: maxprocs.ok_or(Code::InvalidArg)?,
-                        argv: (0..argc).map(arg).collect::<Option<_>>().ok_or(Code::InvalidArg)?,
+                    let args: Vec<Vec<u8>> =
+                        (0..argc).map(arg).collect::<Option<_>>().ok_or(Code::InvalidArg)?;
+                    Ok(SpawnProgram {
+                        execname: command.to_vec(),
+                        nprocs: maxprocs.ok_or(Code::InvalidArg)?,
+                        args: (0..).zip(args).collect(),
                         info: (0..pairs)
                             .filter_map(|at| info.map(|list| (*list.add(at)).pair()))
                             .collect::<Result<_, _>>()?,
+                        ..SpawnProgram::default()
                     })
                 }
             })

@@ -1,27 +1,27 @@
-//! The client's half of PMI-1 for one process.
+//! The client's half of PMI for one process, in every dialect.
 //!
-//! No sockets: each operation's method returns the bytes to send; what arrives goes into [`Client::receive`], and the answer
-//! comes out of it. The client keeps to what RFC 13 asks of clients and refuses ([`Misuse`]) what would break it; a
-//! server that breaks it is found out ([`ServerError`]), after which the connection is of no use any more.
-
-pub mod pmi2;
+//! The method of an operation returns the bytes to send. What arrives goes into [`Client::receive`], which returns the answer. The client
+//! rejects requests that its standard does not allow ([`Misuse`]). It detects a server that does not comply ([`ServerError`]), after which the
+//! connection cannot be used any more.
 
 use std::collections::HashSet;
 
-use pmi_wire::grammar::{is_string, is_word, parse_uint};
+use pmi_wire::grammar::{Rule, is_string, parse_int, parse_intlist, parse_uint};
+use pmi_wire::pmi2::{self, is_key, write_tuple};
+use pmi_wire::protocol::{self, Exchange};
 use pmi_wire::{
-    Body, Framer, GroupBarrier, Maxes, Operation, Request, Response, ResponseError, SpawnProgram,
-    ValueReading, Version,
+    Connection, Decoded, Direction, Framing, FramingError, GroupBarrier, Maxes, Outcome, SpawnProgram,
+    Version, frame_header,
 };
 use thiserror::Error;
 
-/// A request that would break RFC 13. Nothing was sent, and the client is as it was before.
+/// A request that the standard does not allow. Nothing was sent, and the client is as it was before.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Misuse {
-    /// Lock-step: the answer to the request before is still to come.
-    #[error("the answer to {0:?} is still to come")]
-    InFlight(Operation),
-    /// Init comes first.
+    /// The response to an earlier request is still missing.
+    #[error("the answer to {0} is still to come")]
+    InFlight(&'static str),
+    /// Init comes first, in PMI-2 with fullinit.
     #[error("not initialized")]
     NotInitialized,
     /// Init comes once.
@@ -30,32 +30,32 @@ pub enum Misuse {
     /// Nothing comes after finalize or abort.
     #[error("finalized or aborted")]
     Over,
-    /// The server erred; nothing can be said to it any more.
+    /// The server has broken the protocol, and the connection cannot be used any more.
     #[error("the connection is broken")]
     Broken,
     /// A put or get before the name of the keyval space is known.
     #[error("the name of the keyval space is not known yet")]
     NoKvsname,
+    /// The dialect of the connection does not have the operation.
+    #[error("version {1} has no {0}")]
+    NoOperation(&'static str, Version),
     /// A field that its rule does not derive.
     #[error("the {0} has characters that it must not have, or none")]
     BadField(&'static str),
-    /// Longer than the server said it may be.
+    /// A field that is longer than its limit.
     #[error("the {what} has {length} bytes, only {limit} are allowed")]
     TooLong {
-        /// Which field.
+        /// The field.
         what: &'static str,
         /// Its length.
         length: usize,
-        /// The longest allowed.
+        /// The limit.
         limit: u64,
     },
-    /// A key was put already by this client.
+    /// This client has put the key before.
     #[error("the key was put before")]
     KeyPutBefore,
-    /// A barrier of a group where the server has not answered 1.2.
-    #[error("version {0} has no barriers of groups")]
-    NoGroups(Version),
-    /// A barrier with the tag of one that is open.
+    /// A barrier with the tag of an open one.
     #[error("a barrier with the tag {0} is open")]
     TagOpen(u64),
     /// A spawn, or the end of the connection, while barriers are open.
@@ -66,33 +66,33 @@ pub enum Misuse {
     NothingToSpawn,
 }
 
-/// What a server did wrong.
+/// An error of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ServerError {
-    /// Bytes came though no answer was due, or after the one that was.
+    /// Bytes that answer no request.
     #[error("bytes that answer nothing")]
     Unsolicited,
-    /// The answer to another request than the one made.
-    #[error("an answer to {found:?} where one to {expected:?} was due")]
+    /// The response to another request.
+    #[error("an answer to {found} where one to {expected} was due")]
     Mismatched {
-        /// What was asked.
-        expected: Operation,
-        /// What was answered.
-        found: Operation,
+        /// The operation that was requested.
+        expected: &'static str,
+        /// The operation that was answered.
+        found: &'static str,
     },
-    /// A line that is no response.
+    /// Bytes that are not a message.
     #[error(transparent)]
-    Malformed(#[from] ResponseError),
-    /// A line longer than the client is ready to read.
-    #[error("the line is too long")]
-    Overlong,
+    Framing(#[from] FramingError),
+    /// A message that is not a response.
+    #[error("{0}")]
+    Malformed(String),
     /// A success without the result.
     #[error("success without a result")]
     NoResult,
     /// A higher version than the client offered.
     #[error("version {0} was not offered")]
     BadVersion(Version),
-    /// The connection was closed though the client had not finalized.
+    /// The connection was closed before the client had finalized.
     #[error("the connection was closed")]
     Closed,
     /// An earlier error.
@@ -105,6 +105,17 @@ pub enum ServerError {
 pub enum Answer {
     /// The version to speak.
     Init(Version),
+    /// The process has joined its job: the response to fullinit.
+    Joined {
+        /// Its rank.
+        rank: u64,
+        /// The size of the job.
+        size: u64,
+        /// The number of the program; Slurm sends -1.
+        appnum: i64,
+        /// True if another job has spawned this one.
+        spawned: bool,
+    },
     /// The limits.
     Maxes(Maxes),
     /// The program will be aborted.
@@ -115,29 +126,37 @@ pub enum Answer {
     Universe(u64),
     /// The number of the program.
     Appnum(u64),
-    /// The pair is stored.
-    Put,
-    /// The name of the keyval space.
+    /// The name of the keyval space, in PMI-2 the id of the job.
     Kvsname(Vec<u8>),
-    /// All have entered the barrier.
+    /// All processes have entered the barrier.
     Barrier,
-    /// All of its group have entered the barrier with this tag, or, if the first is false, it failed.
+    /// All processes of the group have entered the barrier with this tag, or, if the first is false, it failed.
     GroupBarrier(bool, u64),
-    /// The value asked for.
+    /// The operation succeeded, which has no result.
+    Done(&'static str),
+    /// The requested value.
     Value(Vec<u8>),
-    /// The name is published.
-    Published,
-    /// The name is withdrawn.
-    Unpublished,
-    /// The port published under the name.
+    /// The port that is published under the name.
     Port(Vec<u8>),
-    /// The programs were started: the error codes of the processes, if the server sent them.
-    Spawned(Option<Vec<i64>>),
+    /// The programs were started.
+    Spawned {
+        /// The error codes of the processes, if the server sent a list.
+        errcodes: Option<Vec<i64>>,
+        /// The id of the new job, in PMI-2.
+        jobid: Option<Vec<u8>>,
+    },
+    /// The job is connected.
+    Connected {
+        /// True if the client has to copy the pairs of the job to its own server.
+        copies: bool,
+    },
     /// The operation failed.
     Failed {
-        /// Which.
-        operation: Operation,
-        /// Not 0.
+        /// The operation.
+        operation: &'static str,
+        /// [`Outcome::Miss`] if PMI-2's flag says that nothing was found.
+        outcome: Outcome,
+        /// `rc`.
         rc: i64,
         /// The reason, for people.
         msg: Option<Vec<u8>>,
@@ -149,23 +168,34 @@ pub enum Answer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     New,
+    /// In PMI-2, before fullinit.
+    Accepted,
     Joined,
-    /// Finalized or aborted: nothing more to say.
+    /// Finalized or aborted.
     Over,
-    /// The server erred.
+    /// The server has broken the protocol.
     Broken,
+}
+
+/// A request that waits for its response.
+#[derive(Debug)]
+struct Pending {
+    exchange: &'static Exchange,
+    thrid: Option<Vec<u8>>,
 }
 
 /// The state machine.
 #[derive(Debug)]
 pub struct Client {
-    framer: Framer,
+    connection: Connection,
     phase: Phase,
-    awaiting: Option<Operation>,
+    pending: Vec<Pending>,
     /// The highest version that is offered.
     offers: Version,
     /// The version that is spoken.
     version: Version,
+    /// The thread that makes the next requests.
+    thrid: Option<Vec<u8>>,
     /// The tags of the barriers of groups that it is in.
     open: Vec<u64>,
     maxes: Option<Maxes>,
@@ -182,21 +212,31 @@ impl Default for Client {
     }
 }
 
-/// Longest line read: room for a value of any server known, and for the error codes of 10,000 processes.
-const LINE_MAX: usize = 64 * 1024;
+/// Maximum length of a message: enough for a value of any known server, and for the error codes of 10,000 processes.
+const MESSAGE_MAX: usize = 100_000;
+
+/// The version of PMI-2.
+const V2_0: Version = Version { version: 2, subversion: 0 };
+
+/// The limits of PMI-2 (draft, "The protocol"), in the form of PMI-1, where they count a NUL.
+const DRAFT_LIMITS: Maxes = Maxes { kvsname_max: u64::MAX, keylen_max: 65, vallen_max: 1025 };
 
 /// See [`Client::tolerant`].
 const FOUND: &[u8] = b" found=TRUE";
 
+/// A field of a request: its name in the protocol table, and its value.
+type Argument<'a> = (&'static str, &'a [u8]);
+
 impl Client {
-    /// A client that has said nothing yet.
+    /// A client of PMI-1.1 that has sent nothing yet.
     pub fn new() -> Self {
         Self {
-            framer: Framer::new(LINE_MAX),
+            connection: Connection::new(MESSAGE_MAX),
             phase: Phase::New,
-            awaiting: None,
+            pending: Vec::new(),
             offers: Version::V1_1,
             version: Version::V1_1,
+            thrid: None,
             open: Vec::new(),
             maxes: None,
             kvsname: None,
@@ -205,263 +245,344 @@ impl Client {
         }
     }
 
-    /// A client for servers as they are: one that answers with a later subversion than the client's is taken to mean the client's,
-    /// since MPICH's Hydra 5.0 answers 1.2 to whoever offers 1.1; and `found=TRUE`, which Hydra 4.1 and 4.2 write behind each value, is
-    /// no part of it.
+    /// A client of PMI-1.1 that accepts what some servers do against the standard: a later subversion, since MPICH's Hydra 5.0 answers 1.2 to
+    /// an offer of 1.1; and `found=TRUE` after each value, which Hydra 4.1 and 4.2 write.
     pub fn tolerant() -> Self {
         Self { tolerant: true, ..Self::new() }
     }
 
-    /// A client that offers 1.2. With a server that answers less it does without groups.
+    /// A client that offers 1.2. With a server that answers a lower version, it does without groups.
     pub fn with_groups() -> Self {
         Self { offers: Version::V1_2, ..Self::new() }
     }
 
-    /// The version that was negotiated; 1.1 before that.
+    /// A client that offers 2.0. With a server that answers a lower version, it uses that one.
+    pub fn with_pmi2() -> Self {
+        Self { offers: V2_0, ..Self::new() }
+    }
+
+    /// The negotiated version; 1.1 before that.
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// The limits, once the server has told them.
+    /// The limits, if the server has sent them. Those of PMI-2 are constant.
     pub fn limits(&self) -> Option<Maxes> {
-        self.maxes
+        if self.is_pmi2() { Some(DRAFT_LIMITS) } else { self.maxes }
     }
 
-    /// The name of the keyval space, once the server has told it.
+    /// The name of the keyval space, if the server has sent it.
     pub fn keyval_space(&self) -> Option<&[u8]> {
         self.kvsname.as_deref()
     }
 
-    /// Offers the highest version that it has. May be repeated after a refusal only.
+    fn is_pmi2(&self) -> bool {
+        self.connection.framing() == Framing::Frames
+    }
+
+    /// Lets a thread make the next requests. Draft, "Thread Safety": requests with different ids may be pending together.
+    pub fn set_thread(&mut self, thrid: Option<&[u8]>) {
+        self.thrid = thrid.map(<[u8]>::to_vec);
+    }
+
+    /// RFC 13, "Version Negotiation": offers the highest version. May be repeated only after a refusal.
     pub fn init(&mut self) -> Result<Vec<u8>, Misuse> {
         self.idle()?;
-        if self.phase == Phase::Joined {
+        if self.phase != Phase::New {
             return Err(Misuse::Initialized);
         }
-        Ok(self.request(Request::Init(self.offers)))
+        let (version, subversion) = (self.offers.version.to_string(), self.offers.subversion.to_string());
+        let fields = [("pmi_version", version.as_bytes()), ("pmi_subversion", subversion.as_bytes())];
+        let bytes = self.write("init", &fields)?;
+        // The connection learns that frames may follow.
+        self.connection.push(Direction::ToServer, &bytes);
+        let _ = self.connection.next(Direction::ToServer);
+        Ok(bytes)
     }
 
-    /// Asks for the limits, which [`put`](Self::put) and [`get`](Self::get) keep to from then on.
+    /// Draft, "`PMI_Init`": joins the job. Every argument is optional.
+    pub fn fullinit(
+        &mut self,
+        jobid: Option<&[u8]>,
+        rank: Option<u64>,
+        threaded: bool,
+    ) -> Result<Vec<u8>, Misuse> {
+        self.idle()?;
+        match self.phase {
+            Phase::Accepted => {}
+            Phase::Joined => return Err(Misuse::Initialized),
+            _ => return Err(Misuse::NotInitialized),
+        }
+        let rank = rank.map(|rank| rank.to_string());
+        let jobid = jobid.map(|jobid| ("pmijobid", jobid));
+        let rank = rank.as_ref().map(|rank| ("pmirank", rank.as_bytes()));
+        let fields: Vec<_> = jobid.into_iter().chain(rank).chain([("threaded", truth(threaded))]).collect();
+        self.write("init", &fields)
+    }
+
+    /// RFC 13, "Initialization": requests the limits, with which [`put`](Self::put) and [`get`](Self::get) comply from then on.
     pub fn maxes(&mut self) -> Result<Vec<u8>, Misuse> {
-        self.bare(Request::Maxes)
+        self.ask("maxes", &[])
     }
 
-    /// Asks for the name of the keyval space, which [`put`](Self::put) and [`get`](Self::get) need.
+    /// RFC 13, "`PMI_KVS_Get_my_name`"; draft, "`PMI_Job_GetId`": requests the name of the keyval space. In PMI-1, [`put`](Self::put) and
+    /// [`get`](Self::get) need it.
     pub fn kvsname(&mut self) -> Result<Vec<u8>, Misuse> {
-        self.bare(Request::Kvsname)
+        self.ask("kvsname", &[])
     }
 
-    /// Asks for the universe size.
+    /// RFC 13, "`PMI_Get_universe_size`".
     pub fn universe(&mut self) -> Result<Vec<u8>, Misuse> {
-        self.bare(Request::Universe)
+        self.ask("universe", &[])
     }
 
-    /// Asks for the number of the program.
+    /// RFC 13, "`PMI_Get_appnum`".
     pub fn appnum(&mut self) -> Result<Vec<u8>, Misuse> {
-        self.bare(Request::Appnum)
+        self.ask("appnum", &[])
     }
 
-    /// Enters the barrier.
+    /// RFC 13, "`PMI_Barrier`"; draft, "`PMI_KVS_Fence`": enters the barrier of the whole process group.
     pub fn barrier(&mut self) -> Result<Vec<u8>, Misuse> {
-        self.bare(Request::Barrier { group: None })
+        self.ask("barrier", &[])
     }
 
-    /// Enters a barrier of a group. Others may be entered, and values put and got, before its answer comes.
+    /// PMI-1.2: enters a barrier of a group. Others may be entered, and pairs put and got, before its response comes.
     pub fn group_barrier(&mut self, group: &[u8]) -> Result<Vec<u8>, Misuse> {
         self.joined()?;
         if !self.version.has_group_barriers() {
-            return Err(Misuse::NoGroups(self.version));
+            return Err(Misuse::NoOperation("group barrier", self.version));
         }
         let barrier = GroupBarrier::parse(group).map_err(|_| Misuse::BadField("group"))?;
         if self.open.contains(&barrier.tag) {
             return Err(Misuse::TagOpen(barrier.tag));
         }
+        let bytes = self.write("barrier", &[("group", group)])?;
+        // Its response is known by the tag.
+        self.pending.pop();
         self.open.push(barrier.tag);
-        let mut bytes = Vec::new();
-        Request::Barrier { group: Some(group) }.write_to(&mut bytes);
         Ok(bytes)
     }
 
-    /// Puts a pair into the keyval space. A key that the server refused may not be tried again either: whether it is there is
-    /// not known.
+    /// RFC 13, "`PMI_KVS_Put`"; draft, "`PMI_KVS_Put`": puts a pair. RFC 13: "A key SHALL NOT be put more than once". That includes a key
+    /// that the server has refused, because it may have stored it. The draft does not limit the number of puts.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<Vec<u8>, Misuse> {
         self.joined()?;
-        let kvsname = self.kvsname.clone().ok_or(Misuse::NoKvsname)?;
-        self.check_pair(key, value)?;
-        if !self.keys.insert(key.to_vec()) {
+        if self.keys.contains(key) {
             return Err(Misuse::KeyPutBefore);
         }
-        Ok(self.request(Request::Put { kvsname: &kvsname, key, value }))
+        let bytes = self.in_space("put", &[("key", key), ("value", value)])?;
+        if !self.is_pmi2() {
+            self.keys.insert(key.to_vec());
+        }
+        Ok(bytes)
     }
 
-    /// Asks for a value of the keyval space.
+    /// RFC 13, "`PMI_KVS_Get`"; draft, "`PMI_KVS_Get`": requests a value of the process group's keyval space.
     pub fn get(&mut self, key: &[u8]) -> Result<Vec<u8>, Misuse> {
         self.joined()?;
-        // Taken and put back, as the request borrows it.
-        let kvsname = self.kvsname.take().ok_or(Misuse::NoKvsname)?;
-        let result = self.check_key(key).map(|()| self.request(Request::Get { kvsname: &kvsname, key }));
-        self.kvsname = Some(kvsname);
-        result
+        self.in_space("get", &[("key", key)])
     }
 
-    /// Publishes a port under a name.
+    /// Draft, "`PMI_KVS_Get`": requests a value of a job, with a hint at the rank that has put it.
+    pub fn get_of_job(
+        &mut self,
+        jobid: Option<&[u8]>,
+        srcid: Option<i64>,
+        key: &[u8],
+    ) -> Result<Vec<u8>, Misuse> {
+        let srcid = srcid.map(|id| id.to_string());
+        let jobid = jobid.map(|jobid| ("jobid", jobid));
+        let srcid = srcid.as_ref().map(|id| ("srcid", id.as_bytes()));
+        let fields: Vec<_> = jobid.into_iter().chain(srcid).chain([("key", key)]).collect();
+        self.ask("get", &fields)
+    }
+
+    /// Draft, "`PMI_Info_PutNodeAttr`".
+    pub fn put_node_attribute(&mut self, key: &[u8], value: &[u8]) -> Result<Vec<u8>, Misuse> {
+        self.ask("put-node-attribute", &[("key", key), ("value", value)])
+    }
+
+    /// Draft, "`PMI_Info_GetNodeAttr`". With `wait`, the response comes when there is a value.
+    pub fn get_node_attribute(&mut self, key: &[u8], wait: bool) -> Result<Vec<u8>, Misuse> {
+        let fields = [("key", key), ("wait", truth(true))];
+        self.ask("get-node-attribute", if wait { &fields } else { &fields[..1] })
+    }
+
+    /// Draft, "`PMI_Info_GetJobAttr`".
+    pub fn get_job_attribute(&mut self, key: &[u8]) -> Result<Vec<u8>, Misuse> {
+        self.ask("get-job-attribute", &[("key", key)])
+    }
+
+    /// Draft, "`PMI_Job_Connect`".
+    pub fn connect(&mut self, jobid: &[u8]) -> Result<Vec<u8>, Misuse> {
+        self.ask("connect", &[("jobid", jobid)])
+    }
+
+    /// Draft, "`PMI_Job_Disconnect`".
+    pub fn disconnect(&mut self, jobid: &[u8]) -> Result<Vec<u8>, Misuse> {
+        self.ask("disconnect", &[("jobid", jobid)])
+    }
+
+    /// RFC 13, "`PMI_Publish_name`"; draft, "`PMI_Nameserv_publish`": publishes a port under a name.
     pub fn publish(&mut self, service: &[u8], port: &[u8]) -> Result<Vec<u8>, Misuse> {
-        self.joined()?;
-        check("service", is_word(service))?;
-        // See `Request::Publish`: more than a word.
-        check("port", !port.is_empty() && port.iter().all(u8::is_ascii_graphic))?;
-        Ok(self.request(Request::Publish { service, port }))
+        self.ask("publish", &[("service", service), ("port", port)])
     }
 
-    /// Withdraws a published name.
+    /// RFC 13, "`PMI_Unpublish_name`"; draft, "`PMI_Nameserv_unpublish`": withdraws a name.
     pub fn unpublish(&mut self, service: &[u8]) -> Result<Vec<u8>, Misuse> {
-        self.joined()?;
-        check("service", is_word(service))?;
-        Ok(self.request(Request::Unpublish { service }))
+        self.ask("unpublish", &[("service", service)])
     }
 
-    /// Asks for the port published under a name.
+    /// RFC 13, "`PMI_Lookup_name`"; draft, "`PMI_Nameserv_lookup`": requests the port that is published under a name.
     pub fn lookup(&mut self, service: &[u8]) -> Result<Vec<u8>, Misuse> {
-        self.joined()?;
-        check("service", is_word(service))?;
-        Ok(self.request(Request::Lookup { service }))
+        self.ask("lookup", &[("service", service)])
     }
 
-    /// Starts programs as one new process group. `totspawns`, `spawnssofar` and the indices of the arguments are filled in.
+    /// RFC 13, "`PMI_Spawn_multiple`"; draft, "`PMI_Job_Spawn`": starts programs as one new process group. `totspawns`, `spawnssofar` and the
+    /// indices of the arguments are filled in. In PMI-2, the pairs of all programs are sent together.
     pub fn spawn(&mut self, programs: &[SpawnProgram]) -> Result<Vec<u8>, Misuse> {
         self.joined()?;
         if programs.iter().all(|program| program.nprocs == 0) {
             return Err(Misuse::NothingToSpawn);
         }
         self.outside()?;
-        let mut bytes = Vec::new();
-        for (number, program) in (1..).zip(programs) {
-            check("execname", is_string(&program.execname))?;
-            check("argument", program.args.iter().all(|(_, arg)| is_value(arg)))?;
+        for program in programs {
             for (key, value) in &program.preput {
-                self.check_pair(key, value)?;
+                self.check("key", Rule::Word, key)?;
+                self.check("value", Rule::String, value)?;
             }
-            check("info", program.info.iter().all(|(key, value)| is_string(key) && is_value(value)))?;
-            let mut program = program.clone();
-            program.totspawns = programs.len() as u64;
-            program.spawnssofar = number;
-            // RFC 13, Spawn Operation: the indices begin with zero.
-            (0..).zip(&mut program.args).for_each(|(index, arg)| arg.0 = index);
-            program.write_to(&mut bytes);
         }
-        self.awaiting = Some(Operation::Spawn);
+        let exchange = self.exchange("spawn")?;
+        let mut bytes = Vec::new();
+        if self.is_pmi2() {
+            let program = |program: &SpawnProgram| pmi2::Program {
+                command: program.execname.clone(),
+                maxprocs: program.nprocs,
+                argv: program.args.iter().map(|(_, arg)| arg.clone()).collect(),
+                info: program.info.clone(),
+            };
+            let request = pmi2::Request::Spawn {
+                preput: programs.iter().flat_map(|program| program.preput.clone()).collect(),
+                programs: programs.iter().map(program).collect(),
+            };
+            request.write_to(self.thrid.as_deref(), &mut bytes);
+            bytes = framed(bytes)?;
+        } else {
+            for (number, program) in (1..).zip(programs) {
+                let is_value = |value: &[u8]| value.is_empty() || is_string(value);
+                let bad = |name, good: bool| if good { Ok(()) } else { Err(Misuse::BadField(name)) };
+                bad("execname", is_string(&program.execname))?;
+                bad("argument", program.args.iter().all(|(_, arg)| is_value(arg)))?;
+                bad("info", program.info.iter().all(|(key, value)| is_string(key) && is_value(value)))?;
+                let mut program = program.clone();
+                program.totspawns = programs.len() as u64;
+                program.spawnssofar = number;
+                // RFC 13, "Spawn Operation": the indices begin with zero.
+                (0..).zip(&mut program.args).for_each(|(index, arg)| arg.0 = index);
+                program.write_to(&mut bytes);
+            }
+        }
+        self.pending.push(Pending { exchange, thrid: self.thrid.clone() });
         Ok(bytes)
     }
 
-    /// Asks for the end of the program. `exitcode` is no part of RFC 13.
+    /// RFC 13, "`PMI_Abort`": requests the end of the program. `exitcode` is not part of RFC 13 and the draft; MPICH sends it.
     pub fn abort(&mut self, exitcode: Option<i64>) -> Result<Vec<u8>, Misuse> {
-        self.bare(Request::Abort { exitcode })
+        let code = exitcode.map(|code| code.to_string());
+        let fields: Vec<_> = code.iter().map(|code| ("exitcode", code.as_bytes())).collect();
+        self.abort_with(&fields)
     }
 
-    /// Leaves PMI.
+    /// Draft, "`PMI_Abort`": requests the end of the job, with a message for people. No response follows.
+    pub fn abort_job(&mut self, is_world: bool, message: &[u8]) -> Result<Vec<u8>, Misuse> {
+        self.abort_with(&[("isworld", truth(is_world)), ("msg", message)])
+    }
+
+    fn abort_with(&mut self, fields: &[Argument<'_>]) -> Result<Vec<u8>, Misuse> {
+        if !self.is_pmi2() {
+            return self.ask("abort", fields);
+        }
+        // Any thread may abort the job at any time.
+        match self.phase {
+            Phase::Broken => return Err(Misuse::Broken),
+            Phase::Over => return Err(Misuse::Over),
+            Phase::New | Phase::Accepted | Phase::Joined => {}
+        }
+        let bytes = self.write("abort", fields)?;
+        self.pending.clear();
+        self.phase = Phase::Over;
+        Ok(bytes)
+    }
+
+    /// RFC 13, "`PMI_Finalize`"; draft, "`PMI_Finalize`": leaves PMI.
     pub fn finalize(&mut self) -> Result<Vec<u8>, Misuse> {
         self.outside()?;
-        self.bare(Request::Finalize)
+        self.ask("finalize", &[])
     }
 
-    /// Bytes from the server: the answer, if they complete it. An error is a protocol error: RFC 13 has the connection be
-    /// closed and the program be aborted.
+    /// Takes bytes of the server, and returns the answer that they complete. RFC 13, "Error Handling": after an error, the client has to close
+    /// the connection.
     pub fn receive(&mut self, bytes: &[u8]) -> Option<Result<Answer, ServerError>> {
         if bytes.is_empty() {
             return None;
         }
-        let result = match (self.phase, self.awaiting) {
-            (Phase::Broken, _) => Err(ServerError::Broken),
-            (_, None) if self.open.is_empty() => Err(ServerError::Unsolicited),
-            (_, operation) => self.answer(operation, bytes)?,
-        };
-        if result.is_err() {
-            self.phase = Phase::Broken;
+        if self.phase == Phase::Broken {
+            return Some(Err(ServerError::Broken));
         }
-        Some(result)
+        if !self.waits() {
+            return Some(self.broken(ServerError::Unsolicited));
+        }
+        self.connection.push(Direction::FromServer, bytes);
+        self.next_answer()
     }
 
-    /// The server closed the connection. An error unless the client has left.
+    /// Returns a further answer from the bytes that were received together with another one.
+    pub fn next_answer(&mut self) -> Option<Result<Answer, ServerError>> {
+        if self.phase == Phase::Broken {
+            return None;
+        }
+        let (framing, text) = match self.connection.next(Direction::FromServer)? {
+            Ok(message) => (message.framing, message.text.to_vec()),
+            Err(error) => return Some(self.broken(error.into())),
+        };
+        Some(match self.read(&Decoded::new(Direction::FromServer, framing, &text)) {
+            Ok(_) if !self.waits() && self.has_more() => self.broken(ServerError::Unsolicited),
+            Ok(answer) => Ok(answer),
+            Err(error) => self.broken(error),
+        })
+    }
+
+    /// Handles the end of the connection, which is an error unless the client has left.
     pub fn closed(&mut self) -> Result<(), ServerError> {
-        let over = self.phase == Phase::Over && self.awaiting.is_none();
+        let over = self.phase == Phase::Over && self.pending.is_empty();
         self.phase = Phase::Broken;
         if over { Ok(()) } else { Err(ServerError::Closed) }
     }
 
-    fn answer(&mut self, operation: Option<Operation>, bytes: &[u8]) -> Option<Result<Answer, ServerError>> {
-        self.framer.push(bytes);
-        let answer = match self.framer.next_line()? {
-            Err(_) => return Some(Err(ServerError::Overlong)),
-            Ok(line) => match Response::parse(line, ValueReading::ToEndOfLine) {
-                Ok(response) => match read_any(self.offers, &mut self.open, operation, &response) {
-                    Err(ServerError::BadVersion(v))
-                        if self.tolerant && v.version == Version::V1_1.version =>
-                    {
-                        Ok(Answer::Init(Version::V1_1))
-                    }
-                    Ok(Answer::Value(mut value)) if self.tolerant && value.ends_with(FOUND) => {
-                        value.truncate(value.len() - FOUND.len());
-                        Ok(Answer::Value(value))
-                    }
-                    answer => answer,
-                },
-                Err(error) => Err(error.into()),
-            },
-        };
-        let of_group = matches!(answer, Ok(Answer::GroupBarrier(..)));
-        let more = !self.open.is_empty() || (of_group && self.awaiting.is_some());
-        if answer.is_ok() && !more && (self.framer.next_line().is_some() || !self.framer.partial().is_empty())
-        {
-            return Some(Err(ServerError::Unsolicited));
-        }
-        if let Ok(answer) = &answer {
-            if !of_group {
-                self.awaiting = None;
-            }
-            match answer {
-                Answer::Init(version) => (self.phase, self.version) = (Phase::Joined, *version),
-                Answer::Maxes(maxes) => self.maxes = Some(*maxes),
-                Answer::Kvsname(name) => self.kvsname = Some(name.clone()),
-                Answer::Finalized | Answer::AbortAck => self.phase = Phase::Over,
-                _ => {}
-            }
-        }
-        Some(answer)
+    /// Returns whether bytes of a further message have come.
+    fn has_more(&mut self) -> bool {
+        let from = Direction::FromServer;
+        self.connection.next(from).is_some() || !self.connection.partial(from).is_empty()
     }
 
-    fn request(&mut self, request: Request<'_>) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(64);
-        request.write_to(&mut bytes);
-        self.awaiting = Some(request.operation());
-        bytes
+    fn waits(&self) -> bool {
+        !self.pending.is_empty() || !self.open.is_empty()
     }
 
-    fn bare(&mut self, request: Request<'_>) -> Result<Vec<u8>, Misuse> {
-        self.joined()?;
-        Ok(self.request(request))
+    fn broken(&mut self, error: ServerError) -> Result<Answer, ServerError> {
+        self.phase = Phase::Broken;
+        Err(error)
     }
 
-    /// What is left of a line that was read together with another; asked for behind each answer while barriers of groups are open.
-    pub fn next_answer(&mut self) -> Option<Result<Answer, ServerError>> {
-        let result = match (self.phase, self.awaiting) {
-            (Phase::Broken, _) => return None,
-            (_, operation) => self.answer(operation, b"")?,
-        };
-        if result.is_err() {
-            self.phase = Phase::Broken;
-        }
-        Some(result)
-    }
-
-    /// Nothing but puts, gets and other barriers may come while barriers of groups are open.
-    fn outside(&self) -> Result<(), Misuse> {
-        if self.open.is_empty() { Ok(()) } else { Err(Misuse::BarriersOpen) }
-    }
-
+    /// Checks that a request may be made now. RFC 13, "Wire Protocol": requests and responses alternate. Draft, "Thread Safety": the requests of
+    /// different threads are independent.
     fn idle(&self) -> Result<(), Misuse> {
-        match (self.phase, self.awaiting) {
+        let conflicts = |pending: &&Pending| {
+            !self.is_pmi2() || pending.thrid.is_none() || self.thrid.is_none() || pending.thrid == self.thrid
+        };
+        match (self.phase, self.pending.iter().find(conflicts)) {
             (Phase::Broken, _) => Err(Misuse::Broken),
-            (_, Some(operation)) => Err(Misuse::InFlight(operation)),
+            (_, Some(pending)) => Err(Misuse::InFlight(pending.exchange.operation)),
             (Phase::Over, _) => Err(Misuse::Over),
             _ => Ok(()),
         }
@@ -472,92 +593,212 @@ impl Client {
         if self.phase == Phase::Joined { Ok(()) } else { Err(Misuse::NotInitialized) }
     }
 
-    fn check_key(&self, key: &[u8]) -> Result<(), Misuse> {
-        check("key", is_word(key))?;
-        fits("key", key, self.maxes.map(|maxes| maxes.keylen_max))
+    /// PMI-1.2: only puts, gets and other barriers may come while barriers of groups are open.
+    fn outside(&self) -> Result<(), Misuse> {
+        if self.open.is_empty() { Ok(()) } else { Err(Misuse::BarriersOpen) }
     }
 
-    fn check_pair(&self, key: &[u8], value: &[u8]) -> Result<(), Misuse> {
-        self.check_key(key)?;
-        check("value", is_value(value))?;
-        fits("value", value, self.maxes.map(|maxes| maxes.vallen_max))
+    /// Makes a request with these fields.
+    fn ask(&mut self, operation: &'static str, fields: &[Argument<'_>]) -> Result<Vec<u8>, Misuse> {
+        self.joined()?;
+        self.write(operation, fields)
     }
-}
 
-/// A `string`, or nothing: see [`Request::Put`].
-fn is_value(bytes: &[u8]) -> bool {
-    bytes.is_empty() || is_string(bytes)
-}
-
-fn check(what: &'static str, good: bool) -> Result<(), Misuse> {
-    if good { Ok(()) } else { Err(Misuse::BadField(what)) }
-}
-
-/// The limits count a terminating NUL in.
-fn fits(what: &'static str, bytes: &[u8], max: Option<u64>) -> Result<(), Misuse> {
-    match max {
-        Some(max) if bytes.len() as u64 >= max => {
-            Err(Misuse::TooLong { what, length: bytes.len(), limit: max.saturating_sub(1) })
+    /// Makes a request about the keyval space of the process group, which PMI-1 names.
+    fn in_space(&mut self, operation: &'static str, fields: &[Argument<'_>]) -> Result<Vec<u8>, Misuse> {
+        if self.is_pmi2() {
+            return self.write(operation, fields);
         }
-        _ => Ok(()),
+        let kvsname = self.kvsname.clone().ok_or(Misuse::NoKvsname)?;
+        self.write(operation, &[&[("kvsname", &kvsname[..])], fields].concat())
     }
-}
 
-/// What a response says, which may be the answer to a barrier of a group that is open.
-fn read_any(
-    offered: Version,
-    open: &mut Vec<u64>,
-    awaited: Option<Operation>,
-    response: &Response<'_>,
-) -> Result<Answer, ServerError> {
-    if let Body::Barrier(tag) = &response.body {
-        let tag = tag.map_or(Some(0), parse_uint);
-        if let Some(at) = open.iter().position(|open| Some(*open) == tag) {
-            return Ok(Answer::GroupBarrier(response.is_success(), open.remove(at)));
+    fn exchange(&self, operation: &'static str) -> Result<&'static Exchange, Misuse> {
+        let mut all = protocol::documented(self.connection.framing()).iter();
+        let exchange = all.find(|exchange| exchange.operation == operation);
+        exchange.ok_or(Misuse::NoOperation(operation, self.version))
+    }
+
+    /// Writes a request with the protocol table, and waits for its response.
+    fn write(&mut self, operation: &'static str, fields: &[Argument<'_>]) -> Result<Vec<u8>, Misuse> {
+        let exchange = self.exchange(operation)?;
+        let is_frame = self.is_pmi2();
+        let mut bytes = Vec::with_capacity(64);
+        let mut tuple = |key: &str, value: &[u8]| match is_frame {
+            true => write_tuple(&mut bytes, key, value),
+            false => {
+                let blank: &[u8] = if bytes.is_empty() { b"" } else { b" " };
+                [blank, key.as_bytes(), b"=", value]
+                    .into_iter()
+                    .for_each(|part| bytes.extend_from_slice(part));
+            }
+        };
+        tuple("cmd", exchange.request.as_bytes());
+        if let Some(thrid) = self.thrid.as_ref().filter(|_| is_frame) {
+            tuple("thrid", thrid);
         }
+        for (name, value) in fields {
+            let mut all = exchange.arguments.iter();
+            let field = all.find(|field| field.name == *name).ok_or(Misuse::BadField(name))?;
+            self.check(name, field.rule, value)?;
+            tuple(field.key, value);
+        }
+        let bytes = if is_frame { framed(bytes)? } else { [bytes, b"\n".to_vec()].concat() };
+        self.pending.push(Pending { exchange, thrid: self.thrid.clone().filter(|_| is_frame) });
+        Ok(bytes)
     }
-    read(offered, awaited.ok_or(ServerError::Unsolicited)?, response)
-}
 
-fn read(offered: Version, expected: Operation, response: &Response<'_>) -> Result<Answer, ServerError> {
-    let found = response.operation();
-    if found != expected {
-        return Err(ServerError::Mismatched { expected, found });
-    }
-    if let Some(rc) = response.rc.filter(|rc| *rc != 0) {
-        let errcodes = match &response.body {
-            Body::Spawn(codes) => codes.clone(),
+    /// Checks a value: its characters, which PMI-2 restricts only in keys, and its length. The limits count a terminating NUL.
+    fn check(&self, name: &'static str, rule: Rule, value: &[u8]) -> Result<(), Misuse> {
+        let is_good = match (self.is_pmi2(), rule) {
+            (true, _) => name != "key" || is_key(value) || value.len() > 64,
+            (false, Rule::String) => value.is_empty() || is_string(value),
+            (false, rule) => rule.accepts(value),
+        };
+        if !is_good {
+            return Err(Misuse::BadField(name));
+        }
+        let limits = self.limits();
+        let limit = match name {
+            "key" => limits.map(|maxes| maxes.keylen_max),
+            "value" => limits.map(|maxes| maxes.vallen_max),
             _ => None,
         };
-        return Ok(Answer::Failed { operation: found, rc, msg: response.msg.map(<[u8]>::to_vec), errcodes });
+        match limit.filter(|limit| value.len() as u64 >= *limit) {
+            Some(limit) => {
+                Err(Misuse::TooLong { what: name, length: value.len(), limit: limit.saturating_sub(1) })
+            }
+            None => Ok(()),
+        }
     }
-    let bytes = |field: Option<&[u8]>| field.map(<[u8]>::to_vec).ok_or(ServerError::NoResult);
-    Ok(match &response.body {
-        Body::Init(version) => match version.ok_or(ServerError::NoResult)? {
-            version if version > offered => return Err(ServerError::BadVersion(version)),
-            version => Answer::Init(version),
-        },
-        Body::Maxes(maxes) => Answer::Maxes(maxes.ok_or(ServerError::NoResult)?),
-        Body::AbortAck => Answer::AbortAck,
-        Body::Finalize => Answer::Finalized,
-        Body::Universe(size) => Answer::Universe(size.ok_or(ServerError::NoResult)?),
-        Body::Appnum(number) => Answer::Appnum(number.ok_or(ServerError::NoResult)?),
-        Body::Put => Answer::Put,
-        Body::Kvsname(name) => Answer::Kvsname(bytes(*name)?),
-        Body::Barrier(_) => Answer::Barrier,
-        Body::Get(value) => Answer::Value(bytes(*value)?),
-        Body::Publish => Answer::Published,
-        Body::Unpublish => Answer::Unpublished,
-        Body::Lookup(port) => Answer::Port(bytes(*port)?),
-        Body::Spawn(codes) => Answer::Spawned(codes.clone()),
-    })
+
+    /// Assigns a response to its request, and reads it.
+    fn read(&mut self, message: &Decoded<'_>) -> Result<Answer, ServerError> {
+        if let Some(error) = message.error() {
+            return Err(ServerError::Malformed(error));
+        }
+        let exchange = message.exchange().ok_or(ServerError::Unsolicited)?;
+        let outcome = message.outcome().ok_or(ServerError::NoResult)?;
+        if message.framing == Framing::Lines && exchange.operation == "barrier" {
+            let tag = message.value("tag").map_or(Some(0), |tag| parse_uint(&tag));
+            if let Some(at) = self.open.iter().position(|open| Some(*open) == tag) {
+                return Ok(Answer::GroupBarrier(outcome == Outcome::Success, self.open.remove(at)));
+            }
+        }
+        let thrid = message.value("thrid").filter(|_| message.framing == Framing::Frames);
+        let is_same = |pending: &Pending| pending.exchange.request == exchange.request;
+        let is_own =
+            |pending: &Pending| pending.thrid.is_none() || pending.thrid.as_deref() == thrid.as_deref();
+        let place = self.pending.iter().position(|pending| is_same(pending) && is_own(pending));
+        // Slurm never repeats a thrid. Then the response belongs to the oldest request of its kind.
+        let place = place.or_else(|| self.pending.iter().position(|p| is_same(p) && thrid.is_none()));
+        let Some(place) = place else {
+            return Err(match self.pending.first() {
+                Some(pending) if message.framing == Framing::Lines => ServerError::Mismatched {
+                    expected: pending.exchange.operation,
+                    found: exchange.operation,
+                },
+                _ => ServerError::Unsolicited,
+            });
+        };
+        let answer = self.result(message, exchange, outcome)?;
+        self.pending.remove(place);
+        match &answer {
+            Answer::Init(version) => {
+                self.phase = if self.is_pmi2() { Phase::Accepted } else { Phase::Joined };
+                self.version = *version;
+            }
+            Answer::Joined { .. } => self.phase = Phase::Joined,
+            Answer::Maxes(maxes) => self.maxes = Some(*maxes),
+            Answer::Kvsname(name) => self.kvsname = Some(name.clone()),
+            Answer::Finalized | Answer::AbortAck => self.phase = Phase::Over,
+            // In PMI-2, a refused fullinit or finalize may not be repeated.
+            Answer::Failed { operation: "init" | "finalize", .. } if message.framing == Framing::Frames => {
+                self.phase = Phase::Over;
+            }
+            _ => {}
+        }
+        Ok(answer)
+    }
+
+    /// Reads the results of a response.
+    fn result(
+        &self,
+        message: &Decoded<'_>,
+        exchange: &'static Exchange,
+        outcome: Outcome,
+    ) -> Result<Answer, ServerError> {
+        let value = |name| message.field(name).map(std::borrow::Cow::into_owned);
+        let need = |name| value(name).ok_or(ServerError::NoResult);
+        let number = |name| value(name).and_then(|text| parse_uint(&text)).ok_or(ServerError::NoResult);
+        let integer = |name| value(name).and_then(|text| parse_int(&text));
+        let errcodes = || value("errcodes").and_then(|codes| parse_intlist(&codes));
+        let operation = exchange.operation;
+        if outcome != Outcome::Success {
+            let msg = value("msg").or_else(|| value("errmsg"));
+            let rc = integer("rc").unwrap_or(0);
+            return Ok(Answer::Failed { operation, outcome, rc, msg, errcodes: errcodes() });
+        }
+        Ok(match operation {
+            "init" if message.framing == Framing::Frames => Answer::Joined {
+                rank: number("rank")?,
+                size: number("size")?,
+                appnum: integer("appnum").ok_or(ServerError::NoResult)?,
+                spawned: value("spawner-jobid").is_some(),
+            },
+            "init" => match message.version().ok_or(ServerError::NoResult)? {
+                version if version <= self.offers => Answer::Init(version),
+                version if self.tolerant && version.version == self.offers.version => {
+                    Answer::Init(self.offers)
+                }
+                version => return Err(ServerError::BadVersion(version)),
+            },
+            "maxes" => Answer::Maxes(Maxes {
+                kvsname_max: number("kvsname_max")?,
+                keylen_max: number("keylen_max")?,
+                vallen_max: number("vallen_max")?,
+            }),
+            "abort" => Answer::AbortAck,
+            "finalize" => Answer::Finalized,
+            "universe" => Answer::Universe(number("size")?),
+            "appnum" => Answer::Appnum(number("appnum")?),
+            "kvsname" => Answer::Kvsname(need("kvsname")?),
+            "barrier" => Answer::Barrier,
+            "get" | "get-node-attribute" | "get-job-attribute" => {
+                let mut value = need("value")?;
+                if self.tolerant && value.ends_with(FOUND) {
+                    value.truncate(value.len() - FOUND.len());
+                }
+                Answer::Value(value)
+            }
+            "lookup" => Answer::Port(need("port")?),
+            "spawn" => Answer::Spawned { errcodes: errcodes(), jobid: value("jobid") },
+            "connect" => {
+                let copies = value("kvscopy").map(|copy| copy.to_ascii_lowercase());
+                Answer::Connected { copies: matches!(copies.as_deref(), Some(b"yes" | b"true")) }
+            }
+            operation => Answer::Done(operation),
+        })
+    }
+}
+
+fn truth(value: bool) -> &'static [u8] {
+    if value { b"TRUE" } else { b"FALSE" }
+}
+
+fn framed(body: Vec<u8>) -> Result<Vec<u8>, Misuse> {
+    let limit = 999_999;
+    let header = frame_header(body.len());
+    let header = header.ok_or(Misuse::TooLong { what: "message", length: body.len(), limit })?;
+    Ok([&header[..], &body].concat())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{Action, Config, GroupSpec, Server};
-    use pmi_wire::Proc;
+    use pmi_wire::{Overlong, Proc};
+    use rstest::rstest;
 
     /// A client and the server it talks to.
     struct Pair {
@@ -632,21 +873,18 @@ mod tests {
             assert_eq!(pair.ask(rank, Client::universe), Answer::Universe(2));
             assert_eq!(pair.ask(rank, Client::appnum), Answer::Appnum(0));
         }
-        assert_eq!(pair.ask(0, |c| c.put(b"a", b"two words")), Answer::Put);
-        assert_eq!(pair.ask(0, |c| c.put(b"empty", b"")), Answer::Put);
+        assert_eq!(pair.ask(0, |c| c.put(b"a", b"two words")), Answer::Done("put"));
+        assert_eq!(pair.ask(0, |c| c.put(b"empty", b"")), Answer::Done("put"));
         pair.send(0, Client::barrier);
         assert_eq!(pair.answers[0], None);
         assert_eq!(pair.ask(1, Client::barrier), Answer::Barrier);
         assert_eq!(pair.answers[0], Some(Answer::Barrier));
         assert_eq!(pair.ask(1, |c| c.get(b"a")), Answer::Value(b"two words".to_vec()));
         assert_eq!(pair.ask(1, |c| c.get(b"empty")), Answer::Value(Vec::new()));
-        assert!(matches!(
-            pair.ask(1, |c| c.get(b"b")),
-            Answer::Failed { operation: Operation::Get, rc: -1, .. }
-        ));
-        assert_eq!(pair.ask(0, |c| c.publish(b"s", b"tag=0$port=1$")), Answer::Published);
+        assert!(matches!(pair.ask(1, |c| c.get(b"b")), Answer::Failed { operation: "get", rc: -1, .. }));
+        assert_eq!(pair.ask(0, |c| c.publish(b"s", b"tag=0$port=1$")), Answer::Done("publish"));
         assert_eq!(pair.ask(1, |c| c.lookup(b"s")), Answer::Port(b"tag=0$port=1$".to_vec()));
-        assert_eq!(pair.ask(0, |c| c.unpublish(b"s")), Answer::Unpublished);
+        assert_eq!(pair.ask(0, |c| c.unpublish(b"s")), Answer::Done("unpublish"));
         let program = |n| SpawnProgram {
             nprocs: n,
             execname: b"a.out".to_vec(),
@@ -655,7 +893,7 @@ mod tests {
             info: vec![(b"wdir".to_vec(), b"/".to_vec())],
             ..SpawnProgram::default()
         };
-        let spawned = Answer::Spawned(Some(vec![0; 3]));
+        let spawned = Answer::Spawned { errcodes: Some(vec![0; 3]), jobid: None };
         assert_eq!(pair.ask(0, |c| c.spawn(&[program(1), program(2)])), spawned);
         for rank in 0..2 {
             assert_eq!(pair.ask(rank, Client::finalize), Answer::Finalized);
@@ -677,7 +915,7 @@ mod tests {
         let mut client = Client::new();
         assert_eq!(client.maxes(), Err(Misuse::NotInitialized));
         client.init().unwrap();
-        assert_eq!(client.init(), Err(Misuse::InFlight(Operation::Init)));
+        assert_eq!(client.init(), Err(Misuse::InFlight("init")));
         client.receive(b"cmd=response_to_init pmi_version=1 pmi_subversion=1\n").unwrap().unwrap();
         assert_eq!(client.init(), Err(Misuse::Initialized));
         assert_eq!(client.put(b"k", b"v"), Err(Misuse::NoKvsname));
@@ -699,7 +937,7 @@ mod tests {
         let newline = SpawnProgram { nprocs: 1, execname: b"a\nb".to_vec(), ..SpawnProgram::default() };
         assert_eq!(client.spawn(&[newline]), Err(Misuse::BadField("execname")));
 
-        assert_eq!(pair.ask(0, |c| c.put(&[b'k'; 63], &[b'v'; 1023])), Answer::Put);
+        assert_eq!(pair.ask(0, |c| c.put(&[b'k'; 63], &[b'v'; 1023])), Answer::Done("put"));
         assert_eq!(pair.clients[0].put(&[b'k'; 63], b"v"), Err(Misuse::KeyPutBefore));
         assert_eq!(pair.ask(0, Client::finalize), Answer::Finalized);
         assert_eq!(pair.clients[0].barrier(), Err(Misuse::Over));
@@ -716,16 +954,13 @@ mod tests {
     #[test]
     fn a_server_that_errs_is_found_out() {
         let cases: [(&[u8], ServerError); 7] = [
-            (
-                b"cmd=put_result rc=0\n",
-                ServerError::Mismatched { expected: Operation::Get, found: Operation::Put },
-            ),
-            (b"\n", ServerError::Mismatched { expected: Operation::Get, found: Operation::Abort }),
+            (b"cmd=put_result rc=0\n", ServerError::Mismatched { expected: "get", found: "put" }),
+            (b"\n", ServerError::Mismatched { expected: "get", found: "abort" }),
             (b"cmd=get_result rc=0\n", ServerError::NoResult),
-            (b"cmd=what\n", ServerError::Malformed(ResponseError::UnknownCommand)),
+            (b"cmd=what\n", ServerError::Malformed("not a response of PMI-1.1".to_owned())),
             (b"cmd=get_result value=v\ncmd=get_result value=v\n", ServerError::Unsolicited),
             (b"cmd=get_result value=v\nc", ServerError::Unsolicited),
-            (&[b'x'; LINE_MAX], ServerError::Overlong),
+            (&[b'x'; MESSAGE_MAX], ServerError::Framing(Overlong { limit: MESSAGE_MAX }.into())),
         ];
         for (bytes, error) in cases {
             let mut client = asking();
@@ -806,7 +1041,10 @@ mod tests {
         let mut pair = Pair::new(1);
         pair.clients = vec![Client::with_groups()];
         assert_eq!(pair.ask(0, Client::init), Answer::Init(Version::V1_1));
-        assert_eq!(pair.clients[0].group_barrier(b"WORLD"), Err(Misuse::NoGroups(Version::V1_1)));
+        assert_eq!(
+            pair.clients[0].group_barrier(b"WORLD"),
+            Err(Misuse::NoOperation("group barrier", Version::V1_1))
+        );
         assert_eq!(pair.ask(0, Client::barrier), Answer::Barrier);
     }
 
@@ -830,7 +1068,7 @@ mod tests {
         let mut client = Client::new();
         client.init().unwrap();
         let answer = client.receive(b"cmd=response_to_init rc=-1\n");
-        assert!(matches!(answer, Some(Ok(Answer::Failed { operation: Operation::Init, .. }))));
+        assert!(matches!(answer, Some(Ok(Answer::Failed { operation: "init", .. }))));
         assert_eq!(client.maxes(), Err(Misuse::NotInitialized));
         assert!(client.init().is_ok());
     }
@@ -873,6 +1111,98 @@ mod tests {
         for _ in 0..1000 {
             _ = client.receive(&[b'x'; 10_000]);
         }
-        assert!(client.framer.partial().len() <= LINE_MAX);
+        assert!(client.connection.partial(Direction::FromServer).len() <= MESSAGE_MAX);
+    }
+
+    const TAKEN: &[u8] = b"cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0\n";
+
+    fn frame(body: &str) -> Vec<u8> {
+        format!("{:>6}{body}", body.len()).into_bytes()
+    }
+
+    /// A client of PMI-2 that has initialized.
+    fn in_pmi2() -> Client {
+        let mut client = Client::with_pmi2();
+        assert_eq!(client.fullinit(None, Some(0), false), Err(Misuse::NotInitialized));
+        client.init().unwrap();
+        let version = Version { version: 2, subversion: 0 };
+        assert_eq!(client.receive(TAKEN), Some(Ok(Answer::Init(version))));
+        assert_eq!(client.barrier(), Err(Misuse::NotInitialized));
+        client.fullinit(None, Some(0), false).unwrap();
+        let joined = Answer::Joined { rank: 0, size: 1, appnum: -1, spawned: false };
+        let response = frame("cmd=fullinit-response;rc=0;rank=0;size=1;appnum=-1;");
+        assert_eq!(client.receive(&response), Some(Ok(joined)));
+        client
+    }
+
+    #[test]
+    fn threads_of_pmi2_have_requests_of_their_own() {
+        let mut client = in_pmi2();
+        assert_eq!(client.put(b"k", b"a;b"), Ok(frame("cmd=kvs-put;key=k;value=a;;b;")));
+        client.set_thread(Some(b"2"));
+        assert_eq!(client.barrier(), Err(Misuse::InFlight("put")));
+        let done = client.receive(&frame("cmd=kvs-put-response;rc=0;"));
+        assert_eq!(done, Some(Ok(Answer::Done("put"))));
+        for thread in [b"1", b"2"] {
+            client.set_thread(Some(thread));
+            client.kvsname().unwrap();
+        }
+        assert_eq!(client.kvsname(), Err(Misuse::InFlight("kvsname")));
+        let second = client.receive(&frame("cmd=job-getid-response;thrid=2;rc=0;jobid=b;"));
+        assert_eq!(second, Some(Ok(Answer::Kvsname(b"b".to_vec()))));
+        // Slurm does not repeat the thread.
+        let first = client.receive(&frame("cmd=job-getid-response;rc=0;jobid=a;"));
+        assert_eq!(first, Some(Ok(Answer::Kvsname(b"a".to_vec()))));
+    }
+
+    #[test]
+    fn a_client_of_pmi2_uses_the_version_of_the_server() {
+        let mut client = Client::with_pmi2();
+        client.init().unwrap();
+        let answer = client.receive(b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n");
+        assert_eq!(answer, Some(Ok(Answer::Init(Version::V1_1))));
+        assert_eq!(client.fullinit(None, None, false), Err(Misuse::Initialized));
+        assert_eq!(client.maxes(), Ok(b"cmd=get_maxes\n".to_vec()));
+    }
+
+    #[rstest]
+    #[case("cmd=kvs-fence-response;rc=0;")]
+    #[case("cmd=kvs-put-response;")]
+    #[case("cmd=kvs-put-response;rc=0")]
+    #[case("")]
+    fn a_wrong_response_of_pmi2_ends_the_connection(#[case] body: &str) {
+        let mut client = in_pmi2();
+        client.put(b"k", b"v").unwrap();
+        assert!(matches!(client.receive(&frame(body)), Some(Err(_))));
+        assert_eq!(client.finalize(), Err(Misuse::Broken));
+    }
+
+    #[rstest]
+    #[case("cmd=kvs-get-response;found=TRUE;value=v;rc=0;", Some(Outcome::Success))]
+    #[case("cmd=kvs-get-response;found=FALSE;rc=0;", Some(Outcome::Miss))]
+    #[case("cmd=kvs-get-response;rc=1;", Some(Outcome::Failure))]
+    #[case("cmd=kvs-get-response;found=1;rc=0;", None)]
+    fn misses_are_told_from_failures(#[case] body: &str, #[case] outcome: Option<Outcome>) {
+        let mut client = in_pmi2();
+        client.get_of_job(None, Some(1), b"k").unwrap();
+        let seen = match client.receive(&frame(body)) {
+            Some(Ok(Answer::Value(value))) if value == b"v" => Some(Outcome::Success),
+            Some(Ok(Answer::Failed { outcome, .. })) => Some(outcome),
+            _ => None,
+        };
+        assert_eq!(seen, outcome);
+    }
+
+    #[test]
+    fn keeps_the_limits_of_the_draft() {
+        let mut client = in_pmi2();
+        assert!(matches!(
+            client.put(b"k", &[b'v'; 1025]),
+            Err(Misuse::TooLong { what: "value", limit: 1024, .. })
+        ));
+        assert!(matches!(client.put(&[b'k'; 65], b"v"), Err(Misuse::TooLong { what: "key", limit: 64, .. })));
+        assert_eq!(client.get(b"a b"), Err(Misuse::BadField("key")));
+        assert_eq!(client.maxes(), Err(Misuse::NoOperation("maxes", client.version())));
+        assert!(client.put(&[b'k'; 64], &[b'v'; 1024]).is_ok());
     }
 }

@@ -140,7 +140,7 @@ pub fn of_scenario(
         }
         // The finding says why the processes have not started.
         None if matches!(result.verdict, Verdict::Fail | Verdict::Hung) => None,
-        None => outcome.unjudged.map(|why| why.to_string()),
+        None => outcome.unjudged.map(|why| reason(&why, &outcome.events)),
     };
     result.exit = outcome.events.iter().find_map(|e| match e.what {
         What::JobExited { exit } => Some(exit),
@@ -175,6 +175,14 @@ fn keep_back_input(result: &mut ScenarioResult) {
     for judged in result.findings.iter_mut().chain(&mut result.consequences) {
         judged.finding.line = 0;
         judged.step.clear();
+    }
+}
+
+/// Returns why a scenario was not judged, with the first line of a launcher that still runs: it may wait for something.
+fn reason(why: &Unjudged, events: &[Event]) -> String {
+    match (why, launcher_error(events)) {
+        (Unjudged::NotStarted { launcher: None, .. }, Some(said)) => format!("{why}; it printed \"{said}\""),
+        _ => why.to_string(),
     }
 }
 
@@ -471,7 +479,7 @@ mod tests {
 
     use super::*;
     use crate::backtrace::Frame;
-    use crate::event::Bytes;
+    use crate::event::{Bytes, Exit};
 
     #[test]
     fn crashes_are_told_apart() {
@@ -620,6 +628,16 @@ mod tests {
         };
         let end = end_at(end, &[result], strict);
         assert_eq!((end.counts, end.exit_code), (BTreeMap::from([(verdict, 1)]), 1));
+    }
+
+    #[test]
+    fn launcher_that_waits_is_quoted() {
+        let said =
+            What::Output { proc: None, stderr: true, line: Bytes(b"Requested nodes are busy".to_vec()) };
+        let events = [Event::new(0, said)];
+        let none = |launcher| Unjudged::NotStarted { rank: 0, none: true, launcher, nothing: None };
+        assert!(reason(&none(None), &events).ends_with("; it printed \"Requested nodes are busy\""));
+        assert!(!reason(&none(Some(Exit::Code(1))), &events).contains("busy"));
     }
 
     #[test]

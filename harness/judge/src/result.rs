@@ -178,9 +178,12 @@ fn keep_back_input(result: &mut ScenarioResult) {
     }
 }
 
-/// Returns why a scenario was not judged, with the first line of a launcher that still runs: it may wait for something.
+/// Returns why a scenario was not judged, with the first line of a launcher that still runs: it may wait for something. A later line may
+/// result from our ending it.
 fn reason(why: &Unjudged, events: &[Event]) -> String {
-    match (why, launcher_error(events)) {
+    let is_silence = |event: &Event| matches!(event.what, What::Nothing { .. });
+    let end = events.iter().rposition(is_silence).unwrap_or(events.len());
+    match (why, launcher_error(&events[..end])) {
         (Unjudged::NotStarted { launcher: None, .. }, Some(said)) => format!("{why}; it printed \"{said}\""),
         _ => why.to_string(),
     }
@@ -479,7 +482,7 @@ mod tests {
 
     use super::*;
     use crate::backtrace::Frame;
-    use crate::event::{Bytes, Exit};
+    use crate::event::{Bytes, Exit, SilenceProof};
 
     #[test]
     fn crashes_are_told_apart() {
@@ -632,12 +635,17 @@ mod tests {
 
     #[test]
     fn launcher_that_waits_is_quoted() {
-        let said =
-            What::Output { proc: None, stderr: true, line: Bytes(b"Requested nodes are busy".to_vec()) };
-        let events = [Event::new(0, said)];
-        let none = |launcher| Unjudged::NotStarted { rank: 0, none: true, launcher, nothing: None };
-        assert!(reason(&none(None), &events).ends_with("; it printed \"Requested nodes are busy\""));
-        assert!(!reason(&none(Some(Exit::Code(1))), &events).contains("busy"));
+        let said = |text: &str| What::Output { proc: None, stderr: true, line: Bytes(text.into()) };
+        let nothing = || What::Nothing { proof: SilenceProof::Timeout, waited_ms: 1 };
+        let told = |whats: Vec<What>, launcher| {
+            let events: Vec<Event> = (0..).zip(whats).map(|(seq, what)| Event::new(seq, what)).collect();
+            reason(&Unjudged::NotStarted { rank: 0, none: true, launcher, nothing: None }, &events)
+        };
+        let waits = told(vec![said("nodes are busy"), nothing(), said("cancelled")], None);
+        assert!(waits.ends_with("; it printed \"nodes are busy\""), "{waits}");
+        let silent = told(vec![nothing(), said("cancelled")], None);
+        let ended = told(vec![said("nodes are busy")], Some(Exit::Code(1)));
+        assert!(!silent.contains("printed") && !ended.contains("printed"), "{silent}, {ended}");
     }
 
     #[test]

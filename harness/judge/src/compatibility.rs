@@ -1,9 +1,8 @@
-//! Who can talk to whom: what a client relied on against what a server sent, by message, without running the two together.
+//! The compatibility of a client and a server, message by message, from logs of each and without running them together.
 //!
-//! Both halves are read from logs, whatever they are logs of, and nothing else is known. A field of an answer is *needed* where the
-//! client did not go on from an answer that differs by it, and *was there* where it was in every answer from which the client went
-//! on; a field of a request is *demanded* where the server refused a request that differs by it. The judge of a library or a program
-//! leaves fields out on purpose, and so shows what is needed; a recording shows what was there when it worked.
+//! A field of a response is *needed* if the client did not continue after a response that differs by it, and *was there* if it was in every
+//! response after which the client continued. A field of a request is *demanded* if the server refused a request that differs by it. Logs
+//! of a library or a program under test have responses without fields, and so show which are needed; a recording shows which were there.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -19,15 +18,15 @@ use crate::event::{Event, Exit, What};
 /// Names of the fields of a message, without those that are numbered.
 type Fields = BTreeSet<String>;
 
-/// The field of fullinit that the draft has only where the environment tells it.
+/// The field of fullinit that a client has only if its environment has the id of its job.
 const JOBID: &str = "pmijobid";
 
-/// How often something went well, and how often it did not.
+/// The number of successes and failures.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tally {
     well: usize,
     badly: usize,
-    /// Of a request: it has been made by a process that was told the id of its job.
+    /// For a request: a process whose environment had the id of its job has sent it.
     told_job: bool,
 }
 
@@ -37,7 +36,7 @@ impl Tally {
     }
 }
 
-/// The form of an answer, and whether its request had a `thrid`, without which it has none to echo.
+/// The form of a response, and whether its request had a `thrid` to echo.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Form {
     threaded: bool,
@@ -45,16 +44,16 @@ struct Form {
     fields: Fields,
 }
 
-/// What was seen of one command.
+/// The observations of one command.
 #[derive(Debug, Clone, Default)]
 struct Exchanges {
-    /// Requests by their fields: how often they were accepted or refused.
+    /// Requests by their fields, with the number of acceptances and refusals.
     requests: BTreeMap<Fields, Tally>,
-    /// Answers by their form: how often the client went on from them or did not. Those of which that is unknown are there as well.
+    /// Responses by their form, with the number of times that the client continued or not. Both may be zero if that is unknown.
     answers: BTreeMap<Form, Tally>,
 }
 
-/// What the logs of one half show.
+/// The observations of one half, from its logs.
 #[derive(Debug, Clone, Default)]
 pub struct Observations {
     commands: BTreeMap<(Dialect, String), Exchanges>,
@@ -70,7 +69,7 @@ struct Pending {
     fields: Fields,
     /// The version that it offers.
     offer: Option<String>,
-    /// The process was told the id of its job, which it may tell again.
+    /// The environment of the process had the id of its job, which it may send.
     told_job: bool,
 }
 
@@ -78,7 +77,7 @@ struct Pending {
 #[derive(Default)]
 struct Link {
     pending: VecDeque<Pending>,
-    /// The last answer, of which it is not known whether the client goes on from it.
+    /// The last response, after which the client may continue or not.
     read: Option<((Dialect, String), Form)>,
     /// Within a spawn request of several lines.
     in_block: bool,
@@ -115,7 +114,7 @@ fn read(message: &Decoded<'_>) -> Option<Read> {
 }
 
 impl Link {
-    /// The request that a line or a frame is, if it is one.
+    /// Returns the request of a line or a frame, if it is one.
     fn request(&mut self, message: &Decoded<'_>) -> Option<Pending> {
         let Decoded { framing, text, .. } = message;
         if *framing == Framing::Lines && (self.in_block || SpawnAssembler::is_spawn_start(text)) {
@@ -158,7 +157,7 @@ impl Observations {
                     if proc.group != Proc::PROXIES =>
                 {
                     let link = links.entry(*proc).or_default();
-                    // The client may end because of that, and not because of the answer before it.
+                    // The client may end because of that, and not because of the response before it.
                     self.goes_on(link, None);
                     // If several requests are pending, the log does not show which one the server rejects.
                     if let [request] = link.pending.make_contiguous() {
@@ -175,7 +174,7 @@ impl Observations {
                 }
                 What::Exited { proc, exit } => {
                     let link = links.entry(*proc).or_default();
-                    // Nothing comes behind finalize.
+                    // Nothing follows finalize.
                     let finalized = link.read.as_ref().is_some_and(|((_, command), _)| command == "finalize");
                     let went_on = match exit {
                         Exit::Code(0) => finalized.then_some(true),
@@ -201,7 +200,7 @@ impl Observations {
                 (Direction::ToServer, Ok(message)) => {
                     let Some(request) = link.request(message) else { continue };
                     self.goes_on(link, Some(request.command != "abort"));
-                    // Nothing answers it.
+                    // An abort has no response.
                     if request.command != "abort" {
                         link.pending.push_back(request);
                     }
@@ -220,7 +219,7 @@ impl Observations {
         };
         let place = link.pending.iter().position(answers);
         let Some(asked) = place.and_then(|place| link.pending.remove(place)) else {
-            // A stray answer shows nothing of the format, but the client may not go on because of it.
+            // A stray response shows nothing about the format, but may stop the client.
             return self.goes_on(link, None);
         };
         let outcome = match read.rc {
@@ -252,7 +251,7 @@ impl Observations {
         tally.told_job |= asked.told_job;
     }
 
-    /// The client has gone on from what it read last, or has not; or that stays unknown.
+    /// Counts whether the client has continued after the last response, if that is known.
     fn goes_on(&mut self, link: &mut Link, went_on: Option<bool>) {
         if let (Some((command, form)), Some(went_on)) = (link.read.take(), went_on) {
             self.commands.entry(command).or_default().answers.entry(form).or_default().count(went_on);
@@ -260,19 +259,19 @@ impl Observations {
     }
 }
 
-/// Whether a message can be understood.
+/// The degree to which a message can be understood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Fit {
-    /// What is sent was not understood, or leaves out what the other half was seen not to do without.
+    /// The other half did not understand the message, or needs a field that it omits.
     Breaks,
-    /// The logs do not tell.
+    /// The logs do not show it.
     Unknown,
-    /// The other half was seen to understand what is sent.
+    /// The other half has understood such a message.
     Fits,
 }
 
-/// Who sends a message.
+/// The half that sends a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Sender {
@@ -282,32 +281,32 @@ pub enum Sender {
     Server,
 }
 
-/// One message of one half, and what the other half makes of it.
+/// A message of one half, and whether the other half understands it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
-    /// Whether it can be understood.
+    /// The degree to which it can be understood.
     pub fit: Fit,
-    /// What it is said in.
+    /// The dialect.
     pub dialect: Dialect,
-    /// The command, of the request also for an answer.
+    /// The command of the request, also for a response.
     pub command: String,
-    /// Who sends it.
+    /// The sender.
     pub sender: Sender,
-    /// The fields that it is about.
+    /// The fields that matter.
     pub fields: Vec<String>,
-    /// In words: what was seen of the one half, and what of the other.
+    /// The observations of both halves, in words.
     pub why: String,
 }
 
-/// What two halves come to.
+/// The compatibility of two halves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Compatibility {
-    /// By message, the worst first.
+    /// One row for each message, the worst first.
     pub rows: Vec<Row>,
 }
 
 impl Compatibility {
-    /// Compares what was seen of a client with what was seen of a server.
+    /// Compares the observations of a client with those of a server.
     pub fn of(client: &Observations, server: &Observations) -> Self {
         let mut rows = versions(client, server);
         for ((dialect, command), asks) in &client.commands {
@@ -335,7 +334,7 @@ impl Compatibility {
         Self { rows }
     }
 
-    /// Number of messages that come to this.
+    /// Returns the number of messages with this result.
     pub fn count(&self, fit: Fit) -> usize {
         self.rows.iter().filter(|row| row.fit == fit).count()
     }
@@ -351,15 +350,15 @@ fn listed(fields: &Fields) -> String {
     }
 }
 
-/// What all of these have.
+/// Returns the fields that all of these have.
 fn common<'a>(sets: impl Iterator<Item = &'a Fields>) -> Option<Fields> {
     sets.fold(None, |all: Option<Fields>, set| {
         Some(all.map_or_else(|| set.clone(), |all| all.intersection(set).cloned().collect()))
     })
 }
 
-/// What is missing from those that went badly, of what all have that went well: somebody does not do without one of each group. Of
-/// two groups, the smaller one says more.
+/// Returns the fields that all successful messages have and failed ones lack, in groups of which one field is needed. Of two groups, the
+/// smaller one is more precise.
 fn groups<'a>(well: &[&'a Fields], badly: &[&'a Fields]) -> Vec<Fields> {
     let Some(all) = common(well.iter().copied()) else { return Vec::new() };
     let missing: Vec<Fields> = badly
@@ -403,13 +402,13 @@ fn versions(client: &Observations, server: &Observations) -> Vec<Row> {
     client.versions.iter().map(of_offer).collect()
 }
 
-/// The client's requests at a server that has accepted some and refused some.
+/// Compares the client's requests with those that the server has accepted and refused.
 fn requests(asks: &Exchanges, serves: &Exchanges) -> Weighed {
     let with = |well: bool| -> Vec<&Fields> {
         let fits = |tally: &Tally| if well { tally.well > 0 } else { tally.well == 0 && tally.badly > 0 };
         serves.requests.iter().filter(|(_, tally)| fits(tally)).map(|(fields, _)| fields).collect()
     };
-    // A refused lookup has found nothing, whatever it was asked with.
+    // A refused lookup has found nothing, whatever its fields are.
     let finds =
         serves.answers.keys().any(|form| form.fields.contains("value") || form.fields.contains("port"));
     let (accepted, refused) = (with(true), if finds { Vec::new() } else { with(false) });
@@ -441,16 +440,16 @@ fn requests(asks: &Exchanges, serves: &Exchanges) -> Weighed {
         );
         (Fit::Unknown, lacking, why)
     };
-    // The client was itself refused some requests, which are no more than attempts.
+    // Requests of the client that were refused are only attempts.
     let sent = asks.requests.iter().filter(|(_, tally)| tally.well > 0 || asks.requests.len() == 1);
-    // A process that was told no id of its job shows nothing that one does not that was told it.
+    // A process without the id of its job shows nothing that a process with the id does not.
     let tells = sent.clone().any(|(fields, _)| fields.contains(JOBID));
     let sent = sent.filter(|(fields, tally)| !tells || tally.told_job || fields.contains(JOBID));
     let worst = sent.map(|(fields, tally)| weigh(fields, tally)).min_by_key(|weighed| weighed.0);
     worst.unwrap_or_else(|| (Fit::Unknown, Fields::new(), "the client was refused in its own log".to_owned()))
 }
 
-/// The server's answers of success at a client that has gone on from some and not from others.
+/// Compares the server's successful responses with those after which the client has continued or not.
 fn answers(asks: &Exchanges, serves: &Exchanges) -> Option<Weighed> {
     let threaded = asks.requests.keys().any(|fields| fields.contains("thrid"));
     let success = |form: &&Form| form.outcome == Outcome::Success;
@@ -500,7 +499,7 @@ fn answers(asks: &Exchanges, serves: &Exchanges) -> Option<Weighed> {
         (Fit::Unknown, lacking, why)
     };
     let sent: Vec<&Form> = serves.answers.keys().filter(success).collect();
-    // A server that never was asked with a thrid may echo it or not.
+    // A server that never got a thrid may echo it or not.
     let alike: Vec<&&Form> = sent.iter().filter(|form| form.threaded == threaded).collect();
     if alike.is_empty() && !sent.is_empty() {
         let why = match threaded {
@@ -512,7 +511,7 @@ fn answers(asks: &Exchanges, serves: &Exchanges) -> Option<Weighed> {
     alike.iter().map(|form| weigh(&form.fields)).min_by_key(|weighed| weighed.0)
 }
 
-/// The ways in which the server tells that there is nothing, of those that the client was told.
+/// Compares the ways in which the server reports a miss with those that the client has received.
 fn misses(asks: &Exchanges, serves: &Exchanges) -> Option<Weighed> {
     let finds = |form: &Form| form.fields.contains("value") || form.fields.contains("port");
     if !serves.answers.keys().any(finds) && !asks.answers.keys().any(finds) {

@@ -1,5 +1,5 @@
-//! Names that other jobs of a server's have published. How far a name reaches, MPI leaves to the implementation, and RFC 13 does not say:
-//! whether a job finds what another one has left published is open, and no failure either way.
+//! Names that earlier jobs of a server have published. MPI leaves the scope of a name to the implementation, and RFC 13 does not define
+//! it. So a job may find a name of an earlier job or not.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -11,27 +11,27 @@ use crate::event::Event;
 use crate::finding::Finding;
 use crate::monitor::NameRequest;
 
-/// Most names that are remembered. Of a campaign that publishes more, any is believed.
+/// Most names that are stored. After a campaign has published more, a lookup may find any name.
 const MOST: usize = 100_000;
 
-/// Names that jobs of a server's may have left published, and how often that was asked for since they were known not to be.
+/// Names that earlier jobs may have left published, with the number of publish requests since the name was last known to be withdrawn.
 #[derive(Debug, Clone, Default)]
 pub struct NamesBefore(BTreeMap<Vec<u8>, u64>);
 
-/// What was asked about names and how it was answered: each request with the number of the event of its answer.
+/// A request about a name and its response, with the number of the event of the response.
 #[derive(Debug)]
 struct Answered {
     proc: Proc,
     asked: NameRequest,
     seq: u64,
     succeeds: bool,
-    /// A lookup that has found a port.
+    /// The request is a lookup that has found a port.
     finds: bool,
 }
 
 impl NamesBefore {
-    /// Remembers what a job may have left published. A publish that is refused counts as well: Hydra's name server keeps it all the same, and
-    /// shows it once what it was refused for is withdrawn.
+    /// Stores the names that a job may have left published. A refused publish counts as well: Hydra's name server stores the port, and
+    /// returns it after the other port is withdrawn.
     pub fn remember(&mut self, events: &[Event]) {
         let (answered, open) = exchanges(events);
         let answered = answered.into_iter().map(|one| (one.asked, one.succeeds));
@@ -53,8 +53,8 @@ impl NamesBefore {
         }
     }
 
-    /// The findings without those about lookups that found what another job may have left published, as long as none of their own job
-    /// had published that name with success.
+    /// Returns the findings without those about lookups that found a name of an earlier job. If the job itself has published the name, the
+    /// finding stays.
     pub fn excused(&self, findings: &[Finding], events: &[Event]) -> Vec<Finding> {
         if self.0.is_empty() || findings.is_empty() {
             return findings.to_vec();
@@ -78,12 +78,12 @@ impl NamesBefore {
     }
 }
 
-/// Whether a name was looked up and found.
+/// Returns true if a lookup has found a name.
 pub fn is_found(events: &[Event]) -> bool {
     exchanges(events).0.iter().any(|one| one.finds)
 }
 
-/// The requests about names that were answered, in the order of the answers, and those that were not.
+/// Returns the requests about names with responses, in the order of the responses, and those without.
 fn exchanges(events: &[Event]) -> (Vec<Answered>, Vec<NameRequest>) {
     let mut answered = Vec::new();
     let mut open: BTreeMap<Proc, Vec<NameRequest>> = BTreeMap::new();
@@ -96,9 +96,9 @@ fn exchanges(events: &[Event]) -> (Vec<Answered>, Vec<NameRequest>) {
         let Some(kind) = message.operation() else { return };
         let is_it = |asked: &NameRequest| asked.operation() == kind;
         let at = match message.framing {
-            // Of what came before, the answer could not be read, or there was none.
+            // RFC 13, Wire Protocol: earlier requests have an unreadable response or none.
             Framing::Lines => open.iter().rposition(is_it),
-            // Of threads, several may be under way: they are taken in their order.
+            // The draft, thrid: several may be pending, and are answered in their order here.
             Framing::Frames => open.iter().position(is_it),
         };
         let Some(at) = at else { return };

@@ -1,7 +1,7 @@
-//! The judge of a recorded session: both sides are judged, by the monitor alone, since nobody has expected anything.
+//! The judge of a recorded session. A session has no expectations, so that the monitor alone judges both sides.
 //!
-//! What the rules of PMI know nothing of is settled here: whether a connection that ends without finalize is the doing of its program,
-//! of whoever killed the program, or of an answer with which the program could not go on.
+//! The judge also decides why a connection ended without finalize: the program left, it was killed, or it could not continue after a
+//! response.
 
 use pmi_scenario::ids;
 use std::borrow::Cow;
@@ -31,10 +31,10 @@ const FINDINGS: usize = 1000;
 /// Events among which the request that led to a finding is searched.
 const RECENT: usize = 1000;
 
-/// Requests without an answer that are named.
+/// Most requests without a response that a result names.
 const UNANSWERED: usize = 5;
 
-/// What else a client breaks that is killed at any place.
+/// Requirements besides finalize that a client breaks if it is killed at any place.
 const CUT_OFF: [&str; 3] = [ids::RFC13_WIRE_NEWLINE, ids::RFC13_ABNF_C_SPAWN, ids::PMI2_COMMON_FRAME];
 
 /// Variables by which a process manager offers the wire protocol.
@@ -43,7 +43,7 @@ const OFFER: [&str; 5] = ["PMI_FD", "PMI_PORT", "PMI_ID", "PMI_RANK", "PMI_SIZE"
 /// The requirement of a descriptor, which applies where the wire protocol is offered.
 const DESCRIPTOR: &str = ids::RFC13_ENV_PMI_FD;
 
-/// The signal of a fault, if a process of the program has died of it.
+/// Returns the signal of a fault, if a process of the program has died of one.
 fn faulted(event: &Event) -> Option<i32> {
     match event.what {
         What::Exited { exit: Exit::Signal(signal), .. } => {
@@ -63,9 +63,9 @@ fn binds_all(id: &str) -> bool {
 #[derive(Default)]
 struct Process {
     closed: bool,
-    /// How it ended; unknown if its tap was killed with it.
+    /// The way in which it ended; unknown if its tap was killed with it.
     exit: Option<Exit>,
-    /// Something had gone wrong elsewhere when its connection ended: it may have been killed.
+    /// Another process had failed before its connection ended, so that it may have been killed.
     in_trouble: bool,
     /// The events with the last bytes from it and to it.
     asked: u64,
@@ -76,7 +76,7 @@ struct Process {
     is_refused: bool,
     /// It has closed its connection with bytes of the server unread.
     left_unread: bool,
-    /// The event at which it closed its connection without having read the answer to its finalize.
+    /// The event at which it closed its connection without reading the response to its finalize.
     unacknowledged: Option<u64>,
 }
 
@@ -109,12 +109,12 @@ pub struct SessionJudge {
     is_offered: bool,
     /// The command of the launcher.
     command: Vec<String>,
-    /// Why a program could not be started.
+    /// The reason why a program could not be started.
     not_started: Option<String>,
-    /// Something went wrong, after which the process manager may end everything.
+    /// A failure after which the process manager may end everything.
     trouble: bool,
     exit: Option<Exit>,
-    /// The time was up.
+    /// The session timed out.
     hung: bool,
     outlived: Vec<Proc>,
     /// The first crash of a process of the manager or the program, and the first event that shows it.
@@ -234,24 +234,24 @@ impl SessionJudge {
         self.processes.get_or_insert_with(p, Process::default)
     }
 
-    /// Number of process groups that were asked for by spawn requests.
+    /// The number of process groups that spawn requests asked for.
     pub fn spawned(&self) -> u32 {
         self.monitor.spawned()
     }
 
-    /// Number of messages from and to the processes.
+    /// The number of messages from and to the processes.
     pub fn messages(&self) -> usize {
         self.monitor.messages()
     }
 
-    /// What was negotiated on the connections.
+    /// Returns the dialects that were negotiated on the connections.
     pub fn dialects(&self) -> Vec<Dialect> {
         let is_negotiated = |dialect: &Dialect| self.monitor.has_negotiated(dialect.framing());
         Dialect::NAMES.into_iter().map(|(_, dialect)| dialect).filter(is_negotiated).collect()
     }
 
-    /// What either side broke, in order. A process that was killed has not left out its finalize. One that gives up on an answer that
-    /// breaks the protocol is no more than noted, and one that gives up on a value is blamed for the barrier that it left out.
+    /// Returns the breaches of both sides, in order. A missing finalize is not a breach of a killed process, and only a note for a process
+    /// that stops after an incorrect response. A process that stops after a missing value has omitted a barrier.
     pub fn findings(&self) -> Vec<Finding> {
         let applies = |f: &&Finding| self.is_offered || f.requirement != DESCRIPTOR;
         let findings = self.findings.iter().filter(applies).filter(|f| !self.is_of_a_killed(f));
@@ -272,7 +272,7 @@ impl SessionJudge {
     fn weighed(&self, f: &Finding) -> Finding {
         let mut finding = f.clone();
         let leaves = f.party == Side::Client && FINALIZE.contains(&&*f.requirement);
-        // It has read the answer and asked for nothing else.
+        // It has read the response and sent no other request.
         let gives_up = |p: &&Process| p.answered > p.asked;
         let Some((p, process)) =
             f.proc.filter(|_| leaves).and_then(|p| Some((p, self.processes.get(p).filter(gives_up)?)))
@@ -286,7 +286,7 @@ impl SessionJudge {
         };
         let of_server = |other: &&Finding| other.party == Side::Server && other.proc == f.proc;
         let of_answer = |other: &&Finding| {
-            // A program that exits with 0 has taken an answer that only a draft or a habit rules out.
+            // A program that exits with 0 has accepted a response that only a draft or a de-facto rule excludes.
             let counts = fails || process.exit == Some(Exit::Code(0)) && binds_all(&other.requirement);
             of_server(other) && other.seq == process.answered && counts
         };
@@ -318,20 +318,20 @@ impl SessionJudge {
         finding
     }
 
-    /// Returns the last request of a process and its answer, if that was a refusal or found nothing.
+    /// Returns the last request of a process and its response, if that was a refusal or a miss.
     fn refused(&self, process: &Process) -> Option<(&[u8], &[u8])> {
         let bytes = |seq: u64| self.event(seq).and_then(|event| event.what.bytes());
         let (request, answer) = (bytes(process.asked)?, bytes(process.answered)?);
         process.is_refused.then(|| (request.trim_ascii_end(), answer.trim_ascii_end()))
     }
 
-    /// The event of this number, if it is kept.
+    /// Returns the event with this number, if it is kept.
     fn event(&self, seq: u64) -> Option<&Event> {
         let place = self.last.binary_search_by_key(&seq, |event| event.seq);
         place.ok().map(|place| &self.last[place]).or_else(|| self.kept.get(&seq))
     }
 
-    /// What it all came to. `blank` says which session it was and how long it took.
+    /// Returns the result of the session. `blank` has its name and duration.
     pub fn result(
         &self,
         blank: ScenarioResult,
@@ -358,9 +358,9 @@ impl SessionJudge {
         let verdict = match findings.iter().map(|f| f.severity).max() {
             _ if self.crash.is_some() => Verdict::Crashed,
             _ if self.hung => Verdict::Hung,
-            // Who says nothing breaks no rule.
+            // A program that sends nothing breaks no rule.
             _ if self.messages() == 0 => Verdict::Unjudged,
-            // What was found stands, however little was seen.
+            // Findings count even if little was observed.
             Some(Severity::Fail) => Verdict::Fail,
             _ if reason.is_some() => Verdict::Unjudged,
             Some(Severity::Warn) => Verdict::Warn,
@@ -395,7 +395,7 @@ impl SessionJudge {
         .at(strict)
     }
 
-    /// The last events, and those that explain findings and requests without an answer; and how many others there are.
+    /// Returns the last events and those that explain findings and unanswered requests, and the number of others.
     fn excerpt(&self, findings: &[Judged]) -> (Vec<Event>, usize) {
         let mut known = self.kept.clone();
         known.extend(self.last.iter().map(|event| (event.seq, event.clone())));
@@ -419,7 +419,7 @@ impl SessionJudge {
         })
     }
 
-    /// Processes whose last request has no answer, each with the event of it.
+    /// Returns the processes whose last request has no response, each with the event of the request.
     fn unanswered(&self) -> Vec<(Proc, u64)> {
         let waits =
             |process: &&Process| process.asked > process.answered && process.exit != Some(Exit::Code(0));
@@ -454,7 +454,7 @@ impl SessionJudge {
         Some(why)
     }
 
-    /// Why a session says nothing, or not enough.
+    /// Returns why a session shows nothing, or too little.
     fn unjudged(&self) -> Option<String> {
         if self.processes.len() == 0 {
             let how = match self.exit {
@@ -502,7 +502,7 @@ mod tests {
 
     const P: Proc = Proc { group: 0, rank: 0 };
 
-    /// What comes of one process that joins by PMI-2, is told so little, says this, and ends so.
+    /// Judges a process that joins with PMI-2, gets an incomplete response, sends this, and ends like this.
     fn judge(answer: &str, rest: &[What]) -> SessionJudge {
         let framed = |body: &str| Bytes(format!("{:>6}{body}", body.len()).into_bytes());
         let line = |text: &str| Bytes(format!("{text}\n").into_bytes());
@@ -581,7 +581,7 @@ mod tests {
         judge.result(ScenarioResult::default(), &catalogue, &mut Deviations::default(), Strictness::Must)
     }
 
-    /// A process that ends with status 0 after an answer that breaks a MUST is not the one to blame.
+    /// A process that ends with status 0 after a response that breaks a MUST is not blamed.
     #[test]
     fn close_after_unlawful_answer_is_noted() {
         let end = [What::ClosedByClient { proc: P }, What::Exited { proc: P, exit: Exit::Code(0) }];

@@ -1,4 +1,4 @@
-//! Validity: whether everything that our side of a conversation sent follows the grammar and fits the state.
+//! Validity: a session is valid if each message of our side follows the grammar and fits the state.
 
 use pmi_scenario::ids;
 use std::collections::HashSet;
@@ -16,9 +16,9 @@ const AS_LIBRARIES_SPAWN: &str = ids::RFC13_SPAWN_ARG_INDICES;
 
 /// Returns whether only valid input led to a failure of `under_test`.
 ///
-/// Every message of the other side is held to the grammar and to the state at its place. A message that has begun and has no end is
-/// not valid, since a server may already have taken it for something else. `shown_at` is the event that shows the failure. Without
-/// it, as for a crash, everything counts that was sent to connections that were still open.
+/// Each message of the other side must follow the grammar and fit the state at its place. An incomplete message is invalid, since a
+/// server may already have read it in another way. `shown_at` is the event that shows the failure. Without it, as for a crash, all
+/// messages to open connections count.
 pub fn is_reached_by_valid_input(events: &[Event], under_test: Side, shown_at: Option<u64>) -> bool {
     let ours = if under_test == Side::Server { Side::Client } else { Side::Server };
     let end = match shown_at {
@@ -105,8 +105,8 @@ impl Calls {
     }
 }
 
-/// The number of events up to the last that may have led to a failure which no event shows: the last message to a connection that
-/// was still open, or the first trouble, if that is later. What follows is the end of the session.
+/// Returns the number of events up to the last one that may have led to a failure that no event shows: the last message to an open
+/// connection, or the first trouble, if that is later. The events after it are the end of the session.
 fn end_of_input(events: &[Event], ours: Side) -> usize {
     let mut closed: HashSet<Proc> = HashSet::new();
     let (mut input, mut trouble) = (0, None);

@@ -1,5 +1,4 @@
-//! The judge of a library under test: what RFC 13 asks of every call, whatever the scenario expects of it, and how a library comes
-//! to what the scenario expects.
+//! The judge of a library under test: the requirements of RFC 13 for every call, and the expectations of the scenario.
 
 pub mod api;
 mod object;
@@ -27,8 +26,8 @@ use api::{Argument, Breach, CALLERS, Returned};
 pub use request::Request;
 use request::Requests;
 
-/// Lays what the monitor has found about a client to the library, and says whether that is right: not what its caller has to keep,
-/// nor whether a process ends with or without PMI_Finalize, which is for its caller to say, too.
+/// Attributes a finding about a client to the library. Returns false if its caller is responsible: for requirements that bind callers, and
+/// for the end of a process without PMI_Finalize.
 pub(crate) fn lay_to_library(finding: &mut Finding, event: &Event) -> bool {
     let ours =
         CALLERS.contains(&finding.requirement.as_str()) || matches!(event.what, What::ClosedByClient { .. });
@@ -37,12 +36,12 @@ pub(crate) fn lay_to_library(finding: &mut Finding, event: &Event) -> bool {
     concerned
 }
 
-/// What a process was told in a call.
+/// The values that a process received in a call.
 #[derive(Debug, Default)]
 enum AnsweredInCall {
     #[default]
     Nothing,
-    /// This value, and nothing else.
+    /// One value.
     Value(Vec<u8>),
     Otherwise,
 }
@@ -50,50 +49,50 @@ enum AnsweredInCall {
 /// A process that loads the library.
 #[derive(Debug, Default)]
 struct Process {
-    /// We have started it, rather than a process manager.
+    /// The runner has started it, rather than a process manager.
     started: bool,
-    /// Whether the library has been loaded, and what stood against it.
+    /// The outcome of loading the library: the error, if any.
     loaded: Option<Option<String>>,
     call: Option<BegunCall>,
-    /// What is asked waits for the scenario to expect it.
+    /// Its requests wait until the scenario expects them.
     held: bool,
     returned: Option<Returned>,
     /// The function that was called is missing.
     missing: Option<String>,
-    /// Number of barriers that it has entered.
+    /// The number of barriers that it has entered.
     barriers: u32,
-    /// The call that is under way has asked for the barrier.
+    /// The current call has requested the barrier.
     in_barrier: bool,
     requests: Requests,
     /// The framing of its connection, the incomplete request, and whether it has received half a message.
     framing: Framing,
     begun: Vec<u8>,
     half_answered: bool,
-    /// What was asked within the call and is held.
+    /// The requests of the call that wait for a step.
     held_requests: VecDeque<Request>,
     /// The request that a step has taken last.
     taken: Option<Request>,
-    /// What it was told in this call.
+    /// The values that it received in this call.
     told: AnsweredInCall,
-    /// Place of the event with which it was answered last.
+    /// The place of the event with its last response.
     answered_at: u64,
-    /// Requests that are not answered.
+    /// The requests without a response.
     unanswered: VecDeque<Option<&'static Exchange>>,
-    /// We have broken the protocol towards it: ending the process is a lawful answer.
+    /// The harness has broken the protocol, so that the process may end.
     we_broke_protocol: bool,
-    /// The connection is over.
+    /// The connection has ended.
     closed: bool,
-    /// We have closed it.
+    /// The harness has closed it.
     hung_up: bool,
     stderr: Vec<u8>,
     exit: Option<Exit>,
     /// Its exit status or signal is unknown, and `exit` is a placeholder.
     end_unseen: bool,
-    /// It has been told to exit.
+    /// The runner has told it to exit.
     exiting: bool,
-    /// Its end has been judged, or was ours.
+    /// Its end has been judged, or the runner ended it.
     done: bool,
-    /// Nothing is left that steps could be about.
+    /// No step can apply to it any more.
     over: bool,
 }
 
@@ -102,7 +101,7 @@ impl Process {
         self.call.is_some() && self.returned.is_none() && self.missing.is_none() && self.exit.is_none()
     }
 
-    /// The function that it is in.
+    /// Returns the function that it is in.
     fn function(&self) -> Option<&'static Function> {
         self.call.as_ref().map(|call| call.function)
     }
@@ -114,7 +113,7 @@ impl Process {
         self.exit.map(seen)
     }
 
-    /// Takes note of an answer of ours that is none to what was asked.
+    /// Notes a response of the harness, which may not answer the request.
     fn answered(&mut self, message: &Result<Decoded<'_>, FramingError>) {
         let answer = message.as_ref().ok().filter(|message| message.is_well_formed());
         let answered = answer.and_then(|message| message.exchange());
@@ -133,7 +132,7 @@ impl Process {
         };
     }
 
-    /// Whether the process may end for what we have done. RFC 13 has who detects a protocol error abort the program.
+    /// Returns true if the process may end because of the harness. RFC 13, Error Handling: a client that detects an error aborts.
     fn may_end(&self, exit: Exit) -> bool {
         let half = self.half_answered;
         match exit {
@@ -150,20 +149,20 @@ impl Process {
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub struct LibraryJudge {
-    /// What the scenario tests.
+    /// The requirements that the scenario tests.
     requires: Vec<String>,
     ranks: u32,
     processes: BTreeMap<Proc, Process>,
-    /// Requests that are not for the scenario, and not taken yet.
+    /// Requests that are not for the scenario and have not been taken.
     beside: Vec<(Proc, Request)>,
     findings: Vec<Finding>,
-    /// Bytes that the library has sent, and from where the last ones came.
+    /// The number of bytes that the library has sent, and the process that has sent the last ones.
     pub(crate) received: u64,
     pub(crate) last_writer: Option<Proc>,
     pub(crate) crashed: Option<(String, i32)>,
     pub(crate) hung: bool,
     pub(crate) unjudged: Option<Unjudged>,
-    /// Place of the event that is read.
+    /// The place of the current event.
     seq: u64,
     line: usize,
 }
@@ -173,32 +172,32 @@ impl LibraryJudge {
         Self { requires, ..Self::default() }
     }
 
-    /// The call of a process whose return no step has taken.
+    /// Returns the call of a process whose return no step has taken.
     pub fn call(&self, p: Proc) -> Option<&BegunCall> {
         self.processes.get(&p)?.call.as_ref()
     }
 
-    /// Whether a process is in a call.
+    /// Returns true if a process is in a call.
     pub fn is_in_call(&self, p: Proc) -> bool {
         self.processes.get(&p).is_some_and(Process::is_in_call)
     }
 
-    /// Whether a process has loaded the library and can be called.
+    /// Returns true if a process has loaded the library and can be called.
     pub fn is_ready(&self, p: Proc) -> bool {
         self.processes.get(&p).is_some_and(|process| process.loaded == Some(None) && process.exit.is_none())
     }
 
-    /// Whether a process has ended.
+    /// Returns true if a process has ended.
     pub fn has_ended(&self, p: Proc) -> bool {
         self.processes.get(&p).is_some_and(|process| process.exit.is_some())
     }
 
-    /// Place of the event with which a process was answered last.
+    /// Returns the place of the event with the last response to a process.
     pub(crate) fn answered_at(&self, p: Proc) -> u64 {
         self.processes.get(&p).map_or(0, |process| process.answered_at)
     }
 
-    /// The request that a step has taken last of a process.
+    /// Returns the last request of a process that a step has taken.
     pub fn taken(&self, p: Proc) -> Option<&Request> {
         self.processes.get(&p)?.taken.as_ref()
     }
@@ -270,7 +269,7 @@ impl LibraryJudge {
                 let process = self.process(*proc);
                 process.done |= *ours;
                 process.over |= *ours;
-                // How a process ends that somebody else has started is not known.
+                // The exit status of a process that a process manager has started is unknown.
                 if !process.started {
                     process.end_unseen = process.exit.is_none();
                     self.exited(*proc, Exit::Code(0), false);
@@ -291,7 +290,7 @@ impl LibraryJudge {
         }
     }
 
-    /// Takes note of the messages that are complete on the connection of a process, ours first.
+    /// Notes the messages that are complete on the connection of a process, those of the harness first.
     fn arrived(&mut self, p: Proc, messages: &[Message<'_>], connections: &Connections) {
         let process = self.process(p);
         process.framing = connections.framing(p);
@@ -308,7 +307,7 @@ impl LibraryJudge {
         self.release(p);
     }
 
-    /// Requests that no step is to expect go beside the scenario.
+    /// Passes on the requests that no step expects.
     fn release(&mut self, p: Proc) {
         let process = self.processes.entry(p).or_default();
         if !process.held {
@@ -336,15 +335,15 @@ impl LibraryJudge {
         } else if !self.process(p).in_barrier {
             self.process(p).barriers -= 1;
         }
-        // Who has asked for the barrier is in it, for all that others can tell, whatever it was told then.
+        // To other processes, a process that has requested the barrier is in it, whatever the response was.
     }
 
-    /// A barrier must not let a process out before all are in.
+    /// Reports a barrier that a process has left before all have entered it.
     fn left_barrier(&mut self, p: Proc) {
         let entered = |p: Proc| self.processes.get(&p).map_or(0, |process| process.barriers);
         let missing = (0..self.ranks).find(|rank| entered(Proc { rank: *rank, ..p }) < entered(p));
         let Some(missing) = missing else { return };
-        // The same duty twice over, in the words of the API and of the protocol: what the scenario tests is cited.
+        // The API and the protocol state the same requirement; the one that the scenario tests is cited.
         let all_in = ids::RFC13_BARRIER_ALL_IN_BEFORE_ANY_OUT;
         let id = if self.requires.iter().any(|id| id == all_in) { all_in } else { ids::RFC13_API_BARRIER };
         let expected = "PMI_Barrier blocks until all processes have entered it";
@@ -360,7 +359,7 @@ impl LibraryJudge {
         }
     }
 
-    /// A process has ended; whether it is known how.
+    /// Judges the end of a process. `known` is true if its exit status is known.
     fn exited(&mut self, p: Proc, exit: Exit, known: bool) {
         let process = self.process(p);
         if process.exit.replace(exit).is_some() || process.done {
@@ -380,8 +379,7 @@ impl LibraryJudge {
             (.., Some(function)) => format!("the library, in {},", function.name),
         };
         match exit {
-            // As of a program: a process that ends is to say so by an exit status.
-            // PMI-2 leaves open how a process ends that aborts.
+            // As for a program, a process should end with an exit status. PMI-2 does not define how an aborting process ends.
             Exit::Signal(signal) if aborts && Cause::of(signal) == Cause::Abort => {}
             Exit::Signal(_) if excused => self.find(Some(p), EXITS, None, "an exit status", exit.to_string()),
             Exit::Signal(signal) => drop(self.crashed.get_or_insert((when, signal))),
@@ -389,7 +387,7 @@ impl LibraryJudge {
         }
     }
 
-    /// RFC 13: the message goes to standard error, then the process exits with the code.
+    /// RFC 13, PMI_Abort: the message goes to standard error, then the process exits with the code.
     fn aborted(&mut self, p: Proc, exit: Exit, known: bool) {
         let process = self.process(p);
         let Some(BegunCall { arguments, .. }) = &process.call else { return };

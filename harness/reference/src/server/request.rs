@@ -215,12 +215,18 @@ impl Server {
         }
         let ends = matches!(request, Request::Spawn(_) | Request::Finalize);
         let has_groups = process.version.has_group_barriers();
-        let conflicts = process.held.iter().any(|held| match header.framing {
+        let conflict = process.held.iter().find(|held| match header.framing {
             Framing::Frames => held.header.thrid.is_none() || held.header.thrid == header.thrid,
             Framing::Lines => held.what != Awaits::Barrier || !has_groups || ends,
         });
-        if conflicts || (*request == Request::Finalize && self.has_part_open(from)) {
-            return Err("request before the last one is answered".into());
+        match conflict.map(|held| &held.what) {
+            Some(Awaits::Barrier) => return Err("request while in the barrier".into()),
+            Some(Awaits::Spawn(_)) => return Err("request while a spawn is answered".into()),
+            Some(_) => return Err("request before the last one is answered".into()),
+            None if *request == Request::Finalize && self.has_part_open(from) => {
+                return Err("finalize while in a barrier".into());
+            }
+            None => {}
         }
         match request {
             Request::Fullinit { .. } if process.has_fullinit => Err("fullinit twice".into()),

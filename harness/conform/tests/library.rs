@@ -671,11 +671,11 @@ fn crash_precedes_ends_that_it_causes() {
 }
 
 #[test]
-fn who_stays_in_a_barrier_of_his_own_has_hung() {
+fn library_that_stays_in_its_barrier_fails() {
     let suite = pmi_runner::suite::embedded().unwrap();
     let barrier = testing(&suite, &["de-facto.api.alone.barrier"]);
     let played = judge(&suite, &barrier, FAULTY_LIBRARY.as_ref(), "alone-barrier-for-ever");
-    assert_eq!(played.iter().map(|r| r.verdict).collect::<Vec<_>>(), [Verdict::Hung]);
+    assert_eq!(played.iter().map(|r| r.verdict).collect::<Vec<_>>(), [Verdict::Fail]);
 }
 
 #[test]

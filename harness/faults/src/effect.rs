@@ -18,13 +18,13 @@ pub enum ReplyKind {
     Any,
 }
 
-/// The replies that an effect applies to: those to a request, or to all requests, and of which success.
+/// The replies that an effect applies to, by their request and their success. `None` stands for all requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Replies(pub Option<&'static str>, pub ReplyKind);
 
 impl Replies {
     /// The replies to the requests of this name: an operation of the protocol table, in every dialect, or a command of one dialect.
-    /// Fullinit is a request of its own, although the table has it as the init of PMI-2.
+    /// Fullinit counts as a separate request, although the table has it as the init of PMI-2.
     pub(crate) fn named(of: &str, kind: ReplyKind) -> Option<Self> {
         let all = || [Framing::Lines, Framing::Frames].into_iter().flat_map(protocol::exchanges);
         match of {

@@ -1,4 +1,4 @@
-//! Whether a launcher offers the wire protocol, and the option with which it does.
+//! The option with which a launcher offers the wire protocol.
 
 use pmi_scenario::ids;
 

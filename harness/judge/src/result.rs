@@ -140,7 +140,7 @@ pub fn of_scenario(
         }
         // The finding explains why the processes have not started.
         None if matches!(result.verdict, Verdict::Fail | Verdict::Hung) => None,
-        None => outcome.unjudged.map(|why| why.to_string()),
+        None => outcome.unjudged.map(|why| reason(&why, &outcome.events)),
     };
     result.exit = outcome.events.iter().find_map(|e| match e.what {
         What::JobExited { exit } => Some(exit),
@@ -175,6 +175,17 @@ fn keep_back_input(result: &mut ScenarioResult) {
     for judged in result.findings.iter_mut().chain(&mut result.consequences) {
         judged.finding.line = 0;
         judged.step.clear();
+    }
+}
+
+/// Returns why a scenario was not judged, with the first line of a launcher that still runs: it may wait for something. A later line may
+/// result from our ending it.
+fn reason(why: &Unjudged, events: &[Event]) -> String {
+    let is_silence = |event: &Event| matches!(event.what, What::Nothing { .. });
+    let end = events.iter().rposition(is_silence).unwrap_or(events.len());
+    match (why, launcher_error(&events[..end])) {
+        (Unjudged::NotStarted { launcher: None, .. }, Some(said)) => format!("{why}; it printed \"{said}\""),
+        _ => why.to_string(),
     }
 }
 
@@ -472,7 +483,7 @@ mod tests {
 
     use super::*;
     use crate::backtrace::Frame;
-    use crate::event::Bytes;
+    use crate::event::{Bytes, Exit, SilenceProof};
 
     #[test]
     fn crashes_are_told_apart() {
@@ -621,6 +632,21 @@ mod tests {
         };
         let end = end_at(end, &[result], strict);
         assert_eq!((end.counts, end.exit_code), (BTreeMap::from([(verdict, 1)]), 1));
+    }
+
+    #[test]
+    fn launcher_that_waits_is_quoted() {
+        let said = |text: &str| What::Output { proc: None, stderr: true, line: Bytes(text.into()) };
+        let nothing = || What::Nothing { proof: SilenceProof::Timeout, waited_ms: 1 };
+        let told = |whats: Vec<What>, launcher| {
+            let events: Vec<Event> = (0..).zip(whats).map(|(seq, what)| Event::new(seq, what)).collect();
+            reason(&Unjudged::NotStarted { rank: 0, none: true, launcher, nothing: None }, &events)
+        };
+        let waits = told(vec![said("nodes are busy"), nothing(), said("cancelled")], None);
+        assert!(waits.ends_with("; it printed \"nodes are busy\""), "{waits}");
+        let silent = told(vec![nothing(), said("cancelled")], None);
+        let ended = told(vec![said("nodes are busy")], Some(Exit::Code(1)));
+        assert!(!silent.contains("printed") && !ended.contains("printed"), "{silent}, {ended}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use pmi_faults::{Behaviour, Fault, Variation, faults, variations};
 
 /// A name that no fault or variation has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no {kind} {name}{}; `pmi-conform mutants --list` lists them", near(nearest))]
+#[error("there is no {kind} {name}{}`pmi-conform mutants --list` lists them", near(nearest))]
 pub struct UnknownBehaviour {
     kind: &'static str,
     name: String,
@@ -12,7 +12,7 @@ pub struct UnknownBehaviour {
 }
 
 fn near(nearest: &Option<&'static str>) -> String {
-    nearest.map(|nearest| format!(", did you mean {nearest}?")).unwrap_or_default()
+    nearest.map_or_else(|| "; ".to_owned(), |nearest| format!(", did you mean {nearest}? "))
 }
 
 fn find(
@@ -76,7 +76,7 @@ mod tests {
         let error = behaviour(Some("put-lots"), []).unwrap_err().to_string();
         assert_eq!(
             error,
-            "there is no fault put-lots, did you mean put-lost?; `pmi-conform mutants --list` lists them"
+            "there is no fault put-lots, did you mean put-lost? `pmi-conform mutants --list` lists them"
         );
         let error = behaviour(None, ["put-lost"]).unwrap_err().to_string();
         assert!(error.starts_with("there is no variation put-lost"), "{error}");

@@ -75,13 +75,13 @@ pub(super) fn told<'a>(event: &'a Event, limit: usize) -> Option<EventInWords<'a
     };
     match &event.what {
         What::Launched { ranks, nodes, .. } => {
-            let ranks = text::count(*ranks as usize, "rank");
-            let on = if *nodes == 0 {
-                String::new()
-            } else {
-                format!(" on {}", text::count(*nodes as usize, "node"))
+            // A recording knows the number only from the environment of a process.
+            let of = |number: u32, prefix, noun| match number {
+                0 => String::new(),
+                _ => format!("{prefix}{}", text::count(number as usize, noun)),
             };
-            told(None, Way::Stays, format!("launched: {ranks}{on}"))
+            let (ranks, on) = (of(*ranks, ": ", "rank"), of(*nodes, " on ", "node"));
+            told(None, Way::Stays, format!("launched{ranks}{on}"))
         }
         What::Started { proc, bad_fd: Some(why), .. } => {
             told(Some(proc), Way::Stays, format!("started without a connection: {}", text::clean(why)))

@@ -22,7 +22,7 @@ fn missing(message: &Decoded<'_>) -> Option<String> {
 }
 
 impl Monitor {
-    /// Judges a response of which only its success and its fields count.
+    /// Judges the success and the fields of a response to a request without an effect.
     pub(super) fn plain_answered(&mut self, p: Proc, op: Option<Operation>, message: &Decoded<'_>) {
         let Some(op) = op else { return };
         let ok = message.is_success();
@@ -91,7 +91,7 @@ impl Monitor {
         };
         let is_shared = is_of_others(name);
         if first != name && is_of_others(&first) {
-            // The process that was told the first name got that of another group, which has been reported.
+            // The first name belongs to another group, which has been reported.
             self.group(p.group).names[index] = Some(name.to_vec());
         } else if first != name {
             let (key, whole) = [("kvsname", "group"), ("jobid", "job")][index];

@@ -25,7 +25,7 @@ pub(super) fn is_canonical(request: &Request<'_>, line: &[u8]) -> bool {
     canonical.strip_suffix(b"\n") == Some(line)
 }
 
-/// Returns true if a request has only keys of its own. In a spawn, numbered keys have to agree with their counts as well.
+/// Returns true if a request has no unknown keys. In a spawn, numbered keys have to agree with their counts as well.
 pub(super) fn has_known_keys(request: &pmi2::Request<'_>, message: &Decoded<'_>) -> bool {
     let known = || request.command().request_keys().chain(["cmd", "thrid"]);
     let is_known = |key: &[u8]| known().any(|known| known.as_bytes() == key);

@@ -24,7 +24,7 @@ pub(super) fn is_short(key: &[u8], value: &[u8]) -> bool {
 }
 
 /// Returns the requirement that a server breaks if it loses or changes this pair. The draft allows more than all servers of PMI-2
-/// keep; RFC 13 leaves the limits to the server, which tells them.
+/// keep; over lines, get_maxes returns the limits of the server.
 fn pair_rule(message: &Decoded<'_>, key: &[u8], value: &[u8], rule: [&'static str; 2]) -> &'static str {
     if message.framing == Framing::Lines {
         rule[0]
@@ -127,7 +127,7 @@ impl Monitor {
         self.check_lengths(p, key, value);
         let entered = self.rank(p).entered;
         let group = self.group(p.group);
-        // A rank that was told that the key does not exist, although it had left a fence after this put.
+        // A rank that got no value for the key, although it had left a fence after this put.
         let early = group.misses.get(key).and_then(|misses| {
             misses.iter().find(|(rank, left)| **rank != p.rank && **left > entered).map(|(rank, _)| *rank)
         });
@@ -175,7 +175,7 @@ impl Monitor {
         Asked::Get { key, of, left: self.rank(p).left, rule: jobid.map(|_| rule), srcid }
     }
 
-    /// Compares a get with the name of the keyval space and the limits that the process was told (RFC 13).
+    /// Compares a get with the name of the keyval space and the limits that the process received (RFC 13).
     fn check_get(&mut self, p: Proc, kvsname: &[u8], key: &[u8]) {
         let maxes = self.rank(p).maxes;
         let known = self.group(p.group).names[0].as_deref();
@@ -234,7 +234,7 @@ impl Monitor {
         self.rank(p).maxes.is_some_and(|m| full(key.len(), m.keylen_max) || full(value.len(), m.vallen_max))
     }
 
-    /// Judges the response to a get of a key of the process's own keyval space. The process had left `left` barriers when it sent
+    /// Judges the response to a get of a key in the keyval space of the process. The process had left `left` barriers when it sent
     /// the request.
     pub(super) fn get_answered(
         &mut self,

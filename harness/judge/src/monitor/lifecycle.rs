@@ -55,7 +55,7 @@ impl Monitor {
         let sent = rank.init_sent;
         let (first, joined, again, finalized, waits, reports) = match message.framing {
             Framing::Lines => {
-                // What came instead of a response to init is reported alone, and not with each request that follows.
+                // An unreadable response to init is reported alone, and not with each request that follows.
                 let joined = rank.joined || (sent && rank.unreadable && !is_init);
                 // A client that cannot finalize may abort.
                 let may_abort = is_abort && (rank.finalize_refused || rank.unreadable);

@@ -1,8 +1,7 @@
 //! The monitor: a model of PMI-1 and of PMI-2 over events, always on.
 //!
-//! It follows every connection in both directions and reports what either side does against RFC 13. Once a client
-//! has broken the protocol the server may abort the program at any time, so from then on only what can never be
-//! lawful is reported for that process group.
+//! It follows every connection in both directions and reports breaches of either side. After a client has broken the protocol, the
+//! standards leave open what the server does ([`Unspecified`]), so the monitor then reports only what is never lawful for that group.
 
 mod attributes;
 mod collective;
@@ -52,7 +51,7 @@ impl Monitor {
     pub(crate) fn judge(&mut self, event: &Event, messages: &[Message<'_>]) {
         self.seq = event.seq;
         match &event.what {
-            // What is said on a stray connection is no conversation of a process; the scenario judges it.
+            // The scenario judges stray connections, which belong to no process.
             What::ToServer { proc, .. }
             | What::FromServer { proc, .. }
             | What::ClosedByClient { proc }
@@ -81,7 +80,7 @@ impl Monitor {
             What::ClosedByClient { proc } => self.client_gone(*proc, true),
             What::ClosedByServer { proc } => self.closed_by_server(*proc),
             What::Ended { proc, ours: true } => self.client_gone(*proc, false),
-            // Its connection goes with it, whichever of the two is noticed first.
+            // Its connection ends with it; either of the two events may come first.
             What::Ended { proc, ours: false } => self.closed_by_server(*proc),
             What::NoAnswer { proc, .. } if proc.group == Proc::PROXIES => {}
             What::NoAnswer { proc, proof } => {
@@ -95,9 +94,9 @@ impl Monitor {
             What::Expected(_) => self.not_read.clear(),
             What::JobExited { exit } => self.job_exited(*exit),
             What::LeftUnread { proc } => self.rank(*proc).left_unread = true,
-            // They are ended now, which is not their doing.
+            // The runner ends them now.
             What::StillRunning { procs, .. } => procs.iter().for_each(|p| self.rank(*p).closed = true),
-            // What reaches the clients may be the scenario's doing from now on, which alone says what must hold.
+            // From here on, messages to the clients may be effects of the scenario, which states what must hold.
             What::ToProxy { scripted, .. } => self.scripted |= scripted,
             What::ClosedByUpstream { .. } => self.scripted = true,
             What::FromProxy { .. }

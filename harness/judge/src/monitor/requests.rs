@@ -79,7 +79,7 @@ impl Monitor {
         }
     }
 
-    /// Forgets the requests that were sent in the other framing, of which a server reads no more.
+    /// Forgets pending requests in the other framing: the negotiation has ended their exchange.
     pub(super) fn settle_framing(&mut self, p: Proc, message: &Decoded<'_>) {
         let rank = self.rank(p);
         if rank.framing != message.framing {

@@ -304,7 +304,7 @@ impl Monitor {
         let others = self.groups.get(&p.group).into_iter().flat_map(|group| group.ranks.iter());
         let finalized = others.into_iter().any(|(other, r)| other != p.rank && r.finalized);
         let needs = match pending.asked {
-            // An empty jobid has a rule of its own.
+            // An empty jobid has a separate rule.
             Asked::Get { rule: Some(_), .. } => pending.needs.filter(|needs| *needs != EMPTY),
             _ => pending.needs,
         };

@@ -1,4 +1,4 @@
-//! What the monitor knows: connections, process groups and names, as far as the wire shows them.
+//! The state of the monitor: connections, process groups and names, as far as the wire shows them.
 
 use pmi_scenario::ids::{self, rules};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
@@ -25,16 +25,16 @@ pub(super) const LONG_REQUEST: usize = 8 * 1024;
 /// Bytes that a server reads at once, as a rule.
 pub(super) const PAGE: usize = 4096;
 
-/// Most findings between two looks at them: a server that floods breaks the same rule a million times.
+/// Most findings that are kept until they are taken: a server that floods breaks the same rule a million times.
 pub(super) const FINDINGS_LIMIT: usize = 100;
 
-/// A server that starts so many processes more than it was asked for has not miscounted, but misread a number.
+/// More processes than requested after which the monitor reports a server: it has misread a number.
 pub(super) const EXCESS_PROCESSES: u64 = 64;
 
-/// The requirement that a server breaks that does not serve a pair as long as the limits allow.
+/// The requirement that a server breaks if it does not serve a pair of the greatest length within the limits.
 pub(super) const FULL: &str = ids::RFC13_MAXES_HONOURED;
 
-/// Only the newline ends a message, however it is spread over writes.
+/// The requirement that only the newline ends a message, also if several writes carry it.
 pub(super) const IN_PIECES: &str = ids::RFC13_WIRE_NEWLINE;
 
 pub(super) const COMPLETE: &str = ids::RFC13_RESPONSE_COMPLETE_ON_SUCCESS;
@@ -107,16 +107,16 @@ pub(super) enum Asked {
     Barrier(Option<u64>),
     Spawn(SpawnRequest),
     Plain,
-    /// An answer came that fits several requests, of which this is one.
+    /// A request that may have been answered: a response fitted several pending requests.
     Unclear,
 }
 
-/// What came of singleton init.
+/// The outcome of singleton init.
 #[derive(Debug)]
 pub(super) enum Singinit {
-    /// It has failed, which has been reported.
+    /// A failure, which has been reported.
     Failed,
-    /// The process knows this for the name of its keyval space.
+    /// Success, with the name of the keyval space.
     Done(Vec<u8>),
 }
 
@@ -137,15 +137,15 @@ pub(super) struct Rank {
     pub(super) spawn_lines: Vec<u8>,
     /// The requests that have no answer yet, the oldest first.
     pub(super) pending: VecDeque<Pending>,
-    /// It has started a process manager.
+    /// The process has started a process manager.
     pub(super) has_manager: bool,
-    /// It has asked for a process manager itself.
+    /// The outcome, if it has asked for a process manager itself.
     pub(super) singinit: Option<Singinit>,
-    /// Its environment has been looked at.
+    /// Its environment has been judged.
     pub(super) started: bool,
     /// Its init has been answered with success.
     pub(super) joined: bool,
-    /// It has sent finalize, whatever came of it.
+    /// It has sent finalize.
     pub(super) finalized: bool,
     /// The server has answered its finalize with a failure.
     pub(super) finalize_refused: bool,
@@ -153,9 +153,9 @@ pub(super) struct Rank {
     pub(super) closed: bool,
     /// The process has closed the connection, or has ended.
     pub(super) gone: bool,
-    /// It did so after a barrier_in without its newline.
+    /// Its connection ended after a barrier_in without a newline.
     pub(super) unended_barrier: bool,
-    /// It has not read all before that.
+    /// It closed the connection with unread bytes.
     pub(super) left_unread: bool,
     /// The number of barriers that it has entered.
     pub(super) entered: u64,
@@ -167,18 +167,18 @@ pub(super) struct Rank {
     pub(super) version: Option<Version>,
     /// The version that it offered and the higher one that the server answered.
     pub(super) unoffered: Option<(Version, Version)>,
-    /// How it has written the barrier of the whole group that it entered last, in PMI-1.2, where WORLD may name it.
+    /// The group of the last barrier that it entered, in PMI-1.2, where WORLD may name the whole group.
     pub(super) world_written: Option<Vec<u8>>,
-    /// The barriers of parts of its group that it is in.
+    /// The barriers of parts of its group that it has entered and not left.
     pub(super) open: Vec<Name>,
-    /// What it knows to be put, by barriers of parts of its group.
+    /// The puts that it must see after barriers of parts of its group.
     pub(super) knows: Known,
     pub(super) maxes: Option<Maxes>,
-    /// The server has sent something on this connection that could not be read. It is reported once.
+    /// The server has sent an unreadable message on this connection, which is reported once.
     pub(super) unreadable: bool,
-    /// The server has sent it a message that it had not asked for, which it may take for the answer to a later request.
+    /// The server has sent an unrequested message, which the process may take as the response to a later request.
     pub(super) got_unasked: bool,
-    /// The server has sent something on this connection that not even a lenient parser takes for a message.
+    /// The server has sent bytes on this connection that even a lenient parser rejects.
     pub(super) no_message: bool,
     /// The server has sent something on this connection.
     pub(super) answered: bool,
@@ -190,7 +190,7 @@ pub(super) struct Rank {
     pub(super) joined_write: bool,
     /// It has sent a spawn request.
     pub(super) spawns: bool,
-    /// It has sent init, whatever came of it.
+    /// It has sent init.
     pub(super) init_sent: bool,
     /// It has sent a request after it received bytes that are no message. That is reported once.
     pub(super) continued_after_error: bool,
@@ -236,21 +236,21 @@ pub(super) struct Group {
     /// the keyval space was known.
     pub(super) unjudged_keys: HashSet<Vec<u8>>,
     pub(super) ranks: Recent<u32, Rank>,
-    /// A barrier of the whole group that all have entered, as far as anybody has asked.
+    /// The last barrier of the whole group that is known to be entered by all.
     pub(super) entered_by_all: u64,
     /// Barriers of parts of the group.
     pub(super) parts: BTreeMap<Name, Part>,
-    /// Ranks that were told over frames that a key does not exist, with the number of barriers that they had left.
+    /// Ranks that got no value for a key over frames, with the number of barriers that they had left.
     pub(super) misses: HashMap<Vec<u8>, BTreeMap<u32, u64>>,
     /// The values of node attributes, by node and key.
     pub(super) node: HashMap<(u32, Vec<u8>), HashSet<Vec<u8>>>,
     /// The node attributes that a server has accepted.
     pub(super) node_there: HashSet<(u32, Vec<u8>)>,
-    /// Since the last barrier a key has been put that is called like a word of the protocol.
+    /// A key that is also a word of the protocol has been put since the last barrier.
     pub(super) puts_protocol_words: bool,
-    /// The same, of a key or a value that is as long as the limits allow.
+    /// A key or a value of the greatest allowed length has been put since the last barrier.
     pub(super) puts_full: bool,
-    /// Such keys, and the keys of such values.
+    /// The keys of such pairs.
     pub(super) full_keys: HashSet<Vec<u8>>,
     /// Why the server may abort the program now: a client of the group broke the protocol, asked for an abort or died.
     pub(super) may_abort: Option<Unspecified>,
@@ -264,14 +264,14 @@ pub(super) struct Group {
     pub(super) state_unknown: Option<Unspecified>,
 }
 
-/// More processes than any group has. What asks for more is no group that is waited for.
+/// More processes than any group has. The monitor expects no group of a greater size.
 pub(super) const MOST_PROCESSES: u64 = 1 << 20;
 
-/// How many ranks a finding names.
+/// Most ranks that a finding names.
 const NAMED: usize = 16;
 
 impl Group {
-    /// Sets the size that was asked for; how large a group is of which too much was asked is unknown.
+    /// Sets the requested size. If it is too great, the size of the group is unknown.
     pub(super) fn ask_for(&mut self, processes: u64) {
         self.size = u32::try_from(processes).ok().filter(|_| processes <= MOST_PROCESSES).unwrap_or(0);
     }
@@ -287,13 +287,13 @@ impl Group {
         self.size
     }
 
-    /// Whether something is true of each of its processes.
+    /// Returns true if something is true of each of its processes.
     pub(super) fn all(&self, is: impl Fn(&Rank) -> bool) -> bool {
         self.ranks.len() >= self.size as usize
             && (0..self.size).all(|rank| self.ranks.get(rank).is_some_and(&is))
     }
 
-    /// The ranks of which something is not true, for people; `None` if there are none.
+    /// Returns the ranks of which something is not true, as text; `None` if there are none.
     pub(super) fn all_but(&self, is: impl Fn(&Rank) -> bool) -> Option<String> {
         let mut missing = (0..self.size).filter(|rank| !self.ranks.get(*rank).is_some_and(&is));
         let named: Vec<String> = missing.by_ref().take(NAMED).map(|rank| rank.to_string()).collect();
@@ -304,7 +304,7 @@ impl Group {
         }
     }
 
-    /// Whether all have entered this barrier of the whole group.
+    /// Returns true if all have entered this barrier of the whole group.
     pub(super) fn all_entered(&mut self, round: u64) -> bool {
         let known = self.entered_by_all >= round;
         if !known && self.all(|rank| rank.entered >= round) {
@@ -318,9 +318,9 @@ impl Group {
 #[derive(Debug, Default)]
 pub struct Monitor {
     pub(crate) connections: Connections,
-    /// The bytes of the event go on with a request that has begun before.
+    /// The bytes of the event continue a request that began before.
     pub(super) goes_on: bool,
-    /// Something was done on a connection that is no process's.
+    /// Bytes were sent on a connection that belongs to no process.
     pub(super) strayed: bool,
     /// The server writes tuples after values that run to the end of the line. That has been reported.
     pub(super) adds_tuples: bool,
@@ -352,7 +352,7 @@ pub struct Monitor {
     pub(super) aborted: bool,
     /// A process of the first group asked to abort it with an exit code of 0.
     pub(super) aborted_as_success: bool,
-    /// The scenario has made the upstream of a proxy say something.
+    /// The scenario has sent a message as the upstream of a proxy.
     pub(super) scripted: bool,
     /// The number of messages, also of those that could not be read.
     pub(super) messages: usize,
@@ -367,7 +367,7 @@ pub struct Monitor {
     pub(crate) inspects_responses: bool,
     /// The processes whose requests the server had not read when the current expectation was last checked.
     pub(super) not_read: BTreeSet<Proc>,
-    /// The last missing answer is known by waiting alone.
+    /// Only a timeout shows that the last response is missing.
     pub(super) unproved: bool,
     pub(super) seq: u64,
     pub(super) findings: Vec<Finding>,
@@ -379,13 +379,13 @@ pub(super) fn request_rule(op: Operation) -> String {
 }
 
 impl Monitor {
-    /// A monitor that has seen nothing.
+    /// Creates a monitor without events.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A monitor for a scenario that tests these requirements. What every scenario's first exchange would show alike,
-    /// the version that the server answers, is then reported where it is tested.
+    /// Creates a monitor for a scenario that tests these requirements. The version in the first response is the same in every
+    /// scenario, so it is reported only where it is tested.
     pub fn focused(requirements: Vec<String>) -> Self {
         Self { focus: Some(requirements), ..Self::default() }
     }
@@ -395,7 +395,7 @@ impl Monitor {
         std::mem::take(&mut self.findings)
     }
 
-    /// Whether the server starts far more processes than it was asked for. There may be no end to it.
+    /// Returns true if the server starts far more processes than requested, perhaps without end.
     pub fn starts_too_many(&self) -> bool {
         self.processes_spawned > self.processes_requested.saturating_add(EXCESS_PROCESSES)
     }
@@ -415,7 +415,7 @@ impl Monitor {
         self.messages
     }
 
-    /// Whether a process has sent an abort.
+    /// Returns true if a process has sent an abort.
     pub fn abort_sent(&self) -> bool {
         self.abort_sent
     }
@@ -433,22 +433,22 @@ impl Monitor {
             || direction == Direction::ToServer && ranks.any(|rank| rank.spawn.is_some())
     }
 
-    /// Whether the server has answered the init of a process so that messages are framed like this from then on.
+    /// Returns true if a process and the server have agreed on this framing.
     pub fn has_negotiated(&self, framing: Framing) -> bool {
         self.of_processes().any(|(_, connection)| connection.negotiated() == Some(framing))
     }
 
-    /// The connections without those that no process has made.
+    /// The connections of processes, without stray ones.
     pub(super) fn of_processes(&self) -> impl Iterator<Item = (Proc, &Connection)> {
         self.connections.iter().filter(|(p, _)| p.group != Proc::STRAYS)
     }
 
-    /// Whether the server has sent this process something that could not be read. That has been reported.
+    /// Returns true if the server has sent this process an unreadable message, which has been reported.
     pub(crate) fn has_unreadable_answer(&self, p: Proc) -> bool {
         self.known(p).is_some_and(|r| r.unreadable)
     }
 
-    /// Whether the server writes tuples after values that run to the end of the line. That has been reported.
+    /// Returns true if the server writes tuples after values that extend to the end of the line, which has been reported.
     pub(crate) fn has_tuples_after_values(&self) -> bool {
         self.adds_tuples
     }
@@ -466,7 +466,7 @@ impl Monitor {
         self.known(p).is_some_and(|r| r.joined)
     }
 
-    /// Whether a process has sent finalize.
+    /// Returns true if a process has sent finalize.
     pub fn has_finalized(&self, p: Proc) -> bool {
         self.known(p).is_some_and(|r| r.finalized)
     }
@@ -481,7 +481,7 @@ impl Monitor {
         self.known(p).is_some_and(|r| r.got_unasked)
     }
 
-    /// Returns what is known of a process, without adding it.
+    /// Returns the state of a process, without adding it.
     pub(super) fn known(&self, p: Proc) -> Option<&Rank> {
         self.groups.get(&p.group)?.ranks.get(p.rank)
     }
@@ -581,7 +581,7 @@ impl Monitor {
         self.rank(p).pending.push_back(unknown);
     }
 
-    /// Whether a process other than this one has sent the beginning of a request, and may still send its end.
+    /// Returns true if another process has sent the beginning of a request, and may still send its end.
     pub(super) fn others_mid_request(&self, p: Proc) -> bool {
         let begun = |of: Proc| !self.connections.partial(of, Direction::ToServer).is_empty();
         let of = |group: u32, rank: u32| Proc { group, rank };
@@ -592,7 +592,7 @@ impl Monitor {
         ranks.filter(|(of, r)| *of != p && !r.gone && !r.closed).any(|(of, r)| r.spawn.is_some() || begun(of))
     }
 
-    /// Reports a breach of the server's.
+    /// Reports a breach by the server.
     pub(super) fn server_error(
         &mut self,
         p: Proc,
@@ -603,8 +603,8 @@ impl Monitor {
         self.find(Side::Server, p, requirement, None, expected.into(), seen.into());
     }
 
-    /// Reports a breach of the client's, after which the server may abort. RFC 13 does not say what the server makes of such a
-    /// request: it may ignore it, or count it for a barrier. No finding against the server depends on it.
+    /// Reports a breach by the client, after which the server may abort. RFC 13 does not say whether a server ignores such a request
+    /// or counts it for a barrier, so no finding against the server depends on it.
     pub(super) fn client_error(
         &mut self,
         p: Proc,
@@ -617,7 +617,7 @@ impl Monitor {
         self.client_misuse(p, requirement, expected, seen);
     }
 
-    /// Reports a breach of the client's that no server need notice.
+    /// Reports a breach by the client that a server may not notice.
     pub(super) fn client_misuse(
         &mut self,
         p: Proc,
@@ -628,7 +628,7 @@ impl Monitor {
         self.find(Side::Client, p, requirement, None, expected.into(), seen.into());
     }
 
-    /// Makes a finding, unless there are too many already.
+    /// Adds a finding, unless there are too many already.
     pub(super) fn find(
         &mut self,
         party: Side,
@@ -641,7 +641,7 @@ impl Monitor {
         if self.findings.len() >= FINDINGS_LIMIT || (self.scripted && party == Side::Server) {
             return;
         }
-        // Whatever a server makes of a stray connection, that is the cause of what its processes meet then.
+        // After a stray connection, that is the cause of what the processes of the server receive.
         let requirement =
             if self.strayed && party == Side::Server { ids::PMI_PORT_STRAYS_HARMLESS } else { requirement };
         self.findings.push(Finding {

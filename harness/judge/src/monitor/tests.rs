@@ -9,7 +9,7 @@ use crate::event::{Bytes, HangProof};
 use crate::finding::{Finding, Side};
 use crate::seen::SeenKind;
 
-/// What is found in these lines: rank, whether the server says it, and what is said.
+/// Returns the requirements that a server breaks in these lines: the rank, whether the server sends the line, and its text.
 fn findings(lines: &[(u32, bool, &str)]) -> Vec<String> {
     let launched = What::Launched { command: Vec::new(), ranks: 2, nodes: 1 };
     let events = lines.iter().map(|(rank, server, line)| {
@@ -47,7 +47,7 @@ fn who_asks_ahead_gets_its_answers_in_any_order() {
     assert_eq!(found(&[barrier, get, number]), Vec::<String>::new());
     // Once every request has had its answer, it is strict again.
     assert_eq!(found(&[barrier, get, number, out, get, out]), [mismatch]);
-    // What goes to another process unasked has no excuse.
+    // An unrequested response to another process has no excuse.
     assert_eq!(found(&[barrier, barrier, (1, true, "cmd=barrier_out")]), ["rfc13.wire.lock-step"]);
 }
 
@@ -71,7 +71,7 @@ fn odd_forms_excuse_only_their_own_answers() {
     let (name, none) = ((0, false, "cmd=get_my_kvsname"), (0, true, "cmd=my_kvsname rc=-1"));
     assert_eq!(found(&[odd, refused, name, none]), Vec::<String>::new());
     assert_eq!(found(&[odd, limits, name, none]), ["rfc13.abnf.c-kvsname"]);
-    // What a server makes of an odd put or lookup is a SHOULD, and a wrong value is not.
+    // Reading an odd put or lookup is a SHOULD; returning a wrong value is not.
     let put = [(0, false, "cmd=put key=a kvsname=k value=v"), (0, true, "cmd=put_result rc=0")];
     let barrier = [0, 1].map(|rank| (rank, false, "cmd=barrier_in"));
     let out = [0, 1].map(|rank| (rank, true, "cmd=barrier_out"));
@@ -84,7 +84,7 @@ fn odd_forms_excuse_only_their_own_answers() {
     assert_eq!(found(&lookup), Vec::<String>::new());
 }
 
-/// On a loaded machine, the time may be up before a server has come to answer.
+/// On a loaded machine, the wait may time out before the server responds.
 #[test]
 fn silence_says_whether_it_is_proved() {
     let proc = Proc { group: 0, rank: 0 };
@@ -108,7 +108,7 @@ fn wrong_size_of_one_process_is_not_held_against_others() {
     assert_eq!(group(&[3, 3, 3]), [3, 3, 3]);
     // Fewer processes than asked for may be started.
     assert_eq!(group(&[2, 2]), [2, 2]);
-    // Only one of them has been told a wrong size.
+    // Only one of them received a wrong size.
     assert_eq!(group(&[2, 3, 3]), [2, 3, 3]);
     assert_eq!(group(&[3, 2, 3]), [3, 3, 3]);
     assert_eq!(group(&[9, 3]), [3, 3]);
@@ -520,7 +520,7 @@ fn what_was_put_before_the_name_was_known_is_not_held_against_the_server() {
     assert_eq!(monitor.take_findings(), []);
 }
 
-/// What a server breaks: rank, whether the server says it, and the body that is said, or `close` or `silence`.
+/// Returns the requirements that a server breaks: the rank, whether the server sends the body, and the body, or `close` or `silence`.
 fn found(ranks: u32, said: &[(u32, bool, &str)]) -> Vec<String> {
     let mut events = vec![What::Launched { command: Vec::new(), ranks, nodes: 1 }];
     let bytes = |text: Vec<u8>| Bytes(text);
@@ -568,7 +568,7 @@ fn a_fence_makes_visible_what_was_put_before_it() {
     let get = (1, false, "cmd=kvs-get;key=k;");
     let both = [fence(0)[0], fence(1)[0], fence(0)[1], fence(1)[1]];
     assert_eq!(found(2, &[&PUT[..], &both, &[get, (1, true, MISS)]].concat()), ["pmi2.common.fence.visible"]);
-    // Without a fence behind the put nothing is due.
+    // Without a fence after the put, the value need not be visible.
     assert!(found(2, &[&PUT[..], &[get, (1, true, MISS)]].concat()).is_empty());
     // Hydra lets rank 1 go at once and holds back its get.
     let early = [&fence(1)[..], &[get], &PUT, &fence(0)].concat();
@@ -581,13 +581,13 @@ fn a_fence_makes_visible_what_was_put_before_it() {
 }
 
 #[rstest]
-// Who waits lawfully is not held against the server.
+// A process may lawfully wait.
 #[case(&[(0, false, "cmd=kvs-fence;"), (0, true, "silence")], &[])]
 #[case(&[(0, false, "cmd=info-getnodeattr;key=k;wait=TRUE;"), (0, true, "silence")], &[])]
 #[case(&[(0, false, "cmd=info-getnodeattr;key=k;"), (0, true, "silence")], &["pmi2.common.answered"])]
 #[case(&[(0, false, "cmd=job-getid;"), (0, true, "close")], &["pmi2.common.answered"])]
 #[case(&[(0, false, "cmd=finalize;"), (0, true, "silence")], &["pmi2.common.finalize"])]
-// Behind an abort the server may do what it likes.
+// After an abort, the server's behavior is unspecified.
 #[case(&[(1, false, "cmd=abort;isworld=TRUE;"), (0, false, "cmd=job-getid;"), (0, true, "close")], &[])]
 #[case(&[(0, false, "cmd=job-getid;"), (0, true, "cmd=job-getid-response;jobid=j;")], &["pmi2.common.rc"])]
 #[case(&[(0, false, "cmd=job-getid;"), (0, true, "cmd=kvs-fence-response;rc=0;")], &["pmi2.common.response-name"])]
@@ -638,7 +638,7 @@ fn what_is_asked_at_the_same_time_may_be_taken_in_any_order() {
     let none = (1, true, "cmd=info-getnodeattr-response;found=FALSE;rc=0;");
     assert!(found(2, &[get, put[0], put[1], none]).is_empty());
     assert_eq!(found(2, &[put[0], put[1], get, none]), ["pmi2.common.nodeattr"]);
-    // A semicolon that is not undone is told as such.
+    // A value that ends at a doubled semicolon has its own requirement.
     let put = [(0, false, "cmd=info-putnodeattr;key=k;value=a;;b;"), put[1]];
     let cut = (1, true, "cmd=info-getnodeattr-response;found=TRUE;value=a;rc=0;");
     assert_eq!(found(2, &[put[0], put[1], get, cut]), ["pmi2.draft.semicolons"]);
@@ -649,7 +649,7 @@ fn what_is_asked_at_the_same_time_may_be_taken_in_any_order() {
     // One of two that are under way has no thrid, so the server may end the job.
     let both = [(0, false, "cmd=kvs-fence;"), (0, false, "cmd=job-getid;thrid=1;"), (0, true, "close")];
     assert!(found(2, &both).is_empty());
-    // Which of two is answered cannot be told without a thrid.
+    // Without a thrid, it is unknown which of two requests is answered.
     let two = [
         (0, false, "cmd=info-getnodeattr;thrid=1;key=w;wait=TRUE;"),
         (0, false, "cmd=info-getnodeattr;thrid=2;key=k;"),
@@ -659,7 +659,7 @@ fn what_is_asked_at_the_same_time_may_be_taken_in_any_order() {
     assert_eq!(found(1, &two), ["pmi2.draft.thrid-echoed"]);
     let mixed = [two[0], (0, false, "cmd=info-getnodeattr;key=k;"), two[2], two[3]];
     assert!(found(1, &mixed).is_empty());
-    // Who has left does not enter a fence.
+    // A process that has left does not enter a fence.
     let left = [(1, false, "cmd=finalize;"), (1, true, "cmd=finalize-response;rc=0;")];
     let fence = [(0, false, "cmd=kvs-fence;"), (0, true, "cmd=kvs-fence-response;rc=1;")];
     assert!(found(2, &[left, fence].concat()).is_empty());
@@ -703,7 +703,7 @@ fn what_is_asked_at_the_same_time_may_be_taken_in_any_order() {
     assert!(found(1, &key).is_empty());
     // Nobody has it.
     assert!(found(1, &[(0, false, "cmd=ring;count=1;left=a;right=b;"), (0, true, "close")]).is_empty());
-    // Nobody need read so much.
+    // A server need not read so much.
     let long = format!("cmd=kvs-put;key=k;value={};", "v".repeat(LONG_REQUEST));
     assert!(
         found(2, &[(0, false, &long), (0, true, "close"), (1, false, "cmd=job-getid;"), (1, true, "close")])

@@ -10,7 +10,7 @@ pub enum Unspecified {
     NotARequest,
     /// RFC 13, Wire Protocol: a client waits for the response before its next request. The draft allows several with a `thrid`.
     OutOfOrder,
-    /// A client has broken another rule, of which the server may detect the breach.
+    /// A client has broken another rule, which the server may detect.
     Breach,
     /// A request that servers may read in several ways, or that some of them do not have.
     Unusual,

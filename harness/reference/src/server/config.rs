@@ -1,42 +1,42 @@
-//! What a server is set up with, what it is given to serve, and what its driver must do.
+//! The settings of a server, the groups that it serves, and the actions of its driver.
 
 use pmi_wire::{Maxes, Proc, SpawnProgram, WayIn};
 
 /// Number of a process group: 0 for the first, then in order of creation.
 pub type GroupId = u32;
 
-/// Longest message that is read whatever is announced, so that nobody can make a server grow.
+/// Maximum length of a message, whatever the limits are, so that no client can exhaust the server's memory.
 const LONGEST: usize = 16 << 20;
 
-/// What a server is set up with, and what a wrapper of it is.
+/// The settings of a server and of a wrapper around it.
 #[derive(Debug, Clone)]
 pub struct Config<W = ()> {
     /// The limits of the keyval space, which count the terminating NUL of the C API.
     pub maxes: Maxes,
-    /// How the processes come to their connections.
+    /// The way in which processes get their connections.
     pub way_in: WayIn,
-    /// Longest message, in bytes with the newline; a longer one is a protocol error.
+    /// Maximum length of a message, in bytes with the newline. A longer one is a protocol error.
     pub line_max: usize,
     /// Answer to `get_universe_size`; the size of the group if `None`.
     pub universe_size: Option<u64>,
-    /// Nodes over which each group is spread.
+    /// The number of nodes over which each group is spread.
     pub nodes: u32,
-    /// Most processes that one spawn may start.
+    /// Maximum number of processes of one spawn.
     pub spawn_max: u64,
-    /// True if it takes an offer of PMI-2. It speaks PMI-1.1 in any case.
+    /// True if it accepts an offer of PMI-2. It accepts PMI-1.1 in any case.
     pub pmi2: bool,
-    /// True if it answers 1.2 to whoever offers that or more.
+    /// True if it answers an offer of 1.2 or more with 1.2.
     pub pmi12: bool,
-    /// True if it serves further keyval spaces, and tells pairs by their number: what RFC 13 does not have.
+    /// True if it supports further keyval spaces and access to pairs by their number, which RFC 13 does not have.
     pub keyval_spaces: bool,
-    /// First part of every kvsname; the group number is appended.
+    /// First part of every keyval space's name; a dash and the group's number follow.
     pub kvs_prefix: String,
-    /// What a wrapper is set up with. The server itself has none.
+    /// The settings of a wrapper. The server itself has none.
     pub wrapper: W,
 }
 
 impl<W> Config<W> {
-    /// Makes room for messages that use the limits: whoever announces them has to read a put of the longest key and value.
+    /// Raises the maximum length of a message if the limits require it: a put of the longest key and value must be accepted.
     pub fn make_room(&mut self) {
         let Maxes { kvsname_max, keylen_max, vallen_max } = self.maxes;
         let fields = kvsname_max.saturating_add(keylen_max).saturating_add(vallen_max);
@@ -44,7 +44,7 @@ impl<W> Config<W> {
         self.line_max = self.line_max.max(room.min(LONGEST));
     }
 
-    /// The same for another wrapper, and what this one is set up with.
+    /// Returns the same settings for another wrapper, and the settings of this one.
     pub fn rewrap<V>(self, wrapper: V) -> (Config<V>, W) {
         let Self { maxes, way_in, line_max, universe_size, nodes, spawn_max, pmi2, pmi12, .. } = self;
         let Self { keyval_spaces, kvs_prefix, wrapper: old, .. } = self;
@@ -83,7 +83,7 @@ impl<W: Default> Default for Config<W> {
     }
 }
 
-/// A process group to be served.
+/// A process group to serve.
 #[derive(Debug, Clone, Default)]
 pub struct GroupSpec {
     /// Number of processes of each program, in order of appnum; ranks are numbered through.
@@ -94,14 +94,14 @@ pub struct GroupSpec {
     pub spawned: bool,
 }
 
-/// What the driver must do, in order.
+/// An action that the driver must perform.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// Write these bytes to the process's connection.
     Send {
-        /// Whose connection.
+        /// The process.
         to: Proc,
-        /// What.
+        /// The bytes.
         bytes: Vec<u8>,
     },
     /// Start the programs as process group `group` (ranks numbered through, `PMI_SPAWNED=1`), then call
@@ -109,27 +109,27 @@ pub enum Action {
     Spawn {
         /// The new group; known to the server already.
         group: GroupId,
-        /// Who asked.
+        /// The process that requested it.
         by: Proc,
-        /// What to start.
+        /// The programs to start.
         programs: Vec<SpawnProgram>,
     },
-    /// Close the connection of one process; the others go on. Only wrappers of the server ask for it.
+    /// Close the connection of one process; the others go on. Only wrappers of the server request it.
     Close {
-        /// Whose.
+        /// The process.
         proc: Proc,
-        /// End the process too.
+        /// True to end the process too.
         end: bool,
     },
     /// Close every connection of the group and end its processes.
     Abort {
         /// The group.
         group: GroupId,
-        /// The rank that asked for it or erred.
+        /// The rank that requested it or broke the protocol.
         by: u32,
         /// Exit status of the job.
         status: i64,
-        /// For the log: why.
+        /// The reason, for the log.
         reason: String,
     },
 }

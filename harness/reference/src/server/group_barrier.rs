@@ -1,4 +1,5 @@
-//! Barriers of a part of a process group, as PMI-1.2 has them, on connections on which that was negotiated.
+//! Barriers of a part of a process group, on connections that have negotiated PMI-1.2. Their source is MPICH's list of PMI messages:
+//! `barrier_in` has the key `group`, a list of ranks, `WORLD` or `NODE`, and a tag; `barrier_out` repeats the tag.
 
 use pmi_wire::{GroupBarrier, Members, Operation, Proc, place};
 

@@ -1,9 +1,9 @@
-//! Barriers of parts of a process group that are open, and their identity.
+//! Open barriers of parts of a process group (PMI-1.2), and their identity.
 
 /// The identity of a barrier.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name {
-    /// How the group is written.
+    /// The form in which the group is written.
     pub kind: Kind,
     /// In ascending order.
     pub members: Vec<u32>,
@@ -11,7 +11,7 @@ pub struct Name {
     pub tag: u64,
 }
 
-/// How a group is written. One that is written in another way is another group, even where its members are the same.
+/// The form in which a group is written. The same members in another form are another group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// The whole process group.
@@ -27,6 +27,6 @@ pub enum Kind {
 pub struct OpenBarrier {
     /// Its identity.
     pub name: Name,
-    /// The ranks that have entered it, in that order, with the tag that each is answered with.
+    /// The ranks that have entered it, in that order, with the tag for the response to each.
     pub entered: Vec<(u32, u64)>,
 }

@@ -1,4 +1,5 @@
-//! Who comes in by a handshake before the protocol begins; and the process that has asked for a process manager itself.
+//! Connections with a handshake before the protocol: by `PMI_PORT`, and of a singleton, a process that was started without a process manager
+//! and has requested one (MPICH, `PMI_InitSingleton`).
 
 use pmi_wire::singleton::{ASKS, Info, check_answer};
 use pmi_wire::{Proc, Version, WayIn};
@@ -6,12 +7,12 @@ use pmi_wire::{Proc, Version, WayIn};
 use super::state::Server;
 
 impl Server {
-    /// How processes come to their connections.
+    /// The way in which processes get their connections.
     pub fn way_in(&self) -> WayIn {
         self.config.way_in
     }
 
-    /// What is said first on a connection of which it is not known whose it is.
+    /// The first message on a connection whose process is not known yet. To a singleton, the process manager speaks first.
     pub fn welcome(&self) -> Vec<u8> {
         match self.config.way_in {
             WayIn::Singleton => [ASKS.as_bytes(), b"\n"].concat(),
@@ -19,8 +20,8 @@ impl Server {
         }
     }
 
-    /// Whose connection this is on which `line` was said first, and what is told there. `None` for all that are nobody's, which
-    /// are to be closed.
+    /// Returns the process that has sent `line` as its first message, and the response to it. `None` if it is not a process of the job; then
+    /// the driver closes the connection.
     pub fn admit(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)> {
         match self.config.way_in {
             WayIn::Port => self.admit_by_id(line),
@@ -29,12 +30,12 @@ impl Server {
         }
     }
 
-    /// The one process, once, and what it is told: that its version is well if init would have an answer to it, which may be a lower one.
+    /// Accepts the singleton, once. Its version is acceptable if init would accept it, possibly with a lower version in the response.
     fn admit_singleton(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)> {
         let offered = check_answer(line).ok()?;
         let p = Proc { group: 0, rank: 0 };
         let again = std::mem::replace(&mut self.process_mut(p).admitted, true);
-        // Its standard streams are its own: they are not forwarded.
+        // It keeps its own standard streams.
         let info = Info { kvsname: self.groups[0].kvsname.clone(), streams: false };
         let told = if offered < Version::V1_0 { info.refusal() } else { info.line() };
         (!again).then(|| (p, [told, b"\n".to_vec()].concat()))

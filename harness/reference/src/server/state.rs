@@ -1,4 +1,4 @@
-//! What a server knows of its groups and processes, and the least that every handler needs: to reply and to abort.
+//! The state of groups and processes, and the actions that every handler needs: to reply, to hold a request back, and to abort.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -8,7 +8,7 @@ use super::config::{Action, Config, GroupId, GroupSpec};
 use super::open_barrier::OpenBarrier;
 use crate::reply::{Answer, Header, Reply};
 
-/// How far a process has come.
+/// The progress of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// It has not initialized yet.
@@ -48,13 +48,13 @@ pub enum Awaits {
 pub struct Process {
     /// Bytes that are not a whole message yet.
     pub framer: Framer,
-    /// What was negotiated.
+    /// The negotiated framing.
     pub framing: Framing,
-    /// The same, of PMI-1; 1.1 before that.
+    /// The negotiated version of PMI-1; 1.1 before the negotiation, and in PMI-2.
     pub version: Version,
-    /// How far it has come.
+    /// Its progress.
     pub phase: Phase,
-    /// Its connection was let in by initack.
+    /// True if it was accepted on its connection, where it identifies itself.
     pub admitted: bool,
     /// Present from the first `mcmd=spawn` of a request to its last `endcmd`.
     pub spawn: Option<Box<SpawnCollector>>,
@@ -99,7 +99,7 @@ pub struct Group {
     pub entered: u32,
     /// Barriers of parts of the group that a process has entered.
     pub open_barriers: Vec<OpenBarrier>,
-    /// The number of processes that have left for good: finalized or closed. It is kept, because every barrier asks for it.
+    /// The number of processes that have left: finalized or closed. It is stored because every barrier needs it.
     pub left: u32,
     /// True if it was aborted.
     pub aborted: bool,
@@ -123,7 +123,7 @@ impl Group {
 pub struct KeyvalSpace {
     /// Its name.
     pub name: Vec<u8>,
-    /// In the order of their puts, by which they have numbers.
+    /// The pairs in the order of their puts, which is their numbering.
     pub pairs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -145,7 +145,7 @@ pub enum Output {
 /// The state machine.
 #[derive(Debug)]
 pub struct Server {
-    /// What it was set up with.
+    /// The settings.
     pub config: Config,
     /// By number.
     pub groups: Vec<Group>,
@@ -153,15 +153,15 @@ pub struct Server {
     pub names: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Keyval spaces that processes have created.
     pub spaces: Vec<KeyvalSpace>,
-    /// How many there have been.
+    /// The number of spaces that were ever created.
     pub(super) created: u64,
-    /// Which process waits for which group to be spawned.
+    /// The groups that are being started, with the process that requested each.
     pub(super) spawns: Vec<(GroupId, Proc)>,
     outputs: VecDeque<Output>,
 }
 
 impl Server {
-    /// A server without process groups.
+    /// Creates a server without process groups.
     pub fn new(config: Config) -> Self {
         Self {
             config,
@@ -180,7 +180,7 @@ impl Server {
         let size: u32 = spec.programs.iter().sum();
         let mut kvs: HashMap<_, _> = spec.preput.into_iter().collect();
         let mapping = ProcessMapping::compress(&place(size, self.config.nodes)).to_string().into_bytes();
-        // RFC 13, Local Process Group Information: an empty string where the mapping does not fit.
+        // RFC 13, "Local Process Group Information": if the value is too long for the keyval space, it is an empty string.
         let mapping =
             if (mapping.len() as u64) < self.config.maxes.vallen_max { mapping } else { Vec::new() };
         kvs.insert(b"PMI_process_mapping".to_vec(), mapping);
@@ -205,8 +205,8 @@ impl Server {
         self.groups[group as usize].procs.len() as u32
     }
 
-    /// The variables that a process's environment must hold (RFC 13, Environment), given the number of the descriptor,
-    /// which only the driver knows.
+    /// The variables of a process's environment (RFC 13, "Environment"). `place` is the number of the descriptor, or the host and port, which
+    /// only the driver knows.
     pub fn environment(&self, p: Proc, place: &str) -> Vec<(&'static str, String)> {
         let size = self.size(p.group).to_string();
         let mut env = match self.config.way_in {
@@ -223,7 +223,7 @@ impl Server {
         env
     }
 
-    /// What to do next.
+    /// The next action.
     pub fn next_action(&mut self) -> Option<Action> {
         Some(match self.next_output()? {
             Output::Reply(to, reply) => Action::Send { to, bytes: reply.render() },
@@ -231,7 +231,7 @@ impl Server {
         })
     }
 
-    /// What to do next, with replies that are not written yet.
+    /// The next action, with replies that are not spelled yet.
     pub fn next_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
@@ -281,7 +281,7 @@ impl Server {
         Some(held.remove(at).header)
     }
 
-    /// Has the driver do something.
+    /// Adds an action for the driver.
     pub fn act(&mut self, action: Action) {
         self.outputs.push_back(Output::Action(action));
     }

@@ -659,8 +659,12 @@ impl Checker<'_> {
             let fields = line.message_fields();
             let Some(first) = fields.first() else { continue };
             let value = first.value.literal();
+            // The body of a frame separates its tuples by semicolons.
+            let is_body =
+                |piece: &Piece| matches!(piece, Piece::Literal { bytes, .. } if bytes.starts_with(b"spawn;"));
             match (first.key.as_str(), value.as_deref()) {
                 ("mcmd", Some("spawn")) => requests += 1,
+                ("cmd", _) if first.value.pieces.first().is_some_and(is_body) => requests += 1,
                 ("cmd", Some("spawn")) if self.scenario.dialect == Dialect::Pmi2 => requests += 1,
                 ("spawnssofar", Some(n)) if n.trim_start_matches('0') != "1" => {
                     requests = requests.saturating_sub(1)

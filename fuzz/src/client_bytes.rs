@@ -3,7 +3,7 @@
 //! Input: records of a byte for the operation (none if it is 0x7f), the bytes that the server sends after it, and 0xff. An empty text
 //! closes the connection.
 
-use pmi_reference::client::{Answer, Client, Misuse, ServerError};
+use pmi_reference::client::{Client, Misuse, ServerAnswer, ServerError};
 use pmi_wire::{Operation, Request, SpawnProgram, ValueReading};
 
 use crate::{counters, input, memory, planted};
@@ -52,7 +52,9 @@ pub fn run(data: &[u8]) {
                 let operation = operation_of(answer);
                 assert_eq!(Some(operation), waiting.take(), "an answer to what was asked");
                 // Count the responses of each kind as coverage, because they share most of the code.
-                counters::seen(operation as u32 * 2 + u32::from(matches!(answer, Answer::Failed { .. })));
+                counters::seen(
+                    operation as u32 * 2 + u32::from(matches!(answer, ServerAnswer::Failed { .. })),
+                );
                 assert_eq!(bytes.last(), Some(&b'\n'), "an answer ends with a newline");
             }
             Some(Err(error)) => {
@@ -105,23 +107,23 @@ fn check_request(asked: Operation, bytes: &[u8]) {
     assert_eq!(request.map(|request| request.operation()), Ok(asked));
 }
 
-fn operation_of(answer: &Answer) -> Operation {
+fn operation_of(answer: &ServerAnswer) -> Operation {
     match answer {
-        Answer::Init(_) => Operation::Init,
-        Answer::Maxes(_) => Operation::Maxes,
-        Answer::AbortAck => Operation::Abort,
-        Answer::Finalized => Operation::Finalize,
-        Answer::Universe(_) => Operation::Universe,
-        Answer::Appnum(_) if planted::is("appnum-taken-for-universe") => Operation::Universe,
-        Answer::Appnum(_) => Operation::Appnum,
-        Answer::Kvsname(_) => Operation::Kvsname,
-        Answer::Barrier | Answer::GroupBarrier(..) => Operation::Barrier,
-        Answer::Value(_) => Operation::Get,
-        Answer::Port(_) => Operation::Lookup,
-        Answer::Spawned { .. } => Operation::Spawn,
-        Answer::Done(operation) | Answer::Failed { operation, .. } => {
+        ServerAnswer::Init(_) => Operation::Init,
+        ServerAnswer::Maxes(_) => Operation::Maxes,
+        ServerAnswer::AbortAck => Operation::Abort,
+        ServerAnswer::Finalized => Operation::Finalize,
+        ServerAnswer::Universe(_) => Operation::Universe,
+        ServerAnswer::Appnum(_) if planted::is("appnum-taken-for-universe") => Operation::Universe,
+        ServerAnswer::Appnum(_) => Operation::Appnum,
+        ServerAnswer::Kvsname(_) => Operation::Kvsname,
+        ServerAnswer::Barrier | ServerAnswer::GroupBarrier(..) => Operation::Barrier,
+        ServerAnswer::Value(_) => Operation::Get,
+        ServerAnswer::Port(_) => Operation::Lookup,
+        ServerAnswer::Spawned { .. } => Operation::Spawn,
+        ServerAnswer::Done(operation) | ServerAnswer::Failed { operation, .. } => {
             Operation::from_rule(operation).expect("an operation of PMI-1")
         }
-        Answer::Joined { .. } | Answer::Connected { .. } => panic!("an answer of PMI-2"),
+        ServerAnswer::Joined { .. } | ServerAnswer::Connected { .. } => panic!("an answer of PMI-2"),
     }
 }

@@ -2,7 +2,7 @@
 //! used.
 //!
 //! - `PMI_CONFORM_SERVER`: the command, as for `pmi-conform fuzz --server`; not a bare `hydra_pmi_proxy`.
-//! - `PMI_CONFORM_KNOWN`: a file of known buckets, as for `--known`.
+//! - `PMI_CONFORM_KNOWN`: a file of known buckets, as for `--known_failures`.
 //! - `PMI_CONFORM_OUT`: the folder for findings, `pmi-conform-fuzz` by default.
 //!
 //! Input: the decisions of the generator.
@@ -20,14 +20,14 @@ use pmi_fuzzer::case::Case;
 use pmi_fuzzer::confirm::Examiner;
 use pmi_fuzzer::failure::Failure;
 use pmi_fuzzer::generate::decided;
-use pmi_fuzzer::generate::scope::Scope;
-use pmi_fuzzer::known::Known;
+use pmi_fuzzer::generate::scope::SessionFeatures;
+use pmi_fuzzer::known_failures::KnownFailures;
 use pmi_fuzzer::schedule::Schedule;
-use pmi_fuzzer::store::{Origin, TRIES, store};
-use pmi_fuzzer::target::server::{Access, Server};
+use pmi_fuzzer::store::{FindingOrigin, TRIES, store};
+use pmi_fuzzer::target::server::{Access, ServerTarget};
 use pmi_fuzzer::target::{Pace, Target, Tracing};
 use pmi_fuzzer::transition::{Transition, transitions};
-use pmi_runner::party::server::{Environment, Implementation, ImplementationError};
+use pmi_runner::party::server::{Implementation, ImplementationError, LaunchEnvironment};
 use pmi_runner::process::tracer;
 use pmi_scenario::ast::Need;
 
@@ -56,17 +56,17 @@ pub fn be_agent() {
 }
 
 struct External {
-    server: Server,
-    scope: Scope,
-    known: Known,
+    server: ServerTarget,
+    scope: SessionFeatures,
+    known: KnownFailures,
     out: PathBuf,
     /// Print figures and store findings. This is off for the server in memory.
     tells: bool,
-    reached: Mutex<Reached>,
+    reached: Mutex<CampaignProgress>,
 }
 
 /// The progress so far.
-struct Reached {
+struct CampaignProgress {
     since: Instant,
     sessions: u64,
     unplayed: u32,
@@ -79,20 +79,20 @@ impl External {
     fn of_environment() -> Self {
         let server = std::env::var("PMI_CONFORM_SERVER").ok();
         let (access, scope) = match &server {
-            None => (Access::Memory(pmi_faults::Config::default()), Scope::default()),
+            None => (Access::Memory(pmi_faults::Config::default()), SessionFeatures::default()),
             Some(server) => processes(server).unwrap_or_else(|why| panic!("PMI_CONFORM_SERVER: {why}")),
         };
         let suite = pmi_runner::suite::embedded().expect("the suite is sound");
         let known = std::env::var_os("PMI_CONFORM_KNOWN").map(|file| {
-            Known::read(Path::new(&file)).unwrap_or_else(|why| panic!("PMI_CONFORM_KNOWN: {why}"))
+            KnownFailures::read(Path::new(&file)).unwrap_or_else(|why| panic!("PMI_CONFORM_KNOWN: {why}"))
         });
         Self {
-            server: Server::new(access, suite, WAIT).expect("a scratch folder"),
+            server: ServerTarget::new(access, suite, WAIT).expect("a scratch folder"),
             scope,
             known: known.unwrap_or_default(),
             out: std::env::var_os("PMI_CONFORM_OUT").unwrap_or_else(|| "pmi-conform-fuzz".into()).into(),
             tells: server.is_some(),
-            reached: Mutex::new(Reached {
+            reached: Mutex::new(CampaignProgress {
                 since: Instant::now(),
                 sessions: 0,
                 unplayed: 0,
@@ -119,7 +119,7 @@ impl External {
         }
     }
 
-    fn reached(&self) -> std::sync::MutexGuard<'_, Reached> {
+    fn reached(&self) -> std::sync::MutexGuard<'_, CampaignProgress> {
         self.reached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -178,7 +178,7 @@ impl External {
             let server = std::env::var("PMI_CONFORM_SERVER").unwrap_or_default();
             let replay = format!("pmi-conform fuzz --server '{server}'");
             let version = self.server.version();
-            let origin = Origin { command: self.server.command(), version: &version, replay: &replay };
+            let origin = FindingOrigin { command: self.server.command(), version: &version, replay: &replay };
             let (case, events) = (&smallest.case, &smallest.run.seen.events);
             match store(&self.out, found, case, events, smallest.symptom.as_ref(), &origin) {
                 Ok(folder) => format!("stored in {}", folder.display()),
@@ -211,14 +211,19 @@ impl fmt::Display for Unfit {
     }
 }
 
-fn processes(server: &str) -> Result<(Access, Scope), Unfit> {
+fn processes(server: &str) -> Result<(Access, SessionFeatures), Unfit> {
     let implementation = Implementation::from_argument(server).map_err(Unfit::Implementation)?;
     if implementation.has_upstream() {
         return Err(Unfit::BareProxy);
     }
     let offers = |need| implementation.claims.get(&need) == Some(&true);
-    let scope = Scope { spawn: offers(Need::Spawn), names: offers(Need::Names), ..Scope::default() };
-    let environment = Environment::new(Arc::new(AtomicBool::new(false)), 1).map_err(Unfit::Environment)?;
+    let scope = SessionFeatures {
+        spawn: offers(Need::Spawn),
+        names: offers(Need::Names),
+        ..SessionFeatures::default()
+    };
+    let environment =
+        LaunchEnvironment::new(Arc::new(AtomicBool::new(false)), 1).map_err(Unfit::Environment)?;
     Ok((Access::Processes(Box::new(implementation), environment), scope))
 }
 

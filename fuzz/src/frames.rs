@@ -3,14 +3,14 @@
 //! Input: a byte for the maximum length and the choice of the two, one for the fragmentation, and the stream. For a connection, the stream
 //! consists of records: a byte for the direction, the bytes, and 0xff.
 
-use pmi_wire::pmi2::{Body, BodyError, Request, Response, Semicolons};
+use pmi_wire::pmi2::{Body, BodyError, Request, Response, SemicolonReading};
 use pmi_wire::{Connection, Direction, Framer};
 
 use crate::{input, memory, planted};
 
 const LIMITS: [usize; 8] = [64 << 10, 1, 2, 8, 16, 64, 256, 4096];
 const HEADER: usize = 6;
-const READINGS: [Semicolons; 2] = [Semicolons::Doubled, Semicolons::Plain];
+const READINGS: [SemicolonReading; 2] = [SemicolonReading::Doubled, SemicolonReading::Plain];
 
 /// Checks that the framer returns the bodies that the lengths define, regardless of the fragmentation, and holds at most the longest one. A
 /// parsed body that is printed must be parsed as the same message. Both directions of a connection must be independent of the
@@ -26,7 +26,7 @@ pub fn run(data: &[u8]) {
 fn frames(limit: usize, cuts: u8, stream: &[u8]) {
     let before = memory::live();
     let mut framer = Framer::new(limit);
-    let mut expected = Expected { stream, at: 0, limit, lost: false };
+    let mut expected = ExpectedFrames { stream, at: 0, limit, lost: false };
     let (mut pushed, mut cut) = (0, cuts);
     while pushed < stream.len() {
         let length = if cuts == 0 { stream.len() } else { usize::from(cut % 32) + 1 };
@@ -54,7 +54,7 @@ fn frames(limit: usize, cuts: u8, stream: &[u8]) {
 }
 
 /// The bodies of a stream by definition: a length of six bytes, and as many bytes.
-struct Expected<'a> {
+struct ExpectedFrames<'a> {
     stream: &'a [u8],
     at: usize,
     limit: usize,
@@ -72,7 +72,7 @@ fn length_of(header: &[u8]) -> Option<usize> {
     })
 }
 
-impl<'a> Expected<'a> {
+impl<'a> ExpectedFrames<'a> {
     /// Returns the next body, or `None` if it cannot be read. The framer has received the first `pushed` bytes.
     fn next(&mut self, pushed: usize) -> Option<&'a [u8]> {
         let header = &self.stream[self.at..self.at + HEADER];
@@ -129,8 +129,8 @@ fn tuples(body: &[u8], doubled: bool) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
     (tuple.is_empty() && !body.is_empty()).then_some(all)
 }
 
-fn check_body(bytes: &[u8], reading: Semicolons) {
-    let expected = tuples(bytes, reading == Semicolons::Doubled);
+fn check_body(bytes: &[u8], reading: SemicolonReading) {
+    let expected = tuples(bytes, reading == SemicolonReading::Doubled);
     let body = match Body::parse(bytes, reading) {
         Ok(body) => body,
         Err(error) => {
@@ -149,8 +149,12 @@ fn check_body(bytes: &[u8], reading: Semicolons) {
         // Printed messages follow the draft.
         let mut out = Vec::with_capacity(bytes.len() + 64);
         request.write_to(thrid.as_deref(), &mut out);
-        assert_eq!(Request::parse(&out, Semicolons::Doubled).as_ref(), Ok(&request), "after it was printed");
-        assert_eq!(Request::thrid(&out, Semicolons::Doubled), thrid);
+        assert_eq!(
+            Request::parse(&out, SemicolonReading::Doubled).as_ref(),
+            Ok(&request),
+            "after it was printed"
+        );
+        assert_eq!(Request::thrid(&out, SemicolonReading::Doubled), thrid);
     }
     if let Ok(response) = Response::parse(bytes, reading) {
         let expected = expected_of(bytes, reading, b"rc");
@@ -162,8 +166,11 @@ fn check_body(bytes: &[u8], reading: Semicolons) {
     }
 }
 
-fn expected_of(bytes: &[u8], reading: Semicolons, key: &[u8]) -> Option<Vec<u8>> {
-    tuples(bytes, reading == Semicolons::Doubled)?.into_iter().find(|(k, _)| k == key).map(|(_, value)| value)
+fn expected_of(bytes: &[u8], reading: SemicolonReading, key: &[u8]) -> Option<Vec<u8>> {
+    tuples(bytes, reading == SemicolonReading::Doubled)?
+        .into_iter()
+        .find(|(k, _)| k == key)
+        .map(|(_, value)| value)
 }
 
 /// Takes all messages from a connection, each with its direction; `None` for an error.

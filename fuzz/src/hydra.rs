@@ -3,7 +3,7 @@
 //! Input: a byte for the family, one for the fragmentation, then records: a byte for the kind of frame, one for the length, and the body.
 //! Kinds from 240 on are not frames: their bytes are added to the stream unchanged.
 
-use pmi_wire::hydra::{CodecError, Decoder, Family, Received, Upward};
+use pmi_wire::hydra::{CodecError, Decoder, Family, ReceivedFrame, Upward};
 
 use crate::{memory, planted};
 
@@ -16,7 +16,7 @@ pub fn run(data: &[u8]) {
     let before = memory::live();
     let [family, cut, records @ ..] = data else { return };
     let family = Family::ALL[usize::from(*family) % Family::ALL.len()];
-    let mut stream = Stream { family, bytes: Vec::new(), expected: Vec::new(), wild: false };
+    let mut stream = HydraStream { family, bytes: Vec::new(), expected: Vec::new(), wild: false };
     let mut rest = records;
     while let [kind, length, tail @ ..] = rest {
         let (body, tail) = tail.split_at(usize::from(*length).min(tail.len()));
@@ -36,14 +36,14 @@ pub fn run(data: &[u8]) {
 
 /// Decodes all records up to the first error. The init record is pushed separately, because the proxy sends nothing after it until it
 /// receives a command.
-fn read(family: Family, bytes: &[u8], size: usize) -> (Vec<Received>, Option<CodecError>) {
+fn read(family: Family, bytes: &[u8], size: usize) -> (Vec<ReceivedFrame>, Option<CodecError>) {
     let before = memory::live();
     let mut decoder = Decoder::new(family, PROCESSES);
     let mut received = Vec::new();
     if let Some(init) = init(family) {
         decoder.push(&init);
         match decoder.next() {
-            Ok(Some(Received { what: Upward::Init { proxy: 7 }, .. })) => {}
+            Ok(Some(ReceivedFrame { what: Upward::Init { proxy: 7 }, .. })) => {}
             other => panic!("{other:?} for the init record {init:?}"),
         }
         assert_eq!(decoder.next(), Ok(None));
@@ -84,15 +84,15 @@ fn init(family: Family) -> Option<Vec<u8>> {
     }
 }
 
-struct Stream {
+struct HydraStream {
     family: Family,
     bytes: Vec<u8>,
-    expected: Vec<Received>,
+    expected: Vec<ReceivedFrame>,
     /// The stream contains bytes that are not frames.
     wild: bool,
 }
 
-impl Stream {
+impl HydraStream {
     fn add(&mut self, kind: u8, body: &[u8]) {
         if kind >= 240 {
             self.wild = true;
@@ -112,7 +112,7 @@ impl Stream {
             };
             let body = if command == 16 { b"" } else { body };
             self.frame(&[command, body.len() as i32, 0, 0, number], body);
-            return self.expected.push(Received { group: None, what });
+            return self.expected.push(ReceivedFrame { group: None, what });
         }
         let pair: [i32; PROCESSES] = [number, -number];
         let list: Vec<u8> = pair.into_iter().flat_map(i32::to_ne_bytes).collect();
@@ -127,10 +127,10 @@ impl Stream {
         let length = body.len() as i32;
         if is_wide(self.family) {
             self.frame(&[command, length, number, 1, -1, -1, -1, -1], body);
-            self.expected.push(Received { group: None, what });
+            self.expected.push(ReceivedFrame { group: None, what });
         } else {
             self.frame(&[command, length, number, 0, 1, number], body);
-            self.expected.push(Received { group: Some(number), what });
+            self.expected.push(ReceivedFrame { group: Some(number), what });
         }
     }
 

@@ -35,7 +35,7 @@ pub(crate) struct Arena {
 
 /// A range of bytes in an arena.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Text {
+pub(crate) struct ArenaRange {
     start: usize,
     end: usize,
 }
@@ -45,12 +45,12 @@ impl Arena {
         Self { bytes: [0; 1024], used: 0 }
     }
 
-    pub(crate) fn get(&self, text: Text) -> &[u8] {
+    pub(crate) fn get(&self, text: ArenaRange) -> &[u8] {
         &self.bytes[text.start..text.end]
     }
 
     /// Takes at least `least` bytes that `keep` accepts; others are replaced.
-    fn text(&mut self, u: &mut Unstructured<'_>, least: usize, keep: fn(u8) -> bool) -> Text {
+    fn text(&mut self, u: &mut Unstructured<'_>, least: usize, keep: fn(u8) -> bool) -> ArenaRange {
         let length = usize::from(byte(u) % 64).max(least).min(self.bytes.len() - self.used);
         let start = self.used;
         self.used += length;
@@ -60,21 +60,21 @@ impl Arena {
             let visible = b'!' + byte % 94;
             *slot = [byte, visible].into_iter().find(|b| keep(*b)).unwrap_or(b'w');
         }
-        Text { start, end: self.used }
+        ArenaRange { start, end: self.used }
     }
 
     /// Takes a `word` of RFC 13.
-    pub(crate) fn word(&mut self, u: &mut Unstructured<'_>) -> Text {
+    pub(crate) fn word(&mut self, u: &mut Unstructured<'_>) -> ArenaRange {
         self.text(u, 1, |byte| byte.is_ascii_graphic() && byte != b'=')
     }
 
     /// Takes visible characters, including `=`.
-    pub(crate) fn visible(&mut self, u: &mut Unstructured<'_>) -> Text {
+    pub(crate) fn visible(&mut self, u: &mut Unstructured<'_>) -> ArenaRange {
         self.text(u, 1, |byte| byte.is_ascii_graphic())
     }
 
     /// Takes a `string` of RFC 13, or an empty one.
-    pub(crate) fn string(&mut self, u: &mut Unstructured<'_>) -> Text {
+    pub(crate) fn string(&mut self, u: &mut Unstructured<'_>) -> ArenaRange {
         self.text(u, 0, |byte| byte.is_ascii_graphic() || byte == b' ' || byte == b'\t')
     }
 }

@@ -6,12 +6,12 @@
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashSet};
 
-use pmi_faults::Action;
-use pmi_judge::event::{Bytes, Event, SilenceProof, What};
+use pmi_faults::ServerAction;
+use pmi_judge::event::{Bytes, Event, EventKind, SilenceProof};
 use pmi_judge::{Finding, Monitor, Side};
 use pmi_wire::Proc;
 
-use crate::server_ops::{Play, Watch};
+use crate::server_ops::{ServerObserver, ServerPlay};
 use crate::{input, memory, planted};
 
 thread_local! {
@@ -67,11 +67,11 @@ fn events(data: &[u8]) {
     memory::check(before, (64 << 10) + 1024 * seq as usize + 64 * data.len(), "the judge");
 }
 
-fn event(kind: u8, who: u8, bytes: &[u8]) -> What {
+fn event(kind: u8, who: u8, bytes: &[u8]) -> EventKind {
     let proc = Proc { group: u32::from(who >> 4 & 3), rank: u32::from(who & 7) };
     let bytes = Bytes(bytes.to_vec());
     match kind & 15 {
-        0 => What::Launched { command: vec![], ranks: u32::from(who & 7), nodes: u32::from(who >> 4) },
+        0 => EventKind::Launched { command: vec![], ranks: u32::from(who & 7), nodes: u32::from(who >> 4) },
         1 | 2 => {
             let text = String::from_utf8_lossy(&bytes.0);
             let env: BTreeMap<String, String> = text
@@ -79,22 +79,27 @@ fn event(kind: u8, who: u8, bytes: &[u8]) -> What {
                 .filter_map(|pair| pair.split_once('='))
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))
                 .collect();
-            What::Started { proc, env, args: vec![], bad_fd: (kind & 15 == 2).then(|| "closed".to_owned()) }
+            EventKind::Started {
+                proc,
+                env,
+                args: vec![],
+                bad_fd: (kind & 15 == 2).then(|| "closed".to_owned()),
+            }
         }
-        3..=5 => What::ToServer { proc, bytes },
-        6..=8 => What::FromServer { proc, bytes },
-        9 => What::ClosedByClient { proc },
-        10 => What::ClosedByServer { proc },
-        11 => What::Ended { proc, ours: who & 8 == 8 },
-        12 => What::NoAnswer { proc, proof: SilenceProof::Idle },
-        13 => What::Output { proc: None, stderr: who & 8 == 8, line: bytes },
-        14 => What::Crashed { name: "x".to_owned(), signal: 11 },
-        _ => What::JobExited { exit: pmi_judge::event::Exit::Code(i32::from(who)) },
+        3..=5 => EventKind::ToServer { proc, bytes },
+        6..=8 => EventKind::FromServer { proc, bytes },
+        9 => EventKind::ClosedByClient { proc },
+        10 => EventKind::ClosedByServer { proc },
+        11 => EventKind::Ended { proc, ours: who & 8 == 8 },
+        12 => EventKind::NoAnswer { proc, proof: SilenceProof::Idle },
+        13 => EventKind::Output { proc: None, stderr: who & 8 == 8, line: bytes },
+        14 => EventKind::Crashed { name: "x".to_owned(), signal: 11 },
+        _ => EventKind::JobExited { exit: pmi_judge::event::Exit::Code(i32::from(who)) },
     }
 }
 
 fn operations(data: &[u8]) {
-    let mut play = Play::new(data, Judged { monitor: Monitor::new(), seq: 0, spawned: false });
+    let mut play = ServerPlay::new(data, JudgedSession { monitor: Monitor::new(), seq: 0, spawned: false });
     while play.step() {
         let findings = play.watch.monitor.take_findings();
         check(&findings, play.watch.seq);
@@ -108,16 +113,16 @@ fn operations(data: &[u8]) {
 }
 
 /// The judge observes the session.
-struct Judged {
+struct JudgedSession {
     monitor: Monitor,
     seq: u64,
     /// A spawn was requested or answered.
     spawned: bool,
 }
 
-impl Judged {
-    fn observe(&mut self, what: What) {
-        self.monitor.observe(&Event::new(self.seq, what));
+impl JudgedSession {
+    fn observe(&mut self, kind: EventKind) {
+        self.monitor.observe(&Event::new(self.seq, kind));
         self.seq += 1;
     }
 }
@@ -126,10 +131,10 @@ fn proc(id: Proc) -> Proc {
     Proc { group: id.group, rank: id.rank }
 }
 
-impl Watch for Judged {
+impl ServerObserver for JudgedSession {
     fn group(&mut self, group: u32, size: u32, nodes: u32) {
         if group == 0 {
-            self.observe(What::Launched { command: vec![], ranks: size, nodes });
+            self.observe(EventKind::Launched { command: vec![], ranks: size, nodes });
         }
         for rank in 0..size {
             let mut env = BTreeMap::from([
@@ -140,30 +145,30 @@ impl Watch for Judged {
             if group > 0 {
                 env.insert("PMI_SPAWNED".to_owned(), "1".to_owned());
             }
-            self.observe(What::Started { proc: Proc { group, rank }, env, args: vec![], bad_fd: None });
+            self.observe(EventKind::Started { proc: Proc { group, rank }, env, args: vec![], bad_fd: None });
         }
     }
 
     fn sent(&mut self, from: Proc, bytes: &[u8]) {
-        self.observe(What::ToServer { proc: proc(from), bytes: Bytes(bytes.to_vec()) });
+        self.observe(EventKind::ToServer { proc: proc(from), bytes: Bytes(bytes.to_vec()) });
     }
 
     fn closed(&mut self, from: Proc) {
-        self.observe(What::ClosedByClient { proc: proc(from) });
+        self.observe(EventKind::ClosedByClient { proc: proc(from) });
     }
 
-    fn acted(&mut self, action: &Action) {
+    fn acted(&mut self, action: &ServerAction) {
         match action {
-            Action::Send { to, bytes } => {
+            ServerAction::Send { to, bytes } => {
                 self.spawned |= bytes.starts_with(b"cmd=spawn_result");
-                self.observe(What::FromServer { proc: proc(*to), bytes: Bytes(bytes.clone()) });
+                self.observe(EventKind::FromServer { proc: proc(*to), bytes: Bytes(bytes.clone()) });
             }
             // The server closes the connections of all processes.
-            Action::Abort { group, by, .. } => {
-                self.observe(What::ClosedByServer { proc: Proc { group: *group, rank: *by } });
+            ServerAction::Abort { group, by, .. } => {
+                self.observe(EventKind::ClosedByServer { proc: Proc { group: *group, rank: *by } });
             }
-            Action::Spawn { .. } => self.spawned = true,
-            Action::Close { .. } => {}
+            ServerAction::Spawn { .. } => self.spawned = true,
+            ServerAction::Close { .. } => {}
         }
     }
 }

@@ -32,10 +32,10 @@ mod spell;
 mod replay;
 
 /// The body of a target, which runs it on one input.
-pub type Body = fn(&[u8]);
+pub type TargetBody = fn(&[u8]);
 
 /// The targets: name and body. Each has a module, a file in `fuzz_targets/` and a `[[bin]]`.
-pub const TARGETS: &[(&str, Body)] = &[
+pub const TARGETS: &[(&str, TargetBody)] = &[
     ("client_bytes", client_bytes::run),
     ("external", external::run),
     ("frames", frames::run),

@@ -3,7 +3,7 @@
 //! Input: a byte for the kind of message, then its fields (see `input`).
 
 use arbitrary::Unstructured;
-use pmi_wire::{Body, Maxes, Operation, Request, Response, ValueReading, Version};
+use pmi_wire::{Maxes, Operation, Request, Response, ResponseBody, ValueReading, Version};
 
 use crate::input::{Arena, byte, number};
 use crate::planted;
@@ -87,25 +87,27 @@ fn response(operation: Operation, u: &mut Unstructured<'_>, arena: &mut Arena) {
     };
     let text = arena.get(first);
     let body = match operation {
-        Operation::Init => Body::Init(full.then(|| Version { version: number(u), subversion: number(u) })),
-        Operation::Maxes => Body::Maxes(full.then(|| Maxes {
+        Operation::Init => {
+            ResponseBody::Init(full.then(|| Version { version: number(u), subversion: number(u) }))
+        }
+        Operation::Maxes => ResponseBody::Maxes(full.then(|| Maxes {
             kvsname_max: number(u),
             keylen_max: number(u),
             vallen_max: number(u),
         })),
-        Operation::Abort => Body::AbortAck,
-        Operation::Finalize => Body::Finalize,
-        Operation::Universe => Body::Universe(full.then(|| number(u))),
-        Operation::Appnum => Body::Appnum(full.then(|| number(u))),
-        Operation::Put => Body::Put,
-        Operation::Kvsname => Body::Kvsname(full.then_some(text)),
-        Operation::Barrier => Body::Barrier(full.then_some(text)),
-        Operation::Get => Body::Get(full.then_some(text)),
-        Operation::Publish => Body::Publish,
-        Operation::Unpublish => Body::Unpublish,
-        Operation::Lookup => Body::Lookup(full.then_some(text)),
+        Operation::Abort => ResponseBody::AbortAck,
+        Operation::Finalize => ResponseBody::Finalize,
+        Operation::Universe => ResponseBody::Universe(full.then(|| number(u))),
+        Operation::Appnum => ResponseBody::Appnum(full.then(|| number(u))),
+        Operation::Put => ResponseBody::Put,
+        Operation::Kvsname => ResponseBody::Kvsname(full.then_some(text)),
+        Operation::Barrier => ResponseBody::Barrier(full.then_some(text)),
+        Operation::Get => ResponseBody::Get(full.then_some(text)),
+        Operation::Publish => ResponseBody::Publish,
+        Operation::Unpublish => ResponseBody::Unpublish,
+        Operation::Lookup => ResponseBody::Lookup(full.then_some(text)),
         Operation::Spawn => {
-            Body::Spawn(full.then(|| (0..=byte(u) % 8).map(|_| number(u).cast_signed()).collect()))
+            ResponseBody::Spawn(full.then(|| (0..=byte(u) % 8).map(|_| number(u).cast_signed()).collect()))
         }
     };
     // A `msg` that looks like a tuple of the response is parsed as one, unless that tuple comes before it.
@@ -123,7 +125,7 @@ fn response(operation: Operation, u: &mut Unstructured<'_>, arena: &mut Arena) {
     let read = Response::parse(line, ValueReading::ToEndOfLine);
     assert_eq!(read.as_ref(), Ok(&response));
     let blank = |text: Option<&[u8]>| text.is_some_and(has_blank);
-    let value = matches!(response.body, Body::Get(value) if blank(value));
+    let value = matches!(response.body, ResponseBody::Get(value) if blank(value));
     if !value && !blank(response.msg) && operation != Operation::Abort {
         assert_eq!(Response::parse(line, ValueReading::ToBlank).as_ref(), Ok(&response));
         let turned = turned(line, byte(u));

@@ -1,26 +1,26 @@
 //! A model of the reference server, derived independently from RFC 13 and from the choices that the server's documentation names. It shares
 //! no code with the server, and holds indices instead of bytes.
 
-use crate::ops::{KEYLEN_MAX, KEYS, OFFERS, Op, PORTS, SPAWN_MAX, VALLEN_MAX, VALUES};
+use crate::ops::{ClientOp, KEYLEN_MAX, KEYS, OFFERS, PORTS, SPAWN_MAX, VALLEN_MAX, VALUES};
 
 /// A process: group and rank.
-pub(crate) type Who = (u32, u32);
+pub(crate) type ProcessId = (u32, u32);
 
 /// The next action of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Expected {
+pub(crate) enum ExpectedAction {
     /// Send exactly the bytes in this range of [`Model::text`].
-    Send { to: Who, start: usize, end: usize },
+    Send { to: ProcessId, start: usize, end: usize },
     /// Send one line: this response, with an `rc` that is not 0.
-    Refuse { to: Who, cmd: &'static str },
+    Refuse { to: ProcessId, cmd: &'static str },
     /// Abort the group, with this exit status.
-    Abort { by: Who, status: i64 },
+    Abort { by: ProcessId, status: i64 },
     /// Start a group of this many processes.
-    Spawn { group: u32, by: Who, size: u32 },
+    Spawn { group: u32, by: ProcessId, size: u32 },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum ModelPhase {
     New,
     Joined,
     Left,
@@ -28,40 +28,40 @@ enum Phase {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Waits {
+enum ModelWait {
     No,
     Barrier,
     Spawn,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Process {
-    phase: Phase,
-    waits: Waits,
+struct ModelProcess {
+    phase: ModelPhase,
+    waits: ModelWait,
 }
 
 /// A value in the keyval space: a known one, or the one that was put with the spawn request.
 #[derive(Debug, Clone, Copy)]
-enum Value {
+enum ModelValue {
     Put(u8),
     Preput,
 }
 
 #[derive(Debug)]
-struct Group {
+struct ModelGroup {
     /// Only the first `size` entries count.
-    processes: [Process; 4],
+    processes: [ModelProcess; 4],
     size: u32,
     /// Number of processes of its first program.
     first: u32,
-    kvs: [Option<Value>; KEYS.len()],
+    kvs: [Option<ModelValue>; KEYS.len()],
     dead: bool,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct WaitingProcess {
     group: u32,
-    by: Who,
+    by: ProcessId,
     size: u32,
 }
 
@@ -69,13 +69,13 @@ struct Waiting {
 #[derive(Debug)]
 pub(crate) struct Model {
     nodes: u32,
-    groups: Vec<Group>,
+    groups: Vec<ModelGroup>,
     names: [Option<u8>; 4],
-    spawns: Vec<Waiting>,
+    spawns: Vec<WaitingProcess>,
     /// Number of barriers that all processes have passed, in all groups.
     pub(crate) rounds: u32,
     /// The expected actions, in order.
-    pub(crate) due: Vec<Expected>,
+    pub(crate) due: Vec<ExpectedAction>,
     /// The expected bytes.
     pub(crate) text: Vec<u8>,
 }
@@ -96,8 +96,8 @@ impl Model {
     }
 
     fn add(&mut self, size: u32, first: u32) {
-        let processes = [Process { phase: Phase::New, waits: Waits::No }; 4];
-        self.groups.push(Group { processes, size, first, kvs: [None; KEYS.len()], dead: false });
+        let processes = [ModelProcess { phase: ModelPhase::New, waits: ModelWait::No }; 4];
+        self.groups.push(ModelGroup { processes, size, first, kvs: [None; KEYS.len()], dead: false });
     }
 
     /// Clears the expected actions.
@@ -115,24 +115,24 @@ impl Model {
     }
 
     /// Returns whether actions of the process no longer matter.
-    pub(crate) fn is_gone(&self, who: Who) -> bool {
-        self.groups[who.0 as usize].dead || self.process(who).phase == Phase::Closed
+    pub(crate) fn is_gone(&self, who: ProcessId) -> bool {
+        self.groups[who.0 as usize].dead || self.process(who).phase == ModelPhase::Closed
     }
 
     /// Returns whether the process may enter a barrier.
-    pub(crate) fn may_enter(&self, who: Who) -> bool {
+    pub(crate) fn may_enter(&self, who: ProcessId) -> bool {
         let process = self.process(who);
-        !self.is_gone(who) && process.phase == Phase::Joined && process.waits == Waits::No
+        !self.is_gone(who) && process.phase == ModelPhase::Joined && process.waits == ModelWait::No
     }
 
     /// Returns the state around a process as a small number, for coverage.
-    pub(crate) fn state(&self, who: Who) -> u32 {
+    pub(crate) fn state(&self, who: ProcessId) -> u32 {
         let group = &self.groups[who.0 as usize];
         let (mut waiting, mut left, mut new) = (false, false, false);
         for process in &group.processes[..group.size as usize] {
-            waiting |= process.waits == Waits::Barrier;
-            left |= matches!(process.phase, Phase::Left | Phase::Closed);
-            new |= process.phase == Phase::New;
+            waiting |= process.waits == ModelWait::Barrier;
+            left |= matches!(process.phase, ModelPhase::Left | ModelPhase::Closed);
+            new |= process.phase == ModelPhase::New;
         }
         let process = self.process(who);
         let parts = [
@@ -148,48 +148,50 @@ impl Model {
         parts.into_iter().fold(0, |hash, part| hash * 4 + part)
     }
 
-    fn process(&self, who: Who) -> &Process {
+    fn process(&self, who: ProcessId) -> &ModelProcess {
         &self.groups[who.0 as usize].processes[who.1 as usize]
     }
 
-    fn process_mut(&mut self, who: Who) -> &mut Process {
+    fn process_mut(&mut self, who: ProcessId) -> &mut ModelProcess {
         &mut self.groups[who.0 as usize].processes[who.1 as usize]
     }
 
-    fn send(&mut self, to: Who, parts: &[&str]) {
+    fn send(&mut self, to: ProcessId, parts: &[&str]) {
         let start = self.text.len();
         parts.iter().for_each(|part| self.text.extend_from_slice(part.as_bytes()));
         self.text.push(b'\n');
-        self.due.push(Expected::Send { to, start, end: self.text.len() });
+        self.due.push(ExpectedAction::Send { to, start, end: self.text.len() });
     }
 
-    fn send_number(&mut self, to: Who, text: &str, number: u32) {
+    fn send_number(&mut self, to: ProcessId, text: &str, number: u32) {
         // The number always has one digit.
         self.send(to, &[text, &"0123456789"[number as usize..][..1]]);
     }
 
-    fn refuse(&mut self, to: Who, cmd: &'static str) {
-        self.due.push(Expected::Refuse { to, cmd });
+    fn refuse(&mut self, to: ProcessId, cmd: &'static str) {
+        self.due.push(ExpectedAction::Refuse { to, cmd });
     }
 
     /// Aborts the program (RFC 13, "Error Handling").
-    fn abort(&mut self, by: Who, status: i64) {
+    fn abort(&mut self, by: ProcessId, status: i64) {
         self.groups[by.0 as usize].dead = true;
-        self.due.push(Expected::Abort { by, status });
+        self.due.push(ExpectedAction::Abort { by, status });
     }
 
     /// Handles the arrival of a request's first line, and returns whether the server reads the rest.
-    pub(crate) fn begin(&mut self, who: Who, op: Op) -> bool {
+    pub(crate) fn begin(&mut self, who: ProcessId, op: ClientOp) -> bool {
         if self.is_gone(who) {
             return false;
         }
         let process = self.process(who);
         // Requests are in lock-step, and none is allowed before init or after finalize.
-        let in_order = process.waits == Waits::No
+        let in_order = process.waits == ModelWait::No
             && match process.phase {
-                Phase::New => matches!(op, Op::Init(_)),
-                Phase::Joined => !matches!(op, Op::Init(_) | Op::Junk(_) | Op::Overlong),
-                Phase::Left | Phase::Closed => false,
+                ModelPhase::New => matches!(op, ClientOp::Init(_)),
+                ModelPhase::Joined => {
+                    !matches!(op, ClientOp::Init(_) | ClientOp::Junk(_) | ClientOp::Overlong)
+                }
+                ModelPhase::Left | ModelPhase::Closed => false,
             };
         if !in_order {
             self.abort(who, 1);
@@ -198,48 +200,50 @@ impl Model {
     }
 
     /// Handles the arrival of a whole request that was begun.
-    pub(crate) fn request(&mut self, who: Who, op: Op) {
+    pub(crate) fn request(&mut self, who: ProcessId, op: ClientOp) {
         if self.is_gone(who) {
             return;
         }
         let group = who.0 as usize;
         match op {
-            Op::Init(version) => {
+            ClientOp::Init(version) => {
                 let answer = match version % OFFERS {
                     0 => return self.refuse(who, "response_to_init"),
                     1 => "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=0",
                     _ => "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1",
                 };
-                self.process_mut(who).phase = Phase::Joined;
+                self.process_mut(who).phase = ModelPhase::Joined;
                 self.send(who, &[answer]);
             }
-            Op::Maxes => self.send(who, &["cmd=maxes rc=0 kvsname_max=256 keylen_max=14 vallen_max=20"]),
-            Op::Universe => self.send_number(who, "cmd=universe_size rc=0 size=", self.size(who.0)),
-            Op::Appnum => {
+            ClientOp::Maxes => {
+                self.send(who, &["cmd=maxes rc=0 kvsname_max=256 keylen_max=14 vallen_max=20"])
+            }
+            ClientOp::Universe => self.send_number(who, "cmd=universe_size rc=0 size=", self.size(who.0)),
+            ClientOp::Appnum => {
                 let appnum = u32::from(who.1 >= self.groups[group].first);
                 self.send_number(who, "cmd=appnum rc=0 appnum=", appnum);
             }
-            Op::Kvsname => self.send_number(who, "cmd=my_kvsname rc=0 kvsname=kvs-", who.0),
-            Op::Put { own, key, value } => {
+            ClientOp::Kvsname => self.send_number(who, "cmd=my_kvsname rc=0 kvsname=kvs-", who.0),
+            ClientOp::Put { own, key, value } => {
                 let slot = &mut self.groups[group].kvs[usize::from(key)];
                 let fits = KEYS[usize::from(key)].len() < KEYLEN_MAX
                     && VALUES[usize::from(value)].len() < VALLEN_MAX;
                 if own && fits && slot.is_none() {
-                    *slot = Some(Value::Put(value));
+                    *slot = Some(ModelValue::Put(value));
                     self.send(who, &["cmd=put_result rc=0"]);
                 } else {
                     self.refuse(who, "put_result");
                 }
             }
-            Op::Get { own, key } => match self.groups[group].kvs[usize::from(key)].filter(|_| own) {
-                Some(Value::Put(value)) => {
+            ClientOp::Get { own, key } => match self.groups[group].kvs[usize::from(key)].filter(|_| own) {
+                Some(ModelValue::Put(value)) => {
                     self.send(who, &["cmd=get_result rc=0 value=", VALUES[usize::from(value)]]);
                 }
-                Some(Value::Preput) => self.send(who, &["cmd=get_result rc=0 value=pre"]),
+                Some(ModelValue::Preput) => self.send(who, &["cmd=get_result rc=0 value=pre"]),
                 None => self.refuse(who, "get_result"),
             },
-            Op::GetMapping => self.mapping(who),
-            Op::Publish { service, port } => {
+            ClientOp::GetMapping => self.mapping(who),
+            ClientOp::Publish { service, port } => {
                 let slot = &mut self.names[usize::from(service)];
                 if slot.is_none() {
                     *slot = Some(port);
@@ -248,30 +252,30 @@ impl Model {
                     self.refuse(who, "publish_result");
                 }
             }
-            Op::Unpublish(service) => match self.names[usize::from(service)].take() {
+            ClientOp::Unpublish(service) => match self.names[usize::from(service)].take() {
                 Some(_) => self.send(who, &["cmd=unpublish_result rc=0"]),
                 None => self.refuse(who, "unpublish_result"),
             },
-            Op::Lookup(service) => match self.names[usize::from(service)] {
+            ClientOp::Lookup(service) => match self.names[usize::from(service)] {
                 Some(port) => self.send(who, &["cmd=lookup_result rc=0 port=", PORTS[usize::from(port)]]),
                 None => self.refuse(who, "lookup_result"),
             },
-            Op::Abort(code) => {
+            ClientOp::Abort(code) => {
                 self.send(who, &[]);
                 self.abort(who, code.map_or(1, i64::from));
             }
-            Op::Finalize => {
-                self.process_mut(who).phase = Phase::Left;
+            ClientOp::Finalize => {
+                self.process_mut(who).phase = ModelPhase::Left;
                 self.send(who, &["cmd=finalize_ack rc=0"]);
                 self.barrier(who.0);
             }
-            Op::Barrier => {
-                self.process_mut(who).waits = Waits::Barrier;
+            ClientOp::Barrier => {
+                self.process_mut(who).waits = ModelWait::Barrier;
                 self.barrier(who.0);
             }
-            Op::Spawn { first, second, key } => self.spawn(who, first, second, key),
+            ClientOp::Spawn { first, second, key } => self.spawn(who, first, second, key),
             // These are never begun.
-            Op::Junk(_) | Op::Overlong => {}
+            ClientOp::Junk(_) | ClientOp::Overlong => {}
         }
     }
 
@@ -279,15 +283,15 @@ impl Model {
     fn barrier(&mut self, id: u32) {
         let group = &self.groups[id as usize];
         let processes = &group.processes[..group.size as usize];
-        let all = processes.iter().all(|p| p.waits == Waits::Barrier);
-        if !all && !processes.iter().any(|p| matches!(p.phase, Phase::Left | Phase::Closed)) {
+        let all = processes.iter().all(|p| p.waits == ModelWait::Barrier);
+        if !all && !processes.iter().any(|p| matches!(p.phase, ModelPhase::Left | ModelPhase::Closed)) {
             return;
         }
         self.rounds += u32::from(all);
         for rank in 0..self.size(id) {
             let who = (id, rank);
-            if self.process(who).waits == Waits::Barrier {
-                self.process_mut(who).waits = Waits::No;
+            if self.process(who).waits == ModelWait::Barrier {
+                self.process_mut(who).waits = ModelWait::No;
                 if all {
                     self.send(who, &["cmd=barrier_out rc=0"]);
                 } else {
@@ -298,7 +302,7 @@ impl Model {
     }
 
     /// Sends the mapping of ranks in even blocks over the nodes. A mapping with more than one block exceeds the limit of values.
-    fn mapping(&mut self, who: Who) {
+    fn mapping(&mut self, who: ProcessId) {
         let size = self.size(who.0);
         let nodes = self.nodes.min(size);
         if !size.is_multiple_of(nodes) {
@@ -309,7 +313,7 @@ impl Model {
         self.send(who, &["cmd=get_result rc=0 value=(vector,(0,", nodes, ",", each, "))"]);
     }
 
-    fn spawn(&mut self, by: Who, first: u8, second: Option<u8>, key: Option<u8>) {
+    fn spawn(&mut self, by: ProcessId, first: u8, second: Option<u8>, key: Option<u8>) {
         let first = u32::from(first);
         let size = first + second.map_or(0, u32::from);
         let key = key.map(usize::from);
@@ -319,11 +323,11 @@ impl Model {
         let group = self.groups();
         self.add(size, first);
         if let Some(key) = key {
-            self.groups[group as usize].kvs[key] = Some(Value::Preput);
+            self.groups[group as usize].kvs[key] = Some(ModelValue::Preput);
         }
-        self.process_mut(by).waits = Waits::Spawn;
-        self.spawns.push(Waiting { group, by, size });
-        self.due.push(Expected::Spawn { group, by, size });
+        self.process_mut(by).waits = ModelWait::Spawn;
+        self.spawns.push(WaitingProcess { group, by, size });
+        self.due.push(ExpectedAction::Spawn { group, by, size });
     }
 
     /// Handles the end of the oldest pending spawn, and returns its group and size. If `good`, the processes were started.
@@ -331,10 +335,10 @@ impl Model {
         if self.spawns.is_empty() {
             return None;
         }
-        let Waiting { group, by, size } = self.spawns.remove(0);
+        let WaitingProcess { group, by, size } = self.spawns.remove(0);
         self.groups[group as usize].dead |= !good;
         if !self.is_gone(by) {
-            self.process_mut(by).waits = Waits::No;
+            self.process_mut(by).waits = ModelWait::No;
             if good {
                 let zeros = &"0,0,0,0"[..size as usize * 2 - 1];
                 self.send(by, &["cmd=spawn_result rc=0 errcodes=", zeros]);
@@ -346,14 +350,14 @@ impl Model {
     }
 
     /// Handles the end of the process's connection; `partial` if it is within a message.
-    pub(crate) fn closed(&mut self, who: Who, partial: bool) {
+    pub(crate) fn closed(&mut self, who: ProcessId, partial: bool) {
         if self.is_gone(who) {
             return;
         }
-        let before = std::mem::replace(&mut self.process_mut(who).phase, Phase::Closed);
+        let before = std::mem::replace(&mut self.process_mut(who).phase, ModelPhase::Closed);
         match before {
-            Phase::Joined => self.abort(who, 1),
-            Phase::New if partial => self.abort(who, 1),
+            ModelPhase::Joined => self.abort(who, 1),
+            ModelPhase::New if partial => self.abort(who, 1),
             _ => self.barrier(who.0),
         }
     }

@@ -44,7 +44,7 @@ pub(crate) const OFFERS: u8 = 5;
 
 /// A message of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Op {
+pub(crate) enum ClientOp {
     /// Version 0.9, 1.0, 1.1, 1.2 or 2.0, selected by the remainder modulo [`OFFERS`].
     Init(u8),
     Maxes,
@@ -82,7 +82,7 @@ pub(crate) enum Op {
     Overlong,
 }
 
-impl Op {
+impl ClientOp {
     /// Returns the same number for operations that differ only in their arguments.
     pub(crate) fn kind(self) -> u32 {
         match self {
@@ -120,8 +120,8 @@ pub(crate) enum Write {
 
 /// The action of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
-    Send(Op, Write),
+pub(crate) enum ProcessStepAction {
+    Send(ClientOp, Write),
     /// Every process of the group that may do so enters the barrier.
     Round,
     /// The client closes its connection.
@@ -137,7 +137,7 @@ pub(crate) struct ProcessStep {
     pub(crate) group: u8,
     /// The rank, modulo the number of ranks.
     pub(crate) rank: u8,
-    pub(crate) what: What,
+    pub(crate) what: ProcessStepAction,
 }
 
 impl<'a> Arbitrary<'a> for ProcessStep {
@@ -146,83 +146,85 @@ impl<'a> Arbitrary<'a> for ProcessStep {
         let (low, high) = (detail & 7, detail >> 3 & 7);
         let own = detail < 224;
         let op = match what & 31 {
-            0..=2 => Op::Init(if what & 31 == 2 { detail } else { 1 }),
-            3 => Op::Maxes,
-            4 => Op::Universe,
-            5 => Op::Appnum,
-            6 => Op::Kvsname,
-            7..=9 => Op::Barrier,
-            10 => return Ok(Self::of(who, What::Round)),
-            11 => Op::Finalize,
-            12 => Op::Abort((low & 1 == 1).then_some(detail.cast_signed())),
-            13..=16 => Op::Put { own, key: low, value: high },
-            17..=19 => Op::Get { own, key: low },
-            20 => Op::GetMapping,
-            21 => Op::Publish { service: low & 3, port: high & 3 },
-            22 => Op::Unpublish(low & 3),
-            23 => Op::Lookup(low & 3),
-            24 | 25 => Op::Spawn {
+            0..=2 => ClientOp::Init(if what & 31 == 2 { detail } else { 1 }),
+            3 => ClientOp::Maxes,
+            4 => ClientOp::Universe,
+            5 => ClientOp::Appnum,
+            6 => ClientOp::Kvsname,
+            7..=9 => ClientOp::Barrier,
+            10 => return Ok(Self::of(who, ProcessStepAction::Round)),
+            11 => ClientOp::Finalize,
+            12 => ClientOp::Abort((low & 1 == 1).then_some(detail.cast_signed())),
+            13..=16 => ClientOp::Put { own, key: low, value: high },
+            17..=19 => ClientOp::Get { own, key: low },
+            20 => ClientOp::GetMapping,
+            21 => ClientOp::Publish { service: low & 3, port: high & 3 },
+            22 => ClientOp::Unpublish(low & 3),
+            23 => ClientOp::Lookup(low & 3),
+            24 | 25 => ClientOp::Spawn {
                 first: low & 3,
                 second: (low & 4 == 4).then_some(high & 3),
                 key: (detail >= 128).then_some(high),
             },
-            26 => Op::Junk(low),
-            27 => Op::Overlong,
-            28 | 29 => return Ok(Self::of(who, What::Spawned(low != 0))),
-            30 => return Ok(Self::of(who, What::Close)),
-            _ => Op::Finalize,
+            26 => ClientOp::Junk(low),
+            27 => ClientOp::Overlong,
+            28 | 29 => return Ok(Self::of(who, ProcessStepAction::Spawned(low != 0))),
+            30 => return Ok(Self::of(who, ProcessStepAction::Close)),
+            _ => ClientOp::Finalize,
         };
         let write = match what >> 5 {
             0..=4 => Write::Whole,
             5 | 6 => Write::Later,
             _ => Write::Part(detail % 31),
         };
-        Ok(Self::of(who, What::Send(op, write)))
+        Ok(Self::of(who, ProcessStepAction::Send(op, write)))
     }
 }
 
 impl ProcessStep {
-    fn of(who: u8, what: What) -> Self {
-        Self { group: who >> 4, rank: who & 0xf, what }
+    fn of(who: u8, kind: ProcessStepAction) -> Self {
+        Self { group: who >> 4, rank: who & 0xf, what: kind }
     }
 }
 
 /// Appends the bytes of a request of a process in group `group`, as the protocol table spells it.
-pub(crate) fn bytes(op: Op, group: u32, out: &mut Vec<u8>) {
+pub(crate) fn bytes(op: ClientOp, group: u32, out: &mut Vec<u8>) {
     let space = |own: bool| if own { format!("kvs-{}", group.min(2)) } else { "kvs-other".to_owned() };
     let text = |list: &[&str], at: u8| list[usize::from(at)].to_owned();
     let mut put = |operation: &str, fields: &[(&str, String)]| {
         out.extend(spell::request(Framing::Lines, operation, None, fields));
     };
     match op {
-        Op::Init(version) => {
+        ClientOp::Init(version) => {
             let offers: [[u8; 2]; OFFERS as usize] = [[0, 9], [1, 0], [1, 1], [1, 2], [2, 0]];
             let [version, subversion] =
                 offers[usize::from(version % OFFERS)].map(|number| number.to_string());
             put("init", &[("pmi_version", version), ("pmi_subversion", subversion)]);
         }
-        Op::Maxes => put("maxes", &[]),
-        Op::Universe => put("universe", &[]),
-        Op::Appnum => put("appnum", &[]),
-        Op::Kvsname => put("kvsname", &[]),
-        Op::Barrier => put("barrier", &[]),
-        Op::Finalize => put("finalize", &[]),
-        Op::Abort(None) => put("abort", &[]),
-        Op::Abort(Some(code)) => put("abort", &[("exitcode", code.to_string())]),
-        Op::Put { own, key, value } => {
+        ClientOp::Maxes => put("maxes", &[]),
+        ClientOp::Universe => put("universe", &[]),
+        ClientOp::Appnum => put("appnum", &[]),
+        ClientOp::Kvsname => put("kvsname", &[]),
+        ClientOp::Barrier => put("barrier", &[]),
+        ClientOp::Finalize => put("finalize", &[]),
+        ClientOp::Abort(None) => put("abort", &[]),
+        ClientOp::Abort(Some(code)) => put("abort", &[("exitcode", code.to_string())]),
+        ClientOp::Put { own, key, value } => {
             put(
                 "put",
                 &[("kvsname", space(own)), ("key", text(&KEYS, key)), ("value", text(&VALUES, value))],
             );
         }
-        Op::Get { own, key } => put("get", &[("kvsname", space(own)), ("key", text(&KEYS, key))]),
-        Op::GetMapping => put("get", &[("kvsname", space(true)), ("key", "PMI_process_mapping".to_owned())]),
-        Op::Publish { service, port } => {
+        ClientOp::Get { own, key } => put("get", &[("kvsname", space(own)), ("key", text(&KEYS, key))]),
+        ClientOp::GetMapping => {
+            put("get", &[("kvsname", space(true)), ("key", "PMI_process_mapping".to_owned())])
+        }
+        ClientOp::Publish { service, port } => {
             put("publish", &[("service", text(&SERVICES, service)), ("port", text(&PORTS, port))]);
         }
-        Op::Unpublish(service) => put("unpublish", &[("service", text(&SERVICES, service))]),
-        Op::Lookup(service) => put("lookup", &[("service", text(&SERVICES, service))]),
-        Op::Spawn { first, second, key } => {
+        ClientOp::Unpublish(service) => put("unpublish", &[("service", text(&SERVICES, service))]),
+        ClientOp::Lookup(service) => put("lookup", &[("service", text(&SERVICES, service))]),
+        ClientOp::Spawn { first, second, key } => {
             let totspawns = 1 + u64::from(second.is_some());
             for (nprocs, spawnssofar) in [Some(first), second].into_iter().flatten().zip(1..) {
                 let key = key.filter(|_| spawnssofar == 1);
@@ -240,8 +242,8 @@ pub(crate) fn bytes(op: Op, group: u32, out: &mut Vec<u8>) {
             }
             return;
         }
-        Op::Junk(line) => out.extend_from_slice(JUNK[usize::from(line)].as_bytes()),
-        Op::Overlong => out.extend([b'x'; LINE_MAX]),
+        ClientOp::Junk(line) => out.extend_from_slice(JUNK[usize::from(line)].as_bytes()),
+        ClientOp::Overlong => out.extend([b'x'; LINE_MAX]),
     }
     out.push(b'\n');
 }

@@ -5,9 +5,9 @@
 
 use pmi_wire::Framing;
 
-use crate::server_bytes::Session;
+use crate::server_bytes::DialectSession;
 
-/// See [`Session::script`].
+/// See [`DialectSession::script`].
 const SCRIPT: [(&str, &str); 9] = [
     (
         "cmd=fullinit;",
@@ -28,5 +28,5 @@ const SCRIPT: [(&str, &str); 9] = [
 
 /// Plays a PMI-2 session.
 pub fn run(data: &[u8]) {
-    Session { framing: Framing::Frames, script: &SCRIPT, bytes: 128 }.play(data);
+    DialectSession { framing: Framing::Frames, script: &SCRIPT, bytes: 128 }.play(data);
 }

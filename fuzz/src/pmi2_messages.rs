@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use arbitrary::Unstructured;
-use pmi_wire::pmi2::{Command, Program, Request, Response, Semicolons, write_tuple};
+use pmi_wire::pmi2::{Command, Pmi2SpawnProgram, Request, Response, SemicolonReading, write_tuple};
 
 use crate::input::{byte, number};
 use crate::planted;
@@ -81,7 +81,7 @@ fn request(command: Command, u: &mut Unstructured<'_>) {
                 |u: &mut Unstructured<'_>| (0..byte(u) % 3).map(|_| (text(u), text(u))).collect::<Vec<_>>();
             let preput = pairs(u);
             let _ = byte(u);
-            let programs = (0..=byte(u) % 3).map(|_| Program {
+            let programs = (0..=byte(u) % 3).map(|_| Pmi2SpawnProgram {
                 command: text(u),
                 maxprocs: u64::from(byte(u)),
                 argv: (0..byte(u) % 3).map(|_| text(u)).collect(),
@@ -104,15 +104,19 @@ fn printed(command: Command, request: &Request<'_>, u: &mut Unstructured<'_>) {
             out.remove(at);
         }
     }
-    assert_eq!(Request::parse(&out, Semicolons::Doubled).as_ref(), Ok(request));
-    assert_eq!(Request::thrid(&out, Semicolons::Doubled).as_deref(), thrid.as_deref());
+    assert_eq!(Request::parse(&out, SemicolonReading::Doubled).as_ref(), Ok(request));
+    assert_eq!(Request::thrid(&out, SemicolonReading::Doubled).as_deref(), thrid.as_deref());
     if !out.windows(2).any(|two| two == b";;") {
-        assert_eq!(Request::parse(&out, Semicolons::Plain).as_ref(), Ok(request), "nothing is doubled");
+        assert_eq!(Request::parse(&out, SemicolonReading::Plain).as_ref(), Ok(request), "nothing is doubled");
     }
     // The sections of a spawn are ordered.
     if command != Command::Spawn {
         let turned = turned(&out, byte(u));
-        assert_eq!(Request::parse(&turned, Semicolons::Doubled).as_ref(), Ok(request), "in another order");
+        assert_eq!(
+            Request::parse(&turned, SemicolonReading::Doubled).as_ref(),
+            Ok(request),
+            "in another order"
+        );
     }
 }
 
@@ -162,7 +166,7 @@ fn response(command: Command, u: &mut Unstructured<'_>) {
     let mut out = Vec::with_capacity(256);
     write_tuple(&mut out, "cmd", name.as_bytes());
     fields.iter().for_each(|(key, value)| write_tuple(&mut out, key, value));
-    let read = Response::parse(&out, Semicolons::Doubled).expect("it has all that a response needs");
+    let read = Response::parse(&out, SemicolonReading::Doubled).expect("it has all that a response needs");
     assert_eq!((read.command, read.rc), (command, rc));
     for (key, value) in &fields {
         assert_eq!(read.get(key).as_deref(), Some(&value[..]), "{key}");

@@ -1,24 +1,24 @@
 //! A model of the PMI-2 reference server, derived independently from the draft and from the choices that the server's documentation names.
 //! It shares no code with the server, and holds indices instead of bytes.
 
-use crate::pmi2_requests::{ATTRIBUTES, DRAFT_ONLY, KEYS, NAMES, Op, PORTS, SPAWN_MAX, value_of};
+use crate::pmi2_requests::{ATTRIBUTES, DRAFT_ONLY, KEYS, NAMES, PORTS, Pmi2ClientOp, SPAWN_MAX, value_of};
 
 /// A process: group and rank.
-pub(crate) type Who = (u32, u32);
+pub(crate) type ProcessId = (u32, u32);
 
 /// The next action of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Expected {
+pub(crate) enum Pmi2ExpectedAction {
     /// Send this text: all of it if it is `ok` or a line, and otherwise a body that begins with it.
-    Send { to: Who, ok: bool, line: bool, text: String },
+    Send { to: ProcessId, ok: bool, line: bool, text: String },
     /// Abort the group, with this exit status.
-    Abort { by: Who, status: i64 },
+    Abort { by: ProcessId, status: i64 },
     /// Start a group of this many processes.
-    Spawn { group: u32, by: Who, size: u32 },
+    Spawn { group: u32, by: ProcessId, size: u32 },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum Pmi2ModelPhase {
     New,
     /// The server has answered the offer.
     Offered,
@@ -29,32 +29,32 @@ enum Phase {
 
 /// A request that waits for its response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Waits {
+enum Pmi2ModelWait {
     Fence,
     Attribute(u8),
     Spawn(u32),
 }
 
 #[derive(Debug, Clone)]
-struct Process {
-    phase: Phase,
-    waits: Vec<(Option<u8>, Waits)>,
+struct Pmi2ModelProcess {
+    phase: Pmi2ModelPhase,
+    waits: Vec<(Option<u8>, Pmi2ModelWait)>,
 }
 
 /// A value in the keyval space: a known one, or the one that was put with the spawn request.
 #[derive(Debug, Clone, Copy)]
-enum Value {
+enum Pmi2ModelValue {
     Put(u8),
     Preput,
 }
 
 #[derive(Debug)]
-struct Group {
-    processes: Vec<Process>,
+struct Pmi2ModelGroup {
+    processes: Vec<Pmi2ModelProcess>,
     /// Number of processes of its first program.
     first: u32,
     spawner: Option<u32>,
-    kvs: [Option<Value>; KEYS.len()],
+    kvs: [Option<Pmi2ModelValue>; KEYS.len()],
     /// Indexed by node and key.
     attributes: [[Option<u8>; KEYS.len()]; 4],
     dead: bool,
@@ -62,13 +62,13 @@ struct Group {
 
 /// A server without faults.
 #[derive(Debug)]
-pub(crate) struct Model {
+pub(crate) struct Pmi2Model {
     nodes: u32,
-    groups: Vec<Group>,
+    groups: Vec<Pmi2ModelGroup>,
     names: [Option<u8>; NAMES.len()],
-    spawns: Vec<(u32, Who)>,
+    spawns: Vec<(u32, ProcessId)>,
     /// The expected actions, in order.
-    pub(crate) due: Vec<Expected>,
+    pub(crate) due: Vec<Pmi2ExpectedAction>,
 }
 
 /// Returns whether a pair is within the limits of the draft.
@@ -80,7 +80,7 @@ fn doubled(text: &str) -> String {
     text.replace(';', ";;")
 }
 
-impl Model {
+impl Pmi2Model {
     pub(crate) fn new(size: u32, nodes: u32) -> Self {
         let mut model = Self {
             nodes,
@@ -94,8 +94,8 @@ impl Model {
     }
 
     fn add(&mut self, size: u32, first: u32, spawner: Option<u32>) {
-        let process = Process { phase: Phase::New, waits: Vec::new() };
-        self.groups.push(Group {
+        let process = Pmi2ModelProcess { phase: Pmi2ModelPhase::New, waits: Vec::new() };
+        self.groups.push(Pmi2ModelGroup {
             processes: vec![process; size as usize],
             first,
             spawner,
@@ -113,28 +113,28 @@ impl Model {
         self.groups[group as usize].processes.len() as u32
     }
 
-    fn is_gone(&self, who: Who) -> bool {
-        self.groups[who.0 as usize].dead || self.process(who).phase == Phase::Closed
+    fn is_gone(&self, who: ProcessId) -> bool {
+        self.groups[who.0 as usize].dead || self.process(who).phase == Pmi2ModelPhase::Closed
     }
 
-    fn process(&self, who: Who) -> &Process {
+    fn process(&self, who: ProcessId) -> &Pmi2ModelProcess {
         &self.groups[who.0 as usize].processes[who.1 as usize]
     }
 
-    fn process_mut(&mut self, who: Who) -> &mut Process {
+    fn process_mut(&mut self, who: ProcessId) -> &mut Pmi2ModelProcess {
         &mut self.groups[who.0 as usize].processes[who.1 as usize]
     }
 
     /// Returns the state around a process as a small number, for coverage.
-    pub(crate) fn state(&self, who: Who) -> u32 {
+    pub(crate) fn state(&self, who: ProcessId) -> u32 {
         let group = &self.groups[who.0 as usize];
         let process = self.process(who);
         let others = group.processes.iter();
         let parts = [
             process.phase as u32,
             process.waits.len().min(3) as u32,
-            others.clone().any(|p| p.waits.iter().any(|(_, waits)| *waits == Waits::Fence)).into(),
-            others.clone().any(|p| matches!(p.phase, Phase::Left | Phase::Closed)).into(),
+            others.clone().any(|p| p.waits.iter().any(|(_, waits)| *waits == Pmi2ModelWait::Fence)).into(),
+            others.clone().any(|p| matches!(p.phase, Pmi2ModelPhase::Left | Pmi2ModelPhase::Closed)).into(),
             group.dead.into(),
             u32::from(who.0 > 0),
             group.kvs.iter().flatten().count().min(2) as u32,
@@ -143,7 +143,7 @@ impl Model {
     }
 
     /// Returns the node of a process. Ranks are in even blocks, larger ones first.
-    fn node(&self, who: Who) -> usize {
+    fn node(&self, who: ProcessId) -> usize {
         let size = self.size(who.0);
         let nodes = self.nodes.min(size);
         let (each, more) = (size / nodes, size % nodes);
@@ -158,17 +158,17 @@ impl Model {
         0
     }
 
-    fn answer(&mut self, to: Who, thrid: Option<u8>, name: &str, fields: &str) {
+    fn answer(&mut self, to: ProcessId, thrid: Option<u8>, name: &str, fields: &str) {
         let text = format!("cmd={name}-response;{}{fields}rc=0;", told(thrid));
-        self.due.push(Expected::Send { to, ok: true, line: false, text });
+        self.due.push(Pmi2ExpectedAction::Send { to, ok: true, line: false, text });
     }
 
-    fn refuse(&mut self, to: Who, thrid: Option<u8>, name: &str, rc: u32) {
+    fn refuse(&mut self, to: ProcessId, thrid: Option<u8>, name: &str, rc: u32) {
         let text = format!("cmd={name}-response;{}rc={rc};errmsg=", told(thrid));
-        self.due.push(Expected::Send { to, ok: false, line: false, text });
+        self.due.push(Pmi2ExpectedAction::Send { to, ok: false, line: false, text });
     }
 
-    fn found(&mut self, to: Who, thrid: Option<u8>, name: &str, value: Option<String>) {
+    fn found(&mut self, to: ProcessId, thrid: Option<u8>, name: &str, value: Option<String>) {
         let fields = match value {
             Some(value) => format!("found=TRUE;value={};", doubled(&value)),
             None => "found=FALSE;".to_owned(),
@@ -176,62 +176,64 @@ impl Model {
         self.answer(to, thrid, name, &fields);
     }
 
-    fn abort(&mut self, by: Who, status: i64) {
+    fn abort(&mut self, by: ProcessId, status: i64) {
         self.groups[by.0 as usize].dead = true;
-        self.due.push(Expected::Abort { by, status });
+        self.due.push(Pmi2ExpectedAction::Abort { by, status });
     }
 
     /// Returns whether the process has sent nothing. Its first message must be the offer, because the server would read a frame as a line.
-    pub(crate) fn is_new(&self, who: Who) -> bool {
-        self.process(who).phase == Phase::New
+    pub(crate) fn is_new(&self, who: ProcessId) -> bool {
+        self.process(who).phase == Pmi2ModelPhase::New
     }
 
     /// Returns whether a process may make a request with this thread now.
-    fn is_welcome(&self, who: Who, thrid: Option<u8>) -> bool {
+    fn is_welcome(&self, who: ProcessId, thrid: Option<u8>) -> bool {
         let process = self.process(who);
         let waits = process.waits.iter().any(|(other, _)| other.is_none() || *other == thrid);
-        process.phase == Phase::Joined && !waits
+        process.phase == Pmi2ModelPhase::Joined && !waits
     }
 
     /// Handles the arrival of a request.
-    pub(crate) fn request(&mut self, who: Who, op: Op, thrid: Option<u8>) {
+    pub(crate) fn request(&mut self, who: ProcessId, op: Pmi2ClientOp, thrid: Option<u8>) {
         if self.is_gone(who) {
             return;
         }
         let phase = self.process(who).phase;
-        if phase == Phase::New {
-            self.process_mut(who).phase = Phase::Offered;
+        if phase == Pmi2ModelPhase::New {
+            self.process_mut(who).phase = Pmi2ModelPhase::Offered;
             let text = "cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0".to_owned();
-            return self.due.push(Expected::Send { to: who, ok: true, line: true, text });
+            return self.due.push(Pmi2ExpectedAction::Send { to: who, ok: true, line: true, text });
         }
         match op {
             // A line instead of a frame: its first six bytes are not a length.
-            Op::Offer => return self.abort(who, 1),
+            Pmi2ClientOp::Offer => return self.abort(who, 1),
             // The server distinguishes invalid requests from unknown commands before any other check.
-            Op::Junk(0) => return self.refuse(who, None, "bogus", 2),
-            Op::Junk(_) => return self.abort(who, 1),
+            Pmi2ClientOp::Junk(0) => return self.refuse(who, None, "bogus", 2),
+            Pmi2ClientOp::Junk(_) => return self.abort(who, 1),
             _ => {}
         }
-        let joined = matches!(phase, Phase::Joined);
+        let joined = matches!(phase, Pmi2ModelPhase::Joined);
         let waits = joined && !self.is_welcome(who, thrid);
         match op {
-            Op::Abort(code) if matches!(phase, Phase::Joined | Phase::Offered) => {
+            Pmi2ClientOp::Abort(code)
+                if matches!(phase, Pmi2ModelPhase::Joined | Pmi2ModelPhase::Offered) =>
+            {
                 return self.abort(who, code.map_or(1, i64::from));
             }
             _ if waits => return self.abort(who, 1),
-            Op::Fullinit if phase == Phase::Offered => {}
-            Op::Fullinit => return self.abort(who, 1),
+            Pmi2ClientOp::Fullinit if phase == Pmi2ModelPhase::Offered => {}
+            Pmi2ClientOp::Fullinit => return self.abort(who, 1),
             _ if joined => {}
             _ => return self.abort(who, 1),
         }
         self.serve(who, op, thrid);
     }
 
-    fn serve(&mut self, who: Who, op: Op, thrid: Option<u8>) {
+    fn serve(&mut self, who: ProcessId, op: Pmi2ClientOp, thrid: Option<u8>) {
         let group = who.0 as usize;
         match op {
-            Op::Fullinit => {
-                self.process_mut(who).phase = Phase::Joined;
+            Pmi2ClientOp::Fullinit => {
+                self.process_mut(who).phase = Pmi2ModelPhase::Joined;
                 let of = &self.groups[group];
                 let spawner = of.spawner.map_or(String::new(), |id| format!("spawner-jobid=kvs-{id};"));
                 let fields = format!(
@@ -242,37 +244,39 @@ impl Model {
                 );
                 self.answer(who, thrid, "fullinit", &fields);
             }
-            Op::Finalize => {
-                self.process_mut(who).phase = Phase::Left;
+            Pmi2ClientOp::Finalize => {
+                self.process_mut(who).phase = Pmi2ModelPhase::Left;
                 self.answer(who, thrid, "finalize", "");
                 self.fail_fence(who.0);
             }
-            Op::JobGetid => self.answer(who, thrid, "job-getid", &format!("jobid=kvs-{group};")),
-            Op::DraftOnly { command, .. } => self.refuse(who, thrid, DRAFT_ONLY[usize::from(command)].1, 1),
-            Op::Put { key, value } => {
+            Pmi2ClientOp::JobGetid => self.answer(who, thrid, "job-getid", &format!("jobid=kvs-{group};")),
+            Pmi2ClientOp::DraftOnly { command, .. } => {
+                self.refuse(who, thrid, DRAFT_ONLY[usize::from(command)].1, 1)
+            }
+            Pmi2ClientOp::Put { key, value } => {
                 let slot = &mut self.groups[group].kvs[usize::from(key)];
                 if fits(key, value) && slot.is_none() {
-                    *slot = Some(Value::Put(value));
+                    *slot = Some(Pmi2ModelValue::Put(value));
                     self.answer(who, thrid, "kvs-put", "");
                 } else {
                     self.refuse(who, thrid, "kvs-put", 1);
                 }
             }
-            Op::Get { key, job } => {
+            Pmi2ClientOp::Get { key, job } => {
                 if job.is_some_and(|job| usize::from(job) != group) {
                     return self.refuse(who, thrid, "kvs-get", 1);
                 }
                 let value = self.groups[group].kvs[usize::from(key)].map(|value| match value {
-                    Value::Put(value) => value_of(value),
-                    Value::Preput => "pre".to_owned(),
+                    Pmi2ModelValue::Put(value) => value_of(value),
+                    Pmi2ModelValue::Preput => "pre".to_owned(),
                 });
                 self.found(who, thrid, "kvs-get", value);
             }
-            Op::Fence => {
-                self.process_mut(who).waits.push((thrid, Waits::Fence));
+            Pmi2ClientOp::Fence => {
+                self.process_mut(who).waits.push((thrid, Pmi2ModelWait::Fence));
                 self.fence(who.0);
             }
-            Op::PutNode { key, value } => {
+            Pmi2ClientOp::PutNode { key, value } => {
                 if !fits(key, value) {
                     return self.refuse(who, thrid, "info-putnodeattr", 1);
                 }
@@ -281,15 +285,15 @@ impl Model {
                 self.answer(who, thrid, "info-putnodeattr", "");
                 self.release(who.0, node, key, value);
             }
-            Op::GetNode { key, wait } => {
+            Pmi2ClientOp::GetNode { key, wait } => {
                 let value = self.groups[group].attributes[self.node(who)][usize::from(key)];
                 if wait && value.is_none() {
-                    self.process_mut(who).waits.push((thrid, Waits::Attribute(key)));
+                    self.process_mut(who).waits.push((thrid, Pmi2ModelWait::Attribute(key)));
                 } else {
                     self.found(who, thrid, "info-getnodeattr", value.map(value_of));
                 }
             }
-            Op::JobAttribute(key) => {
+            Pmi2ClientOp::JobAttribute(key) => {
                 let value = match ATTRIBUTES[usize::from(key)] {
                     "PMI_process_mapping" => Some(self.mapping(who.0)),
                     "universeSize" => Some(self.size(who.0).to_string()),
@@ -298,22 +302,22 @@ impl Model {
                 };
                 self.found(who, thrid, "info-getjobattr", value);
             }
-            Op::Publish { name, port } => match &mut self.names[usize::from(name)] {
+            Pmi2ClientOp::Publish { name, port } => match &mut self.names[usize::from(name)] {
                 Some(_) => self.refuse(who, thrid, "name-publish", 1),
                 slot => {
                     *slot = Some(port);
                     self.answer(who, thrid, "name-publish", "");
                 }
             },
-            Op::Lookup(name) => {
+            Pmi2ClientOp::Lookup(name) => {
                 let port = self.names[usize::from(name)].map(|port| PORTS[usize::from(port)].to_owned());
                 self.found(who, thrid, "name-lookup", port);
             }
-            Op::Unpublish(name) => match self.names[usize::from(name)].take() {
+            Pmi2ClientOp::Unpublish(name) => match self.names[usize::from(name)].take() {
                 Some(_) => self.answer(who, thrid, "name-unpublish", ""),
                 None => self.refuse(who, thrid, "name-unpublish", 1),
             },
-            Op::Spawn { first, second, key } => {
+            Pmi2ClientOp::Spawn { first, second, key } => {
                 let size = u32::from(first) + second.map_or(0, u32::from);
                 if size == 0 || u64::from(size) > SPAWN_MAX {
                     return self.refuse(who, thrid, "spawn", 1);
@@ -321,13 +325,13 @@ impl Model {
                 let id = self.groups();
                 self.add(size, u32::from(first), Some(who.0));
                 if let Some(key) = key {
-                    self.groups[id as usize].kvs[usize::from(key)] = Some(Value::Preput);
+                    self.groups[id as usize].kvs[usize::from(key)] = Some(Pmi2ModelValue::Preput);
                 }
-                self.process_mut(who).waits.push((thrid, Waits::Spawn(id)));
+                self.process_mut(who).waits.push((thrid, Pmi2ModelWait::Spawn(id)));
                 self.spawns.push((id, who));
-                self.due.push(Expected::Spawn { group: id, by: who, size });
+                self.due.push(Pmi2ExpectedAction::Spawn { group: id, by: who, size });
             }
-            Op::Offer | Op::Abort(_) | Op::Junk(_) => {}
+            Pmi2ClientOp::Offer | Pmi2ClientOp::Abort(_) | Pmi2ClientOp::Junk(_) => {}
         }
     }
 
@@ -349,7 +353,7 @@ impl Model {
                 continue;
             }
             let (released, rest): (Vec<_>, Vec<_>) =
-                self.process(to).waits.iter().partition(|(_, waits)| *waits == Waits::Attribute(key));
+                self.process(to).waits.iter().partition(|(_, waits)| *waits == Pmi2ModelWait::Attribute(key));
             self.process_mut(to).waits = rest;
             for (thrid, _) in released {
                 self.found(to, thrid, "info-getnodeattr", Some(value_of(value)));
@@ -357,8 +361,8 @@ impl Model {
         }
     }
 
-    fn in_fence(process: &Process) -> bool {
-        process.waits.iter().any(|(_, waits)| *waits == Waits::Fence)
+    fn in_fence(process: &Pmi2ModelProcess) -> bool {
+        process.waits.iter().any(|(_, waits)| *waits == Pmi2ModelWait::Fence)
     }
 
     fn fence(&mut self, group: u32) {
@@ -371,7 +375,7 @@ impl Model {
 
     /// Fails the fence if a process has left, since it will never enter.
     fn fail_fence(&mut self, group: u32) {
-        let left = |p: &Process| matches!(p.phase, Phase::Left | Phase::Closed);
+        let left = |p: &Pmi2ModelProcess| matches!(p.phase, Pmi2ModelPhase::Left | Pmi2ModelPhase::Closed);
         if self.groups[group as usize].processes.iter().any(left) {
             self.leave_fence(group, false);
         }
@@ -382,7 +386,9 @@ impl Model {
         for rank in 0..self.size(group) {
             let to = (group, rank);
             let waits = &mut self.process_mut(to).waits;
-            let Some(at) = waits.iter().position(|(_, waits)| *waits == Waits::Fence) else { continue };
+            let Some(at) = waits.iter().position(|(_, waits)| *waits == Pmi2ModelWait::Fence) else {
+                continue;
+            };
             let (thrid, _) = waits.remove(at);
             match ok {
                 true => self.answer(to, thrid, "kvs-fence", ""),
@@ -403,7 +409,7 @@ impl Model {
             return Some((group, size));
         }
         let waits = &mut self.process_mut(by).waits;
-        let at = waits.iter().position(|(_, waits)| *waits == Waits::Spawn(group))?;
+        let at = waits.iter().position(|(_, waits)| *waits == Pmi2ModelWait::Spawn(group))?;
         let (thrid, _) = waits.remove(at);
         let codes = |first: u32| -> String {
             (0..size).map(|i| format!("err{i}={};", if i == 0 { first } else { 0 })).collect()
@@ -413,20 +419,20 @@ impl Model {
         } else {
             self.groups[group as usize].dead = true;
             let text = format!("cmd=spawn-response;{}nerrs={size};{}rc=1;errmsg=", told(thrid), codes(1));
-            self.due.push(Expected::Send { to: by, ok: false, line: false, text });
+            self.due.push(Pmi2ExpectedAction::Send { to: by, ok: false, line: false, text });
         }
         Some((group, size))
     }
 
     /// Handles the end of the process's connection.
-    pub(crate) fn closed(&mut self, who: Who) {
+    pub(crate) fn closed(&mut self, who: ProcessId) {
         if self.is_gone(who) {
             return;
         }
-        let before = std::mem::replace(&mut self.process_mut(who).phase, Phase::Closed);
+        let before = std::mem::replace(&mut self.process_mut(who).phase, Pmi2ModelPhase::Closed);
         match before {
-            Phase::Joined | Phase::Offered => self.abort(who, 1),
-            Phase::New | Phase::Left | Phase::Closed => self.fail_fence(who.0),
+            Pmi2ModelPhase::Joined | Pmi2ModelPhase::Offered => self.abort(who, 1),
+            Pmi2ModelPhase::New | Pmi2ModelPhase::Left | Pmi2ModelPhase::Closed => self.fail_fence(who.0),
         }
     }
 }

@@ -5,11 +5,11 @@
 //! thread with the position of the cut.
 
 use arbitrary::Unstructured;
-use pmi_faults::{Action, Config, GroupSpec, Server};
+use pmi_faults::{Config, GroupSpec, Server, ServerAction};
 use pmi_wire::Proc;
 
-use crate::pmi2_model::{Expected, Model, Who};
-use crate::pmi2_requests::{Op, SPAWN_MAX};
+use crate::pmi2_model::{Pmi2ExpectedAction, Pmi2Model, ProcessId};
+use crate::pmi2_requests::{Pmi2ClientOp, SPAWN_MAX};
 use crate::spell::framed;
 use crate::{counters, input, planted};
 
@@ -26,11 +26,11 @@ pub fn run(data: &[u8]) {
     let config = Config { spawn_max: SPAWN_MAX, nodes, pmi2: true, wrapper, ..Config::default() };
     let mut server = Server::new(config);
     server.add_group(GroupSpec { programs: vec![size], ..GroupSpec::default() });
-    let mut model = Model::new(size, nodes);
+    let mut model = Pmi2Model::new(size, nodes);
     // All processes start, unless the input includes the start.
     if head & 0x80 == 0 {
         for rank in 0..size {
-            for op in [Op::Offer, Op::Fullinit] {
+            for op in [Pmi2ClientOp::Offer, Pmi2ClientOp::Fullinit] {
                 send(&mut server, &mut model, (0, rank), op, None, 0);
                 compare(&mut server, &mut model);
             }
@@ -56,13 +56,13 @@ pub fn run(data: &[u8]) {
             }
             _ => {
                 let thrid = (how & 4 == 4).then_some(how & 3);
-                let op = if model.is_new(who) { Op::Offer } else { Op::of(what, detail) };
+                let op = if model.is_new(who) { Pmi2ClientOp::Offer } else { Pmi2ClientOp::of(what, detail) };
                 send(&mut server, &mut model, who, op, thrid, how >> 3 & 15);
             }
         }
         let outcome = match model.due.last() {
             None => 0,
-            Some(Expected::Send { ok, .. }) => 1 + u32::from(*ok),
+            Some(Pmi2ExpectedAction::Send { ok, .. }) => 1 + u32::from(*ok),
             Some(_) => 3,
         };
         compare(&mut server, &mut model);
@@ -73,12 +73,19 @@ pub fn run(data: &[u8]) {
 }
 
 /// Sends a request in two pieces.
-fn send(server: &mut Server, model: &mut Model, who: Who, op: Op, thrid: Option<u8>, cut: u8) {
+fn send(
+    server: &mut Server,
+    model: &mut Pmi2Model,
+    who: ProcessId,
+    op: Pmi2ClientOp,
+    thrid: Option<u8>,
+    cut: u8,
+) {
     let message = op.message(thrid);
     let (first, second) = message.split_at(usize::from(cut).min(message.len()));
     server.receive(proc(who), first);
     // The first bytes of a line already show that it is not a frame.
-    if op != Op::Offer && !second.is_empty() {
+    if op != Pmi2ClientOp::Offer && !second.is_empty() {
         assert_eq!(server.next_action(), None, "half a request");
     }
     server.receive(proc(who), second);
@@ -86,7 +93,7 @@ fn send(server: &mut Server, model: &mut Model, who: Who, op: Op, thrid: Option<
 }
 
 /// Compares the actions of the server with the expected ones.
-fn compare(server: &mut Server, model: &mut Model) {
+fn compare(server: &mut Server, model: &mut Pmi2Model) {
     let due = std::mem::take(&mut model.due);
     let mut due = due.iter();
     while let Some(action) = server.next_action() {
@@ -96,16 +103,16 @@ fn compare(server: &mut Server, model: &mut Model) {
     assert!(due.as_slice().is_empty(), "still due: {:?}", due.as_slice());
 }
 
-fn fits(action: &Action, expected: &Expected) -> bool {
+fn fits(action: &ServerAction, expected: &Pmi2ExpectedAction) -> bool {
     match (action, expected) {
-        (Action::Send { to, bytes }, Expected::Send { to: who, line: true, text, .. }) => {
+        (ServerAction::Send { to, bytes }, Pmi2ExpectedAction::Send { to: who, line: true, text, .. }) => {
             *to == proc(*who) && *bytes == [text.as_bytes(), b"\n"].concat()
         }
-        (Action::Send { to, bytes }, Expected::Send { to: who, ok: true, text, .. }) => {
+        (ServerAction::Send { to, bytes }, Pmi2ExpectedAction::Send { to: who, ok: true, text, .. }) => {
             *to == proc(*who) && *bytes == framed(text.as_bytes())
         }
         // The text of an error message is free.
-        (Action::Send { to, bytes }, Expected::Send { to: who, text, .. }) => {
+        (ServerAction::Send { to, bytes }, Pmi2ExpectedAction::Send { to: who, text, .. }) => {
             let header: Option<usize> =
                 std::str::from_utf8(&bytes[..6]).ok().and_then(|n| n.trim().parse().ok());
             let body = &bytes[6..];
@@ -114,10 +121,14 @@ fn fits(action: &Action, expected: &Expected) -> bool {
                 && body.starts_with(text.as_bytes())
                 && body.ends_with(b";")
         }
-        (Action::Abort { group, by, status, .. }, Expected::Abort { by: who, status: due }) => {
-            (*group, *by) == *who && *status == *due
-        }
-        (Action::Spawn { group, by, programs }, Expected::Spawn { group: due, by: who, size }) => {
+        (
+            ServerAction::Abort { group, by, status, .. },
+            Pmi2ExpectedAction::Abort { by: who, status: due },
+        ) => (*group, *by) == *who && *status == *due,
+        (
+            ServerAction::Spawn { group, by, programs },
+            Pmi2ExpectedAction::Spawn { group: due, by: who, size },
+        ) => {
             let processes: u64 = programs.iter().map(|program| program.nprocs).sum();
             *group == *due && *by == proc(*who) && processes == u64::from(*size)
         }
@@ -125,6 +136,6 @@ fn fits(action: &Action, expected: &Expected) -> bool {
     }
 }
 
-fn proc(who: Who) -> Proc {
+fn proc(who: ProcessId) -> Proc {
     Proc { group: who.0, rank: who.1 }
 }

@@ -1,7 +1,7 @@
 //! The messages of PMI-2 clients in the target `pmi2_ops`, and their bytes.
 
 use pmi_wire::Framing;
-use pmi_wire::pmi2::{Program, Request};
+use pmi_wire::pmi2::{Pmi2SpawnProgram, Request};
 
 use crate::spell::{self, framed};
 
@@ -36,7 +36,7 @@ pub(crate) const SPAWN_MAX: u64 = 4;
 
 /// A message of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Op {
+pub(crate) enum Pmi2ClientOp {
     /// The line with which a connection begins.
     Offer,
     Fullinit,
@@ -82,7 +82,7 @@ pub(crate) enum Op {
     Junk(u8),
 }
 
-impl Op {
+impl Pmi2ClientOp {
     /// Makes an operation from two bytes of the input.
     pub(crate) fn of(what: u8, detail: u8) -> Self {
         let (low, high) = (detail & 7, detail >> 3 & 7);
@@ -166,7 +166,7 @@ impl Op {
 
 /// Returns a spawn of these programs, with a key to put before they start.
 fn spawn(programs: [Option<u8>; 2], key: Option<u8>, thrid: Option<u8>) -> Vec<u8> {
-    let program = |maxprocs: u8| Program {
+    let program = |maxprocs: u8| Pmi2SpawnProgram {
         command: b"x".to_vec(),
         maxprocs: maxprocs.into(),
         argv: vec![b"y".to_vec()],

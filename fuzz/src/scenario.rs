@@ -6,7 +6,7 @@ use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use pmi_scenario::ast::{Scenario, Source};
+use pmi_scenario::ast::{Scenario, SourceFile};
 use pmi_scenario::suite::Suite;
 use pmi_scenario::{Diagnostic, Env, check, parse, print};
 
@@ -73,8 +73,8 @@ pub fn run(data: &[u8]) {
     });
 }
 
-fn source(text: &str) -> Arc<Source> {
-    Arc::new(Source { path: "s.pmi".into(), text: text.into() })
+fn source(text: &str) -> Arc<SourceFile> {
+    Arc::new(SourceFile { path: "s.pmi".into(), text: text.into() })
 }
 
 fn check_place(mistake: &Diagnostic, text: &str) {

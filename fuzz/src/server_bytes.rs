@@ -3,7 +3,7 @@
 //! Input: records of a byte for the process, the bytes that it sends, and 0xff. An empty text closes its connection. Processes 0 to 2 are
 //! the first group. Process 3 is the only one of a second group; each of its records makes it take its next step.
 
-use pmi_faults::{Action, Config, GroupSpec, Server};
+use pmi_faults::{Config, GroupSpec, Server, ServerAction};
 use pmi_wire::{Framing, Proc};
 
 use crate::{input, memory, planted, spell};
@@ -12,7 +12,7 @@ const LINE_MAX: usize = 256;
 const OFFER: &[u8] = b"cmd=init pmi_version=2 pmi_subversion=0\n";
 const QUIET: Proc = Proc { group: 1, rank: 0 };
 
-/// See [`Session::script`].
+/// See [`DialectSession::script`].
 const SCRIPT: [(&str, &str); 8] = [
     (
         "cmd=init pmi_version=1 pmi_subversion=1\n",
@@ -28,7 +28,7 @@ const SCRIPT: [(&str, &str); 8] = [
 ];
 
 /// The behavior of both groups in one dialect.
-pub(crate) struct Session {
+pub(crate) struct DialectSession {
     /// The framing after the offer.
     pub(crate) framing: Framing,
     /// The messages of a process that follows the protocol, and the responses to them. None depends on another group.
@@ -39,10 +39,10 @@ pub(crate) struct Session {
 
 /// Plays a PMI-1 session.
 pub fn run(data: &[u8]) {
-    Session { framing: Framing::Lines, script: &SCRIPT, bytes: 64 }.play(data);
+    DialectSession { framing: Framing::Lines, script: &SCRIPT, bytes: 64 }.play(data);
 }
 
-impl Session {
+impl DialectSession {
     /// Checks that the first group cannot change the responses to the second, and that the fragmentation of a stream does not matter.
     /// Responses must be whole messages. The server's memory must be proportional to the input.
     pub(crate) fn play(&self, data: &[u8]) {
@@ -69,20 +69,22 @@ impl Session {
                 assert_eq!(action, bytewise.next_action(), "at once, and byte by byte");
                 match action {
                     None => break,
-                    Some(Action::Send { to, bytes }) => {
+                    Some(ServerAction::Send { to, bytes }) => {
                         assert_eq!(to.group, 0, "an answer to who asked nothing: {}", bytes.escape_ascii());
                         assert!(self.is_message(&bytes), "{}", bytes.escape_ascii());
                     }
-                    Some(Action::Spawn { group, .. }) => {
+                    Some(ServerAction::Spawn { group, .. }) => {
                         for server in [&mut server, &mut bytewise] {
                             let size = server.size(group) as usize;
                             server.spawned(group, &[0; 4][..size]);
                         }
                     }
-                    Some(Action::Abort { group, .. }) => {
+                    Some(ServerAction::Abort { group, .. }) => {
                         assert_eq!(group, 0, "whose members keep to the protocol")
                     }
-                    Some(Action::Close { .. }) => panic!("only a server with a fault closes one connection"),
+                    Some(ServerAction::Close { .. }) => {
+                        panic!("only a server with a fault closes one connection")
+                    }
                 }
             }
         }
@@ -115,7 +117,7 @@ impl Session {
         let offers = [(0, 0), (0, 1), (0, 2), (1, 0)].map(|(group, rank)| Proc { group, rank });
         for proc in offers.into_iter().filter(|_| pmi2) {
             server.receive(proc, OFFER);
-            assert!(matches!(server.next_action(), Some(Action::Send { .. })), "the offer is taken");
+            assert!(matches!(server.next_action(), Some(ServerAction::Send { .. })), "the offer is taken");
         }
         server
     }
@@ -127,7 +129,7 @@ impl Session {
         });
         server.receive(QUIET, &request);
         match server.next_action() {
-            Some(Action::Send { to: QUIET, bytes }) if bytes == answer => {}
+            Some(ServerAction::Send { to: QUIET, bytes }) if bytes == answer => {}
             other => panic!("{other:?} in answer to {}", request.escape_ascii()),
         }
         assert_eq!(server.next_action(), None);

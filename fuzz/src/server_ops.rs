@@ -3,11 +3,11 @@
 //! Input: see `ops`.
 
 use arbitrary::Unstructured;
-use pmi_faults::{Action, Config, GroupSpec, Server};
+use pmi_faults::{Config, GroupSpec, Server, ServerAction};
 use pmi_wire::{Maxes, Proc};
 
-use crate::model::{Expected, Model, Who};
-use crate::ops::{self, Op, ProcessStep, What, Write};
+use crate::model::{ExpectedAction, Model, ProcessId};
+use crate::ops::{self, ClientOp, ProcessStep, ProcessStepAction, Write};
 use crate::{counters, input, planted};
 
 /// Offset of the counters for passed barriers, above those of states.
@@ -17,12 +17,12 @@ const OPS: u32 = 1 << 29;
 
 /// Checks that the actions of the server are exactly those that the model expects.
 pub fn run(data: &[u8]) {
-    let mut play = Play::new(data, ());
+    let mut play = ServerPlay::new(data, ());
     while play.step() {}
 }
 
 /// Observes the input and the actions of the server.
-pub(crate) trait Watch {
+pub(crate) trait ServerObserver {
     /// The first group exists, or a spawned one was started.
     fn group(&mut self, _id: u32, _size: u32, _nodes: u32) {}
     /// A process sends bytes.
@@ -30,19 +30,19 @@ pub(crate) trait Watch {
     /// A process closes its connection.
     fn closed(&mut self, _from: Proc) {}
     /// The server takes an action.
-    fn acted(&mut self, _action: &Action) {}
+    fn acted(&mut self, _action: &ServerAction) {}
 }
 
-impl Watch for () {}
+impl ServerObserver for () {}
 
 /// The messages of a process that are not completely delivered.
 #[derive(Default)]
-struct Out {
+struct SendBuffer {
     bytes: Vec<u8>,
     /// Number of delivered bytes.
     delivered: usize,
     /// Requests, with the positions in `bytes` after their first line and after all of it.
-    requests: Vec<(Op, usize, usize)>,
+    requests: Vec<(ClientOp, usize, usize)>,
     /// The server has read the first line of the first request.
     begun: bool,
 }
@@ -50,13 +50,13 @@ struct Out {
 /// Number of processes: four in each group.
 const PROCESSES: usize = 4 * ops::GROUPS as usize;
 
-pub(crate) struct Play<'a, W> {
+pub(crate) struct ServerPlay<'a, W> {
     u: Unstructured<'a>,
     nodes: u32,
     server: Server,
     model: Model,
     /// One for each process.
-    outs: [Out; PROCESSES],
+    outs: [SendBuffer; PROCESSES],
     pub(crate) watch: W,
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn config(nodes: u32) -> Config {
     }
 }
 
-impl<'a, W: Watch> Play<'a, W> {
+impl<'a, W: ServerObserver> ServerPlay<'a, W> {
     pub(crate) fn new(data: &'a [u8], mut watch: W) -> Self {
         let mut u = Unstructured::new(data);
         let head = input::byte(&mut u);
@@ -96,21 +96,21 @@ impl<'a, W: Watch> Play<'a, W> {
         let who = (group, u32::from(step.rank) % self.model.size(group));
         let state = self.model.state(who);
         match step.what {
-            What::Send(op, write) => self.send(who, op, write),
-            What::Round => {
+            ProcessStepAction::Send(op, write) => self.send(who, op, write),
+            ProcessStepAction::Round => {
                 for who in (0..self.model.size(group)).map(|rank| (group, rank)) {
                     if self.model.may_enter(who) {
-                        self.send(who, Op::Barrier, Write::Whole);
+                        self.send(who, ClientOp::Barrier, Write::Whole);
                     }
                 }
             }
-            What::Close => self.close(who),
-            What::Spawned(good) => self.spawned(good),
+            ProcessStepAction::Close => self.close(who),
+            ProcessStepAction::Spawned(good) => self.spawned(good),
         }
         let outcome = match self.model.due.last() {
             None => 0,
-            Some(Expected::Send { .. }) => 1,
-            Some(Expected::Refuse { .. }) => 2,
+            Some(ExpectedAction::Send { .. }) => 1,
+            Some(ExpectedAction::Refuse { .. }) => 2,
             Some(_) => 3,
         };
         self.compare();
@@ -120,17 +120,17 @@ impl<'a, W: Watch> Play<'a, W> {
         // A fault that shows only after many rounds has no state that leads to it.
         counters::seen(ROUNDS + self.model.rounds.min(31));
         // Count every request in a spawned group by its outcome, since groups share most of their states.
-        if let What::Send(op, _) = step.what {
+        if let ProcessStepAction::Send(op, _) = step.what {
             counters::seen(OPS + op.kind() * 8 + u32::from(group > 0) * 4 + outcome);
         }
         true
     }
 
-    fn out(&mut self, who: Who) -> &mut Out {
+    fn out(&mut self, who: ProcessId) -> &mut SendBuffer {
         &mut self.outs[(who.0 * 4 + who.1) as usize]
     }
 
-    fn send(&mut self, who: Who, op: Op, write: Write) {
+    fn send(&mut self, who: ProcessId, op: ClientOp, write: Write) {
         if self.model.is_gone(who) {
             // The server has closed the connection. One byte checks that it ignores further input.
             return self.server.receive(proc(who), b"x");
@@ -140,9 +140,9 @@ impl<'a, W: Watch> Play<'a, W> {
         ops::bytes(op, who.0, &mut out.bytes);
         let length = out.bytes.len();
         let first = match op {
-            Op::Spawn { .. } => start + b"mcmd=spawn\n".len(),
+            ClientOp::Spawn { .. } => start + b"mcmd=spawn\n".len(),
             // The line is too long as soon as there is no room for its newline.
-            Op::Overlong => length - 1,
+            ClientOp::Overlong => length - 1,
             _ => length,
         };
         out.requests.push((op, first, length));
@@ -154,7 +154,7 @@ impl<'a, W: Watch> Play<'a, W> {
         self.deliver(who, until);
     }
 
-    fn deliver(&mut self, who: Who, until: usize) {
+    fn deliver(&mut self, who: ProcessId, until: usize) {
         let mut out = std::mem::take(self.out(who));
         let bytes = &out.bytes[out.delivered..until];
         self.server.receive(proc(who), bytes);
@@ -182,7 +182,7 @@ impl<'a, W: Watch> Play<'a, W> {
         *self.out(who) = out;
     }
 
-    fn close(&mut self, who: Who) {
+    fn close(&mut self, who: ProcessId) {
         let out = self.out(who);
         let partial = out.bytes[..out.delivered].last().is_some_and(|byte| *byte != b'\n');
         let gone = self.model.is_gone(who);
@@ -219,9 +219,9 @@ impl<'a, W: Watch> Play<'a, W> {
         self.model.settle();
     }
 
-    fn show(&self, expected: &Expected) -> String {
+    fn show(&self, expected: &ExpectedAction) -> String {
         match *expected {
-            Expected::Send { to, start, end } => {
+            ExpectedAction::Send { to, start, end } => {
                 format!("\"{}\" to {to:?}", self.model.text[start..end].escape_ascii())
             }
             other => format!("{other:?}"),
@@ -229,18 +229,21 @@ impl<'a, W: Watch> Play<'a, W> {
     }
 }
 
-fn fits(action: &Action, expected: &Expected, text: &[u8]) -> bool {
+fn fits(action: &ServerAction, expected: &ExpectedAction, text: &[u8]) -> bool {
     match (action, *expected) {
-        (Action::Send { to, bytes }, Expected::Send { to: who, start, end }) => {
+        (ServerAction::Send { to, bytes }, ExpectedAction::Send { to: who, start, end }) => {
             *to == proc(who) && bytes[..] == text[start..end]
         }
-        (Action::Send { to, bytes }, Expected::Refuse { to: who, cmd }) => {
+        (ServerAction::Send { to, bytes }, ExpectedAction::Refuse { to: who, cmd }) => {
             *to == proc(who) && is_refusal(bytes, cmd)
         }
-        (Action::Abort { group, by, status, .. }, Expected::Abort { by: who, status: due }) => {
+        (ServerAction::Abort { group, by, status, .. }, ExpectedAction::Abort { by: who, status: due }) => {
             (*group, *by) == who && *status == due
         }
-        (Action::Spawn { group, by, programs }, Expected::Spawn { group: due, by: who, size }) => {
+        (
+            ServerAction::Spawn { group, by, programs },
+            ExpectedAction::Spawn { group: due, by: who, size },
+        ) => {
             let processes: u64 = programs.iter().map(|program| program.nprocs).sum();
             *group == due && *by == proc(who) && processes == u64::from(size)
         }
@@ -258,6 +261,6 @@ fn is_refusal(bytes: &[u8], cmd: &str) -> bool {
     rc.is_some_and(|rc| !rc.starts_with(b"0")) && end == Some(bytes.len() - 1)
 }
 
-fn proc(who: Who) -> Proc {
+fn proc(who: ProcessId) -> Proc {
     Proc { group: who.0, rank: who.1 }
 }

@@ -3,7 +3,7 @@
 //! Input: a byte for the maximum length of a line and the reading of values, one for the fragmentation, and the stream.
 
 use pmi_wire::{
-    Body, Framer, Message, MessageError, Operation, Request, RequestError, Response, ValueReading,
+    Framer, Message, MessageError, Operation, Request, RequestError, Response, ResponseBody, ValueReading,
 };
 
 use crate::{counters, planted};
@@ -18,7 +18,7 @@ pub fn run(data: &[u8]) {
     let reading = READINGS[usize::from(limit >> 7)];
     let limit = LIMITS[usize::from(limit % 8)];
     let mut framer = Framer::new(limit);
-    let mut expected = Expected { stream, at: 0, limit };
+    let mut expected = ExpectedLines { stream, at: 0, limit };
     let mut out = Vec::with_capacity(512);
     let (mut pushed, mut cut) = (0, *cuts);
     while pushed < stream.len() {
@@ -50,13 +50,13 @@ pub fn run(data: &[u8]) {
 }
 
 /// The lines of a stream by definition: the texts between newlines, or `None` for one that is too long.
-struct Expected<'a> {
+struct ExpectedLines<'a> {
     stream: &'a [u8],
     at: usize,
     limit: usize,
 }
 
-impl<'a> Expected<'a> {
+impl<'a> ExpectedLines<'a> {
     /// Returns the next line. The framer has received the first `pushed` bytes.
     fn next(&mut self, pushed: usize) -> Option<&'a [u8]> {
         let rest = &self.stream[self.at..];
@@ -167,7 +167,7 @@ fn check_response(line: &[u8], reading: ValueReading, out: &mut Vec<u8>) {
 /// Returns whether printing changes the response. The value of a get comes last, because it extends to the end of the line. A `msg` before
 /// it loses its trailing spaces, and a text in it that looks like a tuple of the response becomes one.
 fn loses_in_print(response: &Response<'_>) -> bool {
-    matches!(response.body, Body::Get(Some(_)))
+    matches!(response.body, ResponseBody::Get(Some(_)))
         && response
             .msg
             .is_some_and(|msg| msg.contains(&b'=') || msg.last().is_some_and(|byte| is_blank(*byte)))

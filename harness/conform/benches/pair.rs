@@ -2,8 +2,8 @@
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
-use pmi_reference::client::{Answer, Client};
-use pmi_reference::{Action, Config, GroupSpec, Server};
+use pmi_reference::client::{Client, ServerAnswer};
+use pmi_reference::{Config, GroupSpec, Server, ServerAction};
 use pmi_wire::Proc;
 
 #[global_allocator]
@@ -31,9 +31,9 @@ impl Pair {
 
     fn send(&mut self, rank: u32, bytes: &[u8]) {
         self.server.receive(Proc { group: 0, rank }, bytes);
-        while let Some(Action::Send { to, bytes }) = self.server.next_action() {
+        while let Some(ServerAction::Send { to, bytes }) = self.server.next_action() {
             let answer = self.clients[to.rank as usize].receive(&bytes).unwrap().unwrap();
-            assert!(!matches!(answer, Answer::Failed { .. }));
+            assert!(!matches!(answer, ServerAnswer::Failed { .. }));
         }
     }
 

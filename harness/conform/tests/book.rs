@@ -89,12 +89,12 @@ fn timeless(text: &str) -> String {
         let (before, number) = rest.split_at(at);
         out += before;
         let end = number.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(number.len());
-        let (digits, behind) = number.split_at(end);
+        let (digits, after) = number.split_at(end);
         let unit = ["ms", "µs", "s"].into_iter().find(|unit| {
-            behind.strip_prefix(unit).is_some_and(|more| !more.starts_with(char::is_alphanumeric))
+            after.strip_prefix(unit).is_some_and(|more| !more.starts_with(char::is_alphanumeric))
         });
         out += if unit.is_some() { "TIME" } else { digits };
-        rest = &behind[unit.map_or(0, str::len)..];
+        rest = &after[unit.map_or(0, str::len)..];
     }
     out + rest
 }
@@ -103,12 +103,12 @@ fn timeless(text: &str) -> String {
 fn comparable(line: &str) -> String {
     let line = timeless(line.trim_end());
     let event = line.trim_start_matches([' ', '>']);
-    let behind = event.trim_start_matches(|c: char| c.is_ascii_digit());
-    if behind.len() == event.len() || event.len() == line.len() || !behind.starts_with("  ") {
+    let after = event.trim_start_matches(|c: char| c.is_ascii_digit());
+    if after.len() == event.len() || event.len() == line.len() || !after.starts_with("  ") {
         return line;
     }
     let mark = if line.trim_start().starts_with('>') { "> " } else { "  " };
-    format!("{mark}EVENT{behind}")
+    format!("{mark}EVENT{after}")
 }
 
 /// Returns whether a line matches the shown one, where `[..]` is any text.

@@ -377,9 +377,9 @@ fn a_report_that_cannot_be_written_is_named() {
     // `conform` reads every written log, but this one has no end.
     let args = ["--memory", "-q", "-f", "=kvs/own-key", "--report", "ndjson=/dev/full"];
     let ran = Command::new(env!("CARGO_BIN_EXE_pmi-conform")).args(args).output().unwrap();
-    let told = String::from_utf8_lossy(&ran.stderr);
-    assert_eq!(ran.status.code(), Some(2), "{told}");
-    assert!(told.contains("/dev/full was not written"), "{told}");
+    let received = String::from_utf8_lossy(&ran.stderr);
+    assert_eq!(ran.status.code(), Some(2), "{received}");
+    assert!(received.contains("/dev/full was not written"), "{received}");
 }
 
 fn listed(args: &[&str]) -> Vec<String> {

@@ -7,9 +7,9 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 
-use pmi_judge::again::Again;
 use pmi_judge::deviations::Deviations;
 use pmi_judge::event::Event;
+use pmi_judge::rejudge::Rejudge;
 use pmi_judge::verdict::{RunHeader, ScenarioResult, Strictness, Verdict};
 use pmi_judge::{Side, is_reached_by_valid_input};
 use pmi_runner::iut::Iut;
@@ -378,7 +378,7 @@ impl Observer for JudgesAgain<'_> {
         let header = self.header.as_ref().expect("a run has begun");
         let events = std::mem::take(&mut self.events);
         let deviations = &mut Deviations::default();
-        let mut judge = Again::new(header, self.suite, Strictness::Must);
+        let mut judge = Rejudge::new(header, self.suite, Strictness::Must);
         events.into_iter().for_each(|event| judge.event(&result.scenario, event));
         let mut again = judge.result(result, deviations);
         // Long lines are cut here.
@@ -448,13 +448,13 @@ fn clean(results: &[ScenarioResult]) {
 #[test]
 fn our_own_libraries_are_clean_and_so_are_lawful_ones() {
     let suite = pmi_runner::suite::embedded().unwrap();
-    for (dialect, library, lawful) in
+    for (dialect, library, valid) in
         [(Dialect::Pmi1, FAULTY_LIBRARY, LAWFUL), (Dialect::Pmi2, FAULTY_PMI2_LIBRARY, PMI2_LAWFUL)]
     {
         let all = all(&suite, dialect);
         assert!(all.len() >= 60, "{}", all.len());
         clean(&judge(&suite, &all, own(dialect), ""));
-        clean(&judge(&suite, &one_of_each(&all), library.as_ref(), lawful));
+        clean(&judge(&suite, &one_of_each(&all), library.as_ref(), valid));
     }
 }
 

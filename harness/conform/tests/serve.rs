@@ -473,8 +473,8 @@ for request, answers in ("initack pmiid=0", 4), ("init pmi_version=1 pmi_subvers
         .args(["python3", "-c", PROGRAM])
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(told.ends_with("cmd=response_to_init\ncmd=finalize_ack\n"), "{output:?}");
+    let received = String::from_utf8_lossy(&output.stdout);
+    assert!(received.ends_with("cmd=response_to_init\ncmd=finalize_ack\n"), "{output:?}");
     assert!(output.status.success());
 }
 

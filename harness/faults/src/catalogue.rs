@@ -9,13 +9,13 @@ use serde::de::value::StrDeserializer;
 use thiserror::Error;
 
 use super::circumstances::When;
-use super::client::{ClientFault, ClientVariation, Plain};
+use super::client::{ClientFault, ClientVariation, PlainSession};
 use super::dialects::Dialects;
 use super::draft::ReplyDraft;
-use super::edit::{Edit, Editable, Environment, Line, Singinit, Words};
-use super::effect::{Effect, Replies, ReplyKind};
+use super::edit::{Edit, Editable, ProcessVariables, RequestText, SingletonMessages, VerbAndArguments};
+use super::effect::{Effect, ReplyKind, ReplySelector};
 use super::row::{Fault, Variation};
-use pmi_reference::{Answer, Header, Reply};
+use pmi_reference::{OperationResult, ReplyHeader, ReplyParts};
 
 const TEXT: &str = include_str!("../faults.toml");
 
@@ -30,7 +30,7 @@ struct EntryError {
 /// Steps as they are written: one word, one step, or several.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Steps {
+enum StepList {
     Word(String),
     Step(Vec<String>),
     Several(Vec<Vec<String>>),
@@ -38,15 +38,15 @@ enum Steps {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct FaultEntry {
     name: String,
     #[serde(default)]
     breaks: String,
     dialects: Option<Dialects>,
     does: String,
     at: String,
-    line: Option<Steps>,
-    edit: Option<Steps>,
+    line: Option<StepList>,
+    edit: Option<StepList>,
     #[serde(default)]
     when: When,
 }
@@ -56,38 +56,40 @@ struct Entry {
 struct ClientEntry {
     name: String,
     #[serde(default)]
-    session: Plain,
+    session: PlainSession,
     #[serde(default)]
     breaks: String,
     does: String,
-    edit: Steps,
+    edit: StepList,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct File {
-    faults: Vec<Entry>,
-    variations: Vec<Entry>,
+struct FaultsFile {
+    faults: Vec<FaultEntry>,
+    variations: Vec<FaultEntry>,
     client_faults: Vec<ClientEntry>,
     client_variations: Vec<ClientEntry>,
 }
 
 /// All that the file holds.
-struct Catalogue {
+struct FaultCatalogue {
     faults: Vec<Fault>,
     variations: Vec<Variation>,
     client_faults: Vec<ClientFault>,
     client_variations: Vec<ClientVariation>,
 }
 
-impl Steps {
+impl StepList {
     fn keep(self) -> Edit {
         let steps = match self {
             Self::Word(word) => vec![vec![word]],
             Self::Step(words) => vec![words],
             Self::Several(steps) => steps,
         };
-        let words = |words: Vec<String>| -> Words { words.into_iter().map(keep).collect::<Vec<_>>().leak() };
+        let words = |words: Vec<String>| -> VerbAndArguments {
+            words.into_iter().map(keep).collect::<Vec<_>>().leak()
+        };
         Edit(steps.into_iter().map(words).collect::<Vec<_>>().leak())
     }
 }
@@ -110,15 +112,15 @@ fn checked(edit: Edit, target: &mut impl Editable) -> Result<Edit, String> {
     edit.unknown_step(target).map_or(Ok(edit), |words| Err(format!("unknown step {words:?}")))
 }
 
-impl Entry {
+impl FaultEntry {
     fn keep(self) -> Result<Fault, EntryError> {
         let entry = self.name.clone();
         self.kept().map_err(|what| EntryError { entry, what })
     }
 
     fn kept(self) -> Result<Fault, String> {
-        let edit = self.edit.map(Steps::keep).unwrap_or_default();
-        let line = checked(self.line.map(Steps::keep).unwrap_or_default(), &mut Line(b""))?;
+        let edit = self.edit.map(StepList::keep).unwrap_or_default();
+        let line = checked(self.line.map(StepList::keep).unwrap_or_default(), &mut RequestText(b""))?;
         let effect = effect(&self.at, line, edit)?;
         let (name, about, breaks) = (keep(self.name), keep(self.does), keep_ids(&self.breaks));
         let dialects = self.dialects.unwrap_or(Dialects::of_requirements(breaks));
@@ -130,14 +132,17 @@ fn effect(at: &str, line: Edit, edit: Edit) -> Result<Effect, String> {
     let (hook, of) = at.split_once(' ').unwrap_or((at, "each any"));
     let (of, kind) = of.split_once(' ').ok_or("at: the operation or the kind of its replies is missing")?;
     let kind: ReplyKind = named(kind)?;
-    let replies = || Replies::named(of, kind).ok_or(format!("unknown request {of}"));
+    let replies = || ReplySelector::named(of, kind).ok_or(format!("unknown request {of}"));
     let word = match edit.0 {
         [[word]] => *word,
         _ => "",
     };
     let bytes = || checked(edit, &mut b"(vector,(0,1,2))".to_vec());
     let reply = || {
-        let reply = Reply { header: Header::line(Operation::Get.exchange()), answer: Answer::done() };
+        let reply = ReplyParts {
+            header: ReplyHeader::line(Operation::Get.exchange()),
+            answer: OperationResult::done(),
+        };
         checked(edit, &mut ReplyDraft::new(Proc { group: 0, rank: 0 }, &reply))
     };
     let request = || checked(edit, &mut SpawnRequest { programs: vec![Default::default()] });
@@ -151,10 +156,10 @@ fn effect(at: &str, line: Edit, edit: Edit) -> Result<Effect, String> {
             _ => return Err("limits: three numbers are needed".into()),
         },
         "universe" => Effect::Universe(word.parse().map_err(|_| format!("invalid number {word}"))?),
-        "environment" => Effect::Env(checked(edit, &mut Environment::new())?),
+        "environment" => Effect::Env(checked(edit, &mut ProcessVariables::new())?),
         "descriptor" if word == "dead" => Effect::DeadFd,
         "greeting" => Effect::Greeting(bytes()?),
-        "singinit" => Effect::Singinit(checked(edit, &mut Singinit::default())?),
+        "singinit" => Effect::Singinit(checked(edit, &mut SingletonMessages::default())?),
         "kvsname" => Effect::Kvsname(bytes()?),
         "mapping" => Effect::Mapping(bytes()?),
         "read" => Effect::Read(bytes()?),
@@ -193,10 +198,11 @@ impl ClientEntry {
     }
 }
 
-impl Catalogue {
+impl FaultCatalogue {
     fn read() -> Result<Self, String> {
-        let file: File = toml::from_str(TEXT).map_err(|error| format!("faults.toml: {error}"))?;
-        let servers = |entries: Vec<Entry>| entries.into_iter().map(Entry::keep).collect::<Result<_, _>>();
+        let file: FaultsFile = toml::from_str(TEXT).map_err(|error| format!("faults.toml: {error}"))?;
+        let servers =
+            |entries: Vec<FaultEntry>| entries.into_iter().map(FaultEntry::keep).collect::<Result<_, _>>();
         let clients =
             |entries: Vec<ClientEntry>| entries.into_iter().map(ClientEntry::keep).collect::<Result<_, _>>();
         let read = || {
@@ -212,7 +218,7 @@ impl Catalogue {
 
     /// The entries, which are read once. A test reads them as well, so that a mistake does not get this far.
     fn get() -> &'static Self {
-        static CATALOGUE: OnceLock<Catalogue> = OnceLock::new();
+        static CATALOGUE: OnceLock<FaultCatalogue> = OnceLock::new();
         CATALOGUE.get_or_init(|| Self::read().unwrap_or_else(|error| panic!("{error}")))
     }
 }
@@ -236,22 +242,22 @@ pub fn variation_names() -> impl Iterator<Item = &'static str> {
 
 /// All faults of servers, chapter by chapter.
 pub fn faults() -> impl Iterator<Item = &'static Fault> {
-    Catalogue::get().faults.iter()
+    FaultCatalogue::get().faults.iter()
 }
 
 /// All variations of servers.
 pub fn variations() -> impl Iterator<Item = &'static Variation> {
-    Catalogue::get().variations.iter()
+    FaultCatalogue::get().variations.iter()
 }
 
 /// All faults of clients.
 pub fn client_faults() -> impl Iterator<Item = &'static ClientFault> {
-    Catalogue::get().client_faults.iter()
+    FaultCatalogue::get().client_faults.iter()
 }
 
 /// All variations of clients.
 pub fn client_variations() -> impl Iterator<Item = &'static ClientVariation> {
-    Catalogue::get().client_variations.iter()
+    FaultCatalogue::get().client_variations.iter()
 }
 
 #[cfg(test)]
@@ -301,7 +307,7 @@ mod tests {
     fn a_misspelled_name_is_reported_with_its_entry() {
         let read = |at: &str, edit: &str| {
             let text = format!("name = 'x'\ndoes = 'y'\nat = '{at}'\nedit = {edit}");
-            toml::from_str::<Entry>(&text).unwrap().keep().map(|_| ()).unwrap_err().to_string()
+            toml::from_str::<FaultEntry>(&text).unwrap().keep().map(|_| ()).unwrap_err().to_string()
         };
         assert_eq!(
             read("reply get ok", "['sett', 'a', 'b']"),

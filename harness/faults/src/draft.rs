@@ -1,6 +1,6 @@
 //! A reply on its way to become bytes, open to every change.
 
-use pmi_reference::{Header, Reply};
+use pmi_reference::{ReplyHeader, ReplyParts};
 use pmi_wire::{Framing, Proc};
 
 /// How the length of a frame is written.
@@ -22,7 +22,7 @@ pub(crate) struct ReplyDraft {
     /// The process that gets it.
     pub to: Proc,
     /// The form of the reply.
-    header: Header,
+    header: ReplyHeader,
     /// `cmd` first, then `rc`, the operation's own and `msg`; none for the answer to abort.
     pub tuples: Vec<(Vec<u8>, Vec<u8>)>,
     /// What stands before the first tuple.
@@ -44,7 +44,7 @@ pub(crate) struct ReplyDraft {
 }
 
 impl ReplyDraft {
-    pub(crate) fn new(to: Proc, reply: &Reply) -> Self {
+    pub(crate) fn new(to: Proc, reply: &ReplyParts) -> Self {
         let is_frame = reply.header.framing == Framing::Frames;
         let (between, end): (&[u8], &[u8]) = if is_frame { (b";", b";") } else { (b" ", b"\n") };
         Self {

@@ -1,7 +1,7 @@
 //! The places where a server can differ from the reference.
 
-use pmi_reference::Reply;
-use pmi_wire::{Framing, Maxes, Outcome, protocol};
+use pmi_reference::ReplyParts;
+use pmi_wire::{Framing, Maxes, ResponseOutcome, protocol};
 use serde::Deserialize;
 
 use super::edit::Edit;
@@ -20,9 +20,9 @@ pub enum ReplyKind {
 
 /// The replies that an effect applies to, by their request and their success. `None` stands for all requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Replies(pub Option<&'static str>, pub ReplyKind);
+pub struct ReplySelector(pub Option<&'static str>, pub ReplyKind);
 
-impl Replies {
+impl ReplySelector {
     /// The replies to the requests of this name: an operation of the protocol table, in every dialect, or a command of one dialect.
     /// Fullinit counts as a separate request, although the table has it as the init of PMI-2.
     pub(crate) fn named(of: &str, kind: ReplyKind) -> Option<Self> {
@@ -39,7 +39,7 @@ impl Replies {
     }
 
     /// Returns whether a reply is one of them. On a connection of PMI-2, "all requests" are those after the init line.
-    pub(crate) fn fits(self, reply: &Reply, is_pmi2: bool) -> bool {
+    pub(crate) fn fits(self, reply: &ReplyParts, is_pmi2: bool) -> bool {
         let is_named = match (self.0, reply.header.exchange) {
             (None, _) => !is_pmi2 || reply.header.framing == Framing::Frames,
             (Some(name), Some(exchange)) => {
@@ -47,7 +47,7 @@ impl Replies {
             }
             (Some(_), None) => false,
         };
-        let is_ok = reply.answer.outcome == Outcome::Success;
+        let is_ok = reply.answer.outcome == ResponseOutcome::Success;
         is_named
             && match self.1 {
                 ReplyKind::Ok => is_ok,
@@ -60,7 +60,7 @@ impl Replies {
 /// The writes that a reply is sent in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Writes {
+pub enum ReplyWrites {
     /// Each byte by itself.
     Bytewise,
     /// Two halves.
@@ -73,7 +73,7 @@ pub enum Writes {
     Colons,
 }
 
-impl Writes {
+impl ReplyWrites {
     /// Splits a reply.
     pub(crate) fn of(self, mut bytes: Vec<u8>) -> Vec<Vec<u8>> {
         let length = bytes.len();
@@ -118,9 +118,9 @@ pub enum Effect {
     /// Lawful requests that are taken for protocol errors, by the conditions that they fulfil.
     Reject(Edit),
     /// A reply.
-    Reply(Replies, Edit),
+    Reply(ReplySelector, Edit),
     /// The writes that a reply is sent in.
-    Writes(Replies, Writes),
+    Writes(ReplySelector, ReplyWrites),
     /// The value that a put stores.
     Store(Edit),
     /// The key under which a pair is stored and found.

@@ -6,18 +6,19 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use pmi_scenario::ast::{
-    Action, Arg, Dialect, Encoding, Expr, Need, Piece, RankSet, Role, Scenario, Step, Stmt, Template,
-    UnderTest, Who,
+    Arg, Dialect, Encoding, Expr, Need, Piece, RankSet, Role, Scenario, Step, StepAction, StepTarget, Stmt,
+    Template, UnderTest,
 };
 use pmi_wire::{Framing, Proc};
 
+use super::bindings::BoundNames;
 use super::bodies::as_bodies;
-use super::bound::Bound;
 use super::op::Op;
-use super::pieces::{agent, bytes_of, bytes_said, letters, tidy, unplaced};
+use super::pieces::{agent, bytes_of, letters, tidy, unplaced, written_bytes};
 use super::reading::request;
 use super::statement::{
-    Answer, ServerStep, command, encoding_of, ends, is_end, join, rank_of, sent, sent_mut, set_rank, wait,
+    AwaitedResponse, ServerStep, command, encoding_of, ends, is_end, join, rank_of, sent, sent_mut, set_rank,
+    wait,
 };
 use super::{spawn_guard, waits};
 
@@ -43,11 +44,11 @@ pub struct Case {
 impl Case {
     /// Creates a PMI-1 case with `ranks` processes and these statements.
     pub fn new(tests: UnderTest, ranks: u32, body: Vec<Stmt>) -> Self {
-        Self::speaking(Dialect::Pmi1, tests, ranks, body)
+        Self::in_dialect(Dialect::Pmi1, tests, ranks, body)
     }
 
     /// Creates a case in another dialect.
-    pub(crate) fn speaking(dialect: Dialect, tests: UnderTest, ranks: u32, mut body: Vec<Stmt>) -> Self {
+    pub(crate) fn in_dialect(dialect: Dialect, tests: UnderTest, ranks: u32, mut body: Vec<Stmt>) -> Self {
         if tests == UnderTest::Client {
             body.push(ends());
         }
@@ -152,7 +153,7 @@ impl Case {
     /// Returns whether it can only be played against a proxy whose upstream is the harness.
     pub fn needs_upstream(&self) -> bool {
         let is = |stmt: &Stmt| {
-            matches!(stmt, Stmt::Step(Step { who: Who::Ranks { group: Proc::PROXIES, .. }, .. }))
+            matches!(stmt, Stmt::Step(Step { who: StepTarget::Ranks { group: Proc::PROXIES, .. }, .. }))
         };
         self.scenario.body.iter().any(is)
     }
@@ -264,7 +265,7 @@ impl Case {
         {
             line.pieces.retain(|piece| *piece != Piece::Cut);
         }
-        (whole.scenario != self.scenario && whole.settle()).then_some(whole)
+        (whole.scenario != self.scenario && whole.repair()).then_some(whole)
     }
 
     /// Returns the lines that a step sends, if it sends any.
@@ -291,7 +292,7 @@ impl Case {
     }
 
     /// Adapts the case after steps were removed. Returns false if it can no longer be played.
-    pub(crate) fn settle(&mut self) -> bool {
+    pub(crate) fn repair(&mut self) -> bool {
         let ranks = self.ranks();
         self.scenario.nodes = self.scenario.nodes.min(ranks.max(1));
         if self.tests() == UnderTest::Server {
@@ -304,7 +305,7 @@ impl Case {
     /// Returns whether every name is bound before it is used, and every rank and request that steps refer to exists. Only for a case
     /// against a server.
     pub(crate) fn is_sound(&self) -> bool {
-        let mut bound = Bound::default();
+        let mut bound = BoundNames::default();
         self.scenario.body.iter().all(|stmt| {
             bound.take(stmt)
                 && rank_of(stmt).is_none_or(|rank| rank < self.ranks())
@@ -322,7 +323,7 @@ impl Case {
             if let Some(ServerStep::Write { rank, encoding, lines, partial }) = ServerStep::of(stmt)
                 && let Some(said) = said.get_mut(rank as usize)
             {
-                let text = bytes_said(encoding, lines, partial);
+                let text = written_bytes(encoding, lines, partial);
                 // With two spawns in one write, groups could not be matched with spawns.
                 if memchr::memmem::find_iter(&text, b"cmd=spawn;").nth(1).is_some() {
                     return false;
@@ -358,7 +359,7 @@ impl Case {
         let own = Op::all(self.scenario.dialect).chain([Op::offer()]).filter(begins);
         let words: Vec<&str> = own.map(Op::name).collect();
         let starts = |stmt: &Stmt| match stmt {
-            Stmt::Step(Step { action: action @ Action::Message { .. }, role: Role::Client, .. }) => {
+            Stmt::Step(Step { action: action @ StepAction::Message { .. }, role: Role::Client, .. }) => {
                 command(action).is_some_and(|word| words.contains(&word.as_str()))
             }
             _ => false,
@@ -396,7 +397,7 @@ impl Case {
         }
         let rank = rank_of(last).into_iter().chain(0..self.ranks()).find(|rank| !gone(rank))?;
         let mut awaited = self.clone();
-        awaited.scenario.body.push(wait(rank, Answer::Optional));
+        awaited.scenario.body.push(wait(rank, AwaitedResponse::Optional));
         Some(awaited)
     }
 
@@ -415,7 +416,7 @@ impl Case {
 /// Returns the text arguments of a call.
 fn arguments_mut(stmt: &mut Stmt) -> impl Iterator<Item = &mut Template> {
     let args = match stmt {
-        Stmt::Step(Step { action: Action::Call(call), .. }) => Some(&mut call.args),
+        Stmt::Step(Step { action: StepAction::Call(call), .. }) => Some(&mut call.args),
         _ => None,
     };
     args.into_iter().flatten().filter_map(|arg| match arg {
@@ -456,7 +457,7 @@ fn start(stmt: &Stmt) -> usize {
 /// Returns whether campaigns make such a step for programs and libraries.
 fn is_of_client(stmt: &Stmt) -> bool {
     let Stmt::Step(step) = stmt else { return false };
-    matches!(step.who, Who::Ranks { group: 0, set: RankSet::All }) || rank_of(stmt).is_some()
+    matches!(step.who, StepTarget::Ranks { group: 0, set: RankSet::All }) || rank_of(stmt).is_some()
 }
 
 /// The size of a line that shrinking minimizes.
@@ -519,7 +520,7 @@ mod tests {
         }
         let cut = template(vec![literal(*b"cmd=kvs-"), Piece::Cut, literal(*b"fence;")]);
         let body = vec![join(Dialect::Pmi2), write_as(0, Encoding::Body, vec![cut], false)];
-        let whole = Case::speaking(Dialect::Pmi2, UnderTest::Server, 1, body).in_whole_writes().unwrap();
+        let whole = Case::in_dialect(Dialect::Pmi2, UnderTest::Server, 1, body).in_whole_writes().unwrap();
         assert!(whole.text().contains("cmd=kvs-fence;") && !whole.text().contains("cut"), "{}", whole.text());
     }
 
@@ -544,9 +545,9 @@ mod tests {
                 ],
                 true,
             ),
-            wait(2, Answer::Optional),
-            wait(0, Answer::InTime(Operation::Put.into())),
-            wait(0, Answer::Due(Operation::Get.into())),
+            wait(2, AwaitedResponse::Optional),
+            wait(0, AwaitedResponse::InTime(Operation::Put.into())),
+            wait(0, AwaitedResponse::Due(Operation::Get.into())),
             write(0, vec![template(vec![literal("execname="), agent(), letters(70)])], false),
             passed_on(Operation::Get.into()),
             upstream(UpstreamAction::Usual { to: Some(1) }),
@@ -575,7 +576,7 @@ mod tests {
         let steps = vec![
             write_as(0, Encoding::Line, vec![text("cmd=init pmi_version=2 pmi_subversion=0")], false),
             join(Dialect::Pmi2),
-            wait(0, Answer::Due(Command::JobGetid.into())),
+            wait(0, AwaitedResponse::Due(Command::JobGetid.into())),
             body(0, vec![template(vec![literal("cmd=kvs-get;jobid="), jobid(), literal(";key=a;")])]),
             body(
                 1,
@@ -584,11 +585,11 @@ mod tests {
             body(1, vec![template(vec![literal("cmd=fullinit;pmirank="), own_rank(), literal(";")])]),
             write_as(1, Encoding::Bytes, vec![text(nasty), text("    14cmd="), text("<body> x")], false),
             write_as(1, Encoding::Body, vec![text("cmd=job-getid;")], true),
-            wait(1, Answer::Due(Command::KvsFence.into())),
-            wait(1, Answer::Optional),
+            wait(1, AwaitedResponse::Due(Command::KvsFence.into())),
+            wait(1, AwaitedResponse::Optional),
             leave(Dialect::Pmi2),
         ];
-        let case = Case::speaking(Dialect::Pmi2, UnderTest::Server, 2, steps);
+        let case = Case::in_dialect(Dialect::Pmi2, UnderTest::Server, 2, steps);
         assert!(case.is_sound());
         read_again(&case);
     }
@@ -599,7 +600,7 @@ mod tests {
                     0  C: cmd=init pmi_version=2 pmi_subversion=0\n\
                     0  C: cmd=kvs-put key=k value=a<sp>b;c$rank\n\
                     0  S: cmd=kvs-put-response rc=0\n";
-        let source = Arc::new(pmi_scenario::ast::Source { path: "a.pmi".into(), text: text.into() });
+        let source = Arc::new(pmi_scenario::ast::SourceFile { path: "a.pmi".into(), text: text.into() });
         let case = Case::from_scenario(pmi_scenario::parse(source, "a").unwrap()).unwrap();
         let text = case.text();
         assert!(text.contains("0  C: <line> cmd=init pmi_version=2 pmi_subversion=0\n"), "{text}");
@@ -611,9 +612,9 @@ mod tests {
     fn waits_follow_the_frames_that_are_left() {
         let bytes = |text: &str| write_as(0, Encoding::Bytes, vec![crate::fields::text(text)], false);
         let body = |text: &str| write_as(0, Encoding::Body, vec![crate::fields::text(text)], false);
-        let due = |command: Command| wait(0, Answer::Due(command.into()));
-        let optional = || wait(0, Answer::Optional);
-        let of = |steps| Case::speaking(Dialect::Pmi2, UnderTest::Server, 1, steps);
+        let due = |command: Command| wait(0, AwaitedResponse::Due(command.into()));
+        let optional = || wait(0, AwaitedResponse::Optional);
+        let of = |steps| Case::in_dialect(Dialect::Pmi2, UnderTest::Server, 1, steps);
         let mut case = of(vec![
             due(Command::KvsFence),
             bytes("    1"),
@@ -641,8 +642,8 @@ mod tests {
     fn what_waits_for_an_attribute_need_not_be_answered_once_nobody_puts_it() {
         let body = |rank, text: &str| write_as(rank, Encoding::Body, vec![crate::fields::text(text)], false);
         let get = || body(0, "cmd=info-getnodeattr;key=k;wait=TRUE;");
-        let due = |rank, command: Command| wait(rank, Answer::Due(command.into()));
-        let of = |steps| Case::speaking(Dialect::Pmi2, UnderTest::Server, 2, steps);
+        let due = |rank, command: Command| wait(rank, AwaitedResponse::Due(command.into()));
+        let of = |steps| Case::in_dialect(Dialect::Pmi2, UnderTest::Server, 2, steps);
         let put = |key| body(1, &format!("cmd=info-putnodeattr;key={key};value=v;"));
         let answer_to = |key| {
             let (get, got) = (get(), due(0, Command::InfoGetnodeattr));
@@ -651,14 +652,14 @@ mod tests {
             case.scenario.body.pop()
         };
         assert_eq!(answer_to("k"), Some(due(0, Command::InfoGetnodeattr)));
-        assert_eq!(answer_to("other"), Some(wait(0, Answer::Optional)));
+        assert_eq!(answer_to("other"), Some(wait(0, AwaitedResponse::Optional)));
     }
 
     #[test]
     fn waits_follow_the_requests_that_are_left() {
         let write = |line: &str, partial| write(0, vec![text(line)], partial);
-        let due = |op: Operation| wait(0, Answer::Due(op.into()));
-        let optional = || wait(0, Answer::Optional);
+        let due = |op: Operation| wait(0, AwaitedResponse::Due(op.into()));
+        let optional = || wait(0, AwaitedResponse::Optional);
         let mut case = server(
             1,
             vec![
@@ -692,17 +693,17 @@ mod tests {
             2,
             vec![
                 says(1, "cmd=init pmi_version=1 pmi_subversion=1"),
-                wait(1, Answer::Due(Operation::Init.into())),
+                wait(1, AwaitedResponse::Due(Operation::Init.into())),
                 says(0, "cmd=get_my_kvsname"),
                 get(),
-                wait(0, Answer::Due(Operation::Kvsname.into())),
-                wait(1, Answer::Due(Operation::Get.into())),
+                wait(0, AwaitedResponse::Due(Operation::Kvsname.into())),
+                wait(1, AwaitedResponse::Due(Operation::Get.into())),
             ],
         );
         let joined = case.joined_instead().unwrap();
         assert_eq!(
             joined.scenario.body,
-            [join(Dialect::Pmi1), get(), wait(1, Answer::Due(Operation::Get.into()))]
+            [join(Dialect::Pmi1), get(), wait(1, AwaitedResponse::Due(Operation::Get.into()))]
         );
         assert!(joined.joined_instead().is_none() && joined.joined().is_none());
     }
@@ -710,7 +711,7 @@ mod tests {
     #[test]
     fn the_last_words_get_a_wait() {
         let write = |rank| write(rank, vec![text("x")], false);
-        let optional = |rank| wait(rank, Answer::Optional);
+        let optional = |rank| wait(rank, AwaitedResponse::Optional);
         let waits = |steps: &[Stmt]| {
             let awaited = server(2, steps.to_vec()).awaited();
             awaited.map(|case| case.scenario.body[steps.len()..].to_vec())
@@ -730,7 +731,7 @@ mod tests {
         assert!(sound(vec![join(Dialect::Pmi1), write(0)]));
         assert!(!sound(vec![write(0)]));
         assert!(!sound(vec![join(Dialect::Pmi1), write(1)]));
-        assert!(sound(vec![wait(0, Answer::Due(Operation::Kvsname.into())), write(0)]));
+        assert!(sound(vec![wait(0, AwaitedResponse::Due(Operation::Kvsname.into())), write(0)]));
         let passed = || passed_on(Operation::Lookup.into());
         let usual = |to| upstream(UpstreamAction::Usual { to });
         assert!(sound(vec![passed(), passed(), usual(Some(2)), usual(None)]));

@@ -6,41 +6,41 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use pmi_judge::crash::untraced;
-use pmi_judge::event::{Event, What};
+use pmi_judge::event::{Event, EventKind};
 
 use super::case::Case;
-use super::failure::{After, Failure, FailureKey, Kind};
+use super::failure::{Failure, FailureKey, FailureKind, LastAction};
 use super::reproducer::Symptom;
 use super::schedule::Schedule;
 use super::shrink::{self, leave_out};
 use super::statement::{join, leave};
-use super::store::{Found, TRIES};
-use super::target::{Pace, Run, Target, Tracing};
+use super::store::{StoredFinding, TRIES};
+use super::target::{CaseRun, Pace, Target, Tracing};
 use super::waits;
 
 /// Maximum number of cases that are played to minimize one finding.
-const SHRINKING: usize = 200;
+const MAX_SHRINK_CASES: usize = 200;
 
 /// Time to minimize one finding if cases are fast.
-const SHRINKING_TIME: Duration = Duration::from_secs(20);
+const SHRINK_TIME: Duration = Duration::from_secs(20);
 /// Maximum time to minimize one finding if cases are slow.
-const MOST_SHRINKING: Duration = Duration::from_secs(60);
+const MAX_SHRINK_TIME: Duration = Duration::from_secs(60);
 /// Minimum time to minimize one finding in a short campaign.
-const LEAST_SHRINKING: Duration = Duration::from_secs(2);
+const MIN_SHRINK_TIME: Duration = Duration::from_secs(2);
 
 /// A run that takes longer than this spends most of it waiting.
 const SLOW: Duration = Duration::from_millis(500);
 
 /// The failure that a case must show.
 #[derive(Clone, Copy)]
-struct Wanted<'a> {
+struct FailureFilter<'a> {
     key: &'a FailureKey,
     /// Require that valid input reaches it.
     valid: bool,
 }
 
 /// Maximum number of runs under a debugger for an intermittent crash.
-const LOOKS: u32 = 3;
+const MAX_DEBUGGER_RUNS: u32 = 3;
 
 /// A failure that is identified by a place needs a debugger.
 fn tracing(key: &FailureKey) -> Tracing {
@@ -61,7 +61,7 @@ pub struct Examiner<'a> {
 
 /// A confirmed failure.
 #[derive(Debug)]
-pub struct Shown {
+pub struct ConfirmedFailure {
     key: FailureKey,
     case: Case,
     /// The number of the case in the campaign.
@@ -73,10 +73,10 @@ pub struct Shown {
     /// Valid input reached it in at least one run.
     valid: bool,
     /// A run that shows it: if `valid`, one with valid input.
-    run: Run,
+    run: CaseRun,
 }
 
-impl Shown {
+impl ConfirmedFailure {
     /// Returns the key of the failure.
     pub fn key(&self) -> &FailureKey {
         &self.key
@@ -88,37 +88,37 @@ impl Shown {
     }
 
     /// Returns a sort key that is smaller for more serious failures.
-    pub(crate) fn seriousness(&self) -> (Kind, bool) {
+    pub(crate) fn seriousness(&self) -> (FailureKind, bool) {
         (self.key.kind(), !self.valid)
     }
 }
 
 /// A failure with the smallest case that shows it.
 #[derive(Debug)]
-pub struct Smallest {
+pub struct MinimizedFailure {
     /// The description of the failure.
-    pub found: Found,
+    pub found: StoredFinding,
     /// The smallest case that shows it.
     pub case: Case,
     /// A run of this case.
-    pub run: Run,
+    pub run: CaseRun,
     /// The event of this run that shows it.
     pub symptom: Option<Symptom>,
 }
 
 /// Returns the requirement to cite for a case in which the harness is a proxy's upstream, if the judge knows none.
 fn for_proxies(case: &Case, key: &FailureKey, events: &[Event]) -> Option<&'static str> {
-    let said = || events.iter().any(|event| matches!(event.what, What::ToProxy { scripted: true, .. }));
-    let closed = || events.iter().any(|event| matches!(event.what, What::ClosedByUpstream { .. }));
+    let said = || events.iter().any(|event| matches!(event.kind, EventKind::ToProxy { scripted: true, .. }));
+    let closed = || events.iter().any(|event| matches!(event.kind, EventKind::ClosedByUpstream { .. }));
     case.needs_upstream().then(|| match key.after() {
-        Some(After::UpstreamClose) => ids::HYDRA_UPSTREAM_LOST,
+        Some(LastAction::UpstreamClose) => ids::HYDRA_UPSTREAM_LOST,
         None if closed() && !said() => ids::HYDRA_UPSTREAM_LOST,
         _ => ids::HYDRA_UPSTREAM_BAD_TEXT,
     })
 }
 
 /// A minimized case.
-struct Smaller {
+struct MinimizedCase {
     case: Case,
     /// Number of runs that showed the failure.
     again: u32,
@@ -151,15 +151,15 @@ impl Examiner<'_> {
     }
 
     /// Plays a case, and returns the run if it shows the wanted failure.
-    fn showing(&self, case: &Case, pace: Pace, wanted: Wanted<'_>) -> Option<Run> {
-        let run = self.goes_on().then(|| self.target.play(case, pace, tracing(wanted.key)).ok()).flatten()?;
-        let shown = run.failure(wanted.key)?;
-        let shows = !wanted.valid || self.is_valid(case, &run, shown);
+    fn showing(&self, case: &Case, pace: Pace, filter: FailureFilter<'_>) -> Option<CaseRun> {
+        let run = self.goes_on().then(|| self.target.play(case, pace, tracing(filter.key)).ok()).flatten()?;
+        let shown = run.failure(filter.key)?;
+        let shows = !filter.valid || self.is_valid(case, &run, shown);
         shows.then_some(run)
     }
 
     /// Returns whether only valid input led to a failure of a case, including the job before it.
-    fn is_valid(&self, case: &Case, run: &Run, failure: &Failure) -> bool {
+    fn is_valid(&self, case: &Case, run: &CaseRun, failure: &Failure) -> bool {
         let is_valid_alone = |earlier: &Case| {
             let run = self.target.play(earlier, Pace::Fast, Tracing::Off);
             let whole = Failure { seq: None, ..failure.clone() };
@@ -169,22 +169,22 @@ impl Examiner<'_> {
     }
 
     /// Returns how many of several more runs show a failure.
-    fn again(&self, case: &Case, wanted: Wanted<'_>) -> u32 {
-        self.again_in(case, wanted, 0).0.len() as u32
+    fn again(&self, case: &Case, filter: FailureFilter<'_>) -> u32 {
+        self.again_in(case, filter, 0).0.len() as u32
     }
 
     /// Makes several more runs, and returns those that show a failure, and the duration of one run. Stops when fewer than `least` of them
     /// can show it. If a run mostly waits, for a hang or for a launcher that sleeps, runs are made in parallel. The exception is a launcher
     /// that cannot run two jobs at once.
-    fn again_in(&self, case: &Case, wanted: Wanted<'_>, least: u32) -> (Vec<Run>, Duration) {
+    fn again_in(&self, case: &Case, filter: FailureFilter<'_>, least: u32) -> (Vec<CaseRun>, Duration) {
         let (tries, least) = (TRIES as usize, least as usize);
-        let run = || self.showing(case, Pace::Thorough, wanted);
+        let run = || self.showing(case, Pace::Thorough, filter);
         let start = Instant::now();
-        if wanted.key.is_hang() {
+        if filter.key.is_hang() {
             let shown = at_once(case, tries, run);
             return (shown, start.elapsed());
         }
-        let mut shown: Vec<Run> = run().into_iter().collect();
+        let mut shown: Vec<CaseRun> = run().into_iter().collect();
         let mut made = 1;
         let one = start.elapsed();
         let goes_on = |shown: usize, made: usize| made < tries && shown + (tries - made) >= least;
@@ -200,18 +200,18 @@ impl Examiner<'_> {
     }
 
     /// Returns whether at least `least` of several more runs show a failure.
-    fn shows_as_often(&self, case: &Case, wanted: Wanted<'_>, least: u32) -> bool {
-        self.again_in(case, wanted, least).0.len() as u32 >= least
+    fn shows_as_often(&self, case: &Case, filter: FailureFilter<'_>, least: u32) -> bool {
+        self.again_in(case, filter, least).0.len() as u32 >= least
     }
 
     /// Returns whether a case shows a failure once more.
     pub fn shows(&self, failure: &Failure, case: &Case) -> bool {
-        self.showing(case, Pace::Thorough, Wanted { key: &failure.key, valid: false }).is_some()
+        self.showing(case, Pace::Thorough, FailureFilter { key: &failure.key, valid: false }).is_some()
     }
 
     /// Returns whether a case shows a failure once more, and only valid input leads to it.
     pub fn shows_by_valid_input(&self, failure: &Failure, case: &Case) -> bool {
-        self.showing(case, Pace::Thorough, Wanted { key: &failure.key, valid: true }).is_some()
+        self.showing(case, Pace::Thorough, FailureFilter { key: &failure.key, valid: true }).is_some()
     }
 
     /// Returns the failure that remains without the circumstances that its key contains but that it does not need. `None` if the key stays.
@@ -238,16 +238,17 @@ impl Examiner<'_> {
 
     /// Minimizes a crash whose place is unknown. Its key names the last action before it was noticed, which may have nothing to do with it.
     fn root_of_crash(&self, failure: &Failure, case: &Case) -> Option<(Failure, Case)> {
-        let same = |run: Run| run.failures.into_iter().find(|other| other.key.is_same_crash(&failure.key));
+        let same =
+            |run: CaseRun| run.failures.into_iter().find(|other| other.key.is_same_crash(&failure.key));
         // The place of a crash says more than any action before it.
         let look = || same(self.target.play(case, Pace::Thorough, Tracing::On).ok()?);
         // If the crash does not recur, there is nothing to minimize.
-        let located = (0..LOOKS).filter(|_| self.goes_on()).find_map(|_| look())?;
+        let located = (0..MAX_DEBUGGER_RUNS).filter(|_| self.goes_on()).find_map(|_| look())?;
         if located.key.place().is_some() {
             return Some((located, case.clone()));
         }
-        let deadline = self.within(SHRINKING_TIME / 2);
-        let case = leave_out(case.clone(), SHRINKING, &mut |candidate| {
+        let deadline = self.within(SHRINK_TIME / 2);
+        let case = leave_out(case.clone(), MAX_SHRINK_CASES, &mut |candidate| {
             let play =
                 |_| self.target.play(candidate, Pace::Fast, Tracing::Off).ok().and_then(same).is_some();
             Instant::now() < deadline && self.goes_on() && (0..2).all(play)
@@ -259,11 +260,11 @@ impl Examiner<'_> {
     /// Returns the time for minimizing a case, given the duration of one run and the number of waiting failures. A short campaign prefers
     /// several findings to a small one.
     fn shrinking_time(&self, one: Duration, waiting: usize) -> Duration {
-        let of_campaign = self.schedule.time().map_or(MOST_SHRINKING, |time| time / 6);
+        let of_campaign = self.schedule.time().map_or(MAX_SHRINK_TIME, |time| time / 6);
         let left = self.schedule.late().map(|late| late.saturating_duration_since(Instant::now()));
-        let share = left.map_or(MOST_SHRINKING, |left| left / (waiting as u32 + 1));
-        let most = of_campaign.min(share).clamp(LEAST_SHRINKING, MOST_SHRINKING);
-        (one * SHRINKING as u32).clamp(SHRINKING_TIME.min(most), most)
+        let share = left.map_or(MAX_SHRINK_TIME, |left| left / (waiting as u32 + 1));
+        let most = of_campaign.min(share).clamp(MIN_SHRINK_TIME, MAX_SHRINK_TIME);
+        (one * MAX_SHRINK_CASES as u32).clamp(SHRINK_TIME.min(most), most)
     }
 
     /// Returns the reason why no debugger sees where a process of the case dies.
@@ -273,9 +274,9 @@ impl Examiner<'_> {
     }
 
     /// Plays the case of a failure several times. Returns `None` if it does not recur.
-    pub fn try_again(&self, failure: &Failure, case: &Case, number: u64) -> Option<Shown> {
+    pub fn try_again(&self, failure: &Failure, case: &Case, number: u64) -> Option<ConfirmedFailure> {
         let key = &failure.key;
-        let (mut runs, one) = self.again_in(case, Wanted { key, valid: false }, 0);
+        let (mut runs, one) = self.again_in(case, FailureFilter { key, valid: false }, 0);
         let again = runs.len() as u32;
         // A timeout that occurs once may be caused by the load of the machine.
         let by_clock = key.is_hang() || matches!(key, FailureKey::JobStays(_));
@@ -283,23 +284,24 @@ impl Examiner<'_> {
         if by_clock && again < 2 || again < TRIES && !self.goes_on() {
             return None;
         }
-        let is_valid = |run: &Run| run.failure(key).is_some_and(|failure| self.is_valid(case, run, failure));
+        let is_valid =
+            |run: &CaseRun| run.failure(key).is_some_and(|failure| self.is_valid(case, run, failure));
         let valid = runs.iter().position(is_valid);
         let run = runs.drain(..).nth(valid.unwrap_or(0))?;
         let (key, case, valid) = (key.clone(), case.clone(), valid.is_some());
-        Some(Shown { key, case, number, again, one, valid, run })
+        Some(ConfirmedFailure { key, case, number, again, one, valid, run })
     }
 
     /// Minimizes the case of a failure, while `waiting` others wait for this. A failure that valid input reaches stays one. Returns `None`
     /// if the failure does not show reliably after the earlier job that it seems to need.
-    pub fn shrink(&self, shown: Shown, waiting: usize) -> Option<Smallest> {
-        let Shown { ref key, ref case, number, again, one, valid, .. } = shown;
+    pub fn shrink(&self, shown: ConfirmedFailure, waiting: usize) -> Option<MinimizedFailure> {
+        let ConfirmedFailure { ref key, ref case, number, again, one, valid, .. } = shown;
         let time = self.shrinking_time(one, waiting);
-        let wanted = Wanted { key, valid };
-        let mut best = self.smaller(case, wanted, again, 2, time);
+        let filter = FailureFilter { key, valid };
+        let mut best = self.smaller(case, filter, again, 2, time);
         if best.again < again {
             // A removed step made the failure reliable: minimize again, with more runs for each candidate.
-            let stricter = self.smaller(case, wanted, again, 5, time);
+            let stricter = self.smaller(case, filter, again, 5, time);
             let played = best.played + stricter.played;
             if stricter.again > best.again {
                 best = stricter;
@@ -314,23 +316,23 @@ impl Examiner<'_> {
             if self.schedule.is_late() {
                 break;
             }
-            if let Some(fitted) = fitted(&best.case).filter(|f| self.shows_as_often(f, wanted, best.again)) {
+            if let Some(fitted) = fitted(&best.case).filter(|f| self.shows_as_often(f, filter, best.again)) {
                 best.case = fitted;
             }
         }
         if best.again > TRIES / 2
             && !self.schedule.is_late()
-            && let Some(after_itself) = self.after_itself(&best.case, wanted, best.again)
+            && let Some(after_itself) = self.after_itself(&best.case, filter, best.again)
         {
             best.case = after_itself;
         }
-        best = self.without_idle_earlier(best, wanted)?;
-        let showing = |_| self.showing(&best.case, Pace::Thorough, wanted);
+        best = self.without_idle_earlier(best, filter)?;
+        let showing = |_| self.showing(&best.case, Pace::Thorough, filter);
         let last = if best.case.is_same(case) { None } else { (0..TRIES).find_map(showing) };
         let run = match last {
             Some(run) => run,
             None => {
-                best = Smaller { case: case.clone(), again, ..best };
+                best = MinimizedCase { case: case.clone(), again, ..best };
                 shown.run
             }
         };
@@ -343,10 +345,10 @@ impl Examiner<'_> {
             waits::tighten(
                 &mut best.case.scenario,
                 &run.seen.unanswered(),
-                *key == FailureKey::HangBehindHalf,
+                *key == FailureKey::HangDuringPartialRequest,
             );
         }
-        let found = Found {
+        let found = StoredFinding {
             bucket: key.to_string(),
             what: told.what,
             requirement: told.requirement,
@@ -371,53 +373,60 @@ impl Examiner<'_> {
             &summary,
             found.requirement.as_deref().or(for_proxies(&best.case, key, &run.seen.events)),
         );
-        Some(Smallest { found, case: best.case, run, symptom })
+        Some(MinimizedFailure { found, case: best.case, run, symptom })
     }
 
     /// Returns a case after a job that does nothing, if a server is under test.
     fn after_idle(case: &Case) -> Option<Case> {
         let dialect = case.scenario.dialect;
-        let idle = Case::speaking(dialect, case.tests(), case.ranks(), vec![join(dialect), leave(dialect)]);
+        let idle = Case::in_dialect(dialect, case.tests(), case.ranks(), vec![join(dialect), leave(dialect)]);
         case.after(&idle)
     }
 
     /// Returns the case with itself as the earlier job, if it needs that. Repeated plays of one case always run after that case. The check
     /// is whether the failure disappears after an idle job.
-    fn after_itself(&self, case: &Case, wanted: Wanted<'_>, again: u32) -> Option<Case> {
+    fn after_itself(&self, case: &Case, filter: FailureFilter<'_>, again: u32) -> Option<Case> {
         let after_idle = Self::after_idle(case)?;
-        if (0..TRIES).any(|_| self.showing(&after_idle, Pace::Thorough, wanted).is_some()) {
+        if (0..TRIES).any(|_| self.showing(&after_idle, Pace::Thorough, filter).is_some()) {
             return None;
         }
         let after_itself = case.after(case)?;
-        self.shows_as_often(&after_itself, wanted, again).then_some(after_itself)
+        self.shows_as_often(&after_itself, filter, again).then_some(after_itself)
     }
 
     /// Removes an earlier job that an intermittent failure followed by chance. Returns the case without it if the failure also shows after
     /// an idle job. Returns `None` if it shows only after the earlier job, and not reliably.
-    fn without_idle_earlier(&self, best: Smaller, wanted: Wanted<'_>) -> Option<Smaller> {
+    fn without_idle_earlier(&self, best: MinimizedCase, filter: FailureFilter<'_>) -> Option<MinimizedCase> {
         if best.case.earlier.is_none() {
             return Some(best);
         }
         let alone = Case { earlier: None, ..best.case.clone() };
-        let again = Self::after_idle(&alone).map_or(0, |after_idle| self.again(&after_idle, wanted));
+        let again = Self::after_idle(&alone).map_or(0, |after_idle| self.again(&after_idle, filter));
         match again {
             0 => (best.again + 1 >= TRIES).then_some(best),
-            again => Some(Smaller { case: alone, again, ..best }),
+            again => Some(MinimizedCase { case: alone, again, ..best }),
         }
     }
 
     /// Minimizes a case. If the failure always showed, a candidate must show it `runs` times in a row.
-    fn smaller(&self, case: &Case, wanted: Wanted<'_>, again: u32, runs: usize, time: Duration) -> Smaller {
-        let key = wanted.key;
+    fn smaller(
+        &self,
+        case: &Case,
+        filter: FailureFilter<'_>,
+        again: u32,
+        runs: usize,
+        time: Duration,
+    ) -> MinimizedCase {
+        let key = filter.key;
         let played = AtomicUsize::new(0);
         let deadline = self.within(time);
         if Instant::now() >= deadline {
-            return Smaller { case: case.clone(), again, played: 0 };
+            return MinimizedCase { case: case.clone(), again, played: 0 };
         }
         let mut shows = |candidate: &Case| {
             let run = || {
                 played.fetch_add(1, Ordering::Relaxed);
-                let showing = || self.showing(candidate, Pace::Fast, wanted);
+                let showing = || self.showing(candidate, Pace::Fast, filter);
                 (Instant::now() < deadline).then(showing).flatten()
             };
             match (again == TRIES, key.is_hang()) {
@@ -427,8 +436,8 @@ impl Examiner<'_> {
                 (false, false) => (0..2 * runs).any(|_| run().is_some()),
             }
         };
-        let case = shrink::shrink(case.clone(), SHRINKING, key.depends_on_bytes(), &mut shows);
-        let again = self.again(&case, wanted);
-        Smaller { case, again, played: played.into_inner() }
+        let case = shrink::shrink(case.clone(), MAX_SHRINK_CASES, key.depends_on_bytes(), &mut shows);
+        let again = self.again(&case, filter);
+        MinimizedCase { case, again, played: played.into_inner() }
     }
 }

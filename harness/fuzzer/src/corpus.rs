@@ -17,7 +17,7 @@ use super::case::Case;
 use super::decisions::percent;
 use super::edges::Edges;
 use super::frontier::Frontier;
-use super::generate::scope::Scope;
+use super::generate::scope::SessionFeatures;
 use super::generate::{Generator, jobs, systematic};
 use super::mutate::{explore, vary};
 use super::op::Op;
@@ -41,13 +41,13 @@ const EXPLORED: u32 = 65;
 #[derive(Debug, Default)]
 pub struct Corpus {
     folder: Option<PathBuf>,
-    entries: Vec<Entry>,
+    entries: Vec<CorpusEntry>,
     /// Number of cases that the user gave.
     given: usize,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct CorpusEntry {
     /// The name of its file, without the extension.
     name: String,
     case: Case,
@@ -163,7 +163,7 @@ impl Corpus {
     /// Inserts a case, and returns the name of the case that had to be removed, if any.
     fn insert(&mut self, name: String, case: Case) -> Option<String> {
         let weight = case.weight();
-        self.entries.push(Entry { name, case, weight });
+        self.entries.push(CorpusEntry { name, case, weight });
         if self.entries.len() <= MOST {
             return None;
         }
@@ -173,7 +173,7 @@ impl Corpus {
     }
 
     /// Derives a case from two cases of the corpus.
-    fn vary(&self, scope: Scope, u: &mut Unstructured<'_>) -> Decided<Option<Case>> {
+    fn vary(&self, scope: SessionFeatures, u: &mut Unstructured<'_>) -> Decided<Option<Case>> {
         if self.entries.is_empty() {
             return Ok(None);
         }
@@ -184,7 +184,12 @@ impl Corpus {
     }
 
     /// Derives a case from this one and any other case of the corpus.
-    fn vary_one(&self, mut case: Case, scope: Scope, u: &mut Unstructured<'_>) -> Decided<Option<Case>> {
+    fn vary_one(
+        &self,
+        mut case: Case,
+        scope: SessionFeatures,
+        u: &mut Unstructured<'_>,
+    ) -> Decided<Option<Case>> {
         let second = match self.entries.is_empty() {
             true => None,
             // The messages of another dialect do not fit into this case.
@@ -200,14 +205,14 @@ impl Corpus {
 /// A generator of cases for a server that also derives cases from those that got further than others.
 #[derive(Debug)]
 pub struct Evolving {
-    scope: Scope,
+    scope: SessionFeatures,
     corpus: Mutex<Corpus>,
     frontier: Mutex<Frontier>,
 }
 
 impl Evolving {
     /// Creates a generator within a scope, with an initial corpus.
-    pub fn new(scope: Scope, corpus: Corpus) -> Self {
+    pub fn new(scope: SessionFeatures, corpus: Corpus) -> Self {
         Self { scope, corpus: Mutex::new(corpus), frontier: Mutex::default() }
     }
 
@@ -232,7 +237,7 @@ impl Evolving {
 }
 
 impl Generator for Evolving {
-    fn generate(&self, lawful: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Decided<Case> {
+    fn generate(&self, valid: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Decided<Case> {
         // Mutations do not influence the cases of the model.
         let share = percent(mutations)?;
         if self.scope.mutate {
@@ -245,8 +250,8 @@ impl Generator for Evolving {
                 return Ok(case);
             }
         }
-        let case = self.scope.generate(lawful, mutations)?;
-        jobs::perhaps_after_job(self.scope, case, lawful)
+        let case = self.scope.generate(valid, mutations)?;
+        jobs::perhaps_after_job(self.scope, case, valid)
     }
 
     fn fixed(&self, number: u64) -> Option<Case> {
@@ -257,8 +262,8 @@ impl Generator for Evolving {
         self.corpus().keep(number, case)
     }
 
-    fn went(&self, case: &Case, edges: &Edges) {
-        self.frontier().went(&Case { earlier: None, ..case.clone() }, edges);
+    fn record_edges(&self, case: &Case, edges: &Edges) {
+        self.frontier().record_edges(&Case { earlier: None, ..case.clone() }, edges);
     }
 
     fn kept(&self) -> usize {
@@ -267,7 +272,7 @@ impl Generator for Evolving {
 }
 
 /// Returns whether a case stays within the scope.
-fn fits(case: &Case, scope: Scope) -> bool {
+fn fits(case: &Case, scope: SessionFeatures) -> bool {
     let has = |wanted: &dyn Fn(&Piece) -> bool| {
         let sent = case.scenario.body.iter().filter_map(|stmt| sent(stmt, UnderTest::Server));
         sent.flatten().flat_map(|line| &line.pieces).any(wanted)
@@ -288,7 +293,7 @@ fn fits(case: &Case, scope: Scope) -> bool {
     };
     case.ranks() <= scope.ranks
         && case.scenario.nodes <= scope.nodes
-        && scope.spoken.has(case.scenario.dialect)
+        && scope.dialects.has(case.scenario.dialect)
         && case.is_bounded()
         && case.is_sound()
         && (scope.upstream || !case.needs_upstream())
@@ -303,7 +308,7 @@ mod tests {
     use super::*;
     use crate::decisions::draw;
     use crate::generate::numbered;
-    use crate::generate::scope::Spoken;
+    use crate::generate::scope::DialectChoice;
     use crate::mutate::Mutation;
     use crate::statement::close;
     use crate::testing::read_again;
@@ -311,21 +316,21 @@ mod tests {
 
     fn corpus(folder: Option<&Path>, cases: u64) -> Corpus {
         let mut corpus = Corpus { folder: folder.map(Path::to_owned), ..Corpus::default() };
-        let scope = Scope { upstream: true, ..Scope::default() };
+        let scope = SessionFeatures { upstream: true, ..SessionFeatures::default() };
         for number in 0..cases {
             corpus.keep(number, &numbered(&scope, 3, number)).unwrap();
         }
         corpus
     }
 
-    fn varied(corpus: &Corpus, scope: Scope, number: u64) -> Option<Case> {
+    fn varied(corpus: &Corpus, scope: SessionFeatures, number: u64) -> Option<Case> {
         corpus.vary(scope, &mut Unstructured::new(&draw(1, number))).unwrap()
     }
 
     #[test]
     fn what_is_made_of_others_depends_on_decisions_and_them_alone_and_is_sound() {
         let corpus = corpus(None, 60);
-        let scope = Scope { upstream: true, ..Scope::default() };
+        let scope = SessionFeatures { upstream: true, ..SessionFeatures::default() };
         let mut made = 0;
         let mut mutations = BTreeSet::new();
         for number in 0..1000 {
@@ -342,12 +347,12 @@ mod tests {
 
     #[test]
     fn cases_of_pmi2_are_made_of_such_alone_and_ask_for_few_processes() {
-        let scope = Scope { spoken: Spoken::Any, ..Scope::default() };
+        let scope = SessionFeatures { dialects: DialectChoice::Any, ..SessionFeatures::default() };
         let mut corpus = Corpus::default();
         for number in 0..80 {
             corpus.keep(number, &numbered(&scope, 3, number)).unwrap();
         }
-        let scope = Scope { spoken: Spoken::One(Dialect::Pmi2), ..scope };
+        let scope = SessionFeatures { dialects: DialectChoice::One(Dialect::Pmi2), ..scope };
         let mut spawns = 0;
         for case in (0..800).filter_map(|number| varied(&corpus, scope, number)) {
             assert!(case.is_sound() && case.is_bounded(), "{}", case.text());
@@ -363,8 +368,10 @@ mod tests {
     fn some_cases_are_made_of_others_and_none_where_nothing_is_mutated() {
         let is_made = |case: &Case| case.ingredients.iter().any(|i| i.starts_with("corpus:"));
         let share = |mutate| {
-            let evolving =
-                Evolving::new(Scope { mutate, upstream: true, ..Scope::default() }, corpus(None, 30));
+            let evolving = Evolving::new(
+                SessionFeatures { mutate, upstream: true, ..SessionFeatures::default() },
+                corpus(None, 30),
+            );
             (0..1000).filter(|n| is_made(&numbered(&evolving, 1, *n))).count()
         };
         let made = share(true);
@@ -375,7 +382,7 @@ mod tests {
     #[test]
     fn nothing_is_asked_for_that_is_out_of_scope() {
         let corpus = corpus(None, 200);
-        let scope = Scope { ranks: 2, spawn: false, names: false, ..Scope::default() };
+        let scope = SessionFeatures { ranks: 2, spawn: false, names: false, ..SessionFeatures::default() };
         let mut made = 0;
         for case in (0..800).filter_map(|n| varied(&corpus, scope, n)) {
             made += 1;

@@ -20,8 +20,8 @@ pub(crate) fn draw(seed: u64, number: u64) -> Vec<u8> {
 /// Splits the bytes into decisions on valid input and decisions on mutations. The mutations stay the same when only the bytes of the valid
 /// case change.
 pub(crate) fn split(bytes: &[u8]) -> (Unstructured<'_>, Unstructured<'_>) {
-    let (mutations, lawful) = bytes.split_at(bytes.len() / 4);
-    (Unstructured::new(lawful), Unstructured::new(mutations))
+    let (mutations, valid) = bytes.split_at(bytes.len() / 4);
+    (Unstructured::new(valid), Unstructured::new(mutations))
 }
 
 /// Draws a number below 100.

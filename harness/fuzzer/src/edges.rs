@@ -61,11 +61,11 @@ impl Edges {
 
 /// The edges that all cases of a campaign went along, each with the classes of its counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reached(BTreeMap<u32, u8>);
+pub struct CoveredEdges(BTreeMap<u32, u8>);
 
 /// The new coverage of a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum News {
+pub(crate) enum NewCoverage {
     /// Nothing is new.
     None,
     /// A known edge has a new class of counts.
@@ -74,7 +74,7 @@ pub(crate) enum News {
     Edges(Vec<u32>),
 }
 
-impl Reached {
+impl CoveredEdges {
     /// Returns the number of edges.
     pub fn len(&self) -> usize {
         self.0.len()
@@ -86,7 +86,7 @@ impl Reached {
     }
 
     /// Adds the coverage of a case, and returns what of it is new.
-    pub(crate) fn add(&mut self, edges: &Edges) -> News {
+    pub(crate) fn add(&mut self, edges: &Edges) -> NewCoverage {
         let (mut new, mut times) = (Vec::new(), false);
         for (edge, class) in &edges.0 {
             let had = self.0.entry(*edge).or_default();
@@ -97,9 +97,9 @@ impl Reached {
             *had |= class;
         }
         match (new.is_empty(), times) {
-            (false, _) => News::Edges(new),
-            (true, true) => News::Times,
-            (true, false) => News::None,
+            (false, _) => NewCoverage::Edges(new),
+            (true, true) => NewCoverage::Times,
+            (true, false) => NewCoverage::None,
         }
     }
 
@@ -151,24 +151,24 @@ mod tests {
 
     #[test]
     fn edges_and_classes_are_new_once() {
-        let mut reached = Reached::default();
-        assert_eq!(reached.add(&edges(&[(3, 1), (9, 200)])), News::Edges(vec![3, 9]));
-        assert_eq!(reached.add(&edges(&[(3, 1), (9, 128)])), News::None);
-        assert_eq!(reached.add(&edges(&[(3, 2)])), News::Times);
-        assert_eq!(reached.add(&edges(&[(3, 8), (4, 1)])), News::Edges(vec![4]));
-        assert_eq!(reached.add(&edges(&[(3, 15)])), News::None);
+        let mut reached = CoveredEdges::default();
+        assert_eq!(reached.add(&edges(&[(3, 1), (9, 200)])), NewCoverage::Edges(vec![3, 9]));
+        assert_eq!(reached.add(&edges(&[(3, 1), (9, 128)])), NewCoverage::None);
+        assert_eq!(reached.add(&edges(&[(3, 2)])), NewCoverage::Times);
+        assert_eq!(reached.add(&edges(&[(3, 8), (4, 1)])), NewCoverage::Edges(vec![4]));
+        assert_eq!(reached.add(&edges(&[(3, 15)])), NewCoverage::None);
         assert_eq!(reached.len(), 3);
     }
 
     #[test]
     fn of_an_edge_that_is_not_steady_no_count_is_new() {
-        let mut reached = Reached::default();
+        let mut reached = CoveredEdges::default();
         let (once, often) = (edges(&[(3, 1), (4, 1)]), edges(&[(3, 7), (4, 1)]));
         reached.add(&once);
         assert!(reached.is_steady(&once, &once));
         assert!(!reached.is_steady(&once, &often));
-        assert_eq!(reached.add(&edges(&[(3, 100)])), News::None);
-        assert_eq!(reached.add(&edges(&[(4, 100)])), News::Times);
+        assert_eq!(reached.add(&edges(&[(3, 100)])), NewCoverage::None);
+        assert_eq!(reached.add(&edges(&[(4, 100)])), NewCoverage::Times);
         // The count of an edge that varies between runs is ignored.
         assert!(!reached.is_steady(&once, &edges(&[(3, 1)])));
     }

@@ -35,9 +35,9 @@ pub enum FailureKey {
         site: CrashSite,
     },
     /// The implementation sends without end.
-    Flood(After),
+    Flood(LastAction),
     /// The job does not end although all of its processes have ended.
-    JobStays(After),
+    JobStays(LastAction),
     /// The memory of this program grows out of proportion.
     Memory(String),
     /// Processes of these programs outlive the process that started them.
@@ -51,10 +51,10 @@ pub enum FailureKey {
         /// The library function that was called.
         call: Option<String>,
         /// The last action before.
-        after: After,
+        after: LastAction,
     },
     /// The server answers no request while another process has sent only a part of one.
-    HangBehindHalf,
+    HangDuringPartialRequest,
     /// A requirement is broken.
     Rule {
         /// `client` for a program, `library` for a library, `None` for a server.
@@ -62,12 +62,12 @@ pub enum FailureKey {
         /// The requirement.
         requirement: String,
         /// The last action before.
-        after: After,
+        after: LastAction,
     },
     /// Several servers respond differently.
     Difference {
         /// The request.
-        asked: After,
+        request: LastAction,
         /// The response of each server.
         answers: Vec<String>,
     },
@@ -76,7 +76,7 @@ pub enum FailureKey {
 /// The kinds of failures, the most serious first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum FailureKind {
     /// A process dies.
     Crash,
     /// A response does not come, or something does not end.
@@ -100,7 +100,7 @@ pub enum CrashSite {
         /// The library function that was called.
         call: Option<String>,
         /// The last action before; `None` if it is not significant.
-        after: Option<After>,
+        after: Option<LastAction>,
     },
 }
 
@@ -115,7 +115,7 @@ pub enum CrashCause {
 
 /// The last action before a failure.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum After {
+pub enum LastAction {
     /// The harness did nothing yet.
     Start,
     /// The harness sent a message.
@@ -135,7 +135,7 @@ pub enum After {
     /// A program's request was answered.
     Answered {
         /// The last request.
-        asked: Asked,
+        request: LastRequest,
         /// The kind of response to it.
         answer: AnswerKind,
     },
@@ -143,7 +143,7 @@ pub enum After {
 
 /// The request of a process that received a response.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Asked {
+pub enum LastRequest {
     /// A request.
     Request(MessageKind),
     /// The process has not made a request yet.
@@ -158,13 +158,13 @@ pub enum AnswerKind {
     /// The correct response.
     Proper,
     /// A success without the requested value.
-    Bare,
+    WithoutValue,
     /// Limits below those of any process manager, or far above.
     UnusualLimits,
     /// A failure response.
     Refused,
     /// The response to another request.
-    Other,
+    ForOtherRequest,
     /// A response with the number of another thread, or with one although the request had none.
     OtherThread,
     /// A response with the right command that cannot be parsed.
@@ -174,13 +174,13 @@ pub enum AnswerKind {
     /// An invalid PMI-2 frame: its length is not a number, or exceeds any limit.
     NoFrame,
     /// A message that exceeds any limit.
-    Long,
+    Overlong,
     /// A message without a request.
     Surplus,
     /// The end of the connection.
     Close,
     /// A part of a response, and then the end of the connection.
-    Half,
+    Partial,
 }
 
 impl FailureKey {
@@ -192,13 +192,13 @@ impl FailureKey {
             | Self::Flood(_)
             | Self::Difference { .. }
             | Self::Memory(_) => true,
-            Self::Leak(_) | Self::Hang { .. } | Self::HangBehindHalf | Self::Rule { .. } => false,
+            Self::Leak(_) | Self::Hang { .. } | Self::HangDuringPartialRequest | Self::Rule { .. } => false,
         }
     }
 
     /// Returns whether the failure is a response that does not come.
     pub(crate) fn is_hang(&self) -> bool {
-        matches!(self, Self::Hang { .. } | Self::HangBehindHalf)
+        matches!(self, Self::Hang { .. } | Self::HangDuringPartialRequest)
     }
 
     /// Returns how long it takes to confirm the failure, relative to others: 0 for a wrong response, most for a job that does not end.
@@ -235,13 +235,13 @@ impl FailureKey {
     }
 
     /// Returns the kind of failure.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> FailureKind {
         match self {
-            Self::Crash { .. } => Kind::Crash,
-            Self::Hang { .. } | Self::HangBehindHalf | Self::JobStays(_) => Kind::Hang,
-            Self::Flood(_) | Self::Memory(_) | Self::Leak(_) => Kind::Excess,
-            Self::Rule { .. } => Kind::Rule,
-            Self::Difference { .. } => Kind::Difference,
+            Self::Crash { .. } => FailureKind::Crash,
+            Self::Hang { .. } | Self::HangDuringPartialRequest | Self::JobStays(_) => FailureKind::Hang,
+            Self::Flood(_) | Self::Memory(_) | Self::Leak(_) => FailureKind::Excess,
+            Self::Rule { .. } => FailureKind::Rule,
+            Self::Difference { .. } => FailureKind::Difference,
         }
     }
 
@@ -259,13 +259,15 @@ impl FailureKey {
     }
 
     /// Returns the last action before the failure, if it is known.
-    pub(crate) fn after(&self) -> Option<&After> {
+    pub(crate) fn after(&self) -> Option<&LastAction> {
         match self {
             Self::Crash { site: CrashSite::Unseen { after, .. }, .. } => after.as_ref(),
             Self::Crash { site: CrashSite::Place(_), .. } => None,
             Self::Flood(after) | Self::JobStays(after) => Some(after),
             Self::Hang { after, .. } | Self::Rule { after, .. } => Some(after),
-            Self::Memory(_) | Self::Leak(_) | Self::HangBehindHalf | Self::Difference { .. } => None,
+            Self::Memory(_) | Self::Leak(_) | Self::HangDuringPartialRequest | Self::Difference { .. } => {
+                None
+            }
         }
     }
 }
@@ -290,7 +292,7 @@ pub(crate) fn signal_name(signal: i32) -> &'static str {
     signal_hook::low_level::signal_name(signal).unwrap_or("signal")
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for FailureKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Crash => "crash",
@@ -306,23 +308,23 @@ impl fmt::Display for AnswerKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Proper => "ok",
-            Self::Bare => "bare",
+            Self::WithoutValue => "bare",
             Self::UnusualLimits => "unusual",
             Self::Refused => "refused",
-            Self::Other => "other",
+            Self::ForOtherRequest => "other",
             Self::OtherThread => "other-thread",
             Self::Garbled => "garbled",
             Self::Unreadable => "unreadable",
             Self::NoFrame => "no-frame",
-            Self::Long => "long",
+            Self::Overlong => "long",
             Self::Surplus => "surplus",
             Self::Close => "close",
-            Self::Half => "half",
+            Self::Partial => "half",
         })
     }
 }
 
-impl fmt::Display for After {
+impl fmt::Display for LastAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Start => f.write_str("start"),
@@ -333,9 +335,9 @@ impl fmt::Display for After {
             Self::Upstream(kind) => kind.fmt(f),
             Self::UpstreamClose => f.write_str("upstream-close"),
             Self::NoRequest => f.write_str("no-request"),
-            Self::Answered { asked: Asked::Request(asked), answer } => write!(f, "{asked}-{answer}"),
-            Self::Answered { asked: Asked::Nothing, answer } => write!(f, "start-{answer}"),
-            Self::Answered { asked: Asked::NothingMore, answer } => write!(f, "between-{answer}"),
+            Self::Answered { request: LastRequest::Request(asked), answer } => write!(f, "{asked}-{answer}"),
+            Self::Answered { request: LastRequest::Nothing, answer } => write!(f, "start-{answer}"),
+            Self::Answered { request: LastRequest::NothingMore, answer } => write!(f, "between-{answer}"),
         }
     }
 }
@@ -359,7 +361,7 @@ impl fmt::Display for FailureKey {
                     CrashSite::Place(place) => parts.push(cut_slug(&format!("in-{place}"), PLACE)),
                     CrashSite::Unseen { call, after } => {
                         parts.extend(call.clone());
-                        parts.extend(after.as_ref().map(After::to_string));
+                        parts.extend(after.as_ref().map(LastAction::to_string));
                     }
                 }
             }
@@ -374,13 +376,15 @@ impl fmt::Display for FailureKey {
                 parts.extend(call.clone());
                 parts.push(after.to_string());
             }
-            Self::HangBehindHalf => parts.extend(["hang", "behind-half-a-request"].map(str::to_owned)),
+            Self::HangDuringPartialRequest => {
+                parts.extend(["hang", "behind-half-a-request"].map(str::to_owned))
+            }
             Self::Rule { who, requirement, after } => {
                 parts.push("rule".to_owned());
                 parts.extend(who.map(str::to_owned));
                 parts.extend([slug(requirement), after.to_string()]);
             }
-            Self::Difference { asked, answers } => {
+            Self::Difference { request: asked, answers } => {
                 parts.extend(["differs".to_owned(), asked.to_string()]);
                 parts.extend(answers.iter().map(|answer| slug(answer)));
             }
@@ -419,7 +423,7 @@ mod tests {
 
     #[test]
     fn a_key_is_shown_as_the_name_of_a_folder() {
-        let get = || After::Message(MessageKind::Request(Operation::Get.into()));
+        let get = || LastAction::Message(MessageKind::Request(Operation::Get.into()));
         let seen = |cause, site| FailureKey::Crash { who: "hydra_pmi_proxy".into(), cause, site };
         let crash = |cause, after| seen(cause, CrashSite::Unseen { call: None, after });
         let key = crash(CrashCause::Signal(11), Some(get()));

@@ -8,13 +8,13 @@ use super::pieces::{literal, push, template};
 
 /// A tuple of a message.
 #[derive(Debug, Clone)]
-pub(crate) struct Field {
+pub(crate) struct MessageField {
     pub(crate) key: String,
     pub(crate) value: Template,
 }
 
 /// The tuples of a message, in order.
-pub(crate) type FieldList = Vec<Field>;
+pub(crate) type FieldList = Vec<MessageField>;
 
 /// The content of one write, first as messages, then as text.
 #[derive(Debug, Clone)]
@@ -56,8 +56,8 @@ impl Written {
 }
 
 /// Returns a tuple.
-pub(crate) fn field(key: &str, value: impl Into<Value>) -> Field {
-    Field { key: key.to_owned(), value: value.into().0 }
+pub(crate) fn field(key: &str, value: impl Into<FieldValue>) -> MessageField {
+    MessageField { key: key.to_owned(), value: value.into().0 }
 }
 
 /// Returns a request with these fields, given by their semantic names. Fields that the operation lacks in this framing are left out.
@@ -67,34 +67,34 @@ pub(crate) fn spelled(op: Op, fields: &[(&str, Template)]) -> FieldList {
 }
 
 /// The value of a [`field`].
-pub(crate) struct Value(Template);
+pub(crate) struct FieldValue(Template);
 
-impl From<&str> for Value {
+impl From<&str> for FieldValue {
     fn from(value: &str) -> Self {
         Self(text(value))
     }
 }
 
-impl From<String> for Value {
+impl From<String> for FieldValue {
     fn from(value: String) -> Self {
         Self(text(value))
     }
 }
 
-impl From<Piece> for Value {
+impl From<Piece> for FieldValue {
     fn from(piece: Piece) -> Self {
         Self(template(vec![piece]))
     }
 }
 
-impl From<Template> for Value {
+impl From<Template> for FieldValue {
     fn from(value: Template) -> Self {
         Self(value)
     }
 }
 
 /// Returns the tuples as a line.
-pub(crate) fn line(fields: &[Field]) -> Template {
+pub(crate) fn line(fields: &[MessageField]) -> Template {
     let mut line = Template::default();
     for (i, field) in fields.iter().enumerate() {
         let blank = if i == 0 { "" } else { " " };
@@ -106,7 +106,7 @@ pub(crate) fn line(fields: &[Field]) -> Template {
 }
 
 /// Returns the tuples as the body of a frame. Semicolons in values must be doubled already.
-pub(crate) fn body(fields: &[Field]) -> Template {
+pub(crate) fn body(fields: &[MessageField]) -> Template {
     let mut body = Template::default();
     for field in fields {
         push(&mut body, literal(format!("{}=", field.key)));
@@ -123,7 +123,7 @@ pub(crate) fn text(bytes: impl Into<Vec<u8>>) -> Template {
 
 /// Returns the tuples of a message; an empty list if a frame's body cannot be parsed.
 pub(crate) fn tuples_of(framing: Framing, text: &[u8]) -> FieldList {
-    let field = |(key, value): (&[u8], &[u8])| Field {
+    let field = |(key, value): (&[u8], &[u8])| MessageField {
         key: String::from_utf8_lossy(key).into_owned(),
         value: self::text(value),
     };
@@ -131,7 +131,7 @@ pub(crate) fn tuples_of(framing: Framing, text: &[u8]) -> FieldList {
 }
 
 /// Returns the text of a message in this framing.
-pub(crate) fn message(framing: Framing, fields: &[Field]) -> Template {
+pub(crate) fn message(framing: Framing, fields: &[MessageField]) -> Template {
     match framing {
         Framing::Lines => line(fields),
         Framing::Frames => body(fields),

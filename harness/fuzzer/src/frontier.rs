@@ -18,14 +18,14 @@ const FEW: u64 = 12;
 /// The rare edges and their cases. See the module's documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Frontier {
-    edges: HashMap<u32, Way>,
+    edges: HashMap<u32, FrontierEdge>,
     /// Number of cases whose edges are known.
     cases: u64,
 }
 
 /// The case that reaches an edge.
 #[derive(Debug)]
-struct Way {
+struct FrontierEdge {
     /// Number of cases that went along the edge.
     cases: u64,
     case: Arc<Case>,
@@ -37,31 +37,31 @@ struct Way {
 }
 
 impl Frontier {
-    fn is_rare(&self, way: &Way) -> bool {
-        way.cases * FEW <= self.cases
+    fn is_rare(&self, known: &FrontierEdge) -> bool {
+        known.cases * FEW <= self.cases
     }
 
     fn least(&self) -> Option<i64> {
-        self.edges.values().filter(|way| self.is_rare(way)).map(|way| way.turns).min()
+        self.edges.values().filter(|known| self.is_rare(known)).map(|known| known.turns).min()
     }
 
     /// Records the edges that a case went along.
-    pub(crate) fn went(&mut self, case: &Case, edges: &Edges) {
+    pub(crate) fn record_edges(&mut self, case: &Case, edges: &Edges) {
         let weight = case.weight();
         let turns = self.least().unwrap_or(FIRST) - FIRST;
         let mut shared = None;
         self.cases += 1;
         for edge in edges.all() {
             let mut this = || Arc::clone(shared.get_or_insert_with(|| Arc::new(case.clone())));
-            let new = || Way { cases: 0, case: this(), weight, turns, tried: weight };
-            let way = self.edges.entry(edge).or_insert_with(new);
-            way.cases += 1;
-            if weight < way.weight {
-                (way.case, way.weight) = (this(), weight);
+            let new = || FrontierEdge { cases: 0, case: this(), weight, turns, tried: weight };
+            let known = self.edges.entry(edge).or_insert_with(new);
+            known.cases += 1;
+            if weight < known.weight {
+                (known.case, known.weight) = (this(), weight);
             }
-            if weight <= way.tried / 2 {
+            if weight <= known.tried / 2 {
                 // Mutations of the larger case mostly changed parts that were unrelated to the edge.
-                (way.turns, way.tried) = (turns, weight);
+                (known.turns, known.tried) = (turns, weight);
             }
         }
     }
@@ -69,13 +69,16 @@ impl Frontier {
     /// Chooses the case of an edge with the fewest turns.
     pub(crate) fn choose(&mut self, u: &mut Unstructured<'_>) -> Result<Option<Case>> {
         let Some(least) = self.least() else { return Ok(None) };
-        let has_turn = |way: &Way| way.turns == least && self.is_rare(way);
+        let has_turn = |known: &FrontierEdge| known.turns == least && self.is_rare(known);
         let mut first: Vec<u32> =
-            self.edges.iter().filter(|(_, way)| has_turn(way)).map(|(edge, _)| *edge).collect();
+            self.edges.iter().filter(|(_, known)| has_turn(known)).map(|(edge, _)| *edge).collect();
         first.sort_unstable();
         let chosen = Arc::clone(&self.edges[u.choose(&first)?].case);
         // Edges that are reached by the same case share their turns.
-        self.edges.values_mut().filter(|way| Arc::ptr_eq(&way.case, &chosen)).for_each(|way| way.turns += 1);
+        self.edges
+            .values_mut()
+            .filter(|known| Arc::ptr_eq(&known.case, &chosen))
+            .for_each(|known| known.turns += 1);
         Ok(Some(Case::clone(&chosen)))
     }
 }
@@ -95,14 +98,14 @@ mod tests {
         let bytes = draw(1, 1);
         let mut u = Unstructured::new(&bytes);
         assert!(frontier.choose(&mut u).unwrap().is_none());
-        (0..40).for_each(|_| frontier.went(&case(1), &went(&[1])));
-        frontier.went(&case(5), &went(&[1, 2]));
-        frontier.went(&case(4), &went(&[1, 2]));
+        (0..40).for_each(|_| frontier.record_edges(&case(1), &went(&[1])));
+        frontier.record_edges(&case(5), &went(&[1, 2]));
+        frontier.record_edges(&case(4), &went(&[1, 2]));
         // An edge that all cases go along is not part of the frontier.
         for _ in 0..FIRST + 5 {
             assert_eq!(frontier.choose(&mut u).unwrap().unwrap().len(), 4);
         }
-        frontier.went(&case(7), &went(&[1, 3]));
+        frontier.record_edges(&case(7), &went(&[1, 3]));
         let lengths: Vec<usize> =
             (0..2 * FIRST).map(|_| frontier.choose(&mut u).unwrap().unwrap().len()).collect();
         assert!(lengths.iter().filter(|length| **length == 7).count() > 40, "{lengths:?}");

@@ -6,8 +6,8 @@
 //! then stored ([`store`]). Cases that get further than others are kept ([`corpus`]), and new cases are derived from them. A [`campaign`]
 //! runs all of this in parallel, for a limited time.
 
+mod bindings;
 mod bodies;
-mod bound;
 pub mod campaign;
 pub mod case;
 mod client_steps;
@@ -15,13 +15,12 @@ mod command;
 pub mod confirm;
 pub mod corpus;
 mod decisions;
-mod drive;
 pub mod edges;
 pub mod failure;
 mod fields;
 mod frontier;
 pub mod generate;
-pub mod known;
+pub mod known_failures;
 pub mod message_kind;
 mod mutate;
 pub mod observation;
@@ -29,6 +28,7 @@ pub mod op;
 mod oracle;
 mod pieces;
 mod plan;
+mod play;
 mod proxy_status;
 mod reading;
 pub mod reproducer;

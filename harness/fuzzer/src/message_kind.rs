@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use pmi_judge::event::{Event, What};
+use pmi_judge::event::{Event, EventKind};
 use pmi_scenario::ast::Dialect;
 use pmi_wire::{Framing, Operation, Proc};
 
 use super::fields::pairs_of;
 use super::op::Op;
-use super::reading::{Answered, Reader, WireMessage, request};
+use super::reading::{MessageReader, ParsedResponse, WireMessage, request};
 
 /// A message with more keys is classified by their number alone. Messages of RFC 13 have at most five.
 const MANY_KEYS: usize = 20;
@@ -55,12 +55,12 @@ pub enum UpstreamKind {
 impl MessageKind {
     /// Returns the kind of the last PMI-1 message in a write.
     pub fn of(bytes: &[u8]) -> Self {
-        let mut reader = Reader::new(Framing::Lines);
+        let mut reader = MessageReader::new(Framing::Lines);
         Self::last(&reader.push(bytes), &reader)
     }
 
     /// Returns the kind of the last of these messages, or that of the partial message after it.
-    fn last(said: &[WireMessage], reader: &Reader) -> Self {
+    fn last(said: &[WireMessage], reader: &MessageReader) -> Self {
         said.last().filter(|_| !reader.is_partial()).map_or(Self::Partial, Self::of_said)
     }
 
@@ -113,7 +113,7 @@ impl UpstreamKind {
             Some(cmd) => cmd,
             None => return Self::NoCommand,
         };
-        match (Op::of_response(cmd), Answered::read(Framing::Lines, first)) {
+        match (Op::of_response(cmd), ParsedResponse::read(Framing::Lines, first)) {
             (Some(op), answered) if op.framing() == Framing::Lines => match answered {
                 Some(_) => Self::Response(op),
                 None => Self::Malformed(op),
@@ -153,29 +153,29 @@ impl fmt::Display for UpstreamKind {
 }
 
 /// The messages of all processes to a server, write by write.
-pub(crate) struct Writes {
+pub(crate) struct MessageWrites {
     framing: Framing,
-    readers: BTreeMap<Proc, Reader>,
+    readers: BTreeMap<Proc, MessageReader>,
 }
 
-impl Writes {
+impl MessageWrites {
     pub(crate) fn new(dialect: Dialect) -> Self {
         Self { framing: dialect.framing(), readers: BTreeMap::new() }
     }
 
     /// Returns the kind of the last message on a process's connection after a write, and the number of requests that the write completed.
     pub(crate) fn write(&mut self, proc: Proc, bytes: &[u8]) -> (MessageKind, usize) {
-        let reader = self.readers.entry(proc).or_insert_with(|| Reader::new(self.framing));
+        let reader = self.readers.entry(proc).or_insert_with(|| MessageReader::new(self.framing));
         let said = reader.push(bytes);
         (MessageKind::last(&said, reader), said.len())
     }
 }
 
-/// Returns the result of [`Writes::write`] for each write to the server, by the number of its event.
+/// Returns the result of [`MessageWrites::write`] for each write to the server, by the number of its event.
 pub(crate) fn kinds(events: &[Event], dialect: Dialect) -> BTreeMap<u64, (MessageKind, usize)> {
-    let mut writes = Writes::new(dialect);
-    let kind = |event: &Event| match &event.what {
-        What::ToServer { proc, bytes } => Some((event.seq, writes.write(*proc, &bytes.0))),
+    let mut writes = MessageWrites::new(dialect);
+    let kind = |event: &Event| match &event.kind {
+        EventKind::ToServer { proc, bytes } => Some((event.seq, writes.write(*proc, &bytes.0))),
         _ => None,
     };
     events.iter().filter_map(kind).collect()
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn a_line_in_several_writes_is_one_request() {
         let [one, other] = [0, 1].map(|rank| Proc { group: 0, rank });
-        let mut writes = Writes::new(Dialect::Pmi1);
+        let mut writes = MessageWrites::new(Dialect::Pmi1);
         for (proc, bytes, expected) in [
             (one, &b"cmd=get kvsname=a key=b"[..], ("partial", 0)),
             (other, b"cmd=get_appnum\n", ("get_appnum", 1)),
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn a_write_is_what_it_ends_with() {
         let proc = Proc { group: 0, rank: 0 };
-        let mut writes = Writes::new(Dialect::Pmi2);
+        let mut writes = MessageWrites::new(Dialect::Pmi2);
         for (bytes, expected) in [
             (&b"cmd=init pmi_version=2 pmi_subversion=0\n"[..], ("init", 1)),
             (b"0000", ("partial", 0)),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pmi_judge::Finding;
-use pmi_judge::event::{Event, Exit, SilenceProof, What};
+use pmi_judge::event::{Event, EventKind, Exit, SilenceProof};
 use pmi_scenario::ast::Dialect;
 
 use super::edges::Edges;
@@ -77,7 +77,7 @@ pub struct Observation {
 impl Observation {
     /// Returns the lines of the steps without a response.
     pub(crate) fn unanswered(&self) -> Vec<usize> {
-        let nothing = |event: &&Event| matches!(event.what, What::NoAnswer { .. });
+        let nothing = |event: &&Event| matches!(event.kind, EventKind::NoAnswer { .. });
         self.events.iter().filter(nothing).map(|event| event.line).collect()
     }
 

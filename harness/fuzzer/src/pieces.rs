@@ -123,7 +123,7 @@ pub(crate) fn tidy(template: &mut Template) {
 }
 
 /// Returns the bytes of a write, with placeholders for values that are only known when the case is played.
-pub(crate) fn bytes_said(encoding: Encoding, lines: &[Template], partial: bool) -> Vec<u8> {
+pub(crate) fn written_bytes(encoding: Encoding, lines: &[Template], partial: bool) -> Vec<u8> {
     let mut all = Vec::new();
     for line in lines {
         let text = bytes_of(line);

@@ -3,24 +3,24 @@
 use pmi_scenario::ast::{Dialect, Stmt, Template, UnderTest};
 use pmi_wire::{Framing, SpawnRequest};
 
-use super::bound::Bound;
+use super::bindings::BoundNames;
 use super::fields::{FieldList, Written, body, line, spelled};
 use super::op::Op;
 use super::pieces::bytes_of;
 use super::reading::{request, whole_spawn};
-use super::statement::{Answer, ServerStep, rank_of, sent_mut, wait, write_as};
+use super::statement::{AwaitedResponse, ServerStep, rank_of, sent_mut, wait, write_as};
 
 /// A planned statement.
 #[derive(Debug, Clone)]
 #[expect(clippy::large_enum_variant, reason = "a plan has a few dozen of them and does not live long")]
-pub(crate) enum Planned {
+pub(crate) enum PlannedStep {
     /// A request with its messages: one, except for a spawn.
     Request { rank: u32, op: Op, messages: Vec<FieldList> },
     /// Any other statement.
     Stmt(Stmt),
 }
 
-impl Planned {
+impl PlannedStep {
     pub(crate) fn rank(&self) -> Option<u32> {
         match self {
             Self::Request { rank, .. } => Some(*rank),
@@ -39,27 +39,27 @@ impl Planned {
 }
 
 /// Returns a wait for an optional response.
-pub(crate) fn may_answer(rank: u32) -> Planned {
-    Planned::Stmt(wait(rank, Answer::Optional))
+pub(crate) fn may_answer(rank: u32) -> PlannedStep {
+    PlannedStep::Stmt(wait(rank, AwaitedResponse::Optional))
 }
 
 /// Returns a wait for the response to a request.
-pub(crate) fn must_answer(rank: u32, op: impl Into<Op>) -> Planned {
-    Planned::Stmt(wait(rank, Answer::Due(op.into())))
+pub(crate) fn must_answer(rank: u32, op: impl Into<Op>) -> PlannedStep {
+    PlannedStep::Stmt(wait(rank, AwaitedResponse::Due(op.into())))
 }
 
 /// Returns a request of one message with these fields, by their names in the table.
-pub(crate) fn request_of(rank: u32, op: Op, fields: &[(&str, Template)]) -> Planned {
-    Planned::Request { rank, op, messages: vec![spelled(op, fields)] }
+pub(crate) fn request_of(rank: u32, op: Op, fields: &[(&str, Template)]) -> PlannedStep {
+    PlannedStep::Request { rank, op, messages: vec![spelled(op, fields)] }
 }
 
 /// Returns a request of one message and the wait for its response.
-pub(crate) fn ask(rank: u32, op: Op, fields: &[(&str, Template)]) -> Vec<Planned> {
+pub(crate) fn ask(rank: u32, op: Op, fields: &[(&str, Template)]) -> Vec<PlannedStep> {
     vec![request_of(rank, op, fields), must_answer(rank, op)]
 }
 
 /// A request without a response.
-struct Asked {
+struct PlannedRequest {
     rank: u32,
     op: Op,
     /// It has a thread number, so another request may be in progress.
@@ -70,50 +70,53 @@ struct Asked {
 
 /// Converts a plan to statements. After an action that allows the server to end the program, responses are optional. `pristine` states that
 /// the plan has no mutations: otherwise, the members of a barrier of a part of a group are unknown.
-pub(crate) fn settle(plan: Vec<Planned>, dialect: Dialect, pristine: bool) -> Vec<Stmt> {
+pub(crate) fn to_statements(plan: Vec<PlannedStep>, dialect: Dialect, pristine: bool) -> Vec<Stmt> {
     let mut statements = Vec::with_capacity(plan.len());
-    let mut lawful = true;
-    let mut asked: Vec<Asked> = Vec::new();
-    let mut bound = Bound::default();
+    let mut valid = true;
+    let mut asked: Vec<PlannedRequest> = Vec::new();
+    let mut bound = BoundNames::default();
     for item in plan {
         let mut stmt = match item {
-            Planned::Request { rank, op, messages } => {
+            PlannedStep::Request { rank, op, messages } => {
                 let has = |name: &str| {
                     let key = op.key(name);
                     key.is_some_and(|key| messages.iter().flatten().any(|field| field.key == key))
                 };
                 let (of_thread, of_part) = (has("thrid"), has("group"));
-                let beside =
-                    |other: &Asked| other.rank != rank || other.of_part || (of_thread && other.of_thread);
-                lawful &= is_as_generated(op, &messages) && asked.iter().all(beside);
-                lawful &= !op.is_abort() && (pristine || !of_part);
-                asked.push(Asked { rank, op, of_thread, of_part });
+                let beside = |other: &PlannedRequest| {
+                    other.rank != rank || other.of_part || (of_thread && other.of_thread)
+                };
+                valid &= is_as_generated(op, &messages) && asked.iter().all(beside);
+                valid &= !op.is_abort() && (pristine || !of_part);
+                asked.push(PlannedRequest { rank, op, of_thread, of_part });
                 let encoding = op.encoding(dialect);
                 write_as(rank, encoding, Written::Messages(encoding, messages).lines(), false)
             }
-            Planned::Stmt(stmt) => match ServerStep::of(&stmt) {
+            PlannedStep::Stmt(stmt) => match ServerStep::of(&stmt) {
                 Some(ServerStep::Wait { rank, answer }) => {
                     let of_rank: Vec<usize> = (0..asked.len()).filter(|at| asked[*at].rank == rank).collect();
                     let at = match answer {
-                        Answer::Due(op) | Answer::InTime(op) => {
+                        AwaitedResponse::Due(op) | AwaitedResponse::InTime(op) => {
                             of_rank.iter().find(|at| asked[**at].op == op).or(of_rank.first())
                         }
-                        Answer::Optional => of_rank.last(),
+                        AwaitedResponse::Optional => of_rank.last(),
                     };
                     // The responses to several requests come in any order.
                     let alone = of_rank.len() == 1;
                     let op = at.map(|at| asked.remove(*at).op);
                     match (answer, op) {
-                        (Answer::Due(_), Some(op)) if lawful && alone => wait(rank, Answer::Due(op)),
-                        _ => wait(rank, Answer::Optional),
+                        (AwaitedResponse::Due(_), Some(op)) if valid && alone => {
+                            wait(rank, AwaitedResponse::Due(op))
+                        }
+                        _ => wait(rank, AwaitedResponse::Optional),
                     }
                 }
                 Some(ServerStep::Join | ServerStep::Leave) => stmt,
                 // If the program may have ended, the spawned processes may never start.
-                Some(ServerStep::OfChildren { group }) if !lawful || !bound.has_spawned(group) => continue,
+                Some(ServerStep::OfChildren { group }) if !valid || !bound.has_spawned(group) => continue,
                 Some(ServerStep::OfChildren { .. }) => stmt,
                 _ => {
-                    lawful = false;
+                    valid = false;
                     stmt
                 }
             },

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use pmi_scenario::ast::Template;
 use pmi_wire::protocol::{self, Field};
 use pmi_wire::{
-    Content, Decoded, Direction, Framing, HEADER, Outcome, SpawnCollector, SpawnLimits, SpawnRequest,
+    Content, Decoded, Direction, Framing, HEADER, ResponseOutcome, SpawnCollector, SpawnLimits, SpawnRequest,
     frame_length, pmi2,
 };
 
@@ -27,13 +27,13 @@ pub(crate) enum WireMessage {
 /// Reads one direction of a connection. On a PMI-2 connection, a message that begins with `cmd=` is a line: the first exchange consists of
 /// lines, and no frame begins like this.
 #[derive(Debug, Clone)]
-pub(crate) struct Reader {
+pub(crate) struct MessageReader {
     framing: Framing,
     rest: Vec<u8>,
     lost: bool,
 }
 
-impl Reader {
+impl MessageReader {
     pub(crate) fn new(framing: Framing) -> Self {
         Self { framing, rest: Vec::new(), lost: false }
     }
@@ -132,7 +132,7 @@ pub(crate) fn whole_spawn(lines: &[Template]) -> Option<SpawnRequest> {
 }
 
 /// A response.
-pub(crate) struct Answered<'a> {
+pub(crate) struct ParsedResponse<'a> {
     pub(crate) op: Op,
     /// The request succeeded.
     pub(crate) is_success: bool,
@@ -141,7 +141,7 @@ pub(crate) struct Answered<'a> {
     message: Decoded<'a>,
 }
 
-impl<'a> Answered<'a> {
+impl<'a> ParsedResponse<'a> {
     /// Parses a response; `None` if it is invalid.
     pub(crate) fn read(framing: Framing, text: &'a [u8]) -> Option<Self> {
         let message = Decoded::new(Direction::FromServer, framing, text);
@@ -150,7 +150,8 @@ impl<'a> Answered<'a> {
             Content::FrameResponse(Ok(response)) => response.command.into(),
             _ => return None,
         };
-        let (is_success, is_found) = (message.is_success(), message.outcome() == Some(Outcome::Success));
+        let (is_success, is_found) =
+            (message.is_success(), message.outcome() == Some(ResponseOutcome::Success));
         Some(Self { op, is_success, is_found, message })
     }
 
@@ -160,7 +161,7 @@ impl<'a> Answered<'a> {
     }
 
     /// Returns the fields of the operation that it contains.
-    pub(crate) fn told(&self) -> impl Iterator<Item = &'static Field> {
+    pub(crate) fn fields_of_operation(&self) -> impl Iterator<Item = &'static Field> {
         let results = protocol::without_extensions(self.op.exchange().results);
         results.filter(|field| !field.numbered && self.get(field.key).is_some())
     }
@@ -196,7 +197,7 @@ mod tests {
             [(Framing::Frames, frames, of_frames), (Framing::Lines, lines, of_lines.into())]
         {
             for size in 1..text.len() {
-                let mut reader = Reader::new(framing);
+                let mut reader = MessageReader::new(framing);
                 let mut all: Vec<WireMessage> =
                     text.chunks(size).flat_map(|chunk| reader.push(chunk)).collect();
                 // After an invalid header, nothing can be read.
@@ -217,7 +218,7 @@ mod tests {
             (Framing::Frames, "cmd=kvs-get-response;rc=0;found=FALSE;", false),
             (Framing::Frames, "cmd=job-getid-response;rc=0;", true),
         ] {
-            let answered = Answered::read(framing, text.as_bytes()).unwrap();
+            let answered = ParsedResponse::read(framing, text.as_bytes()).unwrap();
             assert_eq!(answered.is_bare(), expected, "{text}");
         }
     }

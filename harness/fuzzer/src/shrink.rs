@@ -62,7 +62,7 @@ impl Shrinker<'_> {
 
     /// Plays a candidate, and keeps it if it shows the failure.
     fn try_one(&mut self, mut candidate: Case) -> bool {
-        if self.left == 0 || !candidate.settle() || candidate.is_same(&self.best) {
+        if self.left == 0 || !candidate.repair() || candidate.is_same(&self.best) {
             return false;
         }
         self.left -= 1;
@@ -288,9 +288,9 @@ mod tests {
     use super::*;
     use crate::fields::text;
     use crate::generate::numbered;
-    use crate::generate::scope::{Scope, Spoken};
+    use crate::generate::scope::{DialectChoice, SessionFeatures};
     use crate::pieces::bytes_of;
-    use crate::statement::{Answer, join, leave, rank_of, sent, wait, write};
+    use crate::statement::{AwaitedResponse, join, leave, rank_of, sent, wait, write};
     use pmi_scenario::ast::Dialect;
     use pmi_scenario::ast::{Stmt, UnderTest};
 
@@ -302,7 +302,7 @@ mod tests {
     fn the_needed_message_is_all_that_is_left() {
         let mut tried = 0;
         for number in 0..400 {
-            let case = numbered(&Scope::default(), 5, number);
+            let case = numbered(&SessionFeatures::default(), 5, number);
             let says = |stmt: &Stmt| {
                 let lines = sent(stmt, UnderTest::Server).filter(|_| rank_of(stmt).is_some());
                 lines
@@ -329,7 +329,11 @@ mod tests {
 
     #[test]
     fn a_spawn_keeps_its_numbers_however_small_it_becomes() {
-        let scope = Scope { spoken: Spoken::One(Dialect::Pmi2), mutate: false, ..Scope::default() };
+        let scope = SessionFeatures {
+            dialects: DialectChoice::One(Dialect::Pmi2),
+            mutate: false,
+            ..SessionFeatures::default()
+        };
         let mut shows = |case: &Case| {
             assert!(case.is_bounded(), "{}", case.text());
             case.text().contains("subcmd=")
@@ -349,7 +353,7 @@ mod tests {
         let steps = vec![
             join(Dialect::Pmi1),
             write(2, "cmd=put key=a"),
-            wait(2, Answer::Optional),
+            wait(2, AwaitedResponse::Optional),
             write(0, "cmd=get key=b"),
             write(1, "cmd=get key=c"),
             leave(Dialect::Pmi1),

@@ -4,9 +4,9 @@
 use memchr::memmem;
 use pmi_wire::Framing;
 use pmi_wire::grammar::Rule;
-use pmi_wire::pmi2::{Command, Request, Semicolons};
+use pmi_wire::pmi2::{Command, Request, SemicolonReading};
 
-use super::reading::{Reader, WireMessage};
+use super::reading::{MessageReader, WireMessage};
 
 /// Maximum number of programs, processes of each, arguments, pairs and values that are put for them.
 const MOST: u8 = b'4';
@@ -19,7 +19,7 @@ pub(crate) fn is_bounded(said: &[u8]) -> bool {
     if all == 0 {
         return true;
     }
-    let messages = Reader::new(Framing::Frames).push(said);
+    let messages = MessageReader::new(Framing::Frames).push(said);
     let mut bounded = 0;
     for said in &messages {
         if let WireMessage::Body(body) = said
@@ -34,7 +34,8 @@ pub(crate) fn is_bounded(said: &[u8]) -> bool {
 
 /// Returns whether the body of a frame is a spawn that states all its numbers, each once, and only small ones.
 fn is_bounded_request(body: &[u8]) -> bool {
-    let read = [Semicolons::Plain, Semicolons::Doubled].map(|reading| Request::parse(body, reading));
+    let read =
+        [SemicolonReading::Plain, SemicolonReading::Doubled].map(|reading| Request::parse(body, reading));
     let Some(Request::Spawn { programs, .. }) = read.into_iter().find_map(Result::ok) else { return false };
     let numbers = Command::Spawn.exchange().arguments.iter().filter(|field| field.rule == Rule::Uint);
     let keys: Vec<&str> = numbers.map(|field| field.key).collect();

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::edges::Reached;
+use super::edges::CoveredEdges;
 
 /// The name of its file in the campaign's folder.
 pub const FILE: &str = "campaign.json";
 
 /// The state of a campaign.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct State {
+pub struct CampaignState {
     /// The seed of its cases.
     pub seed: u64,
     /// The number of the first case that has not been made.
@@ -29,8 +29,8 @@ pub struct State {
     /// Transitions of the model that were covered, as displayed.
     pub transitions: BTreeSet<String>,
     /// Edges that were covered in the implementation's program, if it is instrumented.
-    #[serde(default, skip_serializing_if = "Reached::is_empty")]
-    pub edges: Reached,
+    #[serde(default, skip_serializing_if = "CoveredEdges::is_empty")]
+    pub edges: CoveredEdges,
 }
 
 /// An error while reading or writing the state of a campaign.
@@ -68,7 +68,7 @@ pub struct Alias {
 
 /// Number of first occurrences of an alias with a known place that are all examined. After them, one in [`LATER`] is enough.
 /// is enough.
-const LOOKS: u64 = 16;
+const MAX_ALIAS_RUNS: u64 = 16;
 const LATER: u64 = 8;
 
 impl Alias {
@@ -76,13 +76,13 @@ impl Alias {
     pub(super) fn is_due(&mut self) -> bool {
         self.seen += 1;
         match self.place {
-            Some(_) => self.seen <= LOOKS || self.seen.is_multiple_of(LATER),
+            Some(_) => self.seen <= MAX_ALIAS_RUNS || self.seen.is_multiple_of(LATER),
             None => self.seen >= 8 && self.seen.is_power_of_two(),
         }
     }
 }
 
-impl State {
+impl CampaignState {
     /// Writes the state into the campaign's folder, and replaces the file atomically.
     ///
     /// # Errors

@@ -1,29 +1,29 @@
 //! Constructors and readers of the statements that generators and mutations use, so that everything else works on the syntax tree.
 
 use pmi_scenario::ast::{
-    Action, Alternative, Dialect, Encoding, Grade, Kind, Piece, ProcessAction, RankSet, Role, Span, Step,
-    Stmt, Template, UnderTest, UpstreamAction, Who, WriteMode,
+    Alternative, Dialect, Encoding, Grade, Piece, ProcessAction, RankSet, Role, Span, Step, StepAction,
+    StepTarget, Stmt, Template, UnderTest, UpstreamAction, ValueType, WriteMode,
 };
 use pmi_wire::{Framing, Proc};
 
 use super::op::Op;
 use super::pieces::{length, literal, push, template, unplaced};
 
-pub(crate) fn one(rank: u32) -> Who {
-    Who::Ranks { group: 0, set: RankSet::Ranges(vec![(rank, rank)]) }
+pub(crate) fn one(rank: u32) -> StepTarget {
+    StepTarget::Ranks { group: 0, set: RankSet::Ranges(vec![(rank, rank)]) }
 }
 
 /// Selects one rank, or all.
-pub(crate) fn whom(rank: Option<u32>) -> Who {
-    rank.map_or(Who::Ranks { group: 0, set: RankSet::All }, one)
+pub(crate) fn whom(rank: Option<u32>) -> StepTarget {
+    rank.map_or(StepTarget::Ranks { group: 0, set: RankSet::All }, one)
 }
 
-fn the_proxy() -> Who {
-    Who::Ranks { group: Proc::PROXIES, set: RankSet::Ranges(vec![(0, 0)]) }
+fn the_proxy() -> StepTarget {
+    StepTarget::Ranks { group: Proc::PROXIES, set: RankSet::Ranges(vec![(0, 0)]) }
 }
 
-pub(crate) fn step(who: Who, role: Role, action: Action) -> Stmt {
-    Stmt::Step(Step { who, role, cites: None, action, span: Span::default() })
+pub(crate) fn step(target: StepTarget, role: Role, action: StepAction) -> Stmt {
+    Stmt::Step(Step { who: target, role, cites: None, action, span: Span::default() })
 }
 
 /// Returns a write of PMI-1 messages by the harness; `partial` leaves out the last newline.
@@ -35,7 +35,7 @@ pub(crate) fn write(rank: u32, lines: Vec<Template>, partial: bool) -> Stmt {
 /// Returns a write by the harness; `partial` leaves out the last byte.
 pub(crate) fn write_as(rank: u32, encoding: Encoding, lines: Vec<Template>, partial: bool) -> Stmt {
     let mode = WriteMode { partial, encoding, ..WriteMode::default() };
-    step(one(rank), Role::Client, Action::Message { mode, lines })
+    step(one(rank), Role::Client, StepAction::Message { mode, lines })
 }
 
 /// The prefix of the names of PMI-2 fragments.
@@ -59,17 +59,17 @@ pub(crate) fn leave(dialect: Dialect) -> Stmt {
 
 /// Returns the steps of a spawned group, by its number. All of its processes start, make these requests, and leave.
 pub(crate) fn children(dialect: Dialect, group: u32, requests: Vec<(Op, Template)>) -> Vec<Stmt> {
-    let who = || Who::Ranks { group, set: RankSet::All };
+    let target = || StepTarget::Ranks { group, set: RankSet::All };
     let number = (group > 1).then(|| template(vec![literal(group.to_string())]));
     let mut begin = fragment(dialect, CHILDREN_JOIN);
     if let Stmt::Use { with, .. } = &mut begin {
         with.extend(number.map(|number| (unplaced("group".to_owned()), number)));
     }
-    let mut all = vec![step(who(), Role::Process, Action::Process(ProcessAction::Started)), begin];
+    let mut all = vec![step(target(), Role::Process, StepAction::Process(ProcessAction::Started)), begin];
     for (op, line) in requests {
         let mode = WriteMode { encoding: op.encoding(dialect), ..WriteMode::default() };
-        all.push(step(who(), Role::Client, Action::Message { mode, lines: vec![line] }));
-        all.push(step(who(), Role::Server, expected(Answer::Due(op))));
+        all.push(step(target(), Role::Client, StepAction::Message { mode, lines: vec![line] }));
+        all.push(step(target(), Role::Server, expected(AwaitedResponse::Due(op))));
     }
     all
 }
@@ -93,27 +93,27 @@ fn spawned_group(stmt: &Stmt) -> Option<u32> {
             [(key, number)] if key.value == "group" => number.literal()?.parse().ok()?,
             _ => return None,
         },
-        Stmt::Step(Step { who: Who::Ranks { group, set: RankSet::All }, .. }) => *group,
+        Stmt::Step(Step { who: StepTarget::Ranks { group, set: RankSet::All }, .. }) => *group,
         _ => return None,
     };
     (1..=MOST_GROUPS).contains(&number).then_some(number)
 }
 
 pub(crate) fn close(rank: u32) -> Stmt {
-    step(one(rank), Role::Client, Action::Close)
+    step(one(rank), Role::Client, StepAction::Close)
 }
 
 pub(crate) fn exit(rank: u32, status: u8) -> Stmt {
-    step(one(rank), Role::Process, Action::Process(ProcessAction::Exit(status)))
+    step(one(rank), Role::Process, StepAction::Process(ProcessAction::Exit(status)))
 }
 
 pub(crate) fn kill(rank: u32, signal: u8) -> Stmt {
-    step(one(rank), Role::Process, Action::Process(ProcessAction::Kill(signal)))
+    step(one(rank), Role::Process, StepAction::Process(ProcessAction::Kill(signal)))
 }
 
 /// The response that a wait expects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum AwaitedResponse {
     /// The response to this request, which the server has no reason to withhold.
     Due(Op),
     /// The response is due, but the server may first wait for the rest of another process's message.
@@ -122,34 +122,36 @@ pub(crate) enum Answer {
     Optional,
 }
 
-pub(crate) fn wait(rank: u32, answer: Answer) -> Stmt {
+pub(crate) fn wait(rank: u32, answer: AwaitedResponse) -> Stmt {
     step(one(rank), Role::Server, expected(answer))
 }
 
-fn expected(answer: Answer) -> Action {
+fn expected(answer: AwaitedResponse) -> StepAction {
     match answer {
-        Answer::Due(op) => message(response(op)),
-        Answer::InTime(op) => one_of(&[(Grade::Pass, message(response(op))), (Grade::Note, Action::Silence)]),
-        Answer::Optional => {
-            let any = template(vec![literal("cmd="), Piece::Typed(Kind::Any)]);
-            let pass = [message(any), Action::Close, Action::Empty, Action::Silence];
+        AwaitedResponse::Due(op) => message(response(op)),
+        AwaitedResponse::InTime(op) => {
+            one_of(&[(Grade::Pass, message(response(op))), (Grade::Note, StepAction::Silence)])
+        }
+        AwaitedResponse::Optional => {
+            let any = template(vec![literal("cmd="), Piece::Typed(ValueType::Any)]);
+            let pass = [message(any), StepAction::Close, StepAction::Empty, StepAction::Silence];
             one_of(&pass.map(|action| (Grade::Pass, action)))
         }
     }
 }
 
-fn message(line: Template) -> Action {
-    Action::Message { mode: WriteMode::default(), lines: vec![line] }
+fn message(line: Template) -> StepAction {
+    StepAction::Message { mode: WriteMode::default(), lines: vec![line] }
 }
 
-fn one_of(all: &[(Grade, Action)]) -> Action {
-    let alternative = |(grade, action): &(Grade, Action)| Alternative {
+fn one_of(all: &[(Grade, StepAction)]) -> StepAction {
+    let alternative = |(grade, action): &(Grade, StepAction)| Alternative {
         grade: *grade,
         cites: None,
         action: action.clone(),
         span: Span::default(),
     };
-    Action::OneOf(all.iter().map(alternative).collect())
+    StepAction::OneOf(all.iter().map(alternative).collect())
 }
 
 /// Returns the pattern of the response to a request, with the names that it binds.
@@ -157,13 +159,13 @@ fn response(op: Op) -> Template {
     let mut line = template(vec![literal("cmd=")]);
     match op.response_name() {
         Some(cmd) => push(&mut line, literal(cmd)),
-        None => push(&mut line, Piece::Typed(Kind::Any)),
+        None => push(&mut line, Piece::Typed(ValueType::Any)),
     }
     for (key, name) in op.bindings() {
         let kind = match name {
-            "kvs" => Kind::Word,
-            "jobid" => Kind::Any,
-            _ => Kind::Uint(None, None),
+            "kvs" => ValueType::Word,
+            "jobid" => ValueType::Any,
+            _ => ValueType::Uint(None, None),
         };
         push(&mut line, literal(format!(" {key}=")));
         push(&mut line, Piece::Capture(name.to_owned(), kind));
@@ -175,14 +177,14 @@ fn response(op: Op) -> Template {
 /// kind. Any other first request matches too, and the next reply then answers that one.
 pub(crate) fn passed_on(op: Op) -> Stmt {
     let wanted = template(vec![literal(format!("{}={op}", op.command_key()))]);
-    let any = template(vec![literal("cmd="), Piece::Typed(Kind::Any)]);
-    let pass = [message(wanted), message(any), Action::Close, Action::Silence];
+    let any = template(vec![literal("cmd="), Piece::Typed(ValueType::Any)]);
+    let pass = [message(wanted), message(any), StepAction::Close, StepAction::Silence];
     step(the_proxy(), Role::Server, one_of(&pass.map(|action| (Grade::Pass, action))))
 }
 
 /// Returns an action of the harness as the upstream.
 pub(crate) fn upstream(action: UpstreamAction) -> Stmt {
-    step(the_proxy(), Role::Upstream, Action::Upstream(action))
+    step(the_proxy(), Role::Upstream, StepAction::Upstream(action))
 }
 
 /// The meaning of a statement in a case against a server.
@@ -198,7 +200,7 @@ pub(crate) enum ServerStep<'a> {
     },
     Wait {
         rank: u32,
-        answer: Answer,
+        answer: AwaitedResponse,
     },
     Close {
         rank: u32,
@@ -233,56 +235,56 @@ impl<'a> ServerStep<'a> {
             Stmt::Step(step) => step,
             _ => return None,
         };
-        if let Who::Ranks { group: Proc::PROXIES, set: RankSet::Ranges(proxies) } = &step.who {
+        if let StepTarget::Ranks { group: Proc::PROXIES, set: RankSet::Ranges(proxies) } = &step.who {
             return Self::of_proxy(&step.action).filter(|_| proxies[..] == [(0, 0)]);
         }
         if let Some(group) = spawned_group(stmt) {
             let is_sent = match &step.action {
-                Action::Message { mode, lines } if step.role == Role::Client => {
+                StepAction::Message { mode, lines } if step.role == Role::Client => {
                     !mode.bytewise && are_sent(lines)
                 }
                 action => {
                     step.role == Role::Server && answers(action).is_some()
-                        || *action == Action::Process(ProcessAction::Started)
+                        || *action == StepAction::Process(ProcessAction::Started)
                 }
             };
             return is_sent.then_some(Self::OfChildren { group });
         }
         let rank = rank_of(stmt)?;
         Some(match (&step.action, step.role) {
-            (Action::Message { mode, lines }, Role::Client) if !mode.bytewise && are_sent(lines) => {
+            (StepAction::Message { mode, lines }, Role::Client) if !mode.bytewise && are_sent(lines) => {
                 Self::Write { rank, encoding: mode.encoding, lines, partial: mode.partial }
             }
-            (Action::Close, Role::Client) => Self::Close { rank },
-            (Action::Process(ProcessAction::Exit(status)), _) => Self::Exit { rank, status: *status },
-            (Action::Process(ProcessAction::Kill(signal)), _) => Self::Kill { rank, signal: *signal },
-            (Action::OneOf(all), Role::Server) => match &all[..] {
-                [answer, Alternative { grade: Grade::Note, action: Action::Silence, .. }] => {
-                    Self::Wait { rank, answer: Answer::InTime(answers(&answer.action)?) }
+            (StepAction::Close, Role::Client) => Self::Close { rank },
+            (StepAction::Process(ProcessAction::Exit(status)), _) => Self::Exit { rank, status: *status },
+            (StepAction::Process(ProcessAction::Kill(signal)), _) => Self::Kill { rank, signal: *signal },
+            (StepAction::OneOf(all), Role::Server) => match &all[..] {
+                [answer, Alternative { grade: Grade::Note, action: StepAction::Silence, .. }] => {
+                    Self::Wait { rank, answer: AwaitedResponse::InTime(answers(&answer.action)?) }
                 }
-                _ => Self::Wait { rank, answer: Answer::Optional },
+                _ => Self::Wait { rank, answer: AwaitedResponse::Optional },
             },
-            (action, Role::Server) => Self::Wait { rank, answer: Answer::Due(answers(action)?) },
+            (action, Role::Server) => Self::Wait { rank, answer: AwaitedResponse::Due(answers(action)?) },
             _ => return None,
         })
     }
 
-    fn of_proxy(action: &'a Action) -> Option<Self> {
+    fn of_proxy(action: &'a StepAction) -> Option<Self> {
         match action {
-            Action::OneOf(all) => {
+            StepAction::OneOf(all) => {
                 let request = command(&all.first()?.action)?;
                 Op::of_request(Framing::Lines, request.as_bytes()).map(|_| Self::PassedOn)
             }
-            Action::Upstream(UpstreamAction::Answer { lines, .. }) if !are_sent(lines) => None,
-            Action::Upstream(action) => Some(Self::Upstream(action)),
+            StepAction::Upstream(UpstreamAction::Answer { lines, .. }) if !are_sent(lines) => None,
+            StepAction::Upstream(action) => Some(Self::Upstream(action)),
             _ => None,
         }
     }
 }
 
 /// Returns the command of a message.
-pub(crate) fn command(action: &Action) -> Option<String> {
-    let Action::Message { lines, .. } = action else { return None };
+pub(crate) fn command(action: &StepAction) -> Option<String> {
+    let StepAction::Message { lines, .. } = action else { return None };
     let line = lines.first()?;
     // The command is nearly always first, so the fields need not be parsed.
     if let Some(Piece::Literal { bytes, .. }) = line.pieces.first()
@@ -295,7 +297,7 @@ pub(crate) fn command(action: &Action) -> Option<String> {
 }
 
 /// Returns the operation to which a message responds.
-fn answers(action: &Action) -> Option<Op> {
+fn answers(action: &StepAction) -> Option<Op> {
     Op::of_response(command(action)?.as_bytes())
 }
 
@@ -311,7 +313,8 @@ fn are_sent(lines: &[Template]) -> bool {
 
 /// Returns the only rank of the first group to which a statement belongs.
 pub(crate) fn rank_of(stmt: &Stmt) -> Option<u32> {
-    let Stmt::Step(Step { who: Who::Ranks { group: 0, set: RankSet::Ranges(ranges) }, .. }) = stmt else {
+    let Stmt::Step(Step { who: StepTarget::Ranks { group: 0, set: RankSet::Ranges(ranges) }, .. }) = stmt
+    else {
         return None;
     };
     match ranges[..] {
@@ -333,9 +336,9 @@ pub(crate) fn set_rank(stmt: &mut Stmt, rank: u32) {
 pub(crate) fn sent(stmt: &Stmt, to: UnderTest) -> Option<&Vec<Template>> {
     let Stmt::Step(step) = stmt else { return None };
     match (&step.action, step.role, to) {
-        (Action::Message { lines, .. }, Role::Client, UnderTest::Server)
-        | (Action::Message { lines, .. }, Role::Server, UnderTest::Client | UnderTest::Library)
-        | (Action::Upstream(UpstreamAction::Answer { lines, .. }), ..) => Some(lines),
+        (StepAction::Message { lines, .. }, Role::Client, UnderTest::Server)
+        | (StepAction::Message { lines, .. }, Role::Server, UnderTest::Client | UnderTest::Library)
+        | (StepAction::Upstream(UpstreamAction::Answer { lines, .. }), ..) => Some(lines),
         _ => None,
     }
 }
@@ -344,9 +347,9 @@ pub(crate) fn sent(stmt: &Stmt, to: UnderTest) -> Option<&Vec<Template>> {
 pub(crate) fn sent_mut(stmt: &mut Stmt, to: UnderTest) -> Option<&mut Vec<Template>> {
     let Stmt::Step(step) = stmt else { return None };
     match (&mut step.action, step.role, to) {
-        (Action::Message { lines, .. }, Role::Client, UnderTest::Server)
-        | (Action::Message { lines, .. }, Role::Server, UnderTest::Client | UnderTest::Library)
-        | (Action::Upstream(UpstreamAction::Answer { lines, .. }), ..) => Some(lines),
+        (StepAction::Message { lines, .. }, Role::Client, UnderTest::Server)
+        | (StepAction::Message { lines, .. }, Role::Server, UnderTest::Client | UnderTest::Library)
+        | (StepAction::Upstream(UpstreamAction::Answer { lines, .. }), ..) => Some(lines),
         _ => None,
     }
 }
@@ -354,7 +357,7 @@ pub(crate) fn sent_mut(stmt: &mut Stmt, to: UnderTest) -> Option<&mut Vec<Templa
 /// Returns the encoding of the lines that a statement sends.
 pub(crate) fn encoding_of(stmt: &Stmt) -> Encoding {
     match stmt {
-        Stmt::Step(Step { action: Action::Message { mode, .. }, .. }) => mode.encoding,
+        Stmt::Step(Step { action: StepAction::Message { mode, .. }, .. }) => mode.encoding,
         _ => Encoding::Dialect,
     }
 }
@@ -363,8 +366,8 @@ pub(crate) fn encoding_of(stmt: &Stmt) -> Encoding {
 pub(crate) fn toggle_partial(stmt: &mut Stmt) {
     if let Stmt::Step(Step {
         action:
-            Action::Message { mode: WriteMode { partial, .. }, .. }
-            | Action::Upstream(UpstreamAction::Answer { partial, .. }),
+            StepAction::Message { mode: WriteMode { partial, .. }, .. }
+            | StepAction::Upstream(UpstreamAction::Answer { partial, .. }),
         ..
     }) = stmt
     {
@@ -374,9 +377,9 @@ pub(crate) fn toggle_partial(stmt: &mut Stmt) {
 
 /// Returns the last step of every case for a program: it must end, in any way.
 pub(crate) fn ends() -> Stmt {
-    step(whom(None), Role::Process, Action::Process(ProcessAction::Over))
+    step(whom(None), Role::Process, StepAction::Process(ProcessAction::EndsAnyhow))
 }
 
 pub(crate) fn is_end(stmt: &Stmt) -> bool {
-    matches!(stmt, Stmt::Step(Step { action: Action::Process(ProcessAction::Over), .. }))
+    matches!(stmt, Stmt::Step(Step { action: StepAction::Process(ProcessAction::EndsAnyhow), .. }))
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::case::Case;
 use super::command::output_of;
-use super::failure::{Failure, Kind};
+use super::failure::{Failure, FailureKind};
 use super::reproducer::{About, NotReproducible, Reproducer, Symptom, reproducer};
 use super::statement::ServerStep;
 
@@ -25,7 +25,7 @@ pub const EARLIER: &str = "earlier.pmi";
 
 /// A finding, as stored in `finding.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Found {
+pub struct StoredFinding {
     /// The failure's key as displayed, which is also the name of the folder.
     pub bucket: String,
     /// A description in words.
@@ -34,7 +34,7 @@ pub struct Found {
     pub requirement: Option<String>,
     /// The kind of failure. Folders of earlier versions do not contain it.
     #[serde(default)]
-    pub kind: Kind,
+    pub kind: FailureKind,
     /// The stored session contains only valid input, so that any client may meet the failure.
     #[serde(default)]
     pub valid: bool,
@@ -69,7 +69,7 @@ pub struct Found {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Root {
     needs_invalid_input: bool,
-    kind: Kind,
+    kind: FailureKind,
     what: Common,
 }
 
@@ -100,7 +100,7 @@ impl fmt::Display for Root {
 /// Number of runs that confirm a finding.
 pub const TRIES: u32 = 5;
 
-impl Found {
+impl StoredFinding {
     /// Returns the common cause.
     pub fn root(&self) -> Root {
         let place = self.backtrace.as_ref().and_then(Backtrace::place).map(Common::Place);
@@ -129,7 +129,7 @@ impl Found {
 
 /// The implementation of a finding, and how to replay it.
 #[derive(Debug)]
-pub struct Origin<'a> {
+pub struct FindingOrigin<'a> {
     /// The command that starts the implementation, with placeholders.
     pub command: &'a [String],
     /// The version of the implementation, in words.
@@ -145,11 +145,11 @@ pub struct Origin<'a> {
 /// A file cannot be written.
 pub fn store(
     out: &Path,
-    found: &Found,
+    found: &StoredFinding,
     case: &Case,
     events: &[Event],
     symptom: Option<&Symptom>,
-    origin: &Origin<'_>,
+    origin: &FindingOrigin<'_>,
 ) -> io::Result<PathBuf> {
     let folder = out.join(&found.bucket);
     fs::create_dir_all(&folder)?;
@@ -183,7 +183,7 @@ pub fn store(
 
 /// Returns the program that shows a finding again.
 fn script(
-    found: &Found,
+    found: &StoredFinding,
     case: &Case,
     events: &[Event],
     symptom: Option<&Symptom>,
@@ -258,9 +258,9 @@ pub(crate) fn read_text(file: &Path) -> Result<String, ReadError> {
 /// # Errors
 ///
 /// A file is missing or invalid.
-pub fn read(folder: &Path) -> Result<(Found, Case), ReadError> {
+pub fn read(folder: &Path) -> Result<(StoredFinding, Case), ReadError> {
     let file = folder.join(FINDING);
-    let found: Found =
+    let found: StoredFinding =
         serde_json::from_str(&read_text(&file)?).map_err(|error| ReadError::Metadata { file, error })?;
     let mut case = read_case(&folder.join(SCENARIO))?;
     if found.needs_earlier_job {
@@ -275,7 +275,7 @@ pub fn read(folder: &Path) -> Result<(Found, Case), ReadError> {
 ///
 /// The file cannot be read, or has steps that cases do not have.
 pub fn read_case(file: &Path) -> Result<Case, ReadError> {
-    let source = pmi_scenario::ast::Source { path: file.display().to_string(), text: read_text(file)? };
+    let source = pmi_scenario::ast::SourceFile { path: file.display().to_string(), text: read_text(file)? };
     let scenario = pmi_scenario::parse(source.into(), "replayed").map_err(ReadError::Scenario)?;
     Case::from_scenario(scenario).map_err(|line| ReadError::Step { file: file.to_owned(), line })
 }

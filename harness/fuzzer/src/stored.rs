@@ -103,8 +103,8 @@ fn covering(sets: &[BTreeSet<String>], weights: &[usize]) -> Vec<usize> {
 }
 
 impl Generator for Stored {
-    fn generate(&self, lawful: &mut Unstructured<'_>, _: &mut Unstructured<'_>) -> Decided<Case> {
-        Ok(lawful.choose(&self.cases)?.clone())
+    fn generate(&self, valid: &mut Unstructured<'_>, _: &mut Unstructured<'_>) -> Decided<Case> {
+        Ok(valid.choose(&self.cases)?.clone())
     }
 
     fn fixed(&self, number: u64) -> Option<Case> {

@@ -8,9 +8,9 @@ use super::case::Case;
 use super::decisions::{draw, percent, pick};
 use super::fields::{Written, text, tuples_of};
 use super::generate::decided;
-use super::generate::scope::{Scope, Spoken};
+use super::generate::scope::{DialectChoice, SessionFeatures};
 use super::mutate::{Mutation, contents};
-use super::pieces::bytes_said;
+use super::pieces::written_bytes;
 use super::statement::ServerStep;
 use super::values::requests;
 
@@ -29,7 +29,7 @@ const OF_MESSAGES: &[Mutation] = &[
 
 /// A message within the bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Part {
+enum MessagePart {
     /// A line with its newline, if it has one.
     Line(Vec<u8>),
     /// The body of a frame.
@@ -38,11 +38,11 @@ enum Part {
     Rest(Vec<u8>),
 }
 
-impl Part {
+impl MessagePart {
     fn bytes(&self) -> Vec<u8> {
         match self {
             Self::Line(bytes) | Self::Rest(bytes) => bytes.clone(),
-            Self::Frame(body) => bytes_said(Encoding::Body, &[text(body.clone())], false),
+            Self::Frame(body) => written_bytes(Encoding::Body, &[text(body.clone())], false),
         }
     }
 }
@@ -59,12 +59,13 @@ pub fn mutated(bytes: &[u8], dialect: Dialect, seed: u64, most: usize) -> Vec<u8
 
 /// Returns the bytes that a process sends to a server in a random session.
 pub fn drawn(dialect: Dialect, seed: u64) -> Vec<u8> {
-    let scope = Scope { spoken: Spoken::One(dialect), ranks: 2, ..Scope::default() };
-    said(&decided(&scope, &draw(seed, 0)))
+    let scope =
+        SessionFeatures { dialects: DialectChoice::One(dialect), ranks: 2, ..SessionFeatures::default() };
+    sent_bytes(&decided(&scope, &draw(seed, 0)))
 }
 
 /// Returns the bytes that the first process sends.
-fn said(case: &Case) -> Vec<u8> {
+fn sent_bytes(case: &Case) -> Vec<u8> {
     let version = match case.scenario.dialect.framing() {
         Framing::Lines => "1 pmi_subversion=1",
         Framing::Frames => "2 pmi_subversion=0",
@@ -72,22 +73,22 @@ fn said(case: &Case) -> Vec<u8> {
     let mut all = format!("cmd=init pmi_version={version}\n").into_bytes();
     for stmt in &case.scenario.body {
         if let Some(ServerStep::Write { rank: 0, encoding, lines, partial }) = ServerStep::of(stmt) {
-            all.extend(bytes_said(encoding, lines, partial));
+            all.extend(written_bytes(encoding, lines, partial));
         }
     }
     all
 }
 
 /// Splits bytes into messages.
-fn parts(bytes: &[u8], dialect: Dialect) -> Vec<Part> {
+fn parts(bytes: &[u8], dialect: Dialect) -> Vec<MessagePart> {
     let mut all = Vec::new();
     let mut rest = bytes;
     while !rest.is_empty() {
         let (part, length) = match (dialect.framing(), frame(rest)) {
-            (Framing::Frames, Some(body)) => (Part::Frame(body.to_vec()), HEADER + body.len()),
+            (Framing::Frames, Some(body)) => (MessagePart::Frame(body.to_vec()), HEADER + body.len()),
             _ => match memchr::memchr(b'\n', rest) {
-                Some(end) => (Part::Line(rest[..=end].to_vec()), end + 1),
-                None => (Part::Rest(rest.to_vec()), rest.len()),
+                Some(end) => (MessagePart::Line(rest[..=end].to_vec()), end + 1),
+                None => (MessagePart::Rest(rest.to_vec()), rest.len()),
             },
         };
         all.push(part);
@@ -106,7 +107,7 @@ fn frame(bytes: &[u8]) -> Option<&[u8]> {
 fn change(bytes: &[u8], dialect: Dialect, u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     let mut parts = parts(bytes, dialect);
     for _ in 0..u.int_in_range(1..=3)? {
-        let other = |u: &mut Unstructured<'_>| -> Result<Vec<Part>> {
+        let other = |u: &mut Unstructured<'_>| -> Result<Vec<MessagePart>> {
             Ok(self::parts(&drawn(dialect, u.arbitrary()?), dialect))
         };
         if parts.is_empty() || u.ratio(1, 40)? {
@@ -136,29 +137,29 @@ fn change(bytes: &[u8], dialect: Dialect, u: &mut Unstructured<'_>) -> Result<Ve
                 let mut half = parts[at].bytes();
                 half.truncate(u.int_in_range(0..=half.len())?);
                 parts.truncate(at);
-                parts.push(Part::Rest(half));
+                parts.push(MessagePart::Rest(half));
             }
         }
     }
-    Ok(parts.iter().flat_map(Part::bytes).collect())
+    Ok(parts.iter().flat_map(MessagePart::bytes).collect())
 }
 
 /// Returns a mutated message.
-fn changed(part: &Part, dialect: Dialect, u: &mut Unstructured<'_>) -> Result<Part> {
+fn changed(part: &MessagePart, dialect: Dialect, u: &mut Unstructured<'_>) -> Result<MessagePart> {
     let commands = requests(dialect.framing());
     let (encoding, message) = match part {
-        Part::Line(line) => {
+        MessagePart::Line(line) => {
             (Encoding::Dialect, tuples_of(Framing::Lines, line.strip_suffix(b"\n").unwrap_or(line)))
         }
-        Part::Frame(body) => (Encoding::Body, tuples_of(Framing::Frames, body)),
-        Part::Rest(_) => (Encoding::Bytes, Vec::new()),
+        MessagePart::Frame(body) => (Encoding::Body, tuples_of(Framing::Frames, body)),
+        MessagePart::Rest(_) => (Encoding::Bytes, Vec::new()),
     };
     if message.is_empty() {
         let mut line = text(part.bytes());
         contents(&mut line, u)?;
         let mut draft = Written::Lines(Encoding::Bytes, vec![line]);
         Mutation::Bytes.change(&mut draft, commands, u)?;
-        return Ok(Part::Rest(of(&draft)));
+        return Ok(MessagePart::Rest(of(&draft)));
     }
     let mut draft = Written::Messages(encoding, vec![message]);
     if u.ratio(1, 3)? {
@@ -168,11 +169,11 @@ fn changed(part: &Part, dialect: Dialect, u: &mut Unstructured<'_>) -> Result<Pa
     } else {
         pick(u, OF_MESSAGES)?.change(&mut draft, commands, u)?;
     }
-    Ok(Part::Rest(of(&draft)))
+    Ok(MessagePart::Rest(of(&draft)))
 }
 
 fn of(draft: &Written) -> Vec<u8> {
-    bytes_said(draft.encoding(), &draft.lines(), false)
+    written_bytes(draft.encoding(), &draft.lines(), false)
 }
 
 #[cfg(test)]
@@ -182,11 +183,11 @@ mod tests {
     #[test]
     fn messages_are_told_apart() {
         let bytes = b"cmd=init pmi_version=2\n    10cmd=put;a=x;\n 9cmd=";
-        let line = |text: &[u8]| Part::Line(text.to_vec());
+        let line = |text: &[u8]| MessagePart::Line(text.to_vec());
         let all = parts(bytes, Dialect::Pmi2);
-        assert_eq!(all[..2], [line(b"cmd=init pmi_version=2\n"), Part::Frame(b"cmd=put;a=".to_vec())]);
-        assert_eq!(all.iter().flat_map(Part::bytes).collect::<Vec<u8>>(), bytes);
-        assert_eq!(parts(b"a\nb", Dialect::Pmi1), [line(b"a\n"), Part::Rest(b"b".to_vec())]);
+        assert_eq!(all[..2], [line(b"cmd=init pmi_version=2\n"), MessagePart::Frame(b"cmd=put;a=".to_vec())]);
+        assert_eq!(all.iter().flat_map(MessagePart::bytes).collect::<Vec<u8>>(), bytes);
+        assert_eq!(parts(b"a\nb", Dialect::Pmi1), [line(b"a\n"), MessagePart::Rest(b"b".to_vec())]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use pmi_scenario::ast::Source;
+use pmi_scenario::ast::SourceFile;
 
 use super::case::Case;
 
@@ -15,7 +15,7 @@ pub(crate) fn mutations(case: &Case) -> BTreeSet<String> {
 /// Writes a case and reads it. Panics if the result differs.
 pub(crate) fn read_again(case: &Case) {
     let text = case.text();
-    let source = Arc::new(Source { path: "generated.pmi".into(), text: text.clone() });
+    let source = Arc::new(SourceFile { path: "generated.pmi".into(), text: text.clone() });
     let scenario = pmi_scenario::parse(source, "generated").unwrap_or_else(|e| panic!("{e:?}\n{text}"));
     let read = Case::from_scenario(scenario).unwrap_or_else(|line| panic!("line {line}:\n{text}"));
     assert!(read.scenario == case.scenario, "{text}\n{:#?}\n{:#?}", case.scenario, read.scenario);

@@ -12,7 +12,7 @@ use crate::decisions::pick;
 use crate::fields::text;
 use crate::op::Op;
 use crate::pieces::{letters, template};
-use crate::values::{Bytes, values};
+use crate::values::{ByteStrings, values};
 
 /// The purpose of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +57,7 @@ fn kinds(dialect: Dialect, used: Use) -> &'static [Vec<&'static [u8]>] {
     type All = Vec<((Dialect, Use), Vec<Vec<&'static [u8]>>)>;
     static ALL: LazyLock<All> = LazyLock::new(|| {
         let of = |(dialect, used): (Dialect, Use)| {
-            let texts = |kind: &Bytes| -> Vec<_> {
+            let texts = |kind: &ByteStrings| -> Vec<_> {
                 kind.iter().copied().filter(|text| used.accepts(dialect, text)).collect()
             };
             values().texts.iter().map(texts).filter(|kind| !kind.is_empty()).collect()

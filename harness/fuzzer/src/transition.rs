@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use pmi_judge::event::What;
+use pmi_judge::event::EventKind;
 use pmi_wire::{Framing, Proc};
 
-use super::message_kind::{MessageKind, Writes};
+use super::message_kind::{MessageKind, MessageWrites};
 use super::observation::Observation;
-use super::reading::{Answered, Reader, WireMessage};
+use super::reading::{MessageReader, ParsedResponse, WireMessage};
 
 /// The reaction to a request of a process, and the exchange before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -16,7 +16,7 @@ pub struct Transition {
     /// The previous request of the process, and the reaction to it.
     pub before: Option<(MessageKind, Reaction)>,
     /// The number of other processes that wait: none, one or more.
-    pub waiting: Waiting,
+    pub waiting: WaitingCount,
     /// The request.
     pub request: MessageKind,
     /// The reaction.
@@ -25,7 +25,7 @@ pub struct Transition {
 
 /// The number of other processes that wait for a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Waiting {
+pub enum WaitingCount {
     /// No other process.
     None,
     /// One process.
@@ -61,7 +61,7 @@ impl fmt::Display for Reaction {
     }
 }
 
-impl fmt::Display for Waiting {
+impl fmt::Display for WaitingCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::None => "alone",
@@ -86,30 +86,31 @@ pub fn transitions(seen: &Observation) -> Vec<Transition> {
     let mut last: HashMap<Proc, (MessageKind, Reaction)> = HashMap::new();
     let mut asked: HashMap<Proc, MessageKind> = HashMap::new();
     let mut all = Vec::new();
-    let mut writes = Writes::new(seen.dialect);
-    let mut answers: HashMap<Proc, Reader> = HashMap::new();
+    let mut writes = MessageWrites::new(seen.dialect);
+    let mut answers: HashMap<Proc, MessageReader> = HashMap::new();
     for event in &seen.events {
-        let (proc, reaction) = match &event.what {
-            What::ToServer { proc, bytes } => {
+        let (proc, reaction) = match &event.kind {
+            EventKind::ToServer { proc, bytes } => {
                 asked.insert(*proc, writes.write(*proc, &bytes.0).0);
                 continue;
             }
-            What::FromServer { proc, bytes } => {
+            EventKind::FromServer { proc, bytes } => {
                 // A response may arrive in several reads.
-                let reader = answers.entry(*proc).or_insert_with(|| Reader::new(seen.dialect.framing()));
+                let reader =
+                    answers.entry(*proc).or_insert_with(|| MessageReader::new(seen.dialect.framing()));
                 let said = reader.push(&bytes.0);
                 let Some(said) = said.first() else { continue };
                 (*proc, reaction(said))
             }
-            What::ClosedByServer { proc } => (*proc, Reaction::Close),
-            What::NoAnswer { proc, .. } => (*proc, Reaction::Silence),
+            EventKind::ClosedByServer { proc } => (*proc, Reaction::Close),
+            EventKind::NoAnswer { proc, .. } => (*proc, Reaction::Silence),
             _ => continue,
         };
         let Some(request) = asked.remove(&proc) else { continue };
         let waiting = match asked.len() {
-            0 => Waiting::None,
-            1 => Waiting::One,
-            _ => Waiting::Several,
+            0 => WaitingCount::None,
+            1 => WaitingCount::One,
+            _ => WaitingCount::Several,
         };
         all.push(Transition { before: last.get(&proc).copied(), waiting, request, reaction });
         last.insert(proc, (request, reaction));
@@ -119,8 +120,8 @@ pub fn transitions(seen: &Observation) -> Vec<Transition> {
 
 fn reaction(said: &WireMessage) -> Reaction {
     let answered = match said {
-        WireMessage::Line(line) => Answered::read(Framing::Lines, line),
-        WireMessage::Body(body) => Answered::read(Framing::Frames, body),
+        WireMessage::Line(line) => ParsedResponse::read(Framing::Lines, line),
+        WireMessage::Body(body) => ParsedResponse::read(Framing::Frames, body),
         WireMessage::NoFrame => None,
     };
     answered.map_or(Reaction::Unreadable, |answered| match answered.is_found {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use pmi_wire::{Decoded, Direction, Framing, Operation};
 
 use pmi_judge::Finding;
-use pmi_judge::event::What;
+use pmi_judge::event::EventKind;
 use pmi_wire::Proc;
 
 /// Maximum length of a reply that every proxy can take.
@@ -26,7 +26,7 @@ pub(super) struct UpstreamState {
     waiting: HashSet<Proc>,
     /// The event after which findings no longer count: the harness has sent what no upstream sends, or a process has continued without the
     /// reply that the harness owes it.
-    unlawful: Option<u64>,
+    is_invalid: Option<u64>,
 }
 
 impl UpstreamState {
@@ -41,19 +41,21 @@ impl UpstreamState {
     }
 
     /// Records an event.
-    pub(super) fn observe(&mut self, seq: u64, what: &What) {
-        match what {
-            What::ToServer { proc, .. } => {
+    pub(super) fn observe(&mut self, seq: u64, kind: &EventKind) {
+        match kind {
+            EventKind::ToServer { proc, .. } => {
                 let goes_on = !self.waiting.insert(*proc);
                 if goes_on && self.owes() {
-                    self.unlawful.get_or_insert(seq);
+                    self.is_invalid.get_or_insert(seq);
                 }
             }
-            What::FromServer { proc, .. } => drop(self.waiting.remove(proc)),
-            What::FromProxy { group: 0, proxy: 0, id, text, held: true } if self.held.len() < REQUESTS => {
+            EventKind::FromServer { proc, .. } => drop(self.waiting.remove(proc)),
+            EventKind::FromProxy { group: 0, proxy: 0, id, text, held: true }
+                if self.held.len() < REQUESTS =>
+            {
                 self.held.insert(*id, operation(&text.0));
             }
-            What::ToProxy { answers, text, scripted: true, .. } => {
+            EventKind::ToProxy { answers, text, scripted: true, .. } => {
                 let asked = answers.and_then(|id| self.held.remove(&id)).flatten();
                 // A reply for all processes answers every pending barrier.
                 if text.0.starts_with(b"cmd=barrier_out") {
@@ -61,17 +63,17 @@ impl UpstreamState {
                 }
                 let again = answers.is_some_and(|id| !self.answered.insert(id));
                 if again || !is_proper(asked, &text.0) {
-                    self.unlawful.get_or_insert(seq);
+                    self.is_invalid.get_or_insert(seq);
                 }
             }
-            What::ClosedByUpstream { .. } => drop(self.unlawful.get_or_insert(seq)),
+            EventKind::ClosedByUpstream { .. } => drop(self.is_invalid.get_or_insert(seq)),
             _ => {}
         }
     }
 
     /// Returns whether a finding counts against the proxy.
     pub(super) fn judges(&self, finding: &Finding) -> bool {
-        self.unlawful.is_none_or(|seq| finding.seq < seq)
+        self.is_invalid.is_none_or(|seq| finding.seq < seq)
     }
 }
 
@@ -96,12 +98,12 @@ mod tests {
     use pmi_judge::Side;
     use pmi_judge::event::Bytes;
 
-    fn passed(id: u64, text: &str) -> What {
-        What::FromProxy { group: 0, proxy: 0, id, text: Bytes(text.into()), held: true }
+    fn passed(id: u64, text: &str) -> EventKind {
+        EventKind::FromProxy { group: 0, proxy: 0, id, text: Bytes(text.into()), held: true }
     }
 
-    fn told(answers: Option<u64>, text: &str) -> What {
-        What::ToProxy { group: 0, proxy: 0, answers, text: Bytes(text.into()), scripted: true }
+    fn told(answers: Option<u64>, text: &str) -> EventKind {
+        EventKind::ToProxy { group: 0, proxy: 0, answers, text: Bytes(text.into()), scripted: true }
     }
 
     fn finding(seq: u64) -> Finding {
@@ -113,7 +115,7 @@ mod tests {
     fn a_proxy_is_held_to_proper_answers_and_to_no_others() {
         let request = "cmd=get kvsname=k key=a";
         let proper = "cmd=get_result rc=0 msg=success value=x\n";
-        for (lawful, what) in [
+        for (valid, kind) in [
             (true, told(Some(0), proper)),
             (true, told(Some(0), "cmd=get_result rc=-1 msg=none\n")),
             (false, told(None, proper)),
@@ -124,14 +126,14 @@ mod tests {
             (false, told(Some(0), "cmd=get_result rc=0 value=x")),
             (false, told(Some(0), &format!("cmd=get_result rc=0 value={}\n", "x".repeat(300)))),
             (false, told(None, "cmd=keyval_cache a=1\n")),
-            (false, What::ClosedByUpstream { proxy: 0 }),
+            (false, EventKind::ClosedByUpstream { proxy: 0 }),
         ] {
             let mut state = UpstreamState::default();
             state.observe(3, &passed(0, request));
             assert!(state.owes());
-            state.observe(4, &what);
+            state.observe(4, &kind);
             assert!(state.judges(&finding(3)));
-            assert_eq!(state.judges(&finding(5)), lawful, "{what:?}");
+            assert_eq!(state.judges(&finding(5)), valid, "{kind:?}");
         }
         let mut state = UpstreamState::default();
         state.observe(3, &passed(0, request));
@@ -143,14 +145,16 @@ mod tests {
 
     #[test]
     fn who_goes_on_without_our_answer_is_not_judged_and_others_are() {
-        let wrote =
-            |rank, text: &str| What::ToServer { proc: Proc { group: 0, rank }, bytes: Bytes(text.into()) };
-        for (rank, lawful) in [(0, false), (1, true)] {
+        let wrote = |rank, text: &str| EventKind::ToServer {
+            proc: Proc { group: 0, rank },
+            bytes: Bytes(text.into()),
+        };
+        for (rank, valid) in [(0, false), (1, true)] {
             let mut state = UpstreamState::default();
             state.observe(0, &wrote(0, "cmd=get kvsname=k key=a\n"));
             state.observe(1, &passed(0, "cmd=get kvsname=k key=a"));
             state.observe(2, &wrote(rank, "cmd=get_maxes\n"));
-            assert_eq!(state.judges(&finding(3)), lawful);
+            assert_eq!(state.judges(&finding(3)), valid);
         }
     }
 

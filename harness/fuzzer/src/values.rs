@@ -16,16 +16,16 @@ pub(crate) const LENGTHS: &[i64] = &[
 /// Byte strings, in which each byte is written as one character.
 #[derive(Deserialize)]
 #[serde(from = "Vec<String>")]
-pub(crate) struct Bytes(Vec<&'static [u8]>);
+pub(crate) struct ByteStrings(Vec<&'static [u8]>);
 
-impl From<Vec<String>> for Bytes {
+impl From<Vec<String>> for ByteStrings {
     fn from(texts: Vec<String>) -> Self {
         let bytes = |text: String| &*text.chars().map(|c| c as u8).collect::<Vec<u8>>().leak();
         Self(texts.into_iter().map(bytes).collect())
     }
 }
 
-impl Deref for Bytes {
+impl Deref for ByteStrings {
     type Target = [&'static [u8]];
 
     fn deref(&self) -> &Self::Target {
@@ -61,15 +61,15 @@ pub(crate) struct Values {
     pub(crate) codes: Texts,
     pub(crate) mappings: Texts,
     pub(crate) messages: Texts,
-    pub(crate) names: Bytes,
-    pub(crate) caches: Bytes,
+    pub(crate) names: ByteStrings,
+    pub(crate) caches: ByteStrings,
     line_commands: Texts,
     frame_commands: Texts,
-    pub(crate) bodies: Bytes,
-    pub(crate) no_frames: Bytes,
-    pub(crate) headers: Bytes,
-    pub(crate) junk: Bytes,
-    pub(crate) texts: Vec<Bytes>,
+    pub(crate) bodies: ByteStrings,
+    pub(crate) no_frames: ByteStrings,
+    pub(crate) headers: ByteStrings,
+    pub(crate) junk: ByteStrings,
+    pub(crate) texts: Vec<ByteStrings>,
 }
 
 /// Returns the lists.
@@ -81,13 +81,13 @@ pub(crate) fn values() -> &'static Values {
 }
 
 /// Words of one framing, in the order of the protocol table.
-struct Words {
+struct FramingWords {
     keys: Vec<&'static str>,
     requests: Vec<&'static str>,
     responses: Vec<&'static str>,
 }
 
-impl Words {
+impl FramingWords {
     fn new(framing: Framing, strange: &[&'static str]) -> Self {
         // A changed spawn request could start any number of processes.
         let fields = |exchange: &'static Exchange| exchange.arguments.iter().chain(exchange.results);
@@ -109,9 +109,10 @@ impl Words {
     }
 
     fn of(framing: Framing) -> &'static Self {
-        static LINES: LazyLock<Words> = LazyLock::new(|| Words::new(Framing::Lines, &values().line_commands));
-        static FRAMES: LazyLock<Words> =
-            LazyLock::new(|| Words::new(Framing::Frames, &values().frame_commands));
+        static LINES: LazyLock<FramingWords> =
+            LazyLock::new(|| FramingWords::new(Framing::Lines, &values().line_commands));
+        static FRAMES: LazyLock<FramingWords> =
+            LazyLock::new(|| FramingWords::new(Framing::Frames, &values().frame_commands));
         match framing {
             Framing::Lines => &LINES,
             Framing::Frames => &FRAMES,
@@ -121,15 +122,15 @@ impl Words {
 
 /// Returns the keys of the messages of a framing, except those of spawn requests.
 pub(crate) fn keys(framing: Framing) -> &'static [&'static str] {
-    &Words::of(framing).keys
+    &FramingWords::of(framing).keys
 }
 
 /// Returns the commands of the requests of a framing, known and unknown ones.
 pub(crate) fn requests(framing: Framing) -> &'static [&'static str] {
-    &Words::of(framing).requests
+    &FramingWords::of(framing).requests
 }
 
 /// Returns the commands of the responses of a framing, known and unknown ones.
 pub(crate) fn responses(framing: Framing) -> &'static [&'static str] {
-    &Words::of(framing).responses
+    &FramingWords::of(framing).responses
 }

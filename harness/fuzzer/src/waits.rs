@@ -6,19 +6,23 @@ use pmi_scenario::ast::{Encoding, Scenario, Template};
 use pmi_wire::{Content, Decoded, Direction, Framing, pmi2};
 
 use super::op::Op;
-use super::pieces::bytes_said;
-use super::reading::{Reader, WireMessage, request, request_of};
-use super::statement::{Answer, ServerStep, wait};
+use super::pieces::written_bytes;
+use super::reading::{MessageReader, WireMessage, request, request_of};
+use super::statement::{AwaitedResponse, ServerStep, wait};
 
 /// Adapts every wait to the request before it. If requests were removed, their responses do not come, but others may. A wait without any
 /// request is removed.
 pub(crate) fn realign(scenario: &mut Scenario) {
     refit(scenario, |_, answer, asked| match (answer, asked) {
-        (Answer::Optional, _) => Some(answer),
+        (AwaitedResponse::Optional, _) => Some(answer),
         (_, None) => None,
-        (Answer::Due(_), Some(Asked { op: Some(op), is_due: true })) => Some(Answer::Due(op)),
-        (Answer::InTime(_), Some(Asked { op: Some(op), is_due: true })) => Some(Answer::InTime(op)),
-        (_, Some(_)) => Some(Answer::Optional),
+        (AwaitedResponse::Due(_), Some(FrontRequest { op: Some(op), is_due: true })) => {
+            Some(AwaitedResponse::Due(op))
+        }
+        (AwaitedResponse::InTime(_), Some(FrontRequest { op: Some(op), is_due: true })) => {
+            Some(AwaitedResponse::InTime(op))
+        }
+        (_, Some(_)) => Some(AwaitedResponse::Optional),
     });
 }
 
@@ -26,8 +30,8 @@ pub(crate) fn realign(scenario: &mut Scenario) {
 /// partial request may be the reason.
 pub(crate) fn tighten(scenario: &mut Scenario, unanswered: &[usize], held_up: bool) {
     refit(scenario, |number, answer, asked| match asked {
-        Some(Asked { op: Some(op), .. }) if unanswered.contains(&number) => {
-            Some(if held_up { Answer::InTime(op) } else { Answer::Due(op) })
+        Some(FrontRequest { op: Some(op), .. }) if unanswered.contains(&number) => {
+            Some(if held_up { AwaitedResponse::InTime(op) } else { AwaitedResponse::Due(op) })
         }
         _ => Some(answer),
     });
@@ -35,8 +39,11 @@ pub(crate) fn tighten(scenario: &mut Scenario, unanswered: &[usize], held_up: bo
 
 /// Changes or removes each wait. `fit` receives the number of the statement, the expected response, and the oldest request without a
 /// response, if there is one.
-fn refit(scenario: &mut Scenario, fit: impl Fn(usize, Answer, Option<Asked>) -> Option<Answer>) {
-    let mut open = vec![Open::new(scenario.dialect.framing()); scenario.ranks as usize];
+fn refit(
+    scenario: &mut Scenario,
+    fit: impl Fn(usize, AwaitedResponse, Option<FrontRequest>) -> Option<AwaitedResponse>,
+) {
+    let mut open = vec![PendingRequests::new(scenario.dialect.framing()); scenario.ranks as usize];
     let mut attributes = HashSet::new();
     let mut number = 0;
     scenario.body.retain_mut(|stmt| {
@@ -52,8 +59,8 @@ fn refit(scenario: &mut Scenario, fit: impl Fn(usize, Answer, Option<Asked>) -> 
             Some(ServerStep::Wait { rank, answer }) => (rank, answer),
             _ => return true,
         };
-        let front = open.get_mut(rank as usize).and_then(|open| open.asked.pop_front());
-        let fits = fit(number, answer, front.map(|request| request.asks(&attributes)));
+        let front = open.get_mut(rank as usize).and_then(|open| open.unanswered.pop_front());
+        let fits = fit(number, answer, front.map(|request| request.front_request(&attributes)));
         if let Some(fits) = fits.filter(|fits| *fits != answer) {
             *stmt = wait(rank, fits);
         }
@@ -63,7 +70,7 @@ fn refit(scenario: &mut Scenario, fit: impl Fn(usize, Answer, Option<Asked>) -> 
 
 /// A message that may have a response.
 #[derive(Clone, Copy)]
-struct Asked {
+struct FrontRequest {
     /// The operation, by the command alone; `None` if the message is not a request.
     op: Option<Op>,
     /// The request is complete, and its response does not depend on anything that is missing.
@@ -85,34 +92,39 @@ impl Unanswered {
         Self { op, is_proper, waits_for: None }
     }
 
-    fn asks(&self, attributes: &HashSet<Vec<u8>>) -> Asked {
+    fn front_request(&self, attributes: &HashSet<Vec<u8>>) -> FrontRequest {
         let is_there = self.waits_for.as_ref().is_none_or(|key| attributes.contains(key));
-        Asked { op: self.op, is_due: self.is_proper && is_there }
+        FrontRequest { op: self.op, is_due: self.is_proper && is_there }
     }
 }
 
 /// The unanswered requests of a rank.
 #[derive(Clone)]
-struct Open {
-    asked: VecDeque<Unanswered>,
+struct PendingRequests {
+    unanswered: VecDeque<Unanswered>,
     /// The node attributes that its last write has put.
     puts: Vec<Vec<u8>>,
     /// The last message was a program of a PMI-1 spawn, which may have more programs.
     spawning: bool,
-    reader: Reader,
+    reader: MessageReader,
 }
 
-impl Open {
+impl PendingRequests {
     fn new(framing: Framing) -> Self {
-        Self { asked: VecDeque::new(), puts: Vec::new(), spawning: false, reader: Reader::new(framing) }
+        Self {
+            unanswered: VecDeque::new(),
+            puts: Vec::new(),
+            spawning: false,
+            reader: MessageReader::new(framing),
+        }
     }
 
     fn write(&mut self, encoding: Encoding, lines: &[Template], partial: bool) {
-        for said in self.reader.push(&bytes_said(encoding, lines, partial)) {
+        for said in self.reader.push(&written_bytes(encoding, lines, partial)) {
             match said {
                 WireMessage::Line(line) => self.line(&line),
                 WireMessage::Body(body) => self.body(&body),
-                WireMessage::NoFrame => self.asked.push_back(Unanswered::new(None, false)),
+                WireMessage::NoFrame => self.unanswered.push_back(Unanswered::new(None, false)),
             }
         }
         self.spawning &= partial;
@@ -122,7 +134,7 @@ impl Open {
         let spawns = line.starts_with(b"mcmd=spawn");
         if !(spawns && self.spawning) {
             let (op, is_proper) = request(Framing::Lines, line);
-            self.asked.push_back(Unanswered::new(op, is_proper));
+            self.unanswered.push_back(Unanswered::new(op, is_proper));
         }
         self.spawning = spawns;
     }
@@ -140,6 +152,6 @@ impl Open {
             }
             _ => None,
         };
-        self.asked.push_back(Unanswered { op, is_proper, waits_for });
+        self.unanswered.push_back(Unanswered { op, is_proper, waits_for });
     }
 }

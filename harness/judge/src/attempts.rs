@@ -126,7 +126,7 @@ impl Repetitions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::own::JOBS_APART;
+    use crate::builtin_requirements::JOBS_APART;
     use crate::verdict::Judged;
     use crate::{Finding, Severity, Side};
 

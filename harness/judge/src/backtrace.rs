@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Length to which the kernel cuts the name of a process, in bytes.
-const NAME: usize = 15;
+const MAX_PROCESS_NAME: usize = 15;
 
 /// A debugger's view of a process at the moment of the fatal signal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -28,12 +28,13 @@ pub struct Backtrace {
     /// The frame pointer.
     pub fp: u64,
     /// The current instruction, followed by the return addresses on the stack.
-    pub frames: Vec<Frame>,
+    pub frames: Vec<StackFrame>,
 }
 
 /// One call on a stack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Frame {
+#[serde(rename = "Frame")]
+pub struct StackFrame {
     /// File name of the program or library that contains the instruction; `None` if the address is not in any file, so that it is not code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub module: Option<String>,
@@ -66,7 +67,7 @@ pub enum Place {
 }
 
 /// Prefixes of the names of system libraries. If a process dies in one of them, its caller is to blame.
-const LIBRARIES: [&str; 12] = [
+const SYSTEM_LIBRARY_PREFIXES: [&str; 12] = [
     "libc.so",
     "libc-",
     "libpthread",
@@ -82,7 +83,7 @@ const LIBRARIES: [&str; 12] = [
 ];
 
 /// Functions that end a program or manage its memory and text. They matter for programs that are statically linked with the C library.
-const MACHINERY: [&str; 36] = [
+const RUNTIME_FUNCTIONS: [&str; 36] = [
     "abort",
     "raise",
     "gsignal",
@@ -122,7 +123,7 @@ const MACHINERY: [&str; 36] = [
 ];
 
 /// Prefixes of further functions of this kind.
-const MACHINERY_BEGINS: [&str; 29] = [
+const RUNTIME_PREFIXES: [&str; 29] = [
     "__GI_",
     "__libc_",
     "__assert",
@@ -154,16 +155,16 @@ const MACHINERY_BEGINS: [&str; 29] = [
     "nix::",
 ];
 
-impl Frame {
+impl StackFrame {
     /// Returns whether the frame is not to blame: it belongs to a system library, or to code that ends a program after an internal error.
-    fn is_machinery(&self) -> bool {
+    fn is_runtime(&self) -> bool {
         // The address is not code, so the caller that jumped there is to blame.
         let Some(module) = &self.module else { return true };
-        if LIBRARIES.iter().any(|name| module.starts_with(name)) {
+        if SYSTEM_LIBRARY_PREFIXES.iter().any(|name| module.starts_with(name)) {
             return true;
         }
         let ends = |name: &str| {
-            MACHINERY.contains(&name) || MACHINERY_BEGINS.iter().any(|begin| name.starts_with(begin))
+            RUNTIME_FUNCTIONS.contains(&name) || RUNTIME_PREFIXES.iter().any(|begin| name.starts_with(begin))
         };
         self.function.as_deref().is_some_and(ends)
     }
@@ -182,19 +183,19 @@ impl Frame {
 
 impl Backtrace {
     /// Returns the call to blame: the innermost call outside of system libraries.
-    pub fn blamed(&self) -> Option<&Frame> {
+    pub fn blamed(&self) -> Option<&StackFrame> {
         let known = || self.frames.iter().find(|frame| frame.module.is_some());
-        self.frames.iter().find(|frame| !frame.is_machinery()).or_else(known)
+        self.frames.iter().find(|frame| !frame.is_runtime()).or_else(known)
     }
 
     /// Returns the place where the process died; `None` if nothing is known about its stack.
     pub fn place(&self) -> Option<Place> {
-        self.blamed().and_then(Frame::place)
+        self.blamed().and_then(StackFrame::place)
     }
 
     /// Returns whether the backtrace belongs to this process and signal. The kernel may have cut the name.
     pub fn is_of(&self, name: &str, signal: i32) -> bool {
-        let kept = &name[..name.floor_char_boundary(NAME.min(name.len()))];
+        let kept = &name[..name.floor_char_boundary(MAX_PROCESS_NAME.min(name.len()))];
         self.signal == signal && (self.name == name || self.name == kept)
     }
 }
@@ -217,7 +218,7 @@ impl fmt::Display for Place {
     }
 }
 
-impl Frame {
+impl StackFrame {
     /// Returns the name of the function, or the address of the instruction.
     pub fn name(&self) -> String {
         match &self.function {
@@ -235,7 +236,7 @@ impl Frame {
     }
 }
 
-impl fmt::Display for Frame {
+impl fmt::Display for StackFrame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.function, &self.line, self.begin) {
             (Some(name), Some(line), _) => write!(f, "in {name} at {line} ({})", self.at()),
@@ -265,8 +266,8 @@ impl fmt::Display for Backtrace {
 mod tests {
     use super::*;
 
-    fn frame(module: &str, function: Option<&str>, offset: u64, begin: Option<u64>) -> Frame {
-        Frame {
+    fn frame(module: &str, function: Option<&str>, offset: u64, begin: Option<u64>) -> StackFrame {
+        StackFrame {
             module: Some(module.into()),
             offset,
             begin,
@@ -275,7 +276,7 @@ mod tests {
         }
     }
 
-    fn of(frames: Vec<Frame>) -> Backtrace {
+    fn of(frames: Vec<StackFrame>) -> Backtrace {
         let name = "hydra_pmi_proxy".into();
         Backtrace { name, rank: None, signal: 6, address: None, pc: 1, sp: 2, fp: 3, frames }
     }
@@ -301,8 +302,8 @@ mod tests {
             (vec![frame("pm", None, 0x1234, Some(0x1200))], Some("pm+0x1200")),
             (vec![frame("pm", None, 0x1234, None)], Some("pm+0x1234")),
             (vec![libc(Some("raise"))], Some("raise")),
-            (vec![Frame { module: None, ..frame("", None, 7, None) }, program("serve")], Some("serve")),
-            (vec![Frame { module: None, ..frame("", None, 7, None) }], None),
+            (vec![StackFrame { module: None, ..frame("", None, 7, None) }, program("serve")], Some("serve")),
+            (vec![StackFrame { module: None, ..frame("", None, 7, None) }], None),
             (vec![], None),
         ] {
             assert_eq!(of(frames.clone()).place().map(|p| p.to_string()).as_deref(), place, "{frames:?}");

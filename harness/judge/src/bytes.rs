@@ -78,15 +78,15 @@ fn unescape(text: &str) -> Option<Vec<u8>> {
     let mut rest = text.as_bytes();
     while let Some(at) = memchr::memchr(b'\\', rest) {
         out.extend_from_slice(&rest[..at]);
-        let (letter, behind) = rest[at + 1..].split_first()?;
-        rest = behind;
+        let (letter, after) = rest[at + 1..].split_first()?;
+        rest = after;
         out.push(match letter {
             b'n' => b'\n',
             b't' => b'\t',
             b'r' => b'\r',
             b'x' => {
-                let (digits, behind) = rest.split_first_chunk::<2>()?;
-                rest = behind;
+                let (digits, after) = rest.split_first_chunk::<2>()?;
+                rest = after;
                 u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?
             }
             other => *other,

@@ -5,19 +5,19 @@ use pmi_scenario::ids;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
+use crate::builtin_requirements::CRASH;
 use crate::evidence;
-use crate::own::CRASH;
 use crate::verdict::{Judged, ScenarioResult, Verdict};
 use crate::{Finding, Severity};
 
 /// Words before a number that distinguishes mistakes. Other numbers are ranks, processes, lines or our own input.
-const TELLING: [&str; 5] = ["signal ", "rc=", "status ", "version=", "RFC "];
+const SIGNIFICANT_NUMBER_PREFIXES: [&str; 5] = ["signal ", "rc=", "status ", "version=", "RFC "];
 
 /// Fields with names that the implementation chooses, which differ between jobs.
-pub(crate) const CHOSEN: [&str; 3] = ["kvsname=", "jobid=", "port="];
+pub(crate) const CHOSEN_NAME_KEYS: [&str; 3] = ["kvsname=", "jobid=", "port="];
 
 /// Requirements that a wrong value breaks, or a response that belongs to another process or request.
-const DATA: [&str; 21] = [
+const WRONG_DATA_REQUIREMENTS: [&str; 21] = [
     ids::RFC13_BARRIER_ALL_IN_BEFORE_ANY_OUT,
     ids::RFC13_GET_VALUE,
     ids::RFC13_KVSNAME_DISTINCT,
@@ -43,7 +43,7 @@ const DATA: [&str; 21] = [
 
 /// The kind of mistake that a finding shows, the most severe first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum CauseKind {
+pub enum MistakeKind {
     /// A process of the implementation died.
     Crash,
     /// A value is wrong, or a response reached another process or request.
@@ -54,14 +54,16 @@ pub enum CauseKind {
     Refusal,
 }
 
-impl CauseKind {
+impl MistakeKind {
     /// Returns the kind of a finding.
     pub fn of(finding: &Finding) -> Self {
         let is_missing = finding.kind.is_some_and(|kind| kind.is_missing_answer());
         match finding.requirement.as_str() {
             CRASH => Self::Crash,
             _ if is_refusal(&finding.seen) => Self::Refusal,
-            id if DATA.contains(&id) && !is_missing && finding.seen.contains('=') => Self::Corruption,
+            id if WRONG_DATA_REQUIREMENTS.contains(&id) && !is_missing && finding.seen.contains('=') => {
+                Self::Corruption
+            }
             _ => Self::Violation,
         }
     }
@@ -115,7 +117,7 @@ pub fn shape(finding: &Finding) -> String {
 pub(crate) fn masked(seen: &str) -> String {
     let mut named = String::with_capacity(seen.len());
     for part in seen.split_inclusive([' ', ';', '"', '\\']) {
-        match CHOSEN.iter().find_map(|key| Some(part.split_at(part.find(key)? + key.len()))) {
+        match CHOSEN_NAME_KEYS.iter().find_map(|key| Some(part.split_at(part.find(key)? + key.len()))) {
             Some((key, name)) => {
                 let end = name.strip_suffix([' ', ';', '"', '\\']).map_or("", |inner| &name[inner.len()..]);
                 named.extend([key, "#", end]);
@@ -130,7 +132,8 @@ pub(crate) fn masked(seen: &str) -> String {
         let (before, from) = rest.split_at(at);
         let end = from.find(|c: char| !c.is_ascii_digit()).unwrap_or(from.len());
         shape.push_str(before);
-        let tells = TELLING.iter().any(|word| before.trim_end_matches('-').ends_with(word));
+        let tells =
+            SIGNIFICANT_NUMBER_PREFIXES.iter().any(|word| before.trim_end_matches('-').ends_with(word));
         shape.push_str(if tells { &from[..end] } else { "#" });
         rest = &from[end..];
     }
@@ -199,7 +202,7 @@ fn add_special_to_general(all: &mut Vec<CommonCause<'_>>) {
         let Some((&general, &most)) = most.filter(|(_, most)| **most >= GENERAL_SCENARIOS) else { continue };
         for (&special, count) in counts.iter().filter(|(place, _)| **place != general) {
             let is_general = count * GENERAL_TIMES > most
-                || DATA.contains(&all[special].requirement)
+                || WRONG_DATA_REQUIREMENTS.contains(&all[special].requirement)
                 || all[special].severity > all[general].severity;
             if is_general {
                 continue;
@@ -250,7 +253,7 @@ pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
     add_crashes_without_place(&mut all);
     add_special_to_general(&mut all);
     let kind =
-        |cause: &CommonCause<'_>| cause.findings.first().map(|(_, judged)| CauseKind::of(&judged.finding));
+        |cause: &CommonCause<'_>| cause.findings.first().map(|(_, judged)| MistakeKind::of(&judged.finding));
     all.sort_by_key(|cause| {
         (
             cause.deviation.is_some(),
@@ -268,7 +271,7 @@ mod tests {
     use super::*;
     use crate::Side;
     use crate::backtrace::Place;
-    use crate::event::{Bytes, Event, What};
+    use crate::event::{Bytes, Event, EventKind};
     use pmi_wire::Proc;
 
     fn seen(text: &str) -> String {
@@ -354,13 +357,13 @@ mod tests {
     fn special_scenarios_join_the_general_cause() {
         let found = |name: String, requirement: &str, request: &str| {
             let proc = Proc { group: 0, rank: 0 };
-            let what = What::ToServer { proc, bytes: Bytes(format!("cmd={request}\n").into()) };
+            let kind = EventKind::ToServer { proc, bytes: Bytes(format!("cmd={request}\n").into()) };
             let finding = Finding {
                 proc: Some(proc),
                 seq: 2,
                 ..Finding::new(requirement, Side::Server, "", "silence")
             };
-            ScenarioResult { last_events: vec![Event::new(1, what)], ..result(&name, finding, true) }
+            ScenarioResult { last_events: vec![Event::new(1, kind)], ..result(&name, finding, true) }
         };
         let mut results: Vec<_> =
             (0..12).map(|n| found(format!("a/{n}"), "rfc13.finalize.ack", "finalize")).collect();

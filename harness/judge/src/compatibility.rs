@@ -7,16 +7,16 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use pmi_scenario::ast::Dialect;
-use pmi_wire::{Decoded, Direction, Framing, Operation, Outcome, Proc, SpawnAssembler, grammar};
+use pmi_wire::{Decoded, Direction, Framing, Operation, Proc, ResponseOutcome, SpawnAssembler, grammar};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::connections::{Connections, Message, decode};
-use crate::crash::Cause;
-use crate::event::{Event, Exit, What};
+use crate::connections::{CompletedMessage, Connections, decode};
+use crate::crash::SignalCause;
+use crate::event::{Event, EventKind, Exit};
 
 /// Names of the fields of a message, without those that are numbered.
-type Fields = BTreeSet<String>;
+type FieldNames = BTreeSet<String>;
 
 /// The field of fullinit that a client has only if its environment has the id of its job.
 const JOBID: &str = "pmijobid";
@@ -38,35 +38,35 @@ impl Tally {
 
 /// The form of a response, and whether its request had a `thrid` to echo.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Form {
+struct AnswerForm {
     threaded: bool,
-    outcome: Outcome,
-    fields: Fields,
+    outcome: ResponseOutcome,
+    fields: FieldNames,
 }
 
 /// The observations of one command.
 #[derive(Debug, Clone, Default)]
-struct Exchanges {
+struct CommandExchanges {
     /// Requests by their fields, with the number of acceptances and refusals.
-    requests: BTreeMap<Fields, Tally>,
+    requests: BTreeMap<FieldNames, Tally>,
     /// Responses by their form, with the number of times that the client continued or not. Both may be zero if that is unknown.
-    answers: BTreeMap<Form, Tally>,
+    answers: BTreeMap<AnswerForm, Tally>,
 }
 
 /// The observations of one half, from its logs.
 #[derive(Debug, Clone, Default)]
 pub struct Observations {
-    commands: BTreeMap<(Dialect, String), Exchanges>,
+    commands: BTreeMap<(Dialect, String), CommandExchanges>,
     /// Versions by offer, `None` where it was refused.
     versions: BTreeMap<String, BTreeSet<Option<String>>>,
 }
 
 /// A request that has no answer yet.
 #[derive(Debug)]
-struct Pending {
+struct UnansweredRequest {
     dialect: Dialect,
     command: String,
-    fields: Fields,
+    fields: FieldNames,
     /// The version that it offers.
     offer: Option<String>,
     /// The environment of the process had the id of its job, which it may send.
@@ -75,10 +75,10 @@ struct Pending {
 
 /// A connection.
 #[derive(Default)]
-struct Link {
-    pending: VecDeque<Pending>,
+struct ObservedConnection {
+    pending: VecDeque<UnansweredRequest>,
     /// The last response, after which the client may continue or not.
-    read: Option<((Dialect, String), Form)>,
+    read: Option<((Dialect, String), AnswerForm)>,
     /// Within a spawn request of several lines.
     in_block: bool,
     /// It has PMI_JOBID in its environment.
@@ -88,7 +88,7 @@ struct Link {
 /// A message of either dialect.
 struct Read {
     command: String,
-    fields: Fields,
+    fields: FieldNames,
     rc: Option<i64>,
     found: bool,
     version: Option<String>,
@@ -113,16 +113,16 @@ fn read(message: &Decoded<'_>) -> Option<Read> {
     })
 }
 
-impl Link {
+impl ObservedConnection {
     /// Returns the request of a line or a frame, if it is one.
-    fn request(&mut self, message: &Decoded<'_>) -> Option<Pending> {
+    fn request(&mut self, message: &Decoded<'_>) -> Option<UnansweredRequest> {
         let Decoded { framing, text, .. } = message;
         if *framing == Framing::Lines && (self.in_block || SpawnAssembler::is_spawn_start(text)) {
             self.in_block = *text != b"endcmd";
-            let pending = Pending {
+            let pending = UnansweredRequest {
                 dialect: dialect(*framing),
                 command: "spawn".to_owned(),
-                fields: Fields::new(),
+                fields: FieldNames::new(),
                 offer: None,
                 told_job: self.told_job,
             };
@@ -131,7 +131,13 @@ impl Link {
         let read = read(message)?;
         let dialect = dialect(*framing);
         let offer = read.version.filter(|_| read.command == "init");
-        Some(Pending { dialect, command: read.command, fields: read.fields, offer, told_job: self.told_job })
+        Some(UnansweredRequest {
+            dialect,
+            command: read.command,
+            fields: read.fields,
+            offer,
+            told_job: self.told_job,
+        })
     }
 }
 
@@ -143,17 +149,17 @@ fn dialect(framing: Framing) -> Dialect {
 impl Observations {
     /// Reads the events of a scenario or of a recorded session.
     pub fn read(&mut self, events: &[Event]) {
-        let mut links: BTreeMap<Proc, Link> = BTreeMap::new();
+        let mut links: BTreeMap<Proc, ObservedConnection> = BTreeMap::new();
         let mut connections = Connections::default();
         for event in events {
-            match &event.what {
-                What::ToServer { proc, .. } | What::FromServer { proc, .. }
+            match &event.kind {
+                EventKind::ToServer { proc, .. } | EventKind::FromServer { proc, .. }
                     if proc.group != Proc::PROXIES =>
                 {
                     let arrivals = connections.read(event);
-                    self.said(links.entry(*proc).or_default(), &decode(&arrivals));
+                    self.record_messages(links.entry(*proc).or_default(), &decode(&arrivals));
                 }
-                What::ClosedByServer { proc } | What::NoAnswer { proc, .. }
+                EventKind::ClosedByServer { proc } | EventKind::NoAnswer { proc, .. }
                     if proc.group != Proc::PROXIES =>
                 {
                     let link = links.entry(*proc).or_default();
@@ -165,21 +171,23 @@ impl Observations {
                     }
                     link.pending.clear();
                 }
-                What::Returned { proc, returned, .. } => {
+                EventKind::Returned { proc, returned, .. } => {
                     let went_on = returned.result == 0;
                     self.goes_on(links.entry(*proc).or_default(), Some(went_on));
                 }
-                What::Started { proc, env, .. } => {
+                EventKind::Started { proc, env, .. } => {
                     links.entry(*proc).or_default().told_job = env.contains_key("PMI_JOBID");
                 }
-                What::Exited { proc, exit } => {
+                EventKind::Exited { proc, exit } => {
                     let link = links.entry(*proc).or_default();
                     // Nothing follows finalize.
                     let finalized = link.read.as_ref().is_some_and(|((_, command), _)| command == "finalize");
                     let went_on = match exit {
                         Exit::Code(0) => finalized.then_some(true),
                         Exit::Code(_) => Some(false),
-                        Exit::Signal(signal) => (!Cause::of(*signal).is_from_outside()).then_some(false),
+                        Exit::Signal(signal) => {
+                            (!SignalCause::of(*signal).is_from_outside()).then_some(false)
+                        }
                     };
                     self.goes_on(link, went_on);
                 }
@@ -188,7 +196,7 @@ impl Observations {
         }
     }
 
-    fn said(&mut self, link: &mut Link, messages: &[Message<'_>]) {
+    fn record_messages(&mut self, link: &mut ObservedConnection, messages: &[CompletedMessage<'_>]) {
         for (direction, message) in messages {
             match (direction, message) {
                 (Direction::FromServer, message) => {
@@ -210,8 +218,8 @@ impl Observations {
         }
     }
 
-    fn answer(&mut self, link: &mut Link, message: &Decoded<'_>, read: Read) {
-        let answers = |asked: &Pending| match (message.exchange(), message.framing) {
+    fn answer(&mut self, link: &mut ObservedConnection, message: &Decoded<'_>, read: Read) {
+        let answers = |asked: &UnansweredRequest| match (message.exchange(), message.framing) {
             (Some(exchange), _) => asked.command == exchange.request,
             // The name of the answer to a request outside RFC 13 is unknown.
             (None, Framing::Lines) => Operation::from_request_cmd(asked.command.as_bytes()).is_none(),
@@ -223,13 +231,13 @@ impl Observations {
             return self.goes_on(link, None);
         };
         let outcome = match read.rc {
-            Some(rc) if rc != 0 => Outcome::Failure,
-            _ if !read.found => Outcome::Miss,
-            _ => Outcome::Success,
+            Some(rc) if rc != 0 => ResponseOutcome::Failure,
+            _ if !read.found => ResponseOutcome::Miss,
+            _ => ResponseOutcome::Success,
         };
-        self.request(&asked, outcome != Outcome::Failure);
+        self.request(&asked, outcome != ResponseOutcome::Failure);
         if let Some(offer) = &asked.offer {
-            let version = read.version.filter(|_| outcome == Outcome::Success);
+            let version = read.version.filter(|_| outcome == ResponseOutcome::Success);
             self.versions.entry(offer.clone()).or_default().insert(version);
         }
         let mut fields = read.fields;
@@ -237,13 +245,13 @@ impl Observations {
         if !threaded {
             fields.remove("thrid");
         }
-        let (command, form) = ((asked.dialect, asked.command), Form { threaded, outcome, fields });
+        let (command, form) = ((asked.dialect, asked.command), AnswerForm { threaded, outcome, fields });
         self.commands.entry(command.clone()).or_default().answers.entry(form.clone()).or_default();
         self.goes_on(link, None);
         link.read = Some((command, form));
     }
 
-    fn request(&mut self, asked: &Pending, accepted: bool) {
+    fn request(&mut self, asked: &UnansweredRequest, accepted: bool) {
         let command = (asked.dialect, asked.command.clone());
         let requests = &mut self.commands.entry(command).or_default().requests;
         let tally = requests.entry(asked.fields.clone()).or_default();
@@ -252,7 +260,7 @@ impl Observations {
     }
 
     /// Counts whether the client has continued after the last response, if that is known.
-    fn goes_on(&mut self, link: &mut Link, went_on: Option<bool>) {
+    fn goes_on(&mut self, link: &mut ObservedConnection, went_on: Option<bool>) {
         if let (Some((command, form)), Some(went_on)) = (link.read.take(), went_on) {
             self.commands.entry(command).or_default().answers.entry(form).or_default().count(went_on);
         }
@@ -283,7 +291,8 @@ pub enum Sender {
 
 /// A message of one half, and whether the other half understands it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Row {
+#[serde(rename = "Row")]
+pub struct MessageRow {
     /// The degree to which it can be understood.
     pub fit: Fit,
     /// The dialect.
@@ -302,7 +311,7 @@ pub struct Row {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Compatibility {
     /// One row for each message, the worst first.
-    pub rows: Vec<Row>,
+    pub rows: Vec<MessageRow>,
 }
 
 impl Compatibility {
@@ -313,7 +322,7 @@ impl Compatibility {
             if command == "init" {
                 continue;
             }
-            let row = |sender, (fit, fields, why): Weighed| Row {
+            let row = |sender, (fit, fields, why): Weighed| MessageRow {
                 fit,
                 dialect: *dialect,
                 command: command.clone(),
@@ -323,7 +332,7 @@ impl Compatibility {
             };
             let Some(serves) = server.commands.get(&(*dialect, command.clone())) else {
                 let why = "the server was not asked for this in its log";
-                rows.push(row(Sender::Client, (Fit::Unknown, Fields::new(), why.to_owned())));
+                rows.push(row(Sender::Client, (Fit::Unknown, FieldNames::new(), why.to_owned())));
                 continue;
             };
             rows.push(row(Sender::Client, requests(asks, serves)));
@@ -340,9 +349,9 @@ impl Compatibility {
     }
 }
 
-type Weighed = (Fit, Fields, String);
+type Weighed = (Fit, FieldNames, String);
 
-fn listed(fields: &Fields) -> String {
+fn listed(fields: &FieldNames) -> String {
     if fields.is_empty() {
         "no fields".to_owned()
     } else {
@@ -351,31 +360,32 @@ fn listed(fields: &Fields) -> String {
 }
 
 /// Returns the fields that all of these have.
-fn common<'a>(sets: impl Iterator<Item = &'a Fields>) -> Option<Fields> {
-    sets.fold(None, |all: Option<Fields>, set| {
+fn common<'a>(sets: impl Iterator<Item = &'a FieldNames>) -> Option<FieldNames> {
+    sets.fold(None, |all: Option<FieldNames>, set| {
         Some(all.map_or_else(|| set.clone(), |all| all.intersection(set).cloned().collect()))
     })
 }
 
 /// Returns the fields that all successful messages have and failed ones lack, in groups of which one field is needed. Of two groups, the
 /// smaller one is more precise.
-fn groups<'a>(well: &[&'a Fields], badly: &[&'a Fields]) -> Vec<Fields> {
+fn groups<'a>(well: &[&'a FieldNames], badly: &[&'a FieldNames]) -> Vec<FieldNames> {
     let Some(all) = common(well.iter().copied()) else { return Vec::new() };
-    let missing: Vec<Fields> = badly
+    let missing: Vec<FieldNames> = badly
         .iter()
-        .map(|fields| all.difference(fields).cloned().collect::<Fields>())
+        .map(|fields| all.difference(fields).cloned().collect::<FieldNames>())
         .filter(|missing| !missing.is_empty())
         .collect();
-    let smallest =
-        |group: &&Fields| !missing.iter().any(|other| other.is_subset(group) && other.len() < group.len());
-    let mut groups: Vec<Fields> = missing.iter().filter(smallest).cloned().collect();
+    let smallest = |group: &&FieldNames| {
+        !missing.iter().any(|other| other.is_subset(group) && other.len() < group.len())
+    };
+    let mut groups: Vec<FieldNames> = missing.iter().filter(smallest).cloned().collect();
     groups.sort();
     groups.dedup();
     groups
 }
 
-fn versions(client: &Observations, server: &Observations) -> Vec<Row> {
-    let row = |offer: &str, fit, why| Row {
+fn versions(client: &Observations, server: &Observations) -> Vec<MessageRow> {
+    let row = |offer: &str, fit, why| MessageRow {
         fit,
         dialect: if offer.starts_with('2') { Dialect::Pmi2 } else { Dialect::Pmi1 },
         command: "init".to_owned(),
@@ -403,8 +413,8 @@ fn versions(client: &Observations, server: &Observations) -> Vec<Row> {
 }
 
 /// Compares the client's requests with those that the server has accepted and refused.
-fn requests(asks: &Exchanges, serves: &Exchanges) -> Weighed {
-    let with = |well: bool| -> Vec<&Fields> {
+fn requests(asks: &CommandExchanges, serves: &CommandExchanges) -> Weighed {
+    let with = |well: bool| -> Vec<&FieldNames> {
         let fits = |tally: &Tally| if well { tally.well > 0 } else { tally.well == 0 && tally.badly > 0 };
         serves.requests.iter().filter(|(_, tally)| fits(tally)).map(|(fields, _)| fields).collect()
     };
@@ -413,8 +423,8 @@ fn requests(asks: &Exchanges, serves: &Exchanges) -> Weighed {
         serves.answers.keys().any(|form| form.fields.contains("value") || form.fields.contains("port"));
     let (accepted, refused) = (with(true), if finds { Vec::new() } else { with(false) });
     let demands = groups(&accepted, &refused);
-    let weigh = |sent: &Fields, tally: &Tally| -> Weighed {
-        let broken: Fields =
+    let weigh = |sent: &FieldNames, tally: &Tally| -> Weighed {
+        let broken: FieldNames =
             demands.iter().filter(|group| group.is_disjoint(sent)).flatten().cloned().collect();
         if broken.contains(JOBID) && !tally.told_job {
             let why = "the client was told no PMI_JOBID in its log, without which it has no pmijobid to send";
@@ -429,10 +439,14 @@ fn requests(asks: &Exchanges, serves: &Exchanges) -> Weighed {
             return (Fit::Breaks, broken, why);
         }
         if accepted.iter().any(|fields| fields.is_subset(sent)) {
-            return (Fit::Fits, Fields::new(), "the server has accepted what the client sends".to_owned());
+            return (
+                Fit::Fits,
+                FieldNames::new(),
+                "the server has accepted what the client sends".to_owned(),
+            );
         }
         let all = common(accepted.iter().copied()).unwrap_or_default();
-        let lacking: Fields = all.difference(sent).cloned().collect();
+        let lacking: FieldNames = all.difference(sent).cloned().collect();
         let why = format!(
             "the client sends {}; all requests that the server has accepted had {}",
             listed(sent),
@@ -446,26 +460,28 @@ fn requests(asks: &Exchanges, serves: &Exchanges) -> Weighed {
     let tells = sent.clone().any(|(fields, _)| fields.contains(JOBID));
     let sent = sent.filter(|(fields, tally)| !tells || tally.told_job || fields.contains(JOBID));
     let worst = sent.map(|(fields, tally)| weigh(fields, tally)).min_by_key(|weighed| weighed.0);
-    worst.unwrap_or_else(|| (Fit::Unknown, Fields::new(), "the client was refused in its own log".to_owned()))
+    worst.unwrap_or_else(|| {
+        (Fit::Unknown, FieldNames::new(), "the client was refused in its own log".to_owned())
+    })
 }
 
 /// Compares the server's successful responses with those after which the client has continued or not.
-fn answers(asks: &Exchanges, serves: &Exchanges) -> Option<Weighed> {
+fn answers(asks: &CommandExchanges, serves: &CommandExchanges) -> Option<Weighed> {
     let threaded = asks.requests.keys().any(|fields| fields.contains("thrid"));
-    let success = |form: &&Form| form.outcome == Outcome::Success;
-    let known: Vec<(&Fields, Tally)> = asks
+    let success = |form: &&AnswerForm| form.outcome == ResponseOutcome::Success;
+    let known: Vec<(&FieldNames, Tally)> = asks
         .answers
         .iter()
         .filter(|(form, _)| success(form))
         .map(|(form, tally)| (&form.fields, *tally))
         .collect();
-    let accepted: Vec<&Fields> =
+    let accepted: Vec<&FieldNames> =
         known.iter().filter(|(_, tally)| tally.well > 0).map(|known| known.0).collect();
-    let refused: Vec<&Fields> =
+    let refused: Vec<&FieldNames> =
         known.iter().filter(|(_, tally)| tally.well == 0 && tally.badly > 0).map(|known| known.0).collect();
     let needs = groups(&accepted, &refused);
-    let weigh = |sent: &Fields| -> Weighed {
-        let broken: Fields =
+    let weigh = |sent: &FieldNames| -> Weighed {
+        let broken: FieldNames =
             needs.iter().filter(|group| group.is_disjoint(sent)).flatten().cloned().collect();
         if !broken.is_empty() {
             let why = format!(
@@ -478,16 +494,17 @@ fn answers(asks: &Exchanges, serves: &Exchanges) -> Option<Weighed> {
         if accepted.iter().any(|fields| fields.is_subset(sent)) {
             return (
                 Fit::Fits,
-                Fields::new(),
+                FieldNames::new(),
                 "the client has gone on from what the server sends".to_owned(),
             );
         }
         if refused.contains(&sent) {
             let why = format!("the server sends {}; the client has not gone on from just that", listed(sent));
-            return (Fit::Breaks, Fields::new(), why);
+            return (Fit::Breaks, FieldNames::new(), why);
         }
         let all = common(accepted.iter().copied());
-        let lacking: Fields = all.iter().flatten().filter(|field| !sent.contains(*field)).cloned().collect();
+        let lacking: FieldNames =
+            all.iter().flatten().filter(|field| !sent.contains(*field)).cloned().collect();
         let why = match &all {
             Some(_) => format!(
                 "the server sends {}; {} was there in every answer from which the client went on",
@@ -498,47 +515,49 @@ fn answers(asks: &Exchanges, serves: &Exchanges) -> Option<Weighed> {
         };
         (Fit::Unknown, lacking, why)
     };
-    let sent: Vec<&Form> = serves.answers.keys().filter(success).collect();
+    let sent: Vec<&AnswerForm> = serves.answers.keys().filter(success).collect();
     // A server that never got a thrid may echo it or not.
-    let alike: Vec<&&Form> = sent.iter().filter(|form| form.threaded == threaded).collect();
+    let alike: Vec<&&AnswerForm> = sent.iter().filter(|form| form.threaded == threaded).collect();
     if alike.is_empty() && !sent.is_empty() {
         let why = match threaded {
             true => "the client sends thrid, with which the server was not asked in its log",
             false => "the server was asked with a thrid only, which the client does not send",
         };
-        return Some((Fit::Unknown, Fields::from(["thrid".to_owned()]), why.to_owned()));
+        return Some((Fit::Unknown, FieldNames::from(["thrid".to_owned()]), why.to_owned()));
     }
     alike.iter().map(|form| weigh(&form.fields)).min_by_key(|weighed| weighed.0)
 }
 
 /// Compares the ways in which the server reports a miss with those that the client has received.
-fn misses(asks: &Exchanges, serves: &Exchanges) -> Option<Weighed> {
-    let finds = |form: &Form| form.fields.contains("value") || form.fields.contains("port");
+fn misses(asks: &CommandExchanges, serves: &CommandExchanges) -> Option<Weighed> {
+    let finds = |form: &AnswerForm| form.fields.contains("value") || form.fields.contains("port");
     if !serves.answers.keys().any(finds) && !asks.answers.keys().any(finds) {
         return None;
     }
-    let forms = |exchanges: &Exchanges| -> BTreeSet<Outcome> {
-        exchanges.answers.keys().map(|form| form.outcome).filter(|o| *o != Outcome::Success).collect()
+    let forms = |exchanges: &CommandExchanges| -> BTreeSet<ResponseOutcome> {
+        exchanges.answers.keys().map(|form| form.outcome).filter(|o| *o != ResponseOutcome::Success).collect()
     };
     let (told, tells) = (forms(asks), forms(serves));
     let other: Vec<&str> = tells
         .difference(&told)
         .map(|outcome| match outcome {
-            Outcome::Miss => "a flag and rc=0",
+            ResponseOutcome::Miss => "a flag and rc=0",
             _ => "an rc that is not 0",
         })
         .collect();
     match &other[..] {
         _ if tells.is_empty() => None,
-        [] => {
-            Some((Fit::Fits, Fields::new(), "the client was told a miss as the server tells it".to_owned()))
-        }
+        [] => Some((
+            Fit::Fits,
+            FieldNames::new(),
+            "the client was told a miss as the server tells it".to_owned(),
+        )),
         other => {
             let why = format!(
                 "the server tells a miss by {}, by which the client was told none",
                 other.join(" or ")
             );
-            Some((Fit::Unknown, Fields::new(), why))
+            Some((Fit::Unknown, FieldNames::new(), why))
         }
     }
 }
@@ -565,23 +584,26 @@ mod tests {
             let job = told_job.then(|| ("PMI_JOBID".to_owned(), "1".to_owned()));
             let env = job.into_iter().collect();
             let mut whats = vec![
-                What::Started { proc, env, args: Vec::new(), bad_fd: None },
-                What::ToServer { proc, bytes: Bytes(b"cmd=init pmi_version=2 pmi_subversion=0\n".to_vec()) },
-                What::FromServer {
+                EventKind::Started { proc, env, args: Vec::new(), bad_fd: None },
+                EventKind::ToServer {
+                    proc,
+                    bytes: Bytes(b"cmd=init pmi_version=2 pmi_subversion=0\n".to_vec()),
+                },
+                EventKind::FromServer {
                     proc,
                     bytes: Bytes(b"cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0\n".to_vec()),
                 },
             ];
             for (request, answer) in *exchanges {
-                whats.push(What::ToServer { proc, bytes: framed(request) });
+                whats.push(EventKind::ToServer { proc, bytes: framed(request) });
                 whats.push(match *answer {
-                    "" => What::ClosedByServer { proc },
-                    answer => What::FromServer { proc, bytes: framed(answer) },
+                    "" => EventKind::ClosedByServer { proc },
+                    answer => EventKind::FromServer { proc, bytes: framed(answer) },
                 });
             }
-            whats.extend(status.map(|status| What::Exited { proc, exit: Exit::Code(status) }));
+            whats.extend(status.map(|status| EventKind::Exited { proc, exit: Exit::Code(status) }));
             let events: Vec<Event> =
-                whats.into_iter().zip(0..).map(|(what, seq)| Event::new(seq, what)).collect();
+                whats.into_iter().zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect();
             observations.read(&events);
         }
         observations
@@ -676,7 +698,7 @@ mod tests {
         let misses = |server: &[(&str, &str)]| {
             let client = seen(&[(&[(LIBPMI2, HYDRA_4_0), (get, echoed), (get, by_flag), DONE], Some(0))]);
             let compatibility = Compatibility::of(&client, &seen(&[(server, None)]));
-            let told = |row: &&Row| row.command == "kvs-get" && row.why.contains("a miss");
+            let told = |row: &&MessageRow| row.command == "kvs-get" && row.why.contains("a miss");
             compatibility.rows.iter().find(told).map(|row| row.fit)
         };
         assert_eq!(misses(&[(LIBPMI2, HYDRA_4_0), (get, echoed), (get, by_rc)]), Some(Fit::Unknown));
@@ -689,14 +711,14 @@ mod tests {
         let mut observations = Observations::default();
         for session in sessions {
             let bytes = |text: &str| Bytes(format!("{text}\n").into_bytes());
-            let what = |line: &&str| match (line.strip_prefix("> "), line.strip_prefix("< "), line.parse()) {
-                (Some(text), ..) => What::ToServer { proc, bytes: bytes(text) },
-                (_, Some(text), _) => What::FromServer { proc, bytes: bytes(text) },
-                (.., Ok(status)) => What::Exited { proc, exit: Exit::Code(status) },
-                _ => What::ClosedByServer { proc },
+            let kind = |line: &&str| match (line.strip_prefix("> "), line.strip_prefix("< "), line.parse()) {
+                (Some(text), ..) => EventKind::ToServer { proc, bytes: bytes(text) },
+                (_, Some(text), _) => EventKind::FromServer { proc, bytes: bytes(text) },
+                (.., Ok(status)) => EventKind::Exited { proc, exit: Exit::Code(status) },
+                _ => EventKind::ClosedByServer { proc },
             };
             let events: Vec<Event> =
-                session.iter().map(what).zip(0..).map(|(what, seq)| Event::new(seq, what)).collect();
+                session.iter().map(kind).zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect();
             observations.read(&events);
         }
         observations

@@ -8,10 +8,10 @@ use crate::recent::Recent;
 use crate::seen::Unended;
 
 /// A message that an event completes, or a framing error instead of it.
-pub type Message<'a> = (Direction, Result<Decoded<'a>, FramingError>);
+pub type CompletedMessage<'a> = (Direction, Result<Decoded<'a>, FramingError>);
 
 /// Decodes messages that have arrived.
-pub(crate) fn decode<'a>(arrivals: &'a [Arrival<'_>]) -> Vec<Message<'a>> {
+pub(crate) fn decode<'a>(arrivals: &'a [Arrival<'_>]) -> Vec<CompletedMessage<'a>> {
     arrivals.iter().map(|arrival| (arrival.direction, arrival.decode())).collect()
 }
 
@@ -23,7 +23,7 @@ impl Connections {
     /// Reads the bytes of an event, if it has any, and returns the messages that it completes. A response to an offer of PMI-2
     /// precedes the requests whose framing it settles.
     pub fn read<'e>(&mut self, event: &'e Event) -> Vec<Arrival<'e>> {
-        let Some((proc, direction, bytes)) = event.what.said() else { return Vec::new() };
+        let Some((proc, direction, bytes)) = event.kind.message_bytes() else { return Vec::new() };
         self.0.get_or_insert_with(proc, || Connection::new(LINE_LIMIT)).read(direction, bytes)
     }
 
@@ -31,11 +31,11 @@ impl Connections {
     pub fn read_all<'e>(
         &mut self,
         events: impl IntoIterator<Item = &'e Event>,
-        mut reader: impl FnMut(&'e Event, Proc, &Message<'_>),
+        mut reader: impl FnMut(&'e Event, Proc, &CompletedMessage<'_>),
     ) {
         for event in events {
             let arrivals = self.read(event);
-            let Some((proc, ..)) = event.what.said() else { continue };
+            let Some((proc, ..)) = event.kind.message_bytes() else { continue };
             decode(&arrivals).iter().for_each(|message| reader(event, proc, message));
         }
     }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use pmi_wire::port::Greeting;
 use pmi_wire::{Content, Decoded, Direction, Framing, Operation, Proc, pmi2};
 
-use crate::connections::Message;
-use crate::event::{Bytes, Event, Exit, What};
+use crate::connections::CompletedMessage;
+use crate::event::{Bytes, Event, EventKind, Exit};
 
 /// Maximum number of messages per connection that wait for a step.
 const LINES_LIMIT: usize = 100_000;
@@ -33,7 +33,7 @@ impl ReceivedMessage {
 
 /// A connection, and the process that holds it.
 #[derive(Debug, Default)]
-pub(crate) struct Link {
+pub(crate) struct ProcessConnection {
     pub(crate) lines: VecDeque<ReceivedMessage>,
     pub(crate) started: bool,
     pub(crate) env: HashMap<String, String>,
@@ -51,7 +51,7 @@ pub(crate) struct Link {
     pub(crate) taken: Vec<u64>,
 }
 
-impl Link {
+impl ProcessConnection {
     /// Returns the next message for a step.
     pub(crate) fn take(&mut self) -> Option<ReceivedMessage> {
         let line = self.lines.pop_front()?;
@@ -67,7 +67,7 @@ impl Link {
 
 /// The part of a spawn request that has been sent.
 #[derive(Debug, Default)]
-struct SpawnRequest {
+struct PartialSpawnRequest {
     /// `nprocs` of the current program.
     processes: u32,
     /// `totspawns`.
@@ -79,12 +79,12 @@ struct SpawnRequest {
 /// The messages and processes of a scenario; see the module's documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Conversation {
-    links: BTreeMap<Proc, Link>,
+    links: BTreeMap<Proc, ProcessConnection>,
     /// Sizes of the process groups.
     sizes: BTreeMap<u32, u32>,
     /// Number of requested groups.
     groups: u32,
-    spawn: SpawnRequest,
+    spawn: PartialSpawnRequest,
     /// Groups whose spawn was refused, lawfully or with a finding. Steps about them are skipped.
     refused: HashSet<u32>,
     pub(crate) job: Option<Exit>,
@@ -98,15 +98,15 @@ pub(crate) struct Conversation {
 }
 
 impl Conversation {
-    pub(crate) fn link(&mut self, p: Proc) -> &mut Link {
+    pub(crate) fn link(&mut self, p: Proc) -> &mut ProcessConnection {
         self.links.entry(p).or_default()
     }
 
-    pub(crate) fn links(&self) -> impl Iterator<Item = (Proc, &Link)> {
+    pub(crate) fn links(&self) -> impl Iterator<Item = (Proc, &ProcessConnection)> {
         self.links.iter().map(|(p, link)| (*p, link))
     }
 
-    pub(crate) fn find(&self, p: Proc) -> Option<&Link> {
+    pub(crate) fn find(&self, p: Proc) -> Option<&ProcessConnection> {
         self.links.get(&p)
     }
 
@@ -136,14 +136,14 @@ impl Conversation {
         self.refused.insert(self.groups);
     }
 
-    pub(crate) fn observe(&mut self, event: &Event, messages: &[Message<'_>]) {
+    pub(crate) fn observe(&mut self, event: &Event, messages: &[CompletedMessage<'_>]) {
         let seq = event.seq;
-        match &event.what {
-            What::Launched { ranks, nodes, .. } => {
+        match &event.kind {
+            EventKind::Launched { ranks, nodes, .. } => {
                 self.sizes.insert(0, *ranks);
                 self.sizes.insert(Proc::PROXIES, *nodes);
             }
-            What::Started { proc, env, args, bad_fd } => {
+            EventKind::Started { proc, env, args, bad_fd } => {
                 self.unconnected |= bad_fd.is_some();
                 let known = self.size(proc.group);
                 let link = self.link(*proc);
@@ -155,22 +155,22 @@ impl Conversation {
                     self.sizes.insert(proc.group, size);
                 }
             }
-            What::Greeted { proc, told, .. } => {
+            EventKind::Greeted { proc, response: received, .. } => {
                 let known = self.size(proc.group);
                 if let Some(greeting) =
-                    Greeting::parse(&told.0).ok().filter(|g| proc.group != 0 && g.size <= known)
+                    Greeting::parse(&received.0).ok().filter(|g| proc.group != 0 && g.size <= known)
                 {
                     self.sizes.insert(proc.group, greeting.size);
                 }
             }
-            What::ToServer { proc, .. } => self.arrived(seq, *proc, messages),
-            What::FromServer { proc, bytes } => {
+            EventKind::ToServer { proc, .. } => self.arrived(seq, *proc, messages),
+            EventKind::FromServer { proc, bytes } => {
                 self.received += bytes.0.len() as u64;
                 self.arrived(seq, *proc, messages);
             }
-            What::ClosedByServer { proc } => self.link(*proc).closed = true,
-            What::ClosedByClient { proc } => self.link(*proc).ours_closed = true,
-            What::Ended { proc, ours } => {
+            EventKind::ClosedByServer { proc } => self.link(*proc).closed = true,
+            EventKind::ClosedByClient { proc } => self.link(*proc).ours_closed = true,
+            EventKind::Ended { proc, ours } => {
                 let link = self.link(*proc);
                 if *ours {
                     link.ours_closed = true;
@@ -179,14 +179,16 @@ impl Conversation {
                     link.closed |= !link.ours_closed;
                 }
             }
-            What::Output { .. } => self.output = true,
-            What::JobExited { exit } => self.job = Some(*exit),
-            What::Crashed { name, signal } => {
+            EventKind::Output { .. } => self.output = true,
+            EventKind::JobExited { exit } => self.job = Some(*exit),
+            EventKind::Crashed { name, signal } => {
                 self.crashed.get_or_insert((name.clone(), *signal));
             }
             // Some implementations start separate proxies for spawned groups. Steps are about those of the first group.
-            What::FromProxy { group: 0, proxy, id, text, .. } => self.passed_on(seq, *proxy, *id, &text.0),
-            What::ProxyEnded { group: 0, proxy, .. } | What::ClosedByUpstream { proxy } => {
+            EventKind::FromProxy { group: 0, proxy, id, text, .. } => {
+                self.passed_on(seq, *proxy, *id, &text.0)
+            }
+            EventKind::ProxyEnded { group: 0, proxy, .. } | EventKind::ClosedByUpstream { proxy } => {
                 self.link(Proc::proxy(*proxy)).closed = true;
             }
             _ => {}
@@ -194,7 +196,7 @@ impl Conversation {
     }
 
     /// Reads the messages that are complete on the connection of a process.
-    fn arrived(&mut self, seq: u64, p: Proc, messages: &[Message<'_>]) {
+    fn arrived(&mut self, seq: u64, p: Proc, messages: &[CompletedMessage<'_>]) {
         for (direction, message) in messages {
             match (direction, message) {
                 (Direction::FromServer, message) => {
@@ -210,14 +212,14 @@ impl Conversation {
                 }
                 (Direction::ToServer, Ok(message)) => {
                     self.link(p).wants_abort |= message.text.starts_with(b"cmd=abort");
-                    self.asked(message);
+                    self.read_request(message);
                 }
                 (Direction::ToServer, Err(_)) => {}
             }
         }
     }
 
-    fn asked(&mut self, message: &Decoded<'_>) {
+    fn read_request(&mut self, message: &Decoded<'_>) {
         match &message.content {
             Content::LineRequest(_) => self.spawn_line(message.text),
             Content::FrameRequest(Ok(pmi2::Request::Spawn { programs, .. })) => {

@@ -6,11 +6,11 @@ use libc::{
 
 use crate::Side;
 use crate::backtrace::Backtrace;
-use crate::event::{Event, What};
+use crate::event::{Event, EventKind};
 
 /// The kind of event that made a process die of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
+pub enum SignalCause {
     /// A fault of the program, detected by the processor or the kernel.
     Fault,
     /// The process called `abort()`, by choice or because the C library detected corrupted memory.
@@ -23,7 +23,7 @@ pub enum Cause {
     Other,
 }
 
-impl Cause {
+impl SignalCause {
     /// Returns the cause that a signal stands for.
     pub fn of(signal: i32) -> Self {
         match signal {
@@ -68,14 +68,14 @@ pub fn is_assertion(line: &str) -> bool {
 
 /// The crashed process whose backtrace is looked up.
 #[derive(Debug, Clone, Copy)]
-pub enum Of<'a> {
+pub enum CrashedProcess<'a> {
     /// The process of a server with this name.
     Server(&'a str),
     /// Any process under test, because only one program runs.
     Any,
 }
 
-impl<'a> Of<'a> {
+impl<'a> CrashedProcess<'a> {
     /// Selects the process of the party under test; `name` is the process name in the crash event.
     pub fn party(under_test: Side, name: &'a str) -> Self {
         if under_test == Side::Server { Self::Server(name) } else { Self::Any }
@@ -83,21 +83,25 @@ impl<'a> Of<'a> {
 }
 
 /// Returns the backtrace of a crash, if a debugger was attached.
-pub fn of_crash<'e>(events: &'e [Event], of: Of<'_>, signal: i32) -> Option<&'e Backtrace> {
-    let mut all = events.iter().filter_map(|event| match &event.what {
-        What::Backtrace(trace) => Some(&**trace),
+pub fn crash_backtrace<'e>(
+    events: &'e [Event],
+    of: CrashedProcess<'_>,
+    signal: i32,
+) -> Option<&'e Backtrace> {
+    let mut all = events.iter().filter_map(|event| match &event.kind {
+        EventKind::Backtrace(trace) => Some(&**trace),
         _ => None,
     });
     all.find(|trace| match of {
-        Of::Server(name) => trace.is_of(program_in(name), signal),
-        Of::Any => trace.signal == signal,
+        CrashedProcess::Server(name) => trace.is_of(program_in(name), signal),
+        CrashedProcess::Any => trace.signal == signal,
     })
 }
 
 /// Returns the reason why no debugger could examine the crash, if one was tried.
 pub fn untraced(events: &[Event]) -> Option<&str> {
-    events.iter().find_map(|event| match &event.what {
-        What::Untraced { why } => Some(why.as_str()),
+    events.iter().find_map(|event| match &event.kind {
+        EventKind::Untraced { why } => Some(why.as_str()),
         _ => None,
     })
 }

@@ -9,10 +9,10 @@ use serde::Deserialize;
 pub use semver::Version;
 
 use crate::verdict::{Judged, ScenarioResult, StaleDeviation, Strictness, Verdict};
-use crate::{Finding, golden, own, symptom};
+use crate::{Finding, builtin_requirements, golden, symptom};
 use pmi_scenario::names::NamePattern;
 use pmi_scenario::suite::Suite;
-use pmi_wire::WayIn;
+use pmi_wire::ConnectionMethod;
 
 /// A deviations file:
 ///
@@ -30,20 +30,20 @@ use pmi_wire::WayIn;
 /// ```
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct DeviationsFile {
     implementation: String,
     #[serde(default)]
-    deviation: Vec<toml::Spanned<Entry>>,
+    deviation: Vec<toml::Spanned<DeviationEntry>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct DeviationEntry {
     requirement: String,
     scenarios: Vec<String>,
     symptom: Option<String>,
     versions: Option<semver::VersionReq>,
-    connection: Option<WayIn>,
+    connection: Option<ConnectionMethod>,
     reason: String,
     #[serde(default)]
     link: Option<String>,
@@ -58,7 +58,7 @@ struct Entry {
     sensitive: bool,
 }
 
-impl Entry {
+impl DeviationEntry {
     /// Returns whether the entry covers the finding, regardless of the scenario.
     fn covers(&self, finding: &Finding) -> bool {
         finding.requirement == self.requirement
@@ -79,7 +79,7 @@ pub struct Deviations {
     /// The requirements of all entries, including those for other versions, each with its line.
     requirements: Vec<(usize, String)>,
     /// The entries, one for each pattern of their scenarios.
-    entries: Vec<Expected>,
+    entries: Vec<PatternEntry>,
     happened: Vec<bool>,
     could_happen: Vec<bool>,
     /// True if the requirement of each entry was broken with another symptom.
@@ -87,11 +87,11 @@ pub struct Deviations {
 }
 
 #[derive(Debug, Clone)]
-struct Expected {
+struct PatternEntry {
     /// The line of the entry in the file.
     line: usize,
     scenario: NamePattern,
-    entry: Entry,
+    entry: DeviationEntry,
 }
 
 /// An invalid deviations file.
@@ -114,15 +114,15 @@ impl Deviations {
         path: &Path,
         text: &str,
         version: Option<&Version>,
-        connection: WayIn,
+        connection: ConnectionMethod,
     ) -> Result<Self, DeviationsError> {
         let wrong = |error| DeviationsError { file: path.to_owned(), error: Box::new(error) };
-        let file: File = toml::from_str(text).map_err(wrong)?;
+        let file: DeviationsFile = toml::from_str(text).map_err(wrong)?;
         let line = |offset: usize| 1 + text[..offset].matches('\n').count();
         let requirements =
             file.deviation.iter().map(|e| (line(e.span().start), e.get_ref().requirement.clone()));
         let requirements = requirements.collect();
-        let entries: Vec<Expected> = file
+        let entries: Vec<PatternEntry> = file
             .deviation
             .into_iter()
             .map(|e| (line(e.span().start), e.into_inner()))
@@ -133,7 +133,7 @@ impl Deviations {
             .filter(|(_, e)| e.connection.is_none_or(|by| by == connection))
             .flat_map(|(line, entry)| {
                 let scenarios = entry.scenarios.clone();
-                scenarios.into_iter().map(move |scenario| Expected {
+                scenarios.into_iter().map(move |scenario| PatternEntry {
                     line,
                     scenario: NamePattern::new(&scenario),
                     entry: entry.clone(),
@@ -153,8 +153,9 @@ impl Deviations {
     }
 
     /// Returns the line and the id of the first entry whose requirement does not exist.
-    pub fn misspelt(&self, suite: &Suite) -> Option<(usize, &str)> {
-        let is_known = |id: &str| suite.catalogue.get(id).is_some() || own::text(id).is_some();
+    pub fn first_unknown_requirement(&self, suite: &Suite) -> Option<(usize, &str)> {
+        let is_known =
+            |id: &str| suite.catalogue.get(id).is_some() || builtin_requirements::text(id).is_some();
         let wrong = self.requirements.iter().find(|(_, id)| !is_known(id));
         wrong.map(|(line, id)| (*line, id.as_str()))
     }
@@ -168,7 +169,7 @@ impl Deviations {
     }
 
     /// Records the deviations of a result whose findings another copy of this list has marked.
-    pub fn note(&mut self, result: &ScenarioResult) {
+    pub fn record(&mut self, result: &ScenarioResult) {
         let repeated = result.attempts.iter().flat_map(|a| &a.found).map(|r| &r.judged);
         let mut found: Vec<Judged> = result.findings.iter().chain(repeated).cloned().collect();
         found.extend_from_slice(&result.consequences);
@@ -188,7 +189,7 @@ impl Deviations {
     }
 
     /// Returns the entry that covers a finding of a scenario.
-    fn covering(&self, scenario: &str, finding: &Finding) -> Option<&Entry> {
+    fn covering(&self, scenario: &str, finding: &Finding) -> Option<&DeviationEntry> {
         let mut entries = self.entries.iter().filter(|expected| expected.scenario.fits(scenario));
         entries.find(|expected| expected.entry.covers(finding)).map(|expected| &expected.entry)
     }
@@ -208,7 +209,7 @@ impl Deviations {
 
     /// Marks the findings that are deviations.
     pub fn apply(&mut self, scenario: &str, findings: &mut [Judged]) {
-        for (i, Expected { scenario: pattern, entry, .. }) in self.entries.iter().enumerate() {
+        for (i, PatternEntry { scenario: pattern, entry, .. }) in self.entries.iter().enumerate() {
             if !pattern.fits(scenario) {
                 continue;
             }
@@ -228,7 +229,7 @@ impl Deviations {
     /// requirement is broken with another symptom, that is a finding of its own, and the entry is not stale.
     pub fn stale(&self, suite: &Suite) -> Vec<StaleDeviation> {
         let mut stale: Vec<StaleDeviation> = Vec::new();
-        for (i, Expected { line, scenario, entry }) in self.entries.iter().enumerate() {
+        for (i, PatternEntry { line, scenario, entry }) in self.entries.iter().enumerate() {
             let is_known = suite.has(|name| scenario.fits(name));
             let is_kept = self.could_happen[i] && !self.happened[i] && !self.broken_otherwise[i];
             if is_known && (!is_kept || entry.may_be_absent()) {
@@ -258,7 +259,7 @@ impl Deviations {
 pub fn recorded(requirement: &str) -> Vec<(String, String)> {
     let files =
         golden::folders().filter_map(|folder| golden::file(&Path::new(folder).join("deviations.toml")));
-    let parsed = files.filter_map(|text| toml::from_str::<File>(text).ok());
+    let parsed = files.filter_map(|text| toml::from_str::<DeviationsFile>(text).ok());
     let mut all: Vec<(String, String)> = parsed
         .flat_map(|file| {
             let name = file.implementation;
@@ -280,7 +281,7 @@ const TODO: &str = "TODO";
 
 /// The properties that the findings of one entry in a draft share.
 #[derive(PartialEq)]
-struct Key<'a> {
+struct DraftKey<'a> {
     requirement: &'a str,
     symptom: String,
     sometimes: bool,
@@ -299,7 +300,7 @@ const PROCESSES: [&str; 4] = ["proxy", "mpiexec", "slurmstepd", "srun"];
 /// Returns whether a reason can apply to a finding. A reason that names a process does not apply to the crash of another process.
 fn is_about(reason: &str, finding: &Finding) -> bool {
     let mut named = PROCESSES.iter().filter(|name| reason.contains(**name)).peekable();
-    finding.requirement != own::CRASH
+    finding.requirement != builtin_requirements::CRASH
         || named.peek().is_none()
         || named.any(|name| finding.seen.contains(name))
 }
@@ -317,7 +318,7 @@ pub fn draft(
 ) -> String {
     // The draft includes broken SHOULDs even if they do not make the run red.
     let strict = strict.max(Strictness::Should);
-    let mut entries: Vec<(Key<'_>, Vec<&str>, Vec<&Finding>)> = Vec::new();
+    let mut entries: Vec<(DraftKey<'_>, Vec<&str>, Vec<&Finding>)> = Vec::new();
     for result in results {
         let found: Vec<(&Judged, bool)> = match &result.attempts {
             Some(attempts) => attempts.found.iter().map(|found| (&found.judged, found.absent)).collect(),
@@ -330,7 +331,7 @@ pub fn draft(
             let finding = &judged.finding;
             let precedent = precedents.iter().find_map(|known| known.covering(&result.scenario, finding));
             let precedent = precedent.filter(|entry| is_about(&entry.reason, finding));
-            let key = Key {
+            let key = DraftKey {
                 requirement: &finding.requirement,
                 symptom: symptom::of(finding),
                 sometimes: sometimes || precedent.is_some_and(|entry| entry.sometimes),
@@ -361,7 +362,7 @@ pub fn draft(
         },
         quoted(implementation)
     );
-    for (Key { requirement, sometimes, precedent, .. }, scenarios, findings) in entries {
+    for (DraftKey { requirement, sometimes, precedent, .. }, scenarios, findings) in entries {
         let names: Vec<String> = scenarios.iter().map(|name| quoted(name)).collect();
         let names = match names.len() {
             1 => format!("[{}]", names[0]),
@@ -398,7 +399,7 @@ mod tests {
                     symptom = \"signal 11 (in get)\"\nreason = \"r\"\n";
         let suite = Suite::embedded(Behaviours::default()).unwrap();
         let stale = |seen: Option<&str>| {
-            let mut deviations = Deviations::parse(Path::new("d"), text, None, WayIn::Fd).unwrap();
+            let mut deviations = Deviations::parse(Path::new("d"), text, None, ConnectionMethod::Fd).unwrap();
             let mut findings: Vec<Judged> = seen.iter().map(|seen| crash(seen)).collect();
             deviations.apply("kvs/own-key", &mut findings);
             (deviations.stale(&suite).len(), findings.iter().filter(|f| f.deviation.is_some()).count())
@@ -414,8 +415,9 @@ mod tests {
 
     #[test]
     fn reason_is_about_the_process_that_it_names() {
-        let crash =
-            |name: &str| Finding::new(own::CRASH, Side::Server, "", format!("{name} died of signal 11"));
+        let crash = |name: &str| {
+            Finding::new(builtin_requirements::CRASH, Side::Server, "", format!("{name} died of signal 11"))
+        };
         for (reason, process, is_about_it) in [
             ("the proxy dies of SIGSEGV", "hydra_pmi_proxy", true),
             ("the proxy dies of SIGSEGV", "the launcher, mpiexec,", false),
@@ -451,7 +453,8 @@ mod tests {
         let text = "implementation = \"x\"\n\n[[deviation]]\nrequirement = \"rfc13.get.value\"\n\
                     scenarios = [\"kvs/own-key\", \"kvs/gone\", \"kvs/value-*\", \"kvs/many-keys\"]\nreason = \"r\"\n";
         let suite = Suite::embedded(Behaviours::default()).unwrap();
-        let mut deviations = Deviations::parse(Path::new("d.toml"), text, None, WayIn::Fd).unwrap();
+        let mut deviations =
+            Deviations::parse(Path::new("d.toml"), text, None, ConnectionMethod::Fd).unwrap();
         deviations.apply("kvs/own-key", &mut []);
         deviations.apply("kvs/value-blank", &mut []);
         let stale: Vec<String> = deviations.stale(&suite).iter().map(ToString::to_string).collect();
@@ -482,17 +485,17 @@ mod tests {
         let results = [attempts.finish(false).unwrap()];
         let drafted = |precedents: &[Deviations]| {
             let text = draft("x", &results, Strictness::Must, precedents);
-            let file: File = toml::from_str(&text).unwrap();
+            let file: DeviationsFile = toml::from_str(&text).unwrap();
             file.deviation.into_iter().map(toml::Spanned::into_inner).collect::<Vec<_>>()
         };
-        let sometimes = |entries: &[Entry]| entries.iter().map(|e| e.sometimes).collect::<Vec<_>>();
+        let sometimes = |entries: &[DeviationEntry]| entries.iter().map(|e| e.sometimes).collect::<Vec<_>>();
         assert_eq!(sometimes(&drafted(&[])), [false, true]);
         let precedent = |key: &str| {
             let text = format!(
                 "implementation = \"x\"\n[[deviation]]\nrequirement = \"iut.no-crash\"\n\
                  scenarios = [\"spawn/*\"]\nreason = \"r\"\n{key} = true\n"
             );
-            [Deviations::parse(Path::new("d"), &text, None, WayIn::Fd).unwrap()]
+            [Deviations::parse(Path::new("d"), &text, None, ConnectionMethod::Fd).unwrap()]
         };
         assert_eq!(sometimes(&drafted(&precedent("sometimes"))), [true, true], "a known race");
         let entries = drafted(&precedent("some-systems"));
@@ -502,7 +505,7 @@ mod tests {
 
     fn crash(seen: &str) -> Judged {
         let place = Some(Place::Function("get".to_owned()));
-        let finding = Finding { place, ..Finding::new(own::CRASH, Side::Server, "", seen) };
+        let finding = Finding { place, ..Finding::new(builtin_requirements::CRASH, Side::Server, "", seen) };
         Judged {
             finding,
             level: None,
@@ -520,10 +523,11 @@ mod tests {
         let text = "implementation = \"x\"\n[[deviation]]\nrequirement = \"iut.no-crash\"\nscenarios = [\"a\"]\n\
                     connection = \"port\"\nreason = \"r\"\nsensitive = true\n";
         let counts = |by| Deviations::parse(Path::new("d"), text, None, by).unwrap().are_sensitive_in("a");
-        assert!(counts(WayIn::Port));
-        assert!(!counts(WayIn::Fd));
+        assert!(counts(ConnectionMethod::Port));
+        assert!(!counts(ConnectionMethod::Fd));
         let wrong = text.replace("\"port\"", "\"door\"");
-        let error = Deviations::parse(Path::new("d"), &wrong, None, WayIn::Fd).unwrap_err().to_string();
+        let error =
+            Deviations::parse(Path::new("d"), &wrong, None, ConnectionMethod::Fd).unwrap_err().to_string();
         assert!(error.contains("door") && error.contains("line 5"), "{error}");
     }
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::backtrace::Backtrace;
 pub use crate::bytes::Bytes;
 use crate::expectation::Expectation;
-use crate::library::api::{Argument, Returned};
+use crate::library::api::{CallArgument, Returned};
 use crate::seen::NO_PROOF;
 
 /// The way in which a process or job ended.
@@ -61,7 +61,8 @@ pub struct Event {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cut: usize,
     /// The event itself.
-    pub what: What,
+    #[serde(rename = "what")]
+    pub kind: EventKind,
 }
 
 fn is_zero(line: &usize) -> bool {
@@ -70,13 +71,13 @@ fn is_zero(line: &usize) -> bool {
 
 impl Event {
     /// Creates an event with this number, at time 0 and at no line of a scenario.
-    pub fn new(seq: u64, what: What) -> Self {
-        Self { seq, time_us: 0, line: 0, cut: 0, what }
+    pub fn new(seq: u64, kind: EventKind) -> Self {
+        Self { seq, time_us: 0, line: 0, cut: 0, kind }
     }
 
     /// Cuts the event's message to its first `most` bytes. Returns the number of bytes kept.
     pub fn cut_to(&mut self, most: usize) -> usize {
-        let Some(bytes) = self.what.bytes_mut() else { return 0 };
+        let Some(bytes) = self.kind.bytes_mut() else { return 0 };
         self.cut += bytes.len().saturating_sub(most);
         bytes.truncate(most);
         bytes.shrink_to_fit();
@@ -101,7 +102,8 @@ pub enum Abandoned {
 /// The kinds of events.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum What {
+#[serde(rename = "What")]
+pub enum EventKind {
     /// The implementation was started, with a request for a process group of this shape.
     Launched {
         /// The command as it was run; empty in memory.
@@ -134,9 +136,11 @@ pub enum What {
         /// The process.
         proc: Proc,
         /// The initack that the process sent.
-        said: Bytes,
+        #[serde(rename = "said")]
+        initack: Bytes,
         /// The response of the server.
-        told: Bytes,
+        #[serde(rename = "told")]
+        response: Bytes,
     },
     /// A process has started a process manager for itself.
     ManagerStarted {
@@ -151,11 +155,14 @@ pub enum What {
         /// The process.
         proc: Proc,
         /// The first message of the process manager; empty if it sent none or did not connect.
-        asked: Bytes,
+        #[serde(rename = "asked")]
+        request: Bytes,
         /// The process's answer.
-        said: Bytes,
+        #[serde(rename = "said")]
+        answer: Bytes,
         /// The process manager's reply to that answer.
-        told: Bytes,
+        #[serde(rename = "told")]
+        reply: Bytes,
     },
     /// Bytes from the client to the server, as written.
     ToServer {
@@ -302,7 +309,7 @@ pub enum What {
         /// The function.
         function: String,
         /// Its arguments.
-        arguments: Vec<Argument>,
+        arguments: Vec<CallArgument>,
         /// True if requests of the library during the call wait until the scenario expects them.
         held: bool,
     },
@@ -415,18 +422,19 @@ pub enum What {
         names: Vec<String>,
     },
     /// One of the actions that ended the job, with its result.
-    JobEnding(Ending),
+    JobEnding(JobTermination),
     /// Processes outlived the rank of a program that started them. They left the rank's process group, so ending that group did not end
     /// them.
-    LeftBehind {
+    #[serde(rename = "left_behind")]
+    LeftoverProcesses {
         /// Their command names.
         names: Vec<String>,
     },
 }
 
-impl What {
+impl EventKind {
     /// Returns the bytes that the client or the server of a process wrote, with the direction.
-    pub fn said(&self) -> Option<(Proc, Direction, &[u8])> {
+    pub fn message_bytes(&self) -> Option<(Proc, Direction, &[u8])> {
         match self {
             Self::ToServer { proc, bytes } => Some((*proc, Direction::ToServer, &bytes.0)),
             Self::FromServer { proc, bytes } => Some((*proc, Direction::FromServer, &bytes.0)),
@@ -445,7 +453,7 @@ impl What {
         }
     }
 
-    /// Returns the bytes that [`What::bytes`] returns, mutably.
+    /// Returns the bytes that [`EventKind::bytes`] returns, mutably.
     pub fn bytes_mut(&mut self) -> Option<&mut Vec<u8>> {
         match self {
             Self::FromServer { bytes, .. }
@@ -469,7 +477,8 @@ pub struct OtherJob {
 /// The actions that end a job that does not end by itself, in this order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Ending {
+#[serde(rename = "Ending")]
+pub enum JobTermination {
     /// The runner sent SIGTERM to the launcher.
     Asked {
         /// The exit of the launcher; `None` if it did not end in time.
@@ -527,13 +536,14 @@ pub struct ProcessEnd {
     /// The process.
     pub proc: Proc,
     /// The way in which it ended.
-    pub how: End,
+    pub how: ProcessExitKind,
 }
 
 /// The way in which a process of a program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum End {
+#[serde(rename = "End")]
+pub enum ProcessExitKind {
     /// It ended by itself.
     Itself(Exit),
     /// The server ended its process group.
@@ -550,12 +560,12 @@ impl fmt::Display for ProcessEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "rank {} ", self.proc)?;
         match self.how {
-            End::Itself(exit) => write!(f, "ended with {exit}"),
-            End::Group => f.write_str("was ended with its program"),
-            End::Killed => f.write_str("was killed"),
-            End::Never(Some(proof)) => write!(f, "did not end: {proof}"),
-            End::Never(None) => f.write_str("did not end: it waited for another process"),
-            End::Unknown => f.write_str("was not waited for"),
+            ProcessExitKind::Itself(exit) => write!(f, "ended with {exit}"),
+            ProcessExitKind::Group => f.write_str("was ended with its program"),
+            ProcessExitKind::Killed => f.write_str("was killed"),
+            ProcessExitKind::Never(Some(proof)) => write!(f, "did not end: {proof}"),
+            ProcessExitKind::Never(None) => f.write_str("did not end: it waited for another process"),
+            ProcessExitKind::Unknown => f.write_str("was not waited for"),
         }
     }
 }
@@ -603,22 +613,22 @@ pub enum Difference {
 }
 
 /// The values that a process received, each with the name of its field.
-pub type ToldValues = BTreeSet<(Vec<u8>, Vec<u8>)>;
+pub type ReceivedValues = BTreeSet<(Vec<u8>, Vec<u8>)>;
 
 /// The field of the universe size, which a server need not send.
 const UNIVERSE_SIZE: &[u8] = b"size";
 
 /// Returns whether two lines differ only in the value of a field that they print. If a process received no universe size, it may print
 /// anything in its place.
-fn differs_as_told(plain: (&[u8], &ToldValues), seen: (&[u8], &ToldValues)) -> bool {
+fn differs_in_received_value(plain: (&[u8], &ReceivedValues), seen: (&[u8], &ReceivedValues)) -> bool {
     plain.1.iter().filter(|(_, usual)| !usual.is_empty()).any(|(name, usual)| {
         let mut now = seen.1.iter().filter(|(other, _)| other == name).peekable();
         let untold = name == UNIVERSE_SIZE && now.peek().is_none();
         let now: Vec<&[u8]> =
             now.filter(|told| !plain.1.contains(*told)).map(|(_, value)| &value[..]).collect();
         memchr::memmem::find_iter(plain.0, usual).any(|at| {
-            let (before, behind) = (&plain.0[..at], &plain.0[at + usual.len()..]);
-            let rest = seen.0.strip_prefix(before).and_then(|rest| rest.strip_suffix(behind));
+            let (before, after) = (&plain.0[..at], &plain.0[at + usual.len()..]);
+            let rest = seen.0.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
             rest.is_some_and(|rest| untold || now.contains(&rest))
         })
     })
@@ -626,10 +636,11 @@ fn differs_as_told(plain: (&[u8], &ToldValues), seen: (&[u8], &ToldValues)) -> b
 
 impl Difference {
     /// Compares two outputs of a process, which received other values in each run. A line that prints such a value is not a difference.
-    pub fn between(plain: (&[u8], &ToldValues), seen: (&[u8], &ToldValues)) -> Option<Self> {
+    pub fn between(plain: (&[u8], &ReceivedValues), seen: (&[u8], &ReceivedValues)) -> Option<Self> {
         let [left, right] = [plain.0, seen.0].map(|text| text.split(|b| *b == b'\n').collect::<Vec<_>>());
         let cut = |line: &[u8]| Bytes(line[..line.len().min(200)].to_vec());
-        let differs = |(a, b): &(&&[u8], &&[u8])| a != b && !differs_as_told((a, plain.1), (b, seen.1));
+        let differs =
+            |(a, b): &(&&[u8], &&[u8])| a != b && !differs_in_received_value((a, plain.1), (b, seen.1));
         match left.iter().zip(&right).find(differs) {
             Some((a, b)) => Some(Self::Line { plain: cut(a), seen: cut(b) }),
             None if left.len() == right.len() => None,
@@ -642,7 +653,7 @@ impl Difference {
 mod tests {
     use super::*;
 
-    fn told(values: &[(&str, &str)]) -> ToldValues {
+    fn told(values: &[(&str, &str)]) -> ReceivedValues {
         values.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect()
     }
 
@@ -658,9 +669,9 @@ mod tests {
         let plain = "mapping (vector,(0,1,2))\nuniverse 2\nsum 3\n";
         // No received value can stand for the missing one. In place of a universe size, anything may be printed.
         let untold = told(&[("rc", "-1")]);
-        let (before, behind) = (&b"mapping x\nuniverse 2"[..], &b"mapping x\nuniverse unknown"[..]);
+        let (before, after) = (&b"mapping x\nuniverse 2"[..], &b"mapping x\nuniverse unknown"[..]);
         let usual = told(&[("value", "x"), ("size", "2"), ("rc", "0")]);
-        assert_eq!(Difference::between((before, &usual), (behind, &untold)), None);
+        assert_eq!(Difference::between((before, &usual), (after, &untold)), None);
         assert!(Difference::between((before, &usual), (&b"mapping y\nuniverse 2"[..], &untold)).is_some());
         let usual = told(&[("value", "(vector,(0,1,2))"), ("size", "2"), ("rc", "0")]);
         let now = told(&[("value", "(vector,[0]x2)"), ("size", "-1"), ("rc", "0")]);

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use pmi_wire::Proc;
 
-use crate::crash::Cause;
-use crate::event::{Event, Exit, What};
-use crate::own::CRASH;
+use crate::builtin_requirements::CRASH;
+use crate::crash::SignalCause;
+use crate::event::{Event, EventKind, Exit};
 use crate::{Finding, Side};
 
 /// Maximum number of findings per result that are explained.
@@ -20,16 +20,18 @@ const SPAWNS: [&[u8]; 2] = [b"mcmd=spawn", b"cmd=spawn"];
 
 /// The side that wrote to a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Writer {
+enum WritingSide {
     Client,
     Server,
 }
 
 /// Returns the process and the writer of an event that is a message or a call.
-fn message(event: &Event) -> Option<(Proc, Writer)> {
-    match &event.what {
-        What::ToServer { proc, .. } | What::Called { proc, .. } => Some((*proc, Writer::Client)),
-        What::FromServer { proc, .. } => Some((*proc, Writer::Server)),
+fn message(event: &Event) -> Option<(Proc, WritingSide)> {
+    match &event.kind {
+        EventKind::ToServer { proc, .. } | EventKind::Called { proc, .. } => {
+            Some((*proc, WritingSide::Client))
+        }
+        EventKind::FromServer { proc, .. } => Some((*proc, WritingSide::Server)),
         _ => None,
     }
 }
@@ -37,16 +39,18 @@ fn message(event: &Event) -> Option<(Proc, Writer)> {
 /// Returns whether this event is a message of the party under test.
 fn is_said(under_test: Side, event: &Event) -> bool {
     match under_test {
-        Side::Server => matches!(event.what, What::FromServer { .. } | What::FromProxy { .. }),
-        Side::Client => matches!(event.what, What::ToServer { .. }),
-        Side::Library => matches!(event.what, What::ToServer { .. } | What::Returned { .. }),
+        Side::Server => matches!(event.kind, EventKind::FromServer { .. } | EventKind::FromProxy { .. }),
+        Side::Client => matches!(event.kind, EventKind::ToServer { .. }),
+        Side::Library => matches!(event.kind, EventKind::ToServer { .. } | EventKind::Returned { .. }),
     }
 }
 
 /// Returns the process that this event reports as killed by a signal that no other process sent.
 fn died(event: &Event) -> Option<Proc> {
-    match &event.what {
-        What::Exited { proc, exit: Exit::Signal(signal) } if !Cause::of(*signal).is_from_outside() => {
+    match &event.kind {
+        EventKind::Exited { proc, exit: Exit::Signal(signal) }
+            if !SignalCause::of(*signal).is_from_outside() =>
+        {
             Some(*proc)
         }
         _ => None,
@@ -56,8 +60,8 @@ fn died(event: &Event) -> Option<Proc> {
 /// Returns the command of the last request that a finding's process sent before the finding.
 pub(crate) fn command<'a>(finding: &Finding, events: &'a [Event]) -> Option<&'a [u8]> {
     let before = events.iter().rev().filter(|event| event.seq <= finding.seq);
-    let asked = before.filter_map(|event| match &event.what {
-        What::ToServer { proc, bytes } if Some(*proc) == finding.proc => Some(&bytes.0[..]),
+    let asked = before.filter_map(|event| match &event.kind {
+        EventKind::ToServer { proc, bytes } if Some(*proc) == finding.proc => Some(&bytes.0[..]),
         _ => None,
     });
     let command =
@@ -70,9 +74,9 @@ pub(crate) fn command<'a>(finding: &Finding, events: &'a [Event]) -> Option<&'a 
 pub fn follows_a_race(finding: &Finding, events: &[Event]) -> bool {
     let before = || events.iter().filter(|event| event.seq < finding.seq);
     let leaves = |event: &Event| {
-        let What::ClosedByClient { proc } = event.what else { return false };
+        let EventKind::ClosedByClient { proc } = event.kind else { return false };
         let last = before().rev().filter(|e| e.seq < event.seq).filter_map(message).find(|m| m.0 == proc);
-        finding.proc != Some(proc) && last.is_some_and(|(_, writer)| writer == Writer::Client)
+        finding.proc != Some(proc) && last.is_some_and(|(_, writer)| writer == WritingSide::Client)
     };
     before().any(leaves)
 }
@@ -86,29 +90,31 @@ pub(crate) fn at(events: &[Event], seq: u64) -> Option<&Event> {
 pub(crate) fn first_loss(events: &[Event], under_test: Side) -> Option<u64> {
     let of_server = || {
         let mut over: BTreeSet<Proc> = BTreeSet::new();
-        events.iter().find(|event| match &event.what {
-            What::ToServer { proc, bytes } if bytes.0.starts_with(b"cmd=finalize") => {
+        events.iter().find(|event| match &event.kind {
+            EventKind::ToServer { proc, bytes } if bytes.0.starts_with(b"cmd=finalize") => {
                 over.insert(*proc);
                 false
             }
-            What::ClosedByClient { proc } | What::Ended { proc, ours: true } => {
+            EventKind::ClosedByClient { proc } | EventKind::Ended { proc, ours: true } => {
                 over.insert(*proc);
                 false
             }
-            What::ClosedByServer { proc } | What::Ended { proc, ours: false } => !over.contains(proc),
-            What::NoAnswer { .. }
-            | What::ProxyEnded { .. }
-            | What::Crashed { .. }
-            | What::JobExited { .. }
-            | What::JobStays { .. } => true,
+            EventKind::ClosedByServer { proc } | EventKind::Ended { proc, ours: false } => {
+                !over.contains(proc)
+            }
+            EventKind::NoAnswer { .. }
+            | EventKind::ProxyEnded { .. }
+            | EventKind::Crashed { .. }
+            | EventKind::JobExited { .. }
+            | EventKind::JobStays { .. } => true,
             _ => false,
         })
     };
     let of_process = || {
         let died = events.iter().find_map(died);
-        events.iter().find(|event| match &event.what {
-            What::ClosedByClient { proc } | What::Exited { proc, .. } => Some(*proc) == died,
-            What::Crashed { .. } => true,
+        events.iter().find(|event| match &event.kind {
+            EventKind::ClosedByClient { proc } | EventKind::Exited { proc, .. } => Some(*proc) == died,
+            EventKind::Crashed { .. } => true,
             _ => false,
         })
     };
@@ -118,7 +124,7 @@ pub(crate) fn first_loss(events: &[Event], under_test: Side) -> Option<u64> {
 
 /// Returns the number of the event that reports a crash.
 pub(crate) fn of_crash(events: &[Event]) -> Option<u64> {
-    let tells = |event: &&Event| matches!(event.what, What::Crashed { .. }) || died(event).is_some();
+    let tells = |event: &&Event| matches!(event.kind, EventKind::Crashed { .. }) || died(event).is_some();
     events.iter().find(tells).map(|event| event.seq)
 }
 
@@ -164,7 +170,7 @@ fn before_crash(events: &[Event], loss: u64) -> BTreeSet<u64> {
     let events = &events[..events.partition_point(|event| event.seq < loss)];
     let requests = || {
         events.iter().rev().filter_map(|event| match message(event)? {
-            (proc, Writer::Client) => Some((proc, event)),
+            (proc, WritingSide::Client) => Some((proc, event)),
             _ => None,
         })
     };
@@ -172,12 +178,12 @@ fn before_crash(events: &[Event], loss: u64) -> BTreeSet<u64> {
     let messages = events.iter().rev().filter_map(|event| Some((message(event)?, event)));
     let last_of_each = messages.filter(|((proc, _), _)| seen.insert(*proc));
     let unanswered = last_of_each
-        .filter_map(|((proc, writer), event)| (writer == Writer::Client).then_some((proc, event)));
+        .filter_map(|((proc, writer), event)| (writer == WritingSide::Client).then_some((proc, event)));
     let last = unanswered.take(PIECES).chain(requests().next());
     let mut kept: BTreeSet<u64> = last.flat_map(|(proc, event)| request(events, proc, event.seq)).collect();
     for (proc, event) in requests() {
-        let starts = match &event.what {
-            What::ToServer { bytes, .. } => {
+        let starts = match &event.kind {
+            EventKind::ToServer { bytes, .. } => {
                 SPAWNS.iter().any(|begin| bytes.0.trim_ascii_start().starts_with(begin))
             }
             _ => false,
@@ -192,7 +198,7 @@ fn before_crash(events: &[Event], loss: u64) -> BTreeSet<u64> {
 /// Returns the events of the request to which this event belongs.
 fn request(events: &[Event], proc: Proc, seq: u64) -> Vec<u64> {
     let is_of = |event: &&Event| message(event).is_some_and(|(of, _)| of == proc);
-    let writes = |event: &&Event| message(event).is_some_and(|(_, writer)| writer == Writer::Client);
+    let writes = |event: &&Event| message(event).is_some_and(|(_, writer)| writer == WritingSide::Client);
     let split = events.partition_point(|event| event.seq <= seq);
     let before = events[..split].iter().rev().filter(is_of).take_while(writes).take(PIECES);
     let after = events[split..].iter().filter(is_of).take_while(writes).take(PIECES);
@@ -207,16 +213,16 @@ mod tests {
     const P: Proc = Proc { group: 0, rank: 0 };
     const Q: Proc = Proc { group: 0, rank: 1 };
 
-    fn asks(proc: Proc, text: &str) -> What {
-        What::ToServer { proc, bytes: Bytes(text.into()) }
+    fn asks(proc: Proc, text: &str) -> EventKind {
+        EventKind::ToServer { proc, bytes: Bytes(text.into()) }
     }
 
-    fn answers(proc: Proc, text: &str) -> What {
-        What::FromServer { proc, bytes: Bytes(text.into()) }
+    fn answers(proc: Proc, text: &str) -> EventKind {
+        EventKind::FromServer { proc, bytes: Bytes(text.into()) }
     }
 
-    fn numbered(whats: Vec<What>) -> Vec<Event> {
-        whats.into_iter().zip(0..).map(|(what, seq)| Event::new(seq, what)).collect()
+    fn numbered(whats: Vec<EventKind>) -> Vec<Event> {
+        whats.into_iter().zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect()
     }
 
     fn crash() -> Finding {
@@ -234,7 +240,7 @@ mod tests {
             asks(P, "cmd=barrier_in\n"),
             asks(Q, "cmd=barrier_in\n"),
             answers(Q, "cmd=barrier_out rc=-1\n"),
-            What::ClosedByServer { proc: Q },
+            EventKind::ClosedByServer { proc: Q },
             asks(P, "cmd=finalize\n"),
         ]);
         assert_eq!(first_loss(&events, Side::Server), Some(8));
@@ -247,9 +253,9 @@ mod tests {
         let events = numbered(vec![
             asks(P, "cmd=finalize\n"),
             answers(P, "cmd=finalize_ack\n"),
-            What::ClosedByServer { proc: P },
+            EventKind::ClosedByServer { proc: P },
             asks(Q, "cmd=get_appnum\n"),
-            What::Crashed { name: "pm".into(), signal: 11 },
+            EventKind::Crashed { name: "pm".into(), signal: 11 },
         ]);
         assert_eq!(first_loss(&events, Side::Server), Some(4));
     }

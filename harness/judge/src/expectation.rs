@@ -3,10 +3,10 @@
 
 use std::fmt;
 
-use pmi_scenario::ast::{ExitPattern, Grade, Kind, Piece, Template};
+use pmi_scenario::ast::{ExitPattern, Grade, Piece, Template, ValueType};
 use pmi_scenario::scope::{ScenarioError, Scope};
 use pmi_scenario::signature;
-use pmi_wire::{Decoded, Direction, Framing, MappingForm, MessageError, Outcome, Proc, grammar};
+use pmi_wire::{Decoded, Direction, Framing, MappingForm, MessageError, Proc, ResponseOutcome, grammar};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -23,13 +23,15 @@ pub struct Expectation {
     /// The requirement that is broken if the expectation is not met.
     pub cites: String,
     /// The required event.
-    pub what: Expected,
+    #[serde(rename = "what")]
+    pub kind: ExpectationKind,
 }
 
 /// The kinds of required events.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Expected {
+#[serde(rename = "Expected")]
+pub enum ExpectationKind {
     /// The next message fits the pattern.
     Message(Pattern),
     /// The next message is a bare newline.
@@ -65,7 +67,8 @@ pub enum Expected {
     /// A program's process ends, by itself or with its program.
     EndsSomehow,
     /// A program's process exits by itself, with status 0 only if its output equals that of the plain run.
-    Copes,
+    #[serde(rename = "copes")]
+    FailsOrMatches,
     /// The output of a program's process equals that of the plain run.
     SameOutput,
     /// The library sends this request during a call: one line, or the lines of a spawn request in order. The scenario ignores earlier
@@ -79,21 +82,25 @@ pub enum Expected {
         outs: Vec<(String, Matcher)>,
     },
     /// The process exits as instructed.
-    ExitsAsTold,
+    #[serde(rename = "exits_as_told")]
+    ExitsAsInstructed,
 }
 
-impl Expected {
+impl ExpectationKind {
     /// Returns whether the expectation is about a program. Its processes may meet such expectations in any order, so they are checked at
     /// the end.
     pub fn is_of_a_program(&self) -> bool {
-        matches!(self, Self::Request(_) | Self::Exits(_) | Self::EndsSomehow | Self::Copes | Self::SameOutput)
+        matches!(
+            self,
+            Self::Request(_) | Self::Exits(_) | Self::EndsSomehow | Self::FailsOrMatches | Self::SameOutput
+        )
     }
 
     /// Returns whether a program's process must exit by itself, even if its program is aborted.
     pub fn is_an_end_by_itself(&self) -> bool {
         match self {
             Self::Exits(pattern) => *pattern != ExitPattern::Code(0),
-            other => *other == Self::Copes,
+            other => *other == Self::FailsOrMatches,
         }
     }
 }
@@ -159,8 +166,9 @@ pub struct Choice {
     /// The requirement that it breaks, if different from the step's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cites: Option<String>,
-    /// The outcome: [`Expected::Message`], [`Expected::Asks`], [`Expected::Newline`], [`Expected::Close`] or [`Expected::Silence`].
-    pub what: Expected,
+    /// The outcome: [`ExpectationKind::Message`], [`ExpectationKind::Asks`], [`ExpectationKind::Newline`], [`ExpectationKind::Close`] or [`ExpectationKind::Silence`].
+    #[serde(rename = "what")]
+    pub kind: ExpectationKind,
 }
 
 impl Choice {
@@ -170,18 +178,18 @@ impl Choice {
         let names = |(key, matcher): &(String, Matcher)| {
             key == "cmd" && matches!(matcher, Matcher::Text(text) if is_name(text))
         };
-        matches!(&self.what, Expected::Message(pattern) if pattern.fields.iter().any(names))
+        matches!(&self.kind, ExpectationKind::Message(pattern) if pattern.fields.iter().any(names))
     }
 
     /// Returns whether the outcome is silence and no failure.
-    pub(crate) fn is_lawful_silence(&self) -> bool {
-        self.what == Expected::Silence && self.grade != Grade::Fail
+    pub(crate) fn is_valid_silence(&self) -> bool {
+        self.kind == ExpectationKind::Silence && self.grade != Grade::Fail
     }
 }
 
 /// The state of the last expectation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum ExpectationState {
     /// It may still be met.
     Open,
     /// It is met, or there is none.
@@ -206,13 +214,13 @@ pub enum Matcher {
     /// This text. Numbers are compared by value, except in keys that hold stored text.
     Text(Bytes),
     /// Any value of a type.
-    Typed(Type),
+    Typed(ResolvedType),
     /// Any value of a type, which is bound to a name.
     Capture {
         /// The name.
         name: String,
         /// The type.
-        of: Type,
+        of: ResolvedType,
         /// The value that another rank received in the same step, which must be equal.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         bound: Option<Bytes>,
@@ -228,7 +236,8 @@ pub enum Matcher {
 /// The types of values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Type {
+#[serde(rename = "Type")]
+pub enum ResolvedType {
     /// A number of digits, within these bounds.
     Uint(Option<i64>, Option<i64>),
     /// An integer.
@@ -252,7 +261,7 @@ pub type Captures = Vec<(String, Vec<u8>)>;
 
 /// The description of a mismatch: what was expected instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Misfit(pub String);
+pub struct Mismatch(pub String);
 
 impl Pattern {
     /// Creates a pattern from a line of a scenario by replacing its names.
@@ -273,15 +282,15 @@ impl Pattern {
     /// # Errors
     ///
     /// Returns the expected value of the first field that does not fit, or the error of a malformed message.
-    pub fn fits(&self, text: &[u8], framing: Framing) -> Result<Captures, Misfit> {
+    pub fn fits(&self, text: &[u8], framing: Framing) -> Result<Captures, Mismatch> {
         let message = Decoded::new(Direction::FromServer, framing, text);
         if !message.has_tuples() {
             let why = message.error().unwrap_or_else(|| MessageError::Empty.to_string());
-            return Err(Misfit(why));
+            return Err(Mismatch(why));
         }
         // Clients ignore the value of a frame that reports a miss or a failure.
-        let missed =
-            framing == Framing::Frames && matches!(message.outcome(), Some(Outcome::Miss | Outcome::Failure));
+        let missed = framing == Framing::Frames
+            && matches!(message.outcome(), Some(ResponseOutcome::Miss | ResponseOutcome::Failure));
         let mut captures = Captures::new();
         for (key, matcher) in &self.fields {
             let unread = missed && matches!(key.as_str(), "value" | "port");
@@ -301,7 +310,7 @@ impl Pattern {
     pub(crate) fn accepts_any_answer(&self) -> bool {
         self.fields.iter().any(|(key, matcher)| match matcher {
             Matcher::Failure => key == "rc",
-            Matcher::Typed(Type::Any) => key == "cmd",
+            Matcher::Typed(ResolvedType::Any) => key == "cmd",
             _ => false,
         })
     }
@@ -340,13 +349,13 @@ impl Matcher {
     /// See [`Pattern::new`].
     pub fn new(scope: &Scope, value: &Template) -> Result<Self, ScenarioError> {
         Ok(match value.pieces.as_slice() {
-            [Piece::Typed(Kind::Absent)] => Self::Absent,
-            [Piece::Typed(Kind::RcOk)] => Self::Success,
-            [Piece::Typed(Kind::RcFail)] => Self::Failure,
-            [Piece::Typed(kind)] => Self::Typed(Type::new(scope, kind)?),
+            [Piece::Typed(ValueType::Absent)] => Self::Absent,
+            [Piece::Typed(ValueType::RcOk)] => Self::Success,
+            [Piece::Typed(ValueType::RcFail)] => Self::Failure,
+            [Piece::Typed(kind)] => Self::Typed(ResolvedType::new(scope, kind)?),
             [Piece::Capture(name, kind)] => Self::Capture {
                 name: name.clone(),
-                of: Type::new(scope, kind)?,
+                of: ResolvedType::new(scope, kind)?,
                 bound: scope.bound_by_step(name).map(|value| Bytes(value.to_vec())),
             },
             _ => Self::Text(Bytes(scope.text(value)?)),
@@ -358,8 +367,8 @@ impl Matcher {
     /// # Errors
     ///
     /// Returns the expected value.
-    pub fn fits(&self, key: &str, seen: Option<&[u8]>, captures: &mut Captures) -> Result<(), Misfit> {
-        let wrong = |what: String| Err(Misfit(what));
+    pub fn fits(&self, key: &str, seen: Option<&[u8]>, captures: &mut Captures) -> Result<(), Mismatch> {
+        let wrong = |what: String| Err(Mismatch(what));
         match (self, seen) {
             (Self::Absent, None) => Ok(()),
             (Self::Absent, Some(_)) => wrong(format!("no {key}")),
@@ -406,25 +415,25 @@ fn shorten(text: &[u8]) -> String {
     }
 }
 
-impl Type {
-    fn new(scope: &Scope, kind: &Kind) -> Result<Self, ScenarioError> {
+impl ResolvedType {
+    fn new(scope: &Scope, kind: &ValueType) -> Result<Self, ScenarioError> {
         let bound = |e: &Option<_>| e.as_ref().map(|e| scope.number(e)).transpose();
         Ok(match kind {
-            Kind::Uint(low, high) => Self::Uint(bound(low)?, bound(high)?),
-            Kind::Int => Self::Int,
-            Kind::IntList => Self::IntList,
-            Kind::Word => Self::Word,
-            Kind::String => Self::String,
-            Kind::Mapping => Self::Mapping,
-            Kind::Empty => Self::Empty,
-            Kind::Any => Self::Any,
-            Kind::Absent | Kind::RcOk | Kind::RcFail => {
+            ValueType::Uint(low, high) => Self::Uint(bound(low)?, bound(high)?),
+            ValueType::Int => Self::Int,
+            ValueType::IntList => Self::IntList,
+            ValueType::Word => Self::Word,
+            ValueType::String => Self::String,
+            ValueType::Mapping => Self::Mapping,
+            ValueType::Empty => Self::Empty,
+            ValueType::Any => Self::Any,
+            ValueType::Absent | ValueType::RcOk | ValueType::RcFail => {
                 return Err(ScenarioError::Mistake("a name can only stand for a value".into()));
             }
         })
     }
 
-    fn fits(&self, key: &str, seen: &[u8]) -> Result<(), Misfit> {
+    fn fits(&self, key: &str, seen: &[u8]) -> Result<(), Mismatch> {
         let (fits, what) = match self {
             Self::Uint(low, high) => {
                 let within = |n: u64| {
@@ -449,7 +458,7 @@ impl Type {
             Self::Empty => (seen.is_empty(), "empty".into()),
             Self::Any => (true, String::new()),
         };
-        if fits { Ok(()) } else { Err(Misfit(format!("{key} is {what}"))) }
+        if fits { Ok(()) } else { Err(Mismatch(format!("{key} is {what}"))) }
     }
 }
 
@@ -481,7 +490,7 @@ mod tests {
     #[case("cmd=my_kvsname rc=-1 kvsname=a", None)]
     #[case("cmd=my_kvsname rc=0", None)]
     fn what_does_not_fit_is_read_if_only_a_value_is_wrong(#[case] line: &str, #[case] kvs: Option<&str>) {
-        let capture = Matcher::Capture { name: "kvs".into(), of: Type::Word, bound: None };
+        let capture = Matcher::Capture { name: "kvs".into(), of: ResolvedType::Word, bound: None };
         let fields = [("cmd", Matcher::Text(Bytes(b"my_kvsname".to_vec()))), ("rc", Matcher::Success)];
         let fields = fields.into_iter().chain([("kvsname", capture)]).map(|(key, m)| (key.to_owned(), m));
         let pattern = Pattern { shown: String::new(), fields: fields.collect() };

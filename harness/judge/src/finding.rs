@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::backtrace::Place;
-use crate::own::{CRASH, HANG, JOBS_APART};
+use crate::builtin_requirements::{CRASH, HANG, JOBS_APART};
 use crate::seen::SeenKind;
 use pmi_scenario::requirement::Severity;
 use pmi_wire::Proc;

@@ -10,16 +10,16 @@ use pmi_scenario::ast::Grade;
 use pmi_scenario::requirement::is_advisory;
 use pmi_wire::{Direction, Framing, Proc};
 
+use crate::builtin_requirements::USABLE;
 use crate::bytes::SHOWN;
 use crate::connections::decode;
 use crate::conversation::{Conversation, ReceivedMessage};
-use crate::event::{Abandoned, Event, Exit, Flaw, PlainRun, SilenceProof, ToldValues, What};
-use crate::expectation::Standing;
-use crate::expectation::{Captures, Choice, Expectation, Expected, Misfit, Pattern};
+use crate::event::{Abandoned, Event, EventKind, Exit, Flaw, PlainRun, ReceivedValues, SilenceProof};
+use crate::expectation::ExpectationState;
+use crate::expectation::{Captures, Choice, Expectation, ExpectationKind, Mismatch, Pattern};
 use crate::kvs::with_value_alone;
 use crate::library::{self, LibraryJudge};
-use crate::own::USABLE;
-use crate::program::{ProgramState, misfit};
+use crate::program::{ProgramState, exit_mismatch};
 use crate::seen::{NO_PROOF, SeenKind, Unended, not_read};
 use crate::unjudged::Unjudged;
 use crate::upstream::UpstreamMonitor;
@@ -27,10 +27,10 @@ use crate::verdict::Verdict;
 use crate::{Finding, Monitor, Severity, Side};
 
 /// Findings of one scenario against one party after which the rest is dropped, because it adds nothing new.
-const FINDINGS: usize = 1000;
+const MAX_FINDINGS_PER_PARTY: usize = 1000;
 
 /// Monitor findings against the party under test that end a scenario early.
-const ENOUGH: usize = 200;
+const MAX_MONITOR_FINDINGS: usize = 200;
 
 /// The requirement that is broken by a job that keeps running after all of its processes have ended.
 const JOB_ENDS: &str = ids::DE_FACTO_JOB_ENDS;
@@ -50,7 +50,7 @@ pub enum Awaited {
 
 /// The outcome of a scenario.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct ScenarioOutcome {
     /// The transcript.
     pub events: Vec<Event>,
     /// The requirements that the party under test broke, in order.
@@ -67,7 +67,7 @@ pub struct Outcome {
     pub negotiated: Vec<String>,
     /// Names of processes that outlived the rank of a program that started them. They left the rank's process group, so ending that group
     /// did not end them. Empty unless the runner looked for them.
-    pub left: Vec<String>,
+    pub leftover_processes: Vec<String>,
     /// The reason why the implementation could not be judged.
     pub unjudged: Option<Unjudged>,
     /// A mistake in the scenario: the line and the message.
@@ -80,7 +80,7 @@ pub struct Outcome {
 pub struct Judge {
     party: Side,
     /// True without a scenario. Only the monitors make findings.
-    watches: bool,
+    has_no_scenario: bool,
     monitor: Monitor,
     upstream: UpstreamMonitor,
     conversation: Conversation,
@@ -88,14 +88,14 @@ pub struct Judge {
     /// The calls of a library under test.
     library: LibraryJudge,
     /// The monitors' findings.
-    watched: Vec<Finding>,
+    monitor_findings: Vec<Finding>,
     /// Findings of the scenario's own expectations.
-    own: Vec<Finding>,
+    scenario_findings: Vec<Finding>,
     expectation: Option<Expectation>,
-    standing: Standing,
+    expectation_state: ExpectationState,
     captures: Captures,
     /// The proof that nothing more will come, and how long the runner waited for it.
-    nothing: Option<(SilenceProof, Duration)>,
+    silence: Option<(SilenceProof, Duration)>,
     /// The processes whose requests the server had not read when the silence was reported.
     not_read: BTreeSet<Proc>,
     /// The number of the last event that is not an expectation or another note of the runner.
@@ -124,18 +124,18 @@ impl Judge {
     pub fn new(party: Side, requires: Vec<String>) -> Self {
         Self {
             party,
-            watches: false,
+            has_no_scenario: false,
             library: LibraryJudge::new(requires.clone()),
             monitor: Monitor::focused(requires),
             upstream: UpstreamMonitor::default(),
             conversation: Conversation::default(),
             program: ProgramState::default(),
-            watched: Vec::new(),
-            own: Vec::new(),
+            monitor_findings: Vec::new(),
+            scenario_findings: Vec::new(),
             expectation: None,
-            standing: Standing::Met,
+            expectation_state: ExpectationState::Met,
             captures: Captures::new(),
-            nothing: None,
+            silence: None,
             not_read: BTreeSet::new(),
             seq: 0,
             line: 0,
@@ -148,13 +148,13 @@ impl Judge {
     }
 
     /// Creates a judge without a scenario, whose monitors report everything.
-    pub fn watching(party: Side) -> Self {
-        Self { monitor: Monitor::new(), watches: true, ..Self::new(party, Vec::new()) }
+    pub fn without_scenario(party: Side) -> Self {
+        Self { monitor: Monitor::new(), has_no_scenario: true, ..Self::new(party, Vec::new()) }
     }
 
     /// Takes the findings that the monitors have made so far, against all parties.
-    pub fn take_watched(&mut self) -> Vec<Finding> {
-        std::mem::take(&mut self.watched)
+    pub fn take_monitor_findings(&mut self) -> Vec<Finding> {
+        std::mem::take(&mut self.monitor_findings)
     }
 
     /// Reads the next event.
@@ -170,8 +170,8 @@ impl Judge {
                 continue;
             }
             // The limit applies to each party, so that our own deliberate violations do not displace findings against the other side.
-            if self.watched_of(finding.party) < FINDINGS {
-                self.watched.push(finding);
+            if self.count_monitor_findings(finding.party) < MAX_FINDINGS_PER_PARTY {
+                self.monitor_findings.push(finding);
             }
         }
         self.conversation.observe(event, &messages);
@@ -181,22 +181,22 @@ impl Judge {
             Side::Library => self.library.observe(event, &messages, connections),
             Side::Server => {}
         }
-        match &event.what {
-            What::Expected(expectation) if expectation.what.is_of_a_program() => {}
-            What::Expected(expectation) => {
+        match &event.kind {
+            EventKind::Expected(expectation) if expectation.kind.is_of_a_program() => {}
+            EventKind::Expected(expectation) => {
                 self.expectation = Some((**expectation).clone());
-                self.standing = Standing::Open;
+                self.expectation_state = ExpectationState::Open;
                 self.captures.clear();
-                self.nothing = None;
+                self.silence = None;
                 self.not_read.clear();
             }
-            What::NotRead { proc } => {
+            EventKind::NotRead { proc } => {
                 self.not_read.insert(*proc);
             }
-            What::Nothing { proof, waited_ms } => {
-                self.nothing = Some((*proof, Duration::from_millis(*waited_ms)));
+            EventKind::Nothing { proof, waited_ms } => {
+                self.silence = Some((*proof, Duration::from_millis(*waited_ms)));
             }
-            What::Flooded { limit } => {
+            EventKind::Flooded { limit } => {
                 self.seq = event.seq;
                 let seen = format!("more than {limit} bytes");
                 let expected = match self.party {
@@ -205,8 +205,8 @@ impl Judge {
                 };
                 self.broken(self.library.last_writer, ids::RFC13_WIRE_LOCK_STEP, expected, seen);
             }
-            What::Abandoned(why) => {
-                self.standing = Standing::Broken;
+            EventKind::Abandoned(why) => {
+                self.expectation_state = ExpectationState::Broken;
                 match why {
                     Abandoned::Interrupted => self.unjudged = Some(Unjudged::Interrupted),
                     Abandoned::Unplayable(why) => self.unjudged = Some(Unjudged::Unplayable(why.clone())),
@@ -216,24 +216,24 @@ impl Judge {
                     Abandoned::Mistake(what) => self.mistake = Some((event.line, what.clone())),
                 }
             }
-            What::NotReached { lines } => self.unreached.clone_from(lines),
-            What::JobStays { proof, waited_ms, procs, names } => {
+            EventKind::NotReached { lines } => self.unreached.clone_from(lines),
+            EventKind::JobStays { proof, waited_ms, procs, names } => {
                 self.seq = event.seq;
                 self.job_stays(*proof, Duration::from_millis(*waited_ms), procs, names);
             }
             _ => self.seq = event.seq,
         }
-        if self.standing == Standing::Open
+        if self.expectation_state == ExpectationState::Open
             && let Some(expectation) = self.expectation.take()
         {
-            self.weigh(&expectation, matches!(event.what, What::NoAnswer { .. }));
+            self.check(&expectation, matches!(event.kind, EventKind::NoAnswer { .. }));
             self.expectation = Some(expectation);
         }
     }
 
     /// Returns the state of the last expectation.
-    pub fn standing(&self) -> Standing {
-        self.standing
+    pub fn expectation_state(&self) -> ExpectationState {
+        self.expectation_state
     }
 
     /// Takes the values that the last expectation has captured.
@@ -242,14 +242,15 @@ impl Judge {
     }
 
     /// Returns whether the scenario should end early: it was abandoned, or there are far too many findings or processes.
-    pub fn has_enough(&self) -> bool {
+    pub fn should_end_early(&self) -> bool {
         let abandoned = self.unjudged.is_some() || self.mistake.is_some();
-        let findings = !self.watches && self.watched_of(self.party) >= ENOUGH;
+        let findings =
+            !self.has_no_scenario && self.count_monitor_findings(self.party) >= MAX_MONITOR_FINDINGS;
         abandoned || findings || self.monitor.starts_too_many()
     }
 
-    fn watched_of(&self, party: Side) -> usize {
-        self.watched.iter().filter(|f| f.party == party).count()
+    fn count_monitor_findings(&self, party: Side) -> usize {
+        self.monitor_findings.iter().filter(|f| f.party == party).count()
     }
 
     /// Returns whether the server starts far more processes than requested. The monitor has reported that.
@@ -268,7 +269,7 @@ impl Judge {
     }
 
     /// Takes the new requests of a library that the scenario does not answer itself.
-    pub fn take_unscripted(&mut self) -> Vec<(Proc, library::Request)> {
+    pub fn take_unscripted(&mut self) -> Vec<(Proc, library::LibraryRequest)> {
         self.library.take_unscripted()
     }
 
@@ -344,18 +345,21 @@ impl Judge {
 
     /// Returns what the last expectation is waiting for; `None` if it is met or broken.
     pub fn awaits(&self) -> Option<Awaited> {
-        let expectation = self.expectation.as_ref().filter(|_| self.standing == Standing::Open)?;
-        Some(match expectation.what {
-            Expected::Silence => Awaited::Silence,
-            Expected::Started => Awaited::Start,
-            Expected::OneOf(ref choices) if choices.iter().any(Choice::is_lawful_silence) => Awaited::Choice,
+        let expectation =
+            self.expectation.as_ref().filter(|_| self.expectation_state == ExpectationState::Open)?;
+        Some(match expectation.kind {
+            ExpectationKind::Silence => Awaited::Silence,
+            ExpectationKind::Started => Awaited::Start,
+            ExpectationKind::OneOf(ref choices) if choices.iter().any(Choice::is_valid_silence) => {
+                Awaited::Choice
+            }
             _ => Awaited::Due,
         })
     }
 
     /// Returns the values that each process of a program received.
-    pub fn told_values(&self) -> BTreeMap<Proc, ToldValues> {
-        self.program.told_values()
+    pub fn received_values(&self) -> BTreeMap<Proc, ReceivedValues> {
+        self.program.received_values()
     }
 
     /// Returns the outcome of a plain run of a program.
@@ -371,24 +375,25 @@ impl Judge {
         if flaws.is_empty() { run } else { PlainRun::Flawed(flaws) }
     }
 
-    /// Returns the findings against a program: those of the monitor, and those of [`ProgramState::weigh`], which get the number `seq`.
+    /// Returns the findings against a program: those of the monitor, and those of [`ProgramState::check`], which get the number `seq`.
     fn program_findings(&self, seq: u64) -> Vec<Finding> {
-        let watched = self.watched.iter().filter(|f| f.party == Side::Client && !self.program.excuses(f));
+        let watched =
+            self.monitor_findings.iter().filter(|f| f.party == Side::Client && !self.program.excuses(f));
         let connections = &self.monitor.connections;
-        watched.cloned().chain(self.program.weigh(connections, &self.conversation, seq)).collect()
+        watched.cloned().chain(self.program.check(connections, &self.conversation, seq)).collect()
     }
 
     /// Returns the outcome of the scenario.
-    pub fn finish(mut self, events: Vec<Event>) -> Outcome {
+    pub fn finish(mut self, events: Vec<Event>) -> ScenarioOutcome {
         if self.party == Side::Client {
             return self.finish_program(events);
         }
-        let mut findings = self.watched;
-        findings.extend(self.own);
+        let mut findings = self.monitor_findings;
+        findings.extend(self.scenario_findings);
         findings.extend(self.library.take_findings());
         findings.retain(|f| f.party == self.party);
         findings.sort_by_key(|f| f.seq);
-        Outcome {
+        ScenarioOutcome {
             events,
             findings,
             under_test: self.party,
@@ -398,14 +403,14 @@ impl Judge {
                 || ((self.hung || self.conversation.unconnected) && self.conversation.received == 0),
             crashed: self.conversation.crashed.or(self.library.crashed),
             negotiated: self.monitor.versions(),
-            left: Vec::new(),
+            leftover_processes: Vec::new(),
             unjudged: self.unjudged.or(self.library.unjudged),
             scenario_error: self.mistake,
             unreached: self.unreached,
         }
     }
 
-    fn finish_program(self, events: Vec<Event>) -> Outcome {
+    fn finish_program(self, events: Vec<Event>) -> ScenarioOutcome {
         let unjudged = self.unjudged.clone().or_else(|| self.program.unjudged());
         let (mut findings, mut crashed, mut hung) = (Vec::new(), None, false);
         if unjudged.as_ref().is_none_or(|why| why.verdict() == Verdict::Unjudged) {
@@ -416,7 +421,8 @@ impl Judge {
         let judged =
             |why: &Unjudged| why.verdict() == Verdict::Unjudged && !matches!(why, Unjudged::Silent(_));
         // Events of a crash analysis were recorded after the scenario.
-        let later = |event: &Event| matches!(event.what, What::Backtrace(_) | What::Untraced { .. });
+        let later =
+            |event: &Event| matches!(event.kind, EventKind::Backtrace(_) | EventKind::Untraced { .. });
         let end = events.iter().position(later).unwrap_or(events.len()) as u64;
         findings.extend(self.program.alone(end));
         if unjudged.as_ref().is_none_or(judged) {
@@ -424,7 +430,7 @@ impl Judge {
             findings.extend(found.filter(|f| !self.program.is_flaw(f)));
             hung = self.program.is_hung();
         }
-        Outcome {
+        ScenarioOutcome {
             events,
             findings,
             under_test: self.party,
@@ -432,7 +438,7 @@ impl Judge {
             lifeless: self.program.is_silent(),
             crashed,
             negotiated: self.monitor.versions(),
-            left: self.program.left,
+            leftover_processes: self.program.leftover_processes,
             unjudged,
             scenario_error: self.mistake,
             unreached: self.unreached,
@@ -442,37 +448,37 @@ impl Judge {
     // ----- expectations ---------------------------------------------------------------------------------------------
 
     /// Checks whether an expectation is met or broken by now. `unanswered` is true if this event states that no response will come.
-    fn weigh(&mut self, expectation: &Expectation, unanswered: bool) {
-        let Some(p) = expectation.proc else { return self.weigh_job(expectation) };
+    fn check(&mut self, expectation: &Expectation, unanswered: bool) {
+        let Some(p) = expectation.proc else { return self.check_job(expectation) };
         if self.party == Side::Library {
-            self.standing = self.library.weigh(p, expectation, self.nothing, &mut self.captures);
-            if self.standing == Standing::Broken
-                && matches!(&expectation.what, Expected::Returns { code, .. } if !code.fits(0))
+            self.expectation_state = self.library.check(p, expectation, self.silence, &mut self.captures);
+            if self.expectation_state == ExpectationState::Broken
+                && matches!(&expectation.kind, ExpectationKind::Returns { code, .. } if !code.fits(0))
             {
                 // The call should have failed after this answer, so everything that it writes later is a consequence.
                 let answered = self.library.answered_at(p);
-                self.watched.retain(|f| f.proc != Some(p) || f.seq <= answered);
+                self.monitor_findings.retain(|f| f.proc != Some(p) || f.seq <= answered);
             }
             return;
         }
         let cites = expectation.cites.as_str();
-        if let Some(unended) = self.unended(p, &expectation.what) {
+        if let Some(unended) = self.unended(p, &expectation.kind) {
             // The monitor reports first, at the event that shows the silence.
             if unanswered {
-                self.hung |= expectation.what != Expected::Silence;
+                self.hung |= expectation.kind != ExpectationKind::Silence;
                 self.broken(Some(p), unended.rule, unended.expected, unended.seen.text);
             }
             return;
         }
-        match &expectation.what {
-            Expected::Message(pattern) => match self.next(p) {
-                Next::Line(line) => match self.fits(p, pattern, &line) {
+        match &expectation.kind {
+            ExpectationKind::Message(pattern) => match self.next(p) {
+                StepInput::Line(line) => match self.fits(p, pattern, &line) {
                     Ok(captures) => {
-                        self.accept(p, &expectation.what, line.seq);
+                        self.accept(p, &expectation.kind, line.seq);
                         self.met(captures);
                     }
-                    Err(Misfit(what)) => {
-                        self.misfit(p, cites, format!("{} ({what})", pattern.shown), &line);
+                    Err(Mismatch(what)) => {
+                        self.find_mismatch(p, cites, format!("{} ({what})", pattern.shown), &line);
                         // A spawn that was refused has no process group, and its absence is not a second finding.
                         self.conversation.accepted(&line);
                         // The following steps are judged as if the value had been right, so that one wrong value does not hide other
@@ -485,54 +491,54 @@ impl Judge {
                 },
                 other => self.without(p, cites, &pattern.shown, other, unanswered),
             },
-            Expected::Newline => match self.next(p) {
-                Next::Line(line) if line.text.is_empty() => self.met(Captures::new()),
-                Next::Line(line) => self.misfit(p, cites, "a bare newline".into(), &line),
+            ExpectationKind::Newline => match self.next(p) {
+                StepInput::Line(line) if line.text.is_empty() => self.met(Captures::new()),
+                StepInput::Line(line) => self.find_mismatch(p, cites, "a bare newline".into(), &line),
                 other => self.without(p, cites, "a bare newline", other, unanswered),
             },
-            Expected::Close => match self.next(p) {
-                Next::Line(line) => self.misfit(p, cites, END.into(), &line),
-                Next::End => {
+            ExpectationKind::Close => match self.next(p) {
+                StepInput::Line(line) => self.find_mismatch(p, cites, END.into(), &line),
+                StepInput::End => {
                     self.conversation.link(p).over = true;
-                    self.accept(p, &expectation.what, self.seq);
+                    self.accept(p, &expectation.kind, self.seq);
                     self.met(Captures::new());
                 }
-                Next::Nothing(proof, waited) => self.silent(Some(p), cites, END, proof, waited),
-                Next::Open => {}
+                StepInput::Silence(proof, waited) => self.silent(Some(p), cites, END, proof, waited),
+                StepInput::Open => {}
             },
-            Expected::Silence => {
+            ExpectationKind::Silence => {
                 if let Some(line) = self.conversation.link(p).take() {
-                    self.misfit(p, cites, "no message".into(), &line);
+                    self.find_mismatch(p, cites, "no message".into(), &line);
                 } else if self.conversation.link(p).closed {
                     self.broken(Some(p), cites, "no message", END);
-                } else if self.nothing.is_some() {
-                    self.accept(p, &expectation.what, self.seq);
+                } else if self.silence.is_some() {
+                    self.accept(p, &expectation.kind, self.seq);
                     self.met(Captures::new());
                 }
             }
-            Expected::OneOf(choices) => self.weigh_choices(p, cites, choices, unanswered),
-            Expected::Started => self.weigh_start(p, cites),
-            Expected::Ended => {
+            ExpectationKind::OneOf(choices) => self.check_choices(p, cites, choices, unanswered),
+            ExpectationKind::Started => self.check_start(p, cites),
+            ExpectationKind::Ended => {
                 let link = self.conversation.link(p);
                 if link.ended || link.closed {
                     link.over = true;
                     self.met(Captures::new());
-                } else if let Some((proof, waited)) = self.nothing {
+                } else if let Some((proof, waited)) = self.silence {
                     self.silent(Some(p), cites, "the process manager ends the process", proof, waited);
                 }
             }
-            Expected::Variable { name, value } => {
+            ExpectationKind::Variable { name, value } => {
                 let seen = self.conversation.link(p).env.get(name).cloned();
                 let mut captures = Captures::new();
                 match value.fits(name, seen.as_deref().map(str::as_bytes), &mut captures) {
                     Ok(()) => self.met(captures),
-                    Err(Misfit(what)) => {
+                    Err(Mismatch(what)) => {
                         let seen = seen.map_or(format!("{name} is not set"), |v| format!("{name}={v}"));
                         self.broken(Some(p), cites, what, seen);
                     }
                 }
             }
-            Expected::Arguments(expected) => {
+            ExpectationKind::Arguments(expected) => {
                 let args = &self.conversation.link(p).args;
                 let seen = args.iter().map(|a| a.0.as_slice()).collect::<Vec<_>>().join(&b' ');
                 if seen == expected.0 {
@@ -547,22 +553,22 @@ impl Judge {
         }
     }
 
-    fn weigh_job(&mut self, expectation: &Expectation) {
+    fn check_job(&mut self, expectation: &Expectation) {
         let cites = expectation.cites.as_str();
-        match (&expectation.what, self.conversation.job) {
-            (Expected::JobExits(expected), Some(exit)) => match misfit(*expected, exit) {
+        match (&expectation.kind, self.conversation.job) {
+            (ExpectationKind::JobExits(expected), Some(exit)) => match exit_mismatch(*expected, exit) {
                 Some(expected) => self.broken(None, cites, expected, exit.to_string()),
                 None => self.met(Captures::new()),
             },
-            (Expected::JobExits(_), None) => {
-                if let Some((proof, waited)) = self.nothing {
+            (ExpectationKind::JobExits(_), None) => {
+                if let Some((proof, waited)) = self.silence {
                     self.hung = true;
                     self.silent(None, cites, "the job ends", proof, waited);
                 }
             }
             (_, _) if self.conversation.output => self.met(Captures::new()),
             (_, job) => {
-                if job.is_some() || self.nothing.is_some() {
+                if job.is_some() || self.silence.is_some() {
                     let expected = "a message on stderr or stdout that tells what went wrong";
                     self.broken(None, cites, expected, "nothing");
                 }
@@ -595,18 +601,22 @@ impl Judge {
         self.find(self.seq, None, JOB_ENDS, None, expected, seen);
     }
 
-    fn weigh_start(&mut self, p: Proc, cites: &str) {
+    fn check_start(&mut self, p: Proc, cites: &str) {
         if self.conversation.link(p).started {
             return self.met(Captures::new());
         }
         let launcher = self.conversation.job.filter(|_| p.group == 0);
-        if launcher.is_none() && self.nothing.is_none() {
+        if launcher.is_none() && self.silence.is_none() {
             return;
         }
         if p.group != 0 {
             // The missing process is one of the group that received a wrong rank, which has been reported.
-            if self.watched.iter().any(|f| f.proc.is_some_and(|of| of.group == p.group) && is_of_rank(f)) {
-                self.standing = Standing::Broken;
+            if self
+                .monitor_findings
+                .iter()
+                .any(|f| f.proc.is_some_and(|of| of.group == p.group) && is_of_rank(f))
+            {
+                self.expectation_state = ExpectationState::Broken;
                 return;
             }
             return self.broken(
@@ -618,22 +628,23 @@ impl Judge {
         }
         let none = !self.conversation.links().any(|(_, link)| link.started);
         self.unstarted = none;
-        self.standing = Standing::Broken;
-        self.unjudged = Some(Unjudged::NotStarted { rank: p.rank, none, launcher, nothing: self.nothing });
+        self.expectation_state = ExpectationState::Broken;
+        self.unjudged = Some(Unjudged::NotStarted { rank: p.rank, none, launcher, nothing: self.silence });
     }
 
-    fn weigh_choices(&mut self, p: Proc, cites: &str, choices: &[Choice], unanswered: bool) {
+    fn check_choices(&mut self, p: Proc, cites: &str, choices: &[Choice], unanswered: bool) {
         let next = self.next(p);
-        if matches!(next, Next::Open) {
+        if matches!(next, StepInput::Open) {
             return;
         }
         for choice in choices {
-            let fitting = match (&choice.what, &next) {
-                (Expected::Message(pattern), Next::Line(line)) => self.fits(p, pattern, line).ok(),
-                (Expected::Newline, Next::Line(line)) => line.text.is_empty().then(Captures::new),
-                (Expected::Close, Next::End) | (Expected::Silence, Next::Nothing(..)) => {
-                    Some(Captures::new())
+            let fitting = match (&choice.kind, &next) {
+                (ExpectationKind::Message(pattern), StepInput::Line(line)) => {
+                    self.fits(p, pattern, line).ok()
                 }
+                (ExpectationKind::Newline, StepInput::Line(line)) => line.text.is_empty().then(Captures::new),
+                (ExpectationKind::Close, StepInput::End)
+                | (ExpectationKind::Silence, StepInput::Silence(..)) => Some(Captures::new()),
                 _ => None,
             };
             if let Some(captures) = fitting {
@@ -641,8 +652,10 @@ impl Judge {
             }
         }
         match next {
-            Next::Line(line) => self.misfit(p, cites, lawful_instead(choices, &line), &line),
-            other => self.without(p, cites, &lawful(choices), other, unanswered),
+            StepInput::Line(line) => {
+                self.find_mismatch(p, cites, valid_outcomes_instead(choices, &line), &line)
+            }
+            other => self.without(p, cites, &valid_outcomes(choices), other, unanswered),
         }
     }
 
@@ -652,10 +665,10 @@ impl Judge {
         cites: &str,
         choices: &[Choice],
         choice: &Choice,
-        next: &Next,
+        next: &StepInput,
         captures: Captures,
     ) {
-        if choice.what == Expected::Close {
+        if choice.kind == ExpectationKind::Close {
             self.conversation.link(p).over = true;
             // This response refuses the spawn.
             if choices.iter().any(Choice::answers_spawn) {
@@ -663,21 +676,21 @@ impl Judge {
             }
         }
         let (seq, seen) = match next {
-            Next::Line(line) => {
+            StepInput::Line(line) => {
                 self.conversation.accepted(line);
                 (line.seq, shown(&line.text))
             }
-            Next::Nothing(proof, waited) => (self.seq, self.silence(*proof, *waited)),
-            Next::End | Next::Open => (self.seq, END.into()),
+            StepInput::Silence(proof, waited) => (self.seq, self.describe_silence(*proof, *waited)),
+            StepInput::End | StepInput::Open => (self.seq, END.into()),
         };
         let cites = choice.cites.as_deref().unwrap_or(cites);
-        let cites = if matches!(next, Next::Nothing(..)) { self.cause_of_silence(cites) } else { cites };
+        let cites = if matches!(next, StepInput::Silence(..)) { self.cause_of_silence(cites) } else { cites };
         let at_most = match choice.grade {
             Grade::Fail => {
                 self.name_cause(p, choice, seq);
                 let expected = match next {
-                    Next::Line(line) => lawful_instead(choices, line),
-                    _ => lawful(choices),
+                    StepInput::Line(line) => valid_outcomes_instead(choices, line),
+                    _ => valid_outcomes(choices),
                 };
                 return self.broken_at(seq, Some(p), cites, expected, seen);
             }
@@ -685,7 +698,7 @@ impl Judge {
             Grade::Warn => Some(Severity::Warn),
             Grade::Note => Some(Severity::Note),
         };
-        self.accept(p, &choice.what, seq);
+        self.accept(p, &choice.kind, seq);
         if at_most.is_some() {
             self.find(seq, Some(p), cites, at_most, usual(choices, choice), seen);
         }
@@ -694,7 +707,7 @@ impl Judge {
 
     /// Checks whether a message is the expected one, and returns what it captures. A message whose form the monitor has reported is read
     /// leniently, so that its form does not cause a second finding.
-    fn fits(&self, p: Proc, pattern: &Pattern, line: &ReceivedMessage) -> Result<Captures, Misfit> {
+    fn fits(&self, p: Proc, pattern: &Pattern, line: &ReceivedMessage) -> Result<Captures, Mismatch> {
         let fits = pattern.fits(&line.text, line.framing);
         match fits {
             Err(_)
@@ -712,23 +725,25 @@ impl Judge {
 
     /// Drops the monitor's findings against an outcome that the scenario accepts. The scenario was written for this request, so
     /// its verdict on an end of the connection, on silence and on a refusal takes precedence.
-    fn accept(&mut self, p: Proc, outcome: &Expected, seq: u64) {
+    fn accept(&mut self, p: Proc, outcome: &ExpectationKind, seq: u64) {
         let party = self.party;
         let against = |f: &Finding| match outcome {
-            Expected::Message(pattern) => f.seq == seq && pattern.accepts_any_answer() && !is_of_form(f),
-            Expected::Close => f.kind == Some(SeenKind::ConnectionEnd),
-            Expected::Silence => f.seq == seq && f.kind == Some(SeenKind::Silence),
+            ExpectationKind::Message(pattern) => {
+                f.seq == seq && pattern.accepts_any_answer() && !is_of_form(f)
+            }
+            ExpectationKind::Close => f.kind == Some(SeenKind::ConnectionEnd),
+            ExpectationKind::Silence => f.seq == seq && f.kind == Some(SeenKind::Silence),
             _ => false,
         };
-        self.watched
+        self.monitor_findings
             .retain(|f| f.party != party || f.proc != Some(p) || is_advisory(&f.requirement) || !against(f));
     }
 
     /// Drops the monitor's finding that a message was not asked for if the scenario names this message and the requirement it breaks.
     fn name_cause(&mut self, p: Proc, choice: &Choice, seq: u64) {
         let names = |pattern: &Pattern| choice.cites.is_some() && !pattern.accepts_any_answer();
-        if matches!(&choice.what, Expected::Message(pattern) if names(pattern)) {
-            self.watched.retain(|f| {
+        if matches!(&choice.kind, ExpectationKind::Message(pattern) if names(pattern)) {
+            self.monitor_findings.retain(|f| {
                 f.party != self.party
                     || (f.seq, f.proc) != (seq, Some(p))
                     || f.requirement != ids::RFC13_WIRE_LOCK_STEP
@@ -737,27 +752,27 @@ impl Judge {
     }
 
     /// Returns the next input of a step on a process's connection.
-    fn next(&mut self, p: Proc) -> Next {
-        let nothing = self.nothing;
+    fn next(&mut self, p: Proc) -> StepInput {
+        let silence = self.silence;
         let link = self.conversation.link(p);
-        match (link.take(), nothing) {
-            (Some(line), _) => Next::Line(line),
-            (None, _) if link.is_closed() => Next::End,
-            (None, Some((proof, waited))) => Next::Nothing(proof, waited),
-            (None, None) => Next::Open,
+        match (link.take(), silence) {
+            (Some(line), _) => StepInput::Line(line),
+            (None, _) if link.is_closed() => StepInput::End,
+            (None, Some((proof, waited))) => StepInput::Silence(proof, waited),
+            (None, None) => StepInput::Open,
         }
     }
 
     /// Handles a required message that is missing.
-    fn without(&mut self, p: Proc, cites: &str, expected: &str, next: Next, unanswered: bool) {
+    fn without(&mut self, p: Proc, cites: &str, expected: &str, next: StepInput, unanswered: bool) {
         match next {
-            Next::End => self.broken(Some(p), cites, expected, END),
+            StepInput::End => self.broken(Some(p), cites, expected, END),
             // The monitor reports first, because it knows which request has no response.
-            Next::Nothing(proof, waited) if unanswered => {
+            StepInput::Silence(proof, waited) if unanswered => {
                 self.hung = true;
                 self.silent(Some(p), cites, expected, proof, waited);
             }
-            Next::Nothing(..) | Next::Open | Next::Line(_) => {}
+            StepInput::Silence(..) | StepInput::Open | StepInput::Line(_) => {}
         }
     }
 
@@ -771,7 +786,7 @@ impl Judge {
         waited: Duration,
     ) {
         let cites = self.cause_of_silence(cites);
-        self.broken(p, cites, expected, self.silence(proof, waited));
+        self.broken(p, cites, expected, self.describe_silence(proof, waited));
     }
 
     /// Returns the requirement that a silence breaks. A request that was not read is the cause, whatever it asks for.
@@ -780,25 +795,25 @@ impl Judge {
     }
 
     /// Returns the incomplete message of a connection, if a step waits for that connection and nothing more will come.
-    fn unended(&self, p: Proc, expected: &Expected) -> Option<Unended> {
-        let (proof, waited) = self.nothing?;
+    fn unended(&self, p: Proc, expected: &ExpectationKind) -> Option<Unended> {
+        let (proof, waited) = self.silence?;
         let waits = matches!(
             expected,
-            Expected::Message(_)
-                | Expected::Newline
-                | Expected::Close
-                | Expected::Silence
-                | Expected::OneOf(_)
+            ExpectationKind::Message(_)
+                | ExpectationKind::Newline
+                | ExpectationKind::Close
+                | ExpectationKind::Silence
+                | ExpectationKind::OneOf(_)
         );
         let link = self.conversation.find(p)?;
         if !waits || link.is_closed() || !link.lines.is_empty() {
             return None;
         }
-        self.monitor.connections.unended(p, Direction::FromServer, self.silence(proof, waited))
+        self.monitor.connections.unended(p, Direction::FromServer, self.describe_silence(proof, waited))
     }
 
     /// Describes a silence: the proof, and the requests that the server has not read.
-    fn silence(&self, proof: SilenceProof, waited: Duration) -> String {
+    fn describe_silence(&self, proof: SilenceProof, waited: Duration) -> String {
         let silence = match proof {
             SilenceProof::Idle => "silence: the server has read everything and waits".to_owned(),
             SilenceProof::Polled => {
@@ -816,11 +831,11 @@ impl Judge {
     // ----- findings -------------------------------------------------------------------------------------------------
 
     fn met(&mut self, captures: Captures) {
-        self.standing = Standing::Met;
+        self.expectation_state = ExpectationState::Met;
         self.captures = captures;
     }
 
-    fn misfit(&mut self, p: Proc, cites: &str, expected: String, line: &ReceivedMessage) {
+    fn find_mismatch(&mut self, p: Proc, cites: &str, expected: String, line: &ReceivedMessage) {
         self.broken_at(line.seq, Some(p), cites, expected, shown(&line.text));
     }
 
@@ -831,14 +846,16 @@ impl Judge {
     /// Makes a finding unless the monitor has reported the same event. Advice does not replace a duty: a refusal that also lacks a thrid
     /// breaks both. A missing response is one behavior, and the monitor knows what was unusual about the request.
     fn broken_at(&mut self, seq: u64, p: Option<Proc>, cites: &str, expected: String, seen: String) {
-        self.standing = Standing::Broken;
+        self.expectation_state = ExpectationState::Broken;
         let says = |f: &Finding| {
             is_advisory(cites)
                 || !is_advisory(&f.requirement)
                 || f.kind.is_some_and(SeenKind::is_missing_answer)
         };
-        let known =
-            self.watched.iter().any(|f| f.party == self.party && f.seq == seq && f.proc == p && says(f));
+        let known = self
+            .monitor_findings
+            .iter()
+            .any(|f| f.party == self.party && f.seq == seq && f.proc == p && says(f));
         if !known {
             self.find(seq, p, cites, None, expected, seen);
         }
@@ -853,11 +870,11 @@ impl Judge {
         expected: String,
         seen: String,
     ) {
-        if self.watches {
+        if self.has_no_scenario {
             return;
         }
         let line = self.line;
-        self.own.push(Finding {
+        self.scenario_findings.push(Finding {
             proc,
             seq,
             line,
@@ -868,10 +885,10 @@ impl Judge {
 }
 
 /// The next input of a step.
-enum Next {
+enum StepInput {
     Line(ReceivedMessage),
     End,
-    Nothing(SilenceProof, Duration),
+    Silence(SilenceProof, Duration),
     /// Nothing has come yet.
     Open,
 }
@@ -888,20 +905,20 @@ fn is_of_rank(finding: &Finding) -> bool {
 }
 
 /// Describes the outcomes that break no requirement.
-fn lawful(choices: &[Choice]) -> String {
+fn valid_outcomes(choices: &[Choice]) -> String {
     shown_choices(choices, |choice| choice.grade != Grade::Fail)
 }
 
 /// Lists the outcomes that break no requirement. If the message is unreadable, or has the right command but a wrong field, the reason is
 /// added.
-fn lawful_instead(choices: &[Choice], line: &ReceivedMessage) -> String {
+fn valid_outcomes_instead(choices: &[Choice], line: &ReceivedMessage) -> String {
     let reason = choices.iter().filter(|choice| choice.grade != Grade::Fail).find_map(|choice| {
-        let Expected::Message(pattern) = &choice.what else { return None };
-        let Misfit(why) = pattern.fits(&line.text, line.framing).err()?;
+        let ExpectationKind::Message(pattern) = &choice.kind else { return None };
+        let Mismatch(why) = pattern.fits(&line.text, line.framing).err()?;
         let is_readable = line.decode(Direction::FromServer).has_tuples();
         (!is_readable || pattern.has_name(&line.text, line.framing)).then_some(why)
     });
-    reason.map_or_else(|| lawful(choices), |why| format!("{} ({why})", lawful(choices)))
+    reason.map_or_else(|| valid_outcomes(choices), |why| format!("{} ({why})", valid_outcomes(choices)))
 }
 
 /// Describes the outcomes that would have been usual instead of `seen`: those that pass, or else the other lawful ones.
@@ -913,10 +930,10 @@ fn usual(choices: &[Choice], seen: &Choice) -> String {
 }
 
 fn shown_choices(choices: &[Choice], shown: impl Fn(&Choice) -> bool) -> String {
-    let text = |choice: &Choice| match &choice.what {
-        Expected::Message(pattern) => pattern.shown.clone(),
-        Expected::Newline => "a bare newline".into(),
-        Expected::Close => END.into(),
+    let text = |choice: &Choice| match &choice.kind {
+        ExpectationKind::Message(pattern) => pattern.shown.clone(),
+        ExpectationKind::Newline => "a bare newline".into(),
+        ExpectationKind::Close => END.into(),
         _ => "silence".into(),
     };
     choices.iter().filter(|choice| shown(choice)).map(text).collect::<Vec<_>>().join("; or ")
@@ -928,52 +945,52 @@ mod tests {
 
     use super::*;
     use crate::event::{Bytes, HangProof};
-    use crate::expectation::{Matcher, ReturnCode, Type};
+    use crate::expectation::{Matcher, ResolvedType, ReturnCode};
 
     const P: Proc = Proc { group: 0, rank: 0 };
 
-    fn said(server: bool, line: &[u8]) -> What {
+    fn said(server: bool, line: &[u8]) -> EventKind {
         let bytes = Bytes([line, b"\n"].concat());
-        if server { What::FromServer { proc: P, bytes } } else { What::ToServer { proc: P, bytes } }
+        if server { EventKind::FromServer { proc: P, bytes } } else { EventKind::ToServer { proc: P, bytes } }
     }
 
     /// Returns an expected answer with these fields. `rc=fail` stands for any failure, and `<any>` for any value.
-    fn answer(shown: &str) -> Expected {
+    fn answer(shown: &str) -> ExpectationKind {
         let fields = shown.split(' ').map(|word| {
             let (key, value) = word.split_once('=').expect("a tuple");
             let matcher = match value {
                 "fail" => Matcher::Failure,
-                "<any>" => Matcher::Typed(Type::Any),
+                "<any>" => Matcher::Typed(ResolvedType::Any),
                 text => Matcher::Text(Bytes(text.into())),
             };
             (key.to_owned(), matcher)
         });
-        Expected::Message(Pattern { shown: shown.to_owned(), fields: fields.collect() })
+        ExpectationKind::Message(Pattern { shown: shown.to_owned(), fields: fields.collect() })
     }
 
-    fn expected(choices: &[(Grade, Expected)]) -> What {
-        let choice = |(grade, what): &(Grade, Expected)| {
+    fn expected(choices: &[(Grade, ExpectationKind)]) -> EventKind {
+        let choice = |(grade, kind): &(Grade, ExpectationKind)| {
             let cites = Some("rfc13.error.close".to_owned());
-            Choice { grade: *grade, cites, what: what.clone() }
+            Choice { grade: *grade, cites, kind: kind.clone() }
         };
-        let what = match choices {
-            [(Grade::Pass, what)] => what.clone(),
-            _ => Expected::OneOf(choices.iter().map(choice).collect()),
+        let kind = match choices {
+            [(Grade::Pass, kind)] => kind.clone(),
+            _ => ExpectationKind::OneOf(choices.iter().map(choice).collect()),
         };
-        What::Expected(Box::new(Expectation { proc: Some(P), cites: "rfc13.get.value".into(), what }))
+        EventKind::Expected(Box::new(Expectation { proc: Some(P), cites: "rfc13.get.value".into(), kind }))
     }
 
     /// Returns the findings against a server that has answered init, after the further events `rest`.
-    fn judged(rest: Vec<What>) -> Vec<Finding> {
+    fn judged(rest: Vec<EventKind>) -> Vec<Finding> {
         let begin = [
-            What::Launched { command: Vec::new(), ranks: 1, nodes: 1 },
+            EventKind::Launched { command: Vec::new(), ranks: 1, nodes: 1 },
             said(false, b"cmd=init pmi_version=1 pmi_subversion=1"),
             said(true, b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1"),
             expected(&[(Grade::Pass, answer("cmd=response_to_init"))]),
         ];
         let mut judge = Judge::new(Side::Server, Vec::new());
-        for (what, seq) in begin.into_iter().chain(rest).zip(0..) {
-            judge.observe(&Event::new(seq, what));
+        for (kind, seq) in begin.into_iter().chain(rest).zip(0..) {
+            judge.observe(&Event::new(seq, kind));
         }
         judge.finish(Vec::new()).findings
     }
@@ -981,13 +998,14 @@ mod tests {
     const LOOKUP: &[u8] = b"cmd=lookup_name service=s";
 
     #[rstest]
-    #[case::close(&[(Grade::Pass, answer("cmd=lookup_result rc=fail")), (Grade::Pass, Expected::Close)], &[])]
-    #[case::close_only(&[(Grade::Pass, Expected::Close)], &[])]
-    #[case::noted(&[(Grade::Pass, answer("cmd=lookup_result")), (Grade::Note, Expected::Close)], &["rfc13.error.close"])]
-    #[case::not_accepted(&[(Grade::Pass, answer("cmd=lookup_result rc=fail")), (Grade::Pass, Expected::Silence)], &["rfc13.abnf.c-lookup"])]
-    fn scenario_decides_on_a_close(#[case] choices: &[(Grade, Expected)], #[case] broken: &[&str]) {
+    #[case::close(&[(Grade::Pass, answer("cmd=lookup_result rc=fail")), (Grade::Pass, ExpectationKind::Close)], &[])]
+    #[case::close_only(&[(Grade::Pass, ExpectationKind::Close)], &[])]
+    #[case::noted(&[(Grade::Pass, answer("cmd=lookup_result")), (Grade::Note, ExpectationKind::Close)], &["rfc13.error.close"])]
+    #[case::not_accepted(&[(Grade::Pass, answer("cmd=lookup_result rc=fail")), (Grade::Pass, ExpectationKind::Silence)], &["rfc13.abnf.c-lookup"])]
+    fn scenario_decides_on_a_close(#[case] choices: &[(Grade, ExpectationKind)], #[case] broken: &[&str]) {
         for closed_first in [false, true] {
-            let mut rest = vec![said(false, LOOKUP), expected(choices), What::ClosedByServer { proc: P }];
+            let mut rest =
+                vec![said(false, LOOKUP), expected(choices), EventKind::ClosedByServer { proc: P }];
             if closed_first {
                 rest.swap(1, 2);
             }
@@ -999,20 +1017,22 @@ mod tests {
     #[test]
     fn accepted_close_refuses_the_spawn() {
         let spawn = b"mcmd=spawn\nnprocs=1\nexecname=x\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd";
-        let choices = [(Grade::Pass, answer("cmd=spawn_result rc=fail")), (Grade::Pass, Expected::Close)];
+        let choices =
+            [(Grade::Pass, answer("cmd=spawn_result rc=fail")), (Grade::Pass, ExpectationKind::Close)];
         let mut judge = Judge::new(Side::Server, Vec::new());
-        let launched = What::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
-        let events = [launched, said(false, spawn), expected(&choices), What::ClosedByServer { proc: P }];
-        for (what, seq) in events.into_iter().zip(0..) {
+        let launched = EventKind::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
+        let events =
+            [launched, said(false, spawn), expected(&choices), EventKind::ClosedByServer { proc: P }];
+        for (kind, seq) in events.into_iter().zip(0..) {
             assert!(!judge.is_refused(1));
-            judge.observe(&Event::new(seq, what));
+            judge.observe(&Event::new(seq, kind));
         }
         assert!(judge.is_refused(1));
     }
 
     #[test]
     fn scenario_decides_on_a_refusal() {
-        let refused = |choices: &[(Grade, Expected)], line: &[u8]| {
+        let refused = |choices: &[(Grade, ExpectationKind)], line: &[u8]| {
             let found = judged(vec![said(false, b"cmd=get_my_kvsname"), said(true, line), expected(choices)]);
             found.into_iter().map(|f| f.requirement).collect::<Vec<_>>()
         };
@@ -1020,7 +1040,8 @@ mod tests {
             [(Grade::Pass, answer("cmd=<any> rc=fail")), (Grade::Pass, answer("cmd=my_kvsname kvsname=k"))];
         assert!(refused(&may_fail, b"cmd=my_kvsname rc=-1").is_empty());
         assert!(refused(&may_fail, b"cmd=response_to_init rc=-1 pmi_version=2 pmi_subversion=0").is_empty());
-        let must_not = [(Grade::Pass, answer("cmd=my_kvsname kvsname=k")), (Grade::Pass, Expected::Close)];
+        let must_not =
+            [(Grade::Pass, answer("cmd=my_kvsname kvsname=k")), (Grade::Pass, ExpectationKind::Close)];
         assert_eq!(refused(&must_not, b"cmd=my_kvsname rc=-1"), ["rfc13.abnf.c-kvsname"]);
         // The form of the accepted answer does not matter here.
         assert_eq!(refused(&may_fail, b"cmd=my_kvsname rc=-1 kvsname=a=b"), ["rfc13.abnf.word"]);
@@ -1028,10 +1049,10 @@ mod tests {
 
     #[test]
     fn note_expects_what_is_usual() {
-        let nothing = What::Nothing { proof: SilenceProof::Idle, waited_ms: 0 };
+        let nothing = EventKind::Nothing { proof: SilenceProof::Idle, waited_ms: 0 };
         let choices = [
-            (Grade::Pass, Expected::Close),
-            (Grade::Note, Expected::Silence),
+            (Grade::Pass, ExpectationKind::Close),
+            (Grade::Note, ExpectationKind::Silence),
             (Grade::Note, answer("cmd=get_result")),
             (Grade::Fail, answer("cmd=maxes")),
         ];
@@ -1090,21 +1111,22 @@ mod tests {
     const GET: &[u8] = b"cmd=get kvsname=k key=a";
 
     /// Returns the events of a silence. The second one shows that the response is missing.
-    fn nothing() -> [What; 2] {
+    fn nothing() -> [EventKind; 2] {
         let proof = SilenceProof::Idle;
-        [What::Nothing { proof, waited_ms: 0 }, What::NoAnswer { proc: P, proof }]
+        [EventKind::Nothing { proof, waited_ms: 0 }, EventKind::NoAnswer { proc: P, proof }]
     }
 
     #[rstest]
     #[case::due(&[(Grade::Pass, answer("cmd=get_result"))])]
-    #[case::close(&[(Grade::Pass, Expected::Close)])]
-    #[case::silence(&[(Grade::Pass, Expected::Silence)])]
-    #[case::lawful_silence(&[(Grade::Pass, answer("cmd=get_result")), (Grade::Pass, Expected::Silence)])]
-    #[case::noted_silence(&[(Grade::Pass, Expected::Close), (Grade::Note, Expected::Silence)])]
-    #[case::failing_silence(&[(Grade::Pass, Expected::Close), (Grade::Fail, Expected::Silence)])]
-    fn unended_answer_is_not_silence(#[case] choices: &[(Grade, Expected)]) {
+    #[case::close(&[(Grade::Pass, ExpectationKind::Close)])]
+    #[case::silence(&[(Grade::Pass, ExpectationKind::Silence)])]
+    #[case::lawful_silence(&[(Grade::Pass, answer("cmd=get_result")), (Grade::Pass, ExpectationKind::Silence)])]
+    #[case::noted_silence(&[(Grade::Pass, ExpectationKind::Close), (Grade::Note, ExpectationKind::Silence)])]
+    #[case::failing_silence(&[(Grade::Pass, ExpectationKind::Close), (Grade::Fail, ExpectationKind::Silence)])]
+    fn unended_answer_is_not_silence(#[case] choices: &[(Grade, ExpectationKind)]) {
         for request in [GET, b"junk"] {
-            let half = What::FromServer { proc: P, bytes: Bytes(b"cmd=get_result rc=0 value=v".to_vec()) };
+            let half =
+                EventKind::FromServer { proc: P, bytes: Bytes(b"cmd=get_result rc=0 value=v".to_vec()) };
             let mut rest = vec![said(false, request), expected(choices), half];
             rest.extend(nothing());
             let found = judged(rest);
@@ -1121,16 +1143,16 @@ mod tests {
         let half = Bytes(frame("cmd=info-getjobattr-response;rc=0;found=FALSE;").0[..20].to_vec());
         let mut judge = Judge::new(Side::Server, Vec::new());
         let begin = [
-            What::Launched { command: Vec::new(), ranks: 1, nodes: 1 },
+            EventKind::Launched { command: Vec::new(), ranks: 1, nodes: 1 },
             said(false, b"cmd=init pmi_version=2 pmi_subversion=0"),
             said(true, b"cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0"),
             expected(&[(Grade::Pass, answer("cmd=response_to_init"))]),
-            What::ToServer { proc: P, bytes: ask },
-            expected(&[(Grade::Pass, Expected::Close), (Grade::Pass, Expected::Silence)]),
-            What::FromServer { proc: P, bytes: half },
+            EventKind::ToServer { proc: P, bytes: ask },
+            expected(&[(Grade::Pass, ExpectationKind::Close), (Grade::Pass, ExpectationKind::Silence)]),
+            EventKind::FromServer { proc: P, bytes: half },
         ];
-        for (what, seq) in begin.into_iter().chain(nothing()).zip(0..) {
-            judge.observe(&Event::new(seq, what));
+        for (kind, seq) in begin.into_iter().chain(nothing()).zip(0..) {
+            judge.observe(&Event::new(seq, kind));
         }
         let found = judge.finish(Vec::new()).findings;
         assert_eq!(found.iter().map(|f| f.requirement.as_str()).collect::<Vec<_>>(), ["pmi2.common.frame"]);
@@ -1139,14 +1161,14 @@ mod tests {
 
     #[rstest]
     #[case::due(&[(Grade::Pass, answer("cmd=get_result"))])]
-    #[case::close(&[(Grade::Pass, Expected::Close)])]
-    #[case::failing_silence(&[(Grade::Pass, Expected::Close), (Grade::Fail, Expected::Silence)])]
-    fn unread_request_is_the_cause_of_silence(#[case] choices: &[(Grade, Expected)]) {
+    #[case::close(&[(Grade::Pass, ExpectationKind::Close)])]
+    #[case::failing_silence(&[(Grade::Pass, ExpectationKind::Close), (Grade::Fail, ExpectationKind::Silence)])]
+    fn unread_request_is_the_cause_of_silence(#[case] choices: &[(Grade, ExpectationKind)]) {
         let cited = |request: &[&[u8]], not_read: bool| {
-            let write = |bytes: &&[u8]| What::ToServer { proc: P, bytes: Bytes(bytes.to_vec()) };
+            let write = |bytes: &&[u8]| EventKind::ToServer { proc: P, bytes: Bytes(bytes.to_vec()) };
             let mut rest: Vec<_> = request.iter().map(write).collect();
             rest.push(expected(choices));
-            rest.extend(not_read.then_some(What::NotRead { proc: P }));
+            rest.extend(not_read.then_some(EventKind::NotRead { proc: P }));
             rest.extend(nothing());
             judged(rest).into_iter().map(|f| f.requirement).collect::<Vec<_>>()
         };
@@ -1160,7 +1182,7 @@ mod tests {
     #[test]
     fn alternatives_keep_the_reason() {
         let refused = (Grade::Pass, answer("cmd=get_result rc=fail"));
-        let found = |choices: &[(Grade, Expected)], line: &[u8]| {
+        let found = |choices: &[(Grade, ExpectationKind)], line: &[u8]| {
             // After an unreadable answer, only the scenario can report the second one.
             let get = || [said(false, GET), said(true, b"cmd=get_result rc=-1\r"), expected(choices)];
             let first = get();
@@ -1168,7 +1190,7 @@ mod tests {
             let found = judged(first.into_iter().chain(rest).collect());
             found.last().map(|f| f.expected.clone()).unwrap_or_default()
         };
-        let close = (Grade::Pass, Expected::Close);
+        let close = (Grade::Pass, ExpectationKind::Close);
         let any = (Grade::Fail, answer("cmd=<any>"));
         let choices = [refused, close, any];
         assert!(found(&choices, b"cmd=get_result rc=0\r").contains("byte 0x0d"));
@@ -1180,7 +1202,7 @@ mod tests {
     fn scenario_names_what_an_unasked_message_breaks() {
         let barrier_out = [
             (Grade::Fail, answer("cmd=barrier_out")),
-            (Grade::Pass, Expected::Silence),
+            (Grade::Pass, ExpectationKind::Silence),
             (Grade::Fail, answer("cmd=<any>")),
         ];
         let found = |line: &[u8]| {
@@ -1201,12 +1223,12 @@ mod tests {
                 [("PMI_FD", "3".to_owned()), ("PMI_SIZE", "1".to_owned()), ("PMI_RANK", rank.to_string())];
             let env = env.into_iter().chain([("PMI_SPAWNED", "1".to_owned())]);
             let env = env.map(|(name, value)| (name.to_owned(), value)).collect();
-            let started = What::Started { proc: child(rank), env, args: Vec::new(), bad_fd: None };
+            let started = EventKind::Started { proc: child(rank), env, args: Vec::new(), bad_fd: None };
             let cites = "rfc13.spawn.new-group".into();
-            let starts = Expectation { proc: Some(child(0)), cites, what: Expected::Started };
+            let starts = Expectation { proc: Some(child(0)), cites, kind: ExpectationKind::Started };
             let mut rest = vec![said(false, spawn), said(true, b"cmd=spawn_result rc=0"), started];
-            rest.push(What::Expected(Box::new(starts)));
-            rest.push(What::Nothing { proof: SilenceProof::Idle, waited_ms: 0 });
+            rest.push(EventKind::Expected(Box::new(starts)));
+            rest.push(EventKind::Nothing { proof: SilenceProof::Idle, waited_ms: 0 });
             judged(rest).into_iter().map(|f| f.requirement).collect::<Vec<_>>()
         };
         assert_eq!(found(0), Vec::<String>::new());
@@ -1215,35 +1237,35 @@ mod tests {
 
     #[test]
     fn unended_request_explains_a_hang() {
-        let half = || What::ToServer { proc: P, bytes: Bytes(b"cmd=get_my_kvsname".to_vec()) };
-        let launched = || What::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
+        let half = || EventKind::ToServer { proc: P, bytes: Bytes(b"cmd=get_my_kvsname".to_vec()) };
+        let launched = || EventKind::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
         let called =
-            What::Called { proc: P, function: "PMI_Barrier".into(), arguments: Vec::new(), held: false };
+            EventKind::Called { proc: P, function: "PMI_Barrier".into(), arguments: Vec::new(), held: false };
         let code = ReturnCode::new("PMI_SUCCESS").expect("a code");
-        let what = Expected::Returns { code, outs: Vec::new() };
-        let returns = Expectation { proc: Some(P), cites: "rfc13.api.barrier".into(), what };
+        let kind = ExpectationKind::Returns { code, outs: Vec::new() };
+        let returns = Expectation { proc: Some(P), cites: "rfc13.api.barrier".into(), kind };
         let library = [
             launched(),
-            What::Loaded { proc: P, error: None },
+            EventKind::Loaded { proc: P, error: None },
             called,
-            What::Expected(Box::new(returns)),
+            EventKind::Expected(Box::new(returns)),
             half(),
-            What::Nothing { proof: SilenceProof::Idle, waited_ms: 0 },
+            EventKind::Nothing { proof: SilenceProof::Idle, waited_ms: 0 },
         ];
         let env = [("PMI_FD", "3"), ("PMI_RANK", "0"), ("PMI_SIZE", "1")];
         let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let program = [
             launched(),
-            What::Started { proc: P, env, args: Vec::new(), bad_fd: None },
+            EventKind::Started { proc: P, env, args: Vec::new(), bad_fd: None },
             said(false, b"cmd=init pmi_version=1 pmi_subversion=1"),
             said(true, b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1"),
             half(),
-            What::StillRunning { procs: vec![P], proof: HangProof::Idle },
+            EventKind::StillRunning { procs: vec![P], proof: HangProof::Idle },
         ];
         for (party, events) in [(Side::Library, library), (Side::Client, program)] {
             let mut judge = Judge::new(party, Vec::new());
-            for (what, seq) in events.into_iter().zip(0..) {
-                judge.observe(&Event::new(seq, what));
+            for (kind, seq) in events.into_iter().zip(0..) {
+                judge.observe(&Event::new(seq, kind));
             }
             let outcome = judge.finish(Vec::new());
             let ids: Vec<_> = outcome.findings.iter().map(|f| f.requirement.as_str()).collect();
@@ -1256,30 +1278,35 @@ mod tests {
     fn call_that_must_fail_explains_what_it_writes() {
         let returns = |shown: &str| {
             let code = ReturnCode::new(shown).expect("a code");
-            let what = Expected::Returns { code, outs: Vec::new() };
-            What::Expected(Box::new(Expectation {
+            let kind = ExpectationKind::Returns { code, outs: Vec::new() };
+            EventKind::Expected(Box::new(Expectation {
                 proc: Some(P),
                 cites: "pmi2.common.api.errors".into(),
-                what,
+                kind,
             }))
         };
         let found = |code: &str| {
             let events = [
-                What::Launched { command: Vec::new(), ranks: 1, nodes: 1 },
-                What::Loaded { proc: P, error: None },
-                What::Called { proc: P, function: "PMI2_Init".into(), arguments: Vec::new(), held: false },
+                EventKind::Launched { command: Vec::new(), ranks: 1, nodes: 1 },
+                EventKind::Loaded { proc: P, error: None },
+                EventKind::Called {
+                    proc: P,
+                    function: "PMI2_Init".into(),
+                    arguments: Vec::new(),
+                    held: false,
+                },
                 said(false, b"cmd=init pmi_version=2 pmi_subversion=0"),
                 said(true, b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1"),
                 returns(code),
-                What::ToServer {
+                EventKind::ToServer {
                     proc: P,
                     bytes: Bytes(b"38    cmd=fullinit;pmirank=0;threaded=FALSE;".to_vec()),
                 },
-                What::Nothing { proof: SilenceProof::Idle, waited_ms: 0 },
+                EventKind::Nothing { proof: SilenceProof::Idle, waited_ms: 0 },
             ];
             let mut judge = Judge::new(Side::Library, Vec::new());
-            for (what, seq) in events.into_iter().zip(0..) {
-                judge.observe(&Event::new(seq, what));
+            for (kind, seq) in events.into_iter().zip(0..) {
+                judge.observe(&Event::new(seq, kind));
             }
             let found = judge.finish(Vec::new()).findings.into_iter();
             found.map(|f| f.requirement).collect::<Vec<_>>()

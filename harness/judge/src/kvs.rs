@@ -9,7 +9,7 @@ pub(crate) const PREPUT: u32 = u32::MAX;
 
 /// One put of a key.
 #[derive(Debug, Clone)]
-pub(crate) struct Put {
+pub(crate) struct KvsPut {
     pub(crate) value: Vec<u8>,
     /// The rank that put it, or [`PREPUT`].
     pub(crate) by: u32,
@@ -22,9 +22,9 @@ pub(crate) struct Put {
 
 /// The puts that a process must know besides those before a barrier of the whole group: for each rank, all puts below this number.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(crate) struct Known(BTreeMap<u32, u64>);
+pub(crate) struct KnownPuts(BTreeMap<u32, u64>);
 
-impl Known {
+impl KnownPuts {
     /// Adds all puts of this rank so far.
     pub(crate) fn all_of(&mut self, rank: u32, kvs: &Kvs) {
         self.0.insert(rank, kvs.acknowledged);
@@ -42,7 +42,7 @@ impl Known {
 /// The puts seen so far.
 #[derive(Debug, Default)]
 pub(crate) struct Kvs {
-    puts: HashMap<Vec<u8>, Vec<Put>>,
+    puts: HashMap<Vec<u8>, Vec<KvsPut>>,
     /// The number of puts that were acknowledged.
     acknowledged: u64,
 }
@@ -50,13 +50,13 @@ pub(crate) struct Kvs {
 impl Kvs {
     /// Stores a pair that existed before the processes started.
     pub(crate) fn preput(&mut self, key: &[u8], value: &[u8]) {
-        let put = Put { value: value.to_vec(), by: PREPUT, entered: 0, acknowledged: Some(0) };
+        let put = KvsPut { value: value.to_vec(), by: PREPUT, entered: 0, acknowledged: Some(0) };
         self.puts.entry(key.to_vec()).or_default().push(put);
     }
 
     /// Stores a put that a rank sends after it has entered this number of barriers.
     pub(crate) fn sent(&mut self, key: &[u8], value: &[u8], by: u32, entered: u64) {
-        let put = Put { value: value.to_vec(), by, entered, acknowledged: None };
+        let put = KvsPut { value: value.to_vec(), by, entered, acknowledged: None };
         self.puts.entry(key.to_vec()).or_default().push(put);
     }
 
@@ -65,7 +65,7 @@ impl Kvs {
     }
 
     /// Returns the puts of a key.
-    pub(crate) fn puts(&self, key: &[u8]) -> &[Put] {
+    pub(crate) fn puts(&self, key: &[u8]) -> &[KvsPut] {
         self.puts.get(key).map(Vec::as_slice).unwrap_or_default()
     }
 
@@ -81,7 +81,7 @@ impl Kvs {
     }
 
     /// Returns whether a process that knows these puts must find the key.
-    pub(crate) fn is_known(&self, key: &[u8], known: &Known) -> bool {
+    pub(crate) fn is_known(&self, key: &[u8], known: &KnownPuts) -> bool {
         let before = |rank: u32| known.0.get(&rank).copied().unwrap_or(0);
         self.puts(key).iter().any(|put| put.acknowledged.is_some_and(|number| number < before(put.by)))
     }
@@ -99,19 +99,19 @@ impl Kvs {
 
     /// Returns the place of an unacknowledged put among the puts of its key.
     fn open(&self, key: &[u8], value: &[u8], by: u32) -> Option<usize> {
-        let is_it = |put: &Put| put.by == by && put.value == value && put.acknowledged.is_none();
+        let is_it = |put: &KvsPut| put.by == by && put.value == value && put.acknowledged.is_none();
         self.puts(key).iter().position(is_it)
     }
 
     /// Returns a put that a process must see after it has left this number of barriers.
-    pub(crate) fn due(&self, key: &[u8], left: u64) -> Option<&Put> {
-        let is_due = |put: &&Put| put.acknowledged.is_some() && (put.by == PREPUT || put.entered < left);
+    pub(crate) fn due(&self, key: &[u8], left: u64) -> Option<&KvsPut> {
+        let is_due = |put: &&KvsPut| put.acknowledged.is_some() && (put.by == PREPUT || put.entered < left);
         self.puts(key).iter().find(is_due)
     }
 
     /// Formats the values that were put for a key.
     pub(crate) fn shown(&self, key: &[u8]) -> String {
-        let cut = |put: &Put| {
+        let cut = |put: &KvsPut| {
             let value = &put.value[..put.value.len().min(PRINTABLE_LIMIT)];
             format!("\"{}\"", value.escape_ascii())
         };

@@ -1,9 +1,9 @@
 //! The judge derives findings and verdicts from events. It never launches anything.
 #![forbid(unsafe_code)]
 
-pub mod again;
 pub mod attempts;
 pub mod backtrace;
+pub mod builtin_requirements;
 mod bytes;
 pub mod cause;
 pub mod compatibility;
@@ -22,9 +22,9 @@ pub mod library;
 pub mod monitor;
 pub mod names_before;
 pub mod offer;
-pub mod own;
 mod program;
 mod recent;
+pub mod rejudge;
 pub mod result;
 mod seen;
 pub mod session;
@@ -36,9 +36,9 @@ pub mod verdict;
 
 pub use bytes::LINE_LIMIT;
 pub use conversation::ReceivedMessage;
-pub use expectation::Standing;
+pub use expectation::ExpectationState;
 pub use finding::{Finding, Side};
-pub use judge::{Awaited, Judge, Outcome};
+pub use judge::{Awaited, Judge, ScenarioOutcome};
 pub use monitor::Monitor;
 pub use pmi_scenario::requirement::Severity;
 pub use seen::SeenKind;

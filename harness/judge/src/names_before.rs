@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use pmi_wire::{Direction, Framing, Operation, Outcome, Proc};
+use pmi_wire::{Direction, Framing, Operation, Proc, ResponseOutcome};
 
 use crate::connections::Connections;
 use crate::event::Event;
@@ -20,7 +20,7 @@ pub struct NamesBefore(BTreeMap<Vec<u8>, u64>);
 
 /// A request about a name and its response, with the number of the event of the response.
 #[derive(Debug)]
-struct Answered {
+struct AnsweredNameRequests {
     proc: Proc,
     asked: NameRequest,
     seq: u64,
@@ -61,15 +61,16 @@ impl NamesBefore {
         }
         let (answered, _) = exchanges(events);
         let is_open = |finding: &&Finding| {
-            let is_it = |one: &&Answered| one.seq == finding.seq && Some(one.proc) == finding.proc;
+            let is_it =
+                |one: &&AnsweredNameRequests| one.seq == finding.seq && Some(one.proc) == finding.proc;
             answered.iter().filter(is_it).any(|one| self.may_find(one, &answered))
         };
         findings.iter().filter(|finding| !is_open(finding)).cloned().collect()
     }
 
-    fn may_find(&self, lookup: &Answered, answered: &[Answered]) -> bool {
+    fn may_find(&self, lookup: &AnsweredNameRequests, answered: &[AnsweredNameRequests]) -> bool {
         let name = lookup.asked.name();
-        let is_own = |one: &Answered| {
+        let is_own = |one: &AnsweredNameRequests| {
             one.succeeds
                 && one.seq < lookup.seq
                 && matches!(&one.asked, NameRequest::Publish { name: own, .. } if own == name)
@@ -84,7 +85,7 @@ pub fn is_found(events: &[Event]) -> bool {
 }
 
 /// Returns the requests about names with responses, in the order of the responses, and those without.
-fn exchanges(events: &[Event]) -> (Vec<Answered>, Vec<NameRequest>) {
+fn exchanges(events: &[Event]) -> (Vec<AnsweredNameRequests>, Vec<NameRequest>) {
     let mut answered = Vec::new();
     let mut open: BTreeMap<Proc, Vec<NameRequest>> = BTreeMap::new();
     Connections::default().read_all(events, |event, proc, (direction, message)| {
@@ -102,9 +103,9 @@ fn exchanges(events: &[Event]) -> (Vec<Answered>, Vec<NameRequest>) {
             Framing::Frames => open.iter().position(is_it),
         };
         let Some(at) = at else { return };
-        let found = message.outcome() == Some(Outcome::Success);
+        let found = message.outcome() == Some(ResponseOutcome::Success);
         let is_lookup = kind == Operation::Lookup;
-        answered.push(Answered {
+        answered.push(AnsweredNameRequests {
             proc,
             asked: open.remove(at),
             seq: event.seq,
@@ -119,7 +120,7 @@ fn exchanges(events: &[Event]) -> (Vec<Answered>, Vec<NameRequest>) {
 mod tests {
     use super::*;
     use crate::Monitor;
-    use crate::event::{Bytes, What};
+    use crate::event::{Bytes, EventKind};
 
     /// A job of one process that asks these things, and is answered so.
     fn job(asked: &[(&str, &str)]) -> Vec<Event> {
@@ -129,11 +130,14 @@ mod tests {
             "cmd=init pmi_version=1 pmi_subversion=1",
             "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1",
         );
-        let launched = What::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
+        let launched = EventKind::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
         let said = std::iter::once(&init).chain(asked).flat_map(|(request, answer)| {
-            [What::ToServer { proc, bytes: bytes(request) }, What::FromServer { proc, bytes: bytes(answer) }]
+            [
+                EventKind::ToServer { proc, bytes: bytes(request) },
+                EventKind::FromServer { proc, bytes: bytes(answer) },
+            ]
         });
-        std::iter::once(launched).chain(said).zip(0..).map(|(what, seq)| Event::new(seq, what)).collect()
+        std::iter::once(launched).chain(said).zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect()
     }
 
     /// Requirements that are broken in a job after one that has published the name `a` with the port `old`.

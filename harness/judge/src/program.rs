@@ -6,14 +6,16 @@ use std::collections::BTreeMap;
 
 use pmi_scenario::ast::ExitPattern;
 use pmi_scenario::requirement::Severity;
-use pmi_wire::{Decoded, Direction, Framing, Operation, Outcome, Proc};
+use pmi_wire::{Decoded, Direction, Framing, Operation, Proc, ResponseOutcome};
 
-use crate::connections::{Connections, Message};
+use crate::builtin_requirements::HANG;
+use crate::connections::{CompletedMessage, Connections};
 use crate::conversation::Conversation;
-use crate::crash::Cause;
-use crate::event::{Difference, End, Event, Exit, HangProof, PlainRun, ProcessEnd, ToldValues, What};
-use crate::expectation::{Expectation, Expected};
-use crate::own::HANG;
+use crate::crash::SignalCause;
+use crate::event::{
+    Difference, Event, EventKind, Exit, HangProof, PlainRun, ProcessEnd, ProcessExitKind, ReceivedValues,
+};
+use crate::expectation::{Expectation, ExpectationKind};
 use crate::seen::{Unended, show};
 use crate::unjudged::Unjudged;
 use crate::{Finding, Side};
@@ -28,21 +30,21 @@ const JOINS: &str = ids::DE_FACTO_CLIENT_JOINS;
 pub(crate) const FINALIZE: [&str; 2] = [ids::RFC13_ABNF_C_FINALIZE, ids::PMI2_COMMON_FINALIZE_LAST];
 
 /// Cited against a process that ignores the names and limits that it received. Excused if they were invalid.
-const OF_WHAT_IT_WAS_TOLD: [&str; 3] =
+const USE_OF_RECEIVED_LIMITS: [&str; 3] =
     [ids::RFC13_KVS_NAME_USED, ids::RFC13_PUT_LENGTH, ids::RFC13_GET_KEY_LENGTH];
 
 /// Cited against a process that mistakes an unsolicited response for the response to its request. Excused if the server sent one.
-const OUT_OF_STEP: &str = ids::RFC13_WIRE_LOCK_STEP;
+const LOCK_STEP_RULE: &str = ids::RFC13_WIRE_LOCK_STEP;
 
 /// Cited against a process that sends the malformed name that it received.
-const OF_NO_WORD: [&str; 2] = [ids::RFC13_ABNF_WORD, ids::RFC13_WIRE_TUPLES];
+const MALFORMED_NAME_RULES: [&str; 2] = [ids::RFC13_ABNF_WORD, ids::RFC13_WIRE_TUPLES];
 
 /// A key of a process group's keyval space.
 type GroupKey = (u32, Vec<u8>);
 
 /// The first put of a key.
 #[derive(Debug)]
-struct Put {
+struct FirstPut {
     by: Proc,
     /// The number of the event.
     seq: u64,
@@ -63,15 +65,15 @@ struct Get {
 
 /// The command and key of a request, and its response.
 #[derive(Debug)]
-struct Exchange {
+struct ExchangeSummary {
     request: String,
     answer: String,
 }
 
 #[derive(Debug, Default)]
-struct Process {
+struct ProcessState {
     /// The expectations about it, each with its line of the scenario.
-    duties: Vec<(usize, Expectation)>,
+    expectations: Vec<(usize, Expectation)>,
     /// The number of situations that the scenario scripts for it, how many of them it has reached, and the line of the last one.
     places: usize,
     reached: usize,
@@ -79,25 +81,25 @@ struct Process {
     /// It received the location of its connection.
     offered: bool,
     /// It has sent something on its connection.
-    said: bool,
+    has_written: bool,
     /// One of its requests is unanswered.
     waits: bool,
     /// It has sent a finalize request.
     finalized: bool,
     /// Numbers of requests sent and of messages received.
     requests: usize,
-    told: usize,
+    messages_received: usize,
     /// It received a response that it had not requested.
-    told_unasked: bool,
+    has_unsolicited_response: bool,
     /// Its last request, and the key of that request if it is a get.
-    asked: String,
+    last_request: String,
     gets: Option<Vec<u8>>,
     /// The scenario scripts the response to its last request.
     scripted: bool,
     /// The last exchange that the scenario scripted, and the last other exchange.
-    unusual: Option<Exchange>,
-    last: Option<Exchange>,
-    got: Vec<Get>,
+    unusual: Option<ExchangeSummary>,
+    last: Option<ExchangeSummary>,
+    gets_answered: Vec<Get>,
     /// The number of barriers that it has entered, and the events at which it left one.
     entered: usize,
     released: Vec<u64>,
@@ -105,11 +107,11 @@ struct Process {
     left_waiting: bool,
     /// It closed its connection before it had read everything from the server.
     left_unread: bool,
-    values: ToldValues,
+    values: ReceivedValues,
     /// It received a malformed keyval space name.
     misnamed: bool,
     /// The reason of its end, unless it ended by itself.
-    ended: Option<End>,
+    ended: Option<ProcessExitKind>,
     exit: Option<Exit>,
     /// The proof that it does not end, if it is itself to blame.
     hung: Option<HangProof>,
@@ -117,13 +119,13 @@ struct Process {
     difference: Option<Difference>,
 }
 
-impl Process {
-    fn end(&self) -> End {
+impl ProcessState {
+    fn end(&self) -> ProcessExitKind {
         match (self.ended, self.exit) {
-            (Some(End::Never(_)), _) => End::Never(self.hung),
+            (Some(ProcessExitKind::Never(_)), _) => ProcessExitKind::Never(self.hung),
             (Some(end), _) => end,
-            (None, Some(exit)) => End::Itself(exit),
-            (None, None) => End::Unknown,
+            (None, Some(exit)) => ProcessExitKind::Itself(exit),
+            (None, None) => ProcessExitKind::Unknown,
         }
     }
 
@@ -131,16 +133,16 @@ impl Process {
     fn reads(
         &mut self,
         p: Proc,
-        messages: &[Message<'_>],
+        messages: &[CompletedMessage<'_>],
         is_partial: bool,
         seq: u64,
-        puts: &mut BTreeMap<GroupKey, Put>,
+        puts: &mut BTreeMap<GroupKey, FirstPut>,
     ) {
         let from = |side: Direction| messages.iter().filter(move |(direction, _)| *direction == side);
         for (_, message) in from(Direction::FromServer) {
-            self.told += 1;
+            self.messages_received += 1;
             if let Ok(message) = message {
-                self.is_told(message, seq);
+                self.read_response(message, seq);
             }
         }
         for (_, message) in from(Direction::ToServer) {
@@ -148,8 +150,8 @@ impl Process {
             let Ok(message) = message else { continue };
             self.finalized |= message.text.starts_with(b"cmd=finalize");
             self.requests += usize::from(message.text.starts_with(b"cmd=") || message.text == b"endcmd");
-            if let Some(key) = self.asks(message) {
-                let put = Put { by: p, seq, entered: self.entered };
+            if let Some(key) = self.read_request(message) {
+                let put = FirstPut { by: p, seq, entered: self.entered };
                 puts.entry((p.group, key)).or_insert(put);
             }
         }
@@ -157,15 +159,15 @@ impl Process {
     }
 
     /// Reads a request. Returns the key of a put.
-    fn asks(&mut self, message: &Decoded<'_>) -> Option<Vec<u8>> {
+    fn read_request(&mut self, message: &Decoded<'_>) -> Option<Vec<u8>> {
         let operation = message.operation();
         self.entered += usize::from(operation == Some(Operation::Barrier));
         let command = message.text.split(|b| matches!(b, b' ' | b';')).next().unwrap_or_default();
-        self.asked = command.escape_ascii().to_string();
+        self.last_request = command.escape_ascii().to_string();
         let is_pair = matches!(operation, Some(Operation::Get | Operation::Put));
         let key = message.field("key").filter(|_| is_pair).map(Cow::into_owned);
         if let Some(key) = &key {
-            self.asked = format!("{} key={}", self.asked, key.escape_ascii());
+            self.last_request = format!("{} key={}", self.last_request, key.escape_ascii());
         }
         let (get, put) = if operation == Some(Operation::Get) { (key, None) } else { (None, key) };
         self.gets = get;
@@ -173,7 +175,7 @@ impl Process {
     }
 
     /// Reads a response.
-    fn is_told(&mut self, message: &Decoded<'_>, seq: u64) {
+    fn read_response(&mut self, message: &Decoded<'_>, seq: u64) {
         // The response names a keyval space by something that is not a word.
         self.misnamed |= message.text.starts_with(b"cmd=my_kvsname") && !message.is_well_formed();
         let fields = fields(message.framing, message.text);
@@ -182,15 +184,15 @@ impl Process {
             self.values.extend(fields);
         }
         let is_of = |operation| message.operation() == Some(operation);
-        let found = is_of(Operation::Get) && message.outcome() == Some(Outcome::Success);
+        let found = is_of(Operation::Get) && message.outcome() == Some(ResponseOutcome::Success);
         let released = is_of(Operation::Barrier) && message.is_success();
         if let Some(key) = self.gets.take() {
-            self.got.push(Get { key, found, seq, left: self.released.len() });
+            self.gets_answered.push(Get { key, found, seq, left: self.released.len() });
         }
         if released {
             self.released.push(seq);
         }
-        let exchange = Exchange { request: self.asked.clone(), answer: show(message.text) };
+        let exchange = ExchangeSummary { request: self.last_request.clone(), answer: show(message.text) };
         if std::mem::take(&mut self.scripted) {
             self.unusual = Some(exchange);
         } else {
@@ -199,9 +201,9 @@ impl Process {
     }
 
     /// Describes its end and, if it failed, the last response before it.
-    fn told_end(&self, exit: Exit) -> String {
+    fn describe_end(&self, exit: Exit) -> String {
         match self.unusual.as_ref().or(self.last.as_ref()) {
-            Some(Exchange { request, answer }) if exit != Exit::Code(0) && !self.waits => {
+            Some(ExchangeSummary { request, answer }) if exit != Exit::Code(0) && !self.waits => {
                 format!("{exit}, after {request} was answered by {answer}")
             }
             _ => exit.to_string(),
@@ -209,23 +211,23 @@ impl Process {
     }
 
     fn ended_well(&self) -> bool {
-        self.end() == End::Itself(Exit::Code(0))
+        self.end() == ProcessExitKind::Itself(Exit::Code(0))
     }
 
     /// Returns whether the scenario still scripts something for it.
-    fn is_due(&self) -> bool {
+    fn has_pending_script(&self) -> bool {
         self.exit.is_none() && self.ended.is_none() && self.reached < self.places
     }
 
     /// Returns whether it must end by itself, even if its program is aborted.
-    fn must_end(&self) -> bool {
-        self.duties.iter().any(|(_, duty)| duty.what.is_an_end_by_itself())
+    fn must_exit_itself(&self) -> bool {
+        self.expectations.iter().any(|(_, duty)| duty.kind.is_an_end_by_itself())
     }
 
     /// Returns the signal, if the process crashed.
     fn crash(&self) -> Option<i32> {
-        let End::Itself(Exit::Signal(signal)) = self.end() else { return None };
-        let crashed = Cause::of(signal) == Cause::Fault
+        let ProcessExitKind::Itself(Exit::Signal(signal)) = self.end() else { return None };
+        let crashed = SignalCause::of(signal) == SignalCause::Fault
             || self.broken_memory.is_some()
             || self.gave_up() == Some(signal);
         crashed.then_some(signal)
@@ -233,10 +235,12 @@ impl Process {
 
     /// Returns the signal of `abort()`, if the process was to succeed: the input was lawful and no reason to give up.
     fn gave_up(&self) -> Option<i32> {
-        let well = |duty: &Expectation| duty.what == Expected::Exits(ExitPattern::Code(0));
+        let well = |duty: &Expectation| duty.kind == ExpectationKind::Exits(ExitPattern::Code(0));
         match self.end() {
-            End::Itself(Exit::Signal(signal)) if Cause::of(signal) == Cause::Abort => {
-                self.duties.iter().any(|(_, duty)| well(duty)).then_some(signal)
+            ProcessExitKind::Itself(Exit::Signal(signal))
+                if SignalCause::of(signal) == SignalCause::Abort =>
+            {
+                self.expectations.iter().any(|(_, duty)| well(duty)).then_some(signal)
             }
             _ => None,
         }
@@ -257,7 +261,7 @@ impl Process {
 /// The state of a program under test; see the module's documentation.
 #[derive(Debug, Default)]
 pub(crate) struct ProgramState {
-    processes: BTreeMap<Proc, Process>,
+    processes: BTreeMap<Proc, ProcessState>,
     /// The processes that made the server end a process group, with the reasons.
     aborts: Vec<(Proc, String)>,
     /// The plain run, with which this run is compared.
@@ -266,12 +270,12 @@ pub(crate) struct ProgramState {
     request: Option<String>,
     /// Some process has written to its connection.
     spoke: bool,
-    puts: BTreeMap<GroupKey, Put>,
-    pub(crate) left: Vec<String>,
+    puts: BTreeMap<GroupKey, FirstPut>,
+    pub(crate) leftover_processes: Vec<String>,
 }
 
 impl ProgramState {
-    fn process(&mut self, p: Proc) -> &mut Process {
+    fn process(&mut self, p: Proc) -> &mut ProcessState {
         self.processes.entry(p).or_default()
     }
 
@@ -279,81 +283,83 @@ impl ProgramState {
     pub(crate) fn observe(
         &mut self,
         event: &Event,
-        messages: &[Message<'_>],
+        messages: &[CompletedMessage<'_>],
         connections: &Connections,
         conversation: &Conversation,
     ) {
-        match &event.what {
-            What::Started { proc, env, .. } => {
+        match &event.kind {
+            EventKind::Started { proc, env, .. } => {
                 self.process(*proc).offered =
                     ["PMI_FD", "PMI_PORT"].iter().any(|name| env.contains_key(*name));
             }
-            What::Greeted { proc, .. } => self.process(*proc).said = true,
-            What::Expected(expectation) if expectation.what.is_of_a_program() => {
-                match (expectation.proc, &expectation.what) {
-                    (None, Expected::Request(request)) => self.request.clone_from(request),
+            EventKind::Greeted { proc, .. } => self.process(*proc).has_written = true,
+            EventKind::Expected(expectation) if expectation.kind.is_of_a_program() => {
+                match (expectation.proc, &expectation.kind) {
+                    (None, ExpectationKind::Request(request)) => self.request.clone_from(request),
                     (None, _) => {}
-                    (Some(p), Expected::Request(_)) => {
+                    (Some(p), ExpectationKind::Request(_)) => {
                         let process = self.process(p);
                         process.places += 1;
                         process.last_place = event.line;
                     }
-                    (Some(p), _) => self.process(p).duties.push((event.line, (**expectation).clone())),
+                    (Some(p), _) => self.process(p).expectations.push((event.line, (**expectation).clone())),
                 }
             }
-            What::ManagerStarted { .. } => self.spoke = true,
-            What::Reached { proc } => {
+            EventKind::ManagerStarted { .. } => self.spoke = true,
+            EventKind::Reached { proc } => {
                 let process = self.process(*proc);
                 process.reached += 1;
                 process.scripted = true;
             }
-            What::LeftUnread { proc } => self.process(*proc).left_unread = true,
-            What::ClosedByClient { proc } => {
+            EventKind::LeftUnread { proc } => self.process(*proc).left_unread = true,
+            EventKind::ClosedByClient { proc } => {
                 let process = self.process(*proc);
                 process.left_waiting = process.waits;
             }
-            What::ToServer { proc, .. } => {
+            EventKind::ToServer { proc, .. } => {
                 self.spoke = true;
                 let process = self.processes.entry(*proc).or_default();
-                process.said = true;
+                process.has_written = true;
                 process.reads(*proc, messages, true, event.seq, &mut self.puts);
             }
-            What::FromServer { proc, .. } => {
+            EventKind::FromServer { proc, .. } => {
                 let process = self.processes.entry(*proc).or_default();
                 let is_partial = !connections.partial(*proc, Direction::FromServer).is_empty();
                 process.reads(*proc, messages, is_partial, event.seq, &mut self.puts);
-                process.told_unasked |= process.told > process.requests;
+                process.has_unsolicited_response |= process.messages_received > process.requests;
             }
-            What::Ended { proc, ours } => {
-                self.process(*proc).ended = Some(if *ours { End::Killed } else { End::Group });
+            EventKind::Ended { proc, ours } => {
+                self.process(*proc).ended =
+                    Some(if *ours { ProcessExitKind::Killed } else { ProcessExitKind::Group });
             }
-            What::Exited { proc, exit } => self.process(*proc).exit = Some(*exit),
-            What::Aborted { by, reason } => self.aborts.push((*by, reason.clone())),
-            What::StillRunning { procs, proof } => self.still_running(procs, *proof, conversation),
-            What::BrokenMemory { proc, text } => {
+            EventKind::Exited { proc, exit } => self.process(*proc).exit = Some(*exit),
+            EventKind::Aborted { by, reason } => self.aborts.push((*by, reason.clone())),
+            EventKind::StillRunning { procs, proof } => self.still_running(procs, *proof, conversation),
+            EventKind::BrokenMemory { proc, text } => {
                 self.process(*proc).broken_memory.get_or_insert_with(|| text.clone());
             }
-            What::OutputCompared { proc, difference } => {
+            EventKind::OutputCompared { proc, difference } => {
                 self.process(*proc).difference.clone_from(difference);
             }
-            What::LeftBehind { names } => self.left.clone_from(names),
-            What::PlainRun(plain) => self.plain = Some(plain.clone()),
+            EventKind::LeftoverProcesses { names } => self.leftover_processes.clone_from(names),
+            EventKind::PlainRun(plain) => self.plain = Some(plain.clone()),
             _ => {}
         }
     }
 
     /// Determines which processes are to blame when nothing more will happen.
     fn still_running(&mut self, procs: &[Proc], proof: HangProof, conversation: &Conversation) {
-        let scripted = self.processes.values().any(|process| process.ended == Some(End::Killed));
+        let scripted = self.processes.values().any(|process| process.ended == Some(ProcessExitKind::Killed));
         let is_closed = |p: Proc| conversation.find(p).is_some_and(|link| link.is_closed());
         let waits: Vec<bool> = procs.iter().map(|p| self.process(*p).waits && !is_closed(*p)).collect();
         // A process whose response depends on other processes is not to blame.
         let all_wait = waits.iter().all(|waits| *waits);
         for (p, waits) in procs.iter().zip(waits) {
             let process = self.process(*p);
-            let excused = process.ended.is_some() || process.is_due() && (process.must_end() || scripted);
+            let excused = process.ended.is_some()
+                || process.has_pending_script() && (process.must_exit_itself() || scripted);
             process.hung = Some(proof).filter(|_| (all_wait || !waits) && !excused);
-            process.ended.get_or_insert(End::Never(None));
+            process.ended.get_or_insert(ProcessExitKind::Never(None));
         }
     }
 
@@ -373,7 +379,7 @@ impl ProgramState {
     }
 
     /// Returns the values that each process received.
-    pub(crate) fn told_values(&self) -> BTreeMap<Proc, ToldValues> {
+    pub(crate) fn received_values(&self) -> BTreeMap<Proc, ReceivedValues> {
         self.processes.iter().map(|(p, process)| (*p, process.values.clone())).collect()
     }
 
@@ -423,30 +429,32 @@ impl ProgramState {
         let leaves = FINALIZE.contains(&finding.requirement.as_str())
             && finding.proc.is_none_or(|p| badly(p) && !left(p));
         // A process that received names, limits or responses that RFC 13 forbids need not handle them correctly.
-        let holds = |what: fn(&Process) -> bool| finding.proc.is_some_and(|p| process(p).is_some_and(what));
+        let holds =
+            |what: fn(&ProcessState) -> bool| finding.proc.is_some_and(|p| process(p).is_some_and(what));
         let id = finding.requirement.as_str();
-        let misled =
-            (self.is_hostile() && OF_WHAT_IT_WAS_TOLD.contains(&id) && holds(|process| process.reached > 0))
-                || (id == OUT_OF_STEP && holds(|process| process.told_unasked))
-                || (OF_NO_WORD.contains(&id) && holds(|process| process.misnamed));
+        let misled = (self.is_hostile()
+            && USE_OF_RECEIVED_LIMITS.contains(&id)
+            && holds(|process| process.reached > 0))
+            || (id == LOCK_STEP_RULE && holds(|process| process.has_unsolicited_response))
+            || (MALFORMED_NAME_RULES.contains(&id) && holds(|process| process.misnamed));
         leaves || misled
     }
 
     /// Returns whether the scenario expects anything but success of some process.
     fn is_hostile(&self) -> bool {
-        let well = [Expected::Exits(ExitPattern::Code(0)), Expected::SameOutput];
+        let well = [ExpectationKind::Exits(ExitPattern::Code(0)), ExpectationKind::SameOutput];
         self.processes
             .values()
-            .flat_map(|process| &process.duties)
-            .any(|(_, duty)| !well.contains(&duty.what))
+            .flat_map(|process| &process.expectations)
+            .any(|(_, duty)| !well.contains(&duty.kind))
     }
 
     /// Returns findings against processes that were started as ranks of a group but ran as singletons in a plain run: they sent nothing and
     /// exited with status 0. `seq` becomes the number of the findings.
     pub(crate) fn alone(&self, seq: u64) -> Vec<Finding> {
         let size = |group: u32| self.processes.keys().filter(|p| p.group == group).count();
-        let alone = |p: Proc, process: &Process| {
-            process.offered && !process.said && process.ended_well() && size(p.group) > 1
+        let alone = |p: Proc, process: &ProcessState| {
+            process.offered && !process.has_written && process.ended_well() && size(p.group) > 1
         };
         let all = self.processes.iter().filter(|_| self.plain.is_none());
         all.filter(|(p, process)| alone(**p, process))
@@ -466,7 +474,7 @@ impl ProgramState {
     }
 
     /// Returns findings for the expectations that the processes have not met. `seq` becomes the number of the findings.
-    pub(crate) fn weigh(
+    pub(crate) fn check(
         &self,
         connections: &Connections,
         conversation: &Conversation,
@@ -511,17 +519,16 @@ impl ProgramState {
                 continue;
             }
             let asked = conversation.find(*p).is_some_and(|link| link.wants_abort);
-            for (line, duty) in &process.duties {
-                let broken = match &duty.what {
-                    Expected::Exits(ExitPattern::NonZero) if asked => continue,
-                    Expected::Exits(pattern) => match process.end() {
-                        End::Itself(exit) => {
-                            misfit(*pattern, exit).map(|expected| (expected, process.told_end(exit)))
-                        }
-                        End::Unknown => continue,
+            for (line, duty) in &process.expectations {
+                let broken = match &duty.kind {
+                    ExpectationKind::Exits(ExitPattern::NonZero) if asked => continue,
+                    ExpectationKind::Exits(pattern) => match process.end() {
+                        ProcessExitKind::Itself(exit) => exit_mismatch(*pattern, exit)
+                            .map(|expected| (expected, process.describe_end(exit))),
+                        ProcessExitKind::Unknown => continue,
                         _ => self.was_aborted(*p, *pattern),
                     },
-                    Expected::Copes | Expected::SameOutput => process.other_output(),
+                    ExpectationKind::FailsOrMatches | ExpectationKind::SameOutput => process.other_output(),
                     // Processes that do not end are always reported.
                     _ => continue,
                 };
@@ -529,15 +536,15 @@ impl ProgramState {
                     // The crash says it all.
                     _ if process.gave_up().is_some() => {}
                     // It fails because it did not wait for the value that it needs.
-                    (Some((_, end)), End::Itself(Exit::Code(1..))) if !missed.is_empty() => {
+                    (Some((_, end)), ProcessExitKind::Itself(Exit::Code(1..))) if !missed.is_empty() => {
                         for (expected, seen) in missed.iter().map(no_barrier) {
                             find(visible, *line, None, expected, format!("{end}: {seen}"));
                         }
                     }
                     (Some((expected, seen)), _) => find(&duty.cites, *line, None, expected, seen),
                     // A process must report its end by an exit status.
-                    (None, End::Itself(exit @ Exit::Signal(_)))
-                        if process.crash().is_none() && duty.what != Expected::SameOutput =>
+                    (None, ProcessExitKind::Itself(exit @ Exit::Signal(_)))
+                        if process.crash().is_none() && duty.kind != ExpectationKind::SameOutput =>
                     {
                         find(EXITS, *line, None, "an exit status".to_owned(), exit.to_string());
                     }
@@ -549,17 +556,17 @@ impl ProgramState {
     }
 
     /// Returns whether a process succeeded without reading the response to its finalize.
-    fn left_unacknowledged(&self, p: Proc, process: &Process, conversation: &Conversation) -> bool {
+    fn left_unacknowledged(&self, p: Proc, process: &ProcessState, conversation: &Conversation) -> bool {
         let closed = conversation.find(p).is_some_and(|link| link.closed);
         process.ended_well()
             && process.finalized
             && (process.left_unread || process.left_waiting)
-            && !(closed || process.told_unasked)
+            && !(closed || process.has_unsolicited_response)
     }
 
     /// Returns the last get of a key that another process puts without a barrier in between, and that other process.
-    fn early_get<'a>(&self, p: Proc, process: &'a Process) -> Option<(&'a Get, Proc)> {
-        process.got.iter().rev().find_map(|get| {
+    fn early_get<'a>(&self, p: Proc, process: &'a ProcessState) -> Option<(&'a Get, Proc)> {
+        process.gets_answered.iter().rev().find_map(|get| {
             let put = self.puts.get(&(p.group, get.key.clone()))?;
             // Barriers of a subset of the group make the processes' counts differ.
             let synchronized = process.released.iter().any(|seq| (put.seq..get.seq).contains(seq));
@@ -570,7 +577,7 @@ impl ProgramState {
     /// Reports an aborted program once, at the process that caused the abort.
     fn was_aborted(&self, p: Proc, pattern: ExitPattern) -> Option<(String, String)> {
         let (_, reason) = self.aborts.iter().find(|(by, _)| *by == p)?;
-        let failed = |process: &Process| matches!(process.end(), End::Itself(exit) if exit != Exit::Code(0));
+        let failed = |process: &ProcessState| matches!(process.end(), ProcessExitKind::Itself(exit) if exit != Exit::Code(0));
         let told = matches!(pattern, ExitPattern::Code(_)) && !self.processes.values().any(failed);
         told.then(|| ("exit status 0".to_owned(), format!("its program was aborted: {reason}")))
     }
@@ -580,7 +587,7 @@ impl ProgramState {
 pub(crate) fn unacknowledged(framing: Framing) -> Finding {
     let expected = "the answer to finalize is read before the connection is closed";
     // No description of PMI-2 requires that a client waits for this answer.
-    let (id, at_most) = [(OUT_OF_STEP, None), (FINALIZE[1], Some(Severity::Note))][framing as usize];
+    let (id, at_most) = [(LOCK_STEP_RULE, None), (FINALIZE[1], Some(Severity::Note))][framing as usize];
     Finding { at_most, ..Finding::new(id, Side::Client, expected, "closed without reading it") }
 }
 
@@ -602,7 +609,7 @@ fn fields(framing: Framing, text: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 /// Returns what was expected if an exit status does not fit.
-pub(crate) fn misfit(pattern: ExitPattern, exit: Exit) -> Option<String> {
+pub(crate) fn exit_mismatch(pattern: ExitPattern, exit: Exit) -> Option<String> {
     let (fits, expected) = match pattern {
         ExitPattern::Any => return None,
         ExitPattern::NonZero => (exit != Exit::Code(0), "an exit status other than 0".to_owned()),

@@ -8,17 +8,17 @@ use pmi_scenario::requirement::{Binds, Catalogue};
 use pmi_scenario::suite::Suite;
 
 use crate::backtrace::Backtrace;
-use crate::cause::CauseKind;
-use crate::crash::{Cause, Of, is_assertion, of_crash};
+use crate::builtin_requirements::{self, CRASH, JOBS_APART, STARTS};
+use crate::cause::MistakeKind;
+use crate::crash::{CrashedProcess, SignalCause, crash_backtrace, is_assertion};
 use crate::deviations::Deviations;
-use crate::event::{Event, What};
+use crate::event::{Event, EventKind};
 use crate::evidence::{self, EXPLAINED};
 use crate::offer::name_option;
-use crate::own::{self, CRASH, JOBS_APART, STARTS};
 use crate::verdict::{
     Attempts, Judged, Repeated, RunEnd, ScenarioResult, Strictness, UnreachedStep, Verdict,
 };
-use crate::{Finding, Outcome, Severity, Side, Unjudged, is_reached_by_valid_input};
+use crate::{Finding, ScenarioOutcome, Severity, Side, Unjudged, is_reached_by_valid_input};
 
 /// Number of last events of a failed scenario that its result contains, besides output.
 const LAST_EVENTS: usize = 40;
@@ -46,9 +46,9 @@ const EVIDENCE_BYTES: usize = 64 * 1024;
 
 /// Turns the outcome of a scenario into its result. `result` names the scenario and the time that it took. `quote` returns the text of a
 /// line of the scenario, or an empty text for an unknown line.
-pub fn of_scenario(
+pub fn scenario_result(
     mut result: ScenarioResult,
-    mut outcome: Outcome,
+    mut outcome: ScenarioOutcome,
     catalogue: &Catalogue,
     quote: impl Fn(usize) -> String,
     deviations: &mut Deviations,
@@ -65,21 +65,21 @@ pub fn of_scenario(
         }
     }
     if let Some((name, signal)) = &outcome.crashed {
-        let of = Of::party(outcome.under_test, name);
-        let trace = of_crash(&outcome.events, of, *signal);
+        let of = CrashedProcess::party(outcome.under_test, name);
+        let trace = crash_backtrace(&outcome.events, of, *signal);
         let seen = crash(name, *signal, &outcome.events) + &located(trace);
         let finding = Finding {
             seq: evidence::of_crash(&outcome.events).unwrap_or(outcome.events.len() as u64),
             place: trace.and_then(Backtrace::place),
-            ..Finding::new(CRASH, outcome.under_test, own::LIVES, seen)
+            ..Finding::new(CRASH, outcome.under_test, builtin_requirements::LIVES, seen)
         };
         findings.push(judged(catalogue, finding));
     }
     findings.extend(not_started.map(|finding| judged(catalogue, finding)));
     // The sort is stable, so that findings of equal severity and kind remain in the order of the events.
-    findings.sort_by_key(|judged| (Reverse(judged.severity), CauseKind::of(&judged.finding)));
+    findings.sort_by_key(|judged| (Reverse(judged.severity), MistakeKind::of(&judged.finding)));
     mark_valid_input(&mut findings, &outcome.events, outcome.under_test);
-    if let Some(What::Launched { command, .. }) = outcome.events.first().map(|event| &event.what) {
+    if let Some(EventKind::Launched { command, .. }) = outcome.events.first().map(|event| &event.kind) {
         name_option(&mut findings, command);
     }
     // A scenario that was not judged does not show that a deviation no longer happens.
@@ -95,9 +95,9 @@ pub fn of_scenario(
         };
         result.consequences = findings.extract_if(.., follows).collect();
     }
-    let again = Again::of(&outcome.events);
+    let replay = ReplayStatistics::of(&outcome.events);
     let first = findings.iter().find(|judged| strict.makes_red(judged));
-    if let Some(finding) = again.as_ref().and_then(|again| again.interference(outcome.under_test, first)) {
+    if let Some(finding) = replay.as_ref().and_then(|replay| replay.interference(outcome.under_test, first)) {
         // The job breaks these requirements only while other jobs are running.
         findings.retain(|judged| !strict.makes_red(judged));
         findings.insert(0, judged(catalogue, finding));
@@ -142,8 +142,8 @@ pub fn of_scenario(
         None if matches!(result.verdict, Verdict::Fail | Verdict::Hung) => None,
         None => outcome.unjudged.map(|why| reason(&why, &outcome.events)),
     };
-    result.exit = outcome.events.iter().find_map(|e| match e.what {
-        What::JobExited { exit } => Some(exit),
+    result.exit = outcome.events.iter().find_map(|e| match e.kind {
+        EventKind::JobExited { exit } => Some(exit),
         _ => None,
     });
     result.negotiated = outcome.negotiated;
@@ -151,12 +151,12 @@ pub fn of_scenario(
         let found = findings.iter().map(|judged| &judged.finding);
         (result.last_events, result.left_out) = excerpt(outcome.events, found);
     }
-    if let Some(again) = again {
+    if let Some(replay) = replay {
         if is_interference(&findings) {
-            let others = again.beside.iter().map(|other| format!(" --filter '={other}'"));
+            let others = replay.beside.iter().map(|other| format!(" --filter '={other}'"));
             result.replay.extend(others.chain([" --jobs 2 --repeat 5".to_owned()]));
         } else {
-            result.attempts = Some(again.attempts(&findings));
+            result.attempts = Some(replay.attempts(&findings));
         }
     }
     result.findings = findings;
@@ -181,7 +181,7 @@ fn keep_back_input(result: &mut ScenarioResult) {
 /// Returns why a scenario was not judged, with the first line of a launcher that still runs: it may wait for something. A later line may
 /// result from our ending it.
 fn reason(why: &Unjudged, events: &[Event]) -> String {
-    let is_silence = |event: &Event| matches!(event.what, What::Nothing { .. });
+    let is_silence = |event: &Event| matches!(event.kind, EventKind::Nothing { .. });
     let end = events.iter().rposition(is_silence).unwrap_or(events.len());
     match (why, launcher_error(&events[..end])) {
         (Unjudged::NotStarted { launcher: None, .. }, Some(said)) => format!("{why}; it printed \"{said}\""),
@@ -190,14 +190,14 @@ fn reason(why: &Unjudged, events: &[Event]) -> String {
 }
 
 /// Returns the finding about a launcher that fails, although a smaller number of processes starts.
-fn cannot_start(outcome: &Outcome) -> Option<Finding> {
+fn cannot_start(outcome: &ScenarioOutcome) -> Option<Finding> {
     let Some(Unjudged::NotStarted { launcher: Some(exit), .. }) = outcome.unjudged else { return None };
-    let (seq, fewer) = outcome.events.iter().find_map(|event| match event.what {
-        What::StartsFewer { ranks } => Some((event.seq, ranks)),
+    let (seq, fewer) = outcome.events.iter().find_map(|event| match event.kind {
+        EventKind::StartsFewer { ranks } => Some((event.seq, ranks)),
         _ => None,
     })?;
-    let asked = outcome.events.iter().find_map(|event| match event.what {
-        What::Launched { ranks, .. } => Some(ranks),
+    let asked = outcome.events.iter().find_map(|event| match event.kind {
+        EventKind::Launched { ranks, .. } => Some(ranks),
         _ => None,
     })?;
     let said = launcher_error(&outcome.events)?;
@@ -211,7 +211,7 @@ pub const SHOWS_INTERFERENCE: u32 = 4;
 
 /// Statistics of a scenario that was played again after it had failed next to other jobs.
 #[derive(Default)]
-struct Again {
+struct ReplayStatistics {
     /// Number of plays and of failures, alone or next to unrelated jobs.
     alone: (u32, u32),
     /// Number of plays and of failures next to other jobs of the implementation.
@@ -224,17 +224,17 @@ struct Again {
     seq: u64,
 }
 
-impl Again {
+impl ReplayStatistics {
     fn of(events: &[Event]) -> Option<Self> {
         let mut all: Option<Self> = None;
         for event in events {
-            let What::PlayedAgain { beside, played, failed, shown_by } = &event.what else { continue };
-            let again = all.get_or_insert_default();
-            let counts = if beside.is_empty() { &mut again.alone } else { &mut again.together };
+            let EventKind::PlayedAgain { beside, played, failed, shown_by } = &event.kind else { continue };
+            let replay = all.get_or_insert_default();
+            let counts = if beside.is_empty() { &mut replay.alone } else { &mut replay.together };
             *counts = (counts.0 + played, counts.1 + failed);
-            again.beside.extend(beside.iter().map(|other| other.scenario.clone()));
-            again.shown_by = again.shown_by.take().or_else(|| shown_by.clone());
-            again.seq = event.seq;
+            replay.beside.extend(beside.iter().map(|other| other.scenario.clone()));
+            replay.shown_by = replay.shown_by.take().or_else(|| shown_by.clone());
+            replay.seq = event.seq;
         }
         all
     }
@@ -279,8 +279,8 @@ const ERROR_MESSAGE: usize = 160;
 /// Returns the first line on stderr, or else on stdout.
 pub fn launcher_error(events: &[Event]) -> Option<String> {
     let said = |wanted: bool| {
-        events.iter().find_map(move |event| match &event.what {
-            What::Output { stderr, line, .. } if *stderr == wanted => {
+        events.iter().find_map(move |event| match &event.kind {
+            EventKind::Output { stderr, line, .. } if *stderr == wanted => {
                 let text = String::from_utf8_lossy(&line.0);
                 let text: String = text.trim().chars().take(ERROR_MESSAGE).collect();
                 (!text.is_empty()).then_some(text)
@@ -293,15 +293,15 @@ pub fn launcher_error(events: &[Event]) -> Option<String> {
 
 /// Describes a crash so that it differs from others: the process, the signal, and the assertion that failed.
 pub(crate) fn crash(name: &str, signal: i32, events: &[Event]) -> String {
-    if Cause::of(signal) == Cause::BrokenPipe {
+    if SignalCause::of(signal) == SignalCause::BrokenPipe {
         // The owner of the connection is unknown, because a launcher also writes to its proxies.
         return format!("{name} died of signal {signal}, writing to a connection whose other end was closed");
     }
-    let output = events.iter().filter_map(|e| match &e.what {
-        What::Output { line, .. } => std::str::from_utf8(&line.0).ok(),
+    let output = events.iter().filter_map(|e| match &e.kind {
+        EventKind::Output { line, .. } => std::str::from_utf8(&line.0).ok(),
         _ => None,
     });
-    let aborted = Cause::of(signal) == Cause::Abort;
+    let aborted = SignalCause::of(signal) == SignalCause::Abort;
     match output.map(str::trim).find(|line| aborted && is_assertion(line)) {
         Some(line) => format!("{name} died of signal {signal}: {line}"),
         None => format!("{name} died of signal {signal}"),
@@ -328,7 +328,7 @@ fn mark_valid_input(findings: &mut [Judged], events: &[Event], under_test: Side)
 
 /// Returns whether results include an event of this kind.
 pub fn is_shown(event: &Event) -> bool {
-    !matches!(event.what, What::Expected(_) | What::Nothing { .. })
+    !matches!(event.kind, EventKind::Expected(_) | EventKind::Nothing { .. })
 }
 
 /// Returns the events that a result contains, which are the last ones and those that explain its findings, and the number of events left
@@ -338,7 +338,7 @@ pub(crate) fn excerpt<'a>(
     findings: impl Iterator<Item = &'a Finding>,
 ) -> (Vec<Event>, usize) {
     let (output, events): (Vec<Event>, Vec<Event>) =
-        events.into_iter().filter(is_shown).partition(|e| matches!(e.what, What::Output { .. }));
+        events.into_iter().filter(is_shown).partition(|e| matches!(e.kind, EventKind::Output { .. }));
     let (first, last) = (OUTPUT_LINES, output.len().saturating_sub(OUTPUT_LINES));
     let edge = |(i, line): (usize, Event)| (i < first || i >= last).then_some(line);
     let mut kept: Vec<Event> = output.into_iter().enumerate().filter_map(edge).collect();
@@ -396,14 +396,14 @@ pub fn judged(catalogue: &Catalogue, finding: Finding) -> Judged {
         level: requirement.map(|r| r.level),
         text: match requirement {
             Some(requirement) => requirement.text.clone(),
-            None => own::text(&finding.requirement).unwrap_or_default().to_owned(),
+            None => builtin_requirements::text(&finding.requirement).unwrap_or_default().to_owned(),
         },
         help: match requirement {
             Some(requirement) => {
                 let all = [&requirement.contradiction, &requirement.reading];
                 all.into_iter().flatten().map(String::as_str).collect::<Vec<_>>().join(" ")
             }
-            None => own::help(&finding.requirement).unwrap_or_default().to_owned(),
+            None => builtin_requirements::help(&finding.requirement).unwrap_or_default().to_owned(),
         },
         valid_input: false,
         finding,
@@ -414,7 +414,7 @@ pub fn judged(catalogue: &Catalogue, finding: Finding) -> Judged {
 
 /// Facts about a run besides its results.
 #[derive(Debug, Clone, Copy)]
-pub struct Ran {
+pub struct RunFacts {
     /// Number of selected scenarios.
     pub selected: usize,
     /// True if the user interrupted the run.
@@ -428,8 +428,13 @@ pub struct Ran {
 }
 
 /// Returns the end of a run.
-pub fn of_run(suite: &Suite, results: &[ScenarioResult], deviations: &Deviations, ran: Ran) -> RunEnd {
-    let unfinished = ran.selected - results.len();
+pub fn run_end(
+    suite: &Suite,
+    results: &[ScenarioResult],
+    deviations: &Deviations,
+    facts: RunFacts,
+) -> RunEnd {
+    let unfinished = facts.selected - results.len();
     // A run that ended early has not checked all deviations.
     let stale = if unfinished == 0 { deviations.stale(suite) } else { Vec::new() };
     let end = RunEnd {
@@ -437,11 +442,11 @@ pub fn of_run(suite: &Suite, results: &[ScenarioResult], deviations: &Deviations
         counts: BTreeMap::new(),
         stale,
         unfinished,
-        interrupted: ran.interrupted,
-        exit_code: if ran.scenario_errors { SCENARIO_ERROR } else { 0 },
-        time_us: ran.time.as_micros() as u64,
+        interrupted: facts.interrupted,
+        exit_code: if facts.scenario_errors { SCENARIO_ERROR } else { 0 },
+        time_us: facts.time.as_micros() as u64,
     };
-    end_at(end, results, ran.strict)
+    end_at(end, results, facts.strict)
 }
 
 /// Returns the number of scenarios per verdict, without those that deviations cover.
@@ -482,14 +487,14 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::backtrace::Frame;
+    use crate::backtrace::StackFrame;
     use crate::event::{Bytes, Exit, SilenceProof};
 
     #[test]
     fn crashes_are_told_apart() {
-        let event = |what| Event::new(0, what);
+        let event = |kind| Event::new(0, kind);
         let says = |text: &str| {
-            event(What::Output { proc: None, stderr: true, line: Bytes(text.as_bytes().to_vec()) })
+            event(EventKind::Output { proc: None, stderr: true, line: Bytes(text.as_bytes().to_vec()) })
         };
         let failed = "pm: pm.c:12: serve: Assertion `n > 0' failed.";
         for (signal, events, told) in [
@@ -507,7 +512,7 @@ mod tests {
 
     #[test]
     fn where_it_died_stands_behind_how() {
-        let frame = |function: &str, line: Option<&str>| Frame {
+        let frame = |function: &str, line: Option<&str>| StackFrame {
             module: Some("pm".into()),
             offset: 0x12,
             begin: None,
@@ -535,8 +540,9 @@ mod tests {
     #[test]
     fn crash_is_the_headline_and_keeps_its_evidence() {
         let proc = |rank| Proc { group: 0, rank };
-        let asks = |rank, text: &str| What::ToServer { proc: proc(rank), bytes: Bytes(text.into()) };
-        let answers = |rank, text: &str| What::FromServer { proc: proc(rank), bytes: Bytes(text.into()) };
+        let asks = |rank, text: &str| EventKind::ToServer { proc: proc(rank), bytes: Bytes(text.into()) };
+        let answers =
+            |rank, text: &str| EventKind::FromServer { proc: proc(rank), bytes: Bytes(text.into()) };
         let spawn = format!("mcmd=spawn\nnprocs=1\nexecname={}\nendcmd\n", "x".repeat(LAST_BYTES));
         let mut events = vec![asks(0, &spawn), answers(0, "cmd=spawn_result rc=0\n")];
         for _ in 0..LAST_EVENTS {
@@ -545,16 +551,16 @@ mod tests {
         let wrong = events.len() as u64 - 1;
         events.extend([asks(0, "cmd=barrier_in\n"), asks(1, "cmd=barrier_in\n")]);
         let closed = events.len() as u64;
-        events.extend([0, 1].map(|rank| What::ClosedByServer { proc: proc(rank) }));
-        events.push(What::Crashed { name: "proxy".into(), signal: 11 });
+        events.extend([0, 1].map(|rank| EventKind::ClosedByServer { proc: proc(rank) }));
+        events.push(EventKind::Crashed { name: "proxy".into(), signal: 11 });
         let last = events.len() as u64 - 1;
         let found = |id: &str, rank, seq| Finding {
             proc: Some(proc(rank)),
             seq,
             ..Finding::new(id, Side::Server, "", "seen")
         };
-        let outcome = Outcome {
-            events: (0..).zip(events).map(|(seq, what)| Event::new(seq, what)).collect(),
+        let outcome = ScenarioOutcome {
+            events: (0..).zip(events).map(|(seq, kind)| Event::new(seq, kind)).collect(),
             findings: vec![
                 found("rfc13.appnum.value", 0, wrong),
                 found("rfc13.abnf.c-barrier", 0, closed),
@@ -565,13 +571,13 @@ mod tests {
             lifeless: false,
             crashed: Some(("proxy".into(), 11)),
             negotiated: Vec::new(),
-            left: Vec::new(),
+            leftover_processes: Vec::new(),
             unjudged: None,
             scenario_error: None,
             unreached: Vec::new(),
         };
         let (blank, catalogue) = (ScenarioResult::default(), Catalogue::default());
-        let result = of_scenario(
+        let result = scenario_result(
             blank,
             outcome,
             &catalogue,
@@ -583,14 +589,16 @@ mod tests {
         assert_eq!(ids(&result.findings), [CRASH, "rfc13.appnum.value"]);
         assert_eq!(ids(&result.consequences), ["rfc13.abnf.c-barrier", "rfc13.barrier.released"]);
         assert_eq!(result.findings[0].finding.seq, last, "the event that tells of the crash");
-        let What::ToServer { bytes, .. } = &result.last_events[0].what else { panic!("no spawn request") };
+        let EventKind::ToServer { bytes, .. } = &result.last_events[0].kind else {
+            panic!("no spawn request")
+        };
         assert_eq!(bytes.0, spawn.as_bytes(), "the request is whole");
         assert_eq!(result.last_events.len() + result.left_out, last as usize + 1);
     }
 
     #[rstest]
     #[case::request_without_answer("rfc13.barrier.released", true, None, Verdict::Fail)]
-    #[case::process_without_end(own::HANG, true, None, Verdict::Hung)]
+    #[case::process_without_end(builtin_requirements::HANG, true, None, Verdict::Hung)]
     #[case::broken_before_an_early_end(
         "rfc13.barrier.released",
         false,
@@ -603,7 +611,7 @@ mod tests {
         #[case] unjudged: Option<Unjudged>,
         #[case] verdict: Verdict,
     ) {
-        let outcome = Outcome {
+        let outcome = ScenarioOutcome {
             events: Vec::new(),
             findings: vec![Finding::new(id, Side::Server, "", "silence")],
             under_test: Side::Server,
@@ -611,15 +619,21 @@ mod tests {
             lifeless: false,
             crashed: None,
             negotiated: Vec::new(),
-            left: Vec::new(),
+            leftover_processes: Vec::new(),
             unjudged,
             scenario_error: None,
             unreached: Vec::new(),
         };
         let (blank, strict) = (ScenarioResult::default(), Strictness::Must);
         let catalogue = embedded_catalogue().unwrap();
-        let result =
-            of_scenario(blank, outcome, &catalogue, |_| String::new(), &mut Deviations::default(), strict);
+        let result = scenario_result(
+            blank,
+            outcome,
+            &catalogue,
+            |_| String::new(),
+            &mut Deviations::default(),
+            strict,
+        );
         assert_eq!((result.verdict, result.is_red(strict)), (verdict, true));
         let end = RunEnd {
             counts: BTreeMap::new(),
@@ -636,10 +650,10 @@ mod tests {
 
     #[test]
     fn launcher_that_waits_is_quoted() {
-        let said = |text: &str| What::Output { proc: None, stderr: true, line: Bytes(text.into()) };
-        let nothing = || What::Nothing { proof: SilenceProof::Timeout, waited_ms: 1 };
-        let told = |whats: Vec<What>, launcher| {
-            let events: Vec<Event> = (0..).zip(whats).map(|(seq, what)| Event::new(seq, what)).collect();
+        let said = |text: &str| EventKind::Output { proc: None, stderr: true, line: Bytes(text.into()) };
+        let nothing = || EventKind::Nothing { proof: SilenceProof::Timeout, waited_ms: 1 };
+        let told = |whats: Vec<EventKind>, launcher| {
+            let events: Vec<Event> = (0..).zip(whats).map(|(seq, kind)| Event::new(seq, kind)).collect();
             reason(&Unjudged::NotStarted { rank: 0, none: true, launcher, nothing: None }, &events)
         };
         let waits = told(vec![said("nodes are busy"), nothing(), said("cancelled")], None);
@@ -651,12 +665,12 @@ mod tests {
 
     #[test]
     fn output_never_takes_the_place_of_what_was_said() {
-        let line = || What::Output { proc: None, stderr: true, line: Bytes(b"noise".to_vec()) };
-        let said = || What::ClosedByClient { proc: Proc { group: 0, rank: 0 } };
+        let line = || EventKind::Output { proc: None, stderr: true, line: Bytes(b"noise".to_vec()) };
+        let said = || EventKind::ClosedByClient { proc: Proc { group: 0, rank: 0 } };
         let all = (0..50).flat_map(|_| std::iter::once(said()).chain((0..300).map(|_| line())));
-        let all = (0..).zip(all).map(|(seq, what)| Event::new(seq, what));
+        let all = (0..).zip(all).map(|(seq, kind)| Event::new(seq, kind));
         let (kept, left_out) = excerpt(all, std::iter::empty());
-        let is_output = |e: &&Event| matches!(e.what, What::Output { .. });
+        let is_output = |e: &&Event| matches!(e.kind, EventKind::Output { .. });
         assert_eq!(kept.iter().filter(is_output).count(), 2 * OUTPUT_LINES);
         assert_eq!((kept.len(), left_out), (LAST_EVENTS + 2 * OUTPUT_LINES, 50 - LAST_EVENTS));
         assert_eq!((kept[0].seq, kept[kept.len() - 1].seq), (1, 50 * 301 - 1));

@@ -53,12 +53,12 @@ impl fmt::Display for SeenKind {
 
 /// The text and the kind of an observation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct SeenText {
     pub(crate) text: String,
     pub(crate) kind: Option<SeenKind>,
 }
 
-impl Seen {
+impl SeenText {
     /// Creates the description of a message.
     pub(crate) fn message(line: &[u8]) -> Self {
         let name = line.strip_prefix(b"cmd=").and_then(|rest| rest.split(|b| *b == b' ').next());
@@ -73,19 +73,19 @@ impl Seen {
     }
 }
 
-impl From<SeenKind> for Seen {
+impl From<SeenKind> for SeenText {
     fn from(kind: SeenKind) -> Self {
         Self { text: kind.to_string(), kind: Some(kind) }
     }
 }
 
-impl From<String> for Seen {
+impl From<String> for SeenText {
     fn from(text: String) -> Self {
         Self { text, kind: None }
     }
 }
 
-impl From<&str> for Seen {
+impl From<&str> for SeenText {
     fn from(text: &str) -> Self {
         text.to_owned().into()
     }
@@ -96,7 +96,7 @@ pub(crate) struct Unended {
     /// The requirement that it breaks.
     pub(crate) rule: &'static str,
     pub(crate) expected: &'static str,
-    pub(crate) seen: Seen,
+    pub(crate) seen: SeenText,
 }
 
 impl Unended {
@@ -106,7 +106,7 @@ impl Unended {
             (ids::RFC13_WIRE_NEWLINE, "a message that ends with a newline"),
             (ids::PMI2_COMMON_FRAME, "so many bytes as the frame's length says"),
         ][framing as usize];
-        let seen = Seen::message(partial).and(format_args!("and then {then}"));
+        let seen = SeenText::message(partial).and(format_args!("and then {then}"));
         (!partial.is_empty()).then_some(Self { rule, expected, seen })
     }
 }
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_response_is_told_by_its_command() {
-        let kind = |line: &str| Seen::message(line.as_bytes()).kind;
+        let kind = |line: &str| SeenText::message(line.as_bytes()).kind;
         let universe = SeenKind::Response(Operation::Universe);
         assert_eq!(kind("cmd=universe_size rc=0 size=-1"), Some(universe));
         assert_eq!(kind("cmd=finalize_ack"), Some(SeenKind::Response(Operation::Finalize)));

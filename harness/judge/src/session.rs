@@ -10,14 +10,14 @@ use std::collections::{BTreeMap, VecDeque};
 
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::requirement::{Catalogue, Set};
-use pmi_wire::{Direction, Operation, Outcome, Proc};
+use pmi_wire::{Direction, Operation, Proc, ResponseOutcome};
 
-use crate::connections::{Message, decode};
-use crate::crash::Cause;
+use crate::builtin_requirements::{CRASH, LIVES};
+use crate::connections::{CompletedMessage, decode};
+use crate::crash::SignalCause;
 use crate::deviations::Deviations;
-use crate::event::{Abandoned, Event, Exit, What};
+use crate::event::{Abandoned, Event, EventKind, Exit};
 use crate::offer::{name_option, offering_option};
-use crate::own::{CRASH, LIVES};
 use crate::program::{FINALIZE, unacknowledged};
 use crate::recent::Recent;
 use crate::result::{crash, excerpt, judged, same};
@@ -26,7 +26,7 @@ use crate::verdict::{Judged, ScenarioResult, Strictness, Verdict};
 use crate::{Finding, Monitor, Severity, Side, evidence};
 
 /// Most findings of a session.
-const FINDINGS: usize = 1000;
+const MAX_FINDINGS_PER_SESSION: usize = 1000;
 
 /// Events among which the request that led to a finding is searched.
 const RECENT: usize = 1000;
@@ -45,9 +45,9 @@ const DESCRIPTOR: &str = ids::RFC13_ENV_PMI_FD;
 
 /// Returns the signal of a fault, if a process of the program has died of one.
 fn faulted(event: &Event) -> Option<i32> {
-    match event.what {
-        What::Exited { exit: Exit::Signal(signal), .. } => {
-            Some(signal).filter(|s| Cause::of(*s) == Cause::Fault)
+    match event.kind {
+        EventKind::Exited { exit: Exit::Signal(signal), .. } => {
+            Some(signal).filter(|s| SignalCause::of(*s) == SignalCause::Fault)
         }
         _ => None,
     }
@@ -61,7 +61,7 @@ fn binds_all(id: &str) -> bool {
 
 /// A process of the session.
 #[derive(Default)]
-struct Process {
+struct SessionProcess {
     closed: bool,
     /// The way in which it ended; unknown if its tap was killed with it.
     exit: Option<Exit>,
@@ -80,9 +80,9 @@ struct Process {
     unacknowledged: Option<u64>,
 }
 
-impl Process {
+impl SessionProcess {
     /// Notes a message from it or to it.
-    fn said(&mut self, (direction, message): &Message<'_>) {
+    fn said(&mut self, (direction, message): &CompletedMessage<'_>) {
         let message = message.as_ref().ok();
         match direction {
             Direction::ToServer => {
@@ -91,7 +91,7 @@ impl Process {
             }
             Direction::FromServer => {
                 let outcome = message.and_then(|message| message.outcome());
-                self.is_refused = outcome.is_some_and(|outcome| outcome != Outcome::Success);
+                self.is_refused = outcome.is_some_and(|outcome| outcome != ResponseOutcome::Success);
             }
         }
     }
@@ -102,7 +102,7 @@ impl Process {
 pub struct SessionJudge {
     monitor: Monitor,
     findings: Vec<Finding>,
-    processes: Recent<Proc, Process>,
+    processes: Recent<Proc, SessionProcess>,
     /// Processes without a connection.
     unconnected: usize,
     /// The environment of some process has a variable of the wire protocol.
@@ -129,7 +129,7 @@ impl SessionJudge {
     /// Reads the next event, and keeps it among the last.
     pub fn observe(&mut self, event: Event) -> &Event {
         let known = self.findings.len();
-        let crashed = matches!(event.what, What::Crashed { .. }) || faulted(&event).is_some();
+        let crashed = matches!(event.kind, EventKind::Crashed { .. }) || faulted(&event).is_some();
         self.judge(&event);
         if self.last.len() == RECENT {
             self.last.pop_front();
@@ -152,15 +152,15 @@ impl SessionJudge {
     }
 
     fn judge(&mut self, event: &Event) {
-        let leaves = match event.what {
-            What::ClosedByClient { proc } | What::ClosedByServer { proc } => {
+        let leaves = match event.kind {
+            EventKind::ClosedByClient { proc } | EventKind::ClosedByServer { proc } => {
                 !self.monitor.has_finalized(proc)
             }
             _ => false,
         };
         let arrivals = self.monitor.read(event);
         let messages = decode(&arrivals);
-        if let Some((proc, direction, _)) = event.what.said() {
+        if let Some((proc, direction, _)) = event.kind.message_bytes() {
             let process = self.process(proc);
             match direction {
                 Direction::ToServer => (process.asked, process.key) = (event.seq, None),
@@ -168,35 +168,35 @@ impl SessionJudge {
             }
             messages.iter().for_each(|message| process.said(message));
         }
-        match &event.what {
-            What::Launched { command, .. } => self.command.clone_from(command),
-            What::Started { proc, env, bad_fd, .. } => {
-                *self.process(*proc) = Process::default();
+        match &event.kind {
+            EventKind::Launched { command, .. } => self.command.clone_from(command),
+            EventKind::Started { proc, env, bad_fd, .. } => {
+                *self.process(*proc) = SessionProcess::default();
                 self.unconnected += usize::from(bad_fd.is_some());
                 self.is_offered |= bad_fd.is_none() || OFFER.iter().any(|name| env.contains_key(*name));
             }
-            What::NotStarted { why, .. } => {
+            EventKind::NotStarted { why, .. } => {
                 self.not_started.get_or_insert_with(|| why.clone());
             }
-            What::LeftUnread { proc } => self.process(*proc).left_unread = true,
-            What::ClosedByClient { proc } | What::ClosedByServer { proc } => {
+            EventKind::LeftUnread { proc } => self.process(*proc).left_unread = true,
+            EventKind::ClosedByClient { proc } | EventKind::ClosedByServer { proc } => {
                 let trouble = self.trouble;
                 let waits = self.monitor.has_finalized(*proc) && !self.monitor.got_unasked(*proc);
                 let process = self.process(*proc);
                 if !std::mem::replace(&mut process.closed, true) {
                     process.in_trouble = trouble;
                     let unread = process.left_unread || process.asked > process.answered;
-                    let by_client = matches!(event.what, What::ClosedByClient { .. });
+                    let by_client = matches!(event.kind, EventKind::ClosedByClient { .. });
                     process.unacknowledged = (by_client && waits && unread).then_some(event.seq);
                 }
             }
-            What::Exited { proc, exit } => {
+            EventKind::Exited { proc, exit } => {
                 let process = self.process(*proc);
                 process.exit = Some(*exit);
                 if let Some(seq) = process.unacknowledged.filter(|_| *exit == Exit::Code(0)) {
                     let framing = self.monitor.framing(*proc);
                     let finding = Finding { proc: Some(*proc), seq, ..unacknowledged(framing) };
-                    self.findings.extend((self.findings.len() < FINDINGS).then_some(finding));
+                    self.findings.extend((self.findings.len() < MAX_FINDINGS_PER_SESSION).then_some(finding));
                 }
                 if let Some(signal) = faulted(event) {
                     let seen = crash(&format!("rank {proc}"), signal, &[]);
@@ -204,25 +204,26 @@ impl SessionJudge {
                     self.crashed(Finding { proc: Some(*proc), ..finding }, event.seq);
                 }
             }
-            What::JobExited { exit } => self.exit = Some(*exit),
-            What::Crashed { name, signal } => {
+            EventKind::JobExited { exit } => self.exit = Some(*exit),
+            EventKind::Crashed { name, signal } => {
                 self.crashed(Finding::new(CRASH, Side::Server, LIVES, crash(name, *signal, &[])), event.seq);
                 self.trouble = true;
             }
-            What::Abandoned(Abandoned::Interrupted) => self.trouble = true,
-            What::StillRunning { .. } => (self.hung, self.trouble) = (true, true),
-            What::Outlived { procs } => self.outlived.clone_from(procs),
+            EventKind::Abandoned(Abandoned::Interrupted) => self.trouble = true,
+            EventKind::StillRunning { .. } => (self.hung, self.trouble) = (true, true),
+            EventKind::Outlived { procs } => self.outlived.clone_from(procs),
             _ => {}
         }
         self.monitor.judge(event, &messages);
         self.trouble |= self.monitor.abort_sent();
         for finding in self.monitor.take_findings() {
             self.trouble |= finding.party == Side::Client;
-            if self.findings.len() < FINDINGS {
+            if self.findings.len() < MAX_FINDINGS_PER_SESSION {
                 self.findings.push(finding);
             }
         }
-        self.trouble |= leaves || matches!(event.what, What::Exited { exit, .. } if exit != Exit::Code(0));
+        self.trouble |=
+            leaves || matches!(event.kind, EventKind::Exited { exit, .. } if exit != Exit::Code(0));
     }
 
     /// Keeps the first crash.
@@ -230,8 +231,8 @@ impl SessionJudge {
         self.crash.get_or_insert((Finding { seq, ..crash }, seq));
     }
 
-    fn process(&mut self, p: Proc) -> &mut Process {
-        self.processes.get_or_insert_with(p, Process::default)
+    fn process(&mut self, p: Proc) -> &mut SessionProcess {
+        self.processes.get_or_insert_with(p, SessionProcess::default)
     }
 
     /// The number of process groups that spawn requests asked for.
@@ -259,8 +260,8 @@ impl SessionJudge {
     }
 
     fn is_of_a_killed(&self, f: &Finding) -> bool {
-        let killed = |process: &Process| match process.exit {
-            Some(Exit::Signal(signal)) => Cause::of(signal).is_from_outside(),
+        let killed = |process: &SessionProcess| match process.exit {
+            Some(Exit::Signal(signal)) => SignalCause::of(signal).is_from_outside(),
             Some(Exit::Code(_)) => false,
             None => process.in_trouble,
         };
@@ -273,7 +274,7 @@ impl SessionJudge {
         let mut finding = f.clone();
         let leaves = f.party == Side::Client && FINALIZE.contains(&&*f.requirement);
         // It has read the response and sent no other request.
-        let gives_up = |p: &&Process| p.answered > p.asked;
+        let gives_up = |p: &&SessionProcess| p.answered > p.asked;
         let Some((p, process)) =
             f.proc.filter(|_| leaves).and_then(|p| Some((p, self.processes.get(p).filter(gives_up)?)))
         else {
@@ -281,7 +282,7 @@ impl SessionJudge {
         };
         let fails = match process.exit {
             Some(Exit::Code(code)) => code != 0,
-            Some(Exit::Signal(signal)) => Cause::of(signal) == Cause::Abort,
+            Some(Exit::Signal(signal)) => SignalCause::of(signal) == SignalCause::Abort,
             None => false,
         };
         let of_server = |other: &&Finding| other.party == Side::Server && other.proc == f.proc;
@@ -319,8 +320,8 @@ impl SessionJudge {
     }
 
     /// Returns the last request of a process and its response, if that was a refusal or a miss.
-    fn refused(&self, process: &Process) -> Option<(&[u8], &[u8])> {
-        let bytes = |seq: u64| self.event(seq).and_then(|event| event.what.bytes());
+    fn refused(&self, process: &SessionProcess) -> Option<(&[u8], &[u8])> {
+        let bytes = |seq: u64| self.event(seq).and_then(|event| event.kind.bytes());
         let (request, answer) = (bytes(process.asked)?, bytes(process.answered)?);
         process.is_refused.then(|| (request.trim_ascii_end(), answer.trim_ascii_end()))
     }
@@ -421,8 +422,9 @@ impl SessionJudge {
 
     /// Returns the processes whose last request has no response, each with the event of the request.
     fn unanswered(&self) -> Vec<(Proc, u64)> {
-        let waits =
-            |process: &&Process| process.asked > process.answered && process.exit != Some(Exit::Code(0));
+        let waits = |process: &&SessionProcess| {
+            process.asked > process.answered && process.exit != Some(Exit::Code(0))
+        };
         let all = self.processes.iter().filter(|(_, process)| waits(process));
         let mut all: Vec<(Proc, u64)> = all.map(|(proc, process)| (proc, process.asked)).collect();
         all.sort_unstable();
@@ -503,24 +505,27 @@ mod tests {
     const P: Proc = Proc { group: 0, rank: 0 };
 
     /// Judges a process that joins with PMI-2, gets an incomplete response, sends this, and ends like this.
-    fn judge(answer: &str, rest: &[What]) -> SessionJudge {
+    fn judge(answer: &str, rest: &[EventKind]) -> SessionJudge {
         let framed = |body: &str| Bytes(format!("{:>6}{body}", body.len()).into_bytes());
         let line = |text: &str| Bytes(format!("{text}\n").into_bytes());
         let mut events = vec![
-            What::Launched { command: Vec::new(), ranks: 1, nodes: 0 },
-            What::Started { proc: P, env: BTreeMap::new(), args: Vec::new(), bad_fd: None },
-            What::ToServer { proc: P, bytes: line("cmd=init pmi_version=2 pmi_subversion=0") },
-            What::FromServer {
+            EventKind::Launched { command: Vec::new(), ranks: 1, nodes: 0 },
+            EventKind::Started { proc: P, env: BTreeMap::new(), args: Vec::new(), bad_fd: None },
+            EventKind::ToServer { proc: P, bytes: line("cmd=init pmi_version=2 pmi_subversion=0") },
+            EventKind::FromServer {
                 proc: P,
                 bytes: line("cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0"),
             },
-            What::ToServer { proc: P, bytes: framed("cmd=fullinit;pmijobid=j;pmirank=0;threaded=FALSE;") },
-            What::FromServer { proc: P, bytes: framed(answer) },
+            EventKind::ToServer {
+                proc: P,
+                bytes: framed("cmd=fullinit;pmijobid=j;pmirank=0;threaded=FALSE;"),
+            },
+            EventKind::FromServer { proc: P, bytes: framed(answer) },
         ];
         events.extend_from_slice(rest);
         let mut judge = SessionJudge::default();
-        for (what, seq) in events.into_iter().zip(0..) {
-            judge.observe(Event::new(seq, what));
+        for (kind, seq) in events.into_iter().zip(0..) {
+            judge.observe(Event::new(seq, kind));
         }
         judge
     }
@@ -536,8 +541,8 @@ mod tests {
         let command = vec!["srun".to_owned(), "--mpi=none".to_owned()];
         let bad_fd = Some("PMI_FD is not set".to_owned());
         let mut judge = SessionJudge::default();
-        judge.observe(Event::new(0, What::Launched { command, ranks: 1, nodes: 0 }));
-        judge.observe(Event::new(1, What::Started { proc: P, env, args: Vec::new(), bad_fd }));
+        judge.observe(Event::new(0, EventKind::Launched { command, ranks: 1, nodes: 0 }));
+        judge.observe(Event::new(1, EventKind::Started { proc: P, env, args: Vec::new(), bad_fd }));
         let ids: Vec<String> = judge.findings().into_iter().map(|finding| finding.requirement).collect();
         assert_eq!(ids.contains(&DESCRIPTOR.to_owned()), broken, "{ids:?}");
         assert!(
@@ -549,8 +554,8 @@ mod tests {
     fn program_that_never_started_is_the_reason() {
         let mut judge = SessionJudge::default();
         let env = [("PMI_FD".to_owned(), "3".to_owned())].into();
-        judge.observe(Event::new(0, What::Started { proc: P, env, args: Vec::new(), bad_fd: None }));
-        judge.observe(Event::new(1, What::NotStarted { proc: P, why: "cannot start ./x".to_owned() }));
+        judge.observe(Event::new(0, EventKind::Started { proc: P, env, args: Vec::new(), bad_fd: None }));
+        judge.observe(Event::new(1, EventKind::NotStarted { proc: P, why: "cannot start ./x".to_owned() }));
         assert_eq!(judge.unjudged().as_deref(), Some("the program never started: cannot start ./x"));
     }
 
@@ -568,7 +573,8 @@ mod tests {
         #[case] exit: Exit,
         #[case] at_most: Option<Severity>,
     ) {
-        let judge = judge(answer, &[What::ClosedByClient { proc: P }, What::Exited { proc: P, exit }]);
+        let judge =
+            judge(answer, &[EventKind::ClosedByClient { proc: P }, EventKind::Exited { proc: P, exit }]);
         let findings = judge.findings();
         let leaves = findings.iter().find(|f| f.party == Side::Client).unwrap();
         assert_eq!((&*leaves.requirement, leaves.at_most), ("pmi2.common.finalize-last", at_most));
@@ -584,7 +590,7 @@ mod tests {
     /// A process that ends with status 0 after a response that breaks a MUST is not blamed.
     #[test]
     fn close_after_unlawful_answer_is_noted() {
-        let end = [What::ClosedByClient { proc: P }, What::Exited { proc: P, exit: Exit::Code(0) }];
+        let end = [EventKind::ClosedByClient { proc: P }, EventKind::Exited { proc: P, exit: Exit::Code(0) }];
         let result = result_of(&judge("cmd=fullinit-response;rc=0;rank=0;size=2;appnum=0;", &end));
         let red = result.findings.iter().filter(|j| j.severity == Severity::Fail);
         assert!(
@@ -598,23 +604,23 @@ mod tests {
     fn earlier_unlawful_answer_is_cited() {
         let framed = |body: &str| Bytes(format!("{:>6}{body}", body.len()).into_bytes());
         let rest = [
-            What::ToServer { proc: P, bytes: framed("cmd=job-getid;") },
-            What::FromServer { proc: P, bytes: framed("cmd=job-getid-response;rc=0;jobid=j;") },
-            What::ClosedByClient { proc: P },
-            What::Exited { proc: P, exit: Exit::Code(3) },
+            EventKind::ToServer { proc: P, bytes: framed("cmd=job-getid;") },
+            EventKind::FromServer { proc: P, bytes: framed("cmd=job-getid-response;rc=0;jobid=j;") },
+            EventKind::ClosedByClient { proc: P },
+            EventKind::Exited { proc: P, exit: Exit::Code(3) },
         ];
         let judge = judge("cmd=fullinit-response;rc=0;rank=0;size=2;appnum=0;", &rest);
         let findings = judge.findings();
-        let unlawful =
-            findings.iter().find(|f| f.party == Side::Server && binds_all(&f.requirement)).unwrap();
+        let invalid = findings.iter().find(|f| f.party == Side::Server && binds_all(&f.requirement)).unwrap();
         let leaves = findings.iter().find(|f| f.party == Side::Client).unwrap();
-        let cited = format!("event {}, an earlier answer, breaks {}", unlawful.seq, unlawful.requirement);
+        let cited = format!("event {}, an earlier answer, breaks {}", invalid.seq, invalid.requirement);
         assert_eq!((leaves.at_most, leaves.seen.contains(&cited)), (None, true), "{leaves:?}");
     }
 
     #[test]
     fn fault_of_the_program_is_the_headline() {
-        let end = [What::ClosedByClient { proc: P }, What::Exited { proc: P, exit: Exit::Signal(11) }];
+        let end =
+            [EventKind::ClosedByClient { proc: P }, EventKind::Exited { proc: P, exit: Exit::Signal(11) }];
         let result = result_of(&judge(WHOLE, &end));
         let seen: Vec<(Side, &str)> =
             result.findings.iter().map(|j| (j.finding.party, &*j.finding.seen)).collect();
@@ -629,11 +635,12 @@ mod tests {
     #[test]
     fn missing_barrier_is_the_headline() {
         let q = Proc { group: 0, rank: 1 };
-        let asks = |proc, text: &str| What::ToServer { proc, bytes: Bytes(format!("{text}\n").into()) };
-        let answers = |proc, text: &str| What::FromServer { proc, bytes: Bytes(format!("{text}\n").into()) };
+        let asks = |proc, text: &str| EventKind::ToServer { proc, bytes: Bytes(format!("{text}\n").into()) };
+        let answers =
+            |proc, text: &str| EventKind::FromServer { proc, bytes: Bytes(format!("{text}\n").into()) };
         let joins = |proc| {
             [
-                What::Started { proc, env: BTreeMap::new(), args: Vec::new(), bad_fd: None },
+                EventKind::Started { proc, env: BTreeMap::new(), args: Vec::new(), bad_fd: None },
                 asks(proc, "cmd=init pmi_version=1 pmi_subversion=1"),
                 answers(proc, "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1"),
                 asks(proc, "cmd=get_my_kvsname"),
@@ -641,23 +648,23 @@ mod tests {
             ]
         };
         let found = |key: &str, get: &str, exit: Exit| {
-            let launched = What::Launched { command: Vec::new(), ranks: 2, nodes: 0 };
+            let launched = EventKind::Launched { command: Vec::new(), ranks: 2, nodes: 0 };
             let rest = [
                 asks(q, &format!("cmd=get kvsname=k key={key}")),
                 answers(q, get),
-                What::ClosedByClient { proc: q },
-                What::Exited { proc: q, exit },
+                EventKind::ClosedByClient { proc: q },
+                EventKind::Exited { proc: q, exit },
                 asks(P, "cmd=put kvsname=k key=a value=1"),
                 answers(P, "cmd=put_result rc=0"),
                 asks(P, "cmd=finalize"),
                 answers(P, "cmd=finalize_ack rc=0"),
-                What::ClosedByClient { proc: P },
-                What::Exited { proc: P, exit: Exit::Code(0) },
+                EventKind::ClosedByClient { proc: P },
+                EventKind::Exited { proc: P, exit: Exit::Code(0) },
             ];
             let all = std::iter::once(launched).chain(joins(P)).chain(joins(q)).chain(rest);
             let mut judge = SessionJudge::default();
-            for (what, seq) in all.zip(0..) {
-                judge.observe(Event::new(seq, what));
+            for (kind, seq) in all.zip(0..) {
+                judge.observe(Event::new(seq, kind));
             }
             judge.findings().into_iter().map(|f| (f.requirement, f.seen)).collect::<Vec<_>>()
         };
@@ -680,11 +687,11 @@ mod tests {
     /// A version that is too high in the first answer, many messages, and a request after which the manager ends.
     #[test]
     fn failed_job_names_its_last_request_and_keeps_what_was_found() {
-        let asks = |text: &str| What::ToServer { proc: P, bytes: Bytes(text.into()) };
-        let answers = |text: &str| What::FromServer { proc: P, bytes: Bytes(text.into()) };
+        let asks = |text: &str| EventKind::ToServer { proc: P, bytes: Bytes(text.into()) };
+        let answers = |text: &str| EventKind::FromServer { proc: P, bytes: Bytes(text.into()) };
         let mut events = vec![
-            What::Launched { command: Vec::new(), ranks: 1, nodes: 0 },
-            What::Started { proc: P, env: BTreeMap::new(), args: Vec::new(), bad_fd: None },
+            EventKind::Launched { command: Vec::new(), ranks: 1, nodes: 0 },
+            EventKind::Started { proc: P, env: BTreeMap::new(), args: Vec::new(), bad_fd: None },
             asks("cmd=init pmi_version=1 pmi_subversion=1\n"),
             answers("cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=2\n"),
         ];
@@ -692,11 +699,11 @@ mod tests {
             events.extend([asks("cmd=get_appnum\n"), answers("cmd=appnum rc=0 appnum=0\n")]);
         }
         let spawn = "mcmd=spawn\nnprocs=1\nexecname=a\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n";
-        events.extend([asks(spawn), What::JobExited { exit: Exit::Code(255) }]);
+        events.extend([asks(spawn), EventKind::JobExited { exit: Exit::Code(255) }]);
         let (all, asked) = (events.len(), events.len() - 2);
         let mut judge = SessionJudge::default();
-        for (what, seq) in events.into_iter().zip(0..) {
-            judge.observe(Event::new(seq, what));
+        for (kind, seq) in events.into_iter().zip(0..) {
+            judge.observe(Event::new(seq, kind));
         }
         let blank = ScenarioResult::default();
         let result = judge.result(blank, &Catalogue::default(), &mut Deviations::default(), Strictness::Must);
@@ -717,11 +724,11 @@ mod tests {
 
     #[test]
     fn crash_of_the_manager_is_the_headline() {
-        let crashed = What::Crashed { name: "proxy".into(), signal: 11 };
-        let closed = What::ClosedByServer { proc: P };
-        let asks = What::ToServer { proc: P, bytes: Bytes(format!("{:>6}cmd=kvs-fence;", 14).into()) };
-        let exits = What::Exited { proc: P, exit: Exit::Code(1) };
-        let job = What::JobExited { exit: Exit::Code(255) };
+        let crashed = EventKind::Crashed { name: "proxy".into(), signal: 11 };
+        let closed = EventKind::ClosedByServer { proc: P };
+        let asks = EventKind::ToServer { proc: P, bytes: Bytes(format!("{:>6}cmd=kvs-fence;", 14).into()) };
+        let exits = EventKind::Exited { proc: P, exit: Exit::Code(1) };
+        let job = EventKind::JobExited { exit: Exit::Code(255) };
         let judge = judge(WHOLE, &[asks, closed, exits, crashed, job]);
         let result = judge.result(
             ScenarioResult::default(),
@@ -738,8 +745,8 @@ mod tests {
 
     #[test]
     fn who_is_killed_has_left_out_nothing() {
-        let exited = What::Exited { proc: P, exit: Exit::Signal(9) };
-        let findings = judge(WHOLE, &[What::ClosedByClient { proc: P }, exited]).findings();
+        let exited = EventKind::Exited { proc: P, exit: Exit::Signal(9) };
+        let findings = judge(WHOLE, &[EventKind::ClosedByClient { proc: P }, exited]).findings();
         assert!(findings.iter().all(|f| f.party == Side::Server), "{findings:?}");
     }
 }

@@ -3,8 +3,8 @@
 
 use crate::Finding;
 use crate::backtrace::Place;
-use crate::cause::{CHOSEN, CommonCause, masked};
-use crate::own::CRASH;
+use crate::builtin_requirements::CRASH;
+use crate::cause::{CHOSEN_NAME_KEYS, CommonCause, masked};
 use crate::verdict::Judged;
 
 /// Minimum length of a symptom.
@@ -67,7 +67,7 @@ pub(crate) fn of(finding: &Finding) -> String {
     let shape = masked(&finding.seen);
     let word = |word: &str| {
         let is_volatile = word.contains("0x") || word.contains("\\x") || word.contains('/');
-        let mut fields = CHOSEN.iter().chain(&VOLATILE_FIELDS);
+        let mut fields = CHOSEN_NAME_KEYS.iter().chain(&VOLATILE_FIELDS);
         let field = fields.find(|field| word.trim_start_matches('"').starts_with(**field));
         match field {
             _ if is_volatile => "#".to_owned(),

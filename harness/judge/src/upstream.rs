@@ -11,13 +11,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use pmi_wire::place;
 use pmi_wire::pmi2;
 use pmi_wire::port::Greeting;
-use pmi_wire::{Decoded, Direction, Framing, FramingError, Operation, Outcome, grammar};
+use pmi_wire::{Decoded, Direction, Framing, FramingError, Operation, ResponseOutcome, grammar};
 
-use crate::connections::Message;
-use crate::event::{Event, What};
+use crate::connections::CompletedMessage;
+use crate::event::{Event, EventKind};
 use crate::finding::{Finding, Side};
 use crate::kvs::is_ambiguous;
-use crate::seen::{Seen, show};
+use crate::seen::{SeenText, show};
 use pmi_wire::Proc;
 
 /// Maximum number of findings that are kept until the next call of [`UpstreamMonitor::take_findings`].
@@ -27,7 +27,7 @@ const FINDINGS_LIMIT: usize = 100;
 const PASSED_LIMIT: usize = 100_000;
 
 #[derive(Debug)]
-struct Put {
+struct UpstreamPut {
     key: Vec<u8>,
     value: Vec<u8>,
     /// Number of barriers that its process had entered before.
@@ -39,8 +39,8 @@ struct Put {
 }
 
 #[derive(Debug, Default)]
-struct Client {
-    puts: Vec<Put>,
+struct UpstreamClient {
+    puts: Vec<UpstreamPut>,
     /// Number of barriers of the whole process group that it has entered.
     entered: u64,
     gone: bool,
@@ -52,9 +52,9 @@ struct Client {
     passed: Option<u64>,
     /// True if it has sent a request before the previous one was answered, or was answered twice. Responses can then not be matched with
     /// requests.
-    irregular: bool,
+    breaks_lock_step: bool,
     /// True if it has sent lines that the proxy may parse differently from this monitor.
-    illegible: bool,
+    has_unparsable_lines: bool,
     /// The state of PMI-2, once negotiated.
     frames: Option<Frames>,
 }
@@ -68,7 +68,7 @@ struct Passed {
 
 /// The state of one proxy for one process group.
 #[derive(Debug, Default)]
-struct Proxy {
+struct ProxyState {
     /// Number of barriers that it has passed on.
     barriers: u64,
     /// Keys of the pairs that it has passed on.
@@ -86,9 +86,9 @@ pub(crate) struct UpstreamMonitor {
     /// Sizes of the process groups.
     sizes: BTreeMap<u32, u32>,
     /// True if a proxy has confused processes, so that the origin of its requests is unknown. Another monitor reports that.
-    mixed_up: bool,
-    clients: BTreeMap<Proc, Client>,
-    proxies: BTreeMap<(u32, u32), Proxy>,
+    has_confused_processes: bool,
+    clients: BTreeMap<Proc, UpstreamClient>,
+    proxies: BTreeMap<(u32, u32), ProxyState>,
     passed: HashMap<u64, Passed>,
     seq: u64,
     findings: Vec<Finding>,
@@ -147,44 +147,48 @@ impl UpstreamMonitor {
     }
 
     /// Reads the next event, with the messages that it completes.
-    pub(crate) fn observe(&mut self, event: &Event, messages: &[Message<'_>]) {
+    pub(crate) fn observe(&mut self, event: &Event, messages: &[CompletedMessage<'_>]) {
         self.seq = event.seq;
-        match &event.what {
-            What::Launched { ranks, nodes, .. } => {
+        match &event.kind {
+            EventKind::Launched { ranks, nodes, .. } => {
                 self.nodes = *nodes;
                 self.sizes.insert(0, *ranks);
             }
-            What::Started { proc, env, .. } => {
+            EventKind::Started { proc, env, .. } => {
                 if let Some(size) = env.get("PMI_SIZE").and_then(|s| s.parse().ok()) {
                     self.sizes.entry(proc.group).or_insert(size);
                 }
             }
             // A process that connects by itself receives its size on the connection.
-            What::Greeted { proc, told, .. } => {
-                if let Ok(told) = Greeting::parse(&told.0) {
+            EventKind::Greeted { proc, response: received, .. } => {
+                if let Ok(told) = Greeting::parse(&received.0) {
                     let size = *self.sizes.entry(proc.group).or_insert(told.size);
-                    self.mixed_up |= told.size != size || told.rank != proc.rank;
+                    self.has_confused_processes |= told.size != size || told.rank != proc.rank;
                 }
             }
-            What::ToServer { proc, .. } | What::FromServer { proc, .. } => {
+            EventKind::ToServer { proc, .. } | EventKind::FromServer { proc, .. } => {
                 messages.iter().for_each(|(direction, message)| self.arrived(*proc, *direction, message));
             }
-            What::ClosedByClient { proc } | What::ClosedByServer { proc } | What::Ended { proc, .. } => {
+            EventKind::ClosedByClient { proc }
+            | EventKind::ClosedByServer { proc }
+            | EventKind::Ended { proc, .. } => {
                 self.client(*proc).gone = true;
             }
-            What::FromProxy { group, proxy, id, text, .. } => self.passed_on(*group, *proxy, *id, &text.0),
-            What::ToProxy { answers, text, .. } => self.told(*answers, &text.0),
+            EventKind::FromProxy { group, proxy, id, text, .. } => {
+                self.passed_on(*group, *proxy, *id, &text.0)
+            }
+            EventKind::ToProxy { answers, text, .. } => self.upstream_sent(*answers, &text.0),
             // Other events do not concern what proxies pass on.
             _ => {}
         }
     }
 
-    fn client(&mut self, proc: Proc) -> &mut Client {
+    fn client(&mut self, proc: Proc) -> &mut UpstreamClient {
         self.clients.entry(proc).or_default()
     }
 
-    fn find(&mut self, proc: Proc, requirement: &str, expected: String, seen: impl Into<Seen>) {
-        if self.findings.len() < FINDINGS_LIMIT && !self.mixed_up {
+    fn find(&mut self, proc: Proc, requirement: &str, expected: String, seen: impl Into<SeenText>) {
+        if self.findings.len() < FINDINGS_LIMIT && !self.has_confused_processes {
             let seen = seen.into();
             self.findings.push(Finding {
                 proc: Some(proc),
@@ -208,10 +212,10 @@ impl UpstreamMonitor {
     fn arrived(&mut self, proc: Proc, direction: Direction, message: &Result<Decoded<'_>, FramingError>) {
         let client = self.client(proc);
         match (direction, message, &mut client.frames) {
-            (_, Err(_), Some(frames)) => frames.blurred = true,
-            (Direction::ToServer, Err(_), None) => client.illegible = true,
+            (_, Err(_), Some(frames)) => frames.is_ambiguous = true,
+            (Direction::ToServer, Err(_), None) => client.has_unparsable_lines = true,
             (Direction::FromServer, Err(_), None) => {}
-            (Direction::ToServer, Ok(message), Some(frames)) => frames.asks(message),
+            (Direction::ToServer, Ok(message), Some(frames)) => frames.read_request(message),
             (Direction::ToServer, Ok(message), None) => client.request(message),
             (Direction::FromServer, Ok(message), Some(frames)) => {
                 if let Some(id) = frames.answers(message) {
@@ -230,7 +234,7 @@ impl UpstreamMonitor {
     fn answered(&mut self, proc: Proc, line: &[u8]) {
         let client = self.client(proc);
         let (asked, passed) = (client.asked.take(), client.passed.take());
-        let irregular = client.irregular;
+        let irregular = client.breaks_lock_step;
         if command(line) == b"put_result"
             && let Some(put) = client.puts.last_mut()
         {
@@ -246,7 +250,7 @@ impl UpstreamMonitor {
                     "the answer to its own request, which the upstream has not given; {} is the answer to rank {by}",
                     show(line)
                 );
-                self.find(proc, ids::HYDRA_UPSTREAM_REPLIES_ROUTED, expected, Seen::message(line));
+                self.find(proc, ids::HYDRA_UPSTREAM_REPLIES_ROUTED, expected, SeenText::message(line));
             }
             return;
         };
@@ -259,17 +263,17 @@ impl UpstreamMonitor {
             Some(_) => ids::HYDRA_UPSTREAM_REPLIES_ROUTED,
             None => ids::HYDRA_UPSTREAM_REPLIES_KEPT,
         };
-        self.find(proc, id, format!("what the upstream answered, {}", show(&given)), Seen::message(line));
+        self.find(proc, id, format!("what the upstream answered, {}", show(&given)), SeenText::message(line));
     }
 
     // ----- the upstream's side -------------------------------------------------------------------------------------
 
-    fn told(&mut self, answers: Option<u64>, text: &[u8]) {
+    fn upstream_sent(&mut self, answers: Option<u64>, text: &[u8]) {
         let Some(passed) = answers.and_then(|id| self.passed.get_mut(&id)) else { return };
         let again = passed.reply.is_some();
         passed.reply = Some(text.strip_suffix(b"\n").unwrap_or(text).to_vec());
         let by = passed.by;
-        self.client(by).irregular |= again;
+        self.client(by).breaks_lock_step |= again;
     }
 
     fn passed_on(&mut self, group: u32, proxy: u32, id: u64, text: &[u8]) {
@@ -289,7 +293,7 @@ impl UpstreamMonitor {
         let served = self.served(group, proxy);
         let puts = || served.iter().filter_map(|p| self.clients.get(p)).flat_map(|c| &c.puts);
         // The end of a value with blanks or escapes is ambiguous.
-        let illegible = served.iter().filter_map(|p| self.clients.get(p)).any(|c| c.illegible);
+        let illegible = served.iter().filter_map(|p| self.clients.get(p)).any(|c| c.has_unparsable_lines);
         let blurred = illegible
             || puts().any(|p| is_ambiguous(&p.value) || p.value.iter().any(|b| b" \t\\".contains(b)));
         let mut wrong = Vec::new();
@@ -329,7 +333,7 @@ impl UpstreamMonitor {
         let (round, flushed, changed) =
             (state.barriers, state.flushed.clone(), std::mem::take(&mut state.changed));
         let served = self.served(group, proxy);
-        if served.iter().filter_map(|p| self.clients.get(p)).any(|c| c.illegible) {
+        if served.iter().filter_map(|p| self.clients.get(p)).any(|c| c.has_unparsable_lines) {
             return;
         }
         let outside =
@@ -343,7 +347,7 @@ impl UpstreamMonitor {
         let mut missed = Vec::new();
         for proc in served {
             // If a process does not wait for responses, it is unknown which of its puts were accepted.
-            if self.client(proc).irregular {
+            if self.client(proc).breaks_lock_step {
                 continue;
             }
             for put in self.client(proc).puts.iter_mut() {
@@ -362,7 +366,7 @@ impl UpstreamMonitor {
     fn requested(&mut self, group: u32, proxy: u32, id: u64, text: &[u8]) {
         let served = self.served(group, proxy);
         let clients = || served.iter().filter_map(|p| Some((*p, self.clients.get(p)?)));
-        if clients().any(|(_, c)| c.irregular || c.illegible) {
+        if clients().any(|(_, c)| c.breaks_lock_step || c.has_unparsable_lines) {
             return;
         }
         let asking: Vec<(Proc, &[u8])> = clients()
@@ -414,7 +418,7 @@ impl UpstreamMonitor {
 
 /// A PMI-2 request without a response so far.
 #[derive(Debug)]
-struct Pending {
+struct UpstreamPendingRequest {
     body: Vec<u8>,
     thrid: Option<Vec<u8>>,
     /// Number of the request on the upstream side.
@@ -424,32 +428,32 @@ struct Pending {
 /// The PMI-2 messages between a process and its proxy.
 #[derive(Debug, Default)]
 struct Frames {
-    pending: Vec<Pending>,
+    pending: Vec<UpstreamPendingRequest>,
     /// True if a message is ambiguous: the proxy may parse it differently from this monitor, or the order of messages does not identify
     /// requests.
-    blurred: bool,
+    is_ambiguous: bool,
 }
 
 impl Frames {
-    fn asks(&mut self, message: &Decoded<'_>) {
+    fn read_request(&mut self, message: &Decoded<'_>) {
         let is_clear = message.is_well_formed() && !is_doubled(message.text);
         if !is_clear || self.pending.len() >= PASSED_LIMIT {
-            self.blurred = true;
+            self.is_ambiguous = true;
             return;
         }
         let thrid = message.value("thrid").map(Cow::into_owned);
         // Without distinct thread ids, the responses cannot be matched with the requests.
-        self.blurred |= self.pending.iter().any(|other| thrid.is_none() || other.thrid == thrid);
-        self.pending.push(Pending { body: message.text.to_vec(), thrid, passed: None });
+        self.is_ambiguous |= self.pending.iter().any(|other| thrid.is_none() || other.thrid == thrid);
+        self.pending.push(UpstreamPendingRequest { body: message.text.to_vec(), thrid, passed: None });
     }
 
     /// Returns the number, on the upstream side, of the request that a response answers.
     fn answers(&mut self, message: &Decoded<'_>) -> Option<u64> {
         let thrid = message.value("thrid").filter(|_| !is_doubled(message.text));
-        let of_thread = |other: &Pending| other.thrid.as_deref() == thrid.as_deref();
+        let of_thread = |other: &UpstreamPendingRequest| other.thrid.as_deref() == thrid.as_deref();
         let alone = self.pending.len() == 1;
         let at = self.pending.iter().position(of_thread).or(alone.then_some(0))?;
-        self.pending.remove(at).passed.filter(|_| !self.blurred)
+        self.pending.remove(at).passed.filter(|_| !self.is_ambiguous)
     }
 }
 
@@ -480,7 +484,7 @@ fn same_answer(seen: &[u8], given: &[u8]) -> bool {
     let read = |body| plain(Direction::FromServer, body).filter(Decoded::is_well_formed);
     let (Some(seen), Some(given)) = (read(seen), read(given)) else { return true };
     let keys = ["value", "port", "jobid"].iter().all(|key| seen.raw(key) == given.raw(key));
-    let found = |answer: &Decoded<'_>| answer.outcome().map(|outcome| outcome == Outcome::Success);
+    let found = |answer: &Decoded<'_>| answer.outcome().map(|outcome| outcome == ResponseOutcome::Success);
     seen.command() != given.command()
         || found(&seen) == found(&given) && (keys || found(&given) != Some(true))
 }
@@ -493,7 +497,7 @@ impl UpstreamMonitor {
         let served = self.served(group, proxy);
         let frames = |proc: &Proc| self.clients.get(proc).map(|client| client.frames.as_ref());
         // The requests of a process that has not negotiated PMI-2 are unknown here.
-        let clear = served.iter().all(|p| matches!(frames(p), Some(Some(frames)) if !frames.blurred));
+        let clear = served.iter().all(|p| matches!(frames(p), Some(Some(frames)) if !frames.is_ambiguous));
         if command == pmi2::Command::Abort || !clear {
             return;
         }
@@ -505,8 +509,9 @@ impl UpstreamMonitor {
             .map(|(p, at, _)| (p, at))
             .collect();
         let Some((by, at)) = asking.first().copied() else {
-            let of_command =
-                |request: &&Pending| request.passed.is_none() && command_of(&request.body) == name;
+            let of_command = |request: &&UpstreamPendingRequest| {
+                request.passed.is_none() && command_of(&request.body) == name
+            };
             let asked =
                 || served.iter().flat_map(|p| pending(p).filter(of_command).map(|request| (*p, request)));
             // Only the draft allows these bytes in values, and a proxy may interpret them differently.
@@ -569,7 +574,7 @@ fn command_of(body: &[u8]) -> Option<&[u8]> {
     plain(Direction::ToServer, body)?.command()
 }
 
-impl Client {
+impl UpstreamClient {
     fn request(&mut self, message: &Decoded<'_>) {
         let line = message.text;
         if self.in_block {
@@ -580,15 +585,21 @@ impl Client {
             b"put" => {
                 if let (Some(key), Some(value)) = (message.raw("key"), message.raw("value")) {
                     let (key, value) = (key.to_vec(), value.to_vec());
-                    self.puts.push(Put { key, value, round: self.entered, taken: false, missed: false });
+                    self.puts.push(UpstreamPut {
+                        key,
+                        value,
+                        round: self.entered,
+                        taken: false,
+                        missed: false,
+                    });
                 }
             }
             b"barrier_in" if message.raw("group").is_none_or(|name| name == b"WORLD") => self.entered += 1,
             _ => {}
         }
         self.in_block = line.starts_with(b"mcmd=");
-        self.illegible |= !self.in_block && !line.starts_with(b"cmd=");
-        self.irregular |= self.asked.is_some();
+        self.has_unparsable_lines |= !self.in_block && !line.starts_with(b"cmd=");
+        self.breaks_lock_step |= self.asked.is_some();
         self.passed = None;
         self.asked = Some(line.to_vec());
     }
@@ -603,10 +614,10 @@ mod tests {
     use crate::event::Bytes;
 
     /// Returns the monitor after these events.
-    fn judged(events: impl IntoIterator<Item = What>) -> UpstreamMonitor {
+    fn judged(events: impl IntoIterator<Item = EventKind>) -> UpstreamMonitor {
         let (mut monitor, mut connections) = (UpstreamMonitor::default(), Connections::default());
-        for (what, seq) in events.into_iter().zip(0..) {
-            let event = Event::new(seq, what);
+        for (kind, seq) in events.into_iter().zip(0..) {
+            let event = Event::new(seq, kind);
             monitor.observe(&event, &decode(&connections.read(&event)));
         }
         monitor
@@ -616,7 +627,7 @@ mod tests {
     /// `p0 > text` is from proxy 0, and `p0 < ID text` is to it. Requests of proxies are counted from 0.
     fn found(lines: &[&str]) -> Vec<(String, String)> {
         let mut requests = 0;
-        let launched = What::Launched { command: Vec::new(), ranks: 4, nodes: 2 };
+        let launched = EventKind::Launched { command: Vec::new(), ranks: 4, nodes: 2 };
         let events = lines.iter().map(|line| {
             let (who, rest) = line.split_once(' ').unwrap();
             let (way, text) = rest.split_once(' ').unwrap();
@@ -625,19 +636,19 @@ mod tests {
                 (None, way) => {
                     let proc = Proc { group: 0, rank: who.parse().unwrap() };
                     match way {
-                        ">" => What::ToServer { proc, bytes: line(text) },
-                        _ => What::FromServer { proc, bytes: line(text) },
+                        ">" => EventKind::ToServer { proc, bytes: line(text) },
+                        _ => EventKind::FromServer { proc, bytes: line(text) },
                     }
                 }
                 (Some(proxy), ">") => {
                     requests += 1;
                     let text = Bytes(text.as_bytes().to_vec());
-                    What::FromProxy { group: 0, proxy, id: requests - 1, text, held: false }
+                    EventKind::FromProxy { group: 0, proxy, id: requests - 1, text, held: false }
                 }
                 (Some(proxy), _) => {
                     let (id, text) = text.split_once(' ').unwrap();
                     let answers = id.parse().ok();
-                    What::ToProxy { group: 0, proxy, answers, text: line(text), scripted: false }
+                    EventKind::ToProxy { group: 0, proxy, answers, text: line(text), scripted: false }
                 }
             }
         });
@@ -768,13 +779,13 @@ mod tests {
 
     /// Like [`found`], but with two ranks of one proxy that have negotiated PMI-2, and with frame bodies.
     fn found_in_frames(lines: &[&str]) -> Vec<(String, String)> {
-        let mut events = vec![What::Launched { command: Vec::new(), ranks: 2, nodes: 1 }];
+        let mut events = vec![EventKind::Launched { command: Vec::new(), ranks: 2, nodes: 1 }];
         for rank in 0..2 {
             let proc = Proc { group: 0, rank };
             let line = |text: &str| Bytes(format!("{text}\n").into_bytes());
-            events.push(What::ToServer { proc, bytes: line("cmd=init pmi_version=2 pmi_subversion=0") });
+            events.push(EventKind::ToServer { proc, bytes: line("cmd=init pmi_version=2 pmi_subversion=0") });
             let taken = "cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0";
-            events.push(What::FromServer { proc, bytes: line(taken) });
+            events.push(EventKind::FromServer { proc, bytes: line(taken) });
         }
         let mut requests = 0;
         for line in lines {
@@ -785,19 +796,21 @@ mod tests {
                 ("p", ">") => {
                     requests += 1;
                     let text = Bytes(text.as_bytes().to_vec());
-                    What::FromProxy { group: 0, proxy: 0, id: requests - 1, text, held: false }
+                    EventKind::FromProxy { group: 0, proxy: 0, id: requests - 1, text, held: false }
                 }
                 ("p", _) => {
                     let (id, text) = text.split_once(' ').unwrap();
                     let (answers, text) = (id.parse().ok(), Bytes(text.as_bytes().to_vec()));
-                    What::ToProxy { group: 0, proxy: 0, answers, text, scripted: true }
+                    EventKind::ToProxy { group: 0, proxy: 0, answers, text, scripted: true }
                 }
-                (rank, ">") => {
-                    What::ToServer { proc: Proc { group: 0, rank: rank.parse().unwrap() }, bytes: frame() }
-                }
-                (rank, _) => {
-                    What::FromServer { proc: Proc { group: 0, rank: rank.parse().unwrap() }, bytes: frame() }
-                }
+                (rank, ">") => EventKind::ToServer {
+                    proc: Proc { group: 0, rank: rank.parse().unwrap() },
+                    bytes: frame(),
+                },
+                (rank, _) => EventKind::FromServer {
+                    proc: Proc { group: 0, rank: rank.parse().unwrap() },
+                    bytes: frame(),
+                },
             });
         }
         let told = |f: Finding| (f.requirement, format!("{} / {}", f.expected, f.seen));

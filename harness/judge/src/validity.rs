@@ -6,8 +6,8 @@ use std::collections::HashSet;
 use pmi_scenario::signature::{self, Param};
 use pmi_wire::{Direction, Proc, grammar};
 
-use crate::event::{Event, What};
-use crate::library::api::{Argument, Held};
+use crate::event::{Event, EventKind};
+use crate::library::api::{CallArgument, OutputValue};
 use crate::{Monitor, Side};
 
 /// The requirement that every known library breaks: they number the arguments of a spawn from one. A request in their form is
@@ -27,11 +27,11 @@ pub fn is_reached_by_valid_input(events: &[Event], under_test: Side, shown_at: O
     };
     let mut monitor = Monitor::new();
     monitor.inspects_responses = ours == Side::Server;
-    let mut calls = Calls::default();
+    let mut calls = LibraryCalls::default();
     for event in &events[..end] {
-        let is_of_upstream = match event.what {
-            What::ToProxy { scripted, .. } => scripted,
-            What::ClosedByUpstream { .. } => true,
+        let is_of_upstream = match event.kind {
+            EventKind::ToProxy { scripted, .. } => scripted,
+            EventKind::ClosedByUpstream { .. } => true,
             _ => false,
         };
         monitor.observe(event);
@@ -61,32 +61,32 @@ const KEYS: [(&str, usize); 7] = [
 
 /// The calls of a library.
 #[derive(Default)]
-struct Calls {
+struct LibraryCalls {
     /// The names of keyval spaces that it has returned.
     spaces: HashSet<Vec<u8>>,
 }
 
-impl Calls {
+impl LibraryCalls {
     /// Returns whether the caller of a library breaks the rules of the API: by an environment without a process manager, or by an argument
     /// that a function has no use for.
     fn breaks(&mut self, event: &Event) -> bool {
-        match &event.what {
-            What::Started { env, .. } => CONNECTION.iter().all(|name| !env.contains_key(*name)),
-            What::Returned { function, returned, .. } => {
+        match &event.kind {
+            EventKind::Started { env, .. } => CONNECTION.iter().all(|name| !env.contains_key(*name)),
+            EventKind::Returned { function, returned, .. } => {
                 let is_name = function == "PMI_KVS_Get_my_name" || function == "PMI_KVS_Create";
                 for (_, held) in returned.outs.iter().filter(|_| is_name) {
-                    if let Held::Text(Some(name)) = held {
+                    if let OutputValue::Text(Some(name)) = held {
                         self.spaces.insert(name.0.clone());
                     }
                 }
                 false
             }
-            What::Called { function, arguments, .. } => self.is_invalid(function, arguments),
+            EventKind::Called { function, arguments, .. } => self.is_invalid(function, arguments),
             _ => false,
         }
     }
 
-    fn is_invalid(&self, function: &str, arguments: &[Argument]) -> bool {
+    fn is_invalid(&self, function: &str, arguments: &[CallArgument]) -> bool {
         // A spawn may leave out arguments, and to free nothing is allowed.
         let takes_null = !function.starts_with("PMI_")
             || function.starts_with("PMI_Spawn")
@@ -96,10 +96,10 @@ impl Calls {
         let params = signature::function(function).map_or(&[][..], |function| function.params);
         let is_length = |at: usize| params.contains(&Param::OutText(Some(at)));
         arguments.iter().enumerate().any(|(at, argument)| match argument {
-            Argument::Null => !takes_null,
-            Argument::Text(text) if is_key(at) => !grammar::is_word(&text.0),
-            Argument::Text(text) if is_space(at) => !self.spaces.contains(&text.0),
-            Argument::Number(number) if is_length(at) => *number <= 0,
+            CallArgument::Null => !takes_null,
+            CallArgument::Text(text) if is_key(at) => !grammar::is_word(&text.0),
+            CallArgument::Text(text) if is_space(at) => !self.spaces.contains(&text.0),
+            CallArgument::Number(number) if is_length(at) => *number <= 0,
             _ => false,
         })
     }
@@ -111,24 +111,26 @@ fn end_of_input(events: &[Event], ours: Side) -> usize {
     let mut closed: HashSet<Proc> = HashSet::new();
     let (mut input, mut trouble) = (0, None);
     for (event, number) in events.iter().zip(1..) {
-        let is_trouble = match &event.what {
-            What::ToServer { proc, .. } if ours == Side::Client && !closed.contains(proc) => {
+        let is_trouble = match &event.kind {
+            EventKind::ToServer { proc, .. } if ours == Side::Client && !closed.contains(proc) => {
                 input = number;
                 false
             }
-            What::FromServer { proc, .. } | What::Called { proc, .. }
+            EventKind::FromServer { proc, .. } | EventKind::Called { proc, .. }
                 if ours == Side::Server && !closed.contains(proc) =>
             {
                 input = number;
                 false
             }
-            What::ClosedByServer { proc } | What::Ended { proc, ours: false } if ours == Side::Client => {
+            EventKind::ClosedByServer { proc } | EventKind::Ended { proc, ours: false }
+                if ours == Side::Client =>
+            {
                 closed.insert(*proc)
             }
-            What::Exited { proc, .. } | What::ClosedByClient { proc } if ours == Side::Server => {
+            EventKind::Exited { proc, .. } | EventKind::ClosedByClient { proc } if ours == Side::Server => {
                 closed.insert(*proc)
             }
-            What::Crashed { .. } | What::StillRunning { .. } | What::JobStays { .. } => true,
+            EventKind::Crashed { .. } | EventKind::StillRunning { .. } | EventKind::JobStays { .. } => true,
             _ => false,
         };
         if is_trouble {
@@ -149,36 +151,36 @@ mod tests {
     const INIT: &str = "cmd=init pmi_version=1 pmi_subversion=1\n";
     const JOINED: &str = "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n";
 
-    fn text(text: &str) -> Argument {
-        Argument::Text(Bytes(text.into()))
+    fn text(text: &str) -> CallArgument {
+        CallArgument::Text(Bytes(text.into()))
     }
 
     fn proc(rank: u32) -> Proc {
         Proc { group: 0, rank }
     }
 
-    fn asks(rank: u32, text: &str) -> What {
-        What::ToServer { proc: proc(rank), bytes: Bytes(text.into()) }
+    fn asks(rank: u32, text: &str) -> EventKind {
+        EventKind::ToServer { proc: proc(rank), bytes: Bytes(text.into()) }
     }
 
-    fn says(rank: u32, text: &str) -> What {
-        What::FromServer { proc: proc(rank), bytes: Bytes(text.into()) }
+    fn says(rank: u32, text: &str) -> EventKind {
+        EventKind::FromServer { proc: proc(rank), bytes: Bytes(text.into()) }
     }
 
     /// Two ranks that have joined and know the keyval space, and what follows.
-    fn session(whats: Vec<What>) -> Vec<Event> {
-        let launched = What::Launched { command: Vec::new(), ranks: 2, nodes: 1 };
+    fn session(whats: Vec<EventKind>) -> Vec<Event> {
+        let launched = EventKind::Launched { command: Vec::new(), ranks: 2, nodes: 1 };
         let joins = (0..2).flat_map(|rank| {
             let name = says(rank, "cmd=my_kvsname kvsname=k\n");
             [asks(rank, INIT), says(rank, JOINED), asks(rank, "cmd=get_my_kvsname\n"), name]
         });
         let all = std::iter::once(launched).chain(joins).chain(whats);
-        all.zip(0..).map(|(what, seq)| Event::new(seq, what)).collect()
+        all.zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect()
     }
 
     /// Whether rank 0 sends valid input before the server closes all connections.
     fn is_valid(text: &str) -> bool {
-        let close = |rank| What::ClosedByServer { proc: proc(rank) };
+        let close = |rank| EventKind::ClosedByServer { proc: proc(rank) };
         let events = session(vec![asks(0, text), close(0), close(1)]);
         is_reached_by_valid_input(&events, Side::Server, None)
     }
@@ -220,15 +222,18 @@ mod tests {
     #[test]
     fn junk_after_a_normal_end_of_another_rank_counts() {
         let leaves = [asks(1, "cmd=finalize\n"), says(1, "cmd=finalize_ack\n")];
-        let end =
-            [What::ClosedByServer { proc: proc(1) }, asks(0, "frob"), What::ClosedByServer { proc: proc(0) }];
+        let end = [
+            EventKind::ClosedByServer { proc: proc(1) },
+            asks(0, "frob"),
+            EventKind::ClosedByServer { proc: proc(0) },
+        ];
         let events = session(leaves.into_iter().chain(end).collect());
         assert!(!is_reached_by_valid_input(&events, Side::Server, None));
     }
 
     #[test]
     fn junk_after_a_missing_answer_counts() {
-        let silence = What::NoAnswer { proc: proc(0), proof: SilenceProof::Idle };
+        let silence = EventKind::NoAnswer { proc: proc(0), proof: SilenceProof::Idle };
         let events = session(vec![asks(0, "cmd=get_maxes\n"), silence, asks(1, "frob\n")]);
         assert!(!is_reached_by_valid_input(&events, Side::Server, None));
         assert!(is_reached_by_valid_input(&events, Side::Server, Some(10)));
@@ -236,31 +241,31 @@ mod tests {
 
     #[test]
     fn what_is_sent_to_a_closed_connection_does_not_count() {
-        let closed = What::ClosedByServer { proc: proc(0) };
+        let closed = EventKind::ClosedByServer { proc: proc(0) };
         let events = session(vec![asks(0, "cmd=get_maxes\n"), closed, asks(0, "frob\n")]);
         assert!(is_reached_by_valid_input(&events, Side::Server, None));
     }
 
     #[rstest]
-    #[case::null("PMI_Get_size", &[Argument::Null], false)]
-    #[case::place("PMI_Get_size", &[Argument::Out("size".into(), None)], true)]
-    #[case::left_out("PMI_Spawn_multiple", &[Argument::Number(1), Argument::Null], true)]
+    #[case::null("PMI_Get_size", &[CallArgument::Null], false)]
+    #[case::place("PMI_Get_size", &[CallArgument::Out("size".into(), None)], true)]
+    #[case::left_out("PMI_Spawn_multiple", &[CallArgument::Number(1), CallArgument::Null], true)]
     #[case::key("PMI_KVS_Put", &[text("k"), text("a"), text("v")], true)]
     #[case::key_with_blank("PMI_KVS_Put", &[text("k"), text("a b"), text("v")], false)]
     #[case::key_without_bytes("PMI_KVS_Get", &[text("k"), text("")], false)]
     #[case::other_space("PMI_KVS_Get", &[text("other"), text("a")], false)]
-    #[case::no_room("PMI_KVS_Get_my_name", &[Argument::Out("name".into(), None), Argument::Number(0)], false)]
+    #[case::no_room("PMI_KVS_Get_my_name", &[CallArgument::Out("name".into(), None), CallArgument::Number(0)], false)]
     fn bad_argument_is_invalid_input_for_a_library(
         #[case] function: &str,
-        #[case] arguments: &[Argument],
+        #[case] arguments: &[CallArgument],
         #[case] valid: bool,
     ) {
         let (function, arguments) = (function.to_owned(), arguments.to_vec());
-        let outs = vec![("name".to_owned(), Held::Text(Some(Bytes(b"k".to_vec()))))];
+        let outs = vec![("name".to_owned(), OutputValue::Text(Some(Bytes(b"k".to_vec()))))];
         let returned = Returned { result: 0, outs, overrun: Vec::new() };
-        let named = What::Returned { proc: proc(0), function: "PMI_KVS_Get_my_name".into(), returned };
-        let called = What::Called { proc: proc(0), function, arguments, held: false };
-        let crash = What::Exited { proc: proc(0), exit: Exit::Signal(11) };
+        let named = EventKind::Returned { proc: proc(0), function: "PMI_KVS_Get_my_name".into(), returned };
+        let called = EventKind::Called { proc: proc(0), function, arguments, held: false };
+        let crash = EventKind::Exited { proc: proc(0), exit: Exit::Signal(11) };
         let events = session(vec![named, called, crash]);
         assert_eq!(is_reached_by_valid_input(&events, Side::Library, None), valid);
     }
@@ -273,20 +278,20 @@ mod tests {
         let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let function = "PMI_Init".to_owned();
         let whats = [
-            What::Launched { command: Vec::new(), ranks: 1, nodes: 1 },
-            What::Started { proc: proc(0), env, args: Vec::new(), bad_fd: None },
-            What::Called { proc: proc(0), function, arguments: Vec::new(), held: false },
-            What::Exited { proc: proc(0), exit: Exit::Signal(11) },
+            EventKind::Launched { command: Vec::new(), ranks: 1, nodes: 1 },
+            EventKind::Started { proc: proc(0), env, args: Vec::new(), bad_fd: None },
+            EventKind::Called { proc: proc(0), function, arguments: Vec::new(), held: false },
+            EventKind::Exited { proc: proc(0), exit: Exit::Signal(11) },
         ];
         let events: Vec<Event> =
-            whats.into_iter().zip(0..).map(|(what, seq)| Event::new(seq, what)).collect();
+            whats.into_iter().zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect();
         assert_eq!(is_reached_by_valid_input(&events, Side::Library, None), valid);
     }
 
     #[test]
     fn a_bad_answer_is_invalid_input_for_a_client() {
         let answered = |text| {
-            let exited = What::ClosedByClient { proc: proc(0) };
+            let exited = EventKind::ClosedByClient { proc: proc(0) };
             let events = session(vec![asks(0, "cmd=get_appnum\n"), says(0, text), exited]);
             is_reached_by_valid_input(&events, Side::Client, None)
         };

@@ -10,7 +10,7 @@ use crate::event::{Event, Exit};
 use crate::{Finding, Severity, Side};
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::requirement::Level;
-use pmi_wire::WayIn;
+use pmi_wire::ConnectionMethod;
 
 /// Version of the log format.
 pub const LOG_FORMAT: u32 = 3;
@@ -291,7 +291,7 @@ pub struct RunHeader {
     pub dialect: String,
     /// The way in which the processes of the job get their connections.
     #[serde(default)]
-    pub connection: WayIn,
+    pub connection: ConnectionMethod,
     /// True if connections were relayed from other hosts. The harness then cannot examine the server's processes: it detects missing
     /// responses only by timeout, and misses crashes, leftover processes and leaks on those hosts.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -20,7 +20,7 @@ pub struct Keyval {
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// The arguments of `PMI_Spawn_multiple`.
-pub(crate) struct Programs {
+pub(crate) struct SpawnMultipleArguments {
     pub(crate) count: c_int,
     pub(crate) cmds: *const *const c_char,
     pub(crate) argvs: *const *const *const c_char,
@@ -31,7 +31,7 @@ pub(crate) struct Programs {
     pub(crate) preput_keyval_vector: *const Keyval,
 }
 
-impl Programs {
+impl SpawnMultipleArguments {
     /// Copies the arguments. NULL also stands for no arguments, no infos or no preput pairs.
     ///
     /// # Safety

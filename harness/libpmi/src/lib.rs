@@ -5,10 +5,10 @@ mod session;
 use std::ffi::{c_char, c_int};
 use std::sync::Mutex;
 
-use pmi_reference::client::{Answer, Client};
+use pmi_reference::client::{Client, ServerAnswer};
 
 pub use arguments::Keyval;
-use arguments::Programs;
+use arguments::SpawnMultipleArguments;
 use pmi_c_api::{Code, call, call_initialized, text};
 use session::InitializedProcess;
 
@@ -178,7 +178,7 @@ api! {
             let known = (!size.is_null()).then_some(()).ok_or(Code::InvalidArg);
             match known.and_then(|()| session.ask(Client::universe, Code::Fail))? {
                 // SAFETY: guaranteed by the caller.
-                Answer::Universe(n) => unsafe { set(size, int(n)?) },
+                ServerAnswer::Universe(n) => unsafe { set(size, int(n)?) },
                 _ => Err(Code::Fail),
             }
         })
@@ -190,7 +190,7 @@ api! {
             let known = (!appnum.is_null()).then_some(()).ok_or(Code::InvalidArg);
             match known.and_then(|()| session.ask(Client::appnum, Code::Fail))? {
                 // SAFETY: guaranteed by the caller.
-                Answer::Appnum(n) => unsafe { set(appnum, int(n)?) },
+                ServerAnswer::Appnum(n) => unsafe { set(appnum, int(n)?) },
                 _ => Err(Code::Fail),
             }
         })
@@ -341,7 +341,7 @@ api! {
         errors: *mut c_int
     ) {
         joined(|session| {
-            let given = Programs {
+            let given = SpawnMultipleArguments {
                 count, cmds, argvs, maxprocs, info_keyval_sizes, info_keyval_vectors,
                 preput_keyval_size, preput_keyval_vector
             };
@@ -391,7 +391,7 @@ api! {
             let room = int(session.maxes.vallen_max)?;
             match session.ask(|c| c.lookup(service), Code::InvalidArg)? {
                 // SAFETY: guaranteed by the caller.
-                Answer::Port(found) => unsafe { copy_out(&found, port, room) }.map_err(|_| Code::Fail),
+                ServerAnswer::Port(found) => unsafe { copy_out(&found, port, room) }.map_err(|_| Code::Fail),
                 _ => Err(Code::Fail),
             }
         })

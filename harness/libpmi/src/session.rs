@@ -1,7 +1,7 @@
 //! The state of a process between `PMI_Init` and `PMI_Finalize`: the reference client with a blocking connection.
 
 use pmi_c_api::{Code, PmiFd, number};
-use pmi_reference::client::{Answer, Client, Misuse};
+use pmi_reference::client::{Client, Misuse, ServerAnswer};
 use pmi_wire::{MappingForm, Maxes, SpawnProgram};
 use rustix::io::Errno;
 
@@ -49,11 +49,11 @@ impl InitializedProcess {
         };
         session.ask(Client::init, Code::Fail)?;
         match session.ask(Client::maxes, Code::Fail)? {
-            Answer::Maxes(maxes) => session.maxes = maxes,
+            ServerAnswer::Maxes(maxes) => session.maxes = maxes,
             _ => return Err(Code::Fail),
         }
         match session.ask(Client::kvsname, Code::Fail)? {
-            Answer::Kvsname(name) => session.kvsname = name,
+            ServerAnswer::Kvsname(name) => session.kvsname = name,
             _ => return Err(Code::Fail),
         }
         Ok(session)
@@ -64,7 +64,7 @@ impl InitializedProcess {
         &mut self,
         request: impl FnOnce(&mut Client) -> Result<Vec<u8>, Misuse>,
         bad: Code,
-    ) -> Result<Answer, Code> {
+    ) -> Result<ServerAnswer, Code> {
         let bytes = request(&mut self.client).map_err(|misuse| refused(&misuse, bad))?;
         self.write(&bytes).map_err(|e| self.broken(&e.to_string()))?;
         let mut buffer = [0; 4096];
@@ -79,7 +79,7 @@ impl InitializedProcess {
             };
             match answer {
                 None => {}
-                Some(Ok(Answer::Failed { .. })) => return Err(Code::Fail),
+                Some(Ok(ServerAnswer::Failed { .. })) => return Err(Code::Fail),
                 Some(Ok(answer)) => return Ok(answer),
                 Some(Err(error)) => return Err(self.broken(&error.to_string())),
             }
@@ -112,7 +112,7 @@ impl InitializedProcess {
 
     pub(crate) fn get(&mut self, key: &[u8]) -> Result<Vec<u8>, Code> {
         match self.ask(|c| c.get(key), Code::InvalidKey)? {
-            Answer::Value(value) => Ok(value),
+            ServerAnswer::Value(value) => Ok(value),
             _ => Err(Code::Fail),
         }
     }
@@ -132,7 +132,7 @@ impl InitializedProcess {
     /// Starts programs and returns the error codes of the process manager.
     pub(crate) fn spawn(&mut self, programs: &[SpawnProgram]) -> Result<Vec<i64>, Code> {
         match self.ask(|c| c.spawn(programs), Code::InvalidArg)? {
-            Answer::Spawned { errcodes, .. } => Ok(errcodes.unwrap_or_default()),
+            ServerAnswer::Spawned { errcodes, .. } => Ok(errcodes.unwrap_or_default()),
             _ => Err(Code::Fail),
         }
     }

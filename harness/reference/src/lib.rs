@@ -5,5 +5,5 @@ pub mod client;
 mod reply;
 pub mod server;
 
-pub use reply::{Answer, Fields, Header, Reply};
-pub use server::{Action, Config, GroupId, GroupSpec, Server};
+pub use reply::{NamedValues, OperationResult, ReplyHeader, ReplyParts};
+pub use server::{Config, GroupId, GroupSpec, Server, ServerAction};

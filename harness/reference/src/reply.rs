@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use pmi_wire::pmi2::write_tuple;
 use pmi_wire::protocol::{Exchange, Field};
-use pmi_wire::{Framing, Operation, Outcome};
+use pmi_wire::{Framing, Operation, ResponseOutcome};
 
 /// `rc` of a failure in PMI-2. The draft ("PMI Wireprotocol Error Codes") assigns no numbers.
 const FAILED: i64 = 1;
@@ -12,11 +12,11 @@ const FAILED: i64 = 1;
 const UNKNOWN_COMMAND: i64 = 2;
 
 /// Named values of a message, by their names in the protocol table.
-pub type Fields = Vec<(Cow<'static, str>, Vec<u8>)>;
+pub type NamedValues = Vec<(Cow<'static, str>, Vec<u8>)>;
 
 /// The parts of a request on which the form of its response depends.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Header {
+pub struct ReplyHeader {
     /// Lines or frames.
     pub framing: Framing,
     /// The row of the protocol table; `None` for a command that the table does not have.
@@ -27,7 +27,7 @@ pub struct Header {
     pub thrid: Option<Vec<u8>>,
 }
 
-impl Header {
+impl ReplyHeader {
     /// The header of a request without a `thrid`.
     pub fn new(framing: Framing, exchange: Option<&'static Exchange>) -> Self {
         let response = exchange.and_then(|exchange| exchange.response).unwrap_or_default();
@@ -64,31 +64,31 @@ const FOUND: &str = "found";
 
 /// The result of an operation, the same in every dialect.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct OperationResult {
     /// Success, a miss or a failure.
-    pub outcome: Outcome,
+    pub outcome: ResponseOutcome,
     /// `rc` of a failure in PMI-2.
     code: i64,
     /// The reason for a miss or a failure.
     pub why: Option<Cow<'static, str>>,
     /// The results, in the order of the protocol table.
-    pub fields: Fields,
+    pub fields: NamedValues,
 }
 
-impl Answer {
+impl OperationResult {
     /// Success without results.
     pub fn done() -> Self {
-        Self { outcome: Outcome::Success, code: 0, why: None, fields: Vec::new() }
+        Self { outcome: ResponseOutcome::Success, code: 0, why: None, fields: Vec::new() }
     }
 
     /// Nothing was found.
     pub fn miss(why: &'static str) -> Self {
-        Self { outcome: Outcome::Miss, why: Some(why.into()), ..Self::done() }
+        Self { outcome: ResponseOutcome::Miss, why: Some(why.into()), ..Self::done() }
     }
 
     /// The operation failed.
     pub fn failed(why: impl Into<Cow<'static, str>>) -> Self {
-        Self { outcome: Outcome::Failure, code: FAILED, why: Some(why.into()), ..Self::done() }
+        Self { outcome: ResponseOutcome::Failure, code: FAILED, why: Some(why.into()), ..Self::done() }
     }
 
     /// The server does not have the command.
@@ -115,7 +115,7 @@ impl Answer {
     }
 }
 
-impl From<Result<(), &'static str>> for Answer {
+impl From<Result<(), &'static str>> for OperationResult {
     fn from(done: Result<(), &'static str>) -> Self {
         done.map_or_else(Self::failed, |()| Self::done())
     }
@@ -123,22 +123,22 @@ impl From<Result<(), &'static str>> for Answer {
 
 /// A response in parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
+pub struct ReplyParts {
     /// Its form.
-    pub header: Header,
+    pub header: ReplyHeader,
     /// Its content.
-    pub answer: Answer,
+    pub answer: OperationResult,
 }
 
-impl Reply {
+impl ReplyParts {
     /// RFC 13, "Error Handling": `rc` is 0 on success and another number on error. The draft ("Basic Concepts") requires a positive one.
     /// PMI-2 reports a miss with the flag, PMI-1 as an error.
     fn rc(&self) -> i64 {
         match (self.answer.outcome, self.header.framing) {
-            (Outcome::Success, _) => 0,
+            (ResponseOutcome::Success, _) => 0,
             (_, Framing::Lines) => -1,
-            (Outcome::Miss, Framing::Frames) => i64::from(!self.header.has_flag()),
-            (Outcome::Failure, Framing::Frames) => self.answer.code,
+            (ResponseOutcome::Miss, Framing::Frames) => i64::from(!self.header.has_flag()),
+            (ResponseOutcome::Failure, Framing::Frames) => self.answer.code,
         }
     }
 
@@ -173,8 +173,8 @@ impl Reply {
                     tuple("thrid", thrid);
                 }
                 match answer.outcome {
-                    Outcome::Success if header.has_flag() => tuple(FOUND, b"TRUE"),
-                    Outcome::Miss if header.has_flag() => tuple(FOUND, b"FALSE"),
+                    ResponseOutcome::Success if header.has_flag() => tuple(FOUND, b"TRUE"),
+                    ResponseOutcome::Miss if header.has_flag() => tuple(FOUND, b"FALSE"),
                     _ => {}
                 }
                 own(&mut tuple);

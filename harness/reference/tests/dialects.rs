@@ -1,6 +1,6 @@
 //! The server gives the same answers in every dialect, spelled as the dialect has them.
 
-use pmi_reference::{Action, Config, GroupSpec, Server};
+use pmi_reference::{Config, GroupSpec, Server, ServerAction};
 use pmi_wire::{Framing, Proc};
 use rstest::rstest;
 
@@ -50,12 +50,12 @@ impl Job {
 
     fn actions(&mut self) -> Vec<String> {
         let shown = |action| match action {
-            Action::Send { to, bytes } => {
+            ServerAction::Send { to, bytes } => {
                 let text = String::from_utf8(bytes).unwrap();
                 let text = text.strip_suffix('\n').unwrap_or_else(|| &text[6..]);
                 format!("{} {text}", to.rank)
             }
-            Action::Abort { reason, .. } => format!("abort: {reason}"),
+            ServerAction::Abort { reason, .. } => format!("abort: {reason}"),
             other => format!("{other:?}"),
         };
         std::iter::from_fn(|| self.server.next_action()).map(shown).collect()
@@ -226,6 +226,6 @@ fn speaks_pmi2_only_if_it_is_set_up_so() {
     let mut server = Server::new(Config::default());
     server.add_group(GroupSpec { programs: vec![1], ..GroupSpec::default() });
     server.receive(Proc { group: 0, rank: 0 }, b"cmd=init pmi_version=2 pmi_subversion=0\n");
-    let Some(Action::Send { bytes, .. }) = server.next_action() else { panic!("no answer") };
+    let Some(ServerAction::Send { bytes, .. }) = server.next_action() else { panic!("no answer") };
     assert!(bytes.starts_with(b"cmd=response_to_init rc=0 pmi_version=1 "), "{}", bytes.escape_ascii());
 }

@@ -3,26 +3,28 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use pmi_judge::event::{Event, Exit, SilenceProof, What};
+use pmi_judge::event::{Event, EventKind, Exit, SilenceProof};
 use pmi_judge::offer::offering_option;
 use pmi_judge::result::judged;
-use pmi_judge::{Finding, Outcome, Severity, Unjudged};
+use pmi_judge::{Finding, ScenarioOutcome, Severity, Unjudged};
 use pmi_scenario::ast::{Dialect, Need};
 use pmi_scenario::suite::Suite;
-use pmi_wire::{Proc, WayIn};
+use pmi_wire::{ConnectionMethod, Proc};
 use serde::Serialize;
 
 use crate::iut::Iut;
-use crate::offers::{ELSEWHERE, Support, apart, asked_for, failed_initialization, initialization};
+use crate::optional_operations::{
+    ELSEWHERE, Support, apart, asked_for, failed_initialization, initialization,
+};
 use crate::party::Limits;
 use crate::party::library::{apis, exports};
 use crate::party::program::Program;
-use crate::versions::{Reply, asked, command_of, exit_of, offer_of, reply, requests};
+use crate::versions::{ProbeReply, command_of, exit_of, offer_of, reply, requests, send_requests};
 
 /// The result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub enum StepState {
     /// The feature works.
     Works,
     /// The feature is missing, or cannot be probed. Scenarios that need it do not apply.
@@ -39,7 +41,7 @@ pub struct DoctorStep {
     /// Name of the examined feature.
     pub what: &'static str,
     /// The result.
-    pub state: State,
+    pub state: StepState,
     /// The observation.
     pub seen: String,
     /// Advice for the user.
@@ -48,7 +50,7 @@ pub struct DoctorStep {
 }
 
 impl DoctorStep {
-    fn new(what: &'static str, state: State, seen: impl Into<String>) -> Self {
+    fn new(what: &'static str, state: StepState, seen: impl Into<String>) -> Self {
         Self { what, state, seen: seen.into(), remedy: None }
     }
 
@@ -77,7 +79,7 @@ pub struct Examination {
 impl Examination {
     /// Returns whether the implementation can be judged.
     pub fn is_fit(&self) -> bool {
-        self.steps.iter().all(|step| step.state != State::Fails)
+        self.steps.iter().all(|step| step.state != StepState::Fails)
     }
 }
 
@@ -139,7 +141,7 @@ fn probe(
     limits: Limits,
     (dialect, ranks): (Dialect, u32),
     body: &str,
-) -> Result<Outcome, ProbeError> {
+) -> Result<ScenarioOutcome, ProbeError> {
     let text = format!(
         "# Can it be judged?\nrequires rfc13.init.version-used\ndialect {dialect}\nranks {ranks}\n{body}"
     );
@@ -155,8 +157,8 @@ fn probe(
 
 /// Returns the last lines of the output, if there are any.
 fn printed(events: &[Event]) -> String {
-    let lines = events.iter().filter_map(|event| match &event.what {
-        What::Output { line, .. } => Some(String::from_utf8_lossy(&line.0).trim_end().to_owned()),
+    let lines = events.iter().filter_map(|event| match &event.kind {
+        EventKind::Output { line, .. } => Some(String::from_utf8_lossy(&line.0).trim_end().to_owned()),
         _ => None,
     });
     let lines: Vec<String> = lines.filter(|line| !line.is_empty()).collect();
@@ -165,7 +167,7 @@ fn printed(events: &[Event]) -> String {
 }
 
 /// Describes the crash of a play, or else its most severe finding with at least this severity.
-fn trouble(suite: &Suite, outcome: &Outcome, least: Severity) -> Option<String> {
+fn trouble(suite: &Suite, outcome: &ScenarioOutcome, least: Severity) -> Option<String> {
     if let Some((name, signal)) = &outcome.crashed {
         return Some(format!("{name} died of signal {signal}"));
     }
@@ -186,11 +188,11 @@ pub fn of_server(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
         Err(why) => {
             let remedy = "look what the command does by hand, with true in the place of {agent}; a launcher that needs long may have \
                           --start-timeout";
-            all.steps.push(DoctorStep::new("started", State::Fails, why.to_string()).with(remedy));
+            all.steps.push(DoctorStep::new("started", StepState::Fails, why.to_string()).with(remedy));
             return all;
         }
     };
-    started(&session, implementation.template(), iut.way_in(), &mut all.steps);
+    started(&session, implementation.template(), iut.connection_method(), &mut all.steps);
     if !all.is_fit() {
         return all;
     }
@@ -203,7 +205,7 @@ pub fn of_server(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
         session = match probe(suite, iut, limits, (all.dialect, room), SESSION) {
             Ok(outcome) => outcome,
             Err(why) => {
-                all.steps.push(DoctorStep::new("session", State::Fails, why.to_string()));
+                all.steps.push(DoctorStep::new("session", StepState::Fails, why.to_string()));
                 return all;
             }
         };
@@ -212,16 +214,16 @@ pub fn of_server(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
     all.steps.push(match (trouble(suite, &session, Severity::Fail), session.unreached.len()) {
         (None, 0) => DoctorStep::new(
             "session",
-            State::Works,
+            StepState::Works,
             format!("{processes}: init, put, barrier, get, finalize"),
         ),
         (Some(what), 0) => {
-            DoctorStep::new("session", State::Odd, format!("{processes} come through; {what}"))
+            DoctorStep::new("session", StepState::Odd, format!("{processes} come through; {what}"))
                 .with("it can be judged, and that will be told")
         }
         (what, n) => {
             let what = what.unwrap_or_else(|| "it ended early".to_owned());
-            DoctorStep::new("session", State::Fails, format!("{what}; {n} later steps were not reached"))
+            DoctorStep::new("session", StepState::Fails, format!("{what}; {n} later steps were not reached"))
                 .with("most scenarios need this much")
         }
     });
@@ -241,11 +243,16 @@ pub fn of_server(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
 }
 
 /// Examines the started processes and their connections.
-fn started(session: &Outcome, command: &[String], way_in: WayIn, steps: &mut Vec<DoctorStep>) {
+fn started(
+    session: &ScenarioOutcome,
+    command: &[String],
+    connection_method: ConnectionMethod,
+    steps: &mut Vec<DoctorStep>,
+) {
     let mut number = 0;
     let (mut unconnected, mut ports) = (None, BTreeSet::new());
     for event in &session.events {
-        if let What::Started { env, bad_fd, .. } = &event.what {
+        if let EventKind::Started { env, bad_fd, .. } = &event.kind {
             number += 1;
             ports.extend(env.get("PMI_PORT").cloned());
             if let Some(why) = bad_fd {
@@ -253,24 +260,24 @@ fn started(session: &Outcome, command: &[String], way_in: WayIn, steps: &mut Vec
             }
         }
     }
-    let by_port = session.events.iter().any(|event| matches!(event.what, What::Greeted { .. }));
+    let by_port = session.events.iter().any(|event| matches!(event.kind, EventKind::Greeted { .. }));
     let agents =
         if number == 1 { "the agent ran and reported" } else { "an agent ran for each rank, and reported" };
-    steps.push(DoctorStep::new("started", State::Works, agents));
+    steps.push(DoctorStep::new("started", StepState::Works, agents));
     steps.push(match unconnected {
-        None if by_port && way_in != WayIn::Port => {
-            DoctorStep::new("connection", State::Odd, "PMI_PORT, and no PMI_FD").with("--connection port judges that")
+        None if by_port && connection_method != ConnectionMethod::Port => {
+            DoctorStep::new("connection", StepState::Odd, "PMI_PORT, and no PMI_FD").with("--connection port judges that")
         }
-        None if by_port => DoctorStep::new("connection", State::Works, "PMI_PORT"),
-        None => DoctorStep::new("connection", State::Works, "PMI_FD"),
+        None if by_port => DoctorStep::new("connection", StepState::Works, "PMI_PORT"),
+        None => DoctorStep::new("connection", StepState::Works, "PMI_FD"),
         Some(why) if !ports.is_empty() => {
-            DoctorStep::new("connection", State::Fails, format!("{why}, but PMI_PORT is there")).with("--connection port")
+            DoctorStep::new("connection", StepState::Fails, format!("{why}, but PMI_PORT is there")).with("--connection port")
         }
         Some(why) => {
             let remedy = offering_option(command).unwrap_or_else(|| {
                 "some launchers give it only if they are asked to; where PMIx is spoken, nothing can be judged".to_owned()
             });
-            DoctorStep::new("connection", State::Fails, why).with(remedy)
+            DoctorStep::new("connection", StepState::Fails, why).with(remedy)
         }
     });
 }
@@ -280,13 +287,13 @@ fn versions(suite: &Suite, iut: &Iut, limits: Limits, dialect: &mut Dialect) -> 
     let mut takes = BTreeSet::new();
     let told = [(1, 1), (1, 2), (2, 0)].map(|(version, subversion)| {
         let line = format!("cmd=init pmi_version={version} pmi_subversion={subversion}");
-        let answers = asked(suite, iut, limits, &[(0, &line)], false).unwrap_or_default();
-        let answer = answers.first().unwrap_or(&Reply::Unasked);
+        let answers = send_requests(suite, iut, limits, &[(0, &line)], false).unwrap_or_default();
+        let answer = answers.first().unwrap_or(&ProbeReply::Unasked);
         takes.extend(answer.version().map(|taken| match taken.version {
             2 => Dialect::Pmi2,
             _ => Dialect::Pmi1,
         }));
-        format!("to {version}.{subversion}: {}", answer.told())
+        format!("to {version}.{subversion}: {}", answer.describe())
     });
     let step = |state| DoctorStep::new("version", state, told.join("; "));
     if let [only] = takes.iter().collect::<Vec<_>>()[..]
@@ -294,12 +301,12 @@ fn versions(suite: &Suite, iut: &Iut, limits: Limits, dialect: &mut Dialect) -> 
     {
         *dialect = *only;
         let title = only.title();
-        return step(State::Works).with(format!("it takes {title} only: --dialect {only} judges that"));
+        return step(StepState::Works).with(format!("it takes {title} only: --dialect {only} judges that"));
     }
     match takes.len() {
-        0 => step(State::Fails).with("no offer was taken that we can make"),
-        1 => step(State::Works),
-        _ => step(State::Works).with("--dialect all judges PMI-1 and PMI-2"),
+        0 => step(StepState::Fails).with("no offer was taken that we can make"),
+        1 => step(StepState::Works),
+        _ => step(StepState::Works).with("--dialect all judges PMI-1 and PMI-2"),
     }
 }
 
@@ -308,7 +315,7 @@ fn nodes(suite: &Suite, iut: &Iut, limits: Limits, all: &mut Examination) {
     let what = "two nodes";
     if let Some(why) = implementation.lacks_room(2, 2) {
         let remedy = "--server-nodes 'CMD {hosts} {ranks} {agent}', or command-nodes in the profile";
-        all.steps.push(DoctorStep::new(what, State::Lacks, why).with(remedy));
+        all.steps.push(DoctorStep::new(what, StepState::Lacks, why).with(remedy));
         return;
     }
     let done = probe(suite, iut, limits, (all.dialect, 2), NODES);
@@ -321,12 +328,12 @@ fn nodes(suite: &Suite, iut: &Iut, limits: Limits, all: &mut Examination) {
             match answer.message().and_then(|message| message.value("value")) {
                 Some(mapping) => {
                     let mapping = format!("PMI_process_mapping={}", mapping.escape_ascii());
-                    DoctorStep::new(what, State::Works, mapping)
+                    DoctorStep::new(what, StepState::Works, mapping)
                 }
-                None => DoctorStep::new(what, State::Works, "started; PMI_process_mapping is not there"),
+                None => DoctorStep::new(what, StepState::Works, "started; PMI_process_mapping is not there"),
             }
         }
-        Err(why) => DoctorStep::new(what, State::Odd, why.to_string()).with(
+        Err(why) => DoctorStep::new(what, StepState::Odd, why.to_string()).with(
             "scenarios on two nodes cannot be judged like this: --server-nodes has their command, --max-nodes 1 leaves them out",
         ),
     });
@@ -342,22 +349,25 @@ fn optional(
     need: Need,
 ) -> (DoctorStep, Option<bool>) {
     match asked_for(suite, dialect, need, iut, limits) {
-        None => (DoctorStep::new(what, State::Odd, "it could not be asked for"), None),
+        None => (DoctorStep::new(what, StepState::Odd, "it could not be asked for"), None),
         Some((_, Support::Lacking(seen))) => {
             let remedy =
                 format!("--lacks {what}, or lacks = [\"{what}\"] in the profile, spares the question");
-            (DoctorStep::new(what, State::Lacks, format!("asked once, it {seen}")).with(remedy), Some(false))
+            (
+                DoctorStep::new(what, StepState::Lacks, format!("asked once, it {seen}")).with(remedy),
+                Some(false),
+            )
         }
         Some((outcome, support)) => {
             let offered = (support == Support::Acknowledged).then_some(true);
             let step = match (trouble(suite, &outcome, Severity::Fail), &outcome.unjudged) {
-                (Some(trouble), _) => DoctorStep::new(what, State::Odd, format!("asked once: {trouble}"))
+                (Some(trouble), _) => DoctorStep::new(what, StepState::Odd, format!("asked once: {trouble}"))
                     .with("it can be judged, and that will be told"),
-                (None, Some(why)) => DoctorStep::new(what, State::Odd, why.to_string()),
+                (None, Some(why)) => DoctorStep::new(what, StepState::Odd, why.to_string()),
                 (None, None) if offered.is_none() => {
-                    DoctorStep::new(what, State::Odd, "it could not be asked for")
+                    DoctorStep::new(what, StepState::Odd, "it could not be asked for")
                 }
-                (None, None) => DoctorStep::new(what, State::Works, "asked once, it did so"),
+                (None, None) => DoctorStep::new(what, StepState::Works, "asked once, it did so"),
             };
             (step, offered)
         }
@@ -369,20 +379,20 @@ fn silence(suite: &Suite, dialect: Dialect, iut: &Iut, limits: Limits) -> Doctor
     let what = "silence";
     let outcome = match probe(suite, iut, limits, (dialect, 2), SILENCE) {
         Ok(outcome) => outcome,
-        Err(why) => return DoctorStep::new(what, State::Odd, why.to_string()),
+        Err(why) => return DoctorStep::new(what, StepState::Odd, why.to_string()),
     };
     if outcome.hung {
         let trouble = trouble(suite, &outcome, Severity::Fail)
             .unwrap_or_else(|| "a request was not answered".to_owned());
-        return DoctorStep::new(what, State::Odd, trouble);
+        return DoctorStep::new(what, StepState::Odd, trouble);
     }
-    let proof = outcome.events.iter().find_map(|event| match event.what {
-        What::Nothing { proof, .. } => Some(proof),
+    let proof = outcome.events.iter().find_map(|event| match event.kind {
+        EventKind::Nothing { proof, .. } => Some(proof),
         _ => None,
     });
     match proof {
         Some(SilenceProof::Idle | SilenceProof::Unread) => {
-            DoctorStep::new(what, State::Works, "can be proved: its processes are seen to wait")
+            DoctorStep::new(what, StepState::Works, "can be proved: its processes are seen to wait")
         }
         Some(proof @ (SilenceProof::Polled | SilenceProof::Timeout)) => {
             let seen = match proof {
@@ -397,9 +407,9 @@ fn silence(suite: &Suite, dialect: Dialect, iut: &Iut, limits: Limits) -> Doctor
             let remedy = format!(
                 "what is not answered takes {most} s each: --timeout 1 shortens that, -j plays more side by side"
             );
-            DoctorStep::new(what, State::Odd, seen).with(remedy)
+            DoctorStep::new(what, StepState::Odd, seen).with(remedy)
         }
-        None => DoctorStep::new(what, State::Odd, "a barrier ended that one rank had not entered"),
+        None => DoctorStep::new(what, StepState::Odd, "a barrier ended that one rank had not entered"),
     }
 }
 
@@ -414,28 +424,32 @@ pub fn of_program(suite: &Suite, program: &Program, iut: &Iut, limits: Limits, r
     let outcome = match iut.probe(suite, &text, limits) {
         Some(Ok((outcome, _))) => outcome,
         Some(Err((_, why))) => {
-            all.steps.push(DoctorStep::new("started", State::Fails, why));
+            all.steps.push(DoctorStep::new("started", StepState::Fails, why));
             return all;
         }
         None => return all,
     };
     if let Some(why) = &outcome.unjudged {
-        let step = DoctorStep::new("speaks PMI", State::Fails, format!("{why}{}", printed(&outcome.events)));
+        let step =
+            DoctorStep::new("speaks PMI", StepState::Fails, format!("{why}{}", printed(&outcome.events)));
         all.steps
             .push(step.with("link it with a library that speaks PMI-1 or PMI-2, and let it call MPI_Init"));
         return all;
     }
-    let number = outcome.events.iter().filter(|event| matches!(event.what, What::Started { .. })).count();
+    let number =
+        outcome.events.iter().filter(|event| matches!(event.kind, EventKind::Started { .. })).count();
     all.steps.push(DoctorStep::new(
         "started",
-        State::Works,
+        StepState::Works,
         format!("{number} processes under our own process manager"),
     ));
     match offer_of(&outcome.events) {
         Some(version) => {
-            all.steps.push(DoctorStep::new("version", State::Works, format!("it offers {version}")))
+            all.steps.push(DoctorStep::new("version", StepState::Works, format!("it offers {version}")))
         }
-        None => all.steps.push(DoctorStep::new("version", State::Odd, "it makes no offer that can be read")),
+        None => {
+            all.steps.push(DoctorStep::new("version", StepState::Odd, "it makes no offer that can be read"))
+        }
     }
     let mut asks: Vec<String> = Vec::new();
     for word in requests(&outcome.events).iter().map(command_of) {
@@ -444,21 +458,21 @@ pub fn of_program(suite: &Suite, program: &Program, iut: &Iut, limits: Limits, r
         }
     }
     all.steps.push(
-        DoctorStep::new("requests", State::Works, asks.join(", ")).with(
+        DoctorStep::new("requests", StepState::Works, asks.join(", ")).with(
             "what is about others does not apply: a program that puts, gets and spawns is judged in more",
         ),
     );
     let end = exit_of(&outcome.events);
     all.steps.push(match (end, trouble(suite, &outcome, Severity::Note)) {
-        (Some(Exit::Code(0)), None) => DoctorStep::new("end", State::Works, "exit status 0"),
+        (Some(Exit::Code(0)), None) => DoctorStep::new("end", StepState::Works, "exit status 0"),
         (Some(Exit::Code(0)), Some(what)) => {
-            DoctorStep::new("end", State::Odd, format!("exit status 0; {what}"))
+            DoctorStep::new("end", StepState::Odd, format!("exit status 0; {what}"))
                 .with("it can be judged, and that will be told")
         }
         (end, what) => {
             let end = end.map_or_else(|| "it did not end".to_owned(), |end| end.to_string());
             let what = what.map(|what| format!("; {what}")).unwrap_or_default();
-            DoctorStep::new("end", State::Fails, format!("{end}{what}{}", printed(&outcome.events)))
+            DoctorStep::new("end", StepState::Fails, format!("{end}{what}{}", printed(&outcome.events)))
                 .with("it has to end with status 0 where nothing is unusual, to be judged where something is")
         }
     });
@@ -474,12 +488,12 @@ pub fn of_library(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
     let functions = exports(&library.path).len();
     if found.is_empty() {
         let seen = "it exports no function of the C API of PMI-1 or PMI-2";
-        all.steps.push(DoctorStep::new("functions", State::Fails, seen));
+        all.steps.push(DoctorStep::new("functions", StepState::Fails, seen));
         return all;
     }
     all.steps.push(DoctorStep::new(
         "functions",
-        State::Works,
+        StepState::Works,
         format!("{functions} of the C API of {titles}"),
     ));
     for api in found {
@@ -495,51 +509,56 @@ pub fn of_library(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
         };
         let Some(Ok((outcome, _))) = iut.probe(suite, &text, limits) else { continue };
         if let Some(why) = &outcome.unjudged {
-            all.steps.push(DoctorStep::new(what, State::Fails, format!("{why}{}", printed(&outcome.events))));
+            all.steps.push(DoctorStep::new(
+                what,
+                StepState::Fails,
+                format!("{why}{}", printed(&outcome.events)),
+            ));
             continue;
         }
         let version = offer_of(&outcome.events);
         let printed = printed(&outcome.events);
-        let returned = outcome.events.iter().any(|event| matches!(event.what, What::Returned { .. }));
+        let returned = outcome.events.iter().any(|event| matches!(event.kind, EventKind::Returned { .. }));
         let failed = failed_initialization(&outcome.events);
         let apart = library.server.as_ref().and_then(|_| apart(suite, api, iut, limits, &outcome.events));
         if outcome.crashed.is_some() || outcome.hung || failed.is_none() && !returned {
             let why =
                 trouble(suite, &outcome, Severity::Fail).unwrap_or_else(|| "it does not return".to_owned());
-            all.steps.push(DoctorStep::new(what, State::Fails, why + &printed));
+            all.steps.push(DoctorStep::new(what, StepState::Fails, why + &printed));
             continue;
         }
         all.steps.push(match (version, failed, &library.server) {
             (_, None, Some(server)) if let Some(apart) = apart => {
                 let seen = format!("its processes are singletons under {}: {apart}{printed}", server.label);
-                DoctorStep::new(what, State::Fails, seen)
+                DoctorStep::new(what, StepState::Fails, seen)
                     .with("name the process manager that it speaks to with --server")
             }
             (_, Some(failed), Some(server)) => DoctorStep::new(
                 what,
-                State::Fails,
+                StepState::Fails,
                 format!("it fails under {}: {failed}{printed}", server.label),
             ),
             (None, Some(failed), None) => {
                 let seen = format!("it fails without a word on PMI_FD: {failed}{printed}");
-                DoctorStep::new(what, State::Fails, seen).with(ELSEWHERE)
+                DoctorStep::new(what, StepState::Fails, seen).with(ELSEWHERE)
             }
             (Some(version), Some(failed), None) => DoctorStep::new(
                 what,
-                State::Odd,
+                StepState::Odd,
                 format!("it offers {version}, and fails: {failed}{printed}"),
             )
             .with("it can be judged, and that will be told"),
             (_, None, Some(server)) => {
-                DoctorStep::new(what, State::Works, format!("it succeeds under {}", server.label))
+                DoctorStep::new(what, StepState::Works, format!("it succeeds under {}", server.label))
             }
             (Some(version), None, None) => {
-                DoctorStep::new(what, State::Works, format!("it offers {version}, and returns"))
+                DoctorStep::new(what, StepState::Works, format!("it offers {version}, and returns"))
             }
-            (None, None, None) => DoctorStep::new(what, State::Odd, "it returns without a word on PMI_FD")
-                .with(
+            (None, None, None) => {
+                DoctorStep::new(what, StepState::Odd, "it returns without a word on PMI_FD").with(
                     "its calls are judged; if it speaks to another process manager, name that with --server",
-                ),
+                )
+            }
         });
     }
     all

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread;
 
 use pmi_judge::cause::shape;
-use pmi_judge::event::{OtherJob, What};
+use pmi_judge::event::{EventKind, OtherJob};
 use pmi_judge::result::{SHOWS_INTERFERENCE, is_shown};
 use pmi_judge::verdict::Judged;
 
@@ -85,7 +85,7 @@ impl Neighbours {
         fails: impl Fn() -> bool,
         names: impl Fn(usize) -> String,
         play: impl Fn(PlayedBy, usize) -> OtherJob + Sync,
-    ) -> Vec<What> {
+    ) -> Vec<EventKind> {
         let play_related = |other: usize| play(PlayedBy::Implementation, other);
         let play_unrelated = |other: usize| play(PlayedBy::Reference, other);
         let keys = || failure.iter().map(|j| (j.finding.requirement.clone(), shape(&j.finding)));
@@ -98,7 +98,7 @@ impl Neighbours {
             lock(&self.seen_alone).extend(keys());
             return Vec::new();
         }
-        let mut alone = Plays { played: 1, failed: 0 };
+        let mut alone = PlayCounts { played: 1, failed: 0 };
         let others: Vec<usize> = beside.iter().copied().take(MAX_NEIGHBOURS).collect();
         let shown_by = lock(&self.shown_by).clone();
         if shown_by.is_some() {
@@ -107,9 +107,9 @@ impl Neighbours {
             }
             let unplayed = |other: &usize| OtherJob { scenario: names(*other), events: Vec::new() };
             let unplayed = others.iter().map(unplayed).collect();
-            return vec![alone.told(Vec::new(), None), Plays::default().told(unplayed, shown_by)];
+            return vec![alone.event(Vec::new(), None), PlayCounts::default().event(unplayed, shown_by)];
         }
-        let (mut together, mut evidence) = (Plays::default(), Vec::new());
+        let (mut together, mut evidence) = (PlayCounts::default(), Vec::new());
         while together.played < if together.failed == 0 { FIRST_ROUNDS } else { MAX_ROUNDS }
             && together.failed < SHOWS_INTERFERENCE
             && alone.failed == 0
@@ -128,25 +128,25 @@ impl Neighbours {
         if together.failed >= SHOWS_INTERFERENCE && alone.failed == 0 {
             *lock(&self.shown_by) = Some(name.to_owned());
         }
-        vec![alone.told(Vec::new(), None), together.told(evidence, None)]
+        vec![alone.event(Vec::new(), None), together.event(evidence, None)]
     }
 }
 
 /// The number of plays of a scenario, and of failures among them.
 #[derive(Default, Clone, Copy)]
-struct Plays {
+struct PlayCounts {
     played: u32,
     failed: u32,
 }
 
-impl Plays {
+impl PlayCounts {
     fn count(&mut self, failed: bool) {
         self.played += 1;
         self.failed += u32::from(failed);
     }
 
-    fn told(self, beside: Vec<OtherJob>, shown_by: Option<String>) -> What {
-        What::PlayedAgain { beside, played: self.played, failed: self.failed, shown_by }
+    fn event(self, beside: Vec<OtherJob>, shown_by: Option<String>) -> EventKind {
+        EventKind::PlayedAgain { beside, played: self.played, failed: self.failed, shown_by }
     }
 }
 
@@ -218,7 +218,7 @@ mod tests {
         let others = BTreeSet::from([0]);
         let facts = Neighbours::new(false).examine("this", &[], &others, fails, |_| "other".into(), play);
         let failed = facts.iter().map(|fact| match fact {
-            What::PlayedAgain { failed, .. } => *failed,
+            EventKind::PlayedAgain { failed, .. } => *failed,
             _ => unreachable!(),
         });
         assert_eq!(failed.collect::<Vec<_>>(), [unrelated, together]);

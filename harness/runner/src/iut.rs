@@ -11,28 +11,28 @@ use crate::interpret::library::play as play_library;
 use crate::interpret::{EventSink, play, program};
 use crate::party::library::Library;
 use crate::party::program::Program;
-use crate::party::server::{Environment, Implementation, ServerParty};
+use crate::party::server::{Implementation, LaunchEnvironment, ServerParty};
 use crate::party::{Limits, MemoryParty};
-use pmi_judge::event::{Event, Exit, What};
+use pmi_judge::event::{Event, EventKind, Exit};
 use pmi_judge::result::launcher_error;
 use pmi_judge::verdict::Verdict;
-use pmi_judge::{Outcome, Side, Unjudged};
-use pmi_scenario::ast::{Action, Dialect, Need, ProcessAction, Scenario, Source, Step};
+use pmi_judge::{ScenarioOutcome, Side, Unjudged};
+use pmi_scenario::ast::{Dialect, Need, ProcessAction, Scenario, SourceFile, Step, StepAction};
 use pmi_scenario::suite::Suite;
-use pmi_wire::WayIn;
+use pmi_wire::ConnectionMethod;
 
 /// Maximum time in which a process reports that no process manager has connected to it.
-const TELLING: Duration = Duration::from_secs(10);
+const REPORT_WAIT: Duration = Duration::from_secs(10);
 
 /// The outcome of a scenario and its duration; or a verdict and its reason, if the scenario could not be played.
-pub(crate) type Played = Result<(Outcome, Duration), (Verdict, String)>;
+pub(crate) type PlayResult = Result<(ScenarioOutcome, Duration), (Verdict, String)>;
 
 /// The implementation under test.
 pub enum Iut {
     /// The reference server in memory.
     Memory(Config),
     /// A process manager in real processes.
-    Processes(Box<Implementation>, Environment),
+    Processes(Box<Implementation>, LaunchEnvironment),
     /// A PMI library, the claims about its optional operations, and a flag that ends the run at once.
     Library(Box<Library>, BTreeMap<Need, bool>, Arc<AtomicBool>),
     /// A program that speaks PMI, under the reference server.
@@ -72,11 +72,11 @@ impl Iut {
     }
 
     /// Returns how the processes of its jobs get their connections.
-    pub fn way_in(&self) -> WayIn {
+    pub fn connection_method(&self) -> ConnectionMethod {
         match self {
-            Self::Processes(implementation, _) => implementation.way_in,
-            Self::Client(program) => program.way_in(),
-            Self::Memory(_) | Self::Library(..) => WayIn::Fd,
+            Self::Processes(implementation, _) => implementation.connection_method,
+            Self::Client(program) => program.connection_method(),
+            Self::Memory(_) | Self::Library(..) => ConnectionMethod::Fd,
         }
     }
 
@@ -103,7 +103,7 @@ impl Iut {
         limits: Limits,
         interrupted: &AtomicBool,
         sink: &mut dyn EventSink,
-    ) -> Played {
+    ) -> PlayResult {
         if let Self::Library(library, ..) = self
             && library.server.is_some()
             && scenario.nodes > 1
@@ -122,7 +122,8 @@ impl Iut {
                 play(scenario, &fragment, Vec::new(), &mut party, limits, sink)
             }
             Self::Client(program)
-                if program.way_in() == WayIn::Singleton && is_not_for_one(suite, scenario) =>
+                if program.connection_method() == ConnectionMethod::Singleton
+                    && is_not_for_one(suite, scenario) =>
             {
                 let why = "it is about several processes, or their environment, and the program is started alone (--connection singleton)";
                 return Err((Verdict::NotApplicable, why.to_owned()));
@@ -134,7 +135,11 @@ impl Iut {
                 }
                 let (ranks, nodes, start) = (scenario.ranks, scenario.nodes, limits.start());
                 // The process waits for its manager itself, and reports the result.
-                let told = if implementation.way_in == WayIn::Fd { Duration::ZERO } else { TELLING };
+                let told = if implementation.connection_method == ConnectionMethod::Fd {
+                    Duration::ZERO
+                } else {
+                    REPORT_WAIT
+                };
                 let limits = Limits { start: Some(start + told), ..limits };
                 match ServerParty::launch(implementation, ranks, nodes, start, environment) {
                     Ok((mut party, command)) => {
@@ -142,7 +147,7 @@ impl Iut {
                         drop(party);
                         if self.starts_fewer(suite, scenario, limits, &outcome) {
                             outcome.lifeless = false;
-                            append(&mut outcome, What::StartsFewer { ranks: scenario.nodes }, sink);
+                            append(&mut outcome, EventKind::StartsFewer { ranks: scenario.nodes }, sink);
                         }
                         outcome
                     }
@@ -158,7 +163,13 @@ impl Iut {
     }
 
     /// Returns whether the launcher has reported that it cannot start the processes, and a job of one process per node starts.
-    fn starts_fewer(&self, suite: &Suite, scenario: &Scenario, limits: Limits, outcome: &Outcome) -> bool {
+    fn starts_fewer(
+        &self,
+        suite: &Suite,
+        scenario: &Scenario,
+        limits: Limits,
+        outcome: &ScenarioOutcome,
+    ) -> bool {
         let fails =
             matches!(outcome.unjudged, Some(Unjudged::NotStarted { launcher: Some(Exit::Code(1..)), .. }));
         let nodes = scenario.nodes.max(1);
@@ -172,24 +183,24 @@ impl Iut {
     }
 
     /// Plays a scenario of our own, whose result is not reported. Returns `None` if the text is not a valid scenario.
-    pub(crate) fn probe(&self, suite: &Suite, text: &str, limits: Limits) -> Option<Played> {
-        let source = Arc::new(Source { path: "probe".into(), text: text.into() });
+    pub(crate) fn probe(&self, suite: &Suite, text: &str, limits: Limits) -> Option<PlayResult> {
+        let source = Arc::new(SourceFile { path: "probe".into(), text: text.into() });
         let scenario = suite.spelled(source, "probe")?;
         Some(self.play(suite, &scenario, limits, &AtomicBool::new(false), &mut ()))
     }
 }
 
 /// Appends an event to a play that has ended, for a fact that was found out afterwards.
-pub(crate) fn append(outcome: &mut Outcome, what: What, sink: &mut dyn EventSink) {
+pub(crate) fn append(outcome: &mut ScenarioOutcome, kind: EventKind, sink: &mut dyn EventSink) {
     let time_us = outcome.events.last().map_or(0, |event| event.time_us);
-    let event = Event { time_us, ..Event::new(outcome.events.len() as u64, what) };
+    let event = Event { time_us, ..Event::new(outcome.events.len() as u64, kind) };
     sink.event(&event);
     outcome.events.push(event);
 }
 
 /// Returns whether a scenario for programs cannot be played with a single process that is started without a process manager.
 fn is_not_for_one(suite: &Suite, scenario: &Scenario) -> bool {
-    let sets = |step: &Step| matches!(step.action, Action::Process(ProcessAction::Env(..)));
+    let sets = |step: &Step| matches!(step.action, StepAction::Process(ProcessAction::Env(..)));
     let several = scenario.serving.sized && scenario.ranks > 1 || scenario.nodes > 1;
     several || suite.steps(&scenario.body).any(sets)
 }
@@ -199,10 +210,10 @@ pub(crate) fn config_for(scenario: &Scenario, config: &Config) -> Config {
     let pmi2 = scenario.dialect == Dialect::Pmi2;
     let needs = |wanted| scenario.needs.iter().any(|need| need.value == wanted);
     let (pmi12, keyval_spaces) = (needs(Need::Pmi12), needs(Need::KeyvalSpaces));
-    let way_in = match (needs(Need::Port), needs(Need::Singleton)) {
-        (true, _) => WayIn::Port,
-        (false, true) => WayIn::Singleton,
-        (false, false) => WayIn::Fd,
+    let connection_method = match (needs(Need::Port), needs(Need::Singleton)) {
+        (true, _) => ConnectionMethod::Port,
+        (false, true) => ConnectionMethod::Singleton,
+        (false, false) => ConnectionMethod::Fd,
     };
-    Config { nodes: scenario.nodes, pmi2, pmi12, keyval_spaces, way_in, ..config.clone() }
+    Config { nodes: scenario.nodes, pmi2, pmi12, keyval_spaces, connection_method, ..config.clone() }
 }

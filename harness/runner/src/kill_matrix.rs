@@ -15,8 +15,8 @@ use serde::Serialize;
 
 use crate::interpret::play;
 use crate::party::{Limits, MemoryParty};
-use pmi_judge::Outcome;
-use pmi_judge::event::{Event, What};
+use pmi_judge::ScenarioOutcome;
+use pmi_judge::event::{Event, EventKind};
 use pmi_judge::result::binds;
 use pmi_scenario::UnderTest;
 use pmi_scenario::ast::{Dialect, Need, Scenario};
@@ -28,7 +28,7 @@ const LONG: usize = 250;
 
 /// What one scenario found.
 #[derive(Debug, Clone, Serialize)]
-pub struct Found {
+pub struct KillResult {
     /// The scenario.
     pub scenario: String,
     /// Requirements that its findings cite.
@@ -49,9 +49,9 @@ pub struct FaultResult {
     /// The requirements of this dialect that it breaks.
     pub breaks: Vec<&'static str>,
     /// Scenarios that cite one of them.
-    pub killers: Vec<Found>,
+    pub killers: Vec<KillResult>,
     /// Scenarios that cite only others.
-    pub wrong_reason: Vec<Found>,
+    pub wrong_reason: Vec<KillResult>,
 }
 
 impl FaultResult {
@@ -74,7 +74,7 @@ pub struct VariationResult {
     /// What it does.
     pub about: &'static str,
     /// Scenarios that found something, which there should not be.
-    pub punished_by: Vec<Found>,
+    pub punished_by: Vec<KillResult>,
 }
 
 /// The kill matrix.
@@ -111,7 +111,7 @@ fn play_scenario(
     scenario: &Scenario,
     behaviour: &Behaviour,
     limits: Limits,
-) -> (Outcome, Vec<bool>) {
+) -> (ScenarioOutcome, Vec<bool>) {
     let config =
         crate::iut::config_for(scenario, &Config { wrapper: behaviour.clone(), ..Config::default() });
     let mut party = MemoryParty::launch(config, scenario.ranks);
@@ -119,7 +119,7 @@ fn play_scenario(
     (outcome, party.shown_effects())
 }
 
-fn found(suite: &Suite, scenario: &Scenario, outcome: Outcome) -> Option<Found> {
+fn found(suite: &Suite, scenario: &Scenario, outcome: ScenarioOutcome) -> Option<KillResult> {
     for finding in &outcome.findings {
         assert!(binds(&suite.catalogue, finding), "{}: binds another party: {finding:?}", scenario.name);
     }
@@ -132,11 +132,11 @@ fn found(suite: &Suite, scenario: &Scenario, outcome: Outcome) -> Option<Found> 
         (None, None, None) => return None,
     };
     let requirements = outcome.findings.into_iter().map(|f| f.requirement).collect();
-    Some(Found { scenario: scenario.name.clone(), requirements, first })
+    Some(KillResult { scenario: scenario.name.clone(), requirements, first })
 }
 
 /// Whether all that was found is told only: the sets that it cites are not agreed on, and servers differ.
-fn is_advice(suite: &Suite, found: &Found) -> bool {
+fn is_advice(suite: &Suite, found: &KillResult) -> bool {
     let advisory = |id: &String| suite.catalogue.get(id).is_some_and(|r| r.advisory);
     !found.requirements.is_empty() && found.requirements.iter().all(advisory)
 }
@@ -160,7 +160,7 @@ fn rehearse<'a>(
 ) -> Vec<Rehearsed<'a>> {
     let all = faults.iter().chain(variations).copied();
     let behaviour = all.fold(Behaviour::default(), |all, entry| entry.added_to(all)).rehearsed();
-    let exchanged = |e: &&Event| !matches!(e.what, What::Expected(_) | What::Nothing { .. });
+    let exchanged = |e: &&Event| !matches!(e.kind, EventKind::Expected(_) | EventKind::Nothing { .. });
     let scenarios: Vec<&Scenario> = in_memory(suite).collect();
     let next = AtomicUsize::new(0);
     let results = Mutex::new(Vec::new());
@@ -186,7 +186,12 @@ fn in_memory(suite: &Suite) -> impl Iterator<Item = &Scenario> {
     suite.testing(UnderTest::Server).map(Arc::as_ref).filter(played)
 }
 
-fn all_found(suite: &Suite, scenarios: &[&Scenario], behaviour: &Behaviour, limits: Limits) -> Vec<Found> {
+fn all_found(
+    suite: &Suite,
+    scenarios: &[&Scenario],
+    behaviour: &Behaviour,
+    limits: Limits,
+) -> Vec<KillResult> {
     scenarios.iter().filter_map(|s| found(suite, s, play_scenario(suite, s, behaviour, limits).0)).collect()
 }
 
@@ -266,9 +271,9 @@ fn try_fault(
     all: bool,
     limits: Limits,
 ) -> FaultResult {
-    let right = |f: &Found| f.requirements.iter().any(|id| breaks.contains(&id.as_str()));
+    let right = |f: &KillResult| f.requirements.iter().any(|id| breaks.contains(&id.as_str()));
     let behaviour = fault.behaviour();
-    let of = |long: bool| -> Vec<Found> {
+    let of = |long: bool| -> Vec<KillResult> {
         let shown = rehearsed.iter().filter(|r| r.is_long == long && r.shows.get(number) == Some(&true));
         let spoken = shown.map(|r| r.scenario).filter(|s| s.dialect == dialect);
         all_found(suite, &spoken.collect::<Vec<_>>(), &behaviour, limits)
@@ -303,8 +308,10 @@ fn try_variation(
     let behaviour = variation.map(Variation::behaviour).unwrap_or_default();
     let config = Config { wrapper: behaviour.clone(), ..Config::default() };
     let needs = [Need::Spawn, Need::Names];
-    let lacking: Vec<Need> =
-        needs.into_iter().filter(|need| crate::offers::lacks(suite, *need, &config, limits)).collect();
+    let lacking: Vec<Need> = needs
+        .into_iter()
+        .filter(|need| crate::optional_operations::lacks(suite, *need, &config, limits))
+        .collect();
     let dialects = variation.map(|variation| variation.dialects).unwrap_or_default();
     let served = |s: &&Scenario| {
         dialects.has(s.dialect.framing()) && !s.needs.iter().any(|n| lacking.contains(&n.value))

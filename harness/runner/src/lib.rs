@@ -8,7 +8,7 @@ pub mod interpret;
 pub mod iut;
 pub mod kill_matrix;
 pub mod measure;
-pub mod offers;
+pub mod optional_operations;
 pub mod party;
 pub mod process;
 pub mod record;

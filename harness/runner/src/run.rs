@@ -9,19 +9,19 @@ use std::time::{Duration, Instant};
 
 use crate::interference::{MAX_NEIGHBOURS, Neighbours, PlayedBy};
 use crate::interpret::EventSink;
-use crate::iut::{Iut, Played, append};
-use crate::offers::{dialects, offers};
+use crate::iut::{Iut, PlayResult, append};
+use crate::optional_operations::{dialects, offers};
 use crate::party::Limits;
-use crate::party::server::{Environment, Implementation};
+use crate::party::server::{Implementation, LaunchEnvironment};
 use crate::process::trace;
 use pmi_judge::attempts::Repetitions;
-use pmi_judge::crash::{Of, of_crash};
+use pmi_judge::crash::{CrashedProcess, crash_backtrace};
 use pmi_judge::deviations::Deviations;
-use pmi_judge::event::{Event, OtherJob, What};
-use pmi_judge::result::{self, Ran};
+use pmi_judge::event::{Event, EventKind, OtherJob};
+use pmi_judge::result::{self, RunFacts};
 use pmi_judge::verdict::{Judged, LOG_FORMAT, RunEnd, RunHeader, ScenarioResult, Strictness, Verdict};
-use pmi_judge::{Outcome, Unjudged};
-use pmi_scenario::ast::{Dialect, Scenario, Source};
+use pmi_judge::{ScenarioOutcome, Unjudged};
+use pmi_scenario::ast::{Dialect, Scenario, SourceFile};
 use pmi_scenario::suite::Suite;
 
 /// After this many scenarios in a row without a sign of life, the run gives up.
@@ -106,14 +106,14 @@ pub trait Observer {
 
 enum WorkerReport {
     Events(usize, Vec<Event>),
-    Done(usize, Box<(Outcome, Duration)>),
+    Done(usize, Box<(ScenarioOutcome, Duration)>),
     /// A scenario with all of its attempts.
-    Tried(usize, Box<Tried>),
+    Tried(usize, Box<AttemptsResult>),
     Skipped(usize, Box<(Verdict, String)>),
 }
 
 /// The result of all attempts of a scenario.
-struct Tried {
+struct AttemptsResult {
     result: ScenarioResult,
     /// The events of the attempt that counts.
     events: Vec<Event>,
@@ -125,7 +125,7 @@ struct Tried {
 }
 
 /// Passes events to the main thread in batches, because each wake-up takes time from the scenario.
-struct Channel<'a> {
+struct EventBatcher<'a> {
     index: usize,
     sender: &'a mpsc::Sender<WorkerReport>,
     events: Vec<Event>,
@@ -136,7 +136,7 @@ struct Channel<'a> {
 /// Maximum number of events in a batch, and of bytes in these events.
 const BATCH: (usize, usize) = (1024, 1 << 20);
 
-impl Channel<'_> {
+impl EventBatcher<'_> {
     fn flush(&mut self) {
         self.bytes = 0;
         let events = std::mem::take(&mut self.events);
@@ -147,9 +147,9 @@ impl Channel<'_> {
     }
 }
 
-impl EventSink for Channel<'_> {
+impl EventSink for EventBatcher<'_> {
     fn event(&mut self, event: &Event) {
-        self.bytes += event.what.bytes().map_or(0, <[u8]>::len);
+        self.bytes += event.kind.bytes().map_or(0, <[u8]>::len);
         self.events.push(event.clone());
         if self.events.len() >= BATCH.0 || self.bytes >= BATCH.1 {
             self.flush();
@@ -180,14 +180,14 @@ pub fn run(
             none if none.is_empty() => options.dialects.iter().copied().collect(),
             spoken => spoken,
         }),
-        connection: iut.way_in(),
+        connection: iut.connection_method(),
         relayed: iut.is_relayed(),
         under_test: Some(iut.side()),
         selected: selected.len(),
         strict: options.strict,
     };
     observer.begin(&header);
-    let offers = offers(suite, selected, iut, options.limits);
+    let operations = offers(suite, selected, iut, options.limits);
     let mut results = Vec::new();
     // Scenarios that were in progress when the user interrupted the run.
     let mut cut = BTreeSet::new();
@@ -204,19 +204,19 @@ pub fn run(
     std::thread::scope(|scope| {
         for _ in 0..iut.plays_at_once(options.jobs).clamp(1, selected.len().max(1)) {
             let sender = sender.clone();
-            let (stop, dead, next, offers, neighbours) = (&stop, &dead, &next, &offers, &neighbours);
+            let (stop, dead, next, operations, neighbours) = (&stop, &dead, &next, &operations, &neighbours);
             let unrelated = &unrelated;
             let (mut known, failures) = (deviations.clone(), deviations.clone());
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) && !interrupted.load(Ordering::Relaxed) {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(scenario) = selected.get(index) else { break };
-                    let mut sink = Channel { index, sender: &sender, events: Vec::new(), bytes: 0 };
+                    let mut sink = EventBatcher { index, sender: &sender, events: Vec::new(), bytes: 0 };
                     let play = |sink: &mut dyn EventSink| {
-                        if let Some(why) = offers.excuse(suite, scenario, iut) {
+                        if let Some(why) = operations.excuse(suite, scenario, iut) {
                             return Err(why);
                         }
-                        let scenario = &offers.bind(scenario);
+                        let scenario = &operations.bind(scenario);
                         let once = |scenario: &Scenario, sink: &mut dyn EventSink| {
                             iut.play(suite, scenario, options.limits, interrupted, sink)
                         };
@@ -250,7 +250,7 @@ pub fn run(
                                     PlayedBy::Implementation => iut,
                                     PlayedBy::Reference => unrelated.get_or_init(|| reference(environment)),
                                 };
-                                let scenario = &offers.bind(&selected[other]);
+                                let scenario = &operations.bind(&selected[other]);
                                 let played = iut.play(suite, scenario, options.limits, interrupted, &mut ());
                                 let events = played.map(|(outcome, _)| outcome.events).unwrap_or_default();
                                 OtherJob { scenario: scenario.name.clone(), events }
@@ -326,7 +326,7 @@ pub fn run(
                         judged(suite, &selected[index], outcome, time, options, deviations)
                     }
                     WorkerReport::Tried(index, tried) => {
-                        let Tried { result, events, lifeless: none, mistake, interrupted } = *tried;
+                        let AttemptsResult { result, events, lifeless: none, mistake, interrupted } = *tried;
                         count_lifeless(&mut lifeless[kind(index)], none);
                         scenario_errors |= mistake;
                         if interrupted {
@@ -335,12 +335,12 @@ pub fn run(
                         if !deviations.are_sensitive_in(&result.scenario) {
                             events.iter().for_each(|event| observer.event(&result.scenario, event));
                         }
-                        deviations.note(&result);
+                        deviations.record(&result);
                         result
                     }
                     WorkerReport::Skipped(index, skipped) => {
                         // A failed launch counts; a scenario that does not apply does not count.
-                        let excused = offers.excuse(suite, &selected[index], iut).is_some();
+                        let excused = operations.excuse(suite, &selected[index], iut).is_some();
                         lifeless[kind(index)] += usize::from(skipped.0 == Verdict::Unjudged && !excused);
                         skip(&selected[index], skipped.0, skipped.1, options)
                     }
@@ -363,19 +363,19 @@ pub fn run(
     if interrupted {
         results.retain(|r: &ScenarioResult| !cut.contains(&r.scenario));
     }
-    let ran = Ran {
+    let ran = RunFacts {
         selected: selected.len(),
         interrupted,
         scenario_errors,
         strict: options.strict,
         time: start.elapsed(),
     };
-    let end = result::of_run(suite, &results, deviations, ran);
+    let end = result::run_end(suite, &results, deviations, ran);
     (header, results, end)
 }
 
 /// Returns the reference manager. Its jobs can affect those of an implementation under test only by the load that they cause.
-fn reference(environment: &Environment) -> Iut {
+fn reference(environment: &LaunchEnvironment) -> Iut {
     let reference = Implementation::reference(&environment.binary);
     Iut::Processes(Box::new(reference), environment.beside(MAX_NEIGHBOURS))
 }
@@ -389,7 +389,7 @@ fn count_lifeless(number: &mut usize, lifeless: bool) {
 fn judged(
     suite: &Suite,
     scenario: &Scenario,
-    outcome: Outcome,
+    outcome: ScenarioOutcome,
     time: Duration,
     options: &RunOptions,
     deviations: &mut Deviations,
@@ -397,7 +397,7 @@ fn judged(
     let mut blank = blank(scenario, options);
     blank.time_us = time.as_micros() as u64;
     let quote = |line| quote(&scenario.source, line);
-    result::of_scenario(blank, outcome, &suite.catalogue, quote, deviations, options.strict)
+    result::scenario_result(blank, outcome, &suite.catalogue, quote, deviations, options.strict)
 }
 
 /// Returns the findings that make an outcome red, with the `known` deviations applied. A crash, and a play that cannot be judged, have
@@ -405,7 +405,7 @@ fn judged(
 fn failure(
     suite: &Suite,
     scenario: &Scenario,
-    outcome: &Outcome,
+    outcome: &ScenarioOutcome,
     strict: Strictness,
     known: &Deviations,
 ) -> Vec<Judged> {
@@ -420,20 +420,20 @@ fn failure(
 }
 
 /// Locates the crash of an outcome by playing its scenario again under a tracer. Only the place of the crash is used from that play.
-fn look_into(outcome: &mut Outcome, tracer: &Path, again: impl FnOnce(), sink: &mut dyn EventSink) {
+fn look_into(outcome: &mut ScenarioOutcome, tracer: &Path, again: impl FnOnce(), sink: &mut dyn EventSink) {
     let Some((name, signal)) = &outcome.crashed else { return };
     let ((), told) = trace::traced(tracer, again);
     let events: Vec<Event> =
-        (outcome.events.len() as u64..).zip(told).map(|(seq, what)| Event::new(seq, what)).collect();
-    let of = Of::party(outcome.under_test, name);
-    let is_wanted = |event: &Event| match &event.what {
-        What::Backtrace(trace) => {
-            of_crash(&events, of, *signal).is_some_and(|wanted| std::ptr::eq(wanted, &**trace))
+        (outcome.events.len() as u64..).zip(told).map(|(seq, kind)| Event::new(seq, kind)).collect();
+    let of = CrashedProcess::party(outcome.under_test, name);
+    let is_wanted = |event: &Event| match &event.kind {
+        EventKind::Backtrace(trace) => {
+            crash_backtrace(&events, of, *signal).is_some_and(|wanted| std::ptr::eq(wanted, &**trace))
         }
-        what => matches!(what, What::Untraced { .. }),
+        kind => matches!(kind, EventKind::Untraced { .. }),
     };
     let Some(index) = events.iter().position(is_wanted) else { return };
-    append(outcome, events[index].what.clone(), sink);
+    append(outcome, events[index].kind.clone(), sink);
 }
 
 /// Plays a scenario as often as the options require. Returns the events of the attempt that counts, because a log contains one play of each
@@ -443,8 +443,8 @@ fn try_often(
     scenario: &Scenario,
     options: &RunOptions,
     deviations: &mut Deviations,
-    play: &mut dyn FnMut() -> Played,
-) -> Result<Tried, (Verdict, String)> {
+    play: &mut dyn FnMut() -> PlayResult,
+) -> Result<AttemptsResult, (Verdict, String)> {
     let retry = matches!(options.tries, Tries::Retry(_));
     let mut attempts = Repetitions::new(options.strict);
     let mut events = Vec::new();
@@ -479,11 +479,11 @@ fn try_often(
         }
     }
     let result = attempts.finish(retry).ok_or_else(|| (Verdict::Unjudged, not_tried()))?;
-    Ok(Tried { result, events, lifeless, mistake, interrupted })
+    Ok(AttemptsResult { result, events, lifeless, mistake, interrupted })
 }
 
 /// Returns a line of a scenario's file by its number. Line 0 is empty.
-fn quote(source: &Source, line: usize) -> String {
+fn quote(source: &SourceFile, line: usize) -> String {
     let text = line.checked_sub(1).and_then(|before| source.text.lines().nth(before));
     text.unwrap_or_default().to_owned()
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use pmi_faults::{fault_names, variation_names};
-use pmi_scenario::ast::Source;
+use pmi_scenario::ast::SourceFile;
 use pmi_scenario::suite::{self, ENDING, Suite, SuiteError};
 use pmi_scenario::{Behaviours, UnderTest};
 
@@ -89,7 +89,7 @@ pub fn export(folder: &Path) -> io::Result<usize> {
 /// # Errors
 ///
 /// A file cannot be read, or a folder contains no scenarios.
-pub fn scenario_files(paths: &[PathBuf]) -> Result<Vec<(String, Arc<Source>)>, FilesError> {
+pub fn scenario_files(paths: &[PathBuf]) -> Result<Vec<(String, Arc<SourceFile>)>, FilesError> {
     let mut all = Vec::new();
     // A file that is given twice, or together with its folder, counts once, under its first name.
     let mut taken = BTreeSet::new();
@@ -110,7 +110,7 @@ pub fn scenario_files(paths: &[PathBuf]) -> Result<Vec<(String, Arc<Source>)>, F
             }
             let text = std::fs::read_to_string(&file).map_err(at(&file))?;
             let name = file.strip_prefix(root).unwrap_or(&file).with_extension("").display().to_string();
-            all.push((name, Arc::new(Source { path: file.display().to_string(), text })));
+            all.push((name, Arc::new(SourceFile { path: file.display().to_string(), text })));
         }
     }
     Ok(all)
@@ -137,14 +137,14 @@ fn find(path: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
 mod tests {
     use pmi_judge::Side;
     use pmi_judge::result::bindings;
-    use pmi_scenario::ast::{Action, Step};
+    use pmi_scenario::ast::{Step, StepAction};
 
     use super::*;
 
     /// Returns the ids that a step and its alternatives cite.
     fn cited(step: &Step) -> Vec<&str> {
         let alternatives = match &step.action {
-            Action::OneOf(all) => &all[..],
+            StepAction::OneOf(all) => &all[..],
             _ => &[],
         };
         let of_alternatives = alternatives.iter().map(|alternative| &alternative.cites);

@@ -2,7 +2,7 @@
 //! program or a library.
 
 use pmi_judge::LINE_LIMIT;
-use pmi_judge::event::{Event, Exit, What};
+use pmi_judge::event::{Event, EventKind, Exit};
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::ids;
 use pmi_scenario::signature;
@@ -17,7 +17,7 @@ use crate::party::library::apis;
 
 /// A row of the table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Row {
+pub struct VersionRow {
     /// The client's offer.
     pub offered: String,
     /// The server's answer.
@@ -28,7 +28,7 @@ pub struct Row {
 
 /// The result of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Reply {
+pub(crate) enum ProbeReply {
     Message(Framing, Vec<u8>),
     Closed,
     JobEnds,
@@ -39,7 +39,7 @@ pub(crate) enum Reply {
     Unasked,
 }
 
-impl Reply {
+impl ProbeReply {
     /// Returns the version that an answer to init accepts.
     pub(crate) fn version(&self) -> Option<Version> {
         let message = self.message().filter(Decoded::is_success)?;
@@ -59,7 +59,7 @@ impl Reply {
     }
 
     /// Describes the reply as the answer to an offer.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let Some(message) = self.message() else { return self.went() };
         match message.version().filter(|_| message.is_success()) {
             Some(version) => version.to_string(),
@@ -146,10 +146,10 @@ const OFFERS: &[Offer] = &[
 ];
 
 /// Called after each row of a table, with its name and the number of rows.
-pub type Step<'a> = &'a mut dyn FnMut(&str, usize);
+pub type RowCallback<'a> = &'a mut dyn FnMut(&str, usize);
 
 /// Returns the table of a server, or `None` if a launch failed.
-fn of_server(suite: &Suite, iut: &Iut, limits: Limits, step: Step<'_>) -> Option<Vec<Row>> {
+fn of_server(suite: &Suite, iut: &Iut, limits: Limits, step: RowCallback<'_>) -> Option<Vec<VersionRow>> {
     OFFERS
         .iter()
         .map(|offer| {
@@ -157,7 +157,7 @@ fn of_server(suite: &Suite, iut: &Iut, limits: Limits, step: Step<'_>) -> Option
             // A request after a refused init kills slurmstepd, and the job step stays until the allocation ends.
             let spares = matches!(iut, Iut::Processes(implementation, _) if implementation.starts_steps());
             if spares && lines.len() > 1 && lines[0].0 == lines[1].0 {
-                let first = asked(suite, iut, limits, &lines[..1], false)?;
+                let first = send_requests(suite, iut, limits, &lines[..1], false)?;
                 lines.truncate(if first.iter().all(|reply| reply.version().is_none()) {
                     1
                 } else {
@@ -167,21 +167,21 @@ fn of_server(suite: &Suite, iut: &Iut, limits: Limits, step: Step<'_>) -> Option
             if spares && offer.name == TWO_IN_ONE {
                 lines.clear();
             }
-            let answers = asked(suite, iut, limits, &lines, false)?;
-            let mut told: Vec<String> = answers.iter().map(Reply::told).collect();
+            let answers = send_requests(suite, iut, limits, &lines, false)?;
+            let mut told: Vec<String> = answers.iter().map(ProbeReply::describe).collect();
             told.resize(offer.lines.len(), UNASKED.to_owned());
             let answered = if told.is_empty() { "-".to_owned() } else { told.join(", ") };
             let then = match (lines.last(), answers.last()) {
                 (None, _) if offer.name == TWO_IN_ONE => Some(UNASKED.to_owned()),
-                (_, Some(last @ Reply::Message(..))) if spares && last.version().is_none() => {
+                (_, Some(last @ ProbeReply::Message(..))) if spares && last.version().is_none() => {
                     Some(UNASKED.to_owned())
                 }
                 // The behaviour without an offer.
                 (None, _) => {
-                    let answers = asked(suite, iut, limits, &[(0, "cmd=get_maxes")], false)?;
-                    answers.last().map(Reply::went)
+                    let answers = send_requests(suite, iut, limits, &[(0, "cmd=get_maxes")], false)?;
+                    answers.last().map(ProbeReply::went)
                 }
-                (Some((rank, _)), Some(last @ Reply::Message(..))) => {
+                (Some((rank, _)), Some(last @ ProbeReply::Message(..))) => {
                     let frames = last.version().is_some_and(|version| version.version == 2);
                     let request = if frames {
                         "cmd=fullinit pmijobid=job pmirank=$rank threaded=FALSE"
@@ -190,38 +190,38 @@ fn of_server(suite: &Suite, iut: &Iut, limits: Limits, step: Step<'_>) -> Option
                     };
                     let mut asks = lines.clone();
                     asks.push((*rank, request));
-                    let answers = asked(suite, iut, limits, &asks, frames)?;
-                    answers.last().filter(|_| answers.len() == asks.len()).map(Reply::went)
+                    let answers = send_requests(suite, iut, limits, &asks, frames)?;
+                    answers.last().filter(|_| answers.len() == asks.len()).map(ProbeReply::went)
                 }
                 (Some(_), _) => Some("-".to_owned()),
             };
             let then = then.unwrap_or_else(|| "-".to_owned());
             step(offer.name, OFFERS.len());
-            Some(Row { offered: offer.name.to_owned(), answered, then })
+            Some(VersionRow { offered: offer.name.to_owned(), answered, then })
         })
         .collect()
 }
 
 /// Sends these requests, each after the answer to the one before, and returns the replies.
-pub(crate) fn asked(
+pub(crate) fn send_requests(
     suite: &Suite,
     iut: &Iut,
     limits: Limits,
     lines: &[(u32, &str)],
     frames: bool,
-) -> Option<Vec<Reply>> {
+) -> Option<Vec<ProbeReply>> {
     let text = asking(lines, frames);
     let (outcome, _) = iut.probe(suite, &text, limits)?.ok()?;
     let replies = lines.iter().enumerate().map(|(at, (rank, _))| {
         let before = lines[..at].iter().filter(|(other, _)| other == rank).count();
         reply(&outcome.events, Proc { group: 0, rank: *rank }, before)
     });
-    let mut replies: Vec<Reply> = replies.collect();
-    if let Some(end) = replies.iter().position(|reply| *reply == Reply::Closed) {
+    let mut replies: Vec<ProbeReply> = replies.collect();
+    if let Some(end) = replies.iter().position(|reply| *reply == ProbeReply::Closed) {
         if ends_job(suite, iut, limits, &lines[..=end], frames) {
-            replies[end] = Reply::JobEnds;
+            replies[end] = ProbeReply::JobEnds;
         }
-        replies[end + 1..].fill(Reply::Unasked);
+        replies[end + 1..].fill(ProbeReply::Unasked);
     }
     Some(replies)
 }
@@ -234,7 +234,7 @@ fn ends_job(suite: &Suite, iut: &Iut, limits: Limits, lines: &[(u32, &str)], fra
     asks.push((witness, V1_1));
     let played = iut.probe(suite, &asking(&asks, frames), limits);
     let Some(Ok((outcome, _))) = played else { return false };
-    !matches!(reply(&outcome.events, Proc { group: 0, rank: witness }, 0), Reply::Message(..))
+    !matches!(reply(&outcome.events, Proc { group: 0, rank: witness }, 0), ProbeReply::Message(..))
 }
 
 /// Returns the scenario that sends these requests.
@@ -254,36 +254,36 @@ fn asking(lines: &[(u32, &str)], frames: bool) -> String {
 }
 
 /// Returns the reply to a request of this process, before which it has made `before` others.
-pub(crate) fn reply(events: &[Event], p: Proc, before: usize) -> Reply {
+pub(crate) fn reply(events: &[Event], p: Proc, before: usize) -> ProbeReply {
     let mut connection = Connection::new(LINE_LIMIT);
     let (mut sent, mut answers) = (0, 0);
     for event in events {
-        match &event.what {
-            What::ToServer { proc, bytes } if *proc == p => {
+        match &event.kind {
+            EventKind::ToServer { proc, bytes } if *proc == p => {
                 sent += 1;
                 connection.read(Direction::ToServer, &bytes.0);
             }
-            What::FromServer { proc, bytes } if *proc == p => {
+            EventKind::FromServer { proc, bytes } if *proc == p => {
                 let arrivals = connection.read(Direction::FromServer, &bytes.0).into_iter();
                 for arrival in arrivals.filter(|arrival| arrival.direction == Direction::FromServer) {
-                    let Ok((framing, text)) = arrival.message else { return Reply::Unasked };
+                    let Ok((framing, text)) = arrival.message else { return ProbeReply::Unasked };
                     if answers == before {
-                        return Reply::Message(framing, text.into_owned());
+                        return ProbeReply::Message(framing, text.into_owned());
                     }
                     answers += 1;
                 }
             }
-            What::ClosedByServer { proc } | What::Ended { proc, ours: false } if *proc == p => {
-                return if sent > before { Reply::Closed } else { Reply::Unasked };
+            EventKind::ClosedByServer { proc } | EventKind::Ended { proc, ours: false } if *proc == p => {
+                return if sent > before { ProbeReply::Closed } else { ProbeReply::Unasked };
             }
             _ => {}
         }
     }
     // The scenario has waited until no message could follow.
     match connection.partial(Direction::FromServer) {
-        _ if sent <= before => Reply::Unasked,
-        [] => Reply::Silence,
-        partial => Reply::Unended(connection.framing(), partial.to_vec()),
+        _ if sent <= before => ProbeReply::Unasked,
+        [] => ProbeReply::Silence,
+        partial => ProbeReply::Unended(connection.framing(), partial.to_vec()),
     }
 }
 
@@ -316,7 +316,7 @@ fn answers(offered: Version) -> Vec<(String, String)> {
 }
 
 /// Returns the table of a program, which is started under our server, or `None` if it sends no valid offer.
-fn of_program(suite: &Suite, iut: &Iut, limits: Limits, step: Step<'_>) -> Option<Vec<Row>> {
+fn of_program(suite: &Suite, iut: &Iut, limits: Limits, step: RowCallback<'_>) -> Option<Vec<VersionRow>> {
     let Iut::Client(program) = iut else { return None };
     let interrupted = std::sync::atomic::AtomicBool::new(false);
     let dialect = offered(program, limits, &interrupted);
@@ -339,13 +339,13 @@ fn of_program(suite: &Suite, iut: &Iut, limits: Limits, step: Step<'_>) -> Optio
     let rows = answers.into_iter().map(|(name, line)| {
         let (outcome, _) = iut.probe(suite, &head(&line), limits)?.ok()?;
         step(&name, all);
-        Some(Row { offered: offer.to_string(), answered: name, then: after_answer(&outcome.events) })
+        Some(VersionRow { offered: offer.to_string(), answered: name, then: after_answer(&outcome.events) })
     });
     rows.collect()
 }
 
 /// Returns the table of a library, whose functions the runner calls, or `None` if it sends no valid offer.
-fn of_library(suite: &Suite, iut: &Iut, limits: Limits, step: Step<'_>) -> Option<Vec<Row>> {
+fn of_library(suite: &Suite, iut: &Iut, limits: Limits, step: RowCallback<'_>) -> Option<Vec<VersionRow>> {
     let Iut::Library(library, ..) = iut else { return None };
     let api = apis(&library.path).first().copied().unwrap_or_default();
     let call = match api {
@@ -366,8 +366,8 @@ fn of_library(suite: &Suite, iut: &Iut, limits: Limits, step: Step<'_>) -> Optio
         let text = head(&format!("0  C: cmd=init\n0  S: {line}\n"));
         let (outcome, _) = iut.probe(suite, &text, limits)?.ok()?;
         step(&name, all);
-        let returned = outcome.events.iter().find_map(|event| match &event.what {
-            What::Returned { function, returned, .. } => {
+        let returned = outcome.events.iter().find_map(|event| match &event.kind {
+            EventKind::Returned { function, returned, .. } => {
                 let name = signature::function(function)
                     .map_or_else(|| returned.result.to_string(), |f| f.result_name(returned.result));
                 Some(format!("{function} returns {name}"))
@@ -384,7 +384,7 @@ fn of_library(suite: &Suite, iut: &Iut, limits: Limits, step: Step<'_>) -> Optio
                 format!("{goes_on}{}", end.unwrap_or_else(|| "does not return".to_owned()))
             }
         };
-        Some(Row { offered: offer.to_string(), answered: name, then })
+        Some(VersionRow { offered: offer.to_string(), answered: name, then })
     });
     rows.collect()
 }
@@ -401,7 +401,9 @@ pub(crate) fn requests(events: &[Event]) -> Vec<(Framing, Vec<u8>)> {
     let mut connection = Connection::new(LINE_LIMIT);
     let mut all = Vec::new();
     for event in events {
-        let Some((_, direction, bytes)) = event.what.said().filter(|(proc, ..)| *proc == p) else { continue };
+        let Some((_, direction, bytes)) = event.kind.message_bytes().filter(|(proc, ..)| *proc == p) else {
+            continue;
+        };
         let arrivals = connection.read(direction, bytes).into_iter();
         for arrival in arrivals.filter(|arrival| arrival.direction == Direction::ToServer) {
             all.push(match arrival.message {
@@ -426,8 +428,8 @@ pub(crate) fn command_of((framing, text): &(Framing, Vec<u8>)) -> String {
 
 /// Returns how the first process ended, if it ended by itself.
 pub(crate) fn exit_of(events: &[Event]) -> Option<Exit> {
-    events.iter().find_map(|event| match &event.what {
-        What::Exited { proc, exit } if *proc == (Proc { group: 0, rank: 0 }) => Some(*exit),
+    events.iter().find_map(|event| match &event.kind {
+        EventKind::Exited { proc, exit } if *proc == (Proc { group: 0, rank: 0 }) => Some(*exit),
         _ => None,
     })
 }
@@ -435,14 +437,15 @@ pub(crate) fn exit_of(events: &[Event]) -> Option<Exit> {
 /// Describes the behaviour of a process after the answer to its offer.
 fn after_answer(events: &[Event]) -> String {
     let asked = requests(events).get(1).map(command_of);
-    let says =
-        events.iter().any(|event| matches!(&event.what, What::Output { line, .. } if !line.0.is_empty()));
+    let says = events
+        .iter()
+        .any(|event| matches!(&event.kind, EventKind::Output { line, .. } if !line.0.is_empty()));
     let ended = exit_of(events);
-    let crashed = events.iter().find_map(|event| match &event.what {
-        What::Crashed { signal, .. } => Some(*signal),
+    let crashed = events.iter().find_map(|event| match &event.kind {
+        EventKind::Crashed { signal, .. } => Some(*signal),
         _ => None,
     });
-    let hangs = events.iter().any(|event| matches!(event.what, What::StillRunning { .. }));
+    let hangs = events.iter().any(|event| matches!(event.kind, EventKind::StillRunning { .. }));
     let end = match ended {
         _ if hangs => "waits without end".to_owned(),
         _ if crashed.is_some() => format!("dies of signal {}", crashed.unwrap_or_default()),
@@ -460,7 +463,7 @@ fn after_answer(events: &[Event]) -> String {
 }
 
 /// Returns the table of the implementation under test. `step` is called after each row, with its name and the number of rows.
-pub fn table(suite: &Suite, iut: &Iut, limits: Limits, step: Step<'_>) -> Option<Vec<Row>> {
+pub fn table(suite: &Suite, iut: &Iut, limits: Limits, step: RowCallback<'_>) -> Option<Vec<VersionRow>> {
     match iut {
         Iut::Memory(_) | Iut::Processes(..) => of_server(suite, iut, limits, step),
         Iut::Client(_) => of_program(suite, iut, limits, step),

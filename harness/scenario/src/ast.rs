@@ -7,7 +7,7 @@ use pmi_wire::Framing;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A range of a file, in byte offsets into [`Source::text`].
+/// A range of a file, in byte offsets into [`SourceFile::text`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Span {
     /// Offset of the first byte.
@@ -18,14 +18,14 @@ pub struct Span {
 
 /// A scenario or fragment file. Empty for a tree that was not parsed from a file.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Source {
+pub struct SourceFile {
     /// Path as shown to the user, relative to the suite's root for embedded files.
     pub path: String,
     /// The whole text.
     pub text: String,
 }
 
-impl Source {
+impl SourceFile {
     /// Returns the line of a byte offset, from 1.
     pub fn line_of(&self, offset: usize) -> usize {
         1 + self.text.as_bytes()[..offset.min(self.text.len())].iter().filter(|b| **b == b'\n').count()
@@ -77,13 +77,13 @@ pub struct Scenario {
     /// `each TABLE but NAME ...`: the scenario is played once for each row of the table, combined with each row of the file.
     pub each: Option<Each>,
     /// `row NAME ...`: the scenario is played once for each row.
-    pub rows: Vec<Row>,
+    pub rows: Vec<TableRow>,
     /// The steps.
     pub body: Vec<Stmt>,
     /// Comments and blank lines, in the order of the file.
     pub comments: Vec<Comment>,
     /// The file that it was parsed from.
-    pub source: Arc<Source>,
+    pub source: Arc<SourceFile>,
 }
 
 /// A comment or a blank line. The printer restores it at its position.
@@ -153,14 +153,14 @@ impl Each {
 
 /// A row of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
+pub struct TableRow {
     /// Its name in reports.
     pub name: Spanned<String>,
     /// The values of the names.
     pub values: Vec<(Spanned<String>, Template)>,
 }
 
-impl Row {
+impl TableRow {
     /// Returns the text of a name.
     pub(super) fn text(&self, name: &str) -> Option<&Template> {
         self.values.iter().find(|(other, _)| other.value == name).map(|(_, value)| value)
@@ -239,11 +239,11 @@ impl std::fmt::Display for Dialect {
 
 /// The meaning of a step for the harness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Part {
+pub enum Actor {
     /// The harness acts when it reaches the step.
-    Does,
+    Harness,
     /// The harness waits for an action of the implementation under test.
-    Expects,
+    Implementation,
 }
 
 /// The server that a client under test runs against: the reference server, with these changes.
@@ -344,13 +344,13 @@ impl Need {
     }
 
     /// Returns whether it describes how the harness reaches the implementation, rather than an operation.
-    pub fn is_way_in(self) -> bool {
+    pub fn is_connection_method(self) -> bool {
         matches!(self, Self::Upstream | Self::Fd | Self::Port | Self::Singleton)
     }
 
     /// Returns the operations that users may declare as supported or missing, each with its word.
     pub fn optional() -> impl Iterator<Item = (&'static str, Self)> + Clone {
-        Self::NAMES.into_iter().filter(|(_, need)| !need.is_way_in())
+        Self::NAMES.into_iter().filter(|(_, need)| !need.is_connection_method())
     }
 }
 
@@ -392,20 +392,20 @@ pub enum Stmt {
 #[derive(Debug, Clone, Eq)]
 pub struct Step {
     /// The processes that the step is about.
-    pub who: Who,
+    pub who: StepTarget,
     /// The party that acts.
     pub role: Role,
     /// The requirement that the step cites (`S[id]:`).
     pub cites: Option<Spanned<String>>,
     /// The action.
-    pub action: Action,
+    pub action: StepAction,
     /// The position of the whole step.
     pub span: Span,
 }
 
 /// The ranks that a step is about, in the order in which it is played.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Who {
+pub enum StepTarget {
     /// The job as a whole (role `J`).
     Job,
     /// Ranks of one process group.
@@ -470,14 +470,14 @@ impl UnderTest {
 
 impl Role {
     /// Returns whether a step of this role is done or expected. For processes, that also depends on the action; see [`Step::part`].
-    pub(super) fn part(self, tests: UnderTest) -> Part {
+    pub(super) fn part(self, tests: UnderTest) -> Actor {
         let does = match self {
             Self::Server => tests != UnderTest::Server,
             Self::Client => tests == UnderTest::Server,
             Self::Upstream | Self::Api => true,
             Self::Process | Self::Job => false,
         };
-        if does { Part::Does } else { Part::Expects }
+        if does { Actor::Harness } else { Actor::Implementation }
     }
 
     /// Returns the letter of the role.
@@ -495,7 +495,7 @@ impl Role {
 
 /// The action that a step does or expects.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
+pub enum StepAction {
     /// `C:` and `S:`: one or more messages in one write, or one expected message per line.
     Message {
         /// The way of writing.
@@ -582,8 +582,8 @@ pub struct Alternative {
     pub grade: Grade,
     /// The requirement that is cited unless `grade` is [`Grade::Pass`].
     pub cites: Option<Spanned<String>>,
-    /// [`Action::Message`], [`Action::Close`], [`Action::Empty`] or [`Action::Silence`].
-    pub action: Action,
+    /// [`StepAction::Message`], [`StepAction::Close`], [`StepAction::Empty`] or [`StepAction::Silence`].
+    pub action: StepAction,
     /// The position of the line.
     pub span: Span,
 }
@@ -624,18 +624,18 @@ pub enum ProcessAction {
     /// `P: has arguments TEMPLATE`: the arguments, separated by blanks; none if the template is empty.
     Args(Template),
     /// `P: is ended`: the process manager has ended the process.
-    Ended,
+    IsEnded,
     /// `P: exit N`: the harness makes the process exit.
     Exit(u8),
     /// `P: kill N`: the harness makes the process die of signal N.
     Kill(u8),
     /// `P: exits STATUS`, if a client is under test: the process exits by itself with this status.
-    Ends(ExitPattern),
+    Exits(ExitPattern),
     /// `P: exits nonzero|same`, if a client is under test: the process exits by itself, with status 0 only if its output equals that of the
     /// plain run.
-    Copes,
+    FailsOrMatches,
     /// `P: ends`, if a client is under test: the process ends, by itself or with its program.
-    Over,
+    EndsAnyhow,
     /// `P: prints the same`, if a client is under test: its standard output equals that of the plain run.
     SameOutput,
     /// `J: exits STATUS`: the job ends with this status.
@@ -705,7 +705,7 @@ pub enum Piece {
     /// `$name`: the value of a name.
     Var(String),
     /// `$name:type`: in an expectation, checks the type and binds the name.
-    Capture(String, Kind),
+    Capture(String, ValueType),
     /// `<calc EXPR>`: the value of an expression, in decimal.
     Calc(Expr),
     /// `<fill EXPR>`: this number of bytes of a fixed pattern of letters and digits.
@@ -715,12 +715,12 @@ pub enum Piece {
     /// `<|>`: ends a write.
     Cut,
     /// `<uint>`, `<word>` ...: in an expectation, any value of this type.
-    Typed(Kind),
+    Typed(ValueType),
 }
 
 /// Types of values.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kind {
+pub enum ValueType {
     /// `uint`, `uint 1..4`, `uint 1..`, `uint ..4`: digits, whose value is within the bounds.
     Uint(Option<Expr>, Option<Expr>),
     /// `int`.

@@ -80,7 +80,7 @@ struct Checker<'a> {
     scenario: &'a Scenario,
     sink: Sink,
     /// The file of the current statement: the scenario's or a fragment's.
-    source: Arc<Source>,
+    source: Arc<SourceFile>,
     /// The names that are bound at the current statement.
     bound: Vec<String>,
     /// The number of groups that may have been spawned before the current statement.
@@ -98,7 +98,7 @@ struct Checker<'a> {
     /// The index of the operation that the open request uses first.
     asked: Option<usize>,
     /// The output arguments of the open call.
-    outs: Vec<(Who, String)>,
+    outs: Vec<(StepTarget, String)>,
 }
 
 /// The context of a variable.
@@ -111,19 +111,20 @@ enum UseSite {
 
 /// Returns whether any message passes, as well as silence and the end of the connection.
 fn accepts_every_outcome(alternatives: &[Alternative]) -> bool {
-    let any = |action: &Action| match action {
-        Action::Message { lines, .. } => matches!(
+    let any = |action: &StepAction| match action {
+        StepAction::Message { lines, .. } => matches!(
             lines.as_slice(),
             [Template { pieces, .. }]
-                if matches!(&pieces[..], [Piece::Literal { bytes, .. }, Piece::Typed(Kind::Any)] if bytes == b"cmd=")
+                if matches!(&pieces[..], [Piece::Literal { bytes, .. }, Piece::Typed(ValueType::Any)] if bytes == b"cmd=")
         ),
         _ => false,
     };
-    let passes =
-        |is: &dyn Fn(&Action) -> bool| alternatives.iter().any(|a| a.grade == Grade::Pass && is(&a.action));
+    let passes = |is: &dyn Fn(&StepAction) -> bool| {
+        alternatives.iter().any(|a| a.grade == Grade::Pass && is(&a.action))
+    };
     passes(&any)
-        && passes(&|action| matches!(action, Action::Close))
-        && passes(&|action| matches!(action, Action::Silence))
+        && passes(&|action| matches!(action, StepAction::Close))
+        && passes(&|action| matches!(action, StepAction::Silence))
 }
 
 impl Checker<'_> {
@@ -315,7 +316,8 @@ impl Checker<'_> {
     /// Checks that the rows of a table have unique names and bind the same names.
     fn rows(&mut self) {
         let rows = &self.scenario.rows;
-        let names = |row: &Row| row.values.iter().map(|(name, _)| name.value.clone()).collect::<Vec<_>>();
+        let names =
+            |row: &TableRow| row.values.iter().map(|(name, _)| name.value.clone()).collect::<Vec<_>>();
         for (index, row) in rows.iter().enumerate() {
             if rows[..index].iter().any(|earlier| earlier.name.value == row.name.value) {
                 self.sink.error(row.name.span, format!("a second row `{}`", row.name.value));
@@ -482,7 +484,7 @@ impl Checker<'_> {
                     self.sink.error(span, format!("{n} bytes; from 0 to {MAX_FILL} make sense"));
                 }
             }
-            Piece::Typed(Kind::Uint(low, high)) => {
+            Piece::Typed(ValueType::Uint(low, high)) => {
                 for bound in [low, high].into_iter().flatten() {
                     self.expr(bound, place);
                 }
@@ -500,22 +502,22 @@ impl Checker<'_> {
         let ranks = self.who(step);
         let asked = if step.role == Role::Server { self.asked.take() } else { None };
         match &step.action {
-            Action::OneOf(alternatives) => {
+            StepAction::OneOf(alternatives) => {
                 self.one_of(step, alternatives);
                 // A scenario that accepts several responses also handles the refusal of an optional operation.
                 if let Some(which) = asked {
                     self.uses[which] = None;
                 }
             }
-            Action::Process(action) => self.process(action),
-            Action::Upstream(UpstreamAction::Answer { lines, .. }) => {
+            StepAction::Process(action) => self.process(action),
+            StepAction::Upstream(UpstreamAction::Answer { lines, .. }) => {
                 for line in lines {
                     self.sent(line, step.span);
                 }
             }
-            Action::Upstream(_) => {}
+            StepAction::Upstream(_) => {}
             _ if self.is_proxy_step(step) => self.passed_on(&step.action, step.span),
-            Action::Call(call) => {
+            StepAction::Call(call) => {
                 self.call(&step.who, call);
                 if call
                     .function
@@ -525,32 +527,32 @@ impl Checker<'_> {
                     self.spawned(step.span, ranks.saturating_mul(times));
                 }
             }
-            Action::Message { lines, .. } => {
+            StepAction::Message { lines, .. } => {
                 self.action(step.role, &step.action, step.span);
                 if step.role == Role::Client {
                     self.spawns(lines, step.span, ranks.saturating_mul(times));
                 }
             }
-            Action::Close | Action::Empty | Action::Right | Action::Silence => {
+            StepAction::Close | StepAction::Empty | StepAction::Right | StepAction::Silence => {
                 self.action(step.role, &step.action, step.span)
             }
         }
     }
 
     fn is_proxy_step(&self, step: &Step) -> bool {
-        matches!(step.who, Who::Ranks { group: Proc::PROXIES, .. })
+        matches!(step.who, StepTarget::Ranks { group: Proc::PROXIES, .. })
     }
 
     /// Checks a step about what a proxy passes on: requests of its clients, or its own messages.
-    fn passed_on(&mut self, action: &Action, span: Span) {
+    fn passed_on(&mut self, action: &StepAction, span: Span) {
         match action {
-            Action::Message { lines, .. } => {
+            StepAction::Message { lines, .. } => {
                 for line in lines {
                     let pieces = self.located(line, true);
                     self.pattern(&pieces, UseSite::Step);
                 }
             }
-            Action::Close | Action::Silence => self.refused(span),
+            StepAction::Close | StepAction::Silence => self.refused(span),
             _ => {}
         }
     }
@@ -572,7 +574,7 @@ impl Checker<'_> {
         if !self.scenario.is_fragment() && !self.scenario.needs.iter().any(|n| n.value == Need::Upstream) {
             self.either(span, "a step of a proxy without `needs upstream`".into());
         }
-        if let Who::Ranks { set: RankSet::Ranges(ranges), .. } = &step.who
+        if let StepTarget::Ranks { set: RankSet::Ranges(ranges), .. } = &step.who
             && let Some((_, last)) = ranges.iter().find(|(_, last)| *last >= self.scenario.nodes)
             && !self.scenario.is_fragment()
         {
@@ -582,8 +584,8 @@ impl Checker<'_> {
 
     /// Checks that steps about stray connections are allowed.
     fn strays(&mut self, step: &Step, span: Span) {
-        let all = matches!(&step.who, Who::Ranks { set: RankSet::All, .. });
-        if all || self.scenario.tests != UnderTest::Server || matches!(step.action, Action::Process(_)) {
+        let all = matches!(&step.who, StepTarget::Ranks { set: RankSet::All, .. });
+        if all || self.scenario.tests != UnderTest::Server || matches!(step.action, StepAction::Process(_)) {
             let message =
                 "a stray connection is no process, and only servers have any; each is named by its number";
             if self.own() {
@@ -597,9 +599,9 @@ impl Checker<'_> {
     /// Checks the ranks of a step, and returns their number.
     fn who(&mut self, step: &Step) -> u32 {
         let (group, set) = match &step.who {
-            Who::Job => return 1,
-            Who::Ranks { group, set } => (group, set),
-            Who::Spawned { number, .. } => {
+            StepTarget::Job => return 1,
+            StepTarget::Ranks { group, set } => (group, set),
+            StepTarget::Spawned { number, .. } => {
                 self.used(&number.value, number.span, UseSite::NoRank);
                 return UNKNOWN;
             }
@@ -649,7 +651,7 @@ impl Checker<'_> {
     }
 
     fn ours(&self, role: Role) -> bool {
-        role.part(self.scenario.tests) == Part::Does
+        role.part(self.scenario.tests) == Actor::Harness
     }
 
     /// Counts the process groups that the messages request: one per request, regardless of the number of commands.
@@ -719,7 +721,7 @@ impl Checker<'_> {
                 self.negative = negative;
             }
             // Later steps are reached only after outcomes that do not end the conversation.
-            if alternative.grade != Grade::Fail && !matches!(alternative.action, Action::Close) {
+            if alternative.grade != Grade::Fail && !matches!(alternative.action, StepAction::Close) {
                 let bound = mem::take(&mut self.bound);
                 after = Some(match after {
                     None => bound,
@@ -735,10 +737,10 @@ impl Checker<'_> {
         self.bound = after.unwrap_or(before);
     }
 
-    fn action(&mut self, role: Role, action: &Action, span: Span) {
+    fn action(&mut self, role: Role, action: &StepAction, span: Span) {
         let ours = self.ours(role);
         match action {
-            Action::Message { mode, lines } => {
+            StepAction::Message { mode, lines } => {
                 let how = WriteMode { every: false, ..*mode };
                 if !ours && how != WriteMode::default() && self.own() {
                     self.sink
@@ -750,12 +752,12 @@ impl Checker<'_> {
                 }
             }
             // If a client is under test, `S: <nothing>` is an action of the harness and means that it does not answer.
-            Action::Silence if ours && role == Role::Client && self.own() => {
+            StepAction::Silence if ours && role == Role::Client && self.own() => {
                 self.sink
                     .error(head_line(&self.source, span), "`<nothing>` where we send")
                     .help("leave it out");
             }
-            Action::Close | Action::Silence if role == Role::Server && !ours => self.refused(span),
+            StepAction::Close | StepAction::Silence if role == Role::Server && !ours => self.refused(span),
             _ => {}
         }
     }
@@ -768,7 +770,7 @@ impl Checker<'_> {
 
     /// Checks a line that the harness sends.
     fn sent(&mut self, line: &Template, span: Span) {
-        if line.pieces == [Piece::Typed(Kind::Empty)] {
+        if line.pieces == [Piece::Typed(ValueType::Empty)] {
             return;
         }
         if self.own()
@@ -790,8 +792,8 @@ impl Checker<'_> {
                         "write `${name}` to send what is bound; only what the other side says is captured"
                     ));
                 }
-                Piece::Typed(Kind::RcOk | Kind::RcFail) => {}
-                Piece::Typed(Kind::Absent | Kind::Empty) => {
+                Piece::Typed(ValueType::RcOk | ValueType::RcFail) => {}
+                Piece::Typed(ValueType::Absent | ValueType::Empty) => {
                     self.sink.error(*span, "a matcher where we send").help("leave the key or its value out");
                 }
                 Piece::Typed(_) => {
@@ -856,8 +858,8 @@ impl Checker<'_> {
             let text = Template { pieces: value.clone(), span: line.span }.literal();
             if role == Role::Server && tuple.key == "rc" {
                 match (value.as_slice(), text.as_deref()) {
-                    ([Piece::Typed(Kind::RcOk)], _) | (_, Some("0")) => self.positive = true,
-                    ([Piece::Typed(Kind::RcFail)], _) => self.refused(step),
+                    ([Piece::Typed(ValueType::RcOk)], _) | (_, Some("0")) => self.positive = true,
+                    ([Piece::Typed(ValueType::RcFail)], _) => self.refused(step),
                     (_, Some(number)) if number.parse::<i64>().is_ok() => self.refused(step),
                     _ => {}
                 }
@@ -865,7 +867,8 @@ impl Checker<'_> {
             if !self.own() {
                 continue;
             }
-            if value.len() > 1 && value.iter().any(|p| matches!(p, Piece::Typed(Kind::Absent | Kind::Empty)))
+            if value.len() > 1
+                && value.iter().any(|p| matches!(p, Piece::Typed(ValueType::Absent | ValueType::Empty)))
             {
                 self.sink.error(value_span, "`<absent>` and `<empty>` stand alone");
             }
@@ -935,14 +938,14 @@ impl Checker<'_> {
                     self.pattern(&pieces, UseSite::Step);
                 }
                 // The harness can also make sure that a variable is `<absent>`.
-                _ if template.pieces == [Piece::Typed(Kind::Absent)] => {}
+                _ if template.pieces == [Piece::Typed(ValueType::Absent)] => {}
                 _ => self.text(template, UseSite::Step, "a matcher where we start the process"),
             },
             _ => {}
         }
     }
 
-    fn call(&mut self, who: &Who, call: &Call) {
+    fn call(&mut self, target: &StepTarget, call: &Call) {
         if let Some(function) = &call.function {
             let dialect = self.scenario.dialect;
             let known: Vec<&str> = signature::functions(dialect).iter().map(|f| f.name).collect();
@@ -954,7 +957,7 @@ impl Checker<'_> {
                     )
                     .suggest(&function.value, &known);
             }
-            self.outs.retain(|(other, _)| other != who);
+            self.outs.retain(|(other, _)| other != target);
         }
         for arg in &call.args {
             match arg {
@@ -965,7 +968,7 @@ impl Checker<'_> {
                     if let Some(size) = size {
                         self.expr(size, UseSite::Step);
                     }
-                    self.outs.push((who.clone(), name.value.clone()));
+                    self.outs.push((target.clone(), name.value.clone()));
                 }
             }
         }
@@ -984,7 +987,7 @@ impl Checker<'_> {
             }
         }
         for (name, value) in &call.outs {
-            let outs = self.outs.iter().filter(|(other, _)| other == who).map(|(_, name)| name.clone());
+            let outs = self.outs.iter().filter(|(other, _)| other == target).map(|(_, name)| name.clone());
             let outs: Vec<String> = outs.collect();
             if self.own() && !outs.contains(&name.value) {
                 let message = format!("the call has no out argument `{}`", name.value);
@@ -997,7 +1000,7 @@ impl Checker<'_> {
 }
 
 /// Returns the first line of a span.
-fn head_line(source: &Source, span: Span) -> Span {
+fn head_line(source: &SourceFile, span: Span) -> Span {
     let length = span.of(&source.text).find('\n').unwrap_or(span.end - span.start.min(span.end));
     Span { start: span.start, end: span.start + length }
 }

@@ -1,6 +1,6 @@
 //! Additional checks of scenarios for clients: the steps that they may contain, and the server that they describe.
 
-use super::ast::{Action, ProcessAction, Role, Scenario, Spanned, Step, UnderTest, WriteMode};
+use super::ast::{ProcessAction, Role, Scenario, Spanned, Step, StepAction, UnderTest, WriteMode};
 use super::diag::Sink;
 use super::visit::steps;
 use super::vocabulary::Behaviours;
@@ -49,21 +49,21 @@ fn exists(name: &Spanned<String>, what: &str, known: &[&str], sink: &mut Sink) {
     }
 }
 
-fn is_expectation(action: &Action) -> bool {
-    use ProcessAction::{Copes, Ends, Over, SameOutput};
-    matches!(action, Action::Process(Ends(_) | Over | Copes | SameOutput))
+fn is_expectation(action: &StepAction) -> bool {
+    use ProcessAction::{EndsAnyhow, Exits, FailsOrMatches, SameOutput};
+    matches!(action, StepAction::Process(Exits(_) | EndsAnyhow | FailsOrMatches | SameOutput))
 }
 
 /// Reports actions that are valid only if a client is under test.
 fn misplaced(step: &Step, sink: &mut Sink) {
     let every = |mode: &WriteMode| mode.every;
     let what = match &step.action {
-        Action::Right => "<right>",
-        Action::Message { mode, .. } if every(mode) => "<every>",
-        Action::Process(ProcessAction::Copes) => "exits nonzero|same",
-        Action::Process(ProcessAction::Ends(_)) => "exits",
-        Action::Process(ProcessAction::Over) => "ends",
-        Action::Process(ProcessAction::SameOutput) => "prints the same",
+        StepAction::Right => "<right>",
+        StepAction::Message { mode, .. } if every(mode) => "<every>",
+        StepAction::Process(ProcessAction::FailsOrMatches) => "exits nonzero|same",
+        StepAction::Process(ProcessAction::Exits(_)) => "exits",
+        StepAction::Process(ProcessAction::EndsAnyhow) => "ends",
+        StepAction::Process(ProcessAction::SameOutput) => "prints the same",
         _ => return,
     };
     sink.error(step.span, format!("`{what}` where no client is under test"));
@@ -71,20 +71,23 @@ fn misplaced(step: &Step, sink: &mut Sink) {
 
 fn step_of_client(step: &Step, sink: &mut Sink) {
     let wrong = match (step.role, &step.action) {
-        (Role::Client, Action::Message { .. }) => return,
+        (Role::Client, StepAction::Message { .. }) => return,
         (Role::Client, _) => {
             "a program decides itself what it sends; `C:` names the request that is answered otherwise"
         }
-        (Role::Server, Action::Message { mode, .. }) if mode.every => {
+        (Role::Server, StepAction::Message { mode, .. }) if mode.every => {
             "`<every>` says which requests are meant, so it stands under `C:`"
         }
-        (Role::Server, Action::Message { .. } | Action::Close | Action::Empty | Action::Right) => return,
+        (
+            Role::Server,
+            StepAction::Message { .. } | StepAction::Close | StepAction::Empty | StepAction::Right,
+        ) => return,
         (Role::Server, _) => "we are the server: say what it sends, `<right>`, `<empty>` or `<close>`",
-        (Role::Process, Action::Process(ProcessAction::Kill(9))) => return,
-        (Role::Process, Action::Process(ProcessAction::Kill(_))) => {
+        (Role::Process, StepAction::Process(ProcessAction::Kill(9))) => return,
+        (Role::Process, StepAction::Process(ProcessAction::Kill(_))) => {
             "processes under test are killed with signal 9"
         }
-        (Role::Process, Action::Process(ProcessAction::Env(..))) => return,
+        (Role::Process, StepAction::Process(ProcessAction::Env(..))) => return,
         (Role::Process, action) if is_expectation(action) => return,
         (Role::Process, _) => {
             "against a client there are `set`, `kill 9`, `exits`, `ends` and `prints the same`"

@@ -43,16 +43,16 @@ impl Scenario {
 
 impl Step {
     /// Creates a step that cites no requirement.
-    pub fn new(who: Who, role: Role, action: Action) -> Self {
-        Self { who, role, cites: None, action, span: Span::default() }
+    pub fn new(target: StepTarget, role: Role, action: StepAction) -> Self {
+        Self { who: target, role, cites: None, action, span: Span::default() }
     }
 
     /// Returns whether the step is done or expected if `tests` is under test.
-    pub fn part(&self, tests: UnderTest) -> Part {
+    pub fn part(&self, tests: UnderTest) -> Actor {
         match &self.action {
-            Action::Process(ProcessAction::Exit(_) | ProcessAction::Kill(_)) => Part::Does,
+            StepAction::Process(ProcessAction::Exit(_) | ProcessAction::Kill(_)) => Actor::Harness,
             // Servers start processes with an environment; for programs and libraries, the harness sets it.
-            Action::Process(ProcessAction::Env(..)) if tests != UnderTest::Server => Part::Does,
+            StepAction::Process(ProcessAction::Env(..)) if tests != UnderTest::Server => Actor::Harness,
             _ => self.role.part(tests),
         }
     }
@@ -70,7 +70,7 @@ impl From<Step> for Stmt {
     }
 }
 
-impl Who {
+impl StepTarget {
     /// Selects these ranks of a group, in this order. Consecutive ranks become a range.
     pub fn ranks(group: u32, ranks: impl IntoIterator<Item = u32>) -> Self {
         let mut ranges: Vec<(u32, u32)> = Vec::new();
@@ -94,7 +94,7 @@ impl Who {
     }
 }
 
-impl Action {
+impl StepAction {
     /// Creates a message with these lines, in one write.
     pub fn message(lines: impl IntoIterator<Item = Template>) -> Self {
         Self::Message { mode: WriteMode::default(), lines: lines.into_iter().collect() }

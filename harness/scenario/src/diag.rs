@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 
-use super::ast::{Source, Span};
+use super::ast::{SourceFile, Span};
 
 /// The severity of a diagnostic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -29,7 +29,7 @@ pub struct Diagnostic {
     /// A suggestion for the author.
     pub help: Option<String>,
     /// The file.
-    pub source: Arc<Source>,
+    pub source: Arc<SourceFile>,
 }
 
 impl Diagnostic {
@@ -87,12 +87,12 @@ impl fmt::Display for Diagnostic {
 
 /// The diagnostics of one file so far.
 pub(super) struct Sink {
-    source: Arc<Source>,
+    source: Arc<SourceFile>,
     list: Vec<Diagnostic>,
 }
 
 impl Sink {
-    pub(super) fn new(source: Arc<Source>) -> Self {
+    pub(super) fn new(source: Arc<SourceFile>) -> Self {
         Self { source, list: Vec::new() }
     }
 

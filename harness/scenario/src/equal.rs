@@ -23,8 +23,8 @@ impl PartialEq for Alternative {
 
 impl PartialEq for Step {
     fn eq(&self, other: &Self) -> bool {
-        let Self { who, role, cites, action, span: _ } = self;
-        (who, role, cites, action) == (&other.who, &other.role, &other.cites, &other.action)
+        let Self { who: target, role, cites, action, span: _ } = self;
+        (target, role, cites, action) == (&other.who, &other.role, &other.cites, &other.action)
     }
 }
 

@@ -9,7 +9,7 @@ use winnow::{
     token::{one_of, take_while},
 };
 
-use super::ast::{BinOp, Expr, RankSet, Span, Spanned, Who};
+use super::ast::{BinOp, Expr, RankSet, Span, Spanned, StepTarget};
 use pmi_wire::Proc;
 
 /// Maximum nesting of parentheses, and maximum number of operators in an expression. The tree is processed and freed recursively.
@@ -24,20 +24,20 @@ pub(super) const MAX_RANK: u32 = 1_000_000;
 pub const MAX_GROUP: u32 = 1_000;
 
 /// A syntax error, with its offset in the parsed text.
-pub(super) struct Wrong {
+pub(super) struct SyntaxError {
     pub(super) message: String,
     pub(super) at: usize,
 }
 
 #[derive(Debug, Default, Clone)]
-struct State {
+struct ParseState {
     base: usize,
     depth: u32,
     operators: u32,
     problem: Option<String>,
 }
 
-type Input<'a> = Stateful<LocatingSlice<&'a str>, State>;
+type Input<'a> = Stateful<LocatingSlice<&'a str>, ParseState>;
 
 fn stop<T>(input: &mut Input<'_>, problem: impl Into<String>) -> ModalResult<T> {
     input.state.problem = Some(problem.into());
@@ -49,23 +49,23 @@ fn run<'a, T>(
     base: usize,
     expected: &str,
     mut parser: impl FnMut(&mut Input<'a>) -> ModalResult<T>,
-) -> Result<T, Wrong> {
-    let state = State { base, ..State::default() };
+) -> Result<T, SyntaxError> {
+    let state = ParseState { base, ..ParseState::default() };
     let mut input = Stateful { input: LocatingSlice::new(text), state };
     let result = parser(&mut input);
     let at = input.current_token_start();
     match result {
         Ok(value) if input.input.is_empty() => Ok(value),
-        Ok(_) => Err(Wrong { message: format!("expected {expected}"), at }),
+        Ok(_) => Err(SyntaxError { message: format!("expected {expected}"), at }),
         Err(_) => {
             let message = input.state.problem.unwrap_or_else(|| format!("expected {expected}"));
-            Err(Wrong { message, at })
+            Err(SyntaxError { message, at })
         }
     }
 }
 
 /// Parses an expression that fills the whole text, which begins at offset `base` of the file.
-pub(super) fn expr(text: &str, base: usize) -> Result<Expr, Wrong> {
+pub(super) fn expr(text: &str, base: usize) -> Result<Expr, SyntaxError> {
     run(text, base, "an operator (`+`, `-`, `*`, `%`) or the end of the expression", |input| {
         terminated(sum, space0).parse_next(input)
     })
@@ -149,7 +149,7 @@ pub(super) fn is_name_char(c: char) -> bool {
 }
 
 /// Parses `2,0,1`, `1-3`, `*`, `child:0`, `child2:*`, `proxy:0` or `stray:0`.
-pub(super) fn who(text: &str, base: usize) -> Result<Who, Wrong> {
+pub(super) fn who(text: &str, base: usize) -> Result<StepTarget, SyntaxError> {
     run(text, base, "ranks such as `0`, `1-3`, `2,0,1`, `*` or `child:0`", |input| {
         let spawned = opt(delimited("child", variable, ':')).parse_next(input)?;
         let proxies = "proxy".value(Proc::PROXIES);
@@ -158,8 +158,8 @@ pub(super) fn who(text: &str, base: usize) -> Result<Who, Wrong> {
         let set = alt(('*'.value(RankSet::All), separated(1.., range, ',').map(RankSet::Ranges)))
             .parse_next(input)?;
         Ok(match spawned {
-            Some(number) => Who::Spawned { number, set },
-            None => Who::Ranks { group, set },
+            Some(number) => StepTarget::Spawned { number, set },
+            None => StepTarget::Ranks { group, set },
         })
     })
 }

@@ -15,7 +15,7 @@ pub(super) enum LineKind {
 
 /// A line without its indentation and trailing blanks.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Line {
+pub(super) struct SourceLine {
     pub(super) kind: LineKind,
     pub(super) indent: usize,
     pub(super) span: Span,
@@ -30,7 +30,7 @@ impl Span {
 
 /// Splits a text into lines. A line continues the step above it if it is indented more deeply than the first line of that step. Blank lines
 /// and comments do not end a step.
-pub(super) fn lines(text: &str) -> Vec<Line> {
+pub(super) fn lines(text: &str) -> Vec<SourceLine> {
     let mut lines = Vec::new();
     let mut step_indent = None;
     let mut start = 0;
@@ -50,7 +50,7 @@ pub(super) fn lines(text: &str) -> Vec<Line> {
             step_indent = looks_like_step(content).then_some(indent);
             LineKind::First
         };
-        lines.push(Line { kind, indent, span });
+        lines.push(SourceLine { kind, indent, span });
     }
     lines
 }

@@ -42,4 +42,4 @@ pub use vocabulary::Behaviours;
 
 pub use parser::parse;
 pub use print::print;
-pub use template::Field;
+pub use template::TemplateField;

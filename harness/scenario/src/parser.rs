@@ -6,8 +6,8 @@ use super::{
     ast::*,
     diag::{Diagnostic, Sink},
     expr,
-    layout::{self, KEYWORDS, Line, LineKind, StepHead},
-    print::{CLOSE, Form, SILENCE},
+    layout::{self, KEYWORDS, LineKind, SourceLine, StepHead},
+    print::{ActionForm, CLOSE, SILENCE},
     template,
 };
 
@@ -35,7 +35,7 @@ fn comment(content: &str) -> String {
 /// # Errors
 ///
 /// Returns all mistakes, in the order of the file.
-pub fn parse(source: Arc<Source>, name: &str) -> Result<Scenario, Vec<Diagnostic>> {
+pub fn parse(source: Arc<SourceFile>, name: &str) -> Result<Scenario, Vec<Diagnostic>> {
     let text = source.text.clone();
     let mut parser = Parser {
         text: &text,
@@ -50,7 +50,7 @@ pub fn parse(source: Arc<Source>, name: &str) -> Result<Scenario, Vec<Diagnostic
 
 /// Parses the call of an `A:` step.
 pub(super) fn call(text: &str) -> Option<Call> {
-    let source = Arc::new(Source { path: String::new(), text: text.to_owned() });
+    let source = Arc::new(SourceFile { path: String::new(), text: text.to_owned() });
     let mut parser = Parser {
         text,
         sink: Sink::new(source),
@@ -127,7 +127,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Collects the heading, other comments and blank lines.
-    fn comments(&mut self, lines: &[Line]) {
+    fn comments(&mut self, lines: &[SourceLine]) {
         let mut lines = lines.iter().skip_while(|line| line.kind == LineKind::Blank).peekable();
         while let Some(line) = lines.next_if(|line| line.kind == LineKind::Comment) {
             self.scenario.heading.push(comment(self.of(line.span)));
@@ -149,7 +149,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn line(&mut self, line: Span, more: &[Line]) {
+    fn line(&mut self, line: Span, more: &[SourceLine]) {
         let content = self.of(line);
         let first = &content[..layout::word_end(content, 0)];
         if KEYWORDS.contains(&first) {
@@ -346,7 +346,7 @@ impl<'a> Parser<'a> {
             );
             return;
         }
-        let mut row = Row { name: Spanned { value: word.to_owned(), span: name }, values: Vec::new() };
+        let mut row = TableRow { name: Spanned { value: word.to_owned(), span: name }, values: Vec::new() };
         self.outs(values, &mut row.values);
         self.scenario.rows.push(row);
     }
@@ -518,14 +518,14 @@ impl<'a> Parser<'a> {
 
     // ---- steps
 
-    fn step(&mut self, line: Span, head: &StepHead, more: &[Line]) -> Option<Step> {
+    fn step(&mut self, line: Span, head: &StepHead, more: &[SourceLine]) -> Option<Step> {
         let role_span = Self::within(line, head.role);
         let role = self.role(role_span);
         let ranks = Self::within(line, head.ranks);
         let rest = Self::within(line, head.rest);
         let cites = head.cites.and_then(|span| self.id(Self::within(line, span)));
-        let who = match (role, self.of(ranks)) {
-            (Some(Role::Job), "") => Some(Who::Job),
+        let target = match (role, self.of(ranks)) {
+            (Some(Role::Job), "") => Some(StepTarget::Job),
             (Some(Role::Job), _) => {
                 self.sink.error(ranks, "`J` is the job as a whole and has no ranks");
                 None
@@ -537,7 +537,7 @@ impl<'a> Parser<'a> {
                 None
             }
             (_, text) => match expr::who(text, ranks.start) {
-                Ok(who) => Some(who),
+                Ok(target) => Some(target),
                 Err(wrong) => {
                     let start = ranks.start + wrong.at;
                     let diagnostic = self.sink.error(ranks, wrong.message);
@@ -558,7 +558,7 @@ impl<'a> Parser<'a> {
         let role = role?;
         let action = match role {
             Role::Client | Role::Server => self.exchange(role.part(self.scenario.tests), rest, more),
-            Role::Upstream => self.upstream(rest, more).map(Action::Upstream),
+            Role::Upstream => self.upstream(rest, more).map(StepAction::Upstream),
             other => {
                 if let Some(line) = more.first() {
                     self.sink
@@ -566,14 +566,14 @@ impl<'a> Parser<'a> {
                         .help("only `C:` and `S:` steps have further lines; begin a new step in column 1");
                 }
                 match other {
-                    Role::Process => self.process(rest).map(Action::Process),
-                    Role::Job => self.job(rest).map(Action::Process),
-                    _ => self.call(rest).map(Action::Call),
+                    Role::Process => self.process(rest).map(StepAction::Process),
+                    Role::Job => self.job(rest).map(StepAction::Process),
+                    _ => self.call(rest).map(StepAction::Call),
                 }
             }
         };
         let end = more.last().map_or(line.end, |last| last.span.end);
-        Some(Step { who: who?, role, cites, action: action?, span: Span { start: line.start, end } })
+        Some(Step { who: target?, role, cites, action: action?, span: Span { start: line.start, end } })
     }
 
     fn role(&mut self, span: Span) -> Option<Role> {
@@ -599,7 +599,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses the action of a `C:` or `S:` step.
-    fn exchange(&mut self, part: Part, rest: Span, more: &[Line]) -> Option<Action> {
+    fn exchange(&mut self, part: Actor, rest: Span, more: &[SourceLine]) -> Option<StepAction> {
         if self.of(rest) == ONE_OF {
             return self.one_of(rest, more);
         }
@@ -608,18 +608,18 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses a message, or a form such as `<close>` instead of it.
-    fn message(&mut self, part: Part, rest: Span, more: &[Span]) -> Option<Action> {
+    fn message(&mut self, part: Actor, rest: Span, more: &[Span]) -> Option<StepAction> {
         let word = match self.of(rest) {
             form if form == CLOSE.does || form == CLOSE.expects => {
                 self.right_form(&CLOSE, part, rest);
-                Some(Action::Close)
+                Some(StepAction::Close)
             }
             form if form == SILENCE.does || form == SILENCE.expects => {
                 self.right_form(&SILENCE, part, rest);
-                Some(Action::Silence)
+                Some(StepAction::Silence)
             }
-            "<empty>" if more.is_empty() => Some(Action::Empty),
-            "<right>" => Some(Action::Right),
+            "<empty>" if more.is_empty() => Some(StepAction::Empty),
+            "<right>" => Some(StepAction::Right),
             _ => None,
         };
         if let Some(action) = word {
@@ -666,14 +666,14 @@ impl<'a> Parser<'a> {
             self.sink.error(rest, "a step that says nothing").help(help);
             return None;
         }
-        Some(Action::Message { mode, lines })
+        Some(StepAction::Message { mode, lines })
     }
 
     /// Checks that an action of the harness and an expectation use their respective forms.
-    fn right_form(&mut self, form: &Form, part: Part, span: Span) {
+    fn right_form(&mut self, form: &ActionForm, part: Actor, span: Span) {
         let (right, why) = match part {
-            Part::Does => (form.does, "here we act"),
-            Part::Expects => (form.expects, "here it is expected"),
+            Actor::Harness => (form.does, "here we act"),
+            Actor::Implementation => (form.expects, "here it is expected"),
         };
         if self.of(span) != right {
             self.sink
@@ -683,7 +683,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses the action of a `U:` step: `<close>`, or an optional `<to N>` and then `<right>` or a message.
-    fn upstream(&mut self, rest: Span, more: &[Line]) -> Option<UpstreamAction> {
+    fn upstream(&mut self, rest: Span, more: &[SourceLine]) -> Option<UpstreamAction> {
         let (mut to, mut text) = (None, rest);
         let content = self.of(rest);
         if let Some(inner) = content.strip_prefix("<to ") {
@@ -701,14 +701,14 @@ impl<'a> Parser<'a> {
             text = Self::within(rest, layout::trimmed(content, (4 + end + 1).min(content.len())));
         }
         let lines: Vec<Span> = more.iter().map(|line| line.span).collect();
-        match self.message(Part::Does, text, &lines)? {
-            Action::Message { mode, lines }
+        match self.message(Actor::Harness, text, &lines)? {
+            StepAction::Message { mode, lines }
                 if mode == (WriteMode { partial: mode.partial, ..WriteMode::default() }) =>
             {
                 Some(UpstreamAction::Answer { to, partial: mode.partial, lines })
             }
-            Action::Right => Some(UpstreamAction::Usual { to }),
-            Action::Close if to.is_none() => Some(UpstreamAction::Close),
+            StepAction::Right => Some(UpstreamAction::Usual { to }),
+            StepAction::Close if to.is_none() => Some(UpstreamAction::Close),
             _ => {
                 self.sink
                     .error(text, "this is nothing that an upstream can do")
@@ -718,7 +718,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn one_of(&mut self, rest: Span, more: &[Line]) -> Option<Action> {
+    fn one_of(&mut self, rest: Span, more: &[SourceLine]) -> Option<StepAction> {
         let mut alternatives = Vec::new();
         let mut rows = more.iter().peekable();
         while let Some(row) = rows.next() {
@@ -733,7 +733,7 @@ impl<'a> Parser<'a> {
                 .error(rest, "`<one of>` without outcomes")
                 .help("below it, indented, stand `pass: ...`, `note: ...`, `warn: ...`, `fail: ...`");
         }
-        Some(Action::OneOf(alternatives))
+        Some(StepAction::OneOf(alternatives))
     }
 
     fn alternative(&mut self, line: Span, more: &[Span]) -> Option<Alternative> {
@@ -752,7 +752,7 @@ impl<'a> Parser<'a> {
             self.sink.error(rest, "`<one of>` within `<one of>`");
             return None;
         }
-        let action = self.message(Part::Expects, rest, more);
+        let action = self.message(Actor::Implementation, rest, more);
         let grade = match word {
             "pass" => Grade::Pass,
             "note" => Grade::Note,
@@ -781,12 +781,12 @@ impl<'a> Parser<'a> {
         let tests = self.scenario.tests;
         let action = match (self.of(word), self.of(argument)) {
             ("starts", "") => ProcessAction::Started,
-            ("is", "ended") => ProcessAction::Ended,
-            ("ends", "") if tests == UnderTest::Library => ProcessAction::Ended,
-            ("ends", "") => ProcessAction::Over,
+            ("is", "ended") => ProcessAction::IsEnded,
+            ("ends", "") if tests == UnderTest::Library => ProcessAction::IsEnded,
+            ("ends", "") => ProcessAction::EndsAnyhow,
             ("prints", "the same") => ProcessAction::SameOutput,
-            ("exits", "nonzero|same") => ProcessAction::Copes,
-            ("exits", _) => return self.status(argument).map(ProcessAction::Ends),
+            ("exits", "nonzero|same") => ProcessAction::FailsOrMatches,
+            ("exits", _) => return self.status(argument).map(ProcessAction::Exits),
             ("has", content) if content.starts_with("arguments") && !content.starts_with("arguments=") => {
                 let (_, args) = self.first_word(argument);
                 return Some(ProcessAction::Args(template::read(self.text, args, &mut self.sink)));

@@ -38,9 +38,9 @@ pub fn print(scenario: &Scenario) -> String {
 fn longest(body: &[Stmt], indent: usize) -> usize {
     let of = |stmt: &Stmt| match stmt {
         Stmt::Repeat { body, .. } => longest(body, indent + INDENT),
-        Stmt::Step(Step { who: who @ (Who::Ranks { .. } | Who::Spawned { .. }), .. }) => {
-            indent + ranks(who).len()
-        }
+        Stmt::Step(Step {
+            who: target @ (StepTarget::Ranks { .. } | StepTarget::Spawned { .. }), ..
+        }) => indent + ranks(target).len(),
         _ => 0,
     };
     body.iter().map(of).max().unwrap_or(0)
@@ -88,11 +88,11 @@ impl Printer<'_> {
     /// Prints a line with its trailing comment.
     fn lone_line(&mut self, indent: usize, text: &str, span: Span) {
         let mut text = text.trim_end_matches(' ').to_owned();
-        let behind = |comment: &&Comment| {
+        let after = |comment: &&Comment| {
             matches!(comment.kind, CommentKind::Trailing { line, .. } if line <= span.end)
                 && comment.span.start > span.start
         };
-        while let Some(at) = self.comments.iter().position(behind) {
+        while let Some(at) = self.comments.iter().position(after) {
             if let Some(Comment { kind: CommentKind::Trailing { text: comment, .. }, .. }) =
                 self.comments.remove(at)
             {
@@ -216,13 +216,13 @@ impl Printer<'_> {
         let below = self.role_column + 3;
         let part = step.part(self.tests);
         match &step.action {
-            Action::OneOf(alternatives) => {
+            StepAction::OneOf(alternatives) => {
                 self.line(indent, &format!("{line} <one of>"), step.span);
                 for alternative in alternatives {
                     let label = labelled(alternative.grade.word(), alternative.cites.as_ref());
                     self.action(
                         &alternative.action,
-                        Part::Expects,
+                        Actor::Implementation,
                         &label,
                         alternative.span,
                         below,
@@ -235,27 +235,35 @@ impl Printer<'_> {
     }
 
     /// Prints an action after its label, with its further lines below it.
-    fn action(&mut self, action: &Action, part: Part, label: &str, span: Span, indent: usize, below: usize) {
+    fn action(
+        &mut self,
+        action: &StepAction,
+        part: Actor,
+        label: &str,
+        span: Span,
+        indent: usize,
+        below: usize,
+    ) {
         let (before, lines) = match action {
-            Action::Message { mode, lines } => {
+            StepAction::Message { mode, lines } => {
                 let encoding = Encoding::WORDS.into_iter().map(|(word, e)| (mode.encoding == e, word));
                 let words =
                     [(mode.bytewise, "<bytewise>"), (mode.partial, "<partial>"), (mode.every, "<every>")];
                 let words = words.into_iter().chain(encoding).filter(|(is, _)| *is);
                 (words.flat_map(|(_, word)| [word, " "]).collect(), lines.as_slice())
             }
-            Action::Upstream(UpstreamAction::Answer { to, partial, lines }) => {
+            StepAction::Upstream(UpstreamAction::Answer { to, partial, lines }) => {
                 (request(*to) + if *partial { "<partial> " } else { "" }, lines.as_slice())
             }
-            Action::Upstream(UpstreamAction::Usual { to }) => (request(*to) + "<right>", [].as_slice()),
-            Action::Upstream(UpstreamAction::Close) => (CLOSE.word(Part::Does), [].as_slice()),
-            Action::Close => (CLOSE.word(part), [].as_slice()),
-            Action::Empty => ("<empty>".to_owned(), [].as_slice()),
-            Action::Silence => (SILENCE.word(part), [].as_slice()),
-            Action::Right => ("<right>".to_owned(), [].as_slice()),
-            Action::OneOf(_) => ("<one of>".to_owned(), [].as_slice()),
-            Action::Process(action) => (process(action, self.tests), [].as_slice()),
-            Action::Call(call) => (self::call(call), [].as_slice()),
+            StepAction::Upstream(UpstreamAction::Usual { to }) => (request(*to) + "<right>", [].as_slice()),
+            StepAction::Upstream(UpstreamAction::Close) => (CLOSE.word(Actor::Harness), [].as_slice()),
+            StepAction::Close => (CLOSE.word(part), [].as_slice()),
+            StepAction::Empty => ("<empty>".to_owned(), [].as_slice()),
+            StepAction::Silence => (SILENCE.word(part), [].as_slice()),
+            StepAction::Right => ("<right>".to_owned(), [].as_slice()),
+            StepAction::OneOf(_) => ("<one of>".to_owned(), [].as_slice()),
+            StepAction::Process(action) => (process(action, self.tests), [].as_slice()),
+            StepAction::Call(call) => (self::call(call), [].as_slice()),
         };
         let mut lines = lines.iter();
         let first = lines.next().map(|line| text(&line.pieces, QuotingContext::Line)).unwrap_or_default();
@@ -310,11 +318,11 @@ fn request(to: Option<u32>) -> String {
 }
 
 /// Returns the ranks of a step; empty for the job.
-fn ranks(who: &Who) -> String {
-    let (group, set) = match who {
-        Who::Job => return String::new(),
-        Who::Spawned { number, set } => (format!("child${}:", number.value), set),
-        Who::Ranks { group, set } => (
+fn ranks(target: &StepTarget) -> String {
+    let (group, set) = match target {
+        StepTarget::Job => return String::new(),
+        StepTarget::Spawned { number, set } => (format!("child${}:", number.value), set),
+        StepTarget::Ranks { group, set } => (
             match *group {
                 0 => String::new(),
                 Proc::PROXIES => "proxy:".to_owned(),
@@ -337,19 +345,19 @@ fn ranks(who: &Who) -> String {
 }
 
 /// The two forms of an action: as an action of the harness and as an expectation.
-pub(super) struct Form {
+pub(super) struct ActionForm {
     pub(super) does: &'static str,
     pub(super) expects: &'static str,
 }
 
-pub(super) const CLOSE: Form = Form { does: "<close>", expects: "<closes>" };
-pub(super) const SILENCE: Form = Form { does: "<nothing>", expects: "<silence>" };
+pub(super) const CLOSE: ActionForm = ActionForm { does: "<close>", expects: "<closes>" };
+pub(super) const SILENCE: ActionForm = ActionForm { does: "<nothing>", expects: "<silence>" };
 
-impl Form {
-    fn word(&self, part: Part) -> String {
+impl ActionForm {
+    fn word(&self, part: Actor) -> String {
         match part {
-            Part::Does => self.does.to_owned(),
-            Part::Expects => self.expects.to_owned(),
+            Actor::Harness => self.does.to_owned(),
+            Actor::Implementation => self.expects.to_owned(),
         }
     }
 }
@@ -362,12 +370,14 @@ fn process(action: &ProcessAction, tests: UnderTest) -> String {
             format!("{verb} {}={}", name.value, text(&value.pieces, QuotingContext::Value))
         }
         ProcessAction::Args(args) => format!("has arguments {}", text(&args.pieces, QuotingContext::Text)),
-        ProcessAction::Ended if tests == UnderTest::Server => "is ended".into(),
-        ProcessAction::Ended | ProcessAction::Over => "ends".into(),
+        ProcessAction::IsEnded if tests == UnderTest::Server => "is ended".into(),
+        ProcessAction::IsEnded | ProcessAction::EndsAnyhow => "ends".into(),
         ProcessAction::Exit(status) => format!("exit {status}"),
         ProcessAction::Kill(signal) => format!("kill {signal}"),
-        ProcessAction::Ends(pattern) | ProcessAction::JobExit(pattern) => format!("exits {}", exit(*pattern)),
-        ProcessAction::Copes => "exits nonzero|same".into(),
+        ProcessAction::Exits(pattern) | ProcessAction::JobExit(pattern) => {
+            format!("exits {}", exit(*pattern))
+        }
+        ProcessAction::FailsOrMatches => "exits nonzero|same".into(),
         ProcessAction::SameOutput => "prints the same".into(),
         ProcessAction::Logged => "logs".into(),
     }
@@ -494,7 +504,7 @@ fn piece(piece: &Piece, place: QuotingContext) -> String {
         Piece::Fill(n) => format!("<fill {}>", number(n)),
         Piece::Junk(n) => format!("<junk {}>", number(n)),
         Piece::Cut => "<|>".into(),
-        Piece::Typed(kind @ (Kind::RcOk | Kind::RcFail)) => self::kind(kind),
+        Piece::Typed(kind @ (ValueType::RcOk | ValueType::RcFail)) => self::kind(kind),
         Piece::Typed(kind) => format!("<{}>", self::kind(kind)),
     }
 }
@@ -534,21 +544,21 @@ fn quoted(byte: u8, out: &mut String) {
     }
 }
 
-fn kind(kind: &Kind) -> String {
+fn kind(kind: &ValueType) -> String {
     let bound = |bound: &Option<Expr>| bound.as_ref().map(number).unwrap_or_default();
     match kind {
-        Kind::Uint(None, None) => "uint".into(),
-        Kind::Uint(low, high) => format!("uint {}..{}", bound(low), bound(high)),
-        Kind::Int => "int".into(),
-        Kind::IntList => "intlist".into(),
-        Kind::Word => "word".into(),
-        Kind::String => "string".into(),
-        Kind::Mapping => "mapping".into(),
-        Kind::Empty => "empty".into(),
-        Kind::Absent => "absent".into(),
-        Kind::Any => "any".into(),
-        Kind::RcOk => "ok".into(),
-        Kind::RcFail => "fail".into(),
+        ValueType::Uint(None, None) => "uint".into(),
+        ValueType::Uint(low, high) => format!("uint {}..{}", bound(low), bound(high)),
+        ValueType::Int => "int".into(),
+        ValueType::IntList => "intlist".into(),
+        ValueType::Word => "word".into(),
+        ValueType::String => "string".into(),
+        ValueType::Mapping => "mapping".into(),
+        ValueType::Empty => "empty".into(),
+        ValueType::Absent => "absent".into(),
+        ValueType::Any => "any".into(),
+        ValueType::RcOk => "ok".into(),
+        ValueType::RcFail => "fail".into(),
     }
 }
 

@@ -153,7 +153,7 @@ impl Requirement {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct RequirementsFile {
     #[expect(dead_code, reason = "for readers of the file")]
     spec: String,
     #[expect(dead_code, reason = "for readers of the file")]
@@ -245,7 +245,8 @@ impl Catalogue {
     ///
     /// See [`CatalogueError`].
     pub fn add(&mut self, text: &str) -> Result<(), CatalogueError> {
-        let file: File = toml::from_str(text).map_err(|error| CatalogueError::Text(Box::new(error)))?;
+        let file: RequirementsFile =
+            toml::from_str(text).map_err(|error| CatalogueError::Text(Box::new(error)))?;
         for mut requirement in file.requirement {
             requirement.advisory = is_advisory(&requirement.id);
             if self.by_id.insert(requirement.id.clone(), self.list.len()).is_some() {

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use pmi_wire::frame_header;
 
-use crate::ast::{BinOp, Dialect, Encoding, Expr, Kind, Piece, Scenario, Template, WriteMode};
+use crate::ast::{BinOp, Dialect, Encoding, Expr, Piece, Scenario, Template, ValueType, WriteMode};
 
 /// The name for the number of the first argument in a spawn request: 0 as in RFC 13, unless the server accepts only 1.
 pub const FIRST_ARGUMENT: &str = "first_argument";
@@ -20,12 +20,12 @@ pub enum ScenarioError {
     Mistake(String),
     /// A value from the implementation cannot be used, for example a limit that leaves no room for a key.
     #[error("{0}")]
-    Told(String),
+    Unusable(String),
 }
 
 /// The value of a name.
 #[derive(Debug, Clone)]
-enum Value {
+enum BoundValue {
     Text(Vec<u8>),
     /// The value of `$agent` in the step that uses it.
     Agent,
@@ -33,12 +33,12 @@ enum Value {
 
 /// Names with their values, or without one if they are unbound.
 #[derive(Debug)]
-pub struct Bindings(Vec<(String, Option<Value>)>);
+pub struct Bindings(Vec<(String, Option<BoundValue>)>);
 
 /// The names that are bound at a point of a scenario.
 #[derive(Debug, Clone, Default)]
 pub struct Scope {
-    names: HashMap<String, Value>,
+    names: HashMap<String, BoundValue>,
     /// Names that the current step has bound. The captures of other ranks must be equal.
     bound_by_step: HashSet<String>,
     /// Names whose values come from the implementation.
@@ -75,13 +75,13 @@ impl Scope {
 
     /// Binds a name.
     pub fn set(&mut self, name: &str, value: Vec<u8>) {
-        self.names.insert(name.to_owned(), Value::Text(value));
+        self.names.insert(name.to_owned(), BoundValue::Text(value));
     }
 
     /// Returns whether a text contains `$agent`.
     pub fn names_agent(&self, template: &Template) -> bool {
         template.pieces.iter().any(|piece| match piece {
-            Piece::Var(name) => name == "agent" || matches!(self.names.get(name), Some(Value::Agent)),
+            Piece::Var(name) => name == "agent" || matches!(self.names.get(name), Some(BoundValue::Agent)),
             _ => false,
         })
     }
@@ -92,11 +92,11 @@ impl Scope {
     /// # Errors
     ///
     /// A name in a text has no value here.
-    pub fn tell(&mut self, told: &[(&str, &Template)]) -> Result<Bindings, ScenarioError> {
+    pub fn bind_temporarily(&mut self, told: &[(&str, &Template)]) -> Result<Bindings, ScenarioError> {
         let value = |(name, template): &(&str, &Template)| {
             let value = match template.pieces.as_slice() {
-                [Piece::Var(agent)] if agent == "agent" => Value::Agent,
-                _ => Value::Text(self.text(template)?),
+                [Piece::Var(agent)] if agent == "agent" => BoundValue::Agent,
+                _ => BoundValue::Text(self.text(template)?),
             };
             Ok(((*name).to_owned(), Some(value)))
         };
@@ -104,7 +104,7 @@ impl Scope {
         Ok(self.restore(Bindings(told)))
     }
 
-    /// Reverts [`Scope::tell`].
+    /// Reverts [`Scope::bind_temporarily`].
     pub fn restore(&mut self, told: Bindings) -> Bindings {
         let mut before = Vec::new();
         for (name, value) in told.0 {
@@ -120,8 +120,8 @@ impl Scope {
     /// Returns the value of a name if the current step has bound it.
     pub fn bound_by_step(&self, name: &str) -> Option<&[u8]> {
         match self.names.get(name).filter(|_| self.bound_by_step.contains(name))? {
-            Value::Text(text) => Some(text),
-            Value::Agent => None,
+            BoundValue::Text(text) => Some(text),
+            BoundValue::Agent => None,
         }
     }
 
@@ -130,7 +130,7 @@ impl Scope {
         for (name, value) in captures {
             self.bound_by_step.insert(name.clone());
             self.captured.insert(name.clone());
-            self.names.insert(name, Value::Text(value));
+            self.names.insert(name, BoundValue::Text(value));
         }
     }
 
@@ -145,8 +145,8 @@ impl Scope {
             "size" => Ok(self.size.to_string().into_bytes()),
             "agent" => self.agent(),
             _ => match self.names.get(name) {
-                Some(Value::Text(text)) => Ok(text.clone()),
-                Some(Value::Agent) => self.agent(),
+                Some(BoundValue::Text(text)) => Ok(text.clone()),
+                Some(BoundValue::Agent) => self.agent(),
                 None if name == FIRST_ARGUMENT => Ok(b"0".to_vec()),
                 None => Err(ScenarioError::Mistake(format!("${name} has no value here"))),
             },
@@ -214,7 +214,7 @@ impl Scope {
         if told.is_empty() {
             ScenarioError::Mistake(what)
         } else {
-            ScenarioError::Told(format!("{what} ({})", told.join(", ")))
+            ScenarioError::Unusable(format!("{what} ({})", told.join(", ")))
         }
     }
 
@@ -230,9 +230,9 @@ impl Scope {
                 Piece::Fill(expr) => fill(self.length(expr)?, last),
                 Piece::Junk(expr) => junk(self.length(expr)?, last),
                 Piece::Cut => writes.push(Vec::new()),
-                Piece::Typed(Kind::Empty) => {}
-                Piece::Typed(Kind::RcOk) => last.push(b'0'),
-                Piece::Typed(Kind::RcFail) => last.extend_from_slice(b"-1"),
+                Piece::Typed(ValueType::Empty) => {}
+                Piece::Typed(ValueType::RcOk) => last.push(b'0'),
+                Piece::Typed(ValueType::RcFail) => last.extend_from_slice(b"-1"),
                 Piece::Typed(_) | Piece::Capture(..) => {
                     return Err(ScenarioError::Mistake("a matcher cannot be sent".into()));
                 }

@@ -13,7 +13,7 @@ use crate::diag::{Diagnostic, Sink};
 use crate::print::wrapped;
 use crate::requirement::{Catalogue, Set};
 use crate::table;
-use crate::template::Field;
+use crate::template::TemplateField;
 
 /// Fields whose values extend to the end of the line.
 const RUN_ON: &[&str] = &["value", "msg"];
@@ -54,12 +54,12 @@ pub(crate) struct References<'a> {
     /// Returns whether a fragment with this name exists.
     pub(crate) has_fragment: &'a dyn Fn(&str) -> bool,
     /// Returns the rows of a fragment.
-    pub(crate) rows: &'a dyn Fn(&str) -> Vec<Row>,
+    pub(crate) rows: &'a dyn Fn(&str) -> Vec<TableRow>,
 }
 
 impl References<'_> {
     /// Returns the rows of a table in a dialect.
-    fn table(&self, name: &str, dialect: Dialect) -> Option<Vec<Row>> {
+    fn table(&self, name: &str, dialect: Dialect) -> Option<Vec<TableRow>> {
         if name == Each::REQUEST {
             return Some(table::of_requests(dialect));
         }
@@ -114,7 +114,7 @@ fn without_rfc13(text: &str) -> String {
 
 /// The outcome of a request, as a response line names it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Outcome {
+enum RequestOutcome {
     /// `ok`: success.
     Ok,
     /// `fail`: a refusal.
@@ -125,7 +125,7 @@ enum Outcome {
     Answer,
 }
 
-impl Outcome {
+impl RequestOutcome {
     fn called(word: &str) -> Option<Self> {
         Some(match word {
             "ok" => Self::Ok,
@@ -144,7 +144,7 @@ struct Speller<'a> {
     references: &'a References<'a>,
     sink: Sink,
     /// The requested operations, with the processes that requested them.
-    asked: Vec<(Who, &'static str)>,
+    asked: Vec<(StepTarget, &'static str)>,
 }
 
 /// Returns the operation with this name, if some dialect has it.
@@ -181,10 +181,12 @@ fn rest(line: &Template) -> Template {
 }
 
 /// Returns whether two steps may be about the same process.
-fn overlap(one: &Who, other: &Who) -> bool {
+fn overlap(one: &StepTarget, other: &StepTarget) -> bool {
     let (one, other) = match (one, other) {
-        (Who::Ranks { group: a, set: one }, Who::Ranks { group: b, set: other }) if a == b => (one, other),
-        (Who::Spawned { set: one, .. }, Who::Spawned { set: other, .. }) => (one, other),
+        (StepTarget::Ranks { group: a, set: one }, StepTarget::Ranks { group: b, set: other }) if a == b => {
+            (one, other)
+        }
+        (StepTarget::Spawned { set: one, .. }, StepTarget::Spawned { set: other, .. }) => (one, other),
         _ => return false,
     };
     match (one, other) {
@@ -208,14 +210,14 @@ fn tuple(message: Template, key: &str, value: &[Piece], framing: Framing) -> Tem
 
 impl Speller<'_> {
     /// Returns the rows of a table of the dialect, each with those of the scenario.
-    fn rows(&mut self, each: &Each, scenario: &Scenario) -> Vec<Row> {
+    fn rows(&mut self, each: &Each, scenario: &Scenario) -> Vec<TableRow> {
         let Some(table) = self.references.table(&each.table.value, self.dialect) else {
             let message = format!("there is no table `{}`", each.table.value);
             self.sink.error(each.table.span, message).help("a table is a fragment that has rows");
             return Vec::new();
         };
         let of = |(_, dialect)| self.references.table(&each.table.value, dialect).unwrap_or_default();
-        let known: Vec<Row> = Dialect::NAMES.into_iter().flat_map(of).collect();
+        let known: Vec<TableRow> = Dialect::NAMES.into_iter().flat_map(of).collect();
         for name in each.but.iter().filter(|name| known.iter().all(|row| row.name.value != name.value)) {
             let message = format!("table `{}` has no row `{}`", each.table.value, name.value);
             self.sink.error(name.span, message);
@@ -267,9 +269,9 @@ impl Speller<'_> {
             let message = format!("{} has no requirement with the rule `{}`", self.dialect.title(), id.value);
             self.sink.error(id.span, message).help("cite a rule that every dialect of the scenario has");
         }
-        let Step { who, role, cites, action, span } = step;
+        let Step { who: target, role, cites, action, span } = step;
         match action {
-            Action::OneOf(alternatives) => {
+            StepAction::OneOf(alternatives) => {
                 let mut spelled = Vec::new();
                 for mut alternative in std::mem::take(alternatives) {
                     let cited = alternative.cites.take();
@@ -282,7 +284,7 @@ impl Speller<'_> {
                         // In this dialect, both rules are the same requirement.
                         alternative.cites = None;
                     }
-                    let actions = self.actions(who, *role, &alternative.action);
+                    let actions = self.actions(target, *role, &alternative.action);
                     spelled.extend(
                         actions.into_iter().map(|action| Alternative { action, ..alternative.clone() }),
                     );
@@ -290,13 +292,13 @@ impl Speller<'_> {
                 *alternatives = spelled;
             }
             other => {
-                let mut actions = self.actions(who, *role, other);
+                let mut actions = self.actions(target, *role, other);
                 *other = match actions.len() {
                     1 => actions.swap_remove(0),
                     _ => {
                         let pass =
                             |action| Alternative { grade: Grade::Pass, cites: None, action, span: *span };
-                        Action::OneOf(actions.into_iter().map(pass).collect())
+                        StepAction::OneOf(actions.into_iter().map(pass).collect())
                     }
                 };
             }
@@ -304,16 +306,16 @@ impl Speller<'_> {
     }
 
     /// Returns the spellings of an action in the dialect.
-    fn actions(&mut self, who: &Who, role: Role, action: &Action) -> Vec<Action> {
-        let Action::Message { mode, lines } = action else { return vec![action.clone()] };
+    fn actions(&mut self, target: &StepTarget, role: Role, action: &StepAction) -> Vec<StepAction> {
+        let StepAction::Message { mode, lines } = action else { return vec![action.clone()] };
         if mode.encoding != Encoding::Dialect || !matches!(role, Role::Client | Role::Server) {
             return vec![action.clone()];
         }
         let mut all = vec![Vec::new()];
         for line in lines {
             let ways = match role {
-                Role::Client => self.request(who, line),
-                _ => self.response(who, line),
+                Role::Client => self.request(target, line),
+                _ => self.response(target, line),
             };
             let ways = ways.unwrap_or_else(|| vec![line.clone()]);
             all = all
@@ -323,20 +325,20 @@ impl Speller<'_> {
                 })
                 .collect();
         }
-        all.into_iter().map(|lines| Action::Message { mode: *mode, lines }).collect()
+        all.into_iter().map(|lines| StepAction::Message { mode: *mode, lines }).collect()
     }
 
     /// Returns the request that a line stands for, if it names an operation.
-    fn request(&mut self, who: &Who, line: &Template) -> Option<Vec<Template>> {
+    fn request(&mut self, target: &StepTarget, line: &Template) -> Option<Vec<Template>> {
         let operation = operation(line)?;
-        self.asked.push((who.clone(), operation));
+        self.asked.push((target.clone(), operation));
         let exchange = self.exchange(operation, line)?;
         let framing = self.dialect.framing();
         let fields = rest(line).fields(RUN_ON);
         let mut message =
             Template { span: line.span, ..Template::default() }.tuples(&format!("cmd={}", exchange.request));
         let has = |key: &str| fields.iter().any(|field| field.key == key);
-        for (key, value) in self.defaults(exchange, who).into_iter().filter(|(key, _)| !has(key)) {
+        for (key, value) in self.defaults(exchange, target).into_iter().filter(|(key, _)| !has(key)) {
             message = tuple(message, key, &[value], framing);
         }
         for field in &fields {
@@ -347,14 +349,14 @@ impl Speller<'_> {
     }
 
     /// Returns the responses that a line stands for, if it names an outcome. Any of them is acceptable.
-    fn response(&mut self, who: &Who, line: &Template) -> Option<Vec<Template>> {
+    fn response(&mut self, target: &StepTarget, line: &Template) -> Option<Vec<Template>> {
         let (operation, outcome) = match operation(line) {
             Some(operation) => (Some(operation), rest(line)),
             None => (None, line.clone()),
         };
-        let word = Outcome::called(first_word(&outcome)?)?;
+        let word = RequestOutcome::called(first_word(&outcome)?)?;
         let asked =
-            || self.asked.iter().rev().find(|(by, _)| overlap(by, who)).map(|(_, operation)| *operation);
+            || self.asked.iter().rev().find(|(by, _)| overlap(by, target)).map(|(_, operation)| *operation);
         let Some(operation) = operation.or_else(asked) else {
             self.sink
                 .error(line.span, "a response to no request")
@@ -367,24 +369,24 @@ impl Speller<'_> {
             return None;
         };
         let framing = self.dialect.framing();
-        let begin = |rc: Option<Kind>| {
+        let begin = |rc: Option<ValueType>| {
             let message =
                 Template { span: line.span, ..Template::default() }.tuples(&format!("cmd={response}"));
             rc.into_iter().fold(message, |message, rc| tuple(message, "rc", &[Piece::Typed(rc)], framing))
         };
         let mut ways = vec![begin(match word {
-            Outcome::Ok => Some(Kind::RcOk),
-            Outcome::Fail | Outcome::Miss => Some(Kind::RcFail),
-            Outcome::Answer => None,
+            RequestOutcome::Ok => Some(ValueType::RcOk),
+            RequestOutcome::Fail | RequestOutcome::Miss => Some(ValueType::RcFail),
+            RequestOutcome::Answer => None,
         })];
         let is_found = |field: &protocol::Field| matches!(field.key, "flag" | "found");
         let mut fields = rest(&outcome).fields(RUN_ON);
-        if word == Outcome::Ok && framing == Framing::Frames && fields.is_empty() {
+        if word == RequestOutcome::Ok && framing == Framing::Frames && fields.is_empty() {
             // A success without the value is a miss.
             let value = exchange.results.iter().find(|field| !is_found(field));
-            let any = || Template { pieces: vec![Piece::Typed(Kind::Any)], span: line.span };
+            let any = || Template { pieces: vec![Piece::Typed(ValueType::Any)], span: line.span };
             let value = value.filter(|_| exchange.results.iter().any(is_found));
-            fields.extend(value.map(|field| Field { key: field.name.to_owned(), value: any() }));
+            fields.extend(value.map(|field| TemplateField { key: field.name.to_owned(), value: any() }));
         }
         for field in fields {
             let keys = self.keys(exchange, exchange.results, &field, line)?;
@@ -394,12 +396,12 @@ impl Speller<'_> {
                 .flat_map(|way| keys.iter().map(|key| add(way, key)).collect::<Vec<_>>())
                 .collect();
         }
-        if word == Outcome::Miss && framing == Framing::Frames {
+        if word == RequestOutcome::Miss && framing == Framing::Frames {
             let values = exchange.results.iter().filter(|field| !is_found(field));
             let absent = |message, field: &protocol::Field| {
-                tuple(message, field.key, &[Piece::Typed(Kind::Absent)], framing)
+                tuple(message, field.key, &[Piece::Typed(ValueType::Absent)], framing)
             };
-            ways.insert(0, values.fold(begin(Some(Kind::RcOk)), absent));
+            ways.insert(0, values.fold(begin(Some(ValueType::RcOk)), absent));
         }
         Some(ways)
     }
@@ -424,7 +426,7 @@ impl Speller<'_> {
         &mut self,
         exchange: &Exchange,
         fields: &'static [protocol::Field],
-        field: &Field,
+        field: &TemplateField,
         line: &Template,
     ) -> Option<Vec<&'static str>> {
         let named: Vec<_> =
@@ -440,9 +442,9 @@ impl Speller<'_> {
     }
 
     /// Returns the default fields of a request: the process's own keyval space, no info, or a reason for an abort.
-    fn defaults(&self, exchange: &Exchange, who: &Who) -> Vec<(&'static str, Piece)> {
+    fn defaults(&self, exchange: &Exchange, target: &StepTarget) -> Vec<(&'static str, Piece)> {
         let text = |text: &str| Piece::Literal { bytes: text.into(), quoted: false };
-        let is_spawned = !matches!(who, Who::Ranks { group: 0, .. });
+        let is_spawned = !matches!(target, StepTarget::Ranks { group: 0, .. });
         let own = Piece::Var(if is_spawned { "child_kvs" } else { "kvs" }.to_owned());
         match (self.dialect.framing(), exchange.operation) {
             (Framing::Lines, "put" | "get") => vec![("kvsname", own)],

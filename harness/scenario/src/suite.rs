@@ -6,12 +6,12 @@ use std::sync::{Arc, LazyLock};
 
 use include_dir::{Dir, include_dir};
 
-use crate::ast::{Dialect, Each, Row, Scenario, Source, Span, Step, Stmt};
+use crate::ast::{Dialect, Each, Scenario, SourceFile, Span, Step, Stmt, TableRow};
 use crate::diag::Sink;
 use crate::requirement::{Catalogue, CatalogueError};
 use crate::{Behaviours, Diagnostic, Env, UnderTest, check, layout, order, parse, spell, table, visit};
 use spell::{References, spelled};
-use table::Words;
+use table::RequestWords;
 
 static EMBEDDED: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/scenarios");
 
@@ -121,11 +121,11 @@ static FILES: LazyLock<Vec<Embedded>> = LazyLock::new(|| {
 });
 
 /// Returns the rows of an embedded table in a dialect.
-fn embedded_table(dialect: Dialect, table: &str) -> Vec<Words<'static>> {
-    static REQUESTS: LazyLock<[Vec<Row>; 2]> =
+fn embedded_table(dialect: Dialect, table: &str) -> Vec<RequestWords<'static>> {
+    static REQUESTS: LazyLock<[Vec<TableRow>; 2]> =
         LazyLock::new(|| Dialect::NAMES.map(|(_, dialect)| table::of_requests(dialect)));
     if table == Each::REQUEST {
-        return REQUESTS[dialect as usize].iter().map(Words::from).collect();
+        return REQUESTS[dialect as usize].iter().map(RequestWords::from).collect();
     }
     let embedded = |name: String| {
         let path = Path::new("fragments").join(name).with_extension(ENDING);
@@ -135,7 +135,7 @@ fn embedded_table(dialect: Dialect, table: &str) -> Vec<Words<'static>> {
     let head = layout::head(text.unwrap_or_default());
     let of_all = head.lets();
     let words = |row: &layout::HeadRow<'static>| [row.words(), of_all.clone()].concat();
-    head.rows.iter().map(|row| Words { name: row.name, words: words(row) }).collect()
+    head.rows.iter().map(|row| RequestWords { name: row.name, words: words(row) }).collect()
 }
 
 /// Returns the names of the rows of an embedded table, each with those of a file.
@@ -193,7 +193,10 @@ impl Suite {
     /// # Errors
     ///
     /// See [`SuiteError`].
-    pub fn of_files(files: Vec<(String, Arc<Source>)>, behaviours: Behaviours) -> Result<Self, SuiteError> {
+    pub fn of_files(
+        files: Vec<(String, Arc<SourceFile>)>,
+        behaviours: Behaviours,
+    ) -> Result<Self, SuiteError> {
         let mut suite = Self::without_scenarios(behaviours)?;
         let (fragments, scenarios): (Vec<_>, Vec<_>) = files
             .into_iter()
@@ -228,7 +231,7 @@ impl Suite {
         Ok(suite)
     }
 
-    fn add_fragments(&mut self, sources: Vec<(String, Arc<Source>)>) -> Result<(), SuiteError> {
+    fn add_fragments(&mut self, sources: Vec<(String, Arc<SourceFile>)>) -> Result<(), SuiteError> {
         let mut wrong = Vec::new();
         let mut read = Vec::new();
         for (name, source) in sources {
@@ -257,7 +260,7 @@ impl Suite {
     }
 
     /// Adds scenarios, and returns the mistakes in those that cannot be parsed.
-    fn add(&mut self, sources: Vec<(String, Arc<Source>)>) -> Vec<Diagnostic> {
+    fn add(&mut self, sources: Vec<(String, Arc<SourceFile>)>) -> Vec<Diagnostic> {
         let mut wrong = Vec::new();
         for (name, source) in sources {
             match parse(source, &name) {
@@ -290,7 +293,7 @@ impl Suite {
     }
 
     /// Returns a scenario that is not part of the suite, in the first dialect of its head; `None` if it has a mistake.
-    pub fn spelled(&self, source: Arc<Source>, name: &str) -> Option<Scenario> {
+    pub fn spelled(&self, source: Arc<SourceFile>, name: &str) -> Option<Scenario> {
         let scenario = parse(source, name).ok()?;
         self.spelled_in(&scenario, scenario.dialect).ok()
     }
@@ -350,6 +353,6 @@ impl Suite {
     }
 }
 
-fn source(path: &Path, root: &Path, text: String) -> Arc<Source> {
-    Arc::new(Source { path: root.join(path).display().to_string(), text })
+fn source(path: &Path, root: &Path, text: String) -> Arc<SourceFile> {
+    Arc::new(SourceFile { path: root.join(path).display().to_string(), text })
 }

@@ -12,7 +12,7 @@ use crate::{layout, parser};
 const MAX_DEPTH: usize = 8;
 
 /// Returns the requests of a dialect that have a response and a function in the C API, with the words `$request` and `$response`.
-pub(crate) fn of_requests(dialect: Dialect) -> Vec<Row> {
+pub(crate) fn of_requests(dialect: Dialect) -> Vec<TableRow> {
     let word = |name: &str, word: &str| (Spanned::from(name.to_owned()), Template::default().tuples(word));
     let asked = protocol::documented(dialect.framing()).iter().filter(|exchange| {
         // A spawn request over lines has no `cmd` tuple.
@@ -20,7 +20,7 @@ pub(crate) fn of_requests(dialect: Dialect) -> Vec<Row> {
         exchange.response.is_some() && !exchange.functions.is_empty() && !is_block
     });
     asked
-        .map(|exchange| Row {
+        .map(|exchange| TableRow {
             name: exchange.operation.to_owned().into(),
             values: vec![
                 word("request", exchange.request),
@@ -31,7 +31,7 @@ pub(crate) fn of_requests(dialect: Dialect) -> Vec<Row> {
 }
 
 /// Returns the rows of a fragment that is a table. Its `let` statements give words to the rows that lack them.
-pub(crate) fn of_fragment(fragment: &Scenario) -> Vec<Row> {
+pub(crate) fn of_fragment(fragment: &Scenario) -> Vec<TableRow> {
     let mut rows = fragment.rows.clone();
     for row in &mut rows {
         for statement in &fragment.body {
@@ -47,15 +47,15 @@ pub(crate) fn of_fragment(fragment: &Scenario) -> Vec<Row> {
 
 /// The words of a row of a table.
 #[derive(Clone)]
-pub(crate) struct Words<'a> {
+pub(crate) struct RequestWords<'a> {
     /// The name of the row.
     pub(crate) name: &'a str,
     /// The names of its words.
     pub(crate) words: Vec<&'a str>,
 }
 
-impl<'a> From<&'a Row> for Words<'a> {
-    fn from(row: &'a Row) -> Self {
+impl<'a> From<&'a TableRow> for RequestWords<'a> {
+    fn from(row: &'a TableRow) -> Self {
         let words = row.values.iter().map(|(name, _)| name.value.as_str()).collect();
         Self { name: &row.name.value, words }
     }
@@ -64,13 +64,13 @@ impl<'a> From<&'a Row> for Words<'a> {
 /// Returns the pairs of a row of a table and a row of a file, as indices. `known` are the words of the table in all dialects. A row of
 /// the file that names one of them is paired only with the rows of the table that have it; so are all rows if the body names it.
 pub(crate) fn crossed(
-    table: &[Words<'_>],
+    table: &[RequestWords<'_>],
     known: &[&str],
     but: &[&str],
     text: &str,
 ) -> Vec<(usize, Option<usize>)> {
     let head = layout::head(text);
-    let has_all = |row: &Words<'_>, text: &str| {
+    let has_all = |row: &RequestWords<'_>, text: &str| {
         let lacks = |word: &&&str| !row.words.contains(*word) && layout::mentions(text, word);
         !known.iter().any(|word| lacks(&word))
     };
@@ -78,7 +78,7 @@ pub(crate) fn crossed(
         true => vec![(None, "")],
         false => head.rows.iter().enumerate().map(|(place, row)| (Some(place), row.values)).collect(),
     };
-    let is_played = |row: &Words<'_>| !but.contains(&row.name) && has_all(row, head.body);
+    let is_played = |row: &RequestWords<'_>| !but.contains(&row.name) && has_all(row, head.body);
     let mut pairs = Vec::new();
     for (place, row) in table.iter().enumerate().filter(|(_, row)| is_played(row)) {
         let own = of_file.iter().filter(|(_, text)| has_all(row, text));
@@ -88,9 +88,14 @@ pub(crate) fn crossed(
 }
 
 /// Returns each pair of a row of a table and a row of a file as one row.
-pub(crate) fn rows(table: &[Row], known: &[Row], but: &[&str], scenario: &Scenario) -> Vec<Row> {
-    let words: Vec<Words<'_>> = table.iter().map(Words::from).collect();
-    let known: Vec<Words<'_>> = known.iter().map(Words::from).collect();
+pub(crate) fn rows(
+    table: &[TableRow],
+    known: &[TableRow],
+    but: &[&str],
+    scenario: &Scenario,
+) -> Vec<TableRow> {
+    let words: Vec<RequestWords<'_>> = table.iter().map(RequestWords::from).collect();
+    let known: Vec<RequestWords<'_>> = known.iter().map(RequestWords::from).collect();
     let joined = |(of_table, own): (usize, Option<usize>)| {
         let mut row = table[of_table].clone();
         if let Some(own) = own.map(|own| &scenario.rows[own]) {
@@ -103,7 +108,7 @@ pub(crate) fn rows(table: &[Row], known: &[Row], but: &[&str], scenario: &Scenar
 }
 
 /// Returns the words of the rows without duplicates.
-pub(crate) fn all_words<'a>(rows: &[Words<'a>]) -> Vec<&'a str> {
+pub(crate) fn all_words<'a>(rows: &[RequestWords<'a>]) -> Vec<&'a str> {
     let mut all: Vec<&str> = rows.iter().flat_map(|row| row.words.iter().copied()).collect();
     all.sort_unstable();
     all.dedup();
@@ -116,7 +121,7 @@ pub(crate) fn name(row: &str, own: Option<&str>) -> String {
 }
 
 /// Replaces the names of the words of a row in the head, `use` and calls of a scenario, and in its texts if `in_texts`.
-pub(crate) fn write(row: &Row, in_texts: bool, scenario: &mut Scenario) {
+pub(crate) fn write(row: &TableRow, in_texts: bool, scenario: &mut Scenario) {
     let literal = |name: &str| Writer(row).word(name).and_then(|text| text.literal());
     let named = |id: &mut Spanned<String>| match id.value.strip_prefix('$') {
         Some(name) => {
@@ -138,11 +143,11 @@ pub(crate) fn write(row: &Row, in_texts: bool, scenario: &mut Scenario) {
     if in_texts {
         visit::body_mut(&mut Writer(row), &mut scenario.body);
     } else {
-        visit::body_mut(&mut Calls(row), &mut scenario.body);
+        visit::body_mut(&mut CallWordReplacer(row), &mut scenario.body);
     }
     scenario.body.retain_mut(|statement| match statement {
         Stmt::Use { name, .. } => named(name),
-        Stmt::Step(Step { action: Action::Call(call), .. }) => call.function.as_mut().is_none_or(named),
+        Stmt::Step(Step { action: StepAction::Call(call), .. }) => call.function.as_mut().is_none_or(named),
         _ => true,
     });
 }
@@ -160,7 +165,7 @@ impl Scenario {
         }
         // No scenario keeps the rows of the others.
         let without = Self { rows: Vec::new(), each: None, ..Self::clone(self) };
-        let with = |row: &Row| {
+        let with = |row: &TableRow| {
             let mut one = Self { name: Self::name_of_row(&self.name, &row.name.value), ..without.clone() };
             let bind = |(name, value): &(Spanned<String>, Template)| Stmt::Let {
                 name: name.clone(),
@@ -181,11 +186,11 @@ impl Scenario {
     }
 }
 
-struct Writer<'a>(&'a Row);
+struct Writer<'a>(&'a TableRow);
 
 impl<'t> VisitorMut<'t> for Writer<'_> {
     fn step(&mut self, step: &'t mut Step) {
-        if let Action::Call(call) = &mut step.action {
+        if let StepAction::Call(call) = &mut step.action {
             self.call(call);
         }
         visit::action_mut(self, &mut step.action);
@@ -230,11 +235,11 @@ impl<'t> VisitorMut<'t> for Writer<'_> {
 }
 
 /// Replaces the names of words in calls only.
-struct Calls<'a>(&'a Row);
+struct CallWordReplacer<'a>(&'a TableRow);
 
-impl<'t> VisitorMut<'t> for Calls<'_> {
+impl<'t> VisitorMut<'t> for CallWordReplacer<'_> {
     fn step(&mut self, step: &'t mut Step) {
-        if let Action::Call(call) = &mut step.action {
+        if let StepAction::Call(call) = &mut step.action {
             Writer(self.0).call(call);
         }
     }

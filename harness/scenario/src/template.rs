@@ -1,7 +1,7 @@
 //! Parses templates, and splits message lines into tuples.
 
 use super::{
-    ast::{Kind, Piece, Span, Template},
+    ast::{Piece, Span, Template, ValueType},
     diag::Sink,
     expr,
     layout::{skip_blanks, word_end},
@@ -10,7 +10,7 @@ use super::{
 
 /// A `key=value` tuple of a message line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Field {
+pub struct TemplateField {
     /// The key. Empty if this is not a tuple with a literal key (`endcmd`, `$x=1`); `value` then contains everything.
     pub key: String,
     /// The value.
@@ -37,18 +37,18 @@ impl Template {
     }
 
     /// Splits a line at its unquoted blanks. The value of a key in `run_on` extends to the end of the line.
-    pub fn fields(&self, run_on: &[&str]) -> Vec<Field> {
+    pub fn fields(&self, run_on: &[&str]) -> Vec<TemplateField> {
         split(&self.pieces, run_on).iter().map(|tuple| self.field(tuple)).collect()
     }
 
     /// Splits a message line into tuples according to RFC 13's grammar. `msg=` extends to the end of the line, as does `value=` of put and
     /// get_result. A line of a spawn block is one tuple.
-    pub fn message_fields(&self) -> Vec<Field> {
+    pub fn message_fields(&self) -> Vec<TemplateField> {
         split_message(&self.pieces).iter().map(|tuple| self.field(tuple)).collect()
     }
 
-    fn field(&self, tuple: &Tuple) -> Field {
-        Field {
+    fn field(&self, tuple: &TemplateTuple) -> TemplateField {
+        TemplateField {
             key: tuple.key.clone(),
             value: Template { pieces: slice(&self.pieces, tuple.value, tuple.end), span: self.span },
         }
@@ -66,7 +66,7 @@ pub(super) struct Located {
 type PieceOffset = (usize, usize);
 
 #[derive(Debug, Clone)]
-pub(super) struct Tuple {
+pub(super) struct TemplateTuple {
     pub(super) key: String,
     pub(super) start: PieceOffset,
     pub(super) value: PieceOffset,
@@ -74,12 +74,12 @@ pub(super) struct Tuple {
 }
 
 /// Splits a message like [`Template::message_fields`], and returns positions.
-pub(super) fn split_message(pieces: &[Piece]) -> Vec<Tuple> {
+pub(super) fn split_message(pieces: &[Piece]) -> Vec<TemplateTuple> {
     let tuples = split(pieces, &["msg"]);
     if let Some(first) = tuples.first()
         && vocabulary::is_spawn_key(&first.key)
     {
-        return vec![Tuple { end: (pieces.len(), 0), ..first.clone() }];
+        return vec![TemplateTuple { end: (pieces.len(), 0), ..first.clone() }];
     }
     let cmd = tuples.iter().find(|tuple| tuple.key == "cmd").and_then(|tuple| {
         Template { pieces: slice(pieces, tuple.value, tuple.end), span: Span::default() }.literal()
@@ -87,7 +87,7 @@ pub(super) fn split_message(pieces: &[Piece]) -> Vec<Tuple> {
     split(pieces, vocabulary::run_on_keys(cmd.as_deref()))
 }
 
-fn split(pieces: &[Piece], run_on: &[&str]) -> Vec<Tuple> {
+fn split(pieces: &[Piece], run_on: &[&str]) -> Vec<TemplateTuple> {
     let mut tuples = Vec::new();
     let mut token: Option<Token> = None;
     for (index, piece) in pieces.iter().enumerate() {
@@ -143,12 +143,15 @@ impl Token {
         }
     }
 
-    fn close(self, end: PieceOffset) -> Tuple {
+    fn close(self, end: PieceOffset) -> TemplateTuple {
         match self.value {
-            Some(value) => {
-                Tuple { key: String::from_utf8_lossy(&self.key).into_owned(), start: self.start, value, end }
-            }
-            None => Tuple { key: String::new(), start: self.start, value: self.start, end },
+            Some(value) => TemplateTuple {
+                key: String::from_utf8_lossy(&self.key).into_owned(),
+                start: self.start,
+                value,
+                end,
+            },
+            None => TemplateTuple { key: String::new(), start: self.start, value: self.start, end },
         }
     }
 }
@@ -193,8 +196,8 @@ pub(super) fn scan_message(text: &str, span: Span, sink: &mut Sink) -> Vec<Locat
     let pieces: Vec<Piece> = located.iter().map(|l| l.piece.clone()).collect();
     for tuple in split_message(&pieces).iter().rev().filter(|tuple| tuple.key == "rc") {
         let kind = match slice(&pieces, tuple.value, tuple.end).as_slice() {
-            [Piece::Literal { bytes, quoted: false }] if bytes == b"ok" => Kind::RcOk,
-            [Piece::Literal { bytes, quoted: false }] if bytes == b"fail" => Kind::RcFail,
+            [Piece::Literal { bytes, quoted: false }] if bytes == b"ok" => ValueType::RcOk,
+            [Piece::Literal { bytes, quoted: false }] if bytes == b"fail" => ValueType::RcFail,
             _ => continue,
         };
         let (index, from) = tuple.value;
@@ -227,15 +230,15 @@ const FORMS: &[&str] = &[
     "any", "absent",
 ];
 
-fn kind(name: &str) -> Option<Kind> {
+fn kind(name: &str) -> Option<ValueType> {
     Some(match name {
-        "uint" => Kind::Uint(None, None),
-        "int" => Kind::Int,
-        "intlist" => Kind::IntList,
-        "word" => Kind::Word,
-        "string" => Kind::String,
-        "mapping" => Kind::Mapping,
-        "any" => Kind::Any,
+        "uint" => ValueType::Uint(None, None),
+        "int" => ValueType::Int,
+        "intlist" => ValueType::IntList,
+        "word" => ValueType::Word,
+        "string" => ValueType::String,
+        "mapping" => ValueType::Mapping,
+        "any" => ValueType::Any,
         _ => return None,
     })
 }
@@ -415,8 +418,8 @@ impl Scanner<'_> {
             "|" => Some(Piece::Cut),
             "sp" => Some(Piece::Literal { bytes: b" ".to_vec(), quoted: true }),
             "tab" => Some(Piece::Literal { bytes: b"\t".to_vec(), quoted: true }),
-            "empty" => Some(Piece::Typed(Kind::Empty)),
-            "absent" => Some(Piece::Typed(Kind::Absent)),
+            "empty" => Some(Piece::Typed(ValueType::Empty)),
+            "absent" => Some(Piece::Typed(ValueType::Absent)),
             other => kind(other).map(Piece::Typed),
         };
         match piece {
@@ -435,7 +438,7 @@ impl Scanner<'_> {
 
     fn uint(&mut self, at: usize, argument: &str) -> Option<Piece> {
         if argument.is_empty() {
-            return Some(Piece::Typed(Kind::Uint(None, None)));
+            return Some(Piece::Typed(ValueType::Uint(None, None)));
         }
         let Some(dots) = argument.find("..") else {
             let span = self.span(at, at + argument.len());
@@ -445,7 +448,7 @@ impl Scanner<'_> {
         let (low, high) = (&argument[..dots], &argument[dots + 2..]);
         let low_bound = if low.trim().is_empty() { None } else { Some(self.expr(at, low)?) };
         let high_bound = if high.trim().is_empty() { None } else { Some(self.expr(at + dots + 2, high)?) };
-        Some(Piece::Typed(Kind::Uint(low_bound, high_bound)))
+        Some(Piece::Typed(ValueType::Uint(low_bound, high_bound)))
     }
 
     fn expr(&mut self, at: usize, text: &str) -> Option<super::ast::Expr> {

@@ -13,7 +13,7 @@ use super::visit::steps as steps_of;
 use super::{ast::*, *};
 
 fn parsed(name: &str, text: &str) -> Result<Scenario, Vec<Diagnostic>> {
-    parse(Arc::new(Source { path: format!("{name}.pmi"), text: text.to_owned() }), name)
+    parse(Arc::new(SourceFile { path: format!("{name}.pmi"), text: text.to_owned() }), name)
 }
 
 const JOINED: &str = "\
@@ -180,7 +180,7 @@ fn tuples_follow_the_grammar_of_the_message() {
     let show = |line: &str| {
         let text = format!("0 S: {line}");
         let scenario = parsed("t", &text).unwrap();
-        let Stmt::Step(Step { action: Action::Message { lines, .. }, .. }) = &scenario.body[0] else {
+        let Stmt::Step(Step { action: StepAction::Message { lines, .. }, .. }) = &scenario.body[0] else {
             panic!()
         };
         let show = |t: &Template| t.literal().unwrap_or_else(|| format!("{:?}", t.pieces));
@@ -534,13 +534,13 @@ fn a_mistake_at_a_character_of_several_bytes_covers_all_of_it() {
 }
 
 /// Returns every file of the suite, including fragments, with its name.
-fn suite() -> Vec<(String, Arc<Source>)> {
+fn suite() -> Vec<(String, Arc<SourceFile>)> {
     let file = |(path, bytes): &(&Path, &[u8])| {
         let name = path.with_extension("").display().to_string();
         let text = String::from_utf8(bytes.to_vec()).unwrap();
         path.extension()
             .is_some_and(|e| e == suite::ENDING)
-            .then(|| (name, Arc::new(Source { path: path.display().to_string(), text })))
+            .then(|| (name, Arc::new(SourceFile { path: path.display().to_string(), text })))
     };
     suite::embedded_files().iter().filter_map(file).collect()
 }
@@ -590,7 +590,7 @@ fn the_suite_is_written_as_it_is_printed() {
 
 fn suite_of(files: &[(&str, &str)]) -> Result<Suite, suite::SuiteError> {
     let file = |(name, text): &(&str, &str)| {
-        ((*name).to_owned(), Arc::new(Source { path: format!("{name}.pmi"), text: (*text).to_owned() }))
+        ((*name).to_owned(), Arc::new(SourceFile { path: format!("{name}.pmi"), text: (*text).to_owned() }))
     };
     Suite::of_files(files.iter().map(file).collect(), Behaviours::default())
 }
@@ -840,11 +840,17 @@ impl Numbers {
         let kind = |numbers: &mut Self| {
             let bounds = [None, Some(Expr::Number(3)), Some(numbers.expr(1))];
             let (low, high) = (numbers.pick(&bounds), numbers.pick(&bounds));
-            numbers.pick(&[Kind::Uint(low, high), Kind::Any, Kind::Word, Kind::Empty, Kind::Absent])
+            numbers.pick(&[
+                ValueType::Uint(low, high),
+                ValueType::Any,
+                ValueType::Word,
+                ValueType::Empty,
+                ValueType::Absent,
+            ])
         };
         match self.below(7) {
             0 => Piece::Var("kvs".into()),
-            1 => Piece::Capture("x".into(), self.pick(&[Kind::Uint(None, None), Kind::Word])),
+            1 => Piece::Capture("x".into(), self.pick(&[ValueType::Uint(None, None), ValueType::Word])),
             2 => Piece::Calc(self.expr(2)),
             3 => Piece::Fill(self.expr(2)),
             4 => Piece::Junk(self.expr(2)),
@@ -859,15 +865,15 @@ impl Numbers {
         for _ in 0..self.below(3) {
             line = line.with(self.piece()).bytes(&self.bytes());
         }
-        if line.pieces.is_empty() { line.with(Piece::Typed(Kind::Empty)) } else { line }
+        if line.pieces.is_empty() { line.with(Piece::Typed(ValueType::Empty)) } else { line }
     }
 
     fn step(&mut self) -> Stmt {
-        let who = self.pick(&[
-            Who::all(0),
-            Who::ranks(0, [0, 1, 2, 5, 4]),
-            Who::all(1),
-            Who::one(pmi_wire::Proc { group: 3, rank: 7 }),
+        let target = self.pick(&[
+            StepTarget::all(0),
+            StepTarget::ranks(0, [0, 1, 2, 5, 4]),
+            StepTarget::all(1),
+            StepTarget::one(pmi_wire::Proc { group: 3, rank: 7 }),
         ]);
         let lines: Vec<Template> = (0..=self.below(3)).map(|_| self.line()).collect();
         let mode = WriteMode {
@@ -877,37 +883,40 @@ impl Numbers {
             encoding: Encoding::default(),
         };
         let message = match lines.as_slice() {
-            [line] if mode == WriteMode::default() && line.pieces == [Piece::Typed(Kind::Empty)] => {
-                Action::Empty
+            [line] if mode == WriteMode::default() && line.pieces == [Piece::Typed(ValueType::Empty)] => {
+                StepAction::Empty
             }
-            _ => Action::Message { mode, lines },
+            _ => StepAction::Message { mode, lines },
         };
         let role = self.pick(&[Role::Client, Role::Server]);
         let step = match self.below(8) {
             0 => Step::new(
-                who,
+                target,
                 role,
-                self.pick(&[Action::Close, Action::Empty, Action::Silence, Action::Right]),
+                self.pick(&[StepAction::Close, StepAction::Empty, StepAction::Silence, StepAction::Right]),
             ),
             1 => {
-                let action = self.pick(&[message, Action::Close, Action::Silence]);
+                let action = self.pick(&[message, StepAction::Close, StepAction::Silence]);
                 let one = Alternative {
                     grade: self.pick(&[Grade::Pass, Grade::Fail]),
                     cites: None,
                     action,
                     span: Span::default(),
                 };
-                Step::new(who, role, Action::OneOf(vec![one; 2]))
+                Step::new(target, role, StepAction::OneOf(vec![one; 2]))
             }
             2 => Step::new(
-                who,
+                target,
                 Role::Process,
-                Action::Process(ProcessAction::Env("A".to_owned().into(), Template::value(&self.bytes()))),
+                StepAction::Process(ProcessAction::Env(
+                    "A".to_owned().into(),
+                    Template::value(&self.bytes()),
+                )),
             ),
             3 => Step::new(
-                who,
+                target,
                 Role::Process,
-                Action::Process(ProcessAction::Args(Template::value(&self.bytes()))),
+                StepAction::Process(ProcessAction::Args(Template::value(&self.bytes()))),
             ),
             4 => {
                 let args = vec![
@@ -922,9 +931,9 @@ impl Numbers {
                     result: Some("any".to_owned().into()),
                     outs,
                 };
-                Step::new(who, Role::Api, Action::Call(call))
+                Step::new(target, Role::Api, StepAction::Call(call))
             }
-            _ => Step::new(who, role, message),
+            _ => Step::new(target, role, message),
         };
         if self.below(2) == 0 { step.citing("rfc13.put.unique").into() } else { step.into() }
     }
@@ -964,7 +973,7 @@ fn a_tree_made_by_code_is_read_as_it_was_made() {
         scenario.body = numbers.body(3);
         for name in ["a", "b-2"] {
             let values = vec![("n".to_owned().into(), Template::value(&numbers.bytes()))];
-            scenario.rows.push(Row { name: name.to_owned().into(), values });
+            scenario.rows.push(TableRow { name: name.to_owned().into(), values });
         }
         let default = [None, Some(Template::value(&numbers.bytes()))];
         scenario.takes = default.map(|default| Parameter { name: "n".to_owned().into(), default }).into();
@@ -1021,7 +1030,7 @@ fn written(dialect: &str, steps: &str) -> Vec<String> {
     let mut scope = Scope::of(&scenario);
     scope.set("v", b"a;b".to_vec());
     let writes = steps_of(&scenario.body).flat_map(|step| match &step.action {
-        Action::Message { mode, lines } => scope.message(*mode, lines).unwrap(),
+        StepAction::Message { mode, lines } => scope.message(*mode, lines).unwrap(),
         _ => Vec::new(),
     });
     writes.map(|bytes| bytes.escape_ascii().to_string()).collect()

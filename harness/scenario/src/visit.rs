@@ -55,20 +55,20 @@ macro_rules! visitor {
         }
 
         /// Visits the texts and expressions of an action.
-        pub fn $action<'a>(visitor: &mut impl $name<'a>, action: &'a $($mut)? Action) {
+        pub fn $action<'a>(visitor: &mut impl $name<'a>, action: &'a $($mut)? StepAction) {
             match action {
-                Action::Message { lines, .. } | Action::Upstream(UpstreamAction::Answer { lines, .. }) => {
+                StepAction::Message { lines, .. } | StepAction::Upstream(UpstreamAction::Answer { lines, .. }) => {
                     for line in lines {
                         visitor.template(line);
                     }
                 }
-                Action::OneOf(alternatives) => {
+                StepAction::OneOf(alternatives) => {
                     for alternative in alternatives {
                         $action(visitor, &$($mut)? alternative.action);
                     }
                 }
-                Action::Process(ProcessAction::Env(_, value) | ProcessAction::Args(value)) => visitor.template(value),
-                Action::Call(call) => {
+                StepAction::Process(ProcessAction::Env(_, value) | ProcessAction::Args(value)) => visitor.template(value),
+                StepAction::Call(call) => {
                     for arg in &$($mut)? call.args {
                         match arg {
                             Arg::Text(text) => visitor.template(text),
@@ -89,7 +89,7 @@ macro_rules! visitor {
             for piece in &$($mut)? template.pieces {
                 match piece {
                     Piece::Calc(n) | Piece::Fill(n) | Piece::Junk(n) => visitor.expr(n),
-                    Piece::Typed(Kind::Uint(low, high)) | Piece::Capture(_, Kind::Uint(low, high)) => {
+                    Piece::Typed(ValueType::Uint(low, high)) | Piece::Capture(_, ValueType::Uint(low, high)) => {
                         low.$iter().for_each(|n| visitor.expr(n));
                         high.$iter().for_each(|n| visitor.expr(n));
                     }
@@ -149,7 +149,7 @@ pub fn fragments(body: &[Stmt]) -> VecDeque<String> {
 impl Scenario {
     /// Returns the commands that the scenario expects proxies to pass on, for example `get`. It answers these requests itself.
     pub fn answers(&self) -> Vec<String> {
-        let of_proxies = |step: &&Step| matches!(step.who, Who::Ranks { group: Proc::PROXIES, .. });
+        let of_proxies = |step: &&Step| matches!(step.who, StepTarget::Ranks { group: Proc::PROXIES, .. });
         let command = |line: &Template| {
             let fields = line.message_fields();
             let first = fields.first().filter(|f| matches!(f.key.as_str(), "cmd" | "mcmd"))?;
@@ -158,7 +158,7 @@ impl Scenario {
         let mut names: Vec<String> = steps(&self.body)
             .filter(of_proxies)
             .flat_map(|step| step.action.outcomes())
-            .flat_map(Action::lines)
+            .flat_map(StepAction::lines)
             .filter_map(command)
             .collect();
         names.sort_unstable();

@@ -16,7 +16,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, exit};
 
-use pmi_reference::{Action, Config, GroupSpec, Server};
+use pmi_reference::{Config, GroupSpec, Server, ServerAction};
 use pmi_wire::Proc;
 use rustix::event::{PollFd, PollFlags};
 
@@ -151,16 +151,16 @@ fn run() -> std::io::Result<()> {
             }
             while let Some(action) = server.next_action() {
                 match action {
-                    Action::Send { to, bytes } => {
+                    ServerAction::Send { to, bytes } => {
                         let connection = ranks[to.rank as usize].connection.as_mut();
                         if let (Some(to), Some(bytes)) = (connection, fault.answers(to.rank, bytes)) {
                             // A rank that has gone gets nothing.
                             let _ = to.write_all(&bytes);
                         }
                     }
-                    Action::Spawn { group, .. } => server.spawned(group, &[1]),
-                    Action::Close { proc, .. } => ranks[proc.rank as usize].connection = None,
-                    Action::Abort { status: code, .. } => {
+                    ServerAction::Spawn { group, .. } => server.spawned(group, &[1]),
+                    ServerAction::Close { proc, .. } => ranks[proc.rank as usize].connection = None,
+                    ServerAction::Abort { status: code, .. } => {
                         status = code as i32 & 0xff;
                         for rank in &mut ranks {
                             rank.connection = None;

@@ -2,7 +2,7 @@
 
 use divan::counter::{BytesCount, ItemsCount};
 use divan::{Bencher, black_box};
-use pmi_wire::{Body, Framer, Message, ProcessMapping, Request, Response, ValueReading};
+use pmi_wire::{Framer, Message, ProcessMapping, Request, Response, ResponseBody, ValueReading};
 
 const READINGS: [ValueReading; 2] = [ValueReading::ToEndOfLine, ValueReading::ToBlank];
 /// Lengths of values: an address, a long business card, nearly Hydra's vallen_max.
@@ -31,7 +31,7 @@ fn puts(length: usize) -> Vec<u8> {
 
 fn get_results(length: usize) -> Vec<u8> {
     traffic(length, |_, value, out| {
-        Response { rc: Some(0), msg: Some(b"success"), body: Body::Get(Some(value)) }.write_to(out);
+        Response { rc: Some(0), msg: Some(b"success"), body: ResponseBody::Get(Some(value)) }.write_to(out);
     })
 }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::message::{Message, ValueReading};
 use crate::op::Operation;
-use crate::pmi2::{self, Semicolons};
+use crate::pmi2::{self, SemicolonReading};
 use crate::protocol::{self, Exchange, Framing};
 use crate::{Direction, Request, RequestError, Response, ResponseError, Tuple, Version};
 
@@ -20,7 +20,7 @@ pub struct Decoded<'a> {
     pub text: &'a [u8],
     /// The content, parsed by the grammar of its framing.
     pub content: Content<'a>,
-    tuples: Option<Tuples<'a>>,
+    tuples: Option<DecodedTuples<'a>>,
 }
 
 /// The content of a message, or the grammar error.
@@ -38,7 +38,7 @@ pub enum Content<'a> {
 
 /// The outcome that a response reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Outcome {
+pub enum ResponseOutcome {
     /// The operation succeeded, and the requested key or name was found.
     Success,
     /// The key or name was not found, as a flag of PMI-2 reports.
@@ -49,7 +49,7 @@ pub enum Outcome {
 
 /// The tuples of a message in either framing.
 #[derive(Debug, Clone, Copy)]
-enum Tuples<'a> {
+enum DecodedTuples<'a> {
     Line(Message<'a>),
     Frame(pmi2::Body<'a>),
 }
@@ -72,10 +72,10 @@ impl<'a> Decoded<'a> {
                         Content::LineResponse(line.map_err(ResponseError::from).and_then(Response::read))
                     }
                 };
-                (line.ok().map(Tuples::Line), content)
+                (line.ok().map(DecodedTuples::Line), content)
             }
             Framing::Frames => {
-                let body = pmi2::Body::parse(text, Semicolons::Doubled);
+                let body = pmi2::Body::parse(text, SemicolonReading::Doubled);
                 let content = match direction {
                     Direction::ToServer => Content::FrameRequest(
                         body.map_err(pmi2::RequestError::from).and_then(pmi2::Request::read),
@@ -84,7 +84,7 @@ impl<'a> Decoded<'a> {
                         body.map_err(pmi2::ResponseError::from).and_then(pmi2::Response::read),
                     ),
                 };
-                (body.ok().map(Tuples::Frame), content)
+                (body.ok().map(DecodedTuples::Frame), content)
             }
         };
         Self { direction, framing, text, content, tuples }
@@ -144,16 +144,16 @@ impl<'a> Decoded<'a> {
     /// Returns the command word: the value of `cmd`, which is the first tuple of a frame.
     pub fn command(&self) -> Option<&'a [u8]> {
         match self.tuples? {
-            Tuples::Line(message) => message.cmd(),
-            Tuples::Frame(body) => body.cmd(),
+            DecodedTuples::Line(message) => message.cmd(),
+            DecodedTuples::Frame(body) => body.cmd(),
         }
     }
 
     /// Returns the tuples in order, with values as on the wire. A malformed message has none.
     pub fn tuples(&self) -> impl Iterator<Item = Tuple<'a>> + use<'a> {
         let (line, body) = match self.tuples {
-            Some(Tuples::Line(message)) => (Some(message), None),
-            Some(Tuples::Frame(body)) => (None, Some(body)),
+            Some(DecodedTuples::Line(message)) => (Some(message), None),
+            Some(DecodedTuples::Frame(body)) => (None, Some(body)),
             None => (None, None),
         };
         let line = line.into_iter().flat_map(|message| message.tuples());
@@ -163,16 +163,16 @@ impl<'a> Decoded<'a> {
     /// Returns the value of the first tuple with this key, as on the wire.
     pub fn raw(&self, key: &str) -> Option<&'a [u8]> {
         match self.tuples? {
-            Tuples::Line(message) => message.get(key),
-            Tuples::Frame(body) => body.raw(key),
+            DecodedTuples::Line(message) => message.get(key),
+            DecodedTuples::Frame(body) => body.raw(key),
         }
     }
 
     /// Returns the value of the first tuple with this key.
     pub fn value(&self, key: &str) -> Option<Cow<'a, [u8]>> {
         match self.tuples? {
-            Tuples::Line(message) => message.get(key).map(Cow::Borrowed),
-            Tuples::Frame(body) => body.value(key),
+            DecodedTuples::Line(message) => message.get(key).map(Cow::Borrowed),
+            DecodedTuples::Frame(body) => body.value(key),
         }
     }
 
@@ -190,15 +190,17 @@ impl<'a> Decoded<'a> {
     }
 
     /// Returns the outcome of a well-formed response. `None` for other messages, and if the flag is neither true nor false.
-    pub fn outcome(&self) -> Option<Outcome> {
+    pub fn outcome(&self) -> Option<ResponseOutcome> {
         let (is_success, is_found) = match &self.content {
             Content::LineResponse(Ok(response)) => (response.is_success(), Some(true)),
             Content::FrameResponse(Ok(response)) => (response.is_success(), response.is_found()),
             _ => return None,
         };
         match (is_success, is_found) {
-            (false, _) => Some(Outcome::Failure),
-            (true, found) => found.map(|found| if found { Outcome::Success } else { Outcome::Miss }),
+            (false, _) => Some(ResponseOutcome::Failure),
+            (true, found) => {
+                found.map(|found| if found { ResponseOutcome::Success } else { ResponseOutcome::Miss })
+            }
         }
     }
 
@@ -213,14 +215,14 @@ impl<'a> Decoded<'a> {
 
     /// Returns whether this is a well-formed response whose `rc` is not 0.
     pub fn is_refusal(&self) -> bool {
-        self.outcome() == Some(Outcome::Failure)
+        self.outcome() == Some(ResponseOutcome::Failure)
     }
 
     /// Returns the version of a well-formed init line, or of the response to it.
     pub fn version(&self) -> Option<Version> {
         match &self.content {
             Content::LineRequest(Ok(Request::Init(version))) => Some(*version),
-            Content::LineResponse(Ok(Response { body: crate::Body::Init(version), .. })) => *version,
+            Content::LineResponse(Ok(Response { body: crate::ResponseBody::Init(version), .. })) => *version,
             _ => None,
         }
     }
@@ -284,23 +286,23 @@ mod tests {
     }
 
     #[rstest]
-    #[case(Lines, "cmd=get_result rc=0 value=v", Some(Outcome::Success))]
-    #[case(Lines, "cmd=get_result value=v", Some(Outcome::Success))]
-    #[case(Lines, "cmd=get_result rc=-1", Some(Outcome::Failure))]
-    #[case(Frames, "cmd=kvs-get-response;found=TRUE;value=v;rc=0;", Some(Outcome::Success))]
-    #[case(Frames, "cmd=kvs-get-response;flag=false;rc=0;", Some(Outcome::Miss))]
-    #[case(Frames, "cmd=kvs-get-response;found=TRUE;rc=1;", Some(Outcome::Failure))]
+    #[case(Lines, "cmd=get_result rc=0 value=v", Some(ResponseOutcome::Success))]
+    #[case(Lines, "cmd=get_result value=v", Some(ResponseOutcome::Success))]
+    #[case(Lines, "cmd=get_result rc=-1", Some(ResponseOutcome::Failure))]
+    #[case(Frames, "cmd=kvs-get-response;found=TRUE;value=v;rc=0;", Some(ResponseOutcome::Success))]
+    #[case(Frames, "cmd=kvs-get-response;flag=false;rc=0;", Some(ResponseOutcome::Miss))]
+    #[case(Frames, "cmd=kvs-get-response;found=TRUE;rc=1;", Some(ResponseOutcome::Failure))]
     #[case(Frames, "cmd=kvs-get-response;found=1;rc=0;", None)]
     #[case(Frames, "cmd=kvs-get-response;found=TRUE;", None)]
     #[case(Lines, "cmd=get kvsname=k key=a", None)]
     fn outcomes_have_many_forms(
         #[case] framing: Framing,
         #[case] text: &str,
-        #[case] outcome: Option<Outcome>,
+        #[case] outcome: Option<ResponseOutcome>,
     ) {
         let message = Decoded::new(FromServer, framing, text.as_bytes());
         assert_eq!(message.outcome(), outcome);
-        assert_eq!(message.is_refusal(), outcome == Some(Outcome::Failure));
+        assert_eq!(message.is_refusal(), outcome == Some(ResponseOutcome::Failure));
     }
 
     #[test]

@@ -23,17 +23,17 @@ mod spawn;
 
 pub use barrier::{GroupBarrier, GroupError, Members, RankList};
 pub use connection::{Arrival, Connection, Framed, FramingError};
-pub use decoded::{Content, Decoded, Outcome};
+pub use decoded::{Content, Decoded, ResponseOutcome};
 pub use frame::{FrameError, Framer, HEADER, Overlong, frame_header, frame_length};
 pub use keyval_space::{KeyvalSpaceRequest, is_extra_command};
-pub use mapping::{Block, MappingError, MappingForm, ProcessMapping, TooFew};
+pub use mapping::{MappingBlock, MappingError, MappingForm, ProcessMapping, TooFew};
 pub use message::{Message, MessageError, Tuple, ValueReading};
 pub use op::Operation;
 pub use placement::place;
-pub use process::{Proc, WayIn};
+pub use process::{ConnectionMethod, Proc};
 pub use protocol::{Direction, Framing, Version};
 pub use request::{Request, RequestError};
-pub use response::{Body, Maxes, Response, ResponseError};
+pub use response::{Maxes, Response, ResponseBody, ResponseError};
 pub use spawn::{
     SpawnAssembler, SpawnCollector, SpawnError, SpawnFault, SpawnLimits, SpawnProgram, SpawnRequest,
 };

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 /// A block of a mapping: consecutive nodes, each with the same number of consecutive ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Block {
+pub struct MappingBlock {
     /// The first node's id.
     pub first_node: u64,
     /// The number of nodes.
@@ -22,7 +22,7 @@ pub struct Block {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ProcessMapping {
     /// The blocks in order.
-    pub blocks: Vec<Block>,
+    pub blocks: Vec<MappingBlock>,
 }
 
 /// An error in a mapping.
@@ -113,12 +113,12 @@ impl ProcessMapping {
     /// Returns a short mapping for ranks on these nodes. Consecutive ranks of a node form runs, and runs of the same length on consecutive
     /// nodes form blocks.
     pub fn compress(nodes: &[u32]) -> Self {
-        let mut blocks: Vec<Block> = Vec::new();
+        let mut blocks: Vec<MappingBlock> = Vec::new();
         for run in nodes.chunk_by(|a, b| a == b) {
             let (node, ppn) = (u64::from(run[0]), run.len() as u64);
             match blocks.last_mut() {
                 Some(block) if block.ppn == ppn && block.first_node + block.nodes == node => block.nodes += 1,
-                _ => blocks.push(Block { first_node: node, nodes: 1, ppn }),
+                _ => blocks.push(MappingBlock { first_node: node, nodes: 1, ppn }),
             }
         }
         Self { blocks }
@@ -159,7 +159,7 @@ impl ProcessMapping {
     }
 }
 
-impl Block {
+impl MappingBlock {
     /// Returns the number of nodes with ids that fit into 32 bits; for a block without processes, all of its nodes.
     fn usable(&self) -> u64 {
         if self.ppn == 0 {
@@ -175,7 +175,7 @@ impl fmt::Display for ProcessMapping {
             return Ok(());
         }
         f.write_str("(vector")?;
-        for Block { first_node, nodes, ppn } in &self.blocks {
+        for MappingBlock { first_node, nodes, ppn } in &self.blocks {
             write!(f, ",({first_node},{nodes},{ppn})")?;
         }
         f.write_str(")")
@@ -185,11 +185,11 @@ impl fmt::Display for ProcessMapping {
 /// Maximum number of blocks that are compared to find a repetition, so that a long mapping is written quickly.
 const LONGEST_PERIOD: usize = 64;
 
-struct MpichForm<'a>(&'a [Block]);
+struct MpichForm<'a>(&'a [MappingBlock]);
 
 impl MpichForm<'_> {
     /// Returns the length and the number of repetitions of the part that covers the most blocks here.
-    fn repetition(rest: &[Block]) -> Option<(usize, usize)> {
+    fn repetition(rest: &[MappingBlock]) -> Option<(usize, usize)> {
         let times = |period: usize| {
             let first = &rest[..period];
             (period, rest.chunks(period).take_while(|chunk| *chunk == first).count())
@@ -201,9 +201,9 @@ impl MpichForm<'_> {
 
 impl fmt::Display for MpichForm<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let block = |f: &mut fmt::Formatter<'_>, block: &Block| match block {
-            Block { first_node, nodes: 1, ppn: 1 } => write!(f, "{first_node}"),
-            Block { first_node, nodes, ppn } => write!(f, "({first_node},{nodes},{ppn})"),
+        let block = |f: &mut fmt::Formatter<'_>, block: &MappingBlock| match block {
+            MappingBlock { first_node, nodes: 1, ppn: 1 } => write!(f, "{first_node}"),
+            MappingBlock { first_node, nodes, ppn } => write!(f, "({first_node},{nodes},{ppn})"),
         };
         if self.0.is_empty() {
             return Ok(());
@@ -229,7 +229,7 @@ impl fmt::Display for MpichForm<'_> {
 }
 
 fn parse(value: &[u8], mpich: bool) -> Result<ProcessMapping, MappingError> {
-    let mut reader = Reader { value, at: 0, mpich };
+    let mut reader = MappingReader { value, at: 0, mpich };
     reader.expect("(", "\"(vector,\"")?;
     reader.expect("vector", "\"vector,\"")?;
     reader.expect(",", "\",\"")?;
@@ -247,15 +247,15 @@ fn parse(value: &[u8], mpich: bool) -> Result<ProcessMapping, MappingError> {
 const REPETITION_DEPTH: u32 = 8;
 const REPEATED_BLOCKS: usize = 1 << 16;
 
-struct Reader<'a> {
+struct MappingReader<'a> {
     value: &'a [u8],
     at: usize,
     /// Accept MPICH's forms as well.
     mpich: bool,
 }
 
-impl Reader<'_> {
-    fn list(&mut self, blocks: &mut Vec<Block>, depth: u32) -> Result<(), MappingError> {
+impl MappingReader<'_> {
+    fn list(&mut self, blocks: &mut Vec<MappingBlock>, depth: u32) -> Result<(), MappingError> {
         loop {
             self.item(blocks, depth)?;
             if self.expect(",", "").is_err() {
@@ -265,11 +265,11 @@ impl Reader<'_> {
     }
 
     /// Parses a block; in MPICH's form, also a bare node id, which has one process, and `[list]xCOUNT`.
-    fn item(&mut self, blocks: &mut Vec<Block>, depth: u32) -> Result<(), MappingError> {
+    fn item(&mut self, blocks: &mut Vec<MappingBlock>, depth: u32) -> Result<(), MappingError> {
         self.skip();
         let start = self.at;
         if self.mpich && self.value.get(self.at).is_some_and(u8::is_ascii_digit) {
-            blocks.push(Block { first_node: self.uint()?, nodes: 1, ppn: 1 });
+            blocks.push(MappingBlock { first_node: self.uint()?, nodes: 1, ppn: 1 });
             return Ok(());
         }
         if self.mpich && depth < REPETITION_DEPTH && self.expect("[", "").is_ok() {
@@ -294,7 +294,7 @@ impl Reader<'_> {
         self.expect(",", "\",\"")?;
         let ppn = self.uint()?;
         self.expect(")", "\")\" of a block")?;
-        blocks.push(Block { first_node, nodes, ppn });
+        blocks.push(MappingBlock { first_node, nodes, ppn });
         Ok(())
     }
 
@@ -475,8 +475,10 @@ mod tests {
             (vec![(u64::from(u32::MAX), 2, 1)], 2, Err(TooFew { covered: 1 })),
             (vec![(0, 1, 1)], u32::MAX, Err(TooFew { covered: 1 })),
         ] {
-            let blocks =
-                blocks.into_iter().map(|(first_node, nodes, ppn)| Block { first_node, nodes, ppn }).collect();
+            let blocks = blocks
+                .into_iter()
+                .map(|(first_node, nodes, ppn)| MappingBlock { first_node, nodes, ppn })
+                .collect();
             let mapping = ProcessMapping { blocks };
             assert_eq!(mapping.expand(size), expected, "{mapping}");
             if mapping.covered() > 1 {

@@ -72,7 +72,7 @@ impl<'a> Message<'a> {
         if let Some(at) = first_bad_byte(line) {
             return Err(MessageError::BadByte { at, byte: line[at] });
         }
-        let mut tuples = Tuples::new(line, reading);
+        let mut tuples = LineTuples::new(line, reading);
         let mut empty = true;
         for tuple in &mut tuples {
             tuple.map_err(|at| MessageError::Malformed { at })?;
@@ -84,7 +84,7 @@ impl<'a> Message<'a> {
     /// Returns the tuples, in the order of the line.
     pub fn tuples(&self) -> impl Iterator<Item = Tuple<'a>> + use<'a> {
         // `parse` has read the same tuples without an error.
-        Tuples::new(self.line, self.reading).map_while(Result::ok)
+        LineTuples::new(self.line, self.reading).map_while(Result::ok)
     }
 
     /// Returns the value of the first tuple with this key.
@@ -125,7 +125,7 @@ impl<'a> Message<'a> {
     }
 }
 
-struct Tuples<'a> {
+struct LineTuples<'a> {
     line: &'a [u8],
     at: usize,
     reading: ValueReading,
@@ -133,7 +133,7 @@ struct Tuples<'a> {
     cmd: Option<&'a [u8]>,
 }
 
-impl<'a> Tuples<'a> {
+impl<'a> LineTuples<'a> {
     fn new(line: &'a [u8], reading: ValueReading) -> Self {
         Self { line, at: 0, reading, cmd: None }
     }
@@ -154,7 +154,7 @@ impl<'a> Tuples<'a> {
     }
 }
 
-impl<'a> Iterator for Tuples<'a> {
+impl<'a> Iterator for LineTuples<'a> {
     type Item = Result<Tuple<'a>, usize>;
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -12,7 +12,7 @@ use crate::message::{Message, ValueReading};
 pub const LINES: usize = 4;
 
 /// Maximum length of an answer to initack in bytes: several times the length of any server's answer.
-pub const LONGEST: usize = 1024;
+pub const MAX_RESPONSE: usize = 1024;
 
 /// Returns the first message of a process, without the newline.
 pub fn initack(id: &str) -> String {

@@ -6,7 +6,8 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
-pub enum WayIn {
+#[cfg_attr(feature = "serde", serde(rename = "WayIn"))]
+pub enum ConnectionMethod {
     /// They inherit them: `PMI_FD`.
     #[default]
     Fd,

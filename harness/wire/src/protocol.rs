@@ -626,7 +626,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::pmi2::{self, Command, Semicolons};
+    use crate::pmi2::{self, Command, SemicolonReading};
     use crate::{Operation, Request, Response, ValueReading};
 
     /// Returns a value that the rule accepts, and one that it rejects, if there is one.
@@ -660,12 +660,12 @@ mod tests {
             (Framing::Lines, false) => {
                 Response::parse(line.as_bytes(), ValueReading::ToBlank).map(drop).map_err(|e| e.to_string())
             }
-            (Framing::Frames, true) => {
-                pmi2::Request::parse(body.as_bytes(), Semicolons::Plain).map(drop).map_err(|e| e.to_string())
-            }
-            (Framing::Frames, false) => {
-                pmi2::Response::parse(body.as_bytes(), Semicolons::Plain).map(drop).map_err(|e| e.to_string())
-            }
+            (Framing::Frames, true) => pmi2::Request::parse(body.as_bytes(), SemicolonReading::Plain)
+                .map(drop)
+                .map_err(|e| e.to_string()),
+            (Framing::Frames, false) => pmi2::Response::parse(body.as_bytes(), SemicolonReading::Plain)
+                .map(drop)
+                .map_err(|e| e.to_string()),
         };
         kind.err()
     }

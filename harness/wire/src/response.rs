@@ -20,7 +20,7 @@ pub struct Maxes {
 
 /// The part of a response that depends on the operation. `None` if the optional tuples of the rule are absent, as in most errors.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Body<'a> {
+pub enum ResponseBody<'a> {
     /// `cmd=response_to_init`: the version that this connection will use.
     Init(Option<Version>),
     /// `cmd=maxes`.
@@ -59,7 +59,7 @@ pub struct Response<'a> {
     /// `msg`, a `string`. The RFC has it in the name service's responses; Hydra adds it to others.
     pub msg: Option<&'a [u8]>,
     /// The fields of the operation.
-    pub body: Body<'a>,
+    pub body: ResponseBody<'a>,
 }
 
 /// An error in a response.
@@ -101,7 +101,7 @@ impl<'a> Response<'a> {
     /// See [`ResponseError`].
     pub fn parse(line: &'a [u8], reading: ValueReading) -> Result<Self, ResponseError> {
         if line.is_empty() {
-            return Ok(Self { rc: None, msg: None, body: Body::AbortAck });
+            return Ok(Self { rc: None, msg: None, body: ResponseBody::AbortAck });
         }
         Self::read(Message::parse(line, reading)?)
     }
@@ -134,27 +134,27 @@ impl<'a> Response<'a> {
         }
         let number = |i: usize| values[i].and_then(parse_uint);
         let body = match operation {
-            Operation::Init => Body::Init(
+            Operation::Init => ResponseBody::Init(
                 number(0).zip(number(1)).map(|(version, subversion)| Version { version, subversion }),
             ),
-            Operation::Maxes => Body::Maxes(match (number(0), number(1), number(2)) {
+            Operation::Maxes => ResponseBody::Maxes(match (number(0), number(1), number(2)) {
                 (Some(kvsname_max), Some(keylen_max), Some(vallen_max)) => {
                     Some(Maxes { kvsname_max, keylen_max, vallen_max })
                 }
                 _ => None,
             }),
-            Operation::Abort => Body::AbortAck,
-            Operation::Finalize => Body::Finalize,
-            Operation::Universe => Body::Universe(number(0)),
-            Operation::Appnum => Body::Appnum(number(0)),
-            Operation::Put => Body::Put,
-            Operation::Kvsname => Body::Kvsname(values[0]),
-            Operation::Barrier => Body::Barrier(message.get("tag")),
-            Operation::Get => Body::Get(values[0]),
-            Operation::Publish => Body::Publish,
-            Operation::Unpublish => Body::Unpublish,
-            Operation::Lookup => Body::Lookup(values[0]),
-            Operation::Spawn => Body::Spawn(values[0].and_then(parse_intlist)),
+            Operation::Abort => ResponseBody::AbortAck,
+            Operation::Finalize => ResponseBody::Finalize,
+            Operation::Universe => ResponseBody::Universe(number(0)),
+            Operation::Appnum => ResponseBody::Appnum(number(0)),
+            Operation::Put => ResponseBody::Put,
+            Operation::Kvsname => ResponseBody::Kvsname(values[0]),
+            Operation::Barrier => ResponseBody::Barrier(message.get("tag")),
+            Operation::Get => ResponseBody::Get(values[0]),
+            Operation::Publish => ResponseBody::Publish,
+            Operation::Unpublish => ResponseBody::Unpublish,
+            Operation::Lookup => ResponseBody::Lookup(values[0]),
+            Operation::Spawn => ResponseBody::Spawn(values[0].and_then(parse_intlist)),
         };
         Ok(Self { rc, msg, body })
     }
@@ -167,20 +167,20 @@ impl<'a> Response<'a> {
     /// Returns the answered operation.
     pub fn operation(&self) -> Operation {
         match self.body {
-            Body::Init(_) => Operation::Init,
-            Body::Maxes(_) => Operation::Maxes,
-            Body::AbortAck => Operation::Abort,
-            Body::Finalize => Operation::Finalize,
-            Body::Universe(_) => Operation::Universe,
-            Body::Appnum(_) => Operation::Appnum,
-            Body::Put => Operation::Put,
-            Body::Kvsname(_) => Operation::Kvsname,
-            Body::Barrier(_) => Operation::Barrier,
-            Body::Get(_) => Operation::Get,
-            Body::Publish => Operation::Publish,
-            Body::Unpublish => Operation::Unpublish,
-            Body::Lookup(_) => Operation::Lookup,
-            Body::Spawn(_) => Operation::Spawn,
+            ResponseBody::Init(_) => Operation::Init,
+            ResponseBody::Maxes(_) => Operation::Maxes,
+            ResponseBody::AbortAck => Operation::Abort,
+            ResponseBody::Finalize => Operation::Finalize,
+            ResponseBody::Universe(_) => Operation::Universe,
+            ResponseBody::Appnum(_) => Operation::Appnum,
+            ResponseBody::Put => Operation::Put,
+            ResponseBody::Kvsname(_) => Operation::Kvsname,
+            ResponseBody::Barrier(_) => Operation::Barrier,
+            ResponseBody::Get(_) => Operation::Get,
+            ResponseBody::Publish => Operation::Publish,
+            ResponseBody::Unpublish => Operation::Unpublish,
+            ResponseBody::Lookup(_) => Operation::Lookup,
+            ResponseBody::Spawn(_) => Operation::Spawn,
         }
     }
 
@@ -201,21 +201,24 @@ impl<'a> Response<'a> {
         let text = |value: &dyn ToString| Some(Cow::Owned(value.to_string().into_bytes()));
         let bytes = |value: Option<&'a [u8]>| value.map(Cow::Borrowed);
         let values: [Option<Cow<'_, [u8]>>; 3] = match &self.body {
-            Body::Init(Some(version)) => [text(&version.version), text(&version.subversion), None],
-            Body::Maxes(Some(maxes)) => {
+            ResponseBody::Init(Some(version)) => [text(&version.version), text(&version.subversion), None],
+            ResponseBody::Maxes(Some(maxes)) => {
                 [text(&maxes.kvsname_max), text(&maxes.keylen_max), text(&maxes.vallen_max)]
             }
-            Body::Universe(Some(number)) | Body::Appnum(Some(number)) => [text(number), None, None],
-            Body::Kvsname(value) | Body::Get(value) | Body::Barrier(value) | Body::Lookup(value) => {
-                [bytes(*value), None, None]
+            ResponseBody::Universe(Some(number)) | ResponseBody::Appnum(Some(number)) => {
+                [text(number), None, None]
             }
-            Body::Spawn(Some(codes)) => {
+            ResponseBody::Kvsname(value)
+            | ResponseBody::Get(value)
+            | ResponseBody::Barrier(value)
+            | ResponseBody::Lookup(value) => [bytes(*value), None, None],
+            ResponseBody::Spawn(Some(codes)) => {
                 let codes: Vec<String> = codes.iter().map(i64::to_string).collect();
                 [text(&codes.join(",")), None, None]
             }
             _ => [None, None, None],
         };
-        let value_is_last = matches!(self.body, Body::Get(Some(_)));
+        let value_is_last = matches!(self.body, ResponseBody::Get(Some(_)));
         let mut msg = self.msg.map(|msg| ("msg", Cow::Borrowed(msg)));
         let first = msg.take_if(|_| value_is_last);
         let own = exchange.results.iter().zip(values).filter_map(|(field, value)| Some((field.key, value?)));
@@ -243,31 +246,31 @@ mod tests {
 
     // The S: rules, with and without their optional tuples.
     #[rstest]
-    #[case("cmd=response_to_init pmi_version=1 pmi_subversion=1", Body::Init(Some(Version::V1_1)))]
-    #[case("cmd=response_to_init", Body::Init(None))]
-    #[case("cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024", Body::Maxes(Some(MAXES)))]
-    #[case("cmd=maxes", Body::Maxes(None))]
-    #[case("", Body::AbortAck)]
-    #[case("cmd=finalize_ack", Body::Finalize)]
-    #[case("cmd=universe_size size=4", Body::Universe(Some(4)))]
-    #[case("cmd=universe_size", Body::Universe(None))]
-    #[case("cmd=appnum appnum=0", Body::Appnum(Some(0)))]
-    #[case("cmd=appnum", Body::Appnum(None))]
-    #[case("cmd=put_result", Body::Put)]
-    #[case("cmd=my_kvsname kvsname=kvs_0", Body::Kvsname(Some(b"kvs_0")))]
-    #[case("cmd=my_kvsname", Body::Kvsname(None))]
-    #[case("cmd=barrier_out", Body::Barrier(None))]
-    #[case("cmd=barrier_out tag=7", Body::Barrier(Some(b"7")))]
-    #[case("cmd=get_result value=a b=c", Body::Get(Some(b"a b=c")))]
-    #[case("cmd=get_result value=", Body::Get(Some(b"")))]
-    #[case("cmd=get_result", Body::Get(None))]
-    #[case("cmd=publish_result", Body::Publish)]
-    #[case("cmd=unpublish_result", Body::Unpublish)]
-    #[case("cmd=lookup_result port=tag=0$h$", Body::Lookup(Some(b"tag=0$h$")))]
-    #[case("cmd=lookup_result", Body::Lookup(None))]
-    #[case("cmd=spawn_result errcodes=0,-1", Body::Spawn(Some(vec![0, -1])))]
-    #[case("cmd=spawn_result", Body::Spawn(None))]
-    fn the_rules_are_read_and_written(#[case] line: &str, #[case] body: Body<'_>) {
+    #[case("cmd=response_to_init pmi_version=1 pmi_subversion=1", ResponseBody::Init(Some(Version::V1_1)))]
+    #[case("cmd=response_to_init", ResponseBody::Init(None))]
+    #[case("cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024", ResponseBody::Maxes(Some(MAXES)))]
+    #[case("cmd=maxes", ResponseBody::Maxes(None))]
+    #[case("", ResponseBody::AbortAck)]
+    #[case("cmd=finalize_ack", ResponseBody::Finalize)]
+    #[case("cmd=universe_size size=4", ResponseBody::Universe(Some(4)))]
+    #[case("cmd=universe_size", ResponseBody::Universe(None))]
+    #[case("cmd=appnum appnum=0", ResponseBody::Appnum(Some(0)))]
+    #[case("cmd=appnum", ResponseBody::Appnum(None))]
+    #[case("cmd=put_result", ResponseBody::Put)]
+    #[case("cmd=my_kvsname kvsname=kvs_0", ResponseBody::Kvsname(Some(b"kvs_0")))]
+    #[case("cmd=my_kvsname", ResponseBody::Kvsname(None))]
+    #[case("cmd=barrier_out", ResponseBody::Barrier(None))]
+    #[case("cmd=barrier_out tag=7", ResponseBody::Barrier(Some(b"7")))]
+    #[case("cmd=get_result value=a b=c", ResponseBody::Get(Some(b"a b=c")))]
+    #[case("cmd=get_result value=", ResponseBody::Get(Some(b"")))]
+    #[case("cmd=get_result", ResponseBody::Get(None))]
+    #[case("cmd=publish_result", ResponseBody::Publish)]
+    #[case("cmd=unpublish_result", ResponseBody::Unpublish)]
+    #[case("cmd=lookup_result port=tag=0$h$", ResponseBody::Lookup(Some(b"tag=0$h$")))]
+    #[case("cmd=lookup_result", ResponseBody::Lookup(None))]
+    #[case("cmd=spawn_result errcodes=0,-1", ResponseBody::Spawn(Some(vec![0, -1])))]
+    #[case("cmd=spawn_result", ResponseBody::Spawn(None))]
+    fn the_rules_are_read_and_written(#[case] line: &str, #[case] body: ResponseBody<'_>) {
         let response = Response { rc: None, msg: None, body };
         assert_eq!(Response::parse(line.as_bytes(), ToEndOfLine).as_ref(), Ok(&response));
         assert_eq!(write(&response), format!("{line}\n"));
@@ -280,19 +283,19 @@ mod tests {
         "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0",
         0,
         None,
-        Body::Init(Some(Version::V1_1))
+        ResponseBody::Init(Some(Version::V1_1))
     )]
-    #[case("cmd=get_result rc=0 msg=success value=V", 0, Some(&b"success"[..]), Body::Get(Some(b"V")))]
-    #[case("cmd=get_result rc=0 found=TRUE value=V", 0, None, Body::Get(Some(b"V")))]
-    #[case("cmd=put_result rc=-1 msg=e", -1, Some(&b"e"[..]), Body::Put)]
-    #[case("cmd=lookup_result port=P info=ok rc=0 msg=success", 0, Some(&b"success"[..]), Body::Lookup(Some(b"P")))]
-    #[case("cmd=lookup_result rc=1 ", 1, None, Body::Lookup(None))] // the blank that the rule has before an absent tuple
-    #[case("\tcmd=barrier_out  tag=0 rc=+0", 0, None, Body::Barrier(Some(b"0")))]
+    #[case("cmd=get_result rc=0 msg=success value=V", 0, Some(&b"success"[..]), ResponseBody::Get(Some(b"V")))]
+    #[case("cmd=get_result rc=0 found=TRUE value=V", 0, None, ResponseBody::Get(Some(b"V")))]
+    #[case("cmd=put_result rc=-1 msg=e", -1, Some(&b"e"[..]), ResponseBody::Put)]
+    #[case("cmd=lookup_result port=P info=ok rc=0 msg=success", 0, Some(&b"success"[..]), ResponseBody::Lookup(Some(b"P")))]
+    #[case("cmd=lookup_result rc=1 ", 1, None, ResponseBody::Lookup(None))] // the blank that the rule has before an absent tuple
+    #[case("\tcmd=barrier_out  tag=0 rc=+0", 0, None, ResponseBody::Barrier(Some(b"0")))]
     fn unusual_forms_are_tolerated(
         #[case] line: &str,
         #[case] rc: i64,
         #[case] msg: Option<&[u8]>,
-        #[case] body: Body<'_>,
+        #[case] body: ResponseBody<'_>,
     ) {
         for reading in [ToEndOfLine, ToBlank] {
             let response = Response::parse(line.as_bytes(), reading).unwrap();
@@ -331,17 +334,17 @@ mod tests {
             let (word, value, msg) = (prng.word(), prng.string(), prng.string());
             let version = Version { version: prng.next(), subversion: prng.next() };
             let body = match i % 8 {
-                0 => Body::Init(prng.maybe(|_| version)),
-                1 => Body::Maxes(prng.maybe(|prng| Maxes {
+                0 => ResponseBody::Init(prng.maybe(|_| version)),
+                1 => ResponseBody::Maxes(prng.maybe(|prng| Maxes {
                     kvsname_max: prng.next(),
                     keylen_max: prng.next(),
                     vallen_max: prng.next(),
                 })),
-                2 => Body::Universe(prng.maybe(Prng::next)),
-                3 => Body::Kvsname(prng.maybe(|_| &word[..])),
-                4 | 5 => Body::Get(prng.maybe(|_| &value[..])),
-                6 => Body::Lookup(prng.maybe(|_| &word[..])),
-                _ => Body::Spawn(prng.maybe(|prng| {
+                2 => ResponseBody::Universe(prng.maybe(Prng::next)),
+                3 => ResponseBody::Kvsname(prng.maybe(|_| &word[..])),
+                4 | 5 => ResponseBody::Get(prng.maybe(|_| &value[..])),
+                6 => ResponseBody::Lookup(prng.maybe(|_| &word[..])),
+                _ => ResponseBody::Spawn(prng.maybe(|prng| {
                     (0..1 + prng.below(9)).map(|_| prng.next() as i64 >> prng.below(64)).collect()
                 })),
             };
@@ -351,7 +354,7 @@ mod tests {
             // The blanks before the next tuple are not part of a message; only there can they be lost.
             let line = text.trim_end_matches('\n').as_bytes();
             let mut read = Response::parse(line, ToEndOfLine).unwrap();
-            if matches!(response.body, Body::Get(Some(_))) && response.msg.is_some() {
+            if matches!(response.body, ResponseBody::Get(Some(_))) && response.msg.is_some() {
                 assert_eq!(read.msg.map(<[u8]>::trim_ascii_end), response.msg.map(<[u8]>::trim_ascii_end));
                 read.msg = response.msg;
             }

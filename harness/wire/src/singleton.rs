@@ -15,20 +15,20 @@ pub const OPTION: &str = "-pmi_args";
 pub const UNUSED: [&str; 2] = ["default_interface", "default_key"];
 
 /// Maximum length of a line in bytes.
-pub const LONGEST: usize = 1024;
+pub const MAX_LINE: usize = 1024;
 
 /// Number of further connections of a process manager that forwards the standard streams.
 pub const STREAMS: usize = 3;
 
 /// The first message of the process manager, without the newline.
-pub const ASKS: &str = "cmd=singinit authtype=none";
+pub const REQUEST: &str = "cmd=singinit authtype=none";
 
 /// The answer of MPICH's client, without the newline.
-pub const ANSWER: &str = "cmd=singinit pmi_version=1 pmi_subversion=1 stdio=yes authtype=none";
+pub const RESPONSE: &str = "cmd=singinit pmi_version=1 pmi_subversion=1 stdio=yes authtype=none";
 
 /// The last message of the process manager.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Info {
+pub struct SingletonInfo {
     /// The name of the keyval space.
     pub kvsname: Vec<u8>,
     /// The process manager makes connections for the standard streams.
@@ -64,7 +64,7 @@ pub fn check_answer(line: &[u8]) -> Result<Version, &'static str> {
     if fits { Ok(offered) } else { Err(wanted) }
 }
 
-impl Info {
+impl SingletonInfo {
     /// Returns the line, without the newline.
     pub fn line(&self) -> Vec<u8> {
         self.answer("yes")
@@ -124,10 +124,10 @@ mod tests {
 
     #[test]
     fn what_is_said_is_read_back() {
-        assert_eq!(check_asks(ASKS.as_bytes()), Ok(()));
-        assert_eq!(check_answer(ANSWER.as_bytes()), Ok(Version::V1_1));
-        let info = Info { kvsname: b"kvs_1".to_vec(), streams: false };
-        assert_eq!(Info::parse(&info.line()), Ok(info));
+        assert_eq!(check_asks(REQUEST.as_bytes()), Ok(()));
+        assert_eq!(check_answer(RESPONSE.as_bytes()), Ok(Version::V1_1));
+        let info = SingletonInfo { kvsname: b"kvs_1".to_vec(), streams: false };
+        assert_eq!(SingletonInfo::parse(&info.line()), Ok(info));
         assert_eq!(
             Caller::parse(&["4242", "default_interface", "default_key", "17"]),
             Some(Caller { port: 4242, pid: 17 })
@@ -140,15 +140,15 @@ mod tests {
         let gforker = b"cmd=singinit pmi_version=1 pmi_subversion=1 stdio=no authtype=none";
         assert_eq!(check_asks(gforker), Ok(()));
         let hydra = b"cmd=singinit_info versionok=yes stdio=no kvsname=kvs_3320_0_855669298_vm";
-        assert!(Info::parse(hydra).is_ok_and(|info| info.kvsname == b"kvs_3320_0_855669298_vm"));
+        assert!(SingletonInfo::parse(hydra).is_ok_and(|info| info.kvsname == b"kvs_3320_0_855669298_vm"));
     }
 
     #[test]
     fn what_a_client_cannot_go_on_from_is_told() {
         assert!(check_asks(b"cmd=singinit authtype=md5").is_err());
         assert!(check_asks(b"cmd=init").is_err());
-        let info = Info { kvsname: b"k".to_vec(), streams: false };
-        assert!(Info::parse(&info.refusal()).is_err());
+        let info = SingletonInfo { kvsname: b"k".to_vec(), streams: false };
+        assert!(SingletonInfo::parse(&info.refusal()).is_err());
         assert!(check_answer(b"cmd=singinit pmi_version=1 stdio=no authtype=none").is_err());
         for wrong in [
             "cmd=singinit_info versionok=no stdio=no kvsname=k",
@@ -156,7 +156,7 @@ mod tests {
             "cmd=singinit_info versionok=yes kvsname=k",
             "cmd=singinit versionok=yes stdio=no kvsname=k",
         ] {
-            assert!(Info::parse(wrong.as_bytes()).is_err(), "{wrong}");
+            assert!(SingletonInfo::parse(wrong.as_bytes()).is_err(), "{wrong}");
         }
         assert_eq!(Caller::parse(&["0", "i", "k", "1"]), None);
         assert_eq!(Caller::parse(&["1", "i", "k"]), None);

@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use pmi_judge::verdict::Strictness;
-use pmi_runner::measure::Phase;
+use pmi_runner::measure::MeasuredPhase;
 use pmi_scenario::ast::{Dialect, Need};
 use pmi_scenario::requirement::ADVISORY_SETS;
 use pmi_wire::hydra::Family;
@@ -914,7 +914,7 @@ pub(super) struct Measure {
     pub(super) rounds: u32,
     /// Longest allowed time, as in `barrier=0.05`; exit with 1 if it takes longer
     #[arg(long, value_name = "PHASE=SECONDS", value_parser = budget)]
-    pub(super) budget: Vec<(Phase, f64)>,
+    pub(super) budget: Vec<(MeasuredPhase, f64)>,
     /// Longest wait for a response
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub(super) timeout: std::time::Duration,
@@ -951,11 +951,11 @@ fn fd_or_port() -> impl TypedValueParser<Value = Connection> {
 }
 
 /// Parses a budget of `measure`.
-fn budget(given: &str) -> anyhow::Result<(Phase, f64)> {
+fn budget(given: &str) -> anyhow::Result<(MeasuredPhase, f64)> {
     let (name, most) = given.split_once('=').context("write PHASE=SECONDS, as in barrier=0.05")?;
-    let known = Phase::NAMES.into_iter().find(|(known, _)| *known == name);
+    let known = MeasuredPhase::NAMES.into_iter().find(|(known, _)| *known == name);
     let (_, phase) = known.with_context(|| {
-        let names: Vec<&str> = Phase::NAMES.into_iter().map(|(name, _)| name).collect();
+        let names: Vec<&str> = MeasuredPhase::NAMES.into_iter().map(|(name, _)| name).collect();
         format!("unknown phase \"{name}\"; the phases are {}", names.join(", "))
     })?;
     let most = most.parse().ok().filter(|most: &f64| most.is_finite() && *most >= 0.0);

@@ -8,11 +8,11 @@ use clap::Parser;
 
 use super::args::{Bisect, Cli};
 use super::exit::{INTERRUPTED, UNJUDGED};
+use super::output::print;
 use super::play::{choose, ends_on_signals};
-use super::progress::Progress;
+use super::progress::RunProgress;
 use super::read::named_run;
-use super::tell::say;
-use crate::report::{Entry, History, Run};
+use crate::report::{History, NamedRun, Run};
 
 pub(super) fn bisect(args: &Bisect) -> anyhow::Result<u8> {
     let versions = args.logs.len().max(args.server.len());
@@ -25,7 +25,7 @@ pub(super) fn bisect(args: &Bisect) -> anyhow::Result<u8> {
         let Some(played) = played(args)? else { return Ok(INTERRUPTED) };
         entries = played;
     }
-    let unjudged = |entry: &&Entry| entry.run.results.iter().all(|result| !result.verdict.is_judged());
+    let unjudged = |entry: &&NamedRun| entry.run.results.iter().all(|result| !result.verdict.is_judged());
     if let Some(entry) = entries.iter().find(unjudged) {
         let reason = entry.run.results.iter().find_map(|result| result.reason.as_deref());
         let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
@@ -34,18 +34,18 @@ pub(super) fn bisect(args: &Bisect) -> anyhow::Result<u8> {
     }
     let history = History::of(&entries);
     if args.json {
-        say(&format!("{:#}\n", serde_json::to_value(&history)?))?;
+        print(&format!("{:#}\n", serde_json::to_value(&history)?))?;
     } else {
         let mut text = Vec::new();
         history.write_to(&mut text, args.verbose)?;
-        say(&String::from_utf8_lossy(&text))?;
+        print(&String::from_utf8_lossy(&text))?;
     }
     Ok(u8::from(history.got_worse()))
 }
 
 /// Plays the suite on each version, then repeats the scenarios whose results differ as often as `--repeat` says. Returns `None` if
 /// interrupted.
-fn played(args: &Bisect) -> anyhow::Result<Option<Vec<Entry>>> {
+fn played(args: &Bisect) -> anyhow::Result<Option<Vec<NamedRun>>> {
     let interrupted = ends_on_signals()?;
     let mut words: Vec<String> = args.filter.iter().map(|pattern| format!("--filter={pattern}")).collect();
     words.extend(args.requirement.iter().map(|id| format!("--requirement={id}")));
@@ -58,7 +58,7 @@ fn played(args: &Bisect) -> anyhow::Result<Option<Vec<Entry>>> {
             Some(version) if !label.contains(version.as_str()) => format!("{label}, version {version}"),
             _ => label.clone(),
         };
-        entries.push(Entry { name, run });
+        entries.push(NamedRun { name, run });
     }
     let differing = History::differing(&entries);
     if differing.is_empty() || args.repeat == 1 {
@@ -97,7 +97,7 @@ fn play(
     words.extend(args.jobs.iter().map(|jobs| format!("--jobs={jobs}")));
     let play = Cli::try_parse_from(words)?.play;
     let Some(prepared) = choose(&play)?.prepare(&play, interrupted)? else { return Ok(None) };
-    let (run, torn_down) = prepared.play(&mut Progress::new(what, "scenarios"))?;
+    let (run, torn_down) = prepared.play(&mut RunProgress::new(what, "scenarios"))?;
     torn_down?;
     Ok(Some(run).filter(|_| !interrupted.load(Ordering::Relaxed)))
 }

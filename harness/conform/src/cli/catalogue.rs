@@ -11,8 +11,8 @@ use crate::report::{Keep, catalogue_pages, read_log};
 use anyhow::Context;
 use pmi_faults::client::{self as of_clients, UNSEEN};
 use pmi_faults::faults;
+use pmi_judge::builtin_requirements;
 use pmi_judge::deviations::{Deviations, recorded};
-use pmi_judge::own;
 use pmi_judge::verdict::Verdict;
 use pmi_runner::iut::Iut;
 use pmi_runner::kill_matrix;
@@ -28,8 +28,8 @@ use pmi_wire::protocol::{self, Exchange, Field};
 
 use super::args::{Coverage, side_by_side};
 use super::inputs::Inputs;
+use super::output::{hint, print, scenario_errors};
 use super::select::of_table;
-use super::tell::{hint, say, unusable};
 
 fn testing<'a>(suite: &'a Suite, id: &str) -> Vec<&'a str> {
     suite
@@ -47,7 +47,7 @@ fn binds(requirement: &Requirement) -> String {
 pub(super) fn profiles(json: bool) -> anyhow::Result<u8> {
     let all = builtin();
     if json {
-        say(&format!("{:#}\n", serde_json::to_value(all)?))?;
+        print(&format!("{:#}\n", serde_json::to_value(all)?))?;
         return Ok(0);
     }
     let mut text = String::new();
@@ -76,12 +76,12 @@ pub(super) fn profiles(json: bool) -> anyhow::Result<u8> {
         }
         writeln!(text)?;
     }
-    say(&format!("{}\n", text.trim_end()))?;
+    print(&format!("{}\n", text.trim_end()))?;
     Ok(0)
 }
 
 pub(super) fn requirements(json: bool, pages: Option<&Path>) -> anyhow::Result<u8> {
-    let suite = pmi_runner::suite::embedded().map_err(unusable)?;
+    let suite = pmi_runner::suite::embedded().map_err(scenario_errors)?;
     if let Some(folder) = pages {
         let shown = || folder.display().to_string();
         std::fs::create_dir_all(folder.join("requirements")).with_context(shown)?;
@@ -100,19 +100,19 @@ pub(super) fn requirements(json: bool, pages: Option<&Path>) -> anyhow::Result<u
                 Ok(value)
             })
             .collect::<serde_json::Result<_>>()?;
-        say(&format!("{:#}\n", serde_json::Value::from(list)))?;
+        print(&format!("{:#}\n", serde_json::Value::from(list)))?;
         return Ok(0);
     }
     let mut text = String::new();
     for r in suite.catalogue.iter() {
         writeln!(text, "{:8} {:40} {:24} {}", r.level, r.id, binds(r), r.text)?;
     }
-    say(&text)?;
+    print(&text)?;
     Ok(0)
 }
 
 pub(super) fn show(name: &str, dialect: Option<Dialect>) -> anyhow::Result<u8> {
-    let suite = pmi_runner::suite::embedded().map_err(unusable)?;
+    let suite = pmi_runner::suite::embedded().map_err(scenario_errors)?;
     let found = suite.scenarios.iter().find(|s| s.name == name || of_table(&s.name) == of_table(name));
     if let (Some(dialect), Some(found)) = (dialect, found) {
         return show_spelled(&suite, found, dialect);
@@ -129,7 +129,7 @@ pub(super) fn show(name: &str, dialect: Option<Dialect>) -> anyhow::Result<u8> {
         },
     };
     let numbered = source.text.lines().enumerate().map(|(i, line)| format!("{:4}  {line}", i + 1));
-    say(&format!("{}\n{}\n", source.path, numbered.collect::<Vec<_>>().join("\n")))?;
+    print(&format!("{}\n{}\n", source.path, numbered.collect::<Vec<_>>().join("\n")))?;
     Ok(0)
 }
 
@@ -148,7 +148,7 @@ fn show_spelled(suite: &Suite, found: &Scenario, dialect: Dialect) -> anyhow::Re
             used.extend(pmi_scenario::visit::fragments(&fragment.body));
         }
     }
-    say(&text)?;
+    print(&text)?;
     Ok(0)
 }
 
@@ -166,7 +166,7 @@ fn explain_scenario(suite: &Suite, scenario: &Scenario) -> anyhow::Result<u8> {
         writeln!(text, "\nIt is played for each of {} rows: {}", rows.len(), rows.join(", "))?;
     }
     writeln!(text, "\n`pmi-conform scenario show {name}` shows it.")?;
-    say(&text)?;
+    print(&text)?;
     Ok(0)
 }
 
@@ -200,7 +200,7 @@ fn explain_operation(word: &str) -> anyhow::Result<Option<u8>> {
         }
         fields(&mut text, "response", row.results)?;
     }
-    say(&text)?;
+    print(&text)?;
     Ok(Some(0))
 }
 
@@ -225,9 +225,9 @@ fn fields(text: &mut String, label: &str, fields: &[Field]) -> anyhow::Result<()
 }
 
 pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
-    let suite = pmi_runner::suite::embedded().map_err(unusable)?;
-    if let Some(text) = own::text(id) {
-        say(&format!("{id}\n\n  {text}\n\nIt is looked for in every scenario.\n"))?;
+    let suite = pmi_runner::suite::embedded().map_err(scenario_errors)?;
+    if let Some(text) = builtin_requirements::text(id) {
+        print(&format!("{id}\n\n  {text}\n\nIt is looked for in every scenario.\n"))?;
         return Ok(0);
     }
     let Some(r) = suite.catalogue.get(id) else {
@@ -244,7 +244,7 @@ pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
             for r in of_rule {
                 writeln!(text, "  {}: {}", r.id, r.text)?;
             }
-            say(&text)?;
+            print(&text)?;
             return Ok(0);
         }
         let names = suite.scenarios.iter().map(|s| s.name.as_str());
@@ -280,12 +280,12 @@ pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
     for (implementation, reason) in known {
         writeln!(text, "  {implementation}: {reason}")?;
     }
-    say(&text)?;
+    print(&text)?;
     Ok(0)
 }
 
 pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
-    let suite = pmi_runner::suite::embedded().map_err(unusable)?;
+    let suite = pmi_runner::suite::embedded().map_err(scenario_errors)?;
     let mut results = Vec::new();
     let mut inputs = Inputs::default();
     for path in &args.log {
@@ -304,7 +304,7 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
     let mut cells = String::new();
     let open = inputs.table(&mut cells)?;
     if args.inputs {
-        say(&cells)?;
+        print(&cells)?;
         return Ok(u8::from(args.check && open > 0));
     }
     let executed: BTreeSet<&str> = results
@@ -383,6 +383,6 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
         )?;
     }
     writeln!(text, "\ninput space: {open} empty cells without a reason (--inputs shows them)")?;
-    say(&text)?;
+    print(&text)?;
     Ok(u8::from(args.check && uncovered + open > 0))
 }

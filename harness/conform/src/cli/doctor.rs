@@ -10,14 +10,14 @@ use pmi_runner::iut::Iut;
 use pmi_runner::party::Limits;
 use pmi_runner::party::library::Library;
 use pmi_runner::party::program::Program;
-use pmi_runner::party::server::{Environment, Implementation, profile};
+use pmi_runner::party::server::{Implementation, LaunchEnvironment, profile};
 use serde_json::json;
 
 use super::args::{Connection, Doctor};
 use super::exit::UNFIT;
+use super::output::print;
 use super::play::{by_connection, library_at};
 use super::read::suite_against;
-use super::tell::say;
 use crate::report::doctor_text;
 
 /// An examined implementation.
@@ -36,9 +36,9 @@ pub(super) fn doctor(args: &Doctor) -> anyhow::Result<u8> {
     let fit = examination.is_fit();
     if args.json {
         let told = json!({ "of": label, "fit": fit, "steps": examination.steps, "profile": profile });
-        say(&format!("{told:#}\n"))?;
+        print(&format!("{told:#}\n"))?;
     } else {
-        say(&doctor_text(label, examination, profile.as_deref(), next))?;
+        print(&doctor_text(label, examination, profile.as_deref(), next))?;
     }
     Ok(if fit { 0 } else { UNFIT })
 }
@@ -50,7 +50,7 @@ pub(super) fn doctor(args: &Doctor) -> anyhow::Result<u8> {
 /// It cannot be started at all.
 pub(super) fn examined(args: &Doctor) -> anyhow::Result<Patient> {
     let suite = suite_against(&[])?;
-    let environment = Environment::new(Arc::new(AtomicBool::new(false)), 1)?;
+    let environment = LaunchEnvironment::new(Arc::new(AtomicBool::new(false)), 1)?;
     let limits = Limits { step: args.timeout, start: args.start_timeout, ..Limits::default() };
     if let Some(command) = &args.client {
         let program = |()| Program::new(command, args.ranks).context("--client");

@@ -9,36 +9,36 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
-use pmi_fuzzer::campaign::{CampaignOptions, Progress, Reporter, Summary, Trouble, run};
+use pmi_fuzzer::campaign::{CampaignError, CampaignOptions, Progress, Reporter, Summary, run};
 use pmi_fuzzer::case::Case;
 use pmi_fuzzer::corpus::{self, Corpus, Evolving};
 use pmi_fuzzer::failure::Failure;
 use pmi_fuzzer::generate::Generator;
-use pmi_fuzzer::generate::library_api::Libraries;
-use pmi_fuzzer::generate::program::Programs;
-use pmi_fuzzer::generate::scope::{Scope, Spoken};
-use pmi_fuzzer::known::Known;
-use pmi_fuzzer::state::State;
-use pmi_fuzzer::store::{self, Found, TRIES};
+use pmi_fuzzer::generate::library_api::LibraryGenerator;
+use pmi_fuzzer::generate::program::ProgramGenerator;
+use pmi_fuzzer::generate::scope::{DialectChoice, SessionFeatures};
+use pmi_fuzzer::known_failures::KnownFailures;
+use pmi_fuzzer::state::CampaignState;
+use pmi_fuzzer::store::{self, StoredFinding, TRIES};
 use pmi_fuzzer::stored::Stored;
 use pmi_fuzzer::target::differential::Differential;
-use pmi_fuzzer::target::program::{Client, Subject};
-use pmi_fuzzer::target::server::{Access, Server};
+use pmi_fuzzer::target::program::{ClientKind, ClientTarget};
+use pmi_fuzzer::target::server::{Access, ServerTarget};
 use pmi_fuzzer::target::{Pace, Target, Tracing};
 use pmi_runner::iut::Iut;
-use pmi_runner::offers::offered_operations;
+use pmi_runner::optional_operations::offered_operations;
 use pmi_runner::party::Limits;
 use pmi_runner::party::library::{Library, apis as apis_of, exports};
 use pmi_runner::party::program::Program;
-use pmi_runner::party::server::{Environment, Implementation, need};
+use pmi_runner::party::server::{Implementation, LaunchEnvironment, need};
 use pmi_runner::process::slots::Slots;
 use pmi_scenario::ast::{Dialect, Need, UnderTest};
 
 use super::args::{Connection, Fuzz, side_by_side};
 use super::exit::{INTERRUPTED, UNJUDGED};
+use super::output::print;
 use super::play::{ends_on_signals, library_at};
 use super::read::suite_against;
-use super::tell::say;
 use crate::report::{RELAYED, campaign_text, progress_line};
 
 pub(super) fn fuzz(args: &Fuzz) -> anyhow::Result<u8> {
@@ -60,34 +60,35 @@ pub(super) fn fuzz(args: &Fuzz) -> anyhow::Result<u8> {
 fn client(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<u8> {
     let subject = match (&args.client, &args.library) {
         (Some(command), _) => {
-            Subject::Program(Box::new(Program::new(command, args.ranks).context("--client")?))
+            ClientKind::Program(Box::new(Program::new(command, args.ranks).context("--client")?))
         }
-        (None, Some(path)) => Subject::Library(Box::new(library_at(path, std::env::current_exe()?)?)),
+        (None, Some(path)) => ClientKind::Library(Box::new(library_at(path, std::env::current_exe()?)?)),
         (None, None) => anyhow::bail!("--client or --library"),
     };
     let suite = suite_against(&args.against)?;
     let library = match &subject {
-        Subject::Program(_) => None,
-        Subject::Library(library) => Some((apis(library, spoken(args))?, exports(&library.path))),
+        ClientKind::Program(_) => None,
+        ClientKind::Library(library) => Some((apis(library, spoken(args))?, exports(&library.path))),
     };
     let dialect = match spoken(args) {
-        Some(Spoken::One(dialect)) => Some(dialect),
+        Some(DialectChoice::One(dialect)) => Some(dialect),
         _ => None,
     };
     let binary = std::env::current_exe().context("cannot find this program's own file")?;
-    let mut client = Client::new(subject, dialect, suite, args.timeout, binary, Arc::clone(interrupted));
+    let mut client =
+        ClientTarget::new(subject, dialect, suite, args.timeout, binary, Arc::clone(interrupted));
     let (ranks, mutate) = (args.ranks, !args.valid);
     if let Some((apis, functions)) = library {
         let ring = functions.iter().any(|name| name == "PMIX_Ring");
         let mut all = Vec::new();
         for dialect in apis {
-            let wire = client.asks(dialect)?;
+            let wire = client.has_requests(dialect)?;
             if !wire {
                 note(
                     "it says nothing on PMI_FD, so that there is nothing to answer: calls of one process are drawn",
                 )?;
             }
-            all.push(Libraries { dialect, ring, ranks, mutate, wire });
+            all.push(LibraryGenerator { dialect, ring, ranks, mutate, wire });
         }
         return campaign(args, &client, interrupted, || Ok(Box::new(all)));
     }
@@ -95,12 +96,12 @@ fn client(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<u8> {
     if interrupted.load(Ordering::Relaxed) {
         return Ok(INTERRUPTED);
     }
-    campaign(args, &client, interrupted, || Ok(Box::new(Programs { traces, mutate })))
+    campaign(args, &client, interrupted, || Ok(Box::new(ProgramGenerator { traces, mutate })))
 }
 
 /// Returns the APIs of a library that the campaign covers. A library that appears to export neither is tried as PMI-1, and loading it shows
 /// the error.
-fn apis(library: &Library, spoken: Option<Spoken>) -> anyhow::Result<Vec<Dialect>> {
+fn apis(library: &Library, spoken: Option<DialectChoice>) -> anyhow::Result<Vec<Dialect>> {
     let all = match apis_of(&library.path) {
         none if none.is_empty() => vec![Dialect::Pmi1],
         all => all,
@@ -127,7 +128,7 @@ fn campaign(
         return replay(target, path, interrupted);
     }
     let stored = args.only_corpus.then(|| stored(args)).transpose()?;
-    let state = match State::read(&args.out)? {
+    let state = match CampaignState::read(&args.out)? {
         Some(_) if !args.resume => anyhow::bail!(
             "{} holds a campaign: --resume goes on with it, --out takes another folder",
             args.out.display()
@@ -136,9 +137,9 @@ fn campaign(
             anyhow::bail!("the campaign in {} has seed {}", args.out.display(), state.seed)
         }
         Some(state) => state,
-        None => State { seed: args.seed.unwrap_or_else(draw_seed), ..State::default() },
+        None => CampaignState { seed: args.seed.unwrap_or_else(draw_seed), ..CampaignState::default() },
     };
-    let known = args.known.as_deref().map(Known::read).transpose()?;
+    let known = args.known.as_deref().map(KnownFailures::read).transpose()?;
     let sessions = stored.as_ref().map(|stored| stored.cases().len() as u64).or(args.sessions);
     let time = args.time.or_else(|| sessions.is_none().then_some(Duration::from_secs(60)));
     let options = CampaignOptions {
@@ -151,7 +152,7 @@ fn campaign(
         known: known.unwrap_or_default(),
         replay: command_line(args),
     };
-    let shown = Shown::new();
+    let shown = ProgressDisplay::new();
     shown.line(&format!("{}, seed {}, from session {}", target.label(), state.seed, state.next));
     let generator = match stored {
         Some(stored) => Box::new(stored),
@@ -165,7 +166,7 @@ fn campaign(
         std::fs::write(file, text).with_context(|| file.display().to_string())?;
     }
     if let Some(file) = &args.draft_known {
-        let entries = Known::draft(&campaign.found)?;
+        let entries = KnownFailures::draft(&campaign.found)?;
         let head = format!(
             "# Drafted from the campaign in {} with seed {}. Say of each entry why it is accepted, and where it is reported.\n",
             args.out.display(),
@@ -173,7 +174,7 @@ fn campaign(
         );
         std::fs::write(file, format!("{head}\n{entries}")).with_context(|| file.display().to_string())?;
     }
-    say(&campaign_text(&campaign, &args.out))?;
+    print(&campaign_text(&campaign, &args.out))?;
     Ok(status)
 }
 
@@ -216,24 +217,24 @@ fn minimize(args: &Fuzz, target: &dyn Target, folder: &Path, interrupted: &Atomi
     let kept: Vec<Case> = kept.into_iter().cloned().collect();
     corpus.give(&kept)?;
     let all = stored.cases().len();
-    say(&format!("{} of {all} sessions written to {}\n", kept.len(), folder.display()))?;
+    print(&format!("{} of {all} sessions written to {}\n", kept.len(), folder.display()))?;
     Ok(if kept.is_empty() { UNJUDGED } else { 0 })
 }
 
 /// Returns the server or servers under test, and the operations that sessions may request from all of them.
-fn target(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<(Box<dyn Target>, Scope)> {
+fn target(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<(Box<dyn Target>, SessionFeatures)> {
     if args.differential.is_empty() {
         let (server, scope) = server(args, args.server.as_deref(), interrupted)?;
         return Ok((Box::new(server), scope));
     }
     let mut all = Vec::new();
     let spoken = spoken(args).unwrap_or_default();
-    let mut common: Option<Scope> = None;
+    let mut common: Option<SessionFeatures> = None;
     for command in &args.differential {
         let (server, scope) = server(args, Some(command), interrupted)?;
         common = Some(match common {
-            None => Scope { spoken, upstream: false, ..scope },
-            Some(common) => Scope {
+            None => SessionFeatures { dialects: spoken, upstream: false, ..scope },
+            Some(common) => SessionFeatures {
                 spawn: common.spawn && scope.spawn,
                 names: common.names && scope.names,
                 pmi12: common.pmi12 && scope.pmi12,
@@ -250,9 +251,9 @@ fn server(
     args: &Fuzz,
     command: Option<&str>,
     interrupted: &Arc<AtomicBool>,
-) -> anyhow::Result<(Server, Scope)> {
+) -> anyhow::Result<(ServerTarget, SessionFeatures)> {
     let workers = side_by_side(args.workers);
-    let mut environment = Environment::new(Arc::clone(interrupted), workers)?;
+    let mut environment = LaunchEnvironment::new(Arc::clone(interrupted), workers)?;
     // Each relayed launch needs a separate port, so relayed launches are limited to the number of workers.
     if args.listen.is_none() {
         environment.slots = Slots::filling_idle_machine(workers);
@@ -280,7 +281,7 @@ fn server(
         }
     }
     let suite = suite_against(&args.against)?;
-    let spoken = spoken(args).or(implementation.dialect.map(Spoken::One)).unwrap_or_default();
+    let spoken = spoken(args).or(implementation.dialect.map(DialectChoice::One)).unwrap_or_default();
     let limits = Limits { step: args.timeout, start: implementation.start_timeout, ..Limits::default() };
     let iut = Iut::Processes(Box::new(implementation), environment);
     // Nothing is probed for a replay: the case already contains its requests.
@@ -293,8 +294,8 @@ fn server(
     let Iut::Processes(implementation, environment) = iut else {
         anyhow::bail!("a server of processes");
     };
-    let scope = Scope {
-        spoken,
+    let scope = SessionFeatures {
+        dialects: spoken,
         ranks: args.ranks,
         nodes: if implementation.lacks_room(2, 2).is_none() && !implementation.has_upstream() {
             2
@@ -308,15 +309,15 @@ fn server(
         upstream: implementation.has_upstream(),
     };
     let access = Access::Processes(implementation, environment);
-    let server = Server::new(access, suite, args.timeout).context("a scratch folder")?;
+    let server = ServerTarget::new(access, suite, args.timeout).context("a scratch folder")?;
     // The built-in server is not instrumented for edge coverage.
     Ok((if command.is_some() { server.with_edges() } else { server }, scope))
 }
 
 /// Returns the protocols that `--dialect` selects.
-fn spoken(args: &Fuzz) -> Option<Spoken> {
+fn spoken(args: &Fuzz) -> Option<DialectChoice> {
     let word = args.dialect.as_deref()?;
-    Some(Dialect::called(word).map_or(Spoken::Any, Spoken::One))
+    Some(Dialect::called(word).map_or(DialectChoice::Any, DialectChoice::One))
 }
 
 fn draw_seed() -> u64 {
@@ -353,12 +354,12 @@ fn status(campaign: &Summary) -> u8 {
 }
 
 /// Shows the progress of a campaign on standard error.
-struct Shown {
+struct ProgressDisplay {
     bar: ProgressBar,
     terminal: bool,
 }
 
-impl Shown {
+impl ProgressDisplay {
     fn new() -> Self {
         let terminal = io::stderr().is_terminal();
         let bar = if terminal { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
@@ -378,7 +379,7 @@ impl Shown {
     }
 }
 
-impl Reporter for Shown {
+impl Reporter for ProgressDisplay {
     fn progress(&self, progress: &Progress) {
         let text = progress_line(progress);
         if self.terminal {
@@ -395,13 +396,13 @@ impl Reporter for Shown {
         );
     }
 
-    fn found(&self, found: &Found) {
+    fn found(&self, found: &StoredFinding) {
         let unseen = found.untraced.as_ref().map(|why| format!("\n     where it dies is not known: {why}"));
         let unseen = unseen.unwrap_or_default();
         self.line(&format!("new: {} ({})\n     {}{unseen}", found.bucket, found.label(), found.what));
     }
 
-    fn trouble(&self, what: &Trouble) {
+    fn error(&self, what: &CampaignError) {
         self.line(&format!("error: {what}"));
     }
 }
@@ -426,10 +427,10 @@ fn replay(target: &dyn Target, path: &Path, interrupted: &AtomicBool) -> anyhow:
             return Ok(INTERRUPTED);
         }
         if let Some(why) = &run.seen.unjudged {
-            say(&format!("run {number}: could not be judged: {why}\n"))?;
+            print(&format!("run {number}: could not be judged: {why}\n"))?;
         }
         for failure in &run.failures {
-            say(&format!("run {number}: {}\n       {}\n", failure.key, failure.what))?;
+            print(&format!("run {number}: {}\n       {}\n", failure.key, failure.what))?;
         }
         let fits =
             |failure: &Failure| found.as_ref().is_none_or(|found| found.bucket == failure.key.to_string());
@@ -446,7 +447,7 @@ fn replay(target: &dyn Target, path: &Path, interrupted: &AtomicBool) -> anyhow:
         // Contents of uninitialized memory differ between runs, and with them the place of the crash.
         times => format!("; in another place it died of the same signal {times} times"),
     };
-    say(&format!("{what}: {shown} of {TRIES}{more}\n"))?;
+    print(&format!("{what}: {shown} of {TRIES}{more}\n"))?;
     Ok(u8::from(shown + elsewhere > 0))
 }
 
@@ -475,6 +476,6 @@ fn export(out: &Path, folder: &Path) -> anyhow::Result<u8> {
             "{left_out} left out: a scenario is one job, and --replay plays what needs an earlier one\n"
         );
     }
-    say(&text)?;
+    print(&text)?;
     Ok(0)
 }

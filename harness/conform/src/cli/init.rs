@@ -11,9 +11,9 @@ use pmi_judge::deviations::{draft, drafted};
 use super::args::{Cli, Command, Init};
 use super::doctor::examined;
 use super::exit::{INTERRUPTED, UNFIT};
+use super::output::print;
 use super::play::{choose, ends_on_signals};
-use super::progress::Progress;
-use super::tell::say;
+use super::progress::RunProgress;
 use crate::report::{counts_text, doctor_text};
 
 const PROFILE: &str = "pmi-conform.toml";
@@ -52,7 +52,7 @@ pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
     };
     let patient = examined(&doctor)?;
     let Some(mut profile) = patient.profile.clone().filter(|_| patient.examination.is_fit()) else {
-        say(&doctor_text(&patient.label, &patient.examination, patient.profile.as_deref(), &patient.next))?;
+        print(&doctor_text(&patient.label, &patient.examination, patient.profile.as_deref(), &patient.next))?;
         anyhow::ensure!(!patient.examination.is_fit(), "{} is a profile already", args.server);
         return Ok(UNFIT);
     };
@@ -72,7 +72,7 @@ pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
     let Some(prepared) = choose(&play)?.prepare(&play, &interrupted)? else { return Ok(INTERRUPTED) };
     let precedents = prepared.precedents();
     let (run, _) =
-        prepared.play(&mut Progress::new(format!("playing {} times", args.repeat), "scenarios"))?;
+        prepared.play(&mut RunProgress::new(format!("playing {} times", args.repeat), "scenarios"))?;
     let end = run.end.as_ref().context("the run has no end")?;
     if end.interrupted {
         return Ok(INTERRUPTED);
@@ -111,7 +111,7 @@ pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
         text += &format!("  {:34} {what}\n", file.display());
     }
     text += &format!("\nnext: pmi-conform --server @{PROFILE} --retries {RETRIES}\n");
-    say(&text)?;
+    print(&text)?;
     Ok(0)
 }
 

@@ -13,7 +13,7 @@ use pmi_scenario::names::NamePattern;
 use pmi_scenario::suite::Suite;
 use pmi_wire::grammar::Rule;
 use pmi_wire::protocol::{self, Direction, Exchange, Field, Framing};
-use pmi_wire::{Decoded, Outcome, Proc};
+use pmi_wire::{Decoded, Proc, ResponseOutcome};
 
 /// The states in which a process makes a request, and the number of requests after which it counts as repeated.
 const STATES: [&str; 7] =
@@ -70,39 +70,39 @@ const EMPTY: &[(&str, &str, &str, &str)] = &[
 ];
 
 /// The keys and values of a request.
-type Tuples = Vec<(String, Vec<u8>)>;
-type Side = (UnderTest, Dialect);
+type RequestTuples = Vec<(String, Vec<u8>)>;
+type PartyAndDialect = (UnderTest, Dialect);
 
 /// The operations that scenarios play for each kind of implementation in each dialect, with the columns.
 #[derive(Default)]
 pub(super) struct Inputs {
-    played: BTreeMap<Side, BTreeSet<(&'static str, String)>>,
-    sessions: HashMap<String, Session>,
+    played: BTreeMap<PartyAndDialect, BTreeSet<(&'static str, String)>>,
+    sessions: HashMap<String, ScriptedSession>,
 }
 
 /// A scenario for servers that is being played.
 #[derive(Default)]
-struct Session {
+struct ScriptedSession {
     connections: Connections,
-    processes: HashMap<Proc, Process>,
+    processes: HashMap<Proc, ScriptedProcess>,
 }
 
 #[derive(Default)]
-struct Process {
+struct ScriptedProcess {
     is_joined: bool,
     is_finalized: bool,
     is_refused: bool,
     waits: bool,
     times: HashMap<&'static str, u32>,
     /// The tuples of a spawn request of PMI-1 that has begun.
-    block: Option<Tuples>,
+    block: Option<RequestTuples>,
 }
 
 impl Observer for Inputs {
     fn begin(&mut self, _: &RunHeader) {}
 
     fn event(&mut self, scenario: &str, event: &Event) {
-        let Some((proc, ..)) = event.what.said() else { return };
+        let Some((proc, ..)) = event.kind.message_bytes() else { return };
         let session = self.sessions.entry(scenario.to_owned()).or_default();
         for arrival in session.connections.read(event) {
             let Ok(message) = arrival.decode() else { continue };
@@ -122,13 +122,14 @@ impl Observer for Inputs {
     }
 }
 
-impl Session {
+impl ScriptedSession {
     /// Reads a message. Returns the exchange and the tuples of a request that it completes.
-    fn request(&mut self, proc: Proc, message: &Decoded<'_>) -> Option<(&'static Exchange, Tuples)> {
+    fn request(&mut self, proc: Proc, message: &Decoded<'_>) -> Option<(&'static Exchange, RequestTuples)> {
         let process = self.processes.entry(proc).or_default();
         if message.direction == Direction::FromServer {
             process.waits = false;
-            process.is_refused = matches!(message.outcome(), Some(Outcome::Failure | Outcome::Miss));
+            process.is_refused =
+                matches!(message.outcome(), Some(ResponseOutcome::Failure | ResponseOutcome::Miss));
             return None;
         }
         let tuples =
@@ -181,18 +182,18 @@ impl Session {
     }
 }
 
-type Kind = (&'static str, fn(&[&[u8]]) -> bool);
+type ValueClass = (&'static str, fn(&[&[u8]]) -> bool);
 
 /// The kinds of values of a field, which its rule determines.
-fn kinds(field: &Field) -> &'static [Kind] {
-    const TEXT: [Kind; 5] = [
+fn kinds(field: &Field) -> &'static [ValueClass] {
+    const TEXT: [ValueClass; 5] = [
         ("missing", |values| values.is_empty()),
         ("twice", |values| values.len() > 1),
         ("empty", |values| values.contains(&&b""[..])),
         ("long", |values| values.iter().any(|value| value.len() >= LONG)),
         ("odd", |values| values.iter().any(|v| v.iter().any(|b| b"=;\\\"'\t ".contains(b) || !b.is_ascii()))),
     ];
-    const NUMBER: [Kind; 5] = [
+    const NUMBER: [ValueClass; 5] = [
         TEXT[0],
         ("zero", |values| values.contains(&&b"0"[..])),
         ("negative", |values| values.iter().any(|value| value.starts_with(b"-"))),

@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use crate::report::{LogPart, Run, read_parts};
-use pmi_judge::again;
 use pmi_judge::deviations::Deviations;
-use pmi_judge::result::{self, Ran};
+use pmi_judge::rejudge;
+use pmi_judge::result::{self, RunFacts};
 
 use super::args::Again;
+use super::output::write_report;
 use super::read::{open_log, read_deviations, suite_against};
-use super::tell::write_report;
 
 /// Judges a log again, with the deviations of this command line and not those in the log.
 pub(super) fn judge(args: &Again) -> anyhow::Result<u8> {
     let suite = suite_against(&args.against)?;
-    let mut judging: Option<(again::Again<'_>, Deviations)> = None;
+    let mut judging: Option<(rejudge::Rejudge<'_>, Deviations)> = None;
     let (mut judged, mut unread) = (Vec::new(), None);
     let (name, log) = open_log(&args.log)?;
     let run = read_parts(&name, log, true, &mut |part| match (part, &mut judging) {
@@ -26,7 +26,7 @@ pub(super) fn judge(args: &Again) -> anyhow::Result<u8> {
             match deviations {
                 Ok(deviations) => {
                     let strict = args.strict.unwrap_or(header.strict);
-                    judging = Some((again::Again::new(header, &suite, strict), deviations));
+                    judging = Some((rejudge::Rejudge::new(header, &suite, strict), deviations));
                 }
                 Err(error) => unread = Some(error),
             }
@@ -41,7 +41,7 @@ pub(super) fn judge(args: &Again) -> anyhow::Result<u8> {
     let deviations = judging.map(|(_, deviations)| deviations).unwrap_or_default();
     let mut header = run.header;
     header.strict = args.strict.unwrap_or(header.strict);
-    let ran = Ran {
+    let facts = RunFacts {
         selected: header.selected,
         interrupted: false,
         scenario_errors: false,
@@ -49,7 +49,7 @@ pub(super) fn judge(args: &Again) -> anyhow::Result<u8> {
         // Scenarios run in parallel, so the sum of their durations is not the duration of the run.
         time: Duration::from_micros(run.end.as_ref().map_or(0, |end| end.time_us)),
     };
-    let end = result::of_run(&suite, &judged, &deviations, ran);
+    let end = result::run_end(&suite, &judged, &deviations, facts);
     let status = end.exit_code as u8;
     let run = Run { header, results: judged, end: Some(end), ..run };
     write_report(&run, args.format, None)?;

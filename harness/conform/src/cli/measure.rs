@@ -3,18 +3,18 @@
 use std::io::Write;
 
 use anyhow::Context;
-use pmi_runner::measure::{Measured, Phase, Plan, Rounds, Unmeasured, growth, memory_per_rank};
-use pmi_runner::party::server::{Environment, Implementation, need};
+use pmi_runner::measure::{Measured, MeasuredPhase, Plan, Rounds, Unmeasured, growth, memory_per_rank};
+use pmi_runner::party::server::{Implementation, LaunchEnvironment, need};
 use serde_json::{Value, json};
 
 use super::args::Measure;
 use super::exit::{INTERRUPTED, UNJUDGED};
+use super::output::print;
 use super::play::ends_on_signals;
-use super::tell::say;
 use crate::report::{measure_page, measure_text};
 
 pub(super) fn measure(args: &Measure) -> anyhow::Result<u8> {
-    let environment = Environment::new(ends_on_signals()?, 1)?;
+    let environment = LaunchEnvironment::new(ends_on_signals()?, 1)?;
     let mut servers = Vec::new();
     for server in &args.server {
         let implementation = Implementation::from_argument(server).context("--server")?;
@@ -68,13 +68,13 @@ pub(super) fn measure(args: &Measure) -> anyhow::Result<u8> {
     let all: Vec<(&str, &[Measured])> = labels.zip(measured.iter().map(Vec::as_slice)).collect();
     if args.json {
         let all = all.iter().map(|(label, of)| as_json(label, of));
-        say(&format!("{:#}\n", Value::Array(all.collect())))?;
+        print(&format!("{:#}\n", Value::Array(all.collect())))?;
     } else {
         let tables = all
             .iter()
             .enumerate()
             .map(|(at, (label, of))| measure_text(label, of, (at > 0).then_some(all[0].1)));
-        say(&tables.collect::<Vec<_>>().join("\n"))?;
+        print(&tables.collect::<Vec<_>>().join("\n"))?;
     }
     if let Some(file) = &args.report {
         let page = measure_page(&all, args.dialect.title(), args.rounds, args.nodes)?;
@@ -99,12 +99,12 @@ pub(super) fn measure(args: &Measure) -> anyhow::Result<u8> {
 
 /// Returns the measurements of a process manager as JSON, with the growth of each phase and the memory per rank.
 fn as_json(label: &str, measured: &[Measured]) -> Value {
-    let grows = |phase: Phase| {
+    let grows = |phase: MeasuredPhase| {
         let points: Vec<_> =
             measured.iter().filter_map(|of| Some((of.ranks, *of.seconds.get(&phase)?))).collect();
         growth(&points)
     };
-    let growth: serde_json::Map<String, Value> = Phase::NAMES
+    let growth: serde_json::Map<String, Value> = MeasuredPhase::NAMES
         .into_iter()
         .filter_map(|(name, phase)| Some((name.to_owned(), json!(grows(phase)?))))
         .collect();

@@ -14,12 +14,12 @@ mod inputs;
 mod judge;
 mod measure;
 mod mutants;
+mod output;
 mod play;
 mod progress;
 mod read;
 mod record;
 mod select;
-mod tell;
 mod versions;
 
 use std::io::Write;
@@ -32,15 +32,15 @@ use clap::FromArgMatches;
 use pmi_judge::compatibility::{self, Fit, Observations};
 use pmi_runner::party::proxy as upstream;
 use pmi_runner::party::server::UnknownProxy;
-use pmi_runner::serve::{self, Caller, Remote, ServeOptions, WayIn};
+use pmi_runner::serve::{self, Caller, ConnectionMethod, Remote, ServeOptions};
 
 use args::{
     Cli, Command, Compare, EXIT_CODES, Explain, FailOn, HydraUpstream, Interop, Listed, Matrix, Report,
     ReportCommand, ScenarioCommand, Serve, SuiteCommand,
 };
 use exit::{UNJUDGED, USAGE};
+use output::{Diagnosed, print, write_report};
 use read::{named_run, read_run};
-use tell::{Diagnosed, say, write_report};
 
 pub(crate) fn main() -> ExitCode {
     if let Some((old, new)) = args::renamed(&std::env::args_os().skip(1).collect::<Vec<_>>()) {
@@ -81,11 +81,11 @@ pub(crate) fn main() -> ExitCode {
             Some(ReportCommand::Bisect(args)) => bisect::bisect(args),
             Some(ReportCommand::Matrix(args)) => run_matrix(args),
         },
-        Some(Command::Schema) => say(&format!("{:#}\n", crate::report::log_schema())).map(|()| 0),
+        Some(Command::Schema) => print(&format!("{:#}\n", crate::report::log_schema())).map(|()| 0),
         Some(Command::Completions { shell }) => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut args::parser(), "pmi-conform", &mut script);
-            say(&String::from_utf8_lossy(&script)).map(|()| 0)
+            print(&String::from_utf8_lossy(&script)).map(|()| 0)
         }
         Some(Command::Man { dir }) => std::fs::create_dir_all(&dir)
             .and_then(|()| clap_mangen::generate_to(args::parser().after_help(EXIT_CODES), &dir))
@@ -135,10 +135,10 @@ fn run_serve(serve: Serve) -> anyhow::Result<u8> {
     let kvs_prefix = serve::unique_prefix();
     let config = pmi_faults::Config {
         nodes: remote.as_ref().map_or(nodes, Remote::nodes),
-        way_in: match (pmi_port || remote.is_some(), &caller) {
-            (true, _) => WayIn::Port,
-            (false, Some(_)) => WayIn::Singleton,
-            (false, None) => WayIn::Fd,
+        connection_method: match (pmi_port || remote.is_some(), &caller) {
+            (true, _) => ConnectionMethod::Port,
+            (false, Some(_)) => ConnectionMethod::Singleton,
+            (false, None) => ConnectionMethod::Fd,
         },
         wrapper,
         kvs_prefix,
@@ -189,7 +189,7 @@ fn run_compare(compare: &Compare) -> anyhow::Result<u8> {
     } else {
         comparison.write_to(&mut text, compare.verbose)?;
     }
-    say(&String::from_utf8_lossy(&text))?;
+    print(&String::from_utf8_lossy(&text))?;
     if comparison.same == 0 && comparison.changed.is_empty() {
         anyhow::bail!(
             "{} and {} have no scenario in common",
@@ -218,7 +218,11 @@ fn run_matrix(args: &Matrix) -> anyhow::Result<u8> {
         1 => "a page and a badge for the run".to_owned(),
         n => format!("a page and a badge for each of {n} runs"),
     };
-    say(&format!("{} files written to {folder}: {}, and {runs}\n", written.len(), written[..3].join(", ")))?;
+    print(&format!(
+        "{} files written to {folder}: {}, and {runs}\n",
+        written.len(),
+        written[..3].join(", ")
+    ))?;
     Ok(0)
 }
 
@@ -239,7 +243,7 @@ fn run_compatibility(args: &Interop) -> anyhow::Result<u8> {
     } else {
         write_compatibility(&compatibility, &mut text)?;
     }
-    say(&String::from_utf8_lossy(&text))?;
+    print(&String::from_utf8_lossy(&text))?;
     Ok(match [Fit::Breaks, Fit::Fits].map(|fit| compatibility.count(fit)) {
         [0, 0] => UNJUDGED,
         [0, _] => 0,

@@ -6,11 +6,11 @@ use std::time::Instant;
 use pmi_faults::client::{self as of_clients, ClientFault, ClientVariation, UNSEEN};
 use pmi_faults::{Fault, Variation, faults, variations};
 use pmi_runner::kill_matrix::client::{self, ClientMatrix};
-use pmi_runner::kill_matrix::{Found, run};
+use pmi_runner::kill_matrix::{KillResult, run};
 
 use super::args::{Mutants, side_by_side};
+use super::output::{print, scenario_errors};
 use super::select::Filter;
-use super::tell::{say, unusable};
 
 fn list(
     faults: &[&Fault],
@@ -34,7 +34,7 @@ fn list(
     for unseen in UNSEEN {
         writeln!(text, "client, not seen  {:37} {}", unseen.id, unseen.reason)?;
     }
-    say(&text).map(|()| 0)
+    print(&text).map(|()| 0)
 }
 
 /// Prints the table of client faults and its score.
@@ -82,7 +82,7 @@ fn show_clients(text: &mut String, matrix: &ClientMatrix) -> std::fmt::Result {
     writeln!(text, "client score {} %", (killed * 100).checked_div(total).unwrap_or(100))
 }
 
-fn show(text: &mut String, label: &str, name: &str, about: &str, all: &[Found]) -> std::fmt::Result {
+fn show(text: &mut String, label: &str, name: &str, about: &str, all: &[KillResult]) -> std::fmt::Result {
     writeln!(text, "{label} {name}: {about}")?;
     for found in all.iter().take(3) {
         writeln!(text, "  {}: {}", found.scenario, found.first)?;
@@ -107,7 +107,7 @@ pub(super) fn mutants(args: &Mutants) -> anyhow::Result<u8> {
         [] => pmi_runner::suite::embedded(),
         paths => pmi_runner::suite::of_paths(paths),
     };
-    let suite = suite.map_err(unusable)?;
+    let suite = suite.map_err(scenario_errors)?;
     let start = Instant::now();
     let jobs = side_by_side(args.jobs);
     let mut matrix = run(&suite, &faults, &variations, args.matrix || args.json, jobs);
@@ -121,7 +121,7 @@ pub(super) fn mutants(args: &Mutants) -> anyhow::Result<u8> {
     if args.json {
         let mut value = serde_json::to_value(&matrix)?;
         value["clients"] = serde_json::to_value(&clients)?;
-        say(&format!("{value:#}\n"))?;
+        print(&format!("{value:#}\n"))?;
         return Ok(status);
     }
     let mut text = format!("{:44} {:>5}  {:40} first killer\n", "fault", "kills", "requirement");
@@ -165,6 +165,6 @@ pub(super) fn mutants(args: &Mutants) -> anyhow::Result<u8> {
     // The score is rounded down, so that 100 % means all faults.
     writeln!(text, "score {} %", (killed * 100).checked_div(total).unwrap_or(100))?;
     show_clients(&mut text, &clients)?;
-    say(&text)?;
+    print(&text)?;
     Ok(status)
 }

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::report::{
-    Format, LOG_OPTION, LogWriter, Look, ReportSpec, Run, Terminal, Verbosity, first_sentence,
+    Format, LOG_OPTION, LogWriter, ReportSpec, Run, Terminal, TerminalOptions, Verbosity, first_sentence,
 };
 use anyhow::Context;
 use pmi_judge::deviations::{Deviations, draft, drafted};
 use pmi_judge::event::Event;
 use pmi_judge::verdict::{LogLine, RunHeader, ScenarioResult, Strictness};
-use pmi_runner::agent::door::Listen;
+use pmi_runner::agent::network_listener::Listen;
 use pmi_runner::agent::rank::NAME;
 use pmi_runner::interpret::program::offered;
 use pmi_runner::party::Limits;
@@ -22,17 +22,17 @@ use pmi_runner::party::library::{Library, apis};
 use pmi_runner::party::program::Program;
 
 use pmi_runner::iut::Iut;
-use pmi_runner::party::server::{Environment, Implementation, Recorded, need, profile};
+use pmi_runner::party::server::{Implementation, LaunchEnvironment, Recorded, need, profile};
 use pmi_runner::run::{Observer, RunOptions, Tries, run};
-use pmi_runner::serve::WayIn;
+use pmi_runner::serve::ConnectionMethod;
 use pmi_scenario::ast::{Dialect, Need, Scenario};
 use pmi_scenario::suite::Suite;
 
 use super::args::{Connection, Play, side_by_side};
 use super::exit::{INTERRUPTED, NOTHING_RAN};
+use super::output::{print, write_report};
 use super::read::read_deviations;
 use super::select::{are_scenario_files, select, suite_for};
-use super::tell::{say, write_report};
 
 /// Lists the scenarios that these arguments select. Starts nothing, so that the scenarios of a program are those of all dialects.
 pub(super) fn list(args: &Play) -> anyhow::Result<u8> {
@@ -40,7 +40,7 @@ pub(super) fn list(args: &Play) -> anyhow::Result<u8> {
     let Chosen { selected, .. } = chosen(args, false)?;
     let list: String =
         selected.iter().map(|s| format!("{}\t{}\n", s.name, first_sentence(&s.summary()))).collect();
-    say(&list)?;
+    print(&list)?;
     Ok(if selected.is_empty() { NOTHING_RAN } else { 0 })
 }
 
@@ -150,7 +150,7 @@ impl Chosen {
     ) -> anyhow::Result<Option<Prepared>> {
         let Self { suite, named, client, dialects, selected } = self;
         let jobs = side_by_side(args.jobs);
-        let mut environment = Environment::new(Arc::clone(interrupted), jobs)?;
+        let mut environment = LaunchEnvironment::new(Arc::clone(interrupted), jobs)?;
         let tracer = Some(environment.agent.clone());
         let implementation = match (named, args.memory || args.client.is_some()) {
             (_, true) => None,
@@ -201,7 +201,7 @@ impl Chosen {
                 Iut::Processes(Box::new(implementation), environment)
             }
         };
-        let connection = iut.way_in();
+        let connection = iut.connection_method();
         let deviations = match &recorded {
             Some(Recorded::File(path)) => read_deviations(path, version.as_ref(), connection, &suite)?,
             Some(Recorded::Builtin(path, text)) => {
@@ -280,10 +280,10 @@ pub(super) fn by_connection(implementation: &mut Implementation, way: Connection
 pub(super) fn listen(
     address: &str,
     agent: Option<&Path>,
-    environment: &Environment,
+    environment: &LaunchEnvironment,
     implementation: &Implementation,
 ) -> anyhow::Result<Listen> {
-    if implementation.has_upstream() || implementation.way_in == WayIn::Singleton {
+    if implementation.has_upstream() || implementation.connection_method == ConnectionMethod::Singleton {
         anyhow::bail!(
             "--listen is for processes that a launcher starts elsewhere; a bare proxy and a singleton are started here"
         );
@@ -308,7 +308,11 @@ fn claims(args: &Play) -> anyhow::Result<BTreeMap<Need, bool>> {
     Ok(said(&args.has, true)?.into_iter().chain(said(&args.lacks, false)?).collect())
 }
 
-fn library(args: &Play, environment: Environment, server: Option<Implementation>) -> anyhow::Result<Iut> {
+fn library(
+    args: &Play,
+    environment: LaunchEnvironment,
+    server: Option<Implementation>,
+) -> anyhow::Result<Iut> {
     let path = args.library.as_ref().context("--library")?;
     let library = Library { server: server.map(Box::new), ..library_at(path, environment.binary)? };
     Ok(Iut::Library(Box::new(library), claims(args)?, environment.interrupted))
@@ -430,7 +434,7 @@ impl Reports {
             (_, true) => Verbosity::Verbose,
             _ => Verbosity::Normal,
         };
-        let look = Look {
+        let look = TerminalOptions {
             color: choice != anstream::ColorChoice::Never,
             progress: io::stderr().is_terminal(),
             verbosity,

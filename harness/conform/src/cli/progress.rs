@@ -11,13 +11,13 @@ use pmi_runner::run::Observer;
 const LINES: u64 = 10;
 
 /// Progress of one run: a bar on a terminal, otherwise a line per tenth.
-pub(super) struct Progress {
+pub(super) struct RunProgress {
     bar: ProgressBar,
     noun: &'static str,
     what: String,
 }
 
-impl Progress {
+impl RunProgress {
     /// Returns the progress of an activity `what`, whose steps are counted in `noun`s.
     pub(super) fn new(what: impl Into<String>, noun: &'static str) -> Self {
         Self { bar: ProgressBar::hidden(), noun, what: what.into() }
@@ -53,7 +53,7 @@ impl Progress {
     }
 }
 
-impl Observer for Progress {
+impl Observer for RunProgress {
     fn begin(&mut self, header: &RunHeader) {
         self.start(header.selected);
     }

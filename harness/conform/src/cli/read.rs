@@ -7,14 +7,14 @@ use anyhow::Context;
 use pmi_judge::deviations::{Deviations, Version};
 use pmi_scenario::requirement::Catalogue;
 use pmi_scenario::suite::{Suite, embedded_catalogue};
-use pmi_wire::WayIn;
+use pmi_wire::ConnectionMethod;
 
-use super::tell::{hint, unusable};
-use crate::report::{Entry, Keep, Run, read_log};
+use super::output::{hint, scenario_errors};
+use crate::report::{Keep, NamedRun, Run, read_log};
 
 /// Returns the embedded requirements and fragments without scenarios, with these sets of requirements enabled.
 pub(super) fn suite_against(sets: &[String]) -> anyhow::Result<Suite> {
-    let mut suite = pmi_runner::suite::of_paths(&[]).map_err(unusable)?;
+    let mut suite = pmi_runner::suite::of_paths(&[]).map_err(scenario_errors)?;
     judge_by(&mut suite.catalogue, sets);
     Ok(suite)
 }
@@ -36,12 +36,12 @@ fn judge_by(catalogue: &mut Catalogue, sets: &[String]) {
 pub(super) fn read_deviations(
     path: &Path,
     version: Option<&Version>,
-    connection: WayIn,
+    connection: ConnectionMethod,
     suite: &Suite,
 ) -> anyhow::Result<Deviations> {
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let deviations = Deviations::parse(path, &text, version, connection)?;
-    if let Some((line, id)) = deviations.misspelt(suite) {
+    if let Some((line, id)) = deviations.first_unknown_requirement(suite) {
         let hint = hint(
             id,
             suite.catalogue.iter().map(|r| r.id.as_str()),
@@ -73,7 +73,7 @@ pub(super) fn open_log(path: &Path) -> anyhow::Result<(String, io::BufReader<std
 }
 
 /// Reads `NAME=LOG` or `LOG`.
-pub(super) fn named_run(log: &str) -> anyhow::Result<Entry> {
+pub(super) fn named_run(log: &str) -> anyhow::Result<NamedRun> {
     let (name, path) = match log.split_once('=').filter(|_| !Path::new(log).exists()) {
         Some((name, path)) => (Some(name.to_owned()), path),
         None => (None, log),
@@ -81,5 +81,5 @@ pub(super) fn named_run(log: &str) -> anyhow::Result<Entry> {
     let run = read_run(Path::new(path), Keep::Nothing)?;
     let header = &run.header;
     let name = name.or_else(|| header.implementation.clone()).unwrap_or_else(|| header.server.clone());
-    Ok(Entry { name, run })
+    Ok(NamedRun { name, run })
 }

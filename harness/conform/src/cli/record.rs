@@ -3,21 +3,21 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use crate::report::{LogWriter, Look, Terminal, Verbosity};
+use crate::report::{LogWriter, Terminal, TerminalOptions, Verbosity};
 use anyhow::Context;
+use pmi_judge::builtin_requirements::CRASH;
 use pmi_judge::event::Event;
-use pmi_judge::own::CRASH;
 use pmi_judge::verdict::{LogLine, ScenarioResult};
 use pmi_judge::{Severity, Side};
 use pmi_runner::agent;
 use pmi_runner::process::stop::StopSignals;
 use pmi_runner::record::answers::answers;
 use pmi_runner::record::script::script;
-use pmi_runner::record::{interop, place, result, session, tap};
+use pmi_runner::record::{interop, result, session, tap, tap_position};
 
 use super::args::{Interop, Record};
+use super::output::print;
 use super::read::catalogue_against;
-use super::tell::say;
 
 /// Names of the files in the folder that `-o` names.
 const LOG: &str = "session.ndjson";
@@ -29,7 +29,7 @@ pub(super) const LOG_OPTION: &str = "record -o DIR";
 
 pub(super) fn record(args: &Record) -> anyhow::Result<u8> {
     let catalogue = catalogue_against(&args.against)?;
-    let command = place::placed(&args.command)?;
+    let command = tap_position::placed(&args.command)?;
     let header = result::header(&args.command);
     let mut log = match &args.output {
         Some(folder) => Some(open_log(folder)?),
@@ -114,7 +114,7 @@ fn show(session: &session::RecordedSession, judged: &ScenarioResult, verbose: bo
     let color = anstream::AutoStream::choice(&io::stderr()) != anstream::ColorChoice::Never;
     let verbosity = if verbose { Verbosity::Verbose } else { Verbosity::Normal };
     let mut text = Vec::new();
-    Terminal::new(&mut text, Look { color, progress: false, verbosity, log: LOG_OPTION })
+    Terminal::new(&mut text, TerminalOptions { color, progress: false, verbosity, log: LOG_OPTION })
         .scenario_done(judged)?;
     let (processes, groups, messages) = session.recording.size();
     writeln!(
@@ -161,16 +161,18 @@ fn count(n: usize, noun: &str, plural: &str) -> String {
 /// `interop`: runs programs under process managers.
 pub(super) fn interop(args: &Interop) -> anyhow::Result<u8> {
     let catalogue = catalogue_against(&args.against)?;
-    let programs: Vec<_> = args.program.iter().map(|p| interop::Program::new(p)).collect::<Result<_, _>>()?;
-    let managers: Vec<_> = args.manager.iter().map(|m| interop::Manager::new(m)).collect::<Result<_, _>>()?;
+    let programs: Vec<_> =
+        args.program.iter().map(|p| interop::ProgramCommand::new(p)).collect::<Result<_, _>>()?;
+    let managers: Vec<_> =
+        args.manager.iter().map(|m| interop::ManagerCommand::new(m)).collect::<Result<_, _>>()?;
     let tap = tap_program()?;
     let mut signals = StopSignals::catch()?;
     let matrix =
         interop::run(&catalogue, &programs, &managers, args.ranks, args.timeout, &tap, &mut signals)?;
     if args.json {
-        say(&format!("{}\n", serde_json::to_string_pretty(&matrix)?))?;
+        print(&format!("{}\n", serde_json::to_string_pretty(&matrix)?))?;
     } else {
-        say(&matrix.text())?;
+        print(&matrix.text())?;
     }
     Ok(matrix.exit_code())
 }

@@ -15,7 +15,7 @@ use pmi_scenario::names::NamePattern;
 use pmi_scenario::suite::Suite;
 
 use super::args::{Cli, Play};
-use super::tell::{hint, unusable};
+use super::output::{hint, scenario_errors};
 use crate::report::{Keep, read_log};
 
 /// A pattern of `--filter`.
@@ -69,14 +69,14 @@ fn under_test(args: &Play) -> UnderTest {
 /// The scenarios have mistakes.
 pub(super) fn suite_for(args: &Play) -> anyhow::Result<Suite> {
     if !args.paths.is_empty() {
-        return pmi_runner::suite::of_paths(&args.paths).map_err(unusable);
+        return pmi_runner::suite::of_paths(&args.paths).map_err(scenario_errors);
     }
     let whom = under_test(args);
     let filters = Filter::all(&args.filter);
     // A requirement without scenarios is an error only if the whole suite has none for it, so all scenarios of this kind are read.
     let any = filters.is_empty() || !args.requirement.is_empty();
     let wanted = |tests, name: &str| tests == whom && (any || filters.iter().any(|filter| filter.fits(name)));
-    pmi_runner::suite::embedded_part(wanted).map_err(unusable)
+    pmi_runner::suite::embedded_part(wanted).map_err(scenario_errors)
 }
 
 /// Checks that the given paths can be scenario files.
@@ -99,7 +99,7 @@ pub(super) fn are_scenario_files(args: &Play) -> anyhow::Result<()> {
         if path.exists() {
             continue;
         }
-        let suite = pmi_runner::suite::embedded().map_err(unusable)?;
+        let suite = pmi_runner::suite::embedded().map_err(scenario_errors)?;
         let named = |name: &str| name == word || of_table(name) == word.trim_end_matches(".pmi");
         if suite.scenarios.iter().any(|s| named(&s.name)) {
             anyhow::bail!(
@@ -154,7 +154,7 @@ pub(super) fn select(suite: &Suite, args: &Play, dialects: &[Dialect]) -> anyhow
     // Suggestions are made from the whole suite, since only a part of it was read.
     let whole = || {
         if args.paths.is_empty() {
-            pmi_runner::suite::embedded().map_err(unusable)
+            pmi_runner::suite::embedded().map_err(scenario_errors)
         } else {
             Ok(suite.clone())
         }

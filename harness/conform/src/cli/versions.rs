@@ -8,16 +8,16 @@ use anyhow::Context;
 use pmi_runner::iut::Iut;
 use pmi_runner::party::Limits;
 use pmi_runner::party::program::Program;
-use pmi_runner::party::server::{Environment, Implementation};
+use pmi_runner::party::server::{Implementation, LaunchEnvironment};
 use pmi_runner::versions::table;
 use serde_json::json;
 
 use super::args::Doctor;
 use super::exit::UNJUDGED;
+use super::output::print;
 use super::play::library_at;
-use super::progress::Progress;
+use super::progress::RunProgress;
 use super::read::suite_against;
-use super::tell::say;
 use crate::report::versions_text;
 
 pub(super) fn versions(args: &Doctor) -> anyhow::Result<u8> {
@@ -26,7 +26,7 @@ pub(super) fn versions(args: &Doctor) -> anyhow::Result<u8> {
         "--versions takes one of --server, --client and --library"
     );
     let suite = suite_against(&[])?;
-    let environment = Environment::new(Arc::new(AtomicBool::new(false)), 1)?;
+    let environment = LaunchEnvironment::new(Arc::new(AtomicBool::new(false)), 1)?;
     // Starting a process takes longer than answering.
     let limits = Limits { step: args.timeout, start: Some(args.timeout * 4), ..Limits::default() };
     let (label, iut) = match (&args.client, &args.library) {
@@ -50,10 +50,10 @@ pub(super) fn versions(args: &Doctor) -> anyhow::Result<u8> {
             (server.label.clone(), Iut::Processes(Box::new(server), environment))
         }
     };
-    let mut progress: Option<Progress> = None;
+    let mut progress: Option<RunProgress> = None;
     let mut step = |name: &str, steps: usize| {
         let begin = || {
-            let mut progress = Progress::new("asking", "rows");
+            let mut progress = RunProgress::new("asking", "rows");
             progress.start(steps);
             progress
         };
@@ -64,8 +64,8 @@ pub(super) fn versions(args: &Doctor) -> anyhow::Result<u8> {
         return Ok(UNJUDGED);
     };
     match args.json {
-        true => say(&format!("{:#}\n", json!({ "of": label, "rows": rows }))),
-        false => say(&versions_text(&label, &rows)),
+        true => print(&format!("{:#}\n", json!({ "of": label, "rows": rows }))),
+        false => print(&versions_text(&label, &rows)),
     }
     .map(|()| 0)
 }

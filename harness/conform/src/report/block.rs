@@ -6,11 +6,11 @@ use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 use similar::{ChangeTag, TextDiffConfig};
 
-use super::told::{BYTES, EventInWords, told};
+use super::event_text::{BYTES, EventInWords, describe};
 use super::{tally, text};
-use pmi_judge::event::{Event, What};
+use pmi_judge::builtin_requirements::CRASH;
+use pmi_judge::event::{Event, EventKind};
 use pmi_judge::evidence::evidence;
-use pmi_judge::own::CRASH;
 use pmi_judge::verdict::{Attempts, Judged, ScenarioResult, Strictness, UnreachedStep, Verdict};
 use pmi_judge::{Severity, Side};
 use pmi_wire::Proc;
@@ -73,20 +73,20 @@ impl Palette {
 }
 
 /// A result without its first line.
-pub(super) struct Block<'a> {
+pub(super) struct ResultBlock<'a> {
     pub(super) result: &'a ScenarioResult,
     pub(super) palette: Palette,
     /// True to list the steps that were not judged, instead of counting them.
     pub(super) verbose: bool,
     pub(super) strict: Strictness,
-    /// See [`Look::log`](super::Look).
+    /// See [`TerminalOptions::log`](super::TerminalOptions).
     pub(super) log: &'static str,
 }
 
 /// The option that writes the log of a run, for messages.
 pub(crate) const LOG_OPTION: &str = "--report ndjson=FILE";
 
-impl Display for Block<'_> {
+impl Display for ResultBlock<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Self { result, palette, verbose, strict, .. } = self;
         let (summary, dim) = (text::clean(text::first_sentence(&result.summary)), palette.dim());
@@ -213,7 +213,7 @@ fn marked(palette: Palette, expected: &str, seen: &str) -> (String, String) {
     if !palette.color {
         return (expected, seen);
     }
-    let style = |pieces: Vec<Piece>, expected| {
+    let style = |pieces: Vec<TextPiece>, expected| {
         let style = palette.differs(expected);
         let shown = pieces.into_iter().map(|piece| match piece.differs {
             true => format!("{style}{}{style:#}", piece.text),
@@ -227,14 +227,14 @@ fn marked(palette: Palette, expected: &str, seen: &str) -> (String, String) {
 
 /// A part of an expected or a seen text.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Piece {
+pub(super) struct TextPiece {
     pub(super) text: String,
     pub(super) differs: bool,
 }
 
 /// Splits the expected and the seen text into pieces that are equal and pieces that differ.
-pub(super) fn differences(expected: &str, seen: &str) -> (Vec<Piece>, Vec<Piece>) {
-    let piece = |text: &str, differs| Piece { text: text.to_owned(), differs };
+pub(super) fn differences(expected: &str, seen: &str) -> (Vec<TextPiece>, Vec<TextPiece>) {
+    let piece = |text: &str, differs| TextPiece { text: text.to_owned(), differs };
     let (old, new) = (tokens(expected), tokens(seen));
     let diff = TextDiffConfig::default().diff_slices::<str>(&old, &new);
     // If the texts have little in common, highlighting everything would not help.
@@ -269,12 +269,12 @@ fn tokens(text: &str) -> Vec<&str> {
         .collect()
 }
 
-impl Block<'_> {
+impl ResultBlock<'_> {
     fn transcript(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let events = &self.result.last_events;
         let evidence = evidence(self.result.findings.iter().map(|judged| &judged.finding), events);
         let limit = |e: &Event| if evidence.contains(&e.seq) { usize::MAX } else { MESSAGE };
-        let mut shown: Vec<_> = events.iter().filter_map(|e| Some((e, told(e, limit(e))?))).collect();
+        let mut shown: Vec<_> = events.iter().filter_map(|e| Some((e, describe(e, limit(e))?))).collect();
         if shown.is_empty() {
             return Ok(());
         }
@@ -294,9 +294,9 @@ impl Block<'_> {
         }
         self.events(f, &shown, &seqs)?;
         for event in &self.result.last_events {
-            let What::PlayedAgain { beside, .. } = &event.what else { continue };
+            let EventKind::PlayedAgain { beside, .. } = &event.kind else { continue };
             for other in beside.iter().filter(|other| !other.events.is_empty()) {
-                let events = other.events.iter().filter_map(|e| Some((e, told(e, MESSAGE)?)));
+                let events = other.events.iter().filter_map(|e| Some((e, describe(e, MESSAGE)?)));
                 let events: Vec<_> = events.collect();
                 let events = &events[events.len().saturating_sub(EVENTS)..];
                 writeln!(
@@ -322,15 +322,15 @@ impl Block<'_> {
         let rank_width = width(|(_, told)| told.rank().len());
         for (event, told) in shown {
             let mark = if seqs.contains(&event.seq) { '>' } else { ' ' };
-            let (seq, rank, arrow, what) = (event.seq, told.rank(), told.way.arrow(), &told.what);
+            let (seq, rank, arrow, what) = (event.seq, told.rank(), told.direction.arrow(), &told.what);
             writeln!(f, "  {mark} {dim}{seq:>seq_width$}{dim:#}  {rank:>rank_width$} {arrow} {what}")?;
         }
         Ok(())
     }
 
     fn output(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let lines = self.result.last_events.iter().filter_map(|event| match &event.what {
-            What::Output { stderr, line, .. } => Some((if *stderr { "stderr" } else { "stdout" }, line)),
+        let lines = self.result.last_events.iter().filter_map(|event| match &event.kind {
+            EventKind::Output { stderr, line, .. } => Some((if *stderr { "stderr" } else { "stdout" }, line)),
             _ => None,
         });
         let lines: Vec<_> = lines.collect();

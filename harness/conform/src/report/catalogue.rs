@@ -82,7 +82,7 @@ fn page(catalogue: &Catalogue, prefix: &str, title: &str, about: &str) -> String
             section = &r.section;
             text += &format!("\n## {}\n", plain(section));
         }
-        text += &format!("\n### `{}`\n\n{}\n", r.id, says(r));
+        text += &format!("\n### `{}`\n\n{}\n", r.id, format_requirement(r));
         for (label, value) in [
             ("Grammar rule", &r.abnf),
             ("Reading", &r.reading),
@@ -113,7 +113,7 @@ fn errata(catalogue: &Catalogue) -> String {
             if number == 0 {
                 text += &format!("\n## {}\n", title);
             }
-            text += &format!("\n### `{}`\n\n*{}* {}\n", r.id, plain(&r.section), says(r));
+            text += &format!("\n### `{}`\n\n*{}* {}\n", r.id, plain(&r.section), format_requirement(r));
             for (label, value) in [("Contradiction", &r.contradiction), ("Reading", &r.reading)] {
                 if let Some(value) = value {
                     text += &format!("\n**{label}.** {}\n", plain(value));
@@ -130,7 +130,7 @@ fn errata(catalogue: &Catalogue) -> String {
 }
 
 /// Formats the level, the bound parties and the text of a requirement.
-fn says(r: &Requirement) -> String {
+fn format_requirement(r: &Requirement) -> String {
     let binds = r.binds.iter().map(Binds::to_string).collect::<Vec<_>>().join(", ");
     format!("({}, {binds}) {}", r.level, plain(&r.text))
 }

@@ -36,11 +36,11 @@ struct Issue {
 #[derive(Serialize)]
 struct Location {
     path: String,
-    lines: Lines,
+    lines: LineRange,
 }
 
 #[derive(Serialize)]
-struct Lines {
+struct LineRange {
     begin: usize,
 }
 
@@ -130,6 +130,6 @@ impl Issue {
 
 impl Location {
     fn new(path: &str, line: usize) -> Self {
-        Self { path: text::clean(path), lines: Lines { begin: line.max(1) } }
+        Self { path: text::clean(path), lines: LineRange { begin: line.max(1) } }
     }
 }

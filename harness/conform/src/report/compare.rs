@@ -19,7 +19,7 @@ pub(crate) struct Comparison {
     /// The second run.
     pub(crate) after: ComparedRun,
     /// Scenarios of both runs whose verdict or broken requirements differ, by name.
-    pub(crate) changed: Vec<Change>,
+    pub(crate) changed: Vec<ResultChange>,
     /// Scenarios that differ only in intermittent behaviour, according to the runs' own attempts.
     pub(crate) varies: Vec<String>,
     /// Differences in findings that depend on timing, with too few attempts to exclude chance. Such findings are crashes, hangs, missing
@@ -46,7 +46,7 @@ pub(crate) struct ComparedRun {
 
 /// A scenario with different results.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Change {
+pub(crate) struct ResultChange {
     /// Its name.
     pub(crate) scenario: String,
     /// Verdict in the first run.
@@ -92,7 +92,7 @@ fn badness(verdict: Verdict) -> u8 {
 }
 
 /// The findings of a scenario in any of its attempts.
-struct Found<'a> {
+struct ScenarioFindings<'a> {
     played: u32,
     /// The number of attempts with a finding, by requirement.
     times: BTreeMap<&'a str, u32>,
@@ -102,7 +102,7 @@ struct Found<'a> {
     timed: BTreeSet<&'a str>,
 }
 
-impl<'a> Found<'a> {
+impl<'a> ScenarioFindings<'a> {
     fn of(result: &'a ScenarioResult) -> Self {
         let (played, found) = result.found();
         let mut this = Self { played, times: BTreeMap::new(), bad: BTreeSet::new(), timed: BTreeSet::new() };
@@ -204,7 +204,7 @@ impl Comparison {
         };
         let judged = first.iter().filter_map(|(scenario, old)| {
             let new = second.get(scenario)?;
-            Some((scenario, old, new, Found::of(old), Found::of(new)))
+            Some((scenario, old, new, ScenarioFindings::of(old), ScenarioFindings::of(new)))
         });
         let judged: Vec<_> = judged.collect();
         // For each requirement, the numbers of scenarios that break it in the first or the second run only, where chance is not excluded.
@@ -258,7 +258,7 @@ impl Comparison {
                 }
             }
             let owned = |ids: &BTreeSet<&str>| ids.iter().map(|id| (*id).to_owned()).collect();
-            this.changed.push(Change {
+            this.changed.push(ResultChange {
                 worse: badness(new.verdict) > badness(old.verdict) || !broken.is_disjoint(&is.bad),
                 scenario: (*scenario).clone(),
                 before: old.verdict,
@@ -300,7 +300,7 @@ impl Comparison {
             writeln!(out, "{name:6}  {server} (pmi-conform {}{cut})", text::clean(&side.version))?;
         }
         let lacks = |verdict| verdict == Verdict::NotApplicable;
-        let (applies, differs): (Vec<&Change>, Vec<&Change>) =
+        let (applies, differs): (Vec<&ResultChange>, Vec<&ResultChange>) =
             self.changed.iter().partition(|c| lacks(c.before) != lacks(c.after) && !c.worse);
         if !differs.is_empty() {
             writeln!(out)?;
@@ -317,7 +317,8 @@ impl Comparison {
                 }
             }
         }
-        let names = |changes: Vec<&&Change>| changes.iter().map(|c| c.scenario.clone()).collect::<Vec<_>>();
+        let names =
+            |changes: Vec<&&ResultChange>| changes.iter().map(|c| c.scenario.clone()).collect::<Vec<_>>();
         let groups = [
             ("applies only before", names(applies.iter().filter(|c| lacks(c.after)).collect())),
             ("applies only after", names(applies.iter().filter(|c| lacks(c.before)).collect())),
@@ -362,7 +363,7 @@ impl Comparison {
 mod tests {
     use super::super::tests;
     use super::*;
-    use pmi_judge::event::{Bytes, Event, What};
+    use pmi_judge::event::{Bytes, Event, EventKind};
     use pmi_judge::verdict::{Attempts, Repeated};
     use pmi_wire::Proc;
 
@@ -400,12 +401,12 @@ mod tests {
         let proc = |rank| Proc { group: 0, rank };
         let bytes = |text: &str| Bytes(text.into());
         let whats = [
-            What::ToServer { proc: proc(0), bytes: bytes("cmd=put kvsname=k ke") },
-            What::ClosedByClient { proc: proc(0) },
-            What::ToServer { proc: proc(1), bytes: bytes("cmd=get kvsname=k key=a\n") },
-            What::FromServer { proc: proc(1), bytes: bytes("cmd=put_result rc=0\n") },
+            EventKind::ToServer { proc: proc(0), bytes: bytes("cmd=put kvsname=k ke") },
+            EventKind::ClosedByClient { proc: proc(0) },
+            EventKind::ToServer { proc: proc(1), bytes: bytes("cmd=get kvsname=k key=a\n") },
+            EventKind::FromServer { proc: proc(1), bytes: bytes("cmd=put_result rc=0\n") },
         ];
-        let last_events = (2..).zip(whats).map(|(seq, what)| Event::new(seq, what)).collect();
+        let last_events = (2..).zip(whats).map(|(seq, kind)| Event::new(seq, kind)).collect();
         ScenarioResult { last_events, ..with(scenario, Verdict::Fail, &["x"]) }
     }
 

@@ -3,17 +3,17 @@
 use std::fmt::Write;
 
 use super::text;
-use pmi_runner::doctor::{Examination, State};
+use pmi_runner::doctor::{Examination, StepState};
 
 /// Formats the steps with their advice, the suggested profile, and the command line that judges the implementation.
 pub(crate) fn doctor_text(label: &str, of: &Examination, profile: Option<&str>, next: &str) -> String {
     let mut out = format!("{}\n\n", text::clean(label));
     for step in &of.steps {
         let state = match step.state {
-            State::Works => "ok",
-            State::Lacks => "lacks",
-            State::Odd => "!",
-            State::Fails => "FAILS",
+            StepState::Works => "ok",
+            StepState::Lacks => "lacks",
+            StepState::Odd => "!",
+            StepState::Fails => "FAILS",
         };
         let mut lines = step.seen.lines();
         // Writing to a string cannot fail.

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::compare::Comparison;
-use super::run::{Entry, Run};
+use super::run::{NamedRun, Run};
 use super::{tally, text};
 use pmi_judge::Severity;
 use pmi_judge::verdict::{Judged, ScenarioResult, Verdict};
@@ -20,9 +20,9 @@ const SEEN: usize = 160;
 #[derive(Debug, Serialize)]
 pub(crate) struct History {
     /// The versions, the oldest first.
-    versions: Vec<Version>,
+    versions: Vec<HistoryVersion>,
     /// Changes, version by version.
-    turns: Vec<Turn>,
+    turns: Vec<HistoryChange>,
     /// Findings that some version shows in only some attempts, and that are not attributed to any version.
     intermittent: Vec<Intermittent>,
     /// Requirements that every version breaks.
@@ -41,7 +41,7 @@ struct Intermittent {
 
 /// One of the versions.
 #[derive(Debug, Serialize)]
-struct Version {
+struct HistoryVersion {
     /// Name of the version.
     name: String,
     /// Number of requirements that it breaks, without notes.
@@ -55,7 +55,7 @@ struct Version {
 /// The relation of a version to a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-enum Becomes {
+enum ChangeKind {
     /// This version has the finding, and the version before does not.
     Brought,
     /// The version before has the finding, and this one does not.
@@ -66,8 +66,8 @@ enum Becomes {
     LostSight,
 }
 
-impl Becomes {
-    fn told(self) -> &'static str {
+impl ChangeKind {
+    fn label(self) -> &'static str {
         match self {
             Self::Brought => "brought by",
             Self::Mended => "mended by",
@@ -79,10 +79,11 @@ impl Becomes {
 
 /// A change between a version and the one before it, for one requirement.
 #[derive(Debug, Serialize)]
-struct Turn {
+struct HistoryChange {
     /// Index of the version in [`History::versions`].
     version: usize,
-    becomes: Becomes,
+    #[serde(rename = "becomes")]
+    change: ChangeKind,
     severity: Severity,
     requirement: String,
     /// The text of the requirement.
@@ -103,7 +104,7 @@ fn found<'a>(result: &'a ScenarioResult, id: &str) -> Option<(&'a Judged, (u32, 
 }
 
 /// Returns the findings that some version shows in only some attempts, and those with too few attempts to attribute them to a version.
-fn intermittent(entries: &[Entry], pairs: &[Comparison]) -> Vec<Intermittent> {
+fn intermittent(entries: &[NamedRun], pairs: &[Comparison]) -> Vec<Intermittent> {
     let uncertain: BTreeSet<(&str, &str)> =
         pairs.iter().flat_map(|pair| &pair.uncertain).map(|u| (&*u.requirement, &*u.scenario)).collect();
     let mut keys: BTreeMap<(&str, &str), &Judged> = BTreeMap::new();
@@ -117,7 +118,7 @@ fn intermittent(entries: &[Entry], pairs: &[Comparison]) -> Vec<Intermittent> {
         }
     }
     let of = |((id, scenario), judged): ((&str, &str), &Judged)| {
-        let in_version = |entry: &Entry| {
+        let in_version = |entry: &NamedRun| {
             let result = entry.run.results.iter().find(|result| result.scenario == scenario)?;
             let (played, _) = result.found();
             result
@@ -149,14 +150,14 @@ fn broken(run: &Run) -> BTreeSet<&str> {
 }
 
 /// Compares each version with the next.
-fn compared(entries: &[Entry]) -> impl Iterator<Item = Comparison> {
+fn compared(entries: &[NamedRun]) -> impl Iterator<Item = Comparison> {
     entries.windows(2).map(|pair| Comparison::of(&pair[0].run, &pair[1].run))
 }
 
 impl History {
     /// Returns the history of these versions, the oldest first.
-    pub(crate) fn of(entries: &[Entry]) -> Self {
-        let version = |entry: &Entry| Version {
+    pub(crate) fn of(entries: &[NamedRun]) -> Self {
+        let version = |entry: &NamedRun| HistoryVersion {
             name: text::clean(&entry.name),
             broken: broken(&entry.run).len(),
             judged: entry.run.results.iter().filter(|result| result.verdict.is_judged()).count(),
@@ -170,8 +171,9 @@ impl History {
         let mut intermittent = intermittent(entries, &pairs);
         // Findings that are attributed to a version are in `turns` already.
         intermittent.retain(|this| {
-            let is_this =
-                |turn: &Turn| turn.requirement == this.requirement && turn.scenarios.contains(&this.scenario);
+            let is_this = |turn: &HistoryChange| {
+                turn.requirement == this.requirement && turn.scenarios.contains(&this.scenario)
+            };
             !turns.iter().any(is_this)
         });
         let mut always = entries.first().map(|entry| broken(&entry.run)).unwrap_or_default();
@@ -188,13 +190,13 @@ impl History {
     }
 
     /// Returns the scenarios in which consecutive versions differ, by chance or not.
-    pub(crate) fn differing(entries: &[Entry]) -> BTreeSet<String> {
+    pub(crate) fn differing(entries: &[NamedRun]) -> BTreeSet<String> {
         compared(entries).flat_map(Comparison::differing).collect()
     }
 
     /// Returns whether a version introduced a finding that is more than a note.
     pub(crate) fn got_worse(&self) -> bool {
-        self.turns.iter().any(|turn| turn.becomes == Becomes::Brought && turn.severity > Severity::Note)
+        self.turns.iter().any(|turn| turn.change == ChangeKind::Brought && turn.severity > Severity::Note)
     }
 
     /// Writes the history as text. Notes, and findings of every version, are counted, and with `all` also listed.
@@ -214,12 +216,12 @@ impl History {
                 text::count(version.judged, "scenario")
             )?;
         }
-        let told = |turn: &&Turn| all || turn.severity > Severity::Note;
-        let (shown, noted): (Vec<&Turn>, Vec<&Turn>) = self.turns.iter().partition(told);
-        for turns in shown.chunk_by(|a, b| (a.version, a.becomes) == (b.version, b.becomes)) {
-            let (version, becomes) = (turns[0].version, turns[0].becomes);
+        let told = |turn: &&HistoryChange| all || turn.severity > Severity::Note;
+        let (shown, noted): (Vec<&HistoryChange>, Vec<&HistoryChange>) = self.turns.iter().partition(told);
+        for turns in shown.chunk_by(|a, b| (a.version, a.change) == (b.version, b.change)) {
+            let (version, becomes) = (turns[0].version, turns[0].change);
             let name = &self.versions[version].name;
-            writeln!(out, "\n{} {}  {name}", becomes.told(), version + 1)?;
+            writeln!(out, "\n{} {}  {name}", becomes.label(), version + 1)?;
             for turn in turns {
                 let label = tally::severity(turn.severity);
                 let of = text::count(turn.scenarios.len(), "scenario");
@@ -266,12 +268,12 @@ impl History {
 }
 
 /// Returns the changes of a version by requirement, the most severe first.
-fn turns_of(version: usize, before: &Run, after: &Run, pair: &Comparison) -> Vec<Turn> {
+fn turns_of(version: usize, before: &Run, after: &Run, pair: &Comparison) -> Vec<HistoryChange> {
     let by_name = |run: &'_ Run| -> BTreeMap<String, usize> {
         run.results.iter().enumerate().map(|(at, result)| (result.scenario.clone(), at)).collect()
     };
     let (first, second) = (by_name(before), by_name(after));
-    let mut turns: Vec<Turn> = Vec::new();
+    let mut turns: Vec<HistoryChange> = Vec::new();
     for change in &pair.changed {
         let (Some(old), Some(new)) = (first.get(&change.scenario), second.get(&change.scenario)) else {
             continue;
@@ -280,21 +282,20 @@ fn turns_of(version: usize, before: &Run, after: &Run, pair: &Comparison) -> Vec
         if !(old.verdict.is_judged() && new.verdict.is_judged()) {
             continue;
         }
-        let brought = if ends_early(old) { Becomes::FirstSeen } else { Becomes::Brought };
-        let mended = if ends_early(new) { Becomes::LostSight } else { Becomes::Mended };
+        let brought = if ends_early(old) { ChangeKind::FirstSeen } else { ChangeKind::Brought };
+        let mended = if ends_early(new) { ChangeKind::LostSight } else { ChangeKind::Mended };
         for (ids, becomes, shows) in [(&change.broken, brought, new), (&change.mended, mended, old)] {
             for id in ids {
                 let Some((judged, frequency)) = found(shows, id) else { continue };
-                let same =
-                    turns.iter_mut().find(|t| t.becomes == becomes && t.requirement == text::clean(id));
+                let same = turns.iter_mut().find(|t| t.change == becomes && t.requirement == text::clean(id));
                 match same {
                     Some(turn) => {
                         turn.severity = turn.severity.max(judged.severity);
                         turn.scenarios.push(text::clean(&change.scenario));
                     }
-                    None => turns.push(Turn {
+                    None => turns.push(HistoryChange {
                         version,
-                        becomes,
+                        change: becomes,
                         severity: judged.severity,
                         requirement: text::clean(id),
                         text: text::clean(&judged.text),
@@ -306,7 +307,7 @@ fn turns_of(version: usize, before: &Run, after: &Run, pair: &Comparison) -> Vec
             }
         }
     }
-    turns.sort_by_key(|turn| (turn.becomes, std::cmp::Reverse(turn.severity)));
+    turns.sort_by_key(|turn| (turn.change, std::cmp::Reverse(turn.severity)));
     turns
 }
 
@@ -321,10 +322,10 @@ mod tests {
         ScenarioResult { findings, ..tests::result(scenario, verdict) }
     }
 
-    fn entry(name: &str, results: Vec<ScenarioResult>) -> Entry {
+    fn entry(name: &str, results: Vec<ScenarioResult>) -> NamedRun {
         let mut run = tests::run();
         run.header.selected = results.len();
-        Entry { name: name.to_owned(), run: Run { results, ..run } }
+        NamedRun { name: name.to_owned(), run: Run { results, ..run } }
     }
 
     #[test]
@@ -378,19 +379,19 @@ mod tests {
         ];
         let history = History::of(&entries);
         let turns: Vec<_> =
-            history.turns.iter().map(|t| (t.version, t.becomes, t.requirement.as_str())).collect();
+            history.turns.iter().map(|t| (t.version, t.change, t.requirement.as_str())).collect();
         assert_eq!(
             turns,
             [
-                (1, Becomes::Brought, "y"),
-                (1, Becomes::Brought, "w"),
-                (1, Becomes::Mended, "x"),
+                (1, ChangeKind::Brought, "y"),
+                (1, ChangeKind::Brought, "w"),
+                (1, ChangeKind::Mended, "x"),
                 // A scenario that ends early does not fix its later findings.
-                (1, Becomes::LostSight, "z"),
+                (1, ChangeKind::LostSight, "z"),
                 // A scenario that gets further does not introduce them. A scenario that does not apply does neither.
-                (2, Becomes::Brought, "x"),
-                (2, Becomes::Mended, "w"),
-                (2, Becomes::FirstSeen, "z"),
+                (2, ChangeKind::Brought, "x"),
+                (2, ChangeKind::Mended, "w"),
+                (2, ChangeKind::FirstSeen, "z"),
             ]
         );
         assert_eq!(history.always, ["always"]);

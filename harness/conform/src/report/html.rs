@@ -5,17 +5,17 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::block::{self, Piece, consequences, differences, place, who};
+use super::block::{self, TextPiece, consequences, differences, place, who};
 use super::chart::{Chart, Drawing};
 use super::run::{RELAYED, Run, protocol};
-use super::standing::{Standing, in_order, standings};
+use super::standing::{Status, in_order, standings};
 use super::{page, python, tally, text};
 use pmi_faults::faults;
 use pmi_judge::Severity;
+use pmi_judge::builtin_requirements;
 use pmi_judge::cause::{CommonCause, causes};
 use pmi_judge::deviations::recorded;
-use pmi_judge::event::What;
-use pmi_judge::own;
+use pmi_judge::event::EventKind;
 use pmi_judge::verdict::{Judged, ScenarioResult, Strictness, Verdict};
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::requirement::{Catalogue, Requirement, Set};
@@ -44,29 +44,29 @@ const CHART_ROW: usize = 330;
 const RFC13: &str = "https://flux-framework.readthedocs.io/projects/flux-rfc/en/latest/spec_13.html";
 
 #[derive(Serialize)]
-struct Page<'a> {
+struct RunPage<'a> {
     title: String,
     version: String,
     subject: String,
     color: &'static str,
     meaning: String,
-    counts: Vec<Count>,
+    counts: Vec<VerdictCount>,
     complaints: Vec<Named>,
-    facts: Vec<Fact>,
-    kinds: &'a [Kind],
+    facts: Vec<RunFact>,
+    kinds: &'a [ResultKind],
     index: Vec<Indexed>,
     index_left_out: String,
-    groups: Vec<Group>,
+    groups: Vec<RequirementGroup>,
     causes_left_out: String,
-    requirements: Vec<Row>,
+    requirements: Vec<ResultRow>,
     requirements_left_out: String,
     reasons: Vec<Reason>,
-    scenarios: Vec<Scenario>,
+    scenarios: Vec<ScenarioEntry>,
     scenarios_left_out: String,
 }
 
 #[derive(Serialize)]
-struct Count {
+struct VerdictCount {
     number: usize,
     what: &'static str,
     kind: &'static str,
@@ -80,7 +80,7 @@ struct Named {
 }
 
 #[derive(Serialize)]
-struct Link {
+struct PageLink {
     name: String,
     anchor: String,
 }
@@ -92,7 +92,7 @@ struct Reason {
 }
 
 #[derive(Serialize)]
-struct Fact {
+struct RunFact {
     name: &'static str,
     value: String,
     code: bool,
@@ -100,19 +100,19 @@ struct Fact {
 
 /// A kind of result for the page's filter.
 #[derive(Serialize)]
-struct Kind {
+struct ResultKind {
     kind: &'static str,
     what: &'static str,
 }
 
-const KINDS: [Kind; 7] = [
-    Kind { kind: "fail", what: "what fails" },
-    Kind { kind: "unjudged", what: "could not judge" },
-    Kind { kind: "warn", what: "broken SHOULDs" },
-    Kind { kind: "note", what: "notes" },
-    Kind { kind: "known", what: "deviations as recorded" },
-    Kind { kind: "pass", what: "what passes" },
-    Kind { kind: "na", what: "what was not played" },
+const KINDS: [ResultKind; 7] = [
+    ResultKind { kind: "fail", what: "what fails" },
+    ResultKind { kind: "unjudged", what: "could not judge" },
+    ResultKind { kind: "warn", what: "broken SHOULDs" },
+    ResultKind { kind: "note", what: "notes" },
+    ResultKind { kind: "known", what: "deviations as recorded" },
+    ResultKind { kind: "pass", what: "what passes" },
+    ResultKind { kind: "na", what: "what was not played" },
 ];
 
 /// An entry of the index of causes.
@@ -127,7 +127,7 @@ struct Indexed {
 
 /// The findings about one requirement.
 #[derive(Serialize)]
-struct Group {
+struct RequirementGroup {
     anchor: String,
     id: String,
     kind: &'static str,
@@ -139,19 +139,19 @@ struct Group {
     reading: String,
     others: Vec<Named>,
     faults: Vec<Named>,
-    causes: Vec<Shown>,
+    causes: Vec<CauseSummary>,
 }
 
 /// A cause, with the scenario that shows it first.
 #[derive(Serialize)]
-struct Shown {
+struct CauseSummary {
     anchor: String,
     kind: &'static str,
     label: &'static str,
     scenario: String,
     summary: String,
-    expected: Vec<Piece>,
-    seen: Vec<Piece>,
+    expected: Vec<TextPiece>,
+    seen: Vec<TextPiece>,
     place: String,
     step: String,
     who: String,
@@ -164,7 +164,7 @@ struct Shown {
     replay: String,
     chance: String,
     more: usize,
-    also: Vec<Link>,
+    also: Vec<PageLink>,
     chart: Option<Drawing>,
     chart_left_out: &'static str,
     /// A chart of all events, if the log is available and has more of them.
@@ -177,7 +177,7 @@ struct Shown {
 }
 
 #[derive(Serialize)]
-struct Row {
+struct ResultRow {
     id: String,
     anchor: Option<String>,
     kind: &'static str,
@@ -190,13 +190,13 @@ struct Row {
 }
 
 #[derive(Serialize)]
-struct Scenario {
+struct ScenarioEntry {
     anchor: String,
     name: String,
     kind: &'static str,
     label: &'static str,
     time: String,
-    findings: Vec<Link>,
+    findings: Vec<PageLink>,
     reason: String,
 }
 
@@ -214,14 +214,14 @@ pub(super) fn page(run: &Run, catalogue: &Catalogue) -> io::Result<String> {
     page::render("run.html", of_run(run, catalogue))
 }
 
-fn of_run<'a>(run: &Run, catalogue: &Catalogue) -> Page<'a> {
+fn of_run<'a>(run: &Run, catalogue: &Catalogue) -> RunPage<'a> {
     let strict = run.header.strict;
     let mut anchors = Anchors::default();
     let scenario_anchors: HashMap<&str, String> =
         run.results.iter().map(|r| (r.scenario.as_str(), anchors.add("scenario", &r.scenario))).collect();
     let (groups, left_out, cause_anchors) = groups(run, catalogue, &mut anchors, &scenario_anchors);
     let causes = tally::groups(&run.results);
-    let indexed = |group: tally::Group<'_>| {
+    let indexed = |group: tally::RequirementTally<'_>| {
         let place = (group.first.0.scenario.as_str(), group.requirement);
         Indexed {
             anchor: cause_anchors.get(&place).cloned().unwrap_or_default(),
@@ -235,19 +235,21 @@ fn of_run<'a>(run: &Run, catalogue: &Catalogue) -> Page<'a> {
     let group_anchors: HashMap<&str, &str> =
         groups.iter().map(|group| (group.id.as_str(), group.anchor.as_str())).collect();
     let row = |id: &str| {
-        let stands = &standings[id];
+        let entry = &standings[id];
         let requirement = catalogue.get(id);
         let id = words(id);
-        Row {
+        ResultRow {
             anchor: group_anchors.get(id.as_str()).map(|anchor| (*anchor).to_owned()),
-            kind: kind_of_standing(stands.standing),
-            label: stands.standing.label(),
+            kind: kind_of_standing(entry.standing),
+            label: entry.standing.label(),
             level: requirement.map(|r| r.level.to_string()).unwrap_or_default(),
             section: requirement.map(|r| r.section.clone()).unwrap_or_default(),
-            text: requirement
-                .map_or_else(|| own::text(&id).unwrap_or_default().to_owned(), |r| r.text.clone()),
-            reason: words(stands.reason.unwrap_or_default()),
-            scenarios: stands.scenarios.len(),
+            text: requirement.map_or_else(
+                || builtin_requirements::text(&id).unwrap_or_default().to_owned(),
+                |r| r.text.clone(),
+            ),
+            reason: words(entry.reason.unwrap_or_default()),
+            scenarios: entry.scenarios.len(),
             id,
         }
     };
@@ -259,9 +261,9 @@ fn of_run<'a>(run: &Run, catalogue: &Catalogue) -> Page<'a> {
         let found = found.take(block::FINDINGS).map(|judged| {
             let id = judged.finding.requirement.as_str();
             let anchor = cause_anchors.get(&(result.scenario.as_str(), id));
-            Link { name: words(id), anchor: anchor.cloned().unwrap_or_default() }
+            PageLink { name: words(id), anchor: anchor.cloned().unwrap_or_default() }
         });
-        Scenario {
+        ScenarioEntry {
             anchor: scenario_anchors[result.scenario.as_str()].clone(),
             name: words(&result.scenario),
             kind: kind_of_result(result, strict),
@@ -277,7 +279,7 @@ fn of_run<'a>(run: &Run, catalogue: &Catalogue) -> Page<'a> {
     };
     let green = run.end.as_ref().is_some_and(|end| end.exit_code == 0) && run.unfinished() == 0;
     let subject = run.header.implementation.as_deref().unwrap_or(&run.header.server);
-    Page {
+    RunPage {
         title: format!("{}: conformance to PMI", words(subject)),
         version: words(&run.header.version),
         subject: words(subject),
@@ -322,7 +324,7 @@ fn words(foreign: &str) -> String {
     text::clip(&text::clean(foreign), WORDS)
 }
 
-fn counts(results: &[ScenarioResult], strict: Strictness) -> Vec<Count> {
+fn counts(results: &[ScenarioResult], strict: Strictness) -> Vec<VerdictCount> {
     let kind = |what: &str| match what {
         "passed" => "pass",
         what if what.starts_with("failed") => "fail",
@@ -333,7 +335,7 @@ fn counts(results: &[ScenarioResult], strict: Strictness) -> Vec<Count> {
         "not applicable" => "na",
         _ => "unjudged",
     };
-    let count = |(number, what)| Count { number, what, kind: kind(what), none: number == 0 };
+    let count = |(number, what)| VerdictCount { number, what, kind: kind(what), none: number == 0 };
     tally::counts(results, strict).into_iter().map(count).collect()
 }
 
@@ -353,7 +355,7 @@ fn agreed(results: &[ScenarioResult]) -> String {
     told.collect::<Vec<_>>().join(", ")
 }
 
-fn facts(run: &Run) -> Vec<Fact> {
+fn facts(run: &Run) -> Vec<RunFact> {
     let header = &run.header;
     let mut sets = "RFC 13, and what implementations agree on beyond it".to_owned();
     if header.speaks(Dialect::Pmi2) {
@@ -368,7 +370,7 @@ fn facts(run: &Run) -> Vec<Fact> {
         Strictness::DeFacto => "a broken MUST, SHALL or SHOULD, and what implementations agree on",
     };
     let time = run.end.as_ref().map(|end| text::time(end.time_us)).unwrap_or_default();
-    let fact = |name, value: String, code| Fact { name, value, code };
+    let fact = |name, value: String, code| RunFact { name, value, code };
     let all = [
         fact("started as", words(&header.server), true),
         fact("its version", words(header.implementation_version.as_deref().unwrap_or_default()), false),
@@ -400,15 +402,15 @@ fn kind_of_result(result: &ScenarioResult, strict: Strictness) -> &'static str {
     }
 }
 
-fn kind_of_standing(standing: Standing) -> &'static str {
-    match standing {
-        Standing::Fails => "fail",
-        Standing::Warns | Standing::Flaky => "warn",
-        Standing::Noted => "note",
-        Standing::Deviates => "known",
-        Standing::Passes => "pass",
-        Standing::NotJudged => "unjudged",
-        Standing::NotReached | Standing::NotOffered => "na",
+fn kind_of_standing(status: Status) -> &'static str {
+    match status {
+        Status::Fails => "fail",
+        Status::Warns | Status::Flaky => "warn",
+        Status::Noted => "note",
+        Status::Deviates => "known",
+        Status::Passes => "pass",
+        Status::NotJudged => "unjudged",
+        Status::NotReached | Status::NotOffered => "na",
     }
 }
 
@@ -465,8 +467,8 @@ fn groups<'a>(
     catalogue: &Catalogue,
     anchors: &mut Anchors,
     scenarios: &HashMap<&str, String>,
-) -> (Vec<Group>, usize, Places<'a>) {
-    let mut groups: Vec<Group> = Vec::new();
+) -> (Vec<RequirementGroup>, usize, Places<'a>) {
+    let mut groups: Vec<RequirementGroup> = Vec::new();
     let mut at: HashMap<&str, usize> = HashMap::new();
     let mut places = Places::new();
     let (mut room, mut left_out) = (ROOM, 0);
@@ -543,12 +545,12 @@ fn group(
     requirement: Option<&Requirement>,
     anchors: &mut Anchors,
     strict: Strictness,
-) -> Group {
+) -> RequirementGroup {
     let id = cause.requirement;
     let (kind, label) = kind_of_cause(cause, strict);
     let named = |(name, text): (String, String)| Named { name, text: text::clip(&text, WORDS) };
     let faults = faults().filter(|fault| fault.breaks.contains(&id));
-    Group {
+    RequirementGroup {
         anchor: anchors.add("requirement", id),
         id: words(id),
         kind,
@@ -589,26 +591,26 @@ fn shown(
     judged: &Judged,
     scenarios: &HashMap<&str, String>,
     strict: Strictness,
-) -> Shown {
+) -> CauseSummary {
     let (kind, label) = kind_of_cause(cause, strict);
     let (expected, seen) = text::window(&judged.finding.expected, &judged.finding.seen, TEXT);
     let (expected, seen) = differences(&expected, &seen);
-    let also = cause.findings.iter().skip(1).take(ALSO).map(|(other, _)| Link {
+    let also = cause.findings.iter().skip(1).take(ALSO).map(|(other, _)| PageLink {
         name: words(&other.scenario),
         anchor: scenarios[other.scenario.as_str()].clone(),
     });
     let output: Vec<String> = result
         .last_events
         .iter()
-        .filter_map(|event| match &event.what {
-            What::Output { stderr, line, .. } => {
+        .filter_map(|event| match &event.kind {
+            EventKind::Output { stderr, line, .. } => {
                 let stream = if *stderr { "stderr" } else { "stdout" };
                 Some(format!("{stream}  {}", text::output(&line.0, WORDS)))
             }
             _ => None,
         })
         .collect();
-    Shown {
+    CauseSummary {
         anchor: String::new(),
         kind,
         label,
@@ -622,7 +624,7 @@ fn shown(
         known: words(judged.deviation.as_deref().unwrap_or_default()),
         valid_input: cause.is_valid_input(),
         unreached: result.unreached_steps.iter().map(block::unreached).collect(),
-        consequences: if cause.requirement == own::CRASH {
+        consequences: if cause.requirement == builtin_requirements::CRASH {
             consequences(result).collect()
         } else {
             Vec::new()

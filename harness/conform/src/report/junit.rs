@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, TestRerun, TestSuite};
 
-use super::block::{Block, LOG_OPTION, Palette, headline};
+use super::block::{LOG_OPTION, Palette, ResultBlock, headline};
 use super::run::Run;
 use super::text;
 use pmi_judge::verdict::{ScenarioResult, Strictness, Verdict};
@@ -63,7 +63,8 @@ fn suite(run: &Run, folder: &str) -> TestSuite {
 }
 
 fn case(result: &ScenarioResult, name: &str, strict: Strictness) -> TestCase {
-    let full = Block { result, palette: Palette::PLAIN, verbose: false, strict, log: LOG_OPTION }.to_string();
+    let full =
+        ResultBlock { result, palette: Palette::PLAIN, verbose: false, strict, log: LOG_OPTION }.to_string();
     let reason = result.reason.as_deref().map(text::clean);
     let mut output = None;
     let status = match result.verdict {

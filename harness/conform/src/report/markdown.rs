@@ -31,9 +31,9 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     let (red, others): (Vec<_>, Vec<_>) = new
         .iter()
         .partition(|cause| tally::shown(cause.findings[0].1, cause.is_flaky(), strict) == Severity::Fail);
-    let mut failures: Vec<_> = red.into_iter().map(|cause| Row::of(cause, strict)).collect();
+    let mut failures: Vec<_> = red.into_iter().map(|cause| CauseRow::of(cause, strict)).collect();
     let bare = tally::bare(&run.results, strict);
-    failures.extend(bare.iter().map(|((verdict, _), all)| Row {
+    failures.extend(bare.iter().map(|((verdict, _), all)| CauseRow {
         label: verdict.label(),
         result: all[0],
         judged: None,
@@ -52,17 +52,17 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     section(
         out,
         "Deviations as recorded",
-        &known.iter().map(|cause| Row::of(cause, strict)).collect::<Vec<_>>(),
+        &known.iter().map(|cause| CauseRow::of(cause, strict)).collect::<Vec<_>>(),
     )?;
     section(
         out,
         "Notes and warnings",
-        &others.into_iter().map(|cause| Row::of(cause, strict)).collect::<Vec<_>>(),
+        &others.into_iter().map(|cause| CauseRow::of(cause, strict)).collect::<Vec<_>>(),
     )
 }
 
 /// A cause, with the scenario that shows it first.
-struct Row<'a> {
+struct CauseRow<'a> {
     label: &'static str,
     result: &'a ScenarioResult,
     judged: Option<&'a Judged>,
@@ -70,7 +70,7 @@ struct Row<'a> {
     scenarios: usize,
 }
 
-impl<'a> Row<'a> {
+impl<'a> CauseRow<'a> {
     fn of(cause: &CommonCause<'a>, strict: Strictness) -> Self {
         let (result, judged) = cause.findings[0];
         let label = tally::called(judged, cause.is_flaky(), strict);
@@ -78,7 +78,7 @@ impl<'a> Row<'a> {
     }
 }
 
-fn section(out: &mut dyn Write, title: &str, rows: &[Row<'_>]) -> io::Result<()> {
+fn section(out: &mut dyn Write, title: &str, rows: &[CauseRow<'_>]) -> io::Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
@@ -86,7 +86,7 @@ fn section(out: &mut dyn Write, title: &str, rows: &[Row<'_>]) -> io::Result<()>
     let last = if known { " Reason |" } else { "" };
     writeln!(out, "\n### {title}\n\n| Verdict | Scenario | Requirement | Expected | Seen |{last}")?;
     writeln!(out, "|---|---|---|---|---|{}", if known { "---|" } else { "" })?;
-    for Row { label, result, judged, scenarios } in rows.iter().take(ROWS) {
+    for CauseRow { label, result, judged, scenarios } in rows.iter().take(ROWS) {
         let (requirement, (expected, seen), at) = match judged {
             None => {
                 let reason = text::clean(result.reason.as_deref().unwrap_or_default());

@@ -10,10 +10,10 @@ use serde::Serialize;
 
 use super::history::History;
 use super::html::{self, requirement_place};
-use super::run::{Entry, Run};
-use super::standing::{Standing, Stands, in_order, standings};
+use super::run::{NamedRun, Run};
+use super::standing::{RequirementStatus, Status, in_order, standings};
 use super::{markdown, page, tally, text};
-use pmi_judge::own;
+use pmi_judge::builtin_requirements;
 use pmi_judge::verdict::Verdict;
 use pmi_judge::{Severity, Side};
 use pmi_runner::record::interop;
@@ -31,8 +31,8 @@ const BADGES: &str = "badges";
 struct MatrixPages {
     version: &'static str,
     tables: Vec<Table>,
-    interop: Vec<Interop>,
-    kinds: [Kind; 9],
+    interop: Vec<InteropTable>,
+    kinds: [OutcomeKind; 9],
 }
 
 /// Additional contents of the pages.
@@ -46,13 +46,13 @@ pub(crate) struct Extra {
 
 /// A table of programs under process managers.
 #[derive(Serialize)]
-struct Interop {
+struct InteropTable {
     managers: Vec<String>,
-    programs: Vec<Program>,
+    programs: Vec<ProgramColumn>,
 }
 
 #[derive(Serialize)]
-struct Program {
+struct ProgramColumn {
     name: String,
     cells: Vec<Meeting>,
 }
@@ -60,7 +60,7 @@ struct Program {
 /// The result of a program under a process manager.
 #[derive(Serialize)]
 struct Meeting {
-    standing: Standing,
+    standing: Status,
     /// The party that erred, in a few words.
     says: String,
     /// The negotiated versions.
@@ -70,8 +70,8 @@ struct Meeting {
 }
 
 #[derive(Serialize)]
-struct Kind {
-    kind: Standing,
+struct OutcomeKind {
+    kind: Status,
     what: &'static str,
 }
 
@@ -80,7 +80,7 @@ struct Kind {
 struct Table {
     title: String,
     runs: Vec<Column>,
-    requirements: Vec<Row>,
+    requirements: Vec<MatrixRow>,
     /// Changes from run to run, if they are of consecutive versions of one implementation.
     history: Option<History>,
 }
@@ -97,26 +97,26 @@ struct Column {
     meaning: String,
     complete: bool,
     /// Number of requirements by standing.
-    requirements: BTreeMap<Standing, usize>,
+    requirements: BTreeMap<Status, usize>,
     /// Number of scenarios by verdict.
     scenarios: Vec<(usize, &'static str)>,
 }
 
 #[derive(Serialize)]
-struct Row {
+struct MatrixRow {
     id: String,
     level: String,
     section: String,
     text: String,
     /// The worst standing in the row, for the filter.
-    worst: Standing,
+    worst: Status,
     /// A cell for each run; `None` if the run played no scenario for the requirement.
-    cells: Vec<Option<Cell>>,
+    cells: Vec<Option<MatrixCell>>,
 }
 
 #[derive(Serialize)]
-struct Cell {
-    standing: Standing,
+struct MatrixCell {
+    standing: Status,
     label: &'static str,
     /// Number of scenarios about the requirement. `shown_by` is the number of those with this standing.
     scenarios: usize,
@@ -131,7 +131,7 @@ struct Cell {
 /// # Errors
 ///
 /// The folder cannot be written.
-pub(crate) fn write_matrix(entries: &[Entry], extra: &Extra, folder: &Path) -> io::Result<Vec<String>> {
+pub(crate) fn write_matrix(entries: &[NamedRun], extra: &Extra, folder: &Path) -> io::Result<Vec<String>> {
     let catalogue = &embedded_catalogue().map_err(io::Error::other)?;
     for name in [RUNS, BADGES] {
         fs::create_dir_all(folder.join(name))?;
@@ -149,7 +149,7 @@ pub(crate) fn write_matrix(entries: &[Entry], extra: &Extra, folder: &Path) -> i
         version: env!("CARGO_PKG_VERSION"),
         tables: tables(entries, &names, catalogue, extra.history),
         interop: extra.interop.iter().map(meetings).collect(),
-        kinds: Standing::ALL.map(|kind| Kind { kind, what: kind.label() }),
+        kinds: Status::ALL.map(|kind| OutcomeKind { kind, what: kind.label() }),
     };
     for column in matrix.tables.iter().flat_map(|table| &table.runs) {
         let badge = format!("{BADGES}/{}.svg", column.file);
@@ -164,16 +164,17 @@ pub(crate) fn write_matrix(entries: &[Entry], extra: &Extra, folder: &Path) -> i
 }
 
 /// Returns the entries with names that are unique within a table, made unique by versions or else by numbers.
-fn distinct(entries: &[Entry]) -> Vec<Entry> {
-    let alike = |one: &Entry, other: &Entry| one.name == other.name && title(&one.run) == title(&other.run);
-    let with_version = |entry: &Entry| {
+fn distinct(entries: &[NamedRun]) -> Vec<NamedRun> {
+    let alike =
+        |one: &NamedRun, other: &NamedRun| one.name == other.name && title(&one.run) == title(&other.run);
+    let with_version = |entry: &NamedRun| {
         let version = entry.run.header.implementation_version.as_ref();
         let twice = entries.iter().filter(|other| alike(entry, other)).count() > 1;
         let version = version.filter(|version| twice && !entry.name.contains(version.as_str()));
         let name = version.map_or_else(|| entry.name.clone(), |version| format!("{} {version}", entry.name));
-        Entry { name, run: entry.run.clone() }
+        NamedRun { name, run: entry.run.clone() }
     };
-    let mut named: Vec<Entry> = Vec::new();
+    let mut named: Vec<NamedRun> = Vec::new();
     for entry in entries.iter().map(with_version) {
         let mut name = entry.name.clone();
         let mut number = 2;
@@ -181,13 +182,13 @@ fn distinct(entries: &[Entry]) -> Vec<Entry> {
             name = format!("{} ({number})", entry.name);
             number += 1;
         }
-        named.push(Entry { name, run: entry.run });
+        named.push(NamedRun { name, run: entry.run });
     }
     named
 }
 
 /// Returns a file name that needs no escaping and is unique.
-fn file_name(entry: &Entry, taken: &mut HashSet<String>) -> String {
+fn file_name(entry: &NamedRun, taken: &mut HashSet<String>) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c.to_ascii_lowercase() } else { '-' };
     let name: String =
         format!("{}-{}", entry.name, entry.run.header.dialect).chars().take(80).map(plain).collect();
@@ -212,22 +213,22 @@ fn title(run: &Run) -> String {
 }
 
 /// Returns the reason for a requirement's standing; empty if it passes.
-fn reason<'a>(id: &str, stands: &Stands<'a>) -> &'a str {
+fn reason<'a>(id: &str, entry: &RequirementStatus<'a>) -> &'a str {
     let seen = || {
         let findings =
-            stands.scenarios.iter().flat_map(|result| &result.findings).map(|judged| &judged.finding);
+            entry.scenarios.iter().flat_map(|result| &result.findings).map(|judged| &judged.finding);
         findings.into_iter().find(|finding| finding.requirement == id).map(|finding| finding.seen.as_str())
     };
-    match stands.standing {
-        Standing::Passes => "",
-        Standing::NotReached => "scenarios that test it ended before what they would have shown",
-        _ => stands.reason.or_else(seen).unwrap_or_default(),
+    match entry.standing {
+        Status::Passes => "",
+        Status::NotReached => "scenarios that test it ended before what they would have shown",
+        _ => entry.reason.or_else(seen).unwrap_or_default(),
     }
 }
 
 /// Returns the table of programs under process managers.
-fn meetings(matrix: &interop::InteropMatrix) -> Interop {
-    let meeting = |cell: &interop::Cell| {
+fn meetings(matrix: &interop::InteropMatrix) -> InteropTable {
+    let meeting = |cell: &interop::InteropResult| {
         let broken = cell.findings.iter().filter(|judged| judged.severity == Severity::Fail);
         let broken: Vec<String> = broken
             .map(|judged| {
@@ -238,9 +239,9 @@ fn meetings(matrix: &interop::InteropMatrix) -> Interop {
         let reason = cell.reason.clone().unwrap_or_else(|| broken.join(", "));
         Meeting {
             standing: match cell.verdict {
-                Verdict::Unjudged => Standing::NotJudged,
-                _ if cell.is_well() => Standing::Passes,
-                _ => Standing::Fails,
+                Verdict::Unjudged => Status::NotJudged,
+                _ if cell.is_well() => Status::Passes,
+                _ => Status::Fails,
             },
             says: text::clean(&cell.text()),
             versions: text::clean(&cell.versions.join(", ")),
@@ -250,15 +251,15 @@ fn meetings(matrix: &interop::InteropMatrix) -> Interop {
     let width = matrix.managers.len().max(1);
     let programs = matrix.cells.chunks(width).filter_map(|row| {
         let name = text::clean(&row.first()?.program);
-        Some(Program { name, cells: row.iter().map(meeting).collect() })
+        Some(ProgramColumn { name, cells: row.iter().map(meeting).collect() })
     });
-    Interop {
+    InteropTable {
         managers: matrix.managers.iter().map(|name| text::clean(name)).collect(),
         programs: programs.collect(),
     }
 }
 
-fn tables(entries: &[Entry], names: &[String], catalogue: &Catalogue, history: bool) -> Vec<Table> {
+fn tables(entries: &[NamedRun], names: &[String], catalogue: &Catalogue, history: bool) -> Vec<Table> {
     let mut titles: Vec<String> = Vec::new();
     for entry in entries {
         let title = title(&entry.run);
@@ -267,63 +268,65 @@ fn tables(entries: &[Entry], names: &[String], catalogue: &Catalogue, history: b
         }
     }
     let of = |title: String| {
-        let these: Vec<(&Entry, &String)> =
+        let these: Vec<(&NamedRun, &String)> =
             entries.iter().zip(names).filter(|(entry, _)| self::title(&entry.run) == title).collect();
-        let standings: Vec<BTreeMap<&str, Stands<'_>>> =
+        let standings: Vec<BTreeMap<&str, RequirementStatus<'_>>> =
             these.iter().map(|(entry, _)| standings(&entry.run.results, entry.run.header.strict)).collect();
-        let column = |((entry, file), stands): (&(&Entry, &String), &BTreeMap<&str, Stands<'_>>)| {
-            let header = &entry.run.header;
-            let mut requirements = BTreeMap::new();
-            for one in stands.values() {
-                *requirements.entry(one.standing).or_default() += 1;
-            }
-            Column {
-                name: text::clean(&entry.name),
-                file: (*file).clone(),
-                version: text::clean(header.implementation_version.as_deref().unwrap_or_default()),
-                dialect: text::clean(&header.dialect),
-                suite: text::clean(&header.version),
-                meaning: tally::meaning(&entry.run),
-                complete: entry.run.unfinished() == 0,
-                requirements,
-                scenarios: tally::counts(&entry.run.results, entry.run.header.strict),
-            }
-        };
+        let column =
+            |((entry, file), stands): (&(&NamedRun, &String), &BTreeMap<&str, RequirementStatus<'_>>)| {
+                let header = &entry.run.header;
+                let mut requirements = BTreeMap::new();
+                for one in stands.values() {
+                    *requirements.entry(one.standing).or_default() += 1;
+                }
+                Column {
+                    name: text::clean(&entry.name),
+                    file: (*file).clone(),
+                    version: text::clean(header.implementation_version.as_deref().unwrap_or_default()),
+                    dialect: text::clean(&header.dialect),
+                    suite: text::clean(&header.version),
+                    meaning: tally::meaning(&entry.run),
+                    complete: entry.run.unfinished() == 0,
+                    requirements,
+                    scenarios: tally::counts(&entry.run.results, entry.run.header.strict),
+                }
+            };
         let runs: Vec<Column> = these.iter().zip(&standings).map(column).collect();
         let all: BTreeSet<&str> = standings.iter().flat_map(|stands| stands.keys().copied()).collect();
         let row = |id: &str| {
             let requirement = catalogue.get(id);
-            let cell = |(stands, (_, file)): (&BTreeMap<&str, Stands<'_>>, &(&Entry, &String))| {
-                let one = stands.get(id)?;
-                let found = one.standing <= Standing::Deviates;
-                Some(Cell {
-                    standing: one.standing,
-                    label: one.standing.label(),
-                    scenarios: one.scenarios.len(),
-                    shown_by: one.shown_by,
-                    reason: text::clip(&text::clean(reason(id, one)), 300),
-                    link: if found {
-                        format!("{RUNS}/{file}.html#{}", requirement_place(id))
-                    } else {
-                        String::new()
-                    },
-                })
-            };
-            let cells: Vec<Option<Cell>> = standings.iter().zip(&these).map(cell).collect();
-            let own = || own::text(id).map(str::to_owned);
-            Row {
+            let cell =
+                |(stands, (_, file)): (&BTreeMap<&str, RequirementStatus<'_>>, &(&NamedRun, &String))| {
+                    let one = stands.get(id)?;
+                    let found = one.standing <= Status::Deviates;
+                    Some(MatrixCell {
+                        standing: one.standing,
+                        label: one.standing.label(),
+                        scenarios: one.scenarios.len(),
+                        shown_by: one.shown_by,
+                        reason: text::clip(&text::clean(reason(id, one)), 300),
+                        link: if found {
+                            format!("{RUNS}/{file}.html#{}", requirement_place(id))
+                        } else {
+                            String::new()
+                        },
+                    })
+                };
+            let cells: Vec<Option<MatrixCell>> = standings.iter().zip(&these).map(cell).collect();
+            let own = || builtin_requirements::text(id).map(str::to_owned);
+            MatrixRow {
                 id: text::clip(&text::clean(id), 200),
                 level: requirement.map(|r| r.level.to_string()).unwrap_or_default(),
                 section: requirement.map(|r| r.section.clone()).unwrap_or_default(),
                 text: requirement.map(|r| r.text.clone()).or_else(own).unwrap_or_default(),
-                worst: cells.iter().flatten().map(|c| c.standing).min().unwrap_or(Standing::NotOffered),
+                worst: cells.iter().flatten().map(|c| c.standing).min().unwrap_or(Status::NotOffered),
                 cells,
             }
         };
-        let versions: Vec<Entry> = these
+        let versions: Vec<NamedRun> = these
             .iter()
             .filter(|_| history && these.len() > 1)
-            .map(|(entry, _)| Entry { name: entry.name.clone(), run: entry.run.clone() })
+            .map(|(entry, _)| NamedRun { name: entry.name.clone(), run: entry.run.clone() })
             .collect();
         Table {
             title,
@@ -344,31 +347,31 @@ fn in_markdown(matrix: &MatrixPages) -> String {
     );
     for table in &matrix.tables {
         // Most runs do not play scenarios again, so that nothing is flaky.
-        let occurs = |kind: &Standing| {
-            *kind != Standing::Flaky || table.runs.iter().any(|run| run.requirements.contains_key(kind))
+        let occurs = |kind: &Status| {
+            *kind != Status::Flaky || table.runs.iter().any(|run| run.requirements.contains_key(kind))
         };
-        let kinds: Vec<Standing> = Standing::ALL.into_iter().filter(occurs).collect();
+        let kinds: Vec<Status> = Status::ALL.into_iter().filter(occurs).collect();
         let heads = kinds.iter().map(|kind| kind.label()).collect::<Vec<_>>().join(" | ");
         let rule = "---:|".repeat(kinds.len());
         let title = markdown::cell(&table.title);
         let _ = writeln!(out, "\n## {title}\n\n| | {heads} | scenarios |\n|---|{rule}---|");
         for run in &table.runs {
             let _ = write!(out, "| {} |", markdown::cell(&run.name));
-            for standing in &kinds {
-                let _ = write!(out, " {} |", run.requirements.get(standing).copied().unwrap_or(0));
+            for status in &kinds {
+                let _ = write!(out, " {} |", run.requirements.get(status).copied().unwrap_or(0));
             }
             let _ = writeln!(out, " {} |", tally::counted(&run.scenarios));
         }
         let must = Level::Must.to_string();
-        let broken: Vec<(&Row, Vec<String>)> = table
+        let broken: Vec<(&MatrixRow, Vec<String>)> = table
             .requirements
             .iter()
             .filter_map(|row| {
                 let cells = table.runs.iter().zip(&row.cells);
                 let by = cells.filter_map(|(run, cell)| match cell.as_ref()?.standing {
-                    Standing::Fails | Standing::Warns => Some(format!("**{}**", markdown::cell(&run.name))),
-                    Standing::Flaky => Some(format!("{} (flaky)", markdown::cell(&run.name))),
-                    Standing::Deviates => Some(markdown::cell(&run.name)),
+                    Status::Fails | Status::Warns => Some(format!("**{}**", markdown::cell(&run.name))),
+                    Status::Flaky => Some(format!("{} (flaky)", markdown::cell(&run.name))),
+                    Status::Deviates => Some(markdown::cell(&run.name)),
                     _ => None,
                 });
                 let by: Vec<String> = by.collect();
@@ -426,8 +429,8 @@ struct Badge {
 
 impl Badge {
     fn of(column: &Column) -> Self {
-        let of = |standing| column.requirements.get(&standing).copied().unwrap_or(0);
-        let (says, color) = match (of(Standing::Fails), of(Standing::Deviates), of(Standing::Passes)) {
+        let of = |status| column.requirements.get(&status).copied().unwrap_or(0);
+        let (says, color) = match (of(Status::Fails), of(Status::Deviates), of(Status::Passes)) {
             _ if !column.complete => ("cut short".to_owned(), "#59606d"),
             (0, 0, 0) => ("nothing judged".to_owned(), "#59606d"),
             (0, 0, _) => ("conforms".to_owned(), "#1d6b34"),
@@ -451,15 +454,15 @@ mod tests {
         ScenarioResult { requires: vec![requires.to_owned()], ..tests::result(scenario, verdict) }
     }
 
-    fn entry(name: &str, results: Vec<ScenarioResult>) -> Entry {
+    fn entry(name: &str, results: Vec<ScenarioResult>) -> NamedRun {
         let mut run = tests::run();
         run.header.selected = results.len();
         run.header.implementation = Some(name.to_owned());
         run.header.under_test = Some(Side::Server);
-        Entry { name: name.to_owned(), run: Run { results, ..run } }
+        NamedRun { name: name.to_owned(), run: Run { results, ..run } }
     }
 
-    fn entries() -> Vec<Entry> {
+    fn entries() -> Vec<NamedRun> {
         let mut broken = result("get/value", Verdict::Fail, "rfc13.get.value");
         broken.findings = vec![tests::judged("rfc13.get.value", Severity::Fail, "this", "that")];
         let mut known = broken.clone();

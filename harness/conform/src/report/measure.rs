@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io;
 
-use pmi_runner::measure::{Measured, Phase, growth, memory_per_rank};
+use pmi_runner::measure::{Measured, MeasuredPhase, growth, memory_per_rank};
 use serde::Serialize;
 
 use super::plot::{Area, at, path};
@@ -11,16 +11,16 @@ use super::{page, text};
 
 /// A row of the table: a phase, or another quantity that was measured.
 #[derive(Clone, Copy)]
-enum Row {
-    Phase(&'static str, Phase),
+enum MeasureRow {
+    Phase(&'static str, MeasuredPhase),
     Requests,
     Memory,
 }
 
-impl Row {
+impl MeasureRow {
     /// Returns the rows for which there are measurements.
     fn all<'a>(measured: impl Iterator<Item = &'a [Measured]> + Clone) -> Vec<Self> {
-        let phases = Phase::NAMES.into_iter().map(|(name, phase)| Self::Phase(name, phase));
+        let phases = MeasuredPhase::NAMES.into_iter().map(|(name, phase)| Self::Phase(name, phase));
         let rows = phases.chain([Self::Requests, Self::Memory]);
         rows.filter(|row| measured.clone().flatten().any(|of| row.of(of).is_some())).collect()
     }
@@ -93,7 +93,7 @@ pub(crate) fn measure_text(label: &str, measured: &[Measured], first: Option<&[M
         std::iter::once(name.to_owned()).chain(cells).collect()
     };
     let mut rows = vec![with("median", head(measured))];
-    let all = Row::all(std::iter::once(measured));
+    let all = MeasureRow::all(std::iter::once(measured));
     rows.extend(all.into_iter().map(|row| with(row.name(), row.cells(measured, first))));
     let widths: Vec<usize> = (0..rows[0].len())
         .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
@@ -119,19 +119,19 @@ const AREA: Area = Area { width: 420.0, height: 220.0, left: 62.0, right: 406.0,
 const COLOURS: usize = 6;
 
 #[derive(Serialize)]
-struct Page {
+struct MeasurePage {
     version: &'static str,
     protocol: &'static str,
     rounds: u32,
     nodes: u32,
     #[serde(flatten)]
     area: Area,
-    managers: Vec<Manager>,
+    managers: Vec<MeasuredManager>,
     plots: Vec<Plot>,
 }
 
 #[derive(Serialize)]
-struct Manager {
+struct MeasuredManager {
     label: String,
     colour: usize,
     head: Vec<String>,
@@ -151,7 +151,7 @@ struct Plot {
     name: &'static str,
     across: Vec<Tick>,
     up: Vec<Tick>,
-    lines: Vec<Line>,
+    lines: Vec<MeasureLine>,
 }
 
 #[derive(Serialize)]
@@ -161,7 +161,7 @@ struct Tick {
 }
 
 #[derive(Serialize)]
-struct Line {
+struct MeasureLine {
     colour: usize,
     /// The path of the line in SVG's syntax.
     path: String,
@@ -186,10 +186,10 @@ pub(crate) fn measure_page(
     rounds: u32,
     nodes: u32,
 ) -> io::Result<String> {
-    let rows = Row::all(managers.iter().map(|(_, measured)| *measured));
+    let rows = MeasureRow::all(managers.iter().map(|(_, measured)| *measured));
     let manager = |(at, (label, measured)): (usize, &(&str, &[Measured]))| {
         let first = (at > 0).then_some(managers[0].1);
-        Manager {
+        MeasuredManager {
             label: text::clip(&text::clean(label), 300),
             colour: at % COLOURS,
             head: head(measured),
@@ -200,7 +200,7 @@ pub(crate) fn measure_page(
             memory: memory(measured),
         }
     };
-    let data = Page {
+    let data = MeasurePage {
         version: env!("CARGO_PKG_VERSION"),
         protocol,
         rounds,
@@ -217,7 +217,7 @@ fn place(value: f64, least: f64, most: f64) -> f64 {
     if most > least { (value / least).ln() / (most / least).ln() } else { 0.5 }
 }
 
-fn plot(row: Row, managers: &[(&str, &[Measured])]) -> Plot {
+fn plot(row: MeasureRow, managers: &[(&str, &[Measured])]) -> Plot {
     let all = || managers.iter().flat_map(|(_, measured)| measured.iter());
     let values: Vec<f64> = all().filter_map(|of| row.of(of)).filter(|value| *value > 0.0).collect();
     // The axis spans whole powers of ten, at least one.
@@ -240,7 +240,7 @@ fn plot(row: Row, managers: &[(&str, &[Measured])]) -> Plot {
                 text::count(ranks as usize, "rank")
             ),
         };
-        Line {
+        MeasureLine {
             colour: colour % COLOURS,
             path: path(known.clone().map(|(ranks, value)| (x(ranks), y(value)))),
             points: known.map(point).collect(),
@@ -265,14 +265,14 @@ fn plot(row: Row, managers: &[(&str, &[Measured])]) -> Plot {
 }
 
 /// Formats the label of a power of ten.
-fn tick(row: Row, value: f64) -> String {
+fn tick(row: MeasureRow, value: f64) -> String {
     match row {
-        Row::Phase(..) if value < 0.00099 => format!("{:.0} us", value * 1e6),
-        Row::Phase(..) if value < 0.99 => format!("{:.0} ms", value * 1e3),
-        Row::Phase(..) => format!("{value:.0} s"),
-        Row::Requests => format!("{value:.0}"),
-        Row::Memory if value < 0.99e6 => format!("{:.0} kB", value / 1e3),
-        Row::Memory if value < 0.99e9 => format!("{:.0} MB", value / 1e6),
-        Row::Memory => format!("{:.0} GB", value / 1e9),
+        MeasureRow::Phase(..) if value < 0.00099 => format!("{:.0} us", value * 1e6),
+        MeasureRow::Phase(..) if value < 0.99 => format!("{:.0} ms", value * 1e3),
+        MeasureRow::Phase(..) => format!("{value:.0} s"),
+        MeasureRow::Requests => format!("{value:.0}"),
+        MeasureRow::Memory if value < 0.99e6 => format!("{:.0} kB", value / 1e3),
+        MeasureRow::Memory if value < 0.99e9 => format!("{:.0} MB", value / 1e6),
+        MeasureRow::Memory => format!("{:.0} GB", value / 1e9),
     }
 }

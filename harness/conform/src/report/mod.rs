@@ -11,6 +11,7 @@ mod code_quality;
 mod compare;
 mod compatibility;
 mod doctor;
+mod event_text;
 mod github;
 mod history;
 mod html;
@@ -30,7 +31,6 @@ mod tally;
 mod tap;
 mod terminal;
 mod text;
-mod told;
 mod versions;
 
 use std::io::{self, Write};
@@ -53,9 +53,9 @@ pub(crate) use log::{Keep, LogPart, LogWriter, read_log, read_parts};
 pub(crate) use matrix::{Extra, write_matrix};
 pub(crate) use measure::{measure_page, measure_text};
 pub(crate) use python::write_reproducers;
-pub(crate) use run::{Entry, RELAYED, Run};
+pub(crate) use run::{NamedRun, RELAYED, Run};
 pub(crate) use tally::counts_text;
-pub(crate) use terminal::{Look, Terminal, Verbosity};
+pub(crate) use terminal::{Terminal, TerminalOptions, Verbosity};
 pub(crate) use text::first_sentence;
 pub(crate) use versions::versions_text;
 
@@ -181,7 +181,12 @@ pub(crate) fn render(run: &Run, format: Format, out: &mut dyn Write) -> io::Resu
         Format::Python => Err(io::Error::other(SpecError::Folder)),
         Format::Sequence => sequence::write(run, Palette::PLAIN, out),
         Format::Terminal => {
-            let look = Look { color: false, progress: false, verbosity: Verbosity::Normal, log: LOG_OPTION };
+            let look = TerminalOptions {
+                color: false,
+                progress: false,
+                verbosity: Verbosity::Normal,
+                log: LOG_OPTION,
+            };
             Terminal::new(out, look).whole(run)
         }
     }

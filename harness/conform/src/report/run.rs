@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pmi_judge::event::Event;
 use pmi_judge::result::end_at;
 use pmi_judge::verdict::{RunEnd, RunHeader, ScenarioResult, Strictness};
-use pmi_wire::WayIn;
+use pmi_wire::ConnectionMethod;
 
 use super::text;
 
@@ -105,16 +105,16 @@ pub(super) fn subject(header: &RunHeader) -> String {
 pub(super) fn protocol(header: &RunHeader) -> String {
     let dialect = text::clean(&header.dialect);
     let by = match header.connection {
-        WayIn::Fd => "",
-        WayIn::Port => " by PMI_PORT",
-        WayIn::Singleton => " by singleton init",
+        ConnectionMethod::Fd => "",
+        ConnectionMethod::Port => " by PMI_PORT",
+        ConnectionMethod::Singleton => " by singleton init",
     };
     format!("{dialect}{by}{}", if header.relayed { ", relayed" } else { "" })
 }
 
 /// A run and its name.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct NamedRun {
     pub(crate) name: String,
     pub(crate) run: Run,
 }

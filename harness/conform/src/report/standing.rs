@@ -13,7 +13,7 @@ use pmi_scenario::requirement::Catalogue;
 /// in another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Standing {
+pub(super) enum Status {
     /// A MUST or SHALL is broken.
     Fails,
     /// It was broken, but not when its scenario was played again.
@@ -34,7 +34,7 @@ pub(super) enum Standing {
     NotOffered,
 }
 
-impl Standing {
+impl Status {
     /// All standings, the worst first.
     pub(super) const ALL: [Self; 9] = [
         Self::Fails,
@@ -103,8 +103,8 @@ pub(super) fn in_order<'a>(ids: impl Iterator<Item = &'a str>, catalogue: &Catal
 
 /// A requirement's standing, with the scenarios that show it.
 #[derive(Debug)]
-pub(super) struct Stands<'a> {
-    pub(super) standing: Standing,
+pub(super) struct RequirementStatus<'a> {
+    pub(super) standing: Status,
     /// Scenarios that test the requirement, or have a finding about it.
     pub(super) scenarios: Vec<&'a ScenarioResult>,
     /// Number of scenarios that show this standing.
@@ -117,29 +117,29 @@ pub(super) struct Stands<'a> {
 pub(super) fn standings<'a>(
     results: &'a [ScenarioResult],
     strict: Strictness,
-) -> BTreeMap<&'a str, Stands<'a>> {
-    let mut all: BTreeMap<&str, Stands<'a>> = BTreeMap::new();
-    let mut add = |id, standing: Standing, result: &'a ScenarioResult, reason| {
-        let empty = Stands { standing, scenarios: Vec::new(), shown_by: 0, reason };
-        let stands = all.entry(id).or_insert(empty);
-        let is_new = !stands.scenarios.last().is_some_and(|last| std::ptr::eq(*last, result));
-        if standing < stands.standing {
-            (stands.standing, stands.reason, stands.shown_by) = (standing, reason, 1);
-        } else if standing == stands.standing && is_new {
-            stands.shown_by += 1;
+) -> BTreeMap<&'a str, RequirementStatus<'a>> {
+    let mut all: BTreeMap<&str, RequirementStatus<'a>> = BTreeMap::new();
+    let mut add = |id, status: Status, result: &'a ScenarioResult, reason| {
+        let empty = RequirementStatus { standing: status, scenarios: Vec::new(), shown_by: 0, reason };
+        let entry = all.entry(id).or_insert(empty);
+        let is_new = !entry.scenarios.last().is_some_and(|last| std::ptr::eq(*last, result));
+        if status < entry.standing {
+            (entry.standing, entry.reason, entry.shown_by) = (status, reason, 1);
+        } else if status == entry.standing && is_new {
+            entry.shown_by += 1;
         }
         if is_new {
-            stands.scenarios.push(result);
+            entry.scenarios.push(result);
         }
     };
     for result in results {
         for judged in &result.findings {
             let id = judged.finding.requirement.as_str();
-            add(id, Standing::found(judged, result, strict), result, judged.deviation.as_deref());
+            add(id, Status::found(judged, result, strict), result, judged.deviation.as_deref());
         }
         for id in &result.requires {
             if !result.findings.iter().any(|j| j.finding.requirement == *id) {
-                add(id.as_str(), Standing::unbroken(result), result, result.reason.as_deref());
+                add(id.as_str(), Status::unbroken(result), result, result.reason.as_deref());
             }
         }
     }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::run::Run;
 use super::text;
 use pmi_judge::Severity;
+use pmi_judge::builtin_requirements::CRASH;
 use pmi_judge::cause::{causes, key};
-use pmi_judge::own::CRASH;
 use pmi_judge::result;
 use pmi_judge::verdict::{Judged, ScenarioResult, Strictness, Verdict};
 
@@ -164,7 +164,7 @@ pub(super) fn meaning(run: &Run) -> String {
 }
 
 /// A requirement, and the scenarios with a finding of the same severity about it.
-pub(super) struct Group<'a> {
+pub(super) struct RequirementTally<'a> {
     pub(super) requirement: &'a str,
     pub(super) severity: Severity,
     /// True if valid input reaches it.
@@ -180,7 +180,7 @@ pub(super) struct Group<'a> {
     pub(super) repeated: Vec<(&'a str, Vec<&'a str>)>,
 }
 
-impl Group<'_> {
+impl RequirementTally<'_> {
     /// See [`shown`].
     pub(super) fn shown(&self, strict: Strictness) -> Severity {
         shown(self.first.1, self.is_flaky, strict)
@@ -200,14 +200,14 @@ impl Group<'_> {
 }
 
 /// Returns the causes that no deviation covers, by severity and requirement, in the order of [`causes`].
-pub(super) fn groups(results: &[ScenarioResult]) -> Vec<Group<'_>> {
-    let mut groups: Vec<Group<'_>> = Vec::new();
+pub(super) fn groups(results: &[ScenarioResult]) -> Vec<RequirementTally<'_>> {
+    let mut groups: Vec<RequirementTally<'_>> = Vec::new();
     for cause in causes(results).into_iter().filter(|cause| cause.deviation.is_none()) {
         let Some(&first) = cause.findings.first() else { continue };
         let crash = (cause.requirement == CRASH).then(|| key(&first.1.finding));
         let scenarios: Vec<&str> =
             cause.findings.iter().map(|(result, _)| result.scenario.as_str()).collect();
-        let is_same = |group: &&mut Group<'_>| {
+        let is_same = |group: &&mut RequirementTally<'_>| {
             (group.requirement, group.severity) == (cause.requirement, cause.severity) && group.crash == crash
         };
         let repeated = (scenarios.len() > 1 && crash.is_none())
@@ -218,7 +218,7 @@ pub(super) fn groups(results: &[ScenarioResult]) -> Vec<Group<'_>> {
                 group.scenarios.extend(more.copied().collect::<Vec<_>>());
                 group.repeated.extend(repeated);
             }
-            None => groups.push(Group {
+            None => groups.push(RequirementTally {
                 requirement: cause.requirement,
                 severity: cause.severity,
                 valid_input: cause.is_valid_input(),

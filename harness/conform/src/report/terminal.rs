@@ -6,11 +6,11 @@ use std::io::{self, Write};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::block::{Block, Palette};
+use super::block::{Palette, ResultBlock};
 use super::run::{RELAYED, Run, protocol, subject};
 use super::{tally, text};
+use pmi_judge::builtin_requirements::CRASH;
 use pmi_judge::cause::key;
-use pmi_judge::own::CRASH;
 use pmi_judge::verdict::{Judged, RunHeader, ScenarioResult, Strictness, Verdict};
 use pmi_judge::{Finding, Severity};
 
@@ -54,7 +54,7 @@ pub(crate) enum Verbosity {
 
 /// Options of the terminal output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Look {
+pub(crate) struct TerminalOptions {
     /// True to use colours.
     pub(crate) color: bool,
     /// True to draw a progress bar on standard error, if that is a terminal.
@@ -88,7 +88,7 @@ pub(crate) struct Terminal<W> {
 
 impl<W: Write> Terminal<W> {
     /// Returns a terminal that writes to `out`.
-    pub(crate) fn new(out: W, look: Look) -> Self {
+    pub(crate) fn new(out: W, look: TerminalOptions) -> Self {
         let bar = if look.progress {
             ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr())
         } else {
@@ -170,7 +170,8 @@ impl<W: Write> Terminal<W> {
             shown.push('\n');
         }
         if block {
-            let block = Block { result, palette: self.palette, verbose, strict: self.strict, log: self.log };
+            let block =
+                ResultBlock { result, palette: self.palette, verbose, strict: self.strict, log: self.log };
             let _ = writeln!(shown, "{block}");
         }
         if line {
@@ -281,8 +282,9 @@ impl<W: Write> Terminal<W> {
         }
         if !noted.is_empty() {
             let (style, label) = (palette.severity(Severity::Note), tally::severity(Severity::Note));
-            let each =
-                |g: &tally::Group<'_>| format!("{} ({})", text::clean(g.requirement), g.scenarios.len());
+            let each = |g: &tally::RequirementTally<'_>| {
+                format!("{} ({})", text::clean(g.requirement), g.scenarios.len())
+            };
             let ids: Vec<String> = noted.iter().take(NOTES).map(each).collect();
             let more = noted.len().saturating_sub(NOTES);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };

@@ -5,11 +5,11 @@ use rstest::rstest;
 
 use super::log::LogError;
 use super::*;
-use pmi_judge::event::{Bytes, Event, Exit, SilenceProof, What};
+use pmi_judge::event::{Bytes, Event, EventKind, Exit, SilenceProof};
 use pmi_judge::verdict::{Judged, LOG_FORMAT, StaleDeviation, Strictness, Verdict};
 use pmi_judge::{Finding, Severity, Side};
 use pmi_scenario::requirement::Level;
-use pmi_wire::{Proc, WayIn};
+use pmi_wire::{ConnectionMethod, Proc};
 
 /// Characters with a meaning in some format: terminal escapes, and ends of lines, rows, documents and directives.
 const HOSTILE: &str = "\x1b[31m\0\r\n| <b>&]]> # `x` */_ \\ --- ...\u{9b}2J\u{202e}\u{ffff}\u{7f} @all é";
@@ -60,27 +60,27 @@ pub(super) fn judged(requirement: &str, severity: Severity, expected: &str, seen
 
 fn events() -> Vec<Event> {
     let facts = [
-        What::Launched { command: vec!["mpiexec".to_owned()], ranks: 2, nodes: 1 },
-        What::Started { proc: proc(0, 0), env: BTreeMap::new(), args: Vec::new(), bad_fd: None },
-        What::Started {
+        EventKind::Launched { command: vec!["mpiexec".to_owned()], ranks: 2, nodes: 1 },
+        EventKind::Started { proc: proc(0, 0), env: BTreeMap::new(), args: Vec::new(), bad_fd: None },
+        EventKind::Started {
             proc: proc(0, 1),
             env: BTreeMap::new(),
             args: Vec::new(),
             bad_fd: Some("a file".to_owned()),
         },
-        What::ToServer { proc: proc(0, 1), bytes: bytes("cmd=get kvsname=k key=a\n") },
-        What::Output { proc: None, stderr: true, line: bytes("server: \x1b[31mtrouble") },
-        What::FromServer { proc: proc(0, 1), bytes: bytes("cmd=get_result rc=1 msg=none\n") },
-        What::FromServer { proc: proc(1, 0), bytes: Bytes(vec![b'\xff'; 400]) },
-        What::NoAnswer { proc: proc(0, 0), proof: SilenceProof::Idle },
-        What::ClosedByServer { proc: proc(0, 0) },
-        What::ClosedByClient { proc: proc(0, 1) },
-        What::Ended { proc: proc(2, 3), ours: false },
-        What::Crashed { name: "hydra\x1b[2J".to_owned(), signal: 11 },
-        What::JobExited { exit: Exit::Code(3) },
+        EventKind::ToServer { proc: proc(0, 1), bytes: bytes("cmd=get kvsname=k key=a\n") },
+        EventKind::Output { proc: None, stderr: true, line: bytes("server: \x1b[31mtrouble") },
+        EventKind::FromServer { proc: proc(0, 1), bytes: bytes("cmd=get_result rc=1 msg=none\n") },
+        EventKind::FromServer { proc: proc(1, 0), bytes: Bytes(vec![b'\xff'; 400]) },
+        EventKind::NoAnswer { proc: proc(0, 0), proof: SilenceProof::Idle },
+        EventKind::ClosedByServer { proc: proc(0, 0) },
+        EventKind::ClosedByClient { proc: proc(0, 1) },
+        EventKind::Ended { proc: proc(2, 3), ours: false },
+        EventKind::Crashed { name: "hydra\x1b[2J".to_owned(), signal: 11 },
+        EventKind::JobExited { exit: Exit::Code(3) },
     ];
     let times = (0..).zip(facts);
-    times.map(|(seq, what)| Event { time_us: seq * 10, ..Event::new(seq, what) }).collect()
+    times.map(|(seq, kind)| Event { time_us: seq * 10, ..Event::new(seq, kind) }).collect()
 }
 
 /// A run with a scenario of every verdict, with deviations and hostile texts.
@@ -154,7 +154,7 @@ pub(super) fn run() -> Run {
         implementation_version: None,
         command: format!("pmi-conform --server './pm {HOSTILE}'"),
         against: Vec::new(),
-        connection: WayIn::Fd,
+        connection: ConnectionMethod::Fd,
         relayed: false,
         under_test: None,
         dialect: "pmi-1.1".to_owned(),
@@ -251,7 +251,7 @@ fn scripted() -> Run {
             (judged.text, judged.step) = (SCRIPT.to_owned(), SCRIPT.to_owned());
         }
         for event in &mut result.last_events {
-            if let Some(sent) = event.what.bytes_mut() {
+            if let Some(sent) = event.kind.bytes_mut() {
                 *sent = format!("cmd=my_kvsname kvsname={SCRIPT}\n").into_bytes();
             }
         }
@@ -313,7 +313,7 @@ fn a_page_of_a_thousand_different_failures_stays_small_and_says_what_it_leaves_o
 #[case(Verbosity::Verbose)]
 fn more_and_less(#[case] verbosity: Verbosity) {
     let mut out = Vec::new();
-    Terminal::new(&mut out, Look { color: false, progress: false, verbosity, log: LOG_OPTION })
+    Terminal::new(&mut out, TerminalOptions { color: false, progress: false, verbosity, log: LOG_OPTION })
         .whole(&run())
         .unwrap();
     insta::assert_snapshot!(format!("{verbosity:?}").to_lowercase(), String::from_utf8(out).unwrap());
@@ -321,7 +321,8 @@ fn more_and_less(#[case] verbosity: Verbosity) {
 
 #[test]
 fn colours_mark_the_difference_and_nothing_else_changes() {
-    let look = Look { color: true, progress: false, verbosity: Verbosity::Normal, log: LOG_OPTION };
+    let look =
+        TerminalOptions { color: true, progress: false, verbosity: Verbosity::Normal, log: LOG_OPTION };
     let mut out = Vec::new();
     let mut terminal = Terminal::new(&mut out, look);
     terminal.scenario_done(&run().results[2]).unwrap();
@@ -382,7 +383,7 @@ fn a_log_reads_back_as_it_was() {
 fn of_a_flood_the_edges_are_kept() {
     let mut run = run();
     run.results.truncate(1);
-    let many = (0..20_000).map(|seq| Event::new(seq, What::Reached { proc: proc(0, 0) }));
+    let many = (0..20_000).map(|seq| Event::new(seq, EventKind::Reached { proc: proc(0, 0) }));
     run.events.insert("top".to_owned(), many.collect());
     let log = rendered(&run, Format::Ndjson);
     let read = read_log("run.ndjson", log.as_bytes(), Keep::Edges).unwrap();
@@ -395,7 +396,7 @@ fn of_a_flood_the_edges_are_kept() {
 fn of_a_scenario_without_findings_a_page_keeps_no_event() {
     let (mut run, mut left) = (run(), 0);
     for result in &run.results {
-        let event = Event::new(0, What::Reached { proc: proc(0, 0) });
+        let event = Event::new(0, EventKind::Reached { proc: proc(0, 0) });
         run.events.insert(result.scenario.clone(), vec![event]);
         left += usize::from(!result.findings.is_empty());
     }
@@ -529,7 +530,8 @@ fn one_cause_is_told_once() {
         result.verdict = Verdict::Crashed;
         result.findings.truncate(1);
         let finding = &mut result.findings[0].finding;
-        (finding.requirement, finding.seen) = (pmi_judge::own::CRASH.to_owned(), seen.to_owned());
+        (finding.requirement, finding.seen) =
+            (pmi_judge::builtin_requirements::CRASH.to_owned(), seen.to_owned());
         result
     };
     let mut other = named("get/other");
@@ -568,7 +570,8 @@ fn one_cause_is_told_once() {
     assert_eq!(errors.count(), 3, "{github}");
     // `-v` shows all findings.
     let mut out = Vec::new();
-    let look = Look { color: false, progress: false, verbosity: Verbosity::Verbose, log: LOG_OPTION };
+    let look =
+        TerminalOptions { color: false, progress: false, verbosity: Verbosity::Verbose, log: LOG_OPTION };
     Terminal::new(&mut out, look).whole(&run).unwrap();
     let verbose = String::from_utf8(out).unwrap();
     assert_eq!(verbose.matches(shown).count(), 2);
@@ -667,7 +670,7 @@ fn requirement_has_few_blocks_and_a_valid_example() {
 fn cut_message_has_its_true_length() {
     let mut run = run();
     let mut long = run.results.iter().find(|r| r.scenario == "get/value").unwrap().clone();
-    let mut event = Event::new(6, What::FromServer { proc: proc(1, 0), bytes: Bytes(vec![b'x'; 9000]) });
+    let mut event = Event::new(6, EventKind::FromServer { proc: proc(1, 0), bytes: Bytes(vec![b'x'; 9000]) });
     event.cut_to(4096);
     long.last_events[6] = event;
     run.results = vec![long];
@@ -682,7 +685,7 @@ fn long_requests_that_explain_a_finding_are_whole() {
     let mut run = run();
     let mut long = run.results.iter().find(|r| r.scenario == "get/value").unwrap().clone();
     let request = format!("cmd=get kvsname=k key={} last=1\n", "a".repeat(3000));
-    long.last_events[3].what = What::ToServer { proc: proc(0, 1), bytes: bytes(&request) };
+    long.last_events[3].kind = EventKind::ToServer { proc: proc(0, 1), bytes: bytes(&request) };
     long.left_out = 90;
     run.results = vec![long];
     for format in [Format::Terminal, Format::Junit] {
@@ -847,7 +850,12 @@ fn crash_is_the_message_of_junit() {
 fn each_deviation_has_its_reason() {
     let known = |name: &str, reason: &str| {
         let mut result = result(name, Verdict::Crashed);
-        let judged = judged(pmi_judge::own::CRASH, Severity::Fail, "lives", "pm died of signal 11 (in get)");
+        let judged = judged(
+            pmi_judge::builtin_requirements::CRASH,
+            Severity::Fail,
+            "lives",
+            "pm died of signal 11 (in get)",
+        );
         result.findings = vec![Judged { deviation: Some(reason.to_owned()), ..judged }];
         result.deviates_as_recorded = true;
         result
@@ -874,7 +882,7 @@ fn a_page_of_a_log_draws_a_long_scenario_from_its_first_event_on() {
     let asks = |seq: u64| {
         Event::new(
             seq,
-            What::ToServer { proc: proc(0, 0), bytes: bytes(&format!("cmd=get key=number-{seq}\n")) },
+            EventKind::ToServer { proc: proc(0, 0), bytes: bytes(&format!("cmd=get key=number-{seq}\n")) },
         )
     };
     let mut failed = result("get/many", Verdict::Fail);

@@ -1,11 +1,11 @@
 //! Steps that change a session.
 
-use super::session::{Act, SPAWN, SPAWN_TWO, Session, SessionStep};
+use super::session::{Act, ClientSession, SPAWN, SPAWN_TWO, SessionStep};
 use crate::circumstances::Circumstances;
-use crate::edit::{Editable, UnknownStep, Words, fill};
+use crate::edit::{Editable, UnknownStep, VerbAndArguments, fill};
 
-impl Editable for Session {
-    fn step(&mut self, words: Words, circumstances: &Circumstances) -> Result<bool, UnknownStep> {
+impl Editable for ClientSession {
+    fn step(&mut self, words: VerbAndArguments, circumstances: &Circumstances) -> Result<bool, UnknownStep> {
         let text = |text: &str| {
             let text = text.replace("{spawn}", SPAWN).replace("{spawn-two}", SPAWN_TWO);
             fill(&text, circumstances)
@@ -23,7 +23,7 @@ impl Editable for Session {
             }
             ["hundred-times-before", place, line] => {
                 let at = self.place(place)?;
-                let act = self.says(&[text(line)]);
+                let act = self.send(&[text(line)]);
                 let round = [0, 1].map(|rank| SessionStep {
                     rank,
                     op: None,
@@ -52,7 +52,7 @@ impl Editable for Session {
             ["instead", place, messages @ ..] => {
                 let at = self.place(place)?;
                 let messages: Vec<String> = messages.iter().map(|message| text(message)).collect();
-                self.steps[at].act = self.says(&messages);
+                self.steps[at].act = self.send(&messages);
             }
             ["bytes", place, bytes] => {
                 let at = self.place(place)?;
@@ -109,7 +109,7 @@ fn replace(bytes: &mut Vec<u8>, from: &str, to: &str) {
     *bytes = String::from_utf8_lossy(bytes).replacen(from, to, 1).into_bytes();
 }
 
-impl Session {
+impl ClientSession {
     /// Finds a step: `put` is where the session first makes this request, `put-2` where it does so again, `put-last` where it last
     /// does; a number is the step's own.
     fn place(&self, place: &str) -> Result<usize, UnknownStep> {
@@ -129,7 +129,7 @@ impl Session {
     }
 
     /// The act of a process that says this in the session's dialect.
-    fn says(&self, messages: &[String]) -> Act {
+    fn send(&self, messages: &[String]) -> Act {
         match self.pmi2 {
             true => Act::Frames(messages.iter().map(|message| message.clone().into()).collect()),
             false => Act::Write(messages.concat().into()),
@@ -138,7 +138,7 @@ impl Session {
 
     /// Inserts a message of the process at this step.
     fn insert_at(&mut self, at: usize, offset: usize, ahead: bool, message: &str) {
-        let act = self.says(&[message.to_owned()]);
+        let act = self.send(&[message.to_owned()]);
         let step = SessionStep { ahead, ..step_of(&self.steps[at], act) };
         self.steps.insert(at + offset, step);
     }

@@ -9,6 +9,6 @@ mod row;
 mod session;
 
 pub use row::{ClientFault, ClientVariation, UNSEEN, Unseen};
-pub use session::{Act, Plain, Session, SessionStep};
+pub use session::{Act, ClientSession, PlainSession, SessionStep};
 
 pub use super::catalogue::{client_faults as faults, client_variations as variations};

@@ -1,6 +1,6 @@
 //! The entries of the catalogue of clients.
 
-use super::session::{Plain, Session};
+use super::session::{ClientSession, PlainSession};
 use crate::circumstances::Circumstances;
 use crate::edit::Edit;
 
@@ -14,7 +14,7 @@ pub struct ClientFault {
     /// A line about the client's behavior.
     pub about: &'static str,
     /// The session that it changes.
-    pub plain: Plain,
+    pub plain: PlainSession,
     /// The steps that change the plain session.
     pub edit: Edit,
 }
@@ -24,7 +24,7 @@ pub type ClientVariation = ClientFault;
 
 impl ClientFault {
     /// The session with this entry.
-    pub fn session(&self) -> Session {
+    pub fn session(&self) -> ClientSession {
         let mut session = self.plain.session();
         self.edit.apply(&mut session, &Circumstances::default());
         session

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 /// The session that an entry changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-pub enum Plain {
+pub enum PlainSession {
     /// The one of PMI-1.
     #[default]
     #[serde(rename = "pmi-1.1")]
@@ -46,7 +46,7 @@ pub struct SessionStep {
 
 /// The messages of a program's processes, in order, and the server that they get.
 #[derive(Debug, Clone)]
-pub struct Session {
+pub struct ClientSession {
     /// Size of group 0.
     pub ranks: u32,
     /// In order. A step of a process that is still waiting for an answer, and does not act ahead, is never reached.
@@ -164,9 +164,9 @@ const FRAMES: [(u32, u32, &str); 24] = [
     (0, 1, "cmd=finalize;"),
 ];
 
-impl Plain {
+impl PlainSession {
     /// The session as it is.
-    pub fn session(self) -> Session {
+    pub fn session(self) -> ClientSession {
         let steps = match self {
             Self::Lines => LINES.map(|(group, rank, op, line)| write(group, rank, op, line)).into(),
             Self::Groups => {
@@ -177,7 +177,7 @@ impl Plain {
         };
         let close = |(group, rank)| SessionStep { group, rank, act: Act::Close, ahead: true, op: None };
         let closes = [(1, 0), (0, 0), (0, 1)].map(close);
-        Session {
+        ClientSession {
             ranks: 2,
             steps: [steps, closes.into()].concat(),
             piece: usize::MAX,

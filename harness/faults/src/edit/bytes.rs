@@ -3,11 +3,11 @@
 use pmi_wire::port::Greeting;
 use pmi_wire::{HEADER, MappingForm, frame_length, place};
 
-use super::step::{Editable, UnknownStep, Words, byte, fill, number};
+use super::step::{Editable, UnknownStep, VerbAndArguments, byte, fill, number};
 use crate::circumstances::Circumstances;
 
 impl Editable for Vec<u8> {
-    fn step(&mut self, words: Words, circumstances: &Circumstances) -> Result<bool, UnknownStep> {
+    fn step(&mut self, words: VerbAndArguments, circumstances: &Circumstances) -> Result<bool, UnknownStep> {
         let filled = |text| fill(text, circumstances).into_bytes();
         match words {
             ["if-empty"] => return Ok(self.is_empty()),
@@ -65,7 +65,7 @@ pub(crate) fn first_frame(bytes: &[u8]) -> Option<usize> {
 }
 
 /// Applies steps about lines and frames.
-fn read(bytes: &mut Vec<u8>, words: Words) -> Result<bool, UnknownStep> {
+fn read(bytes: &mut Vec<u8>, words: VerbAndArguments) -> Result<bool, UnknownStep> {
     let first_frame = first_frame(bytes);
     match words {
         ["first-line"] => {
@@ -91,7 +91,11 @@ fn read(bytes: &mut Vec<u8>, words: Words) -> Result<bool, UnknownStep> {
 }
 
 /// Applies steps about names of keyval spaces, the process mapping, and the greeting at a port.
-fn name(bytes: &mut Vec<u8>, words: Words, circumstances: &Circumstances) -> Result<bool, UnknownStep> {
+fn name(
+    bytes: &mut Vec<u8>,
+    words: VerbAndArguments,
+    circumstances: &Circumstances,
+) -> Result<bool, UnknownStep> {
     let Circumstances { group, size, nodes, .. } = *circumstances;
     let places = place(size, nodes);
     let mapping = |blocks: Vec<String>| format!("(vector,{})", blocks.join(",")).into_bytes();

@@ -1,16 +1,16 @@
 //! Steps that change the environment of a process, and the messages to a singleton.
 
 use pmi_wire::place;
-use pmi_wire::singleton::Info;
+use pmi_wire::singleton::SingletonInfo;
 
-use super::step::{Editable, UnknownStep, Words, fill};
+use super::step::{Editable, UnknownStep, VerbAndArguments, fill};
 use crate::circumstances::Circumstances;
 
 /// The variables of a process.
-pub(crate) type Environment = Vec<(&'static str, String)>;
+pub(crate) type ProcessVariables = Vec<(&'static str, String)>;
 
-impl Editable for Environment {
-    fn step(&mut self, words: Words, circumstances: &Circumstances) -> Result<bool, UnknownStep> {
+impl Editable for ProcessVariables {
+    fn step(&mut self, words: VerbAndArguments, circumstances: &Circumstances) -> Result<bool, UnknownStep> {
         let Circumstances { group, rank, size, nodes, .. } = *circumstances;
         let places = place(size, nodes);
         let here = places.get(rank as usize).copied().unwrap_or(0);
@@ -41,30 +41,32 @@ impl Editable for Environment {
     }
 }
 
-fn set(variables: &mut Environment, name: &'static str, value: String) {
+fn set(variables: &mut ProcessVariables, name: &'static str, value: String) {
     variables.retain(|(n, _)| *n != name);
     variables.push((name, value));
 }
 
 /// The messages to a process that has asked for a process manager by singleton init: lines with their newlines, or nothing.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Singinit {
+pub(crate) struct SingletonMessages {
     /// The first message.
     pub asks: Vec<u8>,
     /// The message after its answer.
     pub info: Vec<u8>,
 }
 
-impl Editable for Singinit {
-    fn step(&mut self, words: Words, circumstances: &Circumstances) -> Result<bool, UnknownStep> {
-        let line = |info: Info| [info.line(), b"\n".to_vec()].concat();
+impl Editable for SingletonMessages {
+    fn step(&mut self, words: VerbAndArguments, circumstances: &Circumstances) -> Result<bool, UnknownStep> {
+        let line = |info: SingletonInfo| [info.line(), b"\n".to_vec()].concat();
         match words {
             ["asks", words @ ..] => return self.asks.step(words, circumstances),
             ["info", words @ ..] => return self.info.step(words, circumstances),
-            ["kvsname", name] => self.info = line(Info { kvsname: name.as_bytes().to_vec(), streams: false }),
+            ["kvsname", name] => {
+                self.info = line(SingletonInfo { kvsname: name.as_bytes().to_vec(), streams: false })
+            }
             ["streams"] => {
-                if let Ok(info) = Info::parse(self.info.trim_ascii_end()) {
-                    self.info = line(Info { streams: true, ..info });
+                if let Ok(info) = SingletonInfo::parse(self.info.trim_ascii_end()) {
+                    self.info = line(SingletonInfo { streams: true, ..info });
                 }
             }
             _ => return Err(UnknownStep),

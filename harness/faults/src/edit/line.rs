@@ -2,20 +2,20 @@
 
 use pmi_wire::Operation;
 
-use super::step::{Editable, UnknownStep, Words, byte};
+use super::step::{Editable, UnknownStep, VerbAndArguments, byte};
 use crate::circumstances::Circumstances;
 
 /// A request: a line or a body without its end.
-pub(crate) struct Line<'a>(pub(crate) &'a [u8]);
+pub(crate) struct RequestText<'a>(pub(crate) &'a [u8]);
 
-impl Editable for Line<'_> {
-    fn step(&mut self, words: Words, _: &Circumstances) -> Result<bool, UnknownStep> {
+impl Editable for RequestText<'_> {
+    fn step(&mut self, words: VerbAndArguments, _: &Circumstances) -> Result<bool, UnknownStep> {
         self.fulfils(words)
     }
 }
 
-impl Line<'_> {
-    fn fulfils(&self, words: Words) -> Result<bool, UnknownStep> {
+impl RequestText<'_> {
+    fn fulfils(&self, words: VerbAndArguments) -> Result<bool, UnknownStep> {
         let line = self.0;
         let at = |part: &str| line.windows(part.len()).position(|window| window == part.as_bytes());
         // A value may hold everything.

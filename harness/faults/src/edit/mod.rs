@@ -12,7 +12,7 @@ mod spawn;
 mod step;
 
 pub(crate) use bytes::first_frame;
-pub(crate) use environment::{Environment, Singinit};
-pub(crate) use line::{Line, command};
-pub use step::{Edit, Words};
+pub(crate) use environment::{ProcessVariables, SingletonMessages};
+pub(crate) use line::{RequestText, command};
+pub use step::{Edit, VerbAndArguments};
 pub(crate) use step::{Editable, UnknownStep, fill};

@@ -1,11 +1,11 @@
 //! Steps that change a reply.
 
-use super::step::{Editable, UnknownStep, Words, fill, number};
+use super::step::{Editable, UnknownStep, VerbAndArguments, fill, number};
 use crate::circumstances::Circumstances;
 use crate::draft::{Length, ReplyDraft};
 
 impl Editable for ReplyDraft {
-    fn step(&mut self, words: Words, circumstances: &Circumstances) -> Result<bool, UnknownStep> {
+    fn step(&mut self, words: VerbAndArguments, circumstances: &Circumstances) -> Result<bool, UnknownStep> {
         let filled = |text| fill(text, circumstances);
         match words {
             // Conditions.

@@ -2,11 +2,11 @@
 
 use pmi_wire::SpawnRequest;
 
-use super::step::{Editable, UnknownStep, Words, number};
+use super::step::{Editable, UnknownStep, VerbAndArguments, number};
 use crate::circumstances::Circumstances;
 
 impl Editable for SpawnRequest {
-    fn step(&mut self, words: Words, circumstances: &Circumstances) -> Result<bool, UnknownStep> {
+    fn step(&mut self, words: VerbAndArguments, circumstances: &Circumstances) -> Result<bool, UnknownStep> {
         match words {
             ["if-no-arguments"] => return Ok(self.programs.iter().all(|program| program.args.is_empty())),
             ["no-program"] => self.programs.clear(),
@@ -52,7 +52,7 @@ impl Editable for SpawnRequest {
     }
 }
 
-fn change_list(list: &mut Vec<Vec<u8>>, words: Words) -> Result<(), UnknownStep> {
+fn change_list(list: &mut Vec<Vec<u8>>, words: VerbAndArguments) -> Result<(), UnknownStep> {
     match words {
         ["clear"] => list.clear(),
         ["pop"] => drop(list.pop()),

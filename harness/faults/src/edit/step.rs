@@ -5,7 +5,7 @@ use thiserror::Error;
 use crate::circumstances::Circumstances;
 
 /// A verb and its arguments.
-pub type Words = &'static [&'static str];
+pub type VerbAndArguments = &'static [&'static str];
 
 /// A step that its target does not have, or whose arguments are wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -19,12 +19,12 @@ pub trait Editable {
     /// # Errors
     ///
     /// If the target has no such step.
-    fn step(&mut self, words: Words, circumstances: &Circumstances) -> Result<bool, UnknownStep>;
+    fn step(&mut self, words: VerbAndArguments, circumstances: &Circumstances) -> Result<bool, UnknownStep>;
 }
 
 /// Steps in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Edit(pub &'static [Words]);
+pub struct Edit(pub &'static [VerbAndArguments]);
 
 impl Edit {
     /// Applies the steps up to the first condition that does not hold. Returns whether all of them held.
@@ -33,7 +33,7 @@ impl Edit {
     }
 
     /// Returns the first step that a target does not have.
-    pub(crate) fn unknown_step(self, target: &mut impl Editable) -> Option<Words> {
+    pub(crate) fn unknown_step(self, target: &mut impl Editable) -> Option<VerbAndArguments> {
         let circumstances = Circumstances { size: 2, nodes: 1, uses: 1, ..Circumstances::default() };
         self.0.iter().copied().find(|words| target.step(words, &circumstances).is_err())
     }

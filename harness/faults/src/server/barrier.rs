@@ -1,7 +1,7 @@
 //! The barrier.
 
-use pmi_reference::server::{Awaits, Held, Phase};
-use pmi_reference::{Answer, GroupId, Header};
+use pmi_reference::server::{AwaitedEvent, HeldRequest, ProcessPhase};
+use pmi_reference::{GroupId, OperationResult, ReplyHeader};
 use pmi_wire::{Operation, Proc, place};
 
 use super::{Server, is_own_key};
@@ -9,11 +9,11 @@ use crate::effect::{BarrierEffect, Effect, NamesEffect};
 
 impl Server {
     /// Enters the barrier of the group.
-    pub(super) fn barrier(&mut self, from: Proc, header: Header) {
+    pub(super) fn barrier(&mut self, from: Proc, header: ReplyHeader) {
         *self.state().entries.entry(from).or_default() += 1;
         let effect = self.barrier_effect(from);
         if effect == Some(BarrierEffect::AtOnceAndGetsWait) {
-            self.server.reply(from, header, Answer::done());
+            self.server.reply(from, header, OperationResult::done());
             return self.release_pairs(from.group);
         }
         let is_full = self.server.join_barrier(from, header);
@@ -68,14 +68,14 @@ impl Server {
                     BarrierEffect::LeavesOutLast => size - 1,
                     _ => from.rank,
                 };
-                group.procs[left_out as usize].held.retain(|held| held.what != Awaits::Barrier);
+                group.procs[left_out as usize].held.retain(|held| held.what != AwaitedEvent::Barrier);
                 true
             }
             BarrierEffect::ReleasesEverybody if entered == 1 => {
-                let joined = group.procs.iter_mut().filter(|proc| proc.phase == Phase::Joined);
-                let header = Header::line(Operation::Barrier.exchange());
+                let joined = group.procs.iter_mut().filter(|proc| proc.phase == ProcessPhase::Joined);
+                let header = ReplyHeader::line(Operation::Barrier.exchange());
                 joined.filter(|proc| !proc.is_in_barrier()).for_each(|proc| {
-                    proc.held.push(Held { header: header.clone(), what: Awaits::Barrier });
+                    proc.held.push(HeldRequest { header: header.clone(), what: AwaitedEvent::Barrier });
                 });
                 true
             }
@@ -154,11 +154,15 @@ impl Server {
             if !self.all_entered(to) {
                 continue;
             }
-            for Held { header, what } in std::mem::take(&mut self.server.process_mut(to).held) {
+            for HeldRequest { header, what } in std::mem::take(&mut self.server.process_mut(to).held) {
                 match &what {
-                    Awaits::Pair(key) => {
+                    AwaitedEvent::Pair(key) => {
                         let value = self.server.groups[group as usize].kvs.get(key).cloned();
-                        self.server.reply(to, header, Answer::found("value", value, "key not found"));
+                        self.server.reply(
+                            to,
+                            header,
+                            OperationResult::found("value", value, "key not found"),
+                        );
                     }
                     _ => self.server.hold(to, header, what),
                 }

@@ -1,26 +1,26 @@
 //! Init, finalize, abort, the end of a connection, and protocol errors.
 
-use pmi_reference::server::{Phase, Process, ProtocolError};
-use pmi_reference::{Action, Answer, GroupId, Header};
+use pmi_reference::server::{ProcessPhase, ProtocolError, ServerProcess};
+use pmi_reference::{GroupId, OperationResult, ReplyHeader, ServerAction};
 use pmi_wire::{Operation, Proc, Version, place, protocol};
 
 use super::Server;
-use crate::edit::{Line, command};
+use crate::edit::{RequestText, command};
 use crate::effect::{AbortEffect, BarrierEffect, Effect, ErrorEffect, FinalizeEffect, VersionEffect};
 
 impl Server {
     /// Performs a finalize, also one without effects, because it may fail a barrier.
-    pub(super) fn finalize(&mut self, from: Proc, header: &Header) {
+    pub(super) fn finalize(&mut self, from: Proc, header: &ReplyHeader) {
         if !self.affected_finalize(from, header) {
             self.server.leave(from);
-            self.server.reply(from, header.clone(), Answer::done());
+            self.server.reply(from, header.clone(), OperationResult::done());
             self.fail_barrier(from);
         }
     }
 
     /// Counts a process as gone.
     pub(super) fn close(&mut self, from: Proc) {
-        let joined = self.server.process(from).phase == Phase::Joined;
+        let joined = self.server.process(from).phase == ProcessPhase::Joined;
         match self.server.close(from) {
             // The barrier counts a process that left without finalize as entered: no protocol error.
             Err(_) if joined && self.barrier_effect(from) == Some(BarrierEffect::LeaverCounts) => {
@@ -41,21 +41,21 @@ impl Server {
     }
 
     /// Ends those processes of a group that `which` picks, and leaves the others alone.
-    pub(super) fn end_some(&mut self, group: GroupId, which: impl Fn(u32, &Process) -> bool) {
+    pub(super) fn end_some(&mut self, group: GroupId, which: impl Fn(u32, &ServerProcess) -> bool) {
         for rank in 0..self.size(group) {
             let proc = Proc { group, rank };
             let process = self.server.process_mut(proc);
-            if process.phase != Phase::Closed && which(rank, process) {
-                process.phase = Phase::Closed;
-                self.server.act(Action::Close { proc, end: true });
+            if process.phase != ProcessPhase::Closed && which(rank, process) {
+                process.phase = ProcessPhase::Closed;
+                self.server.act(ServerAction::Close { proc, end: true });
             }
         }
     }
 
     /// Returns whether an effect has dealt with the init.
-    pub(super) fn affected_init(&mut self, from: Proc, header: &Header, offered: Version) -> bool {
+    pub(super) fn affected_init(&mut self, from: Proc, header: &ReplyHeader, offered: Version) -> bool {
         let is_of_pmi2 = self.server.config.pmi2 && offered.version == 2;
-        if offered == Version::V1_1 || is_of_pmi2 || self.server.process(from).phase == Phase::Joined {
+        if offered == Version::V1_1 || is_of_pmi2 || self.server.process(from).phase == ProcessPhase::Joined {
             return false;
         }
         let Some(effect) = self.pick(from, picked!(Effect::Version)) else { return false };
@@ -64,7 +64,7 @@ impl Server {
             VersionEffect::RefusesHigher | VersionEffect::RefusesLower
                 if lower == (effect == VersionEffect::RefusesLower) =>
             {
-                self.server.reply(from, header.clone(), Answer::failed("unknown version"));
+                self.server.reply(from, header.clone(), OperationResult::failed("unknown version"));
                 return true;
             }
             VersionEffect::ClosesOnLower if lower => {
@@ -83,11 +83,11 @@ impl Server {
     }
 
     /// Returns whether an effect has dealt with the finalize.
-    fn affected_finalize(&mut self, from: Proc, header: &Header) -> bool {
+    fn affected_finalize(&mut self, from: Proc, header: &ReplyHeader) -> bool {
         let Some(effect) = self.pick(from, picked!(Effect::Finalize)) else { return false };
         self.server.leave(from);
         if effect != FinalizeEffect::WaitsForAll {
-            self.server.reply(from, header.clone(), Answer::done());
+            self.server.reply(from, header.clone(), OperationResult::done());
         }
         match effect {
             FinalizeEffect::WaitsForAll => {
@@ -95,10 +95,10 @@ impl Server {
                 let all = self.server.groups[from.group as usize]
                     .procs
                     .iter()
-                    .all(|p| matches!(p.phase, Phase::Finalized | Phase::Closed));
+                    .all(|p| matches!(p.phase, ProcessPhase::Finalized | ProcessPhase::Closed));
                 if all {
                     for (p, header) in std::mem::take(&mut self.state().held) {
-                        self.server.reply(p, header, Answer::done());
+                        self.server.reply(p, header, OperationResult::done());
                     }
                 }
             }
@@ -116,23 +116,25 @@ impl Server {
                 }
             }
             FinalizeEffect::StopsServing => self.state().mute = true,
-            FinalizeEffect::Closes => self.server.act(Action::Close { proc: from, end: false }),
+            FinalizeEffect::Closes => self.server.act(ServerAction::Close { proc: from, end: false }),
         }
         true
     }
 
     /// Returns whether an effect has dealt with the abort.
-    pub(super) fn affected_abort(&mut self, from: Proc, header: &Header) -> bool {
+    pub(super) fn affected_abort(&mut self, from: Proc, header: &ReplyHeader) -> bool {
         let Some(effect) = self.pick(from, picked!(Effect::Abort)) else { return false };
         let size = self.size(from.group);
         let place = place(size, self.server.config.nodes);
         let node = |rank: u32| place.get(rank as usize).copied();
         match effect {
-            AbortEffect::Ignored => self.server.reply(from, header.clone(), Answer::done()),
+            AbortEffect::Ignored => self.server.reply(from, header.clone(), OperationResult::done()),
             AbortEffect::SenderOnly => self.end_some(from.group, |rank, _| rank == from.rank),
             AbortEffect::SparesSender => self.end_some(from.group, |rank, _| rank != from.rank),
             AbortEffect::SparesLast => self.end_some(from.group, |rank, _| size == 1 || rank + 1 != size),
-            AbortEffect::SparesFinalized => self.end_some(from.group, |_, p| p.phase != Phase::Finalized),
+            AbortEffect::SparesFinalized => {
+                self.end_some(from.group, |_, p| p.phase != ProcessPhase::Finalized)
+            }
             AbortEffect::SparesWaiting => self.end_some(from.group, |_, p| !p.is_in_barrier()),
             AbortEffect::SparesOtherNode => {
                 self.end_some(from.group, |rank, _| node(rank) == node(from.rank));
@@ -147,12 +149,14 @@ impl Server {
 
     /// Returns whether an effect has dealt with the protocol error.
     fn affected_error(&mut self, from: Proc, line: &[u8]) -> bool {
-        if self.server.process(from).phase == Phase::Closed {
+        if self.server.process(from).phase == ProcessPhase::Closed {
             return false;
         }
         let circumstances = self.circumstances(from);
         let pick = |e: &Effect| match e {
-            Effect::Error(which, effect) if which.apply(&mut Line(line), &circumstances) => Some(*effect),
+            Effect::Error(which, effect) if which.apply(&mut RequestText(line), &circumstances) => {
+                Some(*effect)
+            }
             _ => None,
         };
         let Some(effect) = self.pick(from, pick) else { return false };
@@ -160,11 +164,13 @@ impl Server {
         let framing = self.server.process(from).framing;
         let named = protocol::by_request(framing, command(line)).filter(|_| !spawning);
         let other = if spawning { Operation::Spawn } else { Operation::Put };
-        let header = Header::new(framing, named.or(Some(other.exchange())));
+        let header = ReplyHeader::new(framing, named.or(Some(other.exchange())));
         match effect {
             ErrorEffect::Ignored => {}
-            ErrorEffect::AnsweredOk => self.server.reply(from, header, Answer::done()),
-            ErrorEffect::AnsweredFail => self.server.reply(from, header, Answer::failed("malformed")),
+            ErrorEffect::AnsweredOk => self.server.reply(from, header, OperationResult::done()),
+            ErrorEffect::AnsweredFail => {
+                self.server.reply(from, header, OperationResult::failed("malformed"))
+            }
             ErrorEffect::OffenderOnly => self.end_some(from.group, |rank, _| rank == from.rank),
             ErrorEffect::OthersOnly => self.end_some(from.group, |rank, _| rank != from.rank),
             ErrorEffect::Unlogged => self.server.abort(from, 1, String::new()),

@@ -1,7 +1,7 @@
 //! Barriers of a part of a process group, as PMI-1.2 has them.
 
-use pmi_reference::server::{Name, ProtocolError};
-use pmi_reference::{Answer, Header};
+use pmi_reference::server::{BarrierIdentity, ProtocolError};
+use pmi_reference::{OperationResult, ReplyHeader};
 use pmi_wire::{GroupBarrier, Members, Proc};
 
 use super::Server;
@@ -12,7 +12,7 @@ impl Server {
     pub(super) fn enter(
         &mut self,
         from: Proc,
-        header: &Header,
+        header: &ReplyHeader,
         group: Option<&[u8]>,
     ) -> Result<bool, ProtocolError> {
         let has_groups = self.server.process(from).version.has_group_barriers();
@@ -20,7 +20,7 @@ impl Server {
             None => GroupBarrier::PLAIN,
             Some(Ok(barrier)) => barrier,
             Some(Err(_)) if self.is_affected(from, GroupBarrierEffect::NobodyOpens) => {
-                self.server.reply(from, header.clone(), Answer::done().with("tag", "0"));
+                self.server.reply(from, header.clone(), OperationResult::done().with("tag", "0"));
                 return Ok(true);
             }
             Some(Err(_)) => return Ok(false),
@@ -84,7 +84,7 @@ impl Server {
         from: Proc,
         barrier: GroupBarrier<'_>,
         effect: GroupBarrierEffect,
-    ) -> Option<Name> {
+    ) -> Option<BarrierIdentity> {
         let named = |from| self.server.barrier_name(from, barrier).ok();
         let all = || (0..self.size(from.group)).collect();
         let mut name = match (effect, barrier.members) {

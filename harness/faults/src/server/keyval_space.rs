@@ -1,7 +1,7 @@
 //! Keyval spaces beside those of the groups, which RFC 13 does not have.
 
-use pmi_reference::server::Request;
-use pmi_reference::{Answer, Header};
+use pmi_reference::server::ServerRequest;
+use pmi_reference::{OperationResult, ReplyHeader};
 use pmi_wire::Proc;
 
 use super::Server;
@@ -12,13 +12,13 @@ impl Server {
     pub(super) fn affected_keyval_space(
         &mut self,
         from: Proc,
-        header: &Header,
-        request: &Request<'_>,
+        header: &ReplyHeader,
+        request: &ServerRequest<'_>,
     ) -> bool {
         let Some(effect) = self.pick(from, picked!(Effect::KeyvalSpace)) else { return false };
         let header = header.clone();
         match (request, effect) {
-            (Request::CreateSpace, KeyvalSpaceEffect::OneName) => {
+            (ServerRequest::CreateSpace, KeyvalSpaceEffect::OneName) => {
                 let name = match self.state().space_name.take() {
                     Some(name) => name,
                     None => self.server.new_space_name(),
@@ -26,12 +26,12 @@ impl Server {
                 self.state().space_name = Some(name.clone());
                 self.server.create_space(from, header, name);
             }
-            (Request::CreateSpace, KeyvalSpaceEffect::OwnName) => {
+            (ServerRequest::CreateSpace, KeyvalSpaceEffect::OwnName) => {
                 let name = self.server.groups[from.group as usize].kvsname.clone();
                 self.server.create_space(from, header, name);
             }
             (
-                Request::DestroySpace { space },
+                ServerRequest::DestroySpace { space },
                 KeyvalSpaceEffect::DestroyKeeps
                 | KeyvalSpaceEffect::DestroyTakesAll
                 | KeyvalSpaceEffect::UnknownDestroyed,
@@ -44,10 +44,10 @@ impl Server {
                 }
                 let done = known || effect == KeyvalSpaceEffect::UnknownDestroyed;
                 let done = if done { Ok(()) } else { Err("unknown keyval space") };
-                self.server.reply(from, header, Answer::from(done));
+                self.server.reply(from, header, OperationResult::from(done));
             }
             (
-                Request::PairByIndex { space, index },
+                ServerRequest::PairByIndex { space, index },
                 KeyvalSpaceEffect::IndexFromOne | KeyvalSpaceEffect::IndexStays,
             ) => {
                 let from_one = effect == KeyvalSpaceEffect::IndexFromOne;

@@ -1,10 +1,10 @@
 //! The keyval space: put and get.
 
-use pmi_reference::server::Awaits;
-use pmi_reference::{Answer, Header};
+use pmi_reference::server::AwaitedEvent;
+use pmi_reference::{OperationResult, ReplyHeader};
 use pmi_wire::Proc;
 
-use super::state::Origin;
+use super::state::PutOrigin;
 use super::{Server, is_own_key};
 use crate::effect::{BarrierEffect, Effect, GetEffect, PutEffect};
 
@@ -29,12 +29,12 @@ impl Server {
         space: Option<&[u8]>,
         key: &[u8],
         value: &[u8],
-    ) -> Option<Answer> {
+    ) -> Option<OperationResult> {
         let maxes = self.server.config.maxes;
         let effect = self.pick(from, picked!(Effect::Put));
         let known = self.server.is_own_space(from, space);
-        let ok = Some(Answer::done());
-        let refused = Some(Answer::failed("no"));
+        let ok = Some(OperationResult::done());
+        let refused = Some(OperationResult::failed("no"));
         match effect {
             Some(PutEffect::AnyKvs) if !known => return ok,
             _ if !known => return None,
@@ -87,7 +87,7 @@ impl Server {
             _ if there => return None,
             _ => {}
         }
-        self.state().origins.insert(at, Origin { rank: from.rank, round });
+        self.state().origins.insert(at, PutOrigin { rank: from.rank, round });
         let (key, mut value) = (self.alias(from, key), value.to_vec());
         self.edit(from, picked!(Effect::Store), &mut value);
         self.server.groups[from.group as usize].kvs.insert(key, value);
@@ -101,7 +101,7 @@ impl Server {
         space: Option<&[u8]>,
         source: Option<i64>,
         key: &[u8],
-    ) -> Option<Answer> {
+    ) -> Option<OperationResult> {
         if is_own_key(key) {
             return None;
         }
@@ -111,8 +111,8 @@ impl Server {
         let number = from.group as usize;
         let known = self.server.is_own_space(from, space);
         let kvsname = space.unwrap_or_default();
-        let missing = || Some(Answer::miss("key not found"));
-        let found = |value: Vec<u8>| Some(Answer::done().with("value", value));
+        let missing = || Some(OperationResult::miss("key not found"));
+        let found = |value: Vec<u8>| Some(OperationResult::done().with("value", value));
         match effect {
             Some(GetEffect::AnyKvs) => {}
             Some(GetEffect::LongNameOnly)
@@ -183,11 +183,11 @@ impl Server {
     }
 
     /// Returns whether a get is held back until all processes have entered the barrier: in a server whose barrier does not block.
-    pub(super) fn held_for_barrier(&mut self, from: Proc, header: &Header, key: &[u8]) -> bool {
+    pub(super) fn held_for_barrier(&mut self, from: Proc, header: &ReplyHeader, key: &[u8]) -> bool {
         let pick = |e: &Effect| matches!(e, Effect::Barrier(BarrierEffect::AtOnceAndGetsWait)).then_some(());
         let held = self.pick(from, pick).is_some() && !self.all_entered(from);
         if held {
-            self.server.hold(from, header.clone(), Awaits::Pair(key.to_vec()));
+            self.server.hold(from, header.clone(), AwaitedEvent::Pair(key.to_vec()));
         }
         held
     }

@@ -22,16 +22,16 @@ mod state;
 
 use std::collections::VecDeque;
 
-use pmi_reference::server::{Output, Phase, ProtocolError, Request};
-use pmi_reference::{Action, GroupId, GroupSpec, Reply};
-use pmi_wire::{Framing, Proc, SpawnRequest, WayIn};
+use pmi_reference::server::{PendingAction, ProcessPhase, ProtocolError, ServerRequest};
+use pmi_reference::{GroupId, GroupSpec, ReplyParts, ServerAction};
+use pmi_wire::{ConnectionMethod, Framing, Proc, SpawnRequest};
 
 use crate::behaviour::Behaviour;
 use crate::circumstances::Circumstances;
 use crate::draft::ReplyDraft;
-use crate::edit::{Edit, Editable, Line, Singinit, first_frame};
+use crate::edit::{Edit, Editable, RequestText, SingletonMessages, first_frame};
 use crate::effect::Effect;
-use state::State;
+use state::EffectState;
 
 /// The configuration of such a server.
 pub type Config = pmi_reference::Config<Behaviour>;
@@ -41,8 +41,8 @@ pub type Config = pmi_reference::Config<Behaviour>;
 pub struct Server {
     server: pmi_reference::Server,
     /// The effects and their state; none in a server without effects.
-    state: Option<Box<State>>,
-    actions: VecDeque<Action>,
+    state: Option<Box<EffectState>>,
+    actions: VecDeque<ServerAction>,
 }
 
 impl Server {
@@ -62,7 +62,7 @@ impl Server {
             }
         }
         let server = pmi_reference::Server::new(config);
-        Self { server, state: State::of(&behaviour), actions: VecDeque::new() }
+        Self { server, state: EffectState::of(&behaviour), actions: VecDeque::new() }
     }
 
     /// See [`pmi_reference::Server::add_group`].
@@ -80,7 +80,7 @@ impl Server {
     /// See [`pmi_reference::Server::environment`].
     pub fn environment(&mut self, p: Proc, place: &str) -> Vec<(&'static str, String)> {
         let mut env = self.server.environment(p, place);
-        if !(self.way_in() == WayIn::Singleton && p.group == 0) {
+        if !(self.connection_method() == ConnectionMethod::Singleton && p.group == 0) {
             self.edit(p, picked!(Effect::Env), &mut env);
         }
         env
@@ -91,29 +91,31 @@ impl Server {
         self.pick(p, |e| matches!(e, Effect::DeadFd).then_some(())).is_none()
     }
 
-    /// See [`pmi_reference::Server::way_in`].
-    pub fn way_in(&self) -> WayIn {
-        self.server.way_in()
+    /// See [`pmi_reference::Server::connection_method`].
+    pub fn connection_method(&self) -> ConnectionMethod {
+        self.server.connection_method()
     }
 
     /// See [`pmi_reference::Server::welcome`].
     pub fn welcome(&mut self) -> Vec<u8> {
         let asks = self.server.welcome();
-        match self.way_in() {
-            WayIn::Singleton => self.affect_singinit(Singinit { asks, ..Singinit::default() }).asks,
-            WayIn::Fd | WayIn::Port => asks,
+        match self.connection_method() {
+            ConnectionMethod::Singleton => {
+                self.affect_singinit(SingletonMessages { asks, ..SingletonMessages::default() }).asks
+            }
+            ConnectionMethod::Fd | ConnectionMethod::Port => asks,
         }
     }
 
     /// See [`pmi_reference::Server::admit`].
     pub fn admit(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)> {
-        let (p, mut told) = self.server.admit(line)?;
-        if self.way_in() == WayIn::Singleton {
-            let says = Singinit { info: told, ..Singinit::default() };
+        let (p, mut received) = self.server.admit(line)?;
+        if self.connection_method() == ConnectionMethod::Singleton {
+            let says = SingletonMessages { info: received, ..SingletonMessages::default() };
             return Some((p, self.affect_singinit(says).info));
         }
-        self.edit(p, picked!(Effect::Greeting), &mut told);
-        Some((p, told))
+        self.edit(p, picked!(Effect::Greeting), &mut received);
+        Some((p, received))
     }
 
     /// See [`pmi_reference::Server::receive`].
@@ -166,7 +168,7 @@ impl Server {
     }
 
     /// See [`pmi_reference::Server::next_action`].
-    pub fn next_action(&mut self) -> Option<Action> {
+    pub fn next_action(&mut self) -> Option<ServerAction> {
         match self.state {
             None => self.server.next_action(),
             Some(_) => self.actions.pop_front(),
@@ -184,7 +186,9 @@ impl Server {
         let group = self.server.groups.get(p.group as usize);
         let process = group.and_then(|group| group.procs.get(p.rank as usize));
         Circumstances {
-            framing: process.filter(|process| process.phase != Phase::New).map(|process| process.framing),
+            framing: process
+                .filter(|process| process.phase != ProcessPhase::New)
+                .map(|process| process.framing),
             group: p.group,
             rank: p.rank,
             size: group.map_or(0, |group| group.procs.len() as u32),
@@ -230,7 +234,7 @@ impl Server {
     }
 
     /// The state of the effects. Only servers with effects call this.
-    fn state(&mut self) -> &mut State {
+    fn state(&mut self) -> &mut EffectState {
         self.state.get_or_insert_default()
     }
 
@@ -258,7 +262,7 @@ impl Server {
         group.kvsname = name;
     }
 
-    fn affect_singinit(&mut self, mut says: Singinit) -> Singinit {
+    fn affect_singinit(&mut self, mut says: SingletonMessages) -> SingletonMessages {
         let p = Proc { group: 0, rank: 0 };
         self.edit(p, picked!(Effect::Singinit), &mut says);
         says
@@ -293,7 +297,10 @@ impl Server {
         }
         let circumstances = self.circumstances(from);
         let pick = |e: &Effect| if let Effect::Hear(which, edit) = e { Some((*which, *edit)) } else { None };
-        match self.pick(from, pick).filter(|(which, _)| which.apply(&mut Line(message), &circumstances)) {
+        match self
+            .pick(from, pick)
+            .filter(|(which, _)| which.apply(&mut RequestText(message), &circumstances))
+        {
             Some((_, Edit(&[]))) => return,
             Some((_, edit)) => drop(edit.apply(&mut heard, &circumstances)),
             None => {}
@@ -307,7 +314,7 @@ impl Server {
     fn rejects(&mut self, from: Proc, message: &[u8]) -> bool {
         let circumstances = self.circumstances(from);
         let pick = |e: &Effect| match e {
-            Effect::Reject(which) => which.apply(&mut Line(message), &circumstances).then_some(()),
+            Effect::Reject(which) => which.apply(&mut RequestText(message), &circumstances).then_some(()),
             _ => None,
         };
         let rejected = self.pick(from, pick).is_some();
@@ -322,8 +329,8 @@ impl Server {
         self.keep_order(from, &asked.request)?;
         let header = &asked.header;
         let answer = match &mut asked.request {
-            Request::Put { space, key, value } => self.affected_put(from, space.as_deref(), key, value),
-            Request::Get { space, source, key } => {
+            ServerRequest::Put { space, key, value } => self.affected_put(from, space.as_deref(), key, value),
+            ServerRequest::Get { space, source, key } => {
                 if self.server.is_own_space(from, space.as_deref())
                     && self.held_for_barrier(from, header, key)
                 {
@@ -331,9 +338,9 @@ impl Server {
                 }
                 self.affected_get(from, space.as_deref(), *source, key)
             }
-            request @ (Request::Publish { .. } | Request::Unpublish { .. } | Request::Lookup { .. }) => {
-                self.affected_names(from, request)
-            }
+            request @ (ServerRequest::Publish { .. }
+            | ServerRequest::Unpublish { .. }
+            | ServerRequest::Lookup { .. }) => self.affected_names(from, request),
             _ => None,
         };
         if let Some(answer) = answer {
@@ -341,29 +348,29 @@ impl Server {
             return Ok(());
         }
         let done = match &mut asked.request {
-            Request::Init(offered) => self.affected_init(from, header, *offered),
-            Request::Abort { .. } => self.affected_abort(from, header),
-            Request::Finalize => {
+            ServerRequest::Init(offered) => self.affected_init(from, header, *offered),
+            ServerRequest::Abort { .. } => self.affected_abort(from, header),
+            ServerRequest::Finalize => {
                 self.finalize(from, header);
                 true
             }
-            Request::Barrier { group } => self.enter(from, header, group.as_deref())?,
-            Request::Spawn(request) => self.affected_spawn(from, header, request),
-            request @ (Request::PutNodeAttribute { .. } | Request::GetNodeAttribute { .. }) => {
+            ServerRequest::Barrier { group } => self.enter(from, header, group.as_deref())?,
+            ServerRequest::Spawn(request) => self.affected_spawn(from, header, request),
+            request @ (ServerRequest::PutNodeAttribute { .. } | ServerRequest::GetNodeAttribute { .. }) => {
                 self.affected_attribute(from, header, request)
             }
-            request @ (Request::CreateSpace | Request::DestroySpace { .. } | Request::PairByIndex { .. }) => {
-                self.affected_keyval_space(from, header, request)
-            }
+            request @ (ServerRequest::CreateSpace
+            | ServerRequest::DestroySpace { .. }
+            | ServerRequest::PairByIndex { .. }) => self.affected_keyval_space(from, header, request),
             _ => false,
         };
         if done { Ok(()) } else { self.server.perform(from, asked) }
     }
 
     /// Takes a request for a protocol error while another one is not answered, if an effect has it so. PMI-1.2 and PMI-2 allow it.
-    fn keep_order(&mut self, from: Proc, request: &Request<'_>) -> Result<(), ProtocolError> {
+    fn keep_order(&mut self, from: Proc, request: &ServerRequest<'_>) -> Result<(), ProtocolError> {
         let waits = !self.server.process(from).held.is_empty() || self.server.has_part_open(from);
-        let is_exempt = matches!(request, Request::Abort { .. } | Request::Barrier { .. });
+        let is_exempt = matches!(request, ServerRequest::Abort { .. } | ServerRequest::Barrier { .. });
         if !waits || is_exempt {
             return Ok(());
         }
@@ -382,20 +389,20 @@ impl Server {
         }
         while let Some(output) = self.server.next_output() {
             match output {
-                Output::Reply(to, reply) => self.send(to, &reply),
-                Output::Action(Action::Spawn { group, by, programs }) => {
+                PendingAction::Reply(to, reply) => self.send(to, &reply),
+                PendingAction::Action(ServerAction::Spawn { group, by, programs }) => {
                     self.affect_group(group);
                     let programs = self.affect_start(by, group, SpawnRequest { programs });
-                    self.actions.push_back(Action::Spawn { group, by, programs });
+                    self.actions.push_back(ServerAction::Spawn { group, by, programs });
                 }
-                Output::Action(action) => self.actions.push_back(action),
+                PendingAction::Action(action) => self.actions.push_back(action),
             }
         }
         self.state().waiting = None;
     }
 
     /// Sends a reply as effects have it, and notes whether it was a refusal.
-    fn send(&mut self, asker: Proc, reply: &Reply) {
+    fn send(&mut self, asker: Proc, reply: &ReplyParts) {
         let is_pmi2 = self.server.process(asker).framing == Framing::Frames;
         let mut draft = ReplyDraft::new(asker, reply);
         let edits = |e: &Effect| match e {
@@ -420,7 +427,7 @@ impl Server {
             None => vec![bytes],
         };
         let to = draft.to;
-        self.actions.extend(writes.into_iter().map(|bytes| Action::Send { to, bytes }));
+        self.actions.extend(writes.into_iter().map(|bytes| ServerAction::Send { to, bytes }));
     }
 }
 
@@ -436,7 +443,7 @@ mod tests {
     use pmi_wire::frame_header;
 
     use super::*;
-    use crate::client::{Act, Plain};
+    use crate::client::{Act, PlainSession};
     use crate::{faults, variations};
 
     /// What has to be done while the plain session of a client is played.
@@ -464,7 +471,7 @@ mod tests {
                     _ => server.receive(proc, bytes.as_bytes()),
                 }
                 while let Some(action) = server.next_action() {
-                    if let Action::Spawn { group, .. } = action {
+                    if let ServerAction::Spawn { group, .. } = action {
                         server.spawned(group, &[0]);
                         groups += 1;
                     }
@@ -479,7 +486,7 @@ mod tests {
     fn a_rehearsal_does_what_the_reference_does() {
         let all = faults().chain(variations());
         let behaviour = all.fold(Behaviour::default(), |all, entry| entry.added_to(all));
-        for plain in [Plain::Lines, Plain::Groups, Plain::Frames] {
+        for plain in [PlainSession::Lines, PlainSession::Groups, PlainSession::Frames] {
             let config = pmi_reference::Config { pmi2: true, pmi12: true, ..Default::default() };
             let reference = actions_of!(pmi_reference::Server::new(config.clone()), plain);
             assert!(reference.len() > 20, "{reference:?}");

@@ -1,7 +1,7 @@
 //! The name service.
 
-use pmi_reference::Answer;
-use pmi_reference::server::{Phase, Request};
+use pmi_reference::OperationResult;
+use pmi_reference::server::{ProcessPhase, ServerRequest};
 use pmi_wire::Proc;
 
 use super::Server;
@@ -9,14 +9,18 @@ use crate::effect::{Effect, NamesEffect};
 
 impl Server {
     /// Returns the answer to a request if it differs from that of the reference.
-    pub(super) fn affected_names(&mut self, from: Proc, request: &Request<'_>) -> Option<Answer> {
+    pub(super) fn affected_names(
+        &mut self,
+        from: Proc,
+        request: &ServerRequest<'_>,
+    ) -> Option<OperationResult> {
         let effect = self.pick(from, picked!(Effect::Names))?;
         if effect == NamesEffect::Refused {
-            return Some(Answer::failed("not served"));
+            return Some(OperationResult::failed("not served"));
         }
         let why = "name is not published";
         Some(match request {
-            Request::Publish { name: service, port } => {
+            ServerRequest::Publish { name: service, port } => {
                 let service = &service[..];
                 let there = self.server.names.contains_key(service);
                 match effect {
@@ -43,15 +47,15 @@ impl Server {
                     }
                 }
                 self.state().publishers.insert(service.to_vec(), from);
-                Answer::done()
+                OperationResult::done()
             }
-            Request::Unpublish { name: service } => {
+            ServerRequest::Unpublish { name: service } => {
                 let there = self.server.names.contains_key(&service[..]);
-                let ok = Answer::done();
+                let ok = OperationResult::done();
                 self.state().unpublished += 1;
                 match effect {
                     NamesEffect::UnknownUnpublishOk if !there => ok,
-                    _ if !there => Answer::failed(why),
+                    _ if !there => OperationResult::failed(why),
                     NamesEffect::UnpublishKeeps => ok,
                     NamesEffect::UnpublishOnlyFirstTime if self.state().unpublished > 1 => ok,
                     NamesEffect::UnpublishTakesAll => {
@@ -61,13 +65,15 @@ impl Server {
                     _ => return None,
                 }
             }
-            Request::Lookup { name: service } => {
+            ServerRequest::Lookup { name: service } => {
                 let service = &service[..];
                 let publisher = self.state().publishers.get(service).copied();
                 let hidden = publisher.is_some_and(|p| match effect {
                     NamesEffect::OwnOnly => p != from,
                     NamesEffect::GroupOnly => p.group != from.group,
-                    NamesEffect::DropsWithPublisher => self.server.process(p).phase == Phase::Finalized,
+                    NamesEffect::DropsWithPublisher => {
+                        self.server.process(p).phase == ProcessPhase::Finalized
+                    }
                     _ => false,
                 });
                 let found = match effect {
@@ -78,7 +84,7 @@ impl Server {
                     }
                     _ => self.server.names.get(service).cloned(),
                 };
-                Answer::found("port", found, why)
+                OperationResult::found("port", found, why)
             }
             _ => return None,
         })

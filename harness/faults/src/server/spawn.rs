@@ -1,6 +1,6 @@
 //! Spawn.
 
-use pmi_reference::{Answer, GroupId, Header};
+use pmi_reference::{GroupId, OperationResult, ReplyHeader};
 use pmi_wire::{Proc, SpawnProgram, SpawnRequest};
 
 use super::{Server, is_own_key};
@@ -13,12 +13,17 @@ fn at_start(effect: SpawnEffect) -> bool {
 
 impl Server {
     /// Changes a request as effects have it. Returns whether they have dealt with it.
-    pub(super) fn affected_spawn(&mut self, by: Proc, header: &Header, request: &mut SpawnRequest) -> bool {
+    pub(super) fn affected_spawn(
+        &mut self,
+        by: Proc,
+        header: &ReplyHeader,
+        request: &mut SpawnRequest,
+    ) -> bool {
         self.edit(by, picked!(Effect::SpawnRequest), request);
-        let early = |server: &mut Self| server.server.reply(by, header.clone(), Answer::done());
+        let early = |server: &mut Self| server.server.reply(by, header.clone(), OperationResult::done());
         match self.pick(by, |e| picked!(Effect::Spawn)(e).filter(|f| !at_start(*f))) {
             Some(SpawnEffect::Refused) => {
-                self.server.reply(by, header.clone(), Answer::failed("not here"));
+                self.server.reply(by, header.clone(), OperationResult::failed("not here"));
                 return true;
             }
             Some(SpawnEffect::AnswerPerProgram) => (1..request.programs.len()).for_each(|_| early(self)),

@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use pmi_reference::server::Name;
-use pmi_reference::{GroupId, Header};
+use pmi_reference::server::BarrierIdentity;
+use pmi_reference::{GroupId, ReplyHeader};
 use pmi_wire::Proc;
 
 use crate::behaviour::Behaviour;
@@ -37,14 +37,14 @@ impl ActiveEffect {
 
 /// Which rank put a key, and after how many barriers.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Origin {
+pub(super) struct PutOrigin {
     pub(super) rank: u32,
     pub(super) round: u64,
 }
 
 /// The effects of a server, and what it remembers for them beyond what the reference needs.
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct EffectState {
     list: Vec<ActiveEffect>,
     /// Nothing is to show.
     rehearsed: bool,
@@ -57,7 +57,7 @@ pub(super) struct State {
     /// The number of barriers that each group has passed.
     pub(super) rounds: HashMap<GroupId, u64>,
     /// Where each pair comes from.
-    pub(super) origins: HashMap<(GroupId, Vec<u8>), Origin>,
+    pub(super) origins: HashMap<(GroupId, Vec<u8>), PutOrigin>,
     /// The values that a rank put under a key that another rank had put before.
     pub(super) own_values: HashMap<(Proc, Vec<u8>), Vec<u8>>,
     /// The process that published each name.
@@ -69,7 +69,7 @@ pub(super) struct State {
     /// The value that the last get found.
     pub(super) last_value: Option<Vec<u8>>,
     /// The processes whose finalize waits for the others' finalize.
-    pub(super) held: Vec<(Proc, Header)>,
+    pub(super) held: Vec<(Proc, ReplyHeader)>,
     /// Pairs that become visible at the next barrier.
     pub(super) deferred: Vec<(GroupId, Vec<u8>, Vec<u8>)>,
     /// Requests are no longer answered.
@@ -77,7 +77,7 @@ pub(super) struct State {
     /// The number of barriers that have opened.
     pub(super) toggles: u64,
     /// Barriers of parts of a group that have been opened.
-    pub(super) opened: Vec<(GroupId, Name)>,
+    pub(super) opened: Vec<(GroupId, BarrierIdentity)>,
     /// The name of all spaces that are created.
     pub(super) space_name: Option<Vec<u8>>,
     /// The number of barriers that each process has entered.
@@ -86,7 +86,7 @@ pub(super) struct State {
     pub(super) unpublished: u64,
 }
 
-impl State {
+impl EffectState {
     /// The effects of a behaviour; nothing if it has none, so that the reference pays one test of an empty option.
     pub(super) fn of(behaviour: &Behaviour) -> Option<Box<Self>> {
         let active = |(effect, when, dialects): (Effect, When, Dialects)| ActiveEffect {

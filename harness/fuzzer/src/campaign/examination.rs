@@ -7,15 +7,15 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::queue::{Confirmed, Met, next_to_shrink, next_to_try};
+use super::queue::{FailureOccurrence, PendingShrink, next_to_shrink, next_to_try};
 use super::{Campaign, Shared};
 use crate::case::Case;
-use crate::confirm::Smallest;
+use crate::confirm::MinimizedFailure;
 use crate::failure::{Failure, FailureKey};
-use crate::store::{Origin, WriteError, store};
+use crate::store::{FindingOrigin, WriteError, store};
 
 /// A failure that did not recur in this many examinations is not examined again.
-const UNCONFIRMED: u32 = 3;
+const MAX_FAILED_CONFIRMATIONS: u32 = 3;
 
 impl Campaign<'_> {
     /// Examines the failures that players have met, until no player is left and the queues are empty.
@@ -28,16 +28,16 @@ impl Campaign<'_> {
             let mut shared = shared.unwrap_or_else(PoisonError::into_inner);
             // In a campaign with many failures, some cases are minimized before all failures have been confirmed.
             let tries = shared.waiting.len() >= shared.confirmed.len();
-            if tries && let Some(met) = next_to_try(&mut shared.waiting) {
+            if tries && let Some(occurrence) = next_to_try(&mut shared.waiting) {
                 // A failure must be found or not found regardless of the remaining time.
                 let has_any = !shared.found.is_empty() || !shared.confirmed.is_empty();
                 if self.schedule.is_late() && has_any || self.interrupted.load(Ordering::Relaxed) {
-                    let name = self.options.known.name_of_unseen(&met.failure.key);
+                    let name = self.options.known.name_of_unseen(&occurrence.failure.key);
                     shared.progress.unexamined.insert(name);
                     continue;
                 }
                 drop(shared);
-                self.examine(&met);
+                self.examine(&occurrence);
             } else if let Some(confirmed) = next_to_shrink(&mut shared.confirmed) {
                 drop(shared);
                 self.shrink(confirmed);
@@ -48,28 +48,30 @@ impl Campaign<'_> {
     }
 
     /// Confirms a new failure. A failure that does not recur by itself may depend on what the previous job has left behind.
-    pub(super) fn examine(&self, met: &Met) {
+    pub(super) fn examine(&self, occurrence: &FailureOccurrence) {
         self.lock().examining += 1;
-        if !self.shows_again(met, &met.case) && !self.shows_after_another(met) {
-            self.unconfirmed(&met.failure.key);
+        if !self.shows_again(occurrence, &occurrence.case) && !self.shows_after_another(occurrence) {
+            self.unconfirmed(&occurrence.failure.key);
         }
         self.lock().examining -= 1;
     }
 
     /// Plays the case again after the case that the same worker had played before. Few failures need that, so one run decides whether more
     /// are made, and none is made after the time is up.
-    fn shows_after_another(&self, met: &Met) -> bool {
-        let after = met
+    fn shows_after_another(&self, occurrence: &FailureOccurrence) -> bool {
+        let after = occurrence
             .before
             .as_ref()
             .filter(|_| !self.schedule.is_over())
-            .and_then(|before| met.case.after(before));
-        after.is_some_and(|case| self.examiner.shows(&met.failure, &case) && self.shows_again(met, &case))
+            .and_then(|before| occurrence.case.after(before));
+        after.is_some_and(|case| {
+            self.examiner.shows(&occurrence.failure, &case) && self.shows_again(occurrence, &case)
+        })
     }
 
     /// Plays the case again, and returns whether the failure recurs.
-    fn shows_again(&self, met: &Met, case: &Case) -> bool {
-        let failure = &met.failure;
+    fn shows_again(&self, occurrence: &FailureOccurrence, case: &Case) -> bool {
+        let failure = &occurrence.failure;
         let bucket = failure.key.to_string();
         let Some((root, smaller)) = self.examiner.root(failure, case) else {
             let mut shared = self.lock();
@@ -77,7 +79,7 @@ impl Campaign<'_> {
             // A failure that was an alias is examined again now and then, and may have been confirmed under its own key before.
             let is_confirmed = shared.shown.contains(&bucket) && !shared.needs_invalid_input(&bucket);
             drop(shared);
-            return is_confirmed || self.confirms(met, failure, case);
+            return is_confirmed || self.confirms(occurrence, failure, case);
         };
         let mut shared = self.lock();
         let of = root.key.to_string();
@@ -89,22 +91,22 @@ impl Campaign<'_> {
         let fresh = shared.taken.insert(of.clone());
         drop(shared);
         if fresh && !known {
-            if !self.confirms(met, &root, &smaller) {
+            if !self.confirms(occurrence, &root, &smaller) {
                 self.unconfirmed(&root.key);
             }
         } else if needs_invalid_input && self.examiner.shows_by_valid_input(&root, &smaller) {
-            self.confirms(met, &root, &smaller);
+            self.confirms(occurrence, &root, &smaller);
         }
         true
     }
 
     /// Confirms a failure, and returns whether it recurs. If it does, its case is minimized, now or when an examiner is free.
-    fn confirms(&self, met: &Met, failure: &Failure, case: &Case) -> bool {
-        let Some(shown) = self.examiner.try_again(failure, case, met.number) else { return false };
+    fn confirms(&self, occurrence: &FailureOccurrence, failure: &Failure, case: &Case) -> bool {
+        let Some(shown) = self.examiner.try_again(failure, case, occurrence.number) else { return false };
         if self.options.valid && !shown.is_valid() {
             return true;
         }
-        let confirmed = Confirmed { shown, time: met.time };
+        let confirmed = PendingShrink { shown, time: occurrence.time };
         let mut shared = self.lock();
         shared.shown.insert(failure.key.to_string());
         if self.has_examiners {
@@ -132,13 +134,13 @@ impl Campaign<'_> {
         }
         let times = shared.progress.unconfirmed.entry(name).or_default();
         *times += 1;
-        if *times < UNCONFIRMED {
+        if *times < MAX_FAILED_CONFIRMATIONS {
             shared.taken.remove(&key.to_string());
         }
     }
 
     /// Minimizes the case of a confirmed failure and stores it.
-    fn shrink(&self, Confirmed { shown, time }: Confirmed) {
+    fn shrink(&self, PendingShrink { shown, time }: PendingShrink) {
         let others = {
             let mut shared = self.lock();
             shared.examining += 1;
@@ -146,7 +148,7 @@ impl Campaign<'_> {
         };
         let key = shown.key().clone();
         match self.examiner.shrink(shown, others) {
-            Some(smallest) => self.store(&smallest, time),
+            Some(minimized) => self.store(&minimized, time),
             None => {
                 self.lock().shown.remove(&key.to_string());
                 self.unconfirmed(&key);
@@ -155,10 +157,10 @@ impl Campaign<'_> {
         self.lock().examining -= 1;
     }
 
-    fn store(&self, Smallest { found, case, run, symptom }: &Smallest, time: Duration) {
+    fn store(&self, MinimizedFailure { found, case, run, symptom }: &MinimizedFailure, time: Duration) {
         let version = self.target.version();
         let command = self.target.command();
-        let origin = Origin { command, version: &version, replay: &self.options.replay };
+        let origin = FindingOrigin { command, version: &version, replay: &self.options.replay };
         let replaced = {
             let mut shared = self.lock();
             let earlier = shared.found.iter_mut().find(|earlier| earlier.bucket == found.bucket);
@@ -175,7 +177,7 @@ impl Campaign<'_> {
         if let Err(error) = store(&self.options.out, found, case, &run.seen.events, symptom.as_ref(), &origin)
         {
             let file = self.options.out.join(&found.bucket);
-            self.reporter.trouble(&WriteError { file, error }.into());
+            self.reporter.error(&WriteError { file, error }.into());
         }
         if replaced {
             return;

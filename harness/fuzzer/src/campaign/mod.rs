@@ -9,35 +9,35 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use queue::{Confirmed, Met};
+use queue::{FailureOccurrence, PendingShrink};
 
 use crate::case::Case;
 use crate::confirm::Examiner;
-use crate::edges::{Edges, News};
+use crate::edges::{Edges, NewCoverage};
 use crate::generate::{Generator, numbered};
-use crate::known::{Known, Steering};
+use crate::known_failures::{KnownFailures, Steering};
 use crate::schedule::Schedule;
 use crate::shrink::leave_out;
-use crate::state::{State, StateError};
-use crate::store::{Found, WriteError};
-use crate::target::undisturbed::Undisturbed;
-use crate::target::{Pace, Run, Target, Tracing};
+use crate::state::{CampaignState, StateError};
+use crate::store::{StoredFinding, WriteError};
+use crate::target::exclusive::ExclusiveTarget;
+use crate::target::{CaseRun, Pace, Target, Tracing};
 use crate::transition::transitions;
 
 /// Maximum number of silence durations that are kept for their median.
-const SILENCES: usize = 100_000;
+const MAX_SILENCES: usize = 100_000;
 
 /// Maximum number of failures that wait for an examiner. When the queue is full, a player examines its failure itself instead of adding
 /// more that would never be reached.
-const WAITING: usize = 16;
+const MAX_WAITING_FAILURES: usize = 16;
 
 /// If this many cases cannot be judged and none can, the campaign ends, since no case ever will be.
-const UNPLAYABLE: u64 = 20;
+const MAX_UNJUDGED: u64 = 20;
 
 /// Maximum number of plays for trimming one case, which leaves out the steps that do not lead to a new edge.
-const TRIMMING: u64 = 32;
+const MAX_TRIM_PLAYS: u64 = 32;
 /// Additional plays for trimming, on top of one per case: the first cases have the most to leave out.
-const FIRST_TRIMMING: u64 = 400;
+const TRIM_ALLOWANCE: u64 = 400;
 
 /// The options of a campaign.
 #[derive(Debug, Clone)]
@@ -55,7 +55,7 @@ pub struct CampaignOptions {
     /// Folder for findings.
     pub out: PathBuf,
     /// Known failures.
-    pub known: Known,
+    pub known: KnownFailures,
     /// The command line that replays a finding, up to the name of its folder.
     pub replay: String,
 }
@@ -109,24 +109,24 @@ pub struct Moment {
 }
 
 /// Maximum number of moments that are kept. In a longer campaign, the interval between them grows.
-const MOMENTS: usize = 400;
+const MAX_MOMENTS: usize = 400;
 
 /// Moments of a campaign, in order.
 #[derive(Debug)]
-struct History {
+struct ProgressHistory {
     moments: Vec<Moment>,
     /// Minimum time between two moments.
     step: Duration,
 }
 
-impl History {
+impl ProgressHistory {
     fn note(&mut self, progress: &Progress) {
         let last = self.moments.last().map(|moment| moment.time);
         if last.is_some_and(|last| progress.time < last + self.step) {
             return;
         }
         self.end(progress);
-        if self.moments.len() == MOMENTS {
+        if self.moments.len() == MAX_MOMENTS {
             let mut count = 0;
             self.moments.retain(|_| {
                 count += 1;
@@ -144,7 +144,7 @@ impl History {
 
 /// A file that a campaign could not write.
 #[derive(Debug, thiserror::Error)]
-pub enum Trouble {
+pub enum CampaignError {
     /// The state of the campaign.
     #[error(transparent)]
     State(#[from] StateError),
@@ -160,9 +160,9 @@ pub trait Reporter: Sync {
     /// Reports, once, that coverage was requested but the implementation is not instrumented.
     fn not_instrumented(&self);
     /// Receives a new finding that was stored.
-    fn found(&self, found: &Found);
+    fn found(&self, found: &StoredFinding);
     /// Receives an error: a file could not be written.
-    fn trouble(&self, what: &Trouble);
+    fn error(&self, what: &CampaignError);
 }
 
 /// The result of a campaign.
@@ -173,7 +173,7 @@ pub struct Summary {
     /// The progress over time, in order; the last moment is the end.
     pub history: Vec<Moment>,
     /// Findings that were stored.
-    pub found: Vec<Found>,
+    pub found: Vec<StoredFinding>,
     /// When each of these buckets was first met.
     pub met: BTreeMap<String, Duration>,
     /// The user interrupted the campaign.
@@ -182,7 +182,7 @@ pub struct Summary {
 
 /// The data that the workers share.
 struct Shared {
-    state: State,
+    state: CampaignState,
     steering: Steering,
     progress: Progress,
     /// Buckets that a worker examines or has stored.
@@ -191,13 +191,13 @@ struct Shared {
     shown: BTreeSet<String>,
     /// Buckets that were found with invalid input and later met with valid input, which is why they are examined again.
     valid: BTreeSet<String>,
-    found: Vec<Found>,
+    found: Vec<StoredFinding>,
     met: BTreeMap<String, Duration>,
     silences: Vec<Duration>,
     /// Failures that wait to be confirmed.
-    waiting: VecDeque<Met>,
+    waiting: VecDeque<FailureOccurrence>,
     /// Confirmed failures whose cases wait to be minimized.
-    confirmed: VecDeque<Confirmed>,
+    confirmed: VecDeque<PendingShrink>,
     /// Failures that are being examined.
     examining: usize,
     /// Workers that play new cases.
@@ -235,7 +235,7 @@ pub fn run(
     target: &dyn Target,
     generator: &dyn Generator,
     options: &CampaignOptions,
-    state: State,
+    state: CampaignState,
     interrupted: &AtomicBool,
     reporter: &dyn Reporter,
 ) -> Summary {
@@ -247,7 +247,7 @@ pub fn run(
     let examiners = if players > options.workers.max(1) { players / 2 } else { 0 };
     let schedule = Schedule::new(options.time);
     let jobs = RwLock::new(());
-    let played = |alone| Undisturbed { target, jobs: &jobs, alone, interrupted };
+    let played = |alone| ExclusiveTarget { target, jobs: &jobs, alone, interrupted };
     let (first_played, again) = (played(false), played(true));
     let campaign = Campaign {
         target: &first_played,
@@ -279,7 +279,7 @@ pub fn run(
         more: Condvar::new(),
     };
     let mut overdue = false;
-    let mut history = History { moments: Vec::new(), step: Duration::from_millis(900) };
+    let mut history = ProgressHistory { moments: Vec::new(), step: Duration::from_millis(900) };
     history.note(&campaign.progress());
     std::thread::scope(|scope| {
         let players = (0..players).map(|_| scope.spawn(|| campaign.work(first)));
@@ -337,7 +337,7 @@ impl Campaign<'_> {
     fn save(&self) {
         let state = self.lock().state.clone();
         if let Err(error) = state.write(&self.options.out) {
-            self.reporter.trouble(&error.into());
+            self.reporter.error(&error.into());
         }
     }
 
@@ -389,12 +389,12 @@ impl Campaign<'_> {
         let mut shared = self.lock();
         shared.progress.unjudged.0 += 1;
         shared.progress.unjudged.1 = why;
-        if shared.progress.unjudged.0 >= UNPLAYABLE && shared.progress.sessions == 0 {
+        if shared.progress.unjudged.0 >= MAX_UNJUDGED && shared.progress.sessions == 0 {
             self.end.store(true, Ordering::Relaxed);
         }
     }
 
-    fn judge(&self, case: &Case, before: Option<&Case>, number: u64, run: &Run) {
+    fn judge(&self, case: &Case, before: Option<&Case>, number: u64, run: &CaseRun) {
         if let Some(why) = run.seen.unjudged.clone().filter(|_| run.failures.is_empty()) {
             return self.unjudged(why);
         }
@@ -422,7 +422,7 @@ impl Campaign<'_> {
             if further && !fatal {
                 trouble = self.generator.keep(number, reaching.as_ref().unwrap_or(case)).err();
             }
-            if shared.silences.len() < SILENCES {
+            if shared.silences.len() < MAX_SILENCES {
                 shared.silences.extend(&run.seen.silences);
             }
             let mut ended_as_known = false;
@@ -467,19 +467,20 @@ impl Campaign<'_> {
             self.reporter.not_instrumented();
         }
         if let Some(error) = trouble {
-            self.reporter.trouble(&error.into());
+            self.reporter.error(&error.into());
         }
         for failure in fresh {
             let (case, before) = (case.clone(), before.cloned());
-            let met = Met { failure, case, before, number, time: self.schedule.elapsed() };
+            let occurrence =
+                FailureOccurrence { failure, case, before, number, time: self.schedule.elapsed() };
             let mut shared = self.lock();
-            if self.has_examiners && shared.waiting.len() < WAITING {
-                shared.waiting.push_back(met);
+            if self.has_examiners && shared.waiting.len() < MAX_WAITING_FAILURES {
+                shared.waiting.push_back(occurrence);
                 drop(shared);
                 self.more.notify_one();
             } else {
                 drop(shared);
-                self.examine(&met);
+                self.examine(&occurrence);
             }
         }
     }
@@ -492,13 +493,13 @@ impl Campaign<'_> {
             run.seen.edges.filter(|_| !run.failures.iter().any(|failure| failure.key.is_fatal()))
         };
         let (kept, edges) = match news {
-            News::None => (None, edges.clone()),
-            News::Times => {
+            NewCoverage::None => (None, edges.clone()),
+            NewCoverage::Times => {
                 let again = play(case).unwrap_or_default();
                 let steady = self.lock().state.edges.is_steady(edges, &again);
                 (steady.then(|| case.clone()), again)
             }
-            News::Edges(new) => {
+            NewCoverage::Edges(new) => {
                 let mut last = edges.clone();
                 let kept = leave_out(case.clone(), self.trims(), &mut |candidate| {
                     let went = play(candidate).filter(|went| went.has(&new));
@@ -507,15 +508,15 @@ impl Campaign<'_> {
                 (Some(kept), last)
             }
         };
-        self.generator.went(kept.as_ref().unwrap_or(case), &edges);
+        self.generator.record_edges(kept.as_ref().unwrap_or(case), &edges);
         kept
     }
 
     /// Reserves plays for trimming a case. In total, trimming does not take many more plays than the campaign itself.
     fn trims(&self) -> usize {
         let mut shared = self.lock();
-        let left = (shared.progress.sessions + FIRST_TRIMMING).saturating_sub(shared.trimmed);
-        let plays = left.min(TRIMMING);
+        let left = (shared.progress.sessions + TRIM_ALLOWANCE).saturating_sub(shared.trimmed);
+        let plays = left.min(MAX_TRIM_PLAYS);
         shared.trimmed += plays;
         plays as usize
     }
@@ -526,15 +527,15 @@ mod tests {
     use std::path::Path;
 
     use pmi_judge::backtrace::Place;
-    use pmi_judge::event::{Bytes, Event, What};
+    use pmi_judge::event::{Bytes, Event, EventKind};
     use pmi_scenario::UnderTest;
     use pmi_wire::Proc;
 
     use super::*;
     use crate::corpus::{Corpus, Evolving};
-    use crate::failure::{After, CrashCause, CrashSite, Failure, FailureKey};
+    use crate::failure::{CrashCause, CrashSite, Failure, FailureKey, LastAction};
     use crate::fields::text;
-    use crate::generate::scope::Scope;
+    use crate::generate::scope::SessionFeatures;
     use crate::observation::Observation;
     use crate::statement::write;
     use crate::store;
@@ -543,8 +544,8 @@ mod tests {
     /// An implementation whose runs are the results of a function.
     struct Plays<F>(F);
 
-    impl<F: Fn(&Case, Tracing) -> Run + Sync> Target for Plays<F> {
-        fn play(&self, case: &Case, _: Pace, tracing: Tracing) -> std::io::Result<Run> {
+    impl<F: Fn(&Case, Tracing) -> CaseRun + Sync> Target for Plays<F> {
+        fn play(&self, case: &Case, _: Pace, tracing: Tracing) -> std::io::Result<CaseRun> {
             Ok((self.0)(case, tracing))
         }
 
@@ -561,15 +562,15 @@ mod tests {
         }
     }
 
-    fn shows(failures: impl IntoIterator<Item = Failure>) -> Run {
-        Run { seen: Observation::default(), failures: failures.into_iter().collect() }
+    fn shows(failures: impl IntoIterator<Item = Failure>) -> CaseRun {
+        CaseRun { seen: Observation::default(), failures: failures.into_iter().collect() }
     }
 
     impl Reporter for () {
         fn progress(&self, _: &Progress) {}
         fn not_instrumented(&self) {}
-        fn found(&self, _: &Found) {}
-        fn trouble(&self, _: &Trouble) {}
+        fn found(&self, _: &StoredFinding) {}
+        fn error(&self, _: &CampaignError) {}
     }
 
     /// The options of a campaign with one worker.
@@ -581,7 +582,7 @@ mod tests {
             workers: 1,
             valid: false,
             out: out.to_owned(),
-            known: Known::default(),
+            known: KnownFailures::default(),
             replay: String::new(),
         }
     }
@@ -600,11 +601,12 @@ mod tests {
             most.fetch_max(u64::from(deepest), Ordering::Relaxed);
             let edges = Edges::of((0..=deepest).map(|edge| (edge, 1)).collect());
             let seen = Observation { edges: tells.then_some(edges), ..Observation::default() };
-            Run { seen, failures: Vec::new() }
+            CaseRun { seen, failures: Vec::new() }
         });
-        let generator = Evolving::new(Scope::default(), Corpus::default());
+        let generator = Evolving::new(SessionFeatures::default(), Corpus::default());
         let options = options(folder.path(), Some(3000));
-        let summary = run(&target, &generator, &options, State::default(), &AtomicBool::new(false), &());
+        let summary =
+            run(&target, &generator, &options, CampaignState::default(), &AtomicBool::new(false), &());
         (most.into_inner(), summary)
     }
 
@@ -622,14 +624,14 @@ mod tests {
     }
 
     fn failure() -> Failure {
-        let after = After::Start;
+        let after = LastAction::Start;
         let key = FailureKey::Rule { who: None, requirement: "rfc13.barrier.generic".into(), after };
         Failure { key, what: String::new(), requirement: None, seq: None, backtrace: None }
     }
 
     /// Returns the findings of a campaign that plays jobs with these lines, and its folder. The implementation fails in the job after one
     /// that has aborted, which a campaign that plays each case alone cannot detect.
-    fn remembered(jobs: &[&[&str]]) -> (Vec<Found>, tempfile::TempDir) {
+    fn remembered(jobs: &[&[&str]]) -> (Vec<StoredFinding>, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
         let mut files = Vec::new();
         for (number, lines) in jobs.iter().enumerate() {
@@ -650,7 +652,8 @@ mod tests {
             }
             shows(fails(case).then(failure))
         });
-        let summary = run(&target, &generator, &options, State::default(), &AtomicBool::new(false), &());
+        let summary =
+            run(&target, &generator, &options, CampaignState::default(), &AtomicBool::new(false), &());
         (summary.found, folder)
     }
 
@@ -676,7 +679,7 @@ mod tests {
     }
 
     /// Returns the findings of a campaign with one session per line, in which every session that sends something fails.
-    fn judged_by_input(lines: &[&str], valid: bool) -> (Vec<Found>, tempfile::TempDir) {
+    fn judged_by_input(lines: &[&str], valid: bool) -> (Vec<StoredFinding>, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
         let mut files = Vec::new();
         for (number, line) in lines.iter().enumerate() {
@@ -691,13 +694,15 @@ mod tests {
             let text = case.text();
             let said = text.lines().filter_map(|line| line.split_once("C: cmd=").map(|(_, said)| said));
             let proc = Proc { group: 0, rank: 0 };
-            let asks = said.map(|said| What::ToServer { proc, bytes: Bytes(format!("cmd={said}\n").into()) });
-            let events: Vec<Event> = asks.zip(0..).map(|(what, seq)| Event::new(seq, what)).collect();
+            let asks =
+                said.map(|said| EventKind::ToServer { proc, bytes: Bytes(format!("cmd={said}\n").into()) });
+            let events: Vec<Event> = asks.zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect();
             let fails = !events.is_empty();
             let seen = Observation { events, ..Observation::default() };
-            Run { seen, failures: fails.then(failure).into_iter().collect() }
+            CaseRun { seen, failures: fails.then(failure).into_iter().collect() }
         });
-        let summary = run(&target, &generator, &options, State::default(), &AtomicBool::new(false), &());
+        let summary =
+            run(&target, &generator, &options, CampaignState::default(), &AtomicBool::new(false), &());
         (summary.found, folder)
     }
 
@@ -705,7 +710,7 @@ mod tests {
 
     #[test]
     fn a_valid_campaign_finds_nothing_by_invalid_input() {
-        let valid = |found: Vec<Found>| found.iter().map(|found| found.valid).collect::<Vec<_>>();
+        let valid = |found: Vec<StoredFinding>| found.iter().map(|found| found.valid).collect::<Vec<_>>();
         assert_eq!(valid(judged_by_input(&["cmd=frob"], false).0), [false]);
         assert_eq!(valid(judged_by_input(&["cmd=frob"], true).0), [false; 0]);
         assert_eq!(valid(judged_by_input(&["cmd=frob", INIT], true).0), [true]);
@@ -730,9 +735,9 @@ mod tests {
                 interrupted.store(played >= after, Ordering::Relaxed);
                 shows([failure()])
             });
-            let generator = Evolving::new(Scope::default(), Corpus::default());
+            let generator = Evolving::new(SessionFeatures::default(), Corpus::default());
             let options = options(folder.path(), None);
-            let summary = run(&target, &generator, &options, State::default(), &interrupted, &());
+            let summary = run(&target, &generator, &options, CampaignState::default(), &interrupted, &());
             let found: Vec<_> = summary.found.iter().map(|f| (f.again, f.again_minimal)).collect();
             assert_eq!(found, Vec::from_iter(told));
             if let [found] = &summary.found[..] {
@@ -745,7 +750,7 @@ mod tests {
     #[test]
     fn what_shows_again_without_a_place_is_found_once() {
         let folder = tempfile::tempdir().unwrap();
-        let generator = Evolving::new(Scope::default(), Corpus::default());
+        let generator = Evolving::new(SessionFeatures::default(), Corpus::default());
         let options = options(folder.path(), Some(30));
         // A debugger locates the crash the first ten times, and then no longer.
         let looks = AtomicU64::new(0);
@@ -760,14 +765,15 @@ mod tests {
             let died = |site| FailureKey::Crash { who: "pm".into(), cause: CrashCause::Signal(13), site };
             shows(site.map(|site| Failure { key: died(site), ..failure() }))
         });
-        let summary = run(&target, &generator, &options, State::default(), &AtomicBool::new(false), &());
+        let summary =
+            run(&target, &generator, &options, CampaignState::default(), &AtomicBool::new(false), &());
         let found: Vec<_> = summary.found.iter().map(|found| found.bucket.as_str()).collect();
         assert_eq!(found, ["crash--pm--SIGPIPE--in-f", "crash--pm--SIGPIPE"]);
     }
 
     #[test]
     fn of_a_long_campaign_few_moments_are_kept_in_order_and_evenly() {
-        let mut history = History { moments: Vec::new(), step: Duration::from_millis(900) };
+        let mut history = ProgressHistory { moments: Vec::new(), step: Duration::from_millis(900) };
         for second in 0..100_000 {
             history.note(&Progress {
                 time: Duration::from_secs(second),
@@ -776,7 +782,7 @@ mod tests {
             });
         }
         let times: Vec<u64> = history.moments.iter().map(|moment| moment.sessions).collect();
-        assert!((MOMENTS / 2..=MOMENTS).contains(&times.len()), "{times:?}");
+        assert!((MAX_MOMENTS / 2..=MAX_MOMENTS).contains(&times.len()), "{times:?}");
         let gaps: BTreeSet<u64> = times.windows(2).map(|two| two[1] - two[0]).collect();
         assert!(times[0] == 0 && gaps.last() < gaps.first().map(|gap| gap * 2).as_ref(), "{gaps:?}");
     }

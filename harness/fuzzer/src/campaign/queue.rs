@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::case::Case;
-use crate::confirm::Shown;
+use crate::confirm::ConfirmedFailure;
 use crate::failure::Failure;
 
 /// A failure as it was met.
-pub(super) struct Met {
+pub(super) struct FailureOccurrence {
     pub(super) failure: Failure,
     pub(super) case: Case,
     /// The case that the same worker had played before.
@@ -20,20 +20,20 @@ pub(super) struct Met {
 }
 
 /// A confirmed failure whose case is to be minimized.
-pub(super) struct Confirmed {
-    pub(super) shown: Shown,
+pub(super) struct PendingShrink {
+    pub(super) shown: ConfirmedFailure,
     /// Time when it was met, since the campaign began.
     pub(super) time: Duration,
 }
 
 /// Takes the waiting failure to confirm next: the one that takes the least time, so that slow ones do not block the others until the
 /// campaign is over. Among equals, the first that was met.
-pub(super) fn next_to_try(waiting: &mut VecDeque<Met>) -> Option<Met> {
-    take_first_by(waiting, |met| met.failure.key.patience())
+pub(super) fn next_to_try(waiting: &mut VecDeque<FailureOccurrence>) -> Option<FailureOccurrence> {
+    take_first_by(waiting, |occurrence| occurrence.failure.key.patience())
 }
 
 /// Takes the confirmed failure to minimize next: the most serious one, and among equals the first.
-pub(super) fn next_to_shrink(confirmed: &mut VecDeque<Confirmed>) -> Option<Confirmed> {
+pub(super) fn next_to_shrink(confirmed: &mut VecDeque<PendingShrink>) -> Option<PendingShrink> {
     take_first_by(confirmed, |confirmed| confirmed.shown.seriousness())
 }
 
@@ -48,20 +48,21 @@ mod tests {
     use pmi_scenario::UnderTest;
 
     use super::*;
-    use crate::failure::{After, FailureKey};
+    use crate::failure::{FailureKey, LastAction};
 
     #[test]
     fn what_is_known_sooner_is_tried_first_and_else_what_was_met_first() {
-        let rule = |of: &str| FailureKey::Rule { who: None, requirement: of.into(), after: After::Start };
+        let rule =
+            |of: &str| FailureKey::Rule { who: None, requirement: of.into(), after: LastAction::Start };
         let keys = [
-            FailureKey::JobStays(After::Start),
-            FailureKey::HangBehindHalf,
+            FailureKey::JobStays(LastAction::Start),
+            FailureKey::HangDuringPartialRequest,
             rule("rfc13.put.unique"),
             FailureKey::Leak(vec!["sleep".into()]),
-            FailureKey::Hang { who: None, requirement: None, call: None, after: After::Start },
+            FailureKey::Hang { who: None, requirement: None, call: None, after: LastAction::Start },
             rule("rfc13.get.value"),
         ];
-        let met = |(number, key): (usize, &FailureKey)| Met {
+        let occurrence = |(number, key): (usize, &FailureKey)| FailureOccurrence {
             failure: Failure {
                 key: key.clone(),
                 what: String::new(),
@@ -74,9 +75,9 @@ mod tests {
             number: number as u64,
             time: Duration::ZERO,
         };
-        let mut waiting: VecDeque<Met> = keys.iter().enumerate().map(met).collect();
+        let mut waiting: VecDeque<FailureOccurrence> = keys.iter().enumerate().map(occurrence).collect();
         let order: Vec<u64> =
-            std::iter::from_fn(|| next_to_try(&mut waiting)).map(|met| met.number).collect();
+            std::iter::from_fn(|| next_to_try(&mut waiting)).map(|occurrence| occurrence.number).collect();
         assert_eq!(order, [2, 5, 1, 4, 0, 3]);
     }
 }

@@ -3,10 +3,10 @@
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Piece, Template};
 
-use super::model::{Key, Model, Work};
+use super::model::{PutKey, SessionModel, Work};
 use crate::decisions::{percent, pick, shuffle};
 use crate::pieces::{literal, tidy};
-use crate::plan::{Planned, must_answer, request_of};
+use crate::plan::{PlannedStep, must_answer, request_of};
 use crate::statement::{MOST_GROUPS, exit, join, leave};
 
 /// Maximum number of keys that are read at once.
@@ -27,10 +27,10 @@ fn cut(text: &mut Template, u: &mut Unstructured<'_>) -> Result<()> {
     Ok(())
 }
 
-impl Model<'_, '_> {
+impl SessionModel<'_, '_> {
     pub(super) fn build(&mut self) -> Result<()> {
         if !self.speaks12 && percent(self.u)? < 80 {
-            self.plan.push(Planned::Stmt(join(self.dialect)));
+            self.plan.push(PlannedStep::Stmt(join(self.dialect)));
         } else {
             self.start()?;
         }
@@ -68,7 +68,7 @@ impl Model<'_, '_> {
             self.read_back()?;
         }
         if self.u.int_in_range(0..=39)? == 39 {
-            self.soak()?;
+            self.repeat()?;
         }
         self.end()?;
         if self.swarm.pieces {
@@ -79,7 +79,7 @@ impl Model<'_, '_> {
 
     /// Reads the keys that became visible to all ranks since the last read, each by one process, preferably not the one that put it.
     pub(super) fn read_back(&mut self) -> Result<()> {
-        let keys: Vec<Key> = self.visible[self.last_read.min(self.visible.len())..].to_vec();
+        let keys: Vec<PutKey> = self.visible[self.last_read.min(self.visible.len())..].to_vec();
         self.last_read = self.visible.len();
         if self.holds("get") {
             return Ok(());
@@ -101,7 +101,7 @@ impl Model<'_, '_> {
         let spawn = self.spawn(rank)?;
         self.plan.extend(spawn);
         let children = self.children(self.groups)?;
-        self.plan.extend(children.into_iter().map(Planned::Stmt));
+        self.plan.extend(children.into_iter().map(PlannedStep::Stmt));
         Ok(())
     }
 
@@ -109,7 +109,7 @@ impl Model<'_, '_> {
     fn in_writes(&mut self) -> Result<()> {
         let often = pick(self.u, &[4, 1, 10])?;
         for planned in &mut self.plan {
-            let Planned::Request { messages, .. } = planned else { continue };
+            let PlannedStep::Request { messages, .. } = planned else { continue };
             if !self.u.ratio(1, often)? {
                 continue;
             }
@@ -129,10 +129,10 @@ impl Model<'_, '_> {
     }
 
     /// Returns a request that the upstream does not answer.
-    fn request_beside_held(&mut self, rank: u32) -> Result<Vec<Planned>> {
+    fn request_beside_held(&mut self, rank: u32) -> Result<Vec<PlannedStep>> {
         let request = self.requests(rank)?;
         Ok(match request.first() {
-            Some(Planned::Request { op, .. }) if self.held == Some(*op) && !op.is(&["get"]) => {
+            Some(PlannedStep::Request { op, .. }) if self.held == Some(*op) && !op.is(&["get"]) => {
                 self.ask(rank, "universe", &[])
             }
             _ => request,
@@ -165,7 +165,7 @@ impl Model<'_, '_> {
     /// Plans a barrier that processes enter in this order, each after its requests, and leave in the order of `leaving`.
     fn barrier_in_order(
         &mut self,
-        entering: impl IntoIterator<Item = (u32, Vec<Planned>)>,
+        entering: impl IntoIterator<Item = (u32, Vec<PlannedStep>)>,
         leaving: &[u32],
     ) -> Result<()> {
         if self.holds("barrier") {
@@ -190,7 +190,7 @@ impl Model<'_, '_> {
         let rank = self.any_rank()?;
         match self.u.int_in_range(0..=19)? {
             18 => self.abort(rank)?,
-            19 => self.plan.push(Planned::Stmt(exit(rank, 3))),
+            19 => self.plan.push(PlannedStep::Stmt(exit(rank, 3))),
             0..4 => {
                 let mut all = Vec::new();
                 for rank in 0..self.ranks {
@@ -200,7 +200,7 @@ impl Model<'_, '_> {
                 }
                 self.interleave(all)?;
             }
-            _ => self.plan.push(Planned::Stmt(leave(self.dialect))),
+            _ => self.plan.push(PlannedStep::Stmt(leave(self.dialect))),
         }
         Ok(())
     }

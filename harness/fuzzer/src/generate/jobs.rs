@@ -5,18 +5,18 @@ use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::Dialect;
 
 use super::Generator;
-use super::model::{Model, template_of};
-use super::scope::Scope;
+use super::model::{SessionModel, template_of};
+use super::scope::SessionFeatures;
 use crate::case::Case;
 use crate::decisions::{percent, pick};
 use crate::fields::text;
 use crate::pieces::letters;
-use crate::plan::{Planned, request_of};
+use crate::plan::{PlannedStep, request_of};
 use crate::statement::{exit, leave};
 
 /// The way in which the first job ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum JobEnding {
     /// Every process finalizes.
     Leave,
     /// A process aborts.
@@ -27,7 +27,7 @@ pub(super) enum Ending {
     Exit,
 }
 
-impl Ending {
+impl JobEnding {
     pub(super) const ALL: [Self; 4] = [Self::Leave, Self::Abort, Self::AbortBesideBarrier, Self::Exit];
 }
 
@@ -39,7 +39,7 @@ struct Jobs {
     ranks: [u32; 2],
     /// Number of keys that each process puts.
     keys: u32,
-    ending: Ending,
+    ending: JobEnding,
     /// The second job gets keys of the first before they are put again.
     misses: bool,
     /// The second job puts the same keys with other values, and reads them.
@@ -55,7 +55,7 @@ const ALONE: u32 = 96;
 const NAMES: [&str; 2] = ["of-a-job", "of-a-job-before"];
 
 /// Returns a second job that repeats the requests of a first one, which ends as `ending`.
-pub(super) fn after_job(scope: Scope, dialect: Dialect, ending: Ending) -> Case {
+pub(super) fn after_job(scope: SessionFeatures, dialect: Dialect, ending: JobEnding) -> Case {
     let ranks = [scope.ranks.clamp(1, 2); 2];
     let jobs = Jobs { dialect, ranks, keys: 4, ending, misses: true, again: true, names: scope.names };
     // Without decisions, generators take the first choice.
@@ -66,28 +66,33 @@ pub(super) fn after_job(scope: Scope, dialect: Dialect, ending: Ending) -> Case 
 pub(crate) fn publish_and_lookup(dialect: Dialect, name: &str) -> [Case; 2] {
     [true, false].map(|publishes| {
         let mut none = Unstructured::new(&[]);
-        let mut model = Model::joined(Scope::default(), dialect, 1, &mut none);
+        let mut model = SessionModel::joined(SessionFeatures::default(), dialect, 1, &mut none);
         let request = match publishes {
             true => model.publish_of(0, text(name), text("port")),
             false => model.name_of(0, "lookup", text(name)),
         };
         model.plan.extend(request);
-        model.plan.push(Planned::Stmt(leave(dialect)));
+        model.plan.push(PlannedStep::Stmt(leave(dialect)));
         model.into_case()
     })
 }
 
 /// Gives some random cases an earlier job: either an ordinary one, or one whose requests the case repeats. For the latter, it returns a new
 /// case instead of the given one.
-pub(crate) fn perhaps_after_job(scope: Scope, case: Case, u: &mut Unstructured<'_>) -> Result<Case> {
+pub(crate) fn perhaps_after_job(
+    scope: SessionFeatures,
+    case: Case,
+    u: &mut Unstructured<'_>,
+) -> Result<Case> {
     // In the jobs of a bare proxy, the harness itself answers name and spawn requests.
     if scope.upstream || percent(u)? < ALONE {
         return Ok(case);
     }
     let dialect = case.scenario.dialect;
     if u.arbitrary()? {
-        let lawful = Scope { spoken: super::scope::Spoken::One(dialect), mutate: false, ..scope };
-        let earlier = lawful.generate(u, &mut Unstructured::new(&[]))?;
+        let valid =
+            SessionFeatures { dialects: super::scope::DialectChoice::One(dialect), mutate: false, ..scope };
+        let earlier = valid.generate(u, &mut Unstructured::new(&[]))?;
         return Ok(case.after(&earlier).unwrap_or(case));
     }
     let mut ranks = || u.int_in_range(1..=scope.ranks.clamp(1, 4));
@@ -95,7 +100,7 @@ pub(crate) fn perhaps_after_job(scope: Scope, case: Case, u: &mut Unstructured<'
         dialect,
         ranks: [ranks()?, ranks()?],
         keys: pick(u, &[1, 3, 6, 20])?,
-        ending: pick(u, &Ending::ALL)?,
+        ending: pick(u, &JobEnding::ALL)?,
         misses: u.arbitrary()?,
         again: u.arbitrary()?,
         names: scope.names && u.arbitrary()?,
@@ -104,19 +109,19 @@ pub(crate) fn perhaps_after_job(scope: Scope, case: Case, u: &mut Unstructured<'
 }
 
 impl Jobs {
-    fn case(self, scope: Scope, u: &mut Unstructured<'_>) -> Result<Case> {
+    fn case(self, scope: SessionFeatures, u: &mut Unstructured<'_>) -> Result<Case> {
         let [first, second] = self.ranks;
-        let mut model = Model::joined(scope, self.dialect, first, u);
+        let mut model = SessionModel::joined(scope, self.dialect, first, u);
         model.first_job(self)?;
         let earlier = model.into_case();
-        let mut model = Model::joined(scope, self.dialect, second, u);
+        let mut model = SessionModel::joined(scope, self.dialect, second, u);
         model.second_job(self)?;
         let case = model.into_case();
         Ok(case.after(&earlier).unwrap_or(case))
     }
 }
 
-impl Model<'_, '_> {
+impl SessionModel<'_, '_> {
     /// All processes put `keys` keys each, which are then read.
     fn put_and_read(&mut self, keys: u32, job: &str) -> Result<()> {
         for at in 0..keys {
@@ -146,14 +151,14 @@ impl Model<'_, '_> {
             self.plan.extend(requests.concat());
         }
         let last = self.ranks - 1;
-        if jobs.ending == Ending::AbortBesideBarrier {
+        if jobs.ending == JobEnding::AbortBesideBarrier {
             let op = self.op("barrier");
             self.plan.extend((0..last).map(|rank| request_of(rank, op, &[])));
         }
         match jobs.ending {
-            Ending::Leave => self.plan.push(Planned::Stmt(leave(self.dialect))),
-            Ending::Exit => self.plan.push(Planned::Stmt(exit(last, 3))),
-            Ending::Abort | Ending::AbortBesideBarrier => self.abort(last)?,
+            JobEnding::Leave => self.plan.push(PlannedStep::Stmt(leave(self.dialect))),
+            JobEnding::Exit => self.plan.push(PlannedStep::Stmt(exit(last, 3))),
+            JobEnding::Abort | JobEnding::AbortBesideBarrier => self.abort(last)?,
         }
         Ok(())
     }
@@ -184,7 +189,7 @@ impl Model<'_, '_> {
             self.plan.extend(requests.concat());
         }
         self.plain_barrier()?;
-        self.plan.push(Planned::Stmt(leave(self.dialect)));
+        self.plan.push(PlannedStep::Stmt(leave(self.dialect)));
         Ok(())
     }
 }
@@ -195,11 +200,11 @@ mod tests {
 
     use pmi_judge::{Side, is_reached_by_valid_input};
 
-    use super::super::scope::Spoken;
+    use super::super::scope::DialectChoice;
     use super::*;
     use crate::decisions::draw;
     use crate::generate::numbered;
-    use crate::target::server::{Access, Server};
+    use crate::target::server::{Access, ServerTarget};
     use crate::target::{Pace, Target, Tracing};
     use crate::testing::read_again;
 
@@ -216,8 +221,8 @@ mod tests {
     #[test]
     fn a_second_job_says_again_what_the_first_has_said() {
         for (_, dialect) in Dialect::NAMES {
-            for ending in Ending::ALL {
-                let case = after_job(Scope::default(), dialect, ending);
+            for ending in JobEnding::ALL {
+                let case = after_job(SessionFeatures::default(), dialect, ending);
                 is_as_it_should_be(&case);
                 let (first, second) = (case.earlier.as_ref().unwrap().text(), case.text());
                 for said in ["key=k0-0", "key=k1-3", "of-a-job-before", "port=port-of-the-"] {
@@ -225,11 +230,14 @@ mod tests {
                 }
                 assert_eq!(
                     first.contains("abort"),
-                    matches!(ending, Ending::Abort | Ending::AbortBesideBarrier)
+                    matches!(ending, JobEnding::Abort | JobEnding::AbortBesideBarrier)
                 );
             }
-            let case =
-                after_job(Scope { names: false, ranks: 1, ..Scope::default() }, dialect, Ending::Abort);
+            let case = after_job(
+                SessionFeatures { names: false, ranks: 1, ..SessionFeatures::default() },
+                dialect,
+                JobEnding::Abort,
+            );
             is_as_it_should_be(&case);
             assert!(case.ranks() == 1 && !case.text().contains("of-a-job"), "{}", case.text());
         }
@@ -239,8 +247,8 @@ mod tests {
     fn few_sessions_that_are_drawn_come_after_another_job_which_is_lawful() {
         let suite = pmi_runner::suite::embedded().unwrap();
         let access = Access::Memory(pmi_faults::Config::default());
-        let server = Server::new(access, suite, std::time::Duration::from_secs(1)).unwrap();
-        let scope = Scope { spoken: Spoken::Any, nodes: 2, ..Scope::default() };
+        let server = ServerTarget::new(access, suite, std::time::Duration::from_secs(1)).unwrap();
+        let scope = SessionFeatures { dialects: DialectChoice::Any, nodes: 2, ..SessionFeatures::default() };
         let (mut after, mut again) = (0, 0);
         for number in 0..2000 {
             let bytes = draw(1, number);
@@ -259,7 +267,7 @@ mod tests {
             assert!(run.failures.is_empty(), "{:?}", run.failures);
         }
         assert!((50..120).contains(&after) && (20..80).contains(&again), "{after} {again}");
-        let upstream = Scope { upstream: true, ..scope };
+        let upstream = SessionFeatures { upstream: true, ..scope };
         let alone = |number: u64| {
             let bytes = draw(1, number);
             perhaps_after_job(upstream, numbered(&scope, 1, number), &mut Unstructured::new(&bytes)).unwrap()

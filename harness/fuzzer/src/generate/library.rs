@@ -6,27 +6,27 @@ use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Arg, Dialect, Expr, Stmt, UnderTest};
 use pmi_scenario::signature::{self, Param};
 
-use super::library_api::Libraries;
-use super::library_call::{Planned, Request, negative, quoted};
+use super::library_api::LibraryGenerator;
+use super::library_call::{CallRequest, PlannedCall, negative, quoted};
 use super::swarm::CallSwarm;
 use super::systematic::turn;
 use super::{Generator, systematic_calls};
 use crate::case::Case;
-use crate::client_steps::{asks, says};
+use crate::client_steps::{request_step, response_step};
 use crate::decisions::{percent, pick};
-use crate::mutate::{Mutation, ReplyStep};
+use crate::mutate::{Mutation, ResponseStep};
 use crate::pieces::{letters, template};
 
-impl Generator for Libraries {
-    fn generate(&self, lawful: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case> {
-        let ranks = if self.wire && self.ranks > 1 && lawful.int_in_range(0..=4)? == 4 { 2 } else { 1 };
-        let swarm = CallSwarm::draw(self.kinds(), lawful)?;
-        let mut calls = vec![self.begin(lawful, ranks)?];
-        for n in 0..swarm.calls(lawful)? {
-            let kind = swarm.kind(self.kinds(), lawful)?;
-            calls.push(self.of_kind(kind, lawful, &swarm, n, ranks)?);
+impl Generator for LibraryGenerator {
+    fn generate(&self, valid: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case> {
+        let ranks = if self.wire && self.ranks > 1 && valid.int_in_range(0..=4)? == 4 { 2 } else { 1 };
+        let swarm = CallSwarm::draw(self.kinds(), valid)?;
+        let mut calls = vec![self.begin(valid, ranks)?];
+        for n in 0..swarm.calls(valid)? {
+            let kind = swarm.kind(self.kinds(), valid)?;
+            calls.push(self.of_kind(kind, valid, &swarm, n, ranks)?);
         }
-        if !lawful.ratio(1, 4)? {
+        if !valid.ratio(1, 4)? {
             calls.push(self.end());
         }
         let u = mutations;
@@ -37,27 +37,27 @@ impl Generator for Libraries {
             _ => 2,
         };
         let asking: Vec<usize> = (0..calls.len()).filter(|i| calls[*i].request.is_some()).collect();
-        let mut struck = BTreeSet::new();
-        let mut case = Case::speaking(self.dialect, UnderTest::Library, ranks, Vec::new());
+        let mut changed = BTreeSet::new();
+        let mut case = Case::in_dialect(self.dialect, UnderTest::Library, ranks, Vec::new());
         for _ in 0..count {
             if !self.wire || u.ratio(1, 5)? {
                 case.ingredients.extend(misuse(&mut calls, u)?);
             } else {
-                struck.insert(pick(u, &asking)?);
+                changed.insert(pick(u, &asking)?);
             }
         }
         let body = &mut case.scenario.body;
         for (at, mut call) in calls.into_iter().enumerate() {
             match call.request.take().filter(|_| self.wire) {
-                Some(request) if struck.contains(&at) => {
+                Some(request) if changed.contains(&at) => {
                     case.ingredients.insert(strike(&request, self.dialect, ranks, body, u)?);
                 }
                 // The requested key or name does not exist, so the harness has to supply it.
                 Some(request)
-                    if request.looks_for() && lawful.ratio(if swarm.found { 5 } else { 1 }, 6)? =>
+                    if request.looks_for() && valid.ratio(if swarm.found { 5 } else { 1 }, 6)? =>
                 {
                     let found = request.answer(self.dialect).proper();
-                    body.extend([asks(None, request.pattern, false), says(None, found)]);
+                    body.extend([request_step(None, request.pattern, false), response_step(None, found)]);
                 }
                 _ => {}
             }
@@ -72,9 +72,9 @@ impl Generator for Libraries {
 }
 
 /// A generator of cases for a library that has several APIs.
-impl Generator for Vec<Libraries> {
-    fn generate(&self, lawful: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case> {
-        lawful.choose(self)?.generate(lawful, mutations)
+impl Generator for Vec<LibraryGenerator> {
+    fn generate(&self, valid: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case> {
+        valid.choose(self)?.generate(valid, mutations)
     }
 
     /// Takes the APIs in turn.
@@ -86,14 +86,14 @@ impl Generator for Vec<Libraries> {
 
 /// Returns the calls that show whether a library uses our connection: init and a barrier.
 pub(crate) fn sign_of_life(dialect: Dialect) -> Case {
-    let libraries = Libraries { dialect, ring: false, ranks: 1, mutate: false, wire: true };
+    let libraries = LibraryGenerator { dialect, ring: false, ranks: 1, mutate: false, wire: true };
     let calls = ["init", "barrier"].map(|operation| libraries.plain(operation).stmt());
-    Case::speaking(dialect, UnderTest::Library, 1, calls.into())
+    Case::in_dialect(dialect, UnderTest::Library, 1, calls.into())
 }
 
 /// Replaces one argument of a call with an unusual one, moves a call or repeats it. Returns the mutation. The stated sizes of buffers are
 /// never larger than the buffers.
-fn misuse(calls: &mut Vec<Planned>, u: &mut Unstructured<'_>) -> Result<Option<String>> {
+fn misuse(calls: &mut Vec<PlannedCall>, u: &mut Unstructured<'_>) -> Result<Option<String>> {
     let at = u.choose_index(calls.len())?;
     let function = calls[at].function;
     if u.ratio(1, 2)? {
@@ -144,7 +144,7 @@ fn misuse(calls: &mut Vec<Planned>, u: &mut Unstructured<'_>) -> Result<Option<S
 
 /// Changes the response to a request from now on. Returns the mutation.
 fn strike(
-    request: &Request,
+    request: &CallRequest,
     dialect: Dialect,
     ranks: u32,
     body: &mut Vec<Stmt>,
@@ -155,27 +155,27 @@ fn strike(
     let who = if one { Some(u.int_in_range(0..=ranks - 1)?) } else { None };
     let answer = request.answer(dialect);
     let (mutation, all) = answer.mutated(u)?;
-    body.push(asks(who, request.pattern.clone(), false));
+    body.push(request_step(who, request.pattern.clone(), false));
     body.extend(all.into_iter().map(|said| match said {
         // Unlike a program's scenario, a library's has no word for the correct response.
-        ReplyStep::Right => says(who, answer.proper()),
-        said => says(who, said),
+        ResponseStep::Right => response_step(who, answer.proper()),
+        said => response_step(who, said),
     }));
     Ok(format!("{}:{}", mutation.name(), request.op))
 }
 
 #[cfg(test)]
 mod tests {
-    use pmi_scenario::ast::{Action, Step};
+    use pmi_scenario::ast::{Step, StepAction};
     use pmi_wire::Framing;
 
     use super::*;
     use crate::generate::numbered;
     use crate::testing::{mutations, read_again};
 
-    const LIBRARIES: Libraries =
-        Libraries { dialect: Dialect::Pmi1, ring: true, ranks: 4, mutate: true, wire: true };
-    const PMI2_LIBRARIES: Libraries = Libraries { dialect: Dialect::Pmi2, ..LIBRARIES };
+    const LIBRARIES: LibraryGenerator =
+        LibraryGenerator { dialect: Dialect::Pmi1, ring: true, ranks: 4, mutate: true, wire: true };
+    const PMI2_LIBRARIES: LibraryGenerator = LibraryGenerator { dialect: Dialect::Pmi2, ..LIBRARIES };
 
     #[test]
     fn a_case_depends_on_seed_and_number_alone() {
@@ -193,18 +193,18 @@ mod tests {
             (LIBRARIES, Mutation::of_answers(Framing::Lines)),
             (PMI2_LIBRARIES, Mutation::of_answers(Framing::Frames)),
         ] {
-            let mut struck = BTreeSet::new();
+            let mut changed = BTreeSet::new();
             for number in 0..3000 {
                 let case = numbered(&libraries, 1, number);
                 read_again(&case);
-                struck.extend(mutations(&case));
+                changed.extend(mutations(&case));
             }
             let all = all.iter().map(|mutation| mutation.name());
             let missing: Vec<String> = all
                 .chain(["argument", "order", "repeat"].map(str::to_owned))
-                .filter(|name| !struck.contains(name))
+                .filter(|name| !changed.contains(name))
                 .collect();
-            assert!(missing.is_empty(), "{missing:?}: {struck:?}");
+            assert!(missing.is_empty(), "{missing:?}: {changed:?}");
         }
     }
 
@@ -215,7 +215,7 @@ mod tests {
             for number in 0..1000 {
                 let case = numbered(&libraries, 5, number);
                 for stmt in &case.scenario.body {
-                    if let Stmt::Step(Step { action: Action::Call(call), .. }) = stmt {
+                    if let Stmt::Step(Step { action: StepAction::Call(call), .. }) = stmt {
                         let name = call.function.as_ref().unwrap().value.as_str();
                         let function = signature::function(name).unwrap();
                         assert_eq!(call.args.len(), function.params.len(), "{name}");
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn each_session_that_is_not_drawn_is_another_one_and_is_read_again() {
-        for libraries in [LIBRARIES, PMI2_LIBRARIES, Libraries { wire: false, ..LIBRARIES }] {
+        for libraries in [LIBRARIES, PMI2_LIBRARIES, LibraryGenerator { wire: false, ..LIBRARIES }] {
             let all: Vec<Case> = (0..2000).filter_map(|number| libraries.fixed(number)).collect();
             all.iter().for_each(read_again);
             let mut texts = BTreeSet::new();
@@ -254,9 +254,9 @@ mod tests {
     #[test]
     fn what_is_out_of_scope_is_not_drawn() {
         for number in 0..300 {
-            let text = numbered(&Libraries { wire: false, ..LIBRARIES }, 3, number).text();
+            let text = numbered(&LibraryGenerator { wire: false, ..LIBRARIES }, 3, number).text();
             assert!(text.contains("ranks 1\n") && !text.contains("S:") && !text.contains("C:"), "{text}");
-            let plain = numbered(&Libraries { mutate: false, ..LIBRARIES }, 3, number);
+            let plain = numbered(&LibraryGenerator { mutate: false, ..LIBRARIES }, 3, number);
             assert!(plain.ingredients.is_empty());
         }
     }

@@ -12,18 +12,18 @@ use pmi_wire::Framing;
 use pmi_wire::grammar::Rule;
 use pmi_wire::protocol::{Field, without_extensions};
 
-use super::library_call::{LIMITS, Planned, Request, negative, out, quoted};
+use super::library_call::{CallRequest, LIMITS, PlannedCall, negative, out, quoted};
 use super::swarm::CallSwarm;
 use crate::client_steps::{MAPPING, pattern};
 use crate::decisions::pick;
-use crate::fields::{Value, field, text};
+use crate::fields::{FieldValue, field, text};
 use crate::op::Op;
 use crate::pieces::{Limit, letters, literal, own_rank, push, template};
 use crate::texts::{self, Text, Use};
 
 /// A generator of cases for a library.
 #[derive(Debug, Clone, Copy)]
-pub struct Libraries {
+pub struct LibraryGenerator {
     /// The dialect whose API it has.
     pub dialect: Dialect,
     /// It has `PMIX_Ring` in addition to the API of PMI-2.
@@ -51,7 +51,7 @@ const ASKS_TOO: [(&str, &str); 9] = [
 
 /// A call under construction.
 struct Draft<'a> {
-    libraries: Libraries,
+    libraries: LibraryGenerator,
     function: &'static Function,
     op: Option<Op>,
     swarm: &'a CallSwarm,
@@ -61,7 +61,7 @@ struct Draft<'a> {
     /// The key that it requests.
     key: String,
     /// The text in the response.
-    told: Text,
+    received: Text,
 }
 
 /// Returns the operation that a function may request.
@@ -88,7 +88,7 @@ fn weighted(dialect: Dialect, ring: bool) -> Vec<&'static Function> {
     all.flat_map(|function| std::iter::repeat_n(function, times(function))).collect()
 }
 
-impl Libraries {
+impl LibraryGenerator {
     /// Returns the function for an operation.
     fn function(&self, operation: &str) -> &'static Function {
         let name = Op::of(self.dialect, operation).and_then(|op| op.exchange().functions.first());
@@ -117,7 +117,7 @@ impl Libraries {
     }
 
     /// Returns the call that begins a program. A library makes some requests during it, at each call, or once.
-    pub(super) fn begin(&self, u: &mut Unstructured<'_>, ranks: u32) -> Result<Planned> {
+    pub(super) fn begin(&self, u: &mut Unstructured<'_>, ranks: u32) -> Result<PlannedCall> {
         let own = ["init", "maxes", "kvsname"].map(|operation| Op::of(self.dialect, operation));
         let mut asked: Vec<Op> = [Op::offer()].into_iter().chain(own.into_iter().flatten()).collect();
         asked.dedup();
@@ -128,12 +128,12 @@ impl Libraries {
     }
 
     /// Returns the call that ends a program.
-    pub(super) fn end(&self) -> Planned {
+    pub(super) fn end(&self) -> PlannedCall {
         self.plain("finalize")
     }
 
     /// Returns a call of the function for an operation, without any draws.
-    pub(super) fn plain(&self, operation: &str) -> Planned {
+    pub(super) fn plain(&self, operation: &str) -> PlannedCall {
         let (function, mut none) = (self.function(operation), Unstructured::new(&[]));
         let call =
             self.call(function, operation_of(self.dialect, function), &mut none, &CallSwarm::default(), 0, 1);
@@ -148,7 +148,7 @@ impl Libraries {
         swarm: &CallSwarm,
         number: usize,
         ranks: u32,
-    ) -> Result<Planned> {
+    ) -> Result<PlannedCall> {
         let function = self.functions()[kind as usize];
         self.call(function, operation_of(self.dialect, function), u, swarm, number, ranks)
     }
@@ -161,7 +161,7 @@ impl Libraries {
         swarm: &CallSwarm,
         number: usize,
         ranks: u32,
-    ) -> Result<Planned> {
+    ) -> Result<PlannedCall> {
         let has = |kind: fn(&Param) -> bool| function.params.iter().any(kind);
         let asks_for_attribute = op.is_some_and(|op| op.is(&["get-job-attribute"]));
         let (used, usual) = match op {
@@ -180,10 +180,10 @@ impl Libraries {
             true => pick(u, &["missing", MAPPING, "universeSize"])?.to_owned(),
             false => format!("key-{number}"),
         };
-        let draft = Draft { libraries: *self, function, op, swarm, number, ranks, key, told };
+        let draft = Draft { libraries: *self, function, op, swarm, number, ranks, key, received: told };
         let args = draft.arguments(u)?;
         let request = op.map(|op| draft.request(op, u)).transpose()?;
-        Ok(Planned { cites: function.errors, function: function.name, args, request })
+        Ok(PlannedCall { cites: function.errors, function: function.name, args, request })
     }
 }
 
@@ -219,7 +219,7 @@ impl Draft<'_> {
                 Param::OutText(Some(size)) if self.is("ring") => {
                     rooms.insert(*size, pick(u, &[16, 64, 1024])?)
                 }
-                Param::OutText(Some(size)) => rooms.insert(*size, self.swarm.room(self.told.len(), u)?),
+                Param::OutText(Some(size)) => rooms.insert(*size, self.swarm.room(self.received.len(), u)?),
                 Param::OutInts(Some(size)) => rooms.insert(*size, pick(u, &[0, 1, 2, 4, 5, 6, 8])?),
                 _ => None,
             };
@@ -274,7 +274,7 @@ impl Draft<'_> {
 
     /// Returns the argument for a field of the request.
     fn text(&self, name: Option<&str>, u: &mut Unstructured<'_>) -> Result<Arg> {
-        let Self { libraries: Libraries { dialect, .. }, swarm, number, .. } = *self;
+        let Self { libraries: LibraryGenerator { dialect, .. }, swarm, number, .. } = *self;
         Ok(match name {
             Some("jobid") if self.is("get") && !u.arbitrary()? => Arg::Null,
             Some("jobid") => quoted("job-9"),
@@ -322,7 +322,7 @@ impl Draft<'_> {
     }
 
     /// Returns the request that the library may send, with its response.
-    fn request(&self, op: Op, u: &mut Unstructured<'_>) -> Result<Request> {
+    fn request(&self, op: Op, u: &mut Unstructured<'_>) -> Result<CallRequest> {
         let mapping = self.asks_for_mapping();
         // A pattern that names the key, so that other requests of this kind get other responses.
         let names_key = self.has(Param::Str) && op.is(&["get", "get-node-attribute", "get-job-attribute"]);
@@ -340,17 +340,17 @@ impl Draft<'_> {
                 _ => answer.extend(self.usual(op, result).map(|value| field(result.key, value))),
             }
         }
-        Ok(Request { op, pattern, mapping, answer })
+        Ok(CallRequest { op, pattern, mapping, answer })
     }
 
     /// Returns the value of a field in a success.
-    fn usual(&self, op: Op, field: &Field) -> Option<Value> {
+    fn usual(&self, op: Op, field: &Field) -> Option<FieldValue> {
         let in_frames = self.libraries.dialect.framing() == Framing::Frames;
         let limit = |limit: Limit| LIMITS[limit as usize].to_string();
         Some(match field.name {
             "value" if self.asks_for_mapping() => format!("(vector,(0,1,{}))", self.ranks).into(),
             "value" if self.key == "universeSize" => "4".into(),
-            "value" | "port" => self.told.as_said(self.libraries.dialect).into(),
+            "value" | "port" => self.received.as_said(self.libraries.dialect).into(),
             "found" => "TRUE".into(),
             "kvsname" => kvs().into(),
             "jobid" => "job-2".into(),

@@ -1,24 +1,24 @@
 //! Calls of a library, and the requests that they cause.
 
-use pmi_scenario::ast::{Action, Arg, BinOp, Call, Dialect, Expr, Role, Step, Stmt, Template};
+use pmi_scenario::ast::{Arg, BinOp, Call, Dialect, Expr, Role, Step, StepAction, Stmt, Template};
 
 use crate::fields::{FieldList, text};
-use crate::mutate::Answer;
+use crate::mutate::CorrectResponse;
 use crate::op::Op;
 use crate::pieces::unplaced;
 use crate::statement::{step, whom};
 
 /// A call and the request that it may cause.
 #[derive(Debug, Clone)]
-pub(super) struct Planned {
+pub(super) struct PlannedCall {
     /// The requirement about its failures.
     pub(super) cites: &'static str,
     pub(super) function: &'static str,
     pub(super) args: Vec<Arg>,
-    pub(super) request: Option<Request>,
+    pub(super) request: Option<CallRequest>,
 }
 
-impl Planned {
+impl PlannedCall {
     pub(super) fn stmt(self) -> Stmt {
         let call = Call {
             function: Some(unplaced(self.function.to_owned())),
@@ -26,7 +26,7 @@ impl Planned {
             result: Some(unplaced("any".to_owned())),
             outs: Vec::new(),
         };
-        let mut stmt = step(whom(None), Role::Api, Action::Call(call));
+        let mut stmt = step(whom(None), Role::Api, StepAction::Call(call));
         if let Stmt::Step(Step { cites, .. }) = &mut stmt
             && !self.cites.is_empty()
         {
@@ -37,16 +37,16 @@ impl Planned {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Request {
+pub(super) struct CallRequest {
     pub(super) op: Op,
     pub(super) pattern: Template,
     pub(super) mapping: bool,
     pub(super) answer: FieldList,
 }
 
-impl Request {
-    pub(super) fn answer(&self, dialect: Dialect) -> Answer<'_> {
-        Answer { dialect, op: self.op, mapping: self.mapping, fields: &self.answer, limits: LIMITS }
+impl CallRequest {
+    pub(super) fn answer(&self, dialect: Dialect) -> CorrectResponse<'_> {
+        CorrectResponse { dialect, op: self.op, mapping: self.mapping, fields: &self.answer, limits: LIMITS }
     }
 
     /// Returns whether it requests something that another process has to put or do.

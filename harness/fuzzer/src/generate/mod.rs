@@ -33,7 +33,7 @@ pub trait Generator: Sync {
     /// # Errors
     ///
     /// The decisions fail, which does not happen: after the last one, the first choice is taken.
-    fn generate(&self, lawful: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case>;
+    fn generate(&self, valid: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case>;
 
     /// Returns the systematic case with this number. `None` if the case is random.
     fn fixed(&self, _number: u64) -> Option<Case> {
@@ -50,7 +50,7 @@ pub trait Generator: Sync {
     }
 
     /// Receives the edges of a case that did not end the implementation.
-    fn went(&self, _case: &Case, _edges: &Edges) {}
+    fn record_edges(&self, _case: &Case, _edges: &Edges) {}
 
     /// Returns the number of cases from which others are derived.
     fn kept(&self) -> usize {
@@ -60,8 +60,8 @@ pub trait Generator: Sync {
 
 /// Makes a case from decision bytes; any bytes are valid.
 pub fn decided(generator: &dyn Generator, bytes: &[u8]) -> Case {
-    let (mut lawful, mut mutations) = decisions::split(bytes);
-    generator.generate(&mut lawful, &mut mutations).unwrap_or_else(|e| panic!("decisions have no end: {e}"))
+    let (mut valid, mut mutations) = decisions::split(bytes);
+    generator.generate(&mut valid, &mut mutations).unwrap_or_else(|e| panic!("decisions have no end: {e}"))
 }
 
 /// Makes the case with a number.

@@ -3,7 +3,7 @@
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Dialect, Piece, Template, UnderTest};
 
-use super::scope::Scope;
+use super::scope::SessionFeatures;
 use super::swarm::Swarm;
 use crate::case::Case;
 use crate::client_steps::MAPPING;
@@ -11,25 +11,25 @@ use crate::decisions::{percent, pick};
 use crate::fields::text;
 use crate::op::Op;
 use crate::pieces::{Limit, letters, letters_to, literal, push, template};
-use crate::plan::{Planned, settle};
+use crate::plan::{PlannedStep, to_statements};
 use crate::statement::join;
 use crate::texts::{self, Use};
 
 /// A session under construction.
-pub(super) struct Model<'a, 'b> {
+pub(super) struct SessionModel<'a, 'b> {
     pub(super) dialect: Dialect,
     pub(super) ranks: u32,
     pub(super) nodes: u32,
-    pub(super) scope: Scope,
+    pub(super) scope: SessionFeatures,
     pub(super) swarm: Swarm,
     pub(super) u: &'a mut Unstructured<'b>,
-    pub(super) plan: Vec<Planned>,
+    pub(super) plan: Vec<PlannedStep>,
     /// Number of keys that each rank has put.
     keys: Vec<u32>,
     /// Keys that all ranks must see.
-    pub(super) visible: Vec<Key>,
+    pub(super) visible: Vec<PutKey>,
     /// Keys put since the last barrier.
-    pub(super) fresh: Vec<Key>,
+    pub(super) fresh: Vec<PutKey>,
     /// Values that were put.
     values: Vec<Template>,
     /// Names of services that were published, some of which were withdrawn.
@@ -50,7 +50,7 @@ pub(super) struct Model<'a, 'b> {
 
 /// A key and the rank that has put it.
 #[derive(Debug, Clone)]
-pub(super) struct Key {
+pub(super) struct PutKey {
     pub(super) name: Template,
     pub(super) by: u32,
 }
@@ -63,12 +63,12 @@ pub(super) fn template_of(begin: &str, more: Piece) -> Template {
 }
 
 /// The requests of one rank between two barriers.
-pub(super) type Work = Vec<Vec<Planned>>;
+pub(super) type Work = Vec<Vec<PlannedStep>>;
 
-impl<'a, 'b> Model<'a, 'b> {
+impl<'a, 'b> SessionModel<'a, 'b> {
     /// Creates an empty session.
     pub(super) fn new(
-        scope: Scope,
+        scope: SessionFeatures,
         dialect: Dialect,
         ranks: u32,
         nodes: u32,
@@ -98,20 +98,25 @@ impl<'a, 'b> Model<'a, 'b> {
     }
 
     /// Creates a session on one node in which all processes have started, with the default features.
-    pub(super) fn joined(scope: Scope, dialect: Dialect, ranks: u32, u: &'a mut Unstructured<'b>) -> Self {
+    pub(super) fn joined(
+        scope: SessionFeatures,
+        dialect: Dialect,
+        ranks: u32,
+        u: &'a mut Unstructured<'b>,
+    ) -> Self {
         let mut model = Self::new(scope, dialect, ranks, 1, Swarm::default(), u);
-        model.plan.push(Planned::Stmt(join(dialect)));
+        model.plan.push(PlannedStep::Stmt(join(dialect)));
         model
     }
 
     /// Converts the session to a case on one node, all of it valid input.
     pub(super) fn into_case(self) -> Case {
         let Self { dialect, ranks, plan, .. } = self;
-        Case::speaking(dialect, UnderTest::Server, ranks, settle(plan, dialect, true))
+        Case::in_dialect(dialect, UnderTest::Server, ranks, to_statements(plan, dialect, true))
     }
 }
 
-impl Model<'_, '_> {
+impl SessionModel<'_, '_> {
     pub(super) fn any_rank(&mut self) -> Result<u32> {
         self.u.int_in_range(0..=self.ranks - 1)
     }
@@ -147,8 +152,8 @@ impl Model<'_, '_> {
             return Ok(self.u.choose(&own)?.clone());
         }
         // With a common beginning, keys can be confused by a server that compares only a part of them.
-        let behind = self.u.arbitrary()?;
-        let with = |more: Piece| match behind {
+        let after = self.u.arbitrary()?;
+        let with = |more: Piece| match after {
             true => template(vec![more, literal(plain.as_str())]),
             false => template_of(&plain, more),
         };
@@ -195,7 +200,7 @@ impl Model<'_, '_> {
     }
 
     /// Returns a key for a get, which may be missing.
-    pub(super) fn asked(&mut self, rank: u32) -> Result<Template> {
+    pub(super) fn requested_key(&mut self, rank: u32) -> Result<Template> {
         let own = self.fresh.iter().filter(|key| key.by == rank);
         let all: Vec<Template> = self.visible.iter().chain(own).map(|key| key.name.clone()).collect();
         let misses = if self.swarm.misses { 60 } else { 10 };
@@ -289,7 +294,7 @@ impl Model<'_, '_> {
     /// Merges the requests of the ranks in random order; often several ranks have a request in progress.
     pub(super) fn interleave(&mut self, mut all: Vec<Work>) -> Result<()> {
         all.iter_mut().for_each(|work| work.reverse());
-        let mut open: Vec<Vec<Planned>> = vec![Vec::new(); all.len()];
+        let mut open: Vec<Vec<PlannedStep>> = vec![Vec::new(); all.len()];
         loop {
             let busy: Vec<usize> =
                 (0..all.len()).filter(|i| !open[*i].is_empty() || !all[*i].is_empty()).collect();

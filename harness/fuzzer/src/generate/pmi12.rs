@@ -3,7 +3,7 @@
 use arbitrary::Result;
 use pmi_wire::place;
 
-use super::model::Model;
+use super::model::SessionModel;
 use crate::decisions::{percent, pick, shuffle};
 use crate::fields::text;
 use crate::plan::{must_answer, request_of};
@@ -15,12 +15,12 @@ const MOST_OPEN: u32 = 4;
 const TAGS: [u32; 12] = [0, 1, 2, 9, 42, 127, 128, 255, 256, 65_535, 65_536, i32::MAX as u32];
 
 /// A barrier: the value of its `group`, and the ranks that have to enter it.
-struct Part {
+struct PartialBarrier {
     group: String,
     members: Vec<u32>,
 }
 
-impl Model<'_, '_> {
+impl SessionModel<'_, '_> {
     /// Plans some barriers of parts of the group, which their members enter in random order over all barriers. Processes that wait in one
     /// may still put and get.
     pub(super) fn group_barriers(&mut self) -> Result<()> {
@@ -31,7 +31,7 @@ impl Model<'_, '_> {
             _ => self.u.int_in_range(2..=MOST_OPEN)?,
         };
         let parts = (0..count as usize).map(|at| self.part(tags[at])).collect::<Result<Vec<_>>>()?;
-        let mut entries: Vec<(u32, &Part)> =
+        let mut entries: Vec<(u32, &PartialBarrier)> =
             parts.iter().flat_map(|part| part.members.iter().map(move |rank| (*rank, part))).collect();
         shuffle(self.u, &mut entries)?;
         let barrier = self.op("barrier");
@@ -47,17 +47,17 @@ impl Model<'_, '_> {
         Ok(())
     }
 
-    fn part(&mut self, tag: u32) -> Result<Part> {
+    fn part(&mut self, tag: u32) -> Result<PartialBarrier> {
         let tagged = |name: &str| format!("{name}:{tag}");
         let all: Vec<u32> = (0..self.ranks).collect();
         Ok(match percent(self.u)? {
             // RFC 13 does not say whether WORLD:0 is the barrier without a group.
-            0..15 if tag != 0 => Part { group: tagged("WORLD"), members: all },
+            0..15 if tag != 0 => PartialBarrier { group: tagged("WORLD"), members: all },
             15..35 => {
                 let nodes = place(self.ranks, self.nodes);
                 let node = pick(self.u, &nodes)?;
                 let members = all.into_iter().filter(|rank| nodes[*rank as usize] == node).collect();
-                Part { group: tagged("NODE"), members }
+                PartialBarrier { group: tagged("NODE"), members }
             }
             _ => {
                 let mut members = all;
@@ -68,7 +68,7 @@ impl Model<'_, '_> {
                 // A list in another order may be another group, so all members write the same list.
                 let text = members.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
                 let bare = tag == 0 && self.u.ratio(1, 2)?;
-                Part { group: if bare { text } else { tagged(&text) }, members }
+                PartialBarrier { group: if bare { text } else { tagged(&text) }, members }
             }
         })
     }

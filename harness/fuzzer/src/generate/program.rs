@@ -8,7 +8,7 @@ use pmi_faults::variations;
 use pmi_scenario::ast::{Setting, UnderTest};
 
 use super::systematic::turn;
-use super::trace::{AnswerChange, Done, Exchange, PASSED, Trace, write};
+use super::trace::{AnswerChange, PASSED, RequestAction, Trace, TracedRequest, write};
 use super::{Generator, systematic_answers};
 use crate::case::Case;
 use crate::decisions::{percent, pick};
@@ -18,33 +18,33 @@ use crate::pieces::unplaced;
 
 /// A generator of cases for a program.
 #[derive(Debug)]
-pub struct Programs {
+pub struct ProgramGenerator {
     /// The program's requests in plain runs; at least one run.
     pub traces: Vec<Trace>,
     /// Responses are mutated. Otherwise the server is unusual but valid.
     pub mutate: bool,
 }
 
-impl Generator for Programs {
-    fn generate(&self, lawful: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case> {
+impl Generator for ProgramGenerator {
+    fn generate(&self, valid: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case> {
         // Traces of more processes cover more, so they are more likely.
-        let (one, other) = (lawful.choose_index(self.traces.len())?, lawful.choose_index(self.traces.len())?);
+        let (one, other) = (valid.choose_index(self.traces.len())?, valid.choose_index(self.traces.len())?);
         let trace = &self.traces[one.max(other)];
-        let mut maker = Maker {
+        let mut maker = ProgramSessionBuilder {
             trace,
             u: mutations,
-            case: Case::speaking(
+            case: Case::in_dialect(
                 trace.dialect,
                 UnderTest::Client,
                 trace.exchanges().len() as u32,
                 Vec::new(),
             ),
         };
-        let unusual = percent(lawful)?;
+        let unusual = percent(valid)?;
         if unusual < 15 || !self.mutate {
-            maker.vary(lawful)?;
+            maker.vary(valid)?;
         } else if unusual < 30 {
-            maker.serve(lawful)?;
+            maker.serve(valid)?;
         }
         let count = match percent(maker.u)? {
             _ if !self.mutate => 0,
@@ -65,13 +65,13 @@ impl Generator for Programs {
     }
 }
 
-struct Maker<'a, 'b, 'c> {
+struct ProgramSessionBuilder<'a, 'b, 'c> {
     trace: &'a Trace,
     u: &'b mut Unstructured<'c>,
     case: Case,
 }
 
-impl Maker<'_, '_, '_> {
+impl ProgramSessionBuilder<'_, '_, '_> {
     fn vary(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
         let all: Vec<&str> = variations().map(|v| v.name).collect();
         for _ in 0..u.int_in_range(1..=2)? {
@@ -131,7 +131,7 @@ impl Maker<'_, '_, '_> {
             if let Some((at, target)) = self.target(asked, kind, ranks)? {
                 let targets = targets.entry(whom).or_default();
                 // A program may retry after a failure response.
-                let same = |e: &Exchange| (e.op, e.mapping) == (asked[at].op, asked[at].mapping);
+                let same = |e: &TracedRequest| (e.op, e.mapping) == (asked[at].op, asked[at].mapping);
                 let next = (at + 1..asked.len()).find(|next| same(&asked[*next]));
                 if let Some(next) = next.filter(|_| !target.every)
                     && self.u.ratio(1, 4)?
@@ -159,14 +159,14 @@ impl Maker<'_, '_, '_> {
         for (at, exchange) in self.trace.exchanges()[0].iter().enumerate().take(PASSED) {
             if let Some(said) = self.trace.answer_to(exchange).with(Mutation::Value, self.u)? {
                 self.case.ingredients.insert(format!("{}:{}", Mutation::Value.name(), exchange.op));
-                targets.insert(at, AnswerChange { every: false, done: Done::Say(said) });
+                targets.insert(at, AnswerChange { every: false, done: RequestAction::Respond(said) });
             }
         }
         Ok(targets)
     }
 
     /// Draws a kind of request. A program may make very many requests of one kind.
-    fn kind(&mut self, asked: &[Exchange]) -> Result<Option<(Op, bool)>> {
+    fn kind(&mut self, asked: &[TracedRequest]) -> Result<Option<(Op, bool)>> {
         let kinds: BTreeSet<(Op, bool)> = asked.iter().map(|e| (e.op, e.mapping)).collect();
         let kinds: Vec<_> = kinds.into_iter().collect();
         if kinds.is_empty() { Ok(None) } else { pick(self.u, &kinds).map(Some) }
@@ -175,7 +175,7 @@ impl Maker<'_, '_, '_> {
     /// Draws a request of a kind, and the response to it.
     fn target(
         &mut self,
-        asked: &[Exchange],
+        asked: &[TracedRequest],
         kind: Option<(Op, bool)>,
         ranks: u32,
     ) -> Result<Option<(usize, AnswerChange)>> {
@@ -193,31 +193,31 @@ impl Maker<'_, '_, '_> {
         let kind = exchange.op;
         if ranks > 1 && self.u.ratio(1, 30)? {
             self.case.ingredients.insert(format!("death:{kind}"));
-            return Ok(Some((at, AnswerChange { every: false, done: Done::Kill })));
+            return Ok(Some((at, AnswerChange { every: false, done: RequestAction::Kill })));
         }
         let (mutation, said) = self.trace.answer_to(exchange).mutated(self.u)?;
         self.case.ingredients.insert(format!("{}:{kind}", mutation.name()));
-        Ok(Some((at, AnswerChange { every, done: Done::Say(said) })))
+        Ok(Some((at, AnswerChange { every, done: RequestAction::Respond(said) })))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client_steps::{asks, pattern, says};
+    use crate::client_steps::{pattern, request_step, response_step};
     use crate::generate::numbered;
     use crate::generate::trace::tests::{pmi2_trace, trace};
-    use crate::mutate::ReplyStep;
+    use crate::mutate::ResponseStep;
     use crate::testing::{mutations, read_again};
     use pmi_wire::Framing;
     use pmi_wire::Operation;
 
-    fn programs(mutate: bool) -> Programs {
-        Programs { traces: vec![trace(1), trace(3)], mutate }
+    fn programs(mutate: bool) -> ProgramGenerator {
+        ProgramGenerator { traces: vec![trace(1), trace(3)], mutate }
     }
 
     /// Returns the systematic sessions.
-    fn fixed(programs: &Programs) -> Vec<Case> {
+    fn fixed(programs: &ProgramGenerator) -> Vec<Case> {
         let trace = programs.traces.last().unwrap();
         let all = systematic_answers::all(trace, programs.mutate).into_iter();
         all.map(|through| systematic_answers::made(trace, through)).collect()
@@ -226,12 +226,12 @@ mod tests {
     #[test]
     fn each_session_that_is_not_drawn_is_another_one_and_is_read_again() {
         for traces in [vec![trace(1), trace(3)], vec![pmi2_trace(1), pmi2_trace(3)]] {
-            let all = fixed(&Programs { traces, mutate: true });
+            let all = fixed(&ProgramGenerator { traces, mutate: true });
             all.iter().for_each(read_again);
             assert!(all.iter().all(|case| case.ranks() == 3 && case.ingredients.len() < 20));
-            let struck: BTreeSet<String> = all.iter().flat_map(mutations).collect();
+            let changed: BTreeSet<String> = all.iter().flat_map(mutations).collect();
             for name in ["value", "pieces", "order", "refusal", "number", "mapping", "vary", "serve"] {
-                assert!(struck.contains(name), "{name}: {struck:?}");
+                assert!(changed.contains(name), "{name}: {changed:?}");
             }
             let texts: BTreeSet<String> = all.iter().map(Case::text).collect();
             assert_eq!(texts.len(), all.len());
@@ -276,36 +276,36 @@ mod tests {
     #[test]
     fn every_case_is_read_again_as_it_was_written_and_every_mutation_strikes() {
         let programs = programs(true);
-        let mut struck = BTreeSet::new();
+        let mut changed = BTreeSet::new();
         for number in 0..3000 {
             let case = numbered(&programs, 1, number);
             read_again(&case);
-            struck.extend(mutations(&case));
+            changed.extend(mutations(&case));
         }
         let all = Mutation::of_answers(Framing::Lines).iter().map(|mutation| mutation.name());
         let missing: Vec<String> = all
             .chain(["vary", "serve", "death"].map(str::to_owned))
-            .filter(|name| !struck.contains(name))
+            .filter(|name| !changed.contains(name))
             .collect();
-        assert!(missing.is_empty(), "{missing:?}: {struck:?}");
+        assert!(missing.is_empty(), "{missing:?}: {changed:?}");
     }
 
     #[test]
     fn in_pmi2_every_mutation_of_an_answer_strikes_as_well() {
-        let programs = Programs { traces: vec![pmi2_trace(1), pmi2_trace(3)], mutate: true };
-        let (mut struck, mut texts) = (BTreeSet::new(), String::new());
+        let programs = ProgramGenerator { traces: vec![pmi2_trace(1), pmi2_trace(3)], mutate: true };
+        let (mut changed, mut texts) = (BTreeSet::new(), String::new());
         for number in 0..3000 {
             let case = numbered(&programs, 1, number);
             read_again(&case);
-            struck.extend(mutations(&case));
+            changed.extend(mutations(&case));
             texts += &case.text();
         }
         let all = Mutation::of_answers(Framing::Frames).iter().map(|mutation| mutation.name());
         let missing: Vec<String> = all
             .chain(["vary", "serve", "death"].map(str::to_owned))
-            .filter(|name| !struck.contains(name))
+            .filter(|name| !changed.contains(name))
             .collect();
-        assert!(missing.is_empty(), "{missing:?}: {struck:?}");
+        assert!(missing.is_empty(), "{missing:?}: {changed:?}");
         for part in
             ["dialect pmi-2", "thrid=$thrid", "S: <bytes>", "S: <line> cmd=response_to_init", "S: <body>"]
         {
@@ -325,13 +325,14 @@ mod tests {
     #[test]
     fn a_later_request_is_reached_past_earlier_ones() {
         let trace = trace(1);
-        let target = || AnswerChange { every: false, done: Done::Say(vec![ReplyStep::Close]) };
+        let target =
+            || AnswerChange { every: false, done: RequestAction::Respond(vec![ResponseStep::Close]) };
         let mut body = Vec::new();
         let next = write(&trace, &mut body, Some(0), 0, 3, target());
         write(&trace, &mut body, Some(0), next, 6, target());
-        let mapping = asks(Some(0), pattern(Operation::Get.into(), true), false);
-        let get = asks(Some(0), pattern(Operation::Get.into(), false), false);
-        let close = || says(Some(0), ReplyStep::Close);
+        let mapping = request_step(Some(0), pattern(Operation::Get.into(), true), false);
+        let get = request_step(Some(0), pattern(Operation::Get.into(), false), false);
+        let close = || response_step(Some(0), ResponseStep::Close);
         assert_eq!(body, [mapping, close(), get, close()]);
     }
 }

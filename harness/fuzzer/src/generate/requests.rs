@@ -4,18 +4,18 @@ use arbitrary::Result;
 use pmi_scenario::ast::{Stmt, Template};
 use pmi_wire::{SpawnProgram, pmi2};
 
-use super::model::{Key, Model};
+use super::model::{PutKey, SessionModel};
 use crate::client_steps::MAPPING;
 use crate::decisions::{percent, pick, shuffle};
 use crate::fields::{FieldList, message, spelled, text, tuples_of};
 use crate::op::Op;
 use crate::pieces::{Limit, agent, child_kvsname, jobid, kvsname, letters, literal, own_rank, template};
-use crate::plan::{Planned, ask, may_answer, must_answer, request_of};
+use crate::plan::{PlannedStep, ask, may_answer, must_answer, request_of};
 use crate::statement::children;
 use crate::texts::{self, Use};
 
 /// A field of a request, by its name in the protocol table.
-type Argument = (&'static str, Template);
+type NamedField = (&'static str, Template);
 
 /// The operations that are drawn, with their weights.
 const WEIGHTS: [(&str, u32); 10] = [
@@ -31,7 +31,7 @@ const WEIGHTS: [(&str, u32); 10] = [
     ("spawn", 8),
 ];
 
-impl Model<'_, '_> {
+impl SessionModel<'_, '_> {
     /// Returns the operation of this name. The dialect must have it.
     pub(super) fn op(&self, operation: &str) -> Op {
         Op::of(self.dialect, operation).unwrap_or_else(|| panic!("{}: no {operation}", self.dialect))
@@ -48,7 +48,7 @@ impl Model<'_, '_> {
     }
 
     /// Returns a request with those of these fields that the dialect has, and the wait for its response.
-    pub(super) fn ask(&self, rank: u32, operation: &str, fields: &[Argument]) -> Vec<Planned> {
+    pub(super) fn ask(&self, rank: u32, operation: &str, fields: &[NamedField]) -> Vec<PlannedStep> {
         ask(rank, self.op(operation), fields)
     }
 
@@ -97,7 +97,7 @@ impl Model<'_, '_> {
     }
 
     /// Returns a request and the wait for its response, or several concurrent ones.
-    pub(super) fn requests(&mut self, rank: u32) -> Result<Vec<Planned>> {
+    pub(super) fn requests(&mut self, rank: u32) -> Result<Vec<PlannedStep>> {
         if !self.threads.several[rank as usize] || self.u.ratio(1, 4)? {
             return self.request(rank);
         }
@@ -106,7 +106,7 @@ impl Model<'_, '_> {
         for _ in 0..self.u.int_in_range(1..=3)? {
             for planned in self.request(rank)? {
                 match planned {
-                    Planned::Request { .. } => requests.push(self.of_thread(planned)),
+                    PlannedStep::Request { .. } => requests.push(self.of_thread(planned)),
                     wait => waits.push(wait),
                 }
             }
@@ -116,13 +116,13 @@ impl Model<'_, '_> {
     }
 
     /// Adds a new `thrid` to a request.
-    fn of_thread(&mut self, mut planned: Planned) -> Planned {
+    fn of_thread(&mut self, mut planned: PlannedStep) -> PlannedStep {
         self.threads.last += 1;
         let thrid = match self.threads.last % 4 {
             0 => format!("0x7f{:08x}", self.threads.last),
             _ => self.threads.last.to_string(),
         };
-        if let Planned::Request { op, messages, .. } = &mut planned {
+        if let PlannedStep::Request { op, messages, .. } = &mut planned {
             let fields = spelled(*op, &[("thrid", text(thrid))]).split_off(1);
             messages.iter_mut().for_each(|message| drop(message.splice(1..1, fields.clone())));
         }
@@ -130,7 +130,7 @@ impl Model<'_, '_> {
     }
 
     /// Plans a request, with a `thrid` if the process has several in progress.
-    fn in_thread(&mut self, rank: u32, operation: &str, fields: &[Argument]) {
+    fn in_thread(&mut self, rank: u32, operation: &str, fields: &[NamedField]) {
         let request = request_of(rank, self.op(operation), fields);
         let several = self.threads.several[rank as usize];
         let request = if several { self.of_thread(request) } else { request };
@@ -151,7 +151,7 @@ impl Model<'_, '_> {
         Ok(())
     }
 
-    fn request(&mut self, rank: u32) -> Result<Vec<Planned>> {
+    fn request(&mut self, rank: u32) -> Result<Vec<PlannedStep>> {
         if self.swarm.names && self.scope.names && self.u.ratio(1, 2)? {
             return self.name(rank);
         }
@@ -193,13 +193,13 @@ impl Model<'_, '_> {
         Ok(drawn.map_or("put", |(operation, _)| operation))
     }
 
-    pub(super) fn put(&mut self, rank: u32) -> Result<Vec<Planned>> {
+    pub(super) fn put(&mut self, rank: u32) -> Result<Vec<PlannedStep>> {
         let (name, value) = (self.key(rank)?, self.value()?);
         Ok(self.put_of(rank, name, value))
     }
 
-    pub(super) fn put_of(&mut self, rank: u32, name: Template, value: Template) -> Vec<Planned> {
-        self.fresh.push(Key { name: name.clone(), by: rank });
+    pub(super) fn put_of(&mut self, rank: u32, name: Template, value: Template) -> Vec<PlannedStep> {
+        self.fresh.push(PutKey { name: name.clone(), by: rank });
         self.ask(rank, "put", &[own_space(), ("key", name), ("value", value)])
     }
 
@@ -221,7 +221,7 @@ impl Model<'_, '_> {
         })
     }
 
-    pub(super) fn get(&mut self, rank: u32) -> Result<Vec<Planned>> {
+    pub(super) fn get(&mut self, rank: u32) -> Result<Vec<PlannedStep>> {
         if self.holds("get") {
             // Only keys that the proxy stores itself.
             let own = self.fresh.iter().filter(|key| key.by == rank);
@@ -230,7 +230,7 @@ impl Model<'_, '_> {
             };
             return Ok(self.get_of(rank, there));
         }
-        let key = self.asked(rank)?;
+        let key = self.requested_key(rank)?;
         let mut fields = vec![own_space()];
         if self.threads.jobid && self.u.ratio(1, 3)? {
             fields.push(("jobid", template(vec![jobid()])));
@@ -244,11 +244,11 @@ impl Model<'_, '_> {
         Ok(self.ask(rank, "get", &fields))
     }
 
-    pub(super) fn get_of(&self, rank: u32, key: Template) -> Vec<Planned> {
+    pub(super) fn get_of(&self, rank: u32, key: Template) -> Vec<PlannedStep> {
         self.ask(rank, "get", &[own_space(), ("key", key)])
     }
 
-    fn put_attribute(&mut self, rank: u32) -> Result<Vec<Planned>> {
+    fn put_attribute(&mut self, rank: u32) -> Result<Vec<PlannedStep>> {
         let known = &self.threads.attributes;
         // The draft does not say whether an attribute can be put again. A server that allows it replaces the value.
         let key = if !known.is_empty() && self.u.ratio(1, 4)? {
@@ -262,7 +262,7 @@ impl Model<'_, '_> {
         Ok(self.ask(rank, "put-node-attribute", &[("key", text(key)), ("value", value)]))
     }
 
-    fn get_attribute(&mut self, rank: u32) -> Result<Vec<Planned>> {
+    fn get_attribute(&mut self, rank: u32) -> Result<Vec<PlannedStep>> {
         let known = &self.threads.attributes;
         let key = if known.is_empty() { "missing" } else { self.u.choose(known)?.as_str() };
         let mut fields = vec![("key", text(key))];
@@ -306,7 +306,7 @@ impl Model<'_, '_> {
         Ok(())
     }
 
-    fn name(&mut self, rank: u32) -> Result<Vec<Planned>> {
+    fn name(&mut self, rank: u32) -> Result<Vec<PlannedStep>> {
         let (operation, mut fields) = match self.u.int_in_range(0..=7)? {
             0..=2 => ("publish", vec![("service", self.new_service()?), ("port", self.port()?)]),
             3..=5 => ("lookup", vec![("service", self.known_service()?)]),
@@ -319,17 +319,17 @@ impl Model<'_, '_> {
         Ok(self.ask(rank, operation, &fields))
     }
 
-    pub(super) fn publish_of(&self, rank: u32, name: Template, port: Template) -> Vec<Planned> {
+    pub(super) fn publish_of(&self, rank: u32, name: Template, port: Template) -> Vec<PlannedStep> {
         self.ask(rank, "publish", &[("service", name), ("port", port), no_info()])
     }
 
     /// Returns a lookup or an unpublish.
-    pub(super) fn name_of(&self, rank: u32, operation: &str, name: Template) -> Vec<Planned> {
+    pub(super) fn name_of(&self, rank: u32, operation: &str, name: Template) -> Vec<PlannedStep> {
         self.ask(rank, operation, &[("service", name), no_info()])
     }
 
     /// Returns a spawn. The values that are put for the spawned processes distinguish their group from others.
-    pub(super) fn spawn(&mut self, rank: u32) -> Result<Vec<Planned>> {
+    pub(super) fn spawn(&mut self, rank: u32) -> Result<Vec<PlannedStep>> {
         self.groups += 1;
         let of_group = format!("tag#{}$port#4242$", self.groups);
         let preput: Vec<_> = (0..self.u.int_in_range(0..=2)?)
@@ -337,7 +337,7 @@ impl Model<'_, '_> {
             .collect();
         let mut programs = Vec::new();
         for _ in 0..self.u.int_in_range(1..=2)? {
-            programs.push(pmi2::Program {
+            programs.push(pmi2::Pmi2SpawnProgram {
                 command: b"program".to_vec(),
                 maxprocs: self.u.int_in_range(1..=2)?,
                 argv: vec![b"-x".to_vec(); self.u.int_in_range(0..=2)?],
@@ -345,7 +345,7 @@ impl Model<'_, '_> {
             });
         }
         let op = self.op("spawn");
-        let request = Planned::Request { rank, op, messages: spawn_messages(op, preput, programs) };
+        let request = PlannedStep::Request { rank, op, messages: spawn_messages(op, preput, programs) };
         Ok(vec![request, must_answer(rank, op)])
     }
 
@@ -354,7 +354,7 @@ impl Model<'_, '_> {
     pub(super) fn children(&mut self, group: u32) -> Result<Vec<Stmt>> {
         let mut requests: Vec<(Op, Template)> = Vec::new();
         let dialect = self.dialect;
-        let mut ask = |operation: &str, fields: &[Argument]| {
+        let mut ask = |operation: &str, fields: &[NamedField]| {
             let space = [("kvsname", template(vec![child_kvsname()]))];
             let op = Op::of(dialect, operation);
             requests
@@ -366,7 +366,7 @@ impl Model<'_, '_> {
             match self.u.int_in_range(0..=11)? {
                 0 => ask("get", &[("key", text("parent0"))]),
                 1 => ask("get", &[("key", text("parent1"))]),
-                2 => ask("get", &[("key", self.asked(0)?)]),
+                2 => ask("get", &[("key", self.requested_key(0)?)]),
                 3 if self.has("universe") => ask("universe", &[]),
                 3 => ask("kvsname", &[]),
                 4 => ask("get-job-attribute", &[("key", text(MAPPING))]),
@@ -412,11 +412,11 @@ impl Model<'_, '_> {
 }
 
 /// Returns the argument that names the keyval space of the group.
-pub(super) fn own_space() -> Argument {
+pub(super) fn own_space() -> NamedField {
     ("kvsname", template(vec![kvsname()]))
 }
 
-fn no_info() -> Argument {
+fn no_info() -> NamedField {
     ("infokeycount", text("0"))
 }
 
@@ -424,7 +424,7 @@ fn no_info() -> Argument {
 pub(super) fn spawn_messages(
     op: Op,
     preput: Vec<(Vec<u8>, Vec<u8>)>,
-    programs: Vec<pmi2::Program>,
+    programs: Vec<pmi2::Pmi2SpawnProgram>,
 ) -> Vec<FieldList> {
     let mut printed = Vec::new();
     let mut messages: Vec<FieldList> = if op == Op::from(pmi2::Command::Spawn) {

@@ -7,20 +7,20 @@ use crate::decisions::pick;
 
 /// The dialect of a campaign's sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Spoken {
+pub enum DialectChoice {
     /// Only this one.
     One(Dialect),
     /// Any dialect; each session uses one.
     Any,
 }
 
-impl Default for Spoken {
+impl Default for DialectChoice {
     fn default() -> Self {
         Self::One(Dialect::default())
     }
 }
 
-impl Spoken {
+impl DialectChoice {
     /// Returns whether a session may use this dialect.
     pub fn has(self, dialect: Dialect) -> bool {
         self == Self::Any || self == Self::One(dialect)
@@ -41,9 +41,9 @@ impl Spoken {
 
 /// The features that sessions may use.
 #[derive(Debug, Clone, Copy)]
-pub struct Scope {
+pub struct SessionFeatures {
     /// The dialect.
-    pub spoken: Spoken,
+    pub dialects: DialectChoice,
     /// Maximum number of ranks.
     pub ranks: u32,
     /// Maximum number of nodes, one or two.
@@ -60,10 +60,10 @@ pub struct Scope {
     pub upstream: bool,
 }
 
-impl Default for Scope {
+impl Default for SessionFeatures {
     fn default() -> Self {
         Self {
-            spoken: Spoken::default(),
+            dialects: DialectChoice::default(),
             ranks: 4,
             nodes: 1,
             spawn: true,

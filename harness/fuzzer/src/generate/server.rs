@@ -6,38 +6,38 @@ use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::UnderTest;
 use pmi_wire::Framing;
 
-use super::model::Model;
-use super::scope::Scope;
+use super::model::SessionModel;
+use super::scope::SessionFeatures;
 use super::swarm::Swarm;
 use super::{Generator, upstream};
 use crate::case::Case;
 use crate::decisions::percent;
 use crate::mutate::mutate_requests;
-use crate::plan::settle;
+use crate::plan::to_statements;
 
-impl Generator for Scope {
-    fn generate(&self, lawful: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case> {
-        let dialect = self.spoken.draw(lawful)?;
-        let ranks = match percent(lawful)? {
+impl Generator for SessionFeatures {
+    fn generate(&self, valid: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case> {
+        let dialect = self.dialects.draw(valid)?;
+        let ranks = match percent(valid)? {
             0..30 => 1,
             30..70 => 2,
             70..87 => 3,
             _ => 4,
         };
         let ranks = ranks.min(self.ranks.max(1));
-        let nodes = if self.nodes > 1 && ranks > 1 && lawful.ratio(1, 3)? { 2 } else { 1 };
+        let nodes = if self.nodes > 1 && ranks > 1 && valid.ratio(1, 3)? { 2 } else { 1 };
         // A proxy passes PMI-2 requests on in a form that the harness does not answer as text.
         let in_lines = dialect.framing() == Framing::Lines;
-        let held = (self.upstream && in_lines && percent(lawful)? < 60)
-            .then(|| upstream::held(self.names, self.spawn, lawful))
+        let held = (self.upstream && in_lines && percent(valid)? < 60)
+            .then(|| upstream::held(self.names, self.spawn, valid))
             .transpose()?;
-        let swarm = Swarm::draw(lawful)?;
+        let swarm = Swarm::draw(valid)?;
         // The same applies to the barriers of PMI-1.2.
-        let speaks12 = self.pmi12 && in_lines && held.is_none() && lawful.ratio(2, 3)?;
-        let mut model = Model::new(*self, dialect, ranks, nodes, swarm, lawful);
+        let speaks12 = self.pmi12 && in_lines && held.is_none() && valid.ratio(2, 3)?;
+        let mut model = SessionModel::new(*self, dialect, ranks, nodes, swarm, valid);
         (model.held, model.speaks12) = (held, speaks12);
         model.build()?;
-        let Model { mut plan, started, .. } = model;
+        let SessionModel { mut plan, started, .. } = model;
         let u = mutations;
         let mut others = match percent(u)? {
             _ if !self.mutate => 0,
@@ -58,8 +58,8 @@ impl Generator for Scope {
         }
         let pristine = others == 0;
         let settled = |plan| {
-            let statements = settle(plan, dialect, pristine);
-            let mut case = Case::speaking(dialect, UnderTest::Server, ranks, statements);
+            let statements = to_statements(plan, dialect, pristine);
+            let mut case = Case::in_dialect(dialect, UnderTest::Server, ranks, statements);
             case.scenario.nodes = nodes;
             case
         };
@@ -85,30 +85,30 @@ mod tests {
     use pmi_scenario::ast::{Dialect, Need};
     use pmi_wire::{Decoded, Direction, Framing};
 
-    use super::super::scope::Spoken;
+    use super::super::scope::DialectChoice;
     use super::*;
     use crate::generate::{decided, numbered};
     use crate::mutate::Mutation;
     use crate::op::Op;
     use crate::testing::{mutations, read_again};
 
-    const PMI2: Spoken = Spoken::One(Dialect::Pmi2);
+    const PMI2: DialectChoice = DialectChoice::One(Dialect::Pmi2);
 
     #[test]
     fn cases_of_pmi2_are_as_sound_as_others_and_every_mutation_strikes() {
-        let scope = Scope { spoken: PMI2, nodes: 2, ..Scope::default() };
-        let mut struck = BTreeSet::new();
+        let scope = SessionFeatures { dialects: PMI2, nodes: 2, ..SessionFeatures::default() };
+        let mut changed = BTreeSet::new();
         let mut texts = String::new();
         for number in 0..1500 {
             let case = generate(1, number, scope);
             assert!(case.is_sound() && case.is_bounded(), "{}", case.text());
             assert_eq!(case.scenario, generate(1, number, scope).scenario);
             read_again(&case);
-            struck.extend(mutations(&case));
+            changed.extend(mutations(&case));
             texts += &case.text();
         }
         let all: BTreeSet<String> = Mutation::of_requests(Framing::Frames).iter().map(|m| m.name()).collect();
-        assert_eq!(struck, all);
+        assert_eq!(changed, all);
         for part in [
             "wait=TRUE",
             "thrid=",
@@ -131,7 +131,11 @@ mod tests {
         let is_asked_for =
             |op: &Op| !op.exchange().functions.is_empty() && !op.is(&["connect", "disconnect", "ring"]);
         for (_, dialect) in Dialect::NAMES {
-            let scope = Scope { spoken: Spoken::One(dialect), mutate: false, ..Scope::default() };
+            let scope = SessionFeatures {
+                dialects: DialectChoice::One(dialect),
+                mutate: false,
+                ..SessionFeatures::default()
+            };
             let texts: Vec<String> = (0..600).map(|number| generate(1, number, scope).text()).collect();
             let words = || texts.iter().flat_map(|text| text.split([' ', ';', '\n']));
             let said: BTreeSet<&str> = words().filter(|word| word.contains("cmd=")).collect();
@@ -144,7 +148,7 @@ mod tests {
 
     #[test]
     fn without_mistakes_every_request_of_pmi2_is_one() {
-        let scope = Scope { spoken: PMI2, mutate: false, ..Scope::default() };
+        let scope = SessionFeatures { dialects: PMI2, mutate: false, ..SessionFeatures::default() };
         for number in 0..400 {
             let case = generate(1, number, scope);
             let text = case.text();
@@ -162,7 +166,7 @@ mod tests {
 
     #[test]
     fn where_1_2_is_spoken_barriers_have_groups_and_all_who_are_named_enter_them() {
-        let scope = Scope { pmi12: true, mutate: false, nodes: 2, ..Scope::default() };
+        let scope = SessionFeatures { pmi12: true, mutate: false, nodes: 2, ..SessionFeatures::default() };
         let (mut texts, mut of_12) = (String::new(), 0);
         for number in 0..300 {
             let case = generate(1, number, scope);
@@ -194,25 +198,25 @@ mod tests {
             assert!(texts.contains(part), "{part}");
         }
         // Without 1.2 in the scope, no request uses it.
-        let without = |number| generate(1, number, Scope { pmi12: false, ..scope }).text();
+        let without = |number| generate(1, number, SessionFeatures { pmi12: false, ..scope }).text();
         assert!((0..100).all(|number| !without(number).contains("barrier_in group=")));
     }
 
     #[test]
     fn where_any_protocol_may_be_spoken_both_are() {
-        let scope = Scope { spoken: Spoken::Any, ..Scope::default() };
+        let scope = SessionFeatures { dialects: DialectChoice::Any, ..SessionFeatures::default() };
         let of_pmi2 = |number: &u64| generate(1, *number, scope).scenario.dialect == Dialect::Pmi2;
         let count = (0..400).filter(of_pmi2).count();
         assert!((100..300).contains(&count), "{count}");
     }
 
-    fn generate(seed: u64, number: u64, scope: Scope) -> Case {
+    fn generate(seed: u64, number: u64, scope: SessionFeatures) -> Case {
         numbered(&scope, seed, number)
     }
 
     #[test]
     fn a_case_depends_on_seed_and_number_alone() {
-        let scope = Scope::default();
+        let scope = SessionFeatures::default();
         for number in 0..200 {
             assert_eq!(generate(7, number, scope).scenario, generate(7, number, scope).scenario);
         }
@@ -223,10 +227,10 @@ mod tests {
 
     #[test]
     fn every_case_is_sound_and_read_again_as_it_was_written() {
-        let upstream = Scope { upstream: true, ..Scope::default() };
+        let upstream = SessionFeatures { upstream: true, ..SessionFeatures::default() };
         let mut with = 0;
         for number in 0..600 {
-            for scope in [Scope::default(), upstream] {
+            for scope in [SessionFeatures::default(), upstream] {
                 let case = generate(1, number, scope);
                 assert!(case.is_sound(), "{number}: {}", case.text());
                 read_again(&case);
@@ -239,63 +243,63 @@ mod tests {
 
     #[test]
     fn whatever_bytes_decide_is_a_sound_case() {
-        assert!(decided(&Scope::default(), b"").ingredients.is_empty());
+        assert!(decided(&SessionFeatures::default(), b"").ingredients.is_empty());
         let mut rng = fastrand::Rng::with_seed(1);
-        let (mut struck, mut texts) = (BTreeSet::new(), BTreeSet::new());
+        let (mut changed, mut texts) = (BTreeSet::new(), BTreeSet::new());
         for _ in 0..2500 {
             let bytes: Vec<u8> = (0..rng.usize(1..400)).map(|_| rng.u8(..)).collect();
-            let case = decided(&Scope::default(), &bytes);
+            let case = decided(&SessionFeatures::default(), &bytes);
             assert!(case.is_sound(), "{bytes:?}: {}", case.text());
-            struck.extend(mutations(&case));
+            changed.extend(mutations(&case));
             texts.insert(case.text());
         }
-        assert_eq!(struck, Mutation::of_requests(Framing::Lines).iter().map(|m| m.name()).collect());
+        assert_eq!(changed, Mutation::of_requests(Framing::Lines).iter().map(|m| m.name()).collect());
         assert!(texts.len() > 1800, "{}", texts.len());
     }
 
     #[test]
     fn mutations_stay_when_what_is_lawful_changes() {
         let junk = Mutation::of_requests(Framing::Lines).iter().position(|m| *m == Mutation::Junk).unwrap();
-        for lawful in 1..50 {
-            let mut bytes = [lawful; 400];
+        for valid in 1..50 {
+            let mut bytes = [valid; 400];
             // Exactly one mutation, with this index.
             bytes[..3].copy_from_slice(&[0, 128, junk as u8]);
-            let case = decided(&Scope::default(), &bytes);
-            assert_eq!(mutations(&case), ["junk".to_owned()].into(), "{lawful}: {}", case.text());
+            let case = decided(&SessionFeatures::default(), &bytes);
+            assert_eq!(mutations(&case), ["junk".to_owned()].into(), "{valid}: {}", case.text());
         }
     }
 
     #[test]
     fn every_mutation_strikes_and_less_than_half_are_left_alone() {
-        let mut struck: BTreeMap<String, u32> = BTreeMap::new();
+        let mut changed: BTreeMap<String, u32> = BTreeMap::new();
         let mut plain = 0;
         for number in 0..3000 {
-            let case = generate(1, number, Scope::default());
+            let case = generate(1, number, SessionFeatures::default());
             plain += u32::from(case.ingredients.is_empty());
             for mutation in mutations(&case) {
-                *struck.entry(mutation).or_default() += 1;
+                *changed.entry(mutation).or_default() += 1;
             }
         }
         let all: BTreeSet<String> = Mutation::of_requests(Framing::Lines).iter().map(|m| m.name()).collect();
-        assert_eq!(struck.keys().cloned().collect::<BTreeSet<_>>(), all, "{struck:?}");
+        assert_eq!(changed.keys().cloned().collect::<BTreeSet<_>>(), all, "{changed:?}");
         assert!((1000..1800).contains(&plain), "{plain}");
     }
 
     #[test]
     fn every_mutation_of_an_upstream_strikes_and_every_kind_of_request_is_answered() {
-        let scope = Scope { upstream: true, ..Scope::default() };
-        let (mut struck, mut kinds) = (BTreeSet::new(), BTreeSet::new());
+        let scope = SessionFeatures { upstream: true, ..SessionFeatures::default() };
+        let (mut changed, mut kinds) = (BTreeSet::new(), BTreeSet::new());
         for number in 0..4000 {
             for ingredient in generate(1, number, scope).ingredients {
                 if let Some((mutation, kind)) =
                     ingredient.strip_prefix("reply-").and_then(|i| i.split_once(':'))
                 {
-                    struck.insert(mutation.to_owned());
+                    changed.insert(mutation.to_owned());
                     kinds.insert(kind.to_owned());
                 }
             }
         }
-        assert_eq!(struck, Mutation::OF_REPLIES.iter().map(|m| m.name()).collect());
+        assert_eq!(changed, Mutation::OF_REPLIES.iter().map(|m| m.name()).collect());
         let expected = ["barrier_in", "get", "lookup_name", "publish_name", "spawn", "unpublish_name"];
         assert_eq!(kinds.iter().map(String::as_str).collect::<Vec<_>>(), expected);
     }
@@ -304,7 +308,7 @@ mod tests {
     fn without_mutations_every_answer_of_an_upstream_is_proper_or_usual() {
         use crate::statement::ServerStep;
         use pmi_scenario::ast::UpstreamAction;
-        let scope = Scope { mutate: false, upstream: true, ..Scope::default() };
+        let scope = SessionFeatures { mutate: false, upstream: true, ..SessionFeatures::default() };
         for number in 0..400 {
             let case = generate(1, number, scope);
             assert!(case.ingredients.is_empty());
@@ -326,9 +330,15 @@ mod tests {
 
     #[test]
     fn nothing_is_asked_for_that_is_out_of_scope() {
-        for spoken in [Spoken::default(), PMI2] {
-            let scope =
-                Scope { spoken, ranks: 2, spawn: false, names: false, mutate: false, ..Scope::default() };
+        for spoken in [DialectChoice::default(), PMI2] {
+            let scope = SessionFeatures {
+                dialects: spoken,
+                ranks: 2,
+                spawn: false,
+                names: false,
+                mutate: false,
+                ..SessionFeatures::default()
+            };
             for number in 0..500 {
                 let case = generate(3, number, scope);
                 let text = case.text();

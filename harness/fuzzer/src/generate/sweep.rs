@@ -6,18 +6,18 @@ use std::ops::RangeInclusive;
 use arbitrary::Result;
 use pmi_scenario::ast::{Dialect, Template};
 
-use super::model::{Model, template_of};
+use super::model::{SessionModel, template_of};
 use super::swarm::{Sweep, Varies};
 use crate::decisions::pick;
 use crate::fields::text;
 use crate::op::Op;
 use crate::pieces::letters;
-use crate::plan::{Planned, ask};
+use crate::plan::{PlannedStep, ask};
 use crate::texts::{self, PLACES, Use};
 
 /// The operation that a session repeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Soak {
+pub(super) enum RepeatedOperation {
     Put,
     /// Get of an existing key.
     Get,
@@ -49,7 +49,7 @@ pub(super) fn plain_requests(dialect: Dialect) -> Vec<Op> {
 /// Number of texts in a random sweep.
 const DRAWN: RangeInclusive<usize> = 12..=32;
 
-impl Model<'_, '_> {
+impl SessionModel<'_, '_> {
     /// Plans a sweep over some neighbouring lengths or bytes.
     pub(super) fn sweep(&mut self, sweep: Sweep) -> Result<()> {
         let count = self.u.int_in_range(DRAWN)?;
@@ -109,7 +109,7 @@ impl Model<'_, '_> {
     }
 
     /// Returns a publish, a lookup by another process, and an unpublish.
-    fn name_for_others(&self, rank: u32, other: u32, name: Template, port: Template) -> Vec<Planned> {
+    fn name_for_others(&self, rank: u32, other: u32, name: Template, port: Template) -> Vec<PlannedStep> {
         [
             self.publish_of(rank, name.clone(), port),
             self.name_of(other, "lookup", name.clone()),
@@ -138,28 +138,28 @@ impl Model<'_, '_> {
     }
 
     /// Plans many repetitions of one operation.
-    pub(super) fn soak(&mut self) -> Result<()> {
+    pub(super) fn repeat(&mut self) -> Result<()> {
         let rank = self.any_rank()?;
         let count = match self.u.int_in_range(0..=2)? {
             2 => self.u.int_in_range(256..=300)?,
             _ => self.u.int_in_range(100..=199)?,
         };
-        let soak = match self.u.int_in_range(0..=6)? {
+        let operation = match self.u.int_in_range(0..=6)? {
             // Put is twice as likely, since it takes memory.
-            0 | 1 => Soak::Put,
-            2 => Soak::Get,
-            3 => Soak::Miss,
-            4 => Soak::Barrier,
-            6 if self.scope.names => Soak::Names,
-            _ => Soak::Ask(pick(self.u, &plain_requests(self.dialect))?),
+            0 | 1 => RepeatedOperation::Put,
+            2 => RepeatedOperation::Get,
+            3 => RepeatedOperation::Miss,
+            4 => RepeatedOperation::Barrier,
+            6 if self.scope.names => RepeatedOperation::Names,
+            _ => RepeatedOperation::Ask(pick(self.u, &plain_requests(self.dialect))?),
         };
-        self.soak_in(soak, rank, count)
+        self.repeat_times(operation, rank, count)
     }
 
     /// Plans `count` repetitions of an operation, with short keys and values: overflows and leaks show late.
-    pub(super) fn soak_in(&mut self, soak: Soak, rank: u32, count: u32) -> Result<()> {
-        match soak {
-            Soak::Put => {
+    pub(super) fn repeat_times(&mut self, operation: RepeatedOperation, rank: u32, count: u32) -> Result<()> {
+        match operation {
+            RepeatedOperation::Put => {
                 for _ in 0..count {
                     let put = self.short_put(rank);
                     self.plan.extend(put);
@@ -167,7 +167,7 @@ impl Model<'_, '_> {
                 self.plain_barrier()?;
                 self.read_back()?;
             }
-            Soak::Get => {
+            RepeatedOperation::Get => {
                 let put = self.short_put(rank);
                 self.plan.extend(put);
                 self.plain_barrier()?;
@@ -177,23 +177,23 @@ impl Model<'_, '_> {
                     self.plan.extend(get);
                 }
             }
-            Soak::Miss => {
+            RepeatedOperation::Miss => {
                 for _ in 0..count {
                     let get = self.get_of(rank, text("missing"));
                     self.plan.extend(get);
                 }
             }
-            Soak::Barrier => {
+            RepeatedOperation::Barrier => {
                 for _ in 0..count {
                     self.plain_barrier()?;
                 }
             }
-            Soak::Ask(op) => {
+            RepeatedOperation::Ask(op) => {
                 for _ in 0..count {
                     self.plan.extend(ask(rank, op, &[]));
                 }
             }
-            Soak::Names => {
+            RepeatedOperation::Names => {
                 let other = (rank + 1) % self.ranks;
                 for at in 0..count {
                     let port = text(format!("port-{at}"));
@@ -236,7 +236,7 @@ impl Model<'_, '_> {
         }
     }
 
-    fn short_put(&mut self, rank: u32) -> Vec<Planned> {
+    fn short_put(&mut self, rank: u32) -> Vec<PlannedStep> {
         let (key, value) = (text(self.plain_key(rank)), self.marked(8));
         self.put_of(rank, key, value)
     }

@@ -5,25 +5,25 @@
 use arbitrary::Unstructured;
 use pmi_scenario::ast::Dialect;
 
-use super::jobs::{Ending, after_job};
-use super::model::Model;
-use super::scope::Scope;
+use super::jobs::{JobEnding, after_job};
+use super::model::SessionModel;
+use super::scope::SessionFeatures;
 use super::swarm::{Sweep, Varies};
-use super::sweep::{Soak, every_byte, plain_requests};
+use super::sweep::{RepeatedOperation, every_byte, plain_requests};
 use crate::case::Case;
-use crate::plan::Planned;
+use crate::plan::PlannedStep;
 use crate::statement::leave;
 use crate::texts::{self, PLACES, Use};
 
 /// The content of one session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Through {
+enum ServerSession {
     /// These lengths or bytes; bytes are at this position.
     Texts(Sweep, Vec<i64>, u32),
     /// One operation, [`TIMES`] times.
-    Times(Soak),
+    Times(RepeatedOperation),
     /// The requests of an earlier job, which ends like this.
-    Job(Ending),
+    Job(JobEnding),
     /// Keys that weak hashes confuse.
     Alike,
     /// Many names that are withdrawn one after the other.
@@ -59,43 +59,47 @@ pub(super) fn spread<T>(kinds: Vec<Vec<T>>) -> Vec<T> {
 }
 
 /// Returns the systematic session with this number, if there is one.
-pub(crate) fn session(scope: Scope, number: u64) -> Option<Case> {
+pub(crate) fn session(scope: SessionFeatures, number: u64) -> Option<Case> {
     let at = turn(number)?;
-    let spoken: Vec<Dialect> = scope.spoken.dialects().collect();
+    let spoken: Vec<Dialect> = scope.dialects.dialects().collect();
     let (round, turn) = (at.checked_div(spoken.len())?, at.checked_rem(spoken.len())?);
     let dialect = spoken[turn];
     let through = all(scope, dialect).into_iter().nth(round)?;
     Some(made(scope, dialect, &through))
 }
 
-fn all(scope: Scope, dialect: Dialect) -> Vec<Through> {
+fn all(scope: SessionFeatures, dialect: Dialect) -> Vec<ServerSession> {
     let lengths = |of| {
         let every: Vec<i64> = (1..=texts::longest(dialect, of)).collect();
         let sweep = Sweep { of, varies: Varies::Length };
-        every.chunks(TEXTS).map(|part| Through::Texts(sweep, part.to_vec(), 0)).collect::<Vec<_>>()
+        every.chunks(TEXTS).map(|part| ServerSession::Texts(sweep, part.to_vec(), 0)).collect::<Vec<_>>()
     };
     let bytes = |of, place| {
         let sweep = Sweep { of, varies: Varies::Byte };
         let every = every_byte(dialect, of);
-        every.chunks(TEXTS).map(|part| Through::Texts(sweep, part.to_vec(), place)).collect::<Vec<_>>()
+        every.chunks(TEXTS).map(|part| ServerSession::Texts(sweep, part.to_vec(), place)).collect::<Vec<_>>()
     };
     let mut all = lengths(Use::Value);
     // Short values come before everything else.
     let long = all.split_off(3.min(all.len()));
     all.extend(lengths(Use::Key));
-    all.extend([Soak::Put, Soak::Get, Soak::Miss].map(Through::Times));
+    all.extend(
+        [RepeatedOperation::Put, RepeatedOperation::Get, RepeatedOperation::Miss].map(ServerSession::Times),
+    );
     all.extend(bytes(Use::Value, 0));
     all.extend(bytes(Use::Key, 0));
-    all.extend([Through::Times(Soak::Barrier), Through::Alike]);
+    all.extend([ServerSession::Times(RepeatedOperation::Barrier), ServerSession::Alike]);
     // In the jobs of a bare proxy, the harness itself answers name and spawn requests.
     if !scope.upstream {
-        all.extend(Ending::ALL.map(Through::Job));
+        all.extend(JobEnding::ALL.map(ServerSession::Job));
     }
-    all.extend(plain_requests(dialect).into_iter().map(|op| Through::Times(Soak::Ask(op))));
+    all.extend(
+        plain_requests(dialect).into_iter().map(|op| ServerSession::Times(RepeatedOperation::Ask(op))),
+    );
     all.extend(long);
     all.extend((1..PLACES).flat_map(|place| [bytes(Use::Value, place), bytes(Use::Key, place)].concat()));
     if scope.names {
-        all.extend([Through::Times(Soak::Names), Through::Withdrawals]);
+        all.extend([ServerSession::Times(RepeatedOperation::Names), ServerSession::Withdrawals]);
         all.extend(
             [lengths(Use::Service), lengths(Use::Port), bytes(Use::Service, 2), bytes(Use::Port, 2)].concat(),
         );
@@ -103,25 +107,25 @@ fn all(scope: Scope, dialect: Dialect) -> Vec<Through> {
     all
 }
 
-fn made(scope: Scope, dialect: Dialect, through: &Through) -> Case {
+fn made(scope: SessionFeatures, dialect: Dialect, through: &ServerSession) -> Case {
     let ranks = scope.ranks.clamp(1, 2);
     // Without decisions, generators take the first choice.
     let mut none = Unstructured::new(&[]);
-    let mut model = Model::joined(scope, dialect, ranks, &mut none);
+    let mut model = SessionModel::joined(scope, dialect, ranks, &mut none);
     // The last process makes the requests, since faults that affect one process rarely affect the first.
     let rank = ranks - 1;
     let made = match through {
-        Through::Texts(sweep, all, place) => model.sweep_through(*sweep, all, *place),
-        Through::Times(soak) => model.soak_in(*soak, rank, TIMES),
-        Through::Job(ending) => return after_job(scope, dialect, *ending),
-        Through::Alike => model.put_alike(rank),
-        Through::Withdrawals => {
+        ServerSession::Texts(sweep, all, place) => model.sweep_through(*sweep, all, *place),
+        ServerSession::Times(operation) => model.repeat_times(*operation, rank, TIMES),
+        ServerSession::Job(ending) => return after_job(scope, dialect, *ending),
+        ServerSession::Alike => model.put_alike(rank),
+        ServerSession::Withdrawals => {
             model.withdraw_in_turn(rank);
             Ok(())
         }
     };
     made.unwrap_or_else(|e| panic!("decisions have no end: {e}"));
-    model.plan.push(Planned::Stmt(leave(dialect)));
+    model.plan.push(PlannedStep::Stmt(leave(dialect)));
     model.into_case()
 }
 
@@ -129,22 +133,25 @@ fn made(scope: Scope, dialect: Dialect, through: &Through) -> Case {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::super::scope::Spoken;
+    use super::super::scope::DialectChoice;
     use super::*;
     use crate::op::Op;
     use crate::testing::read_again;
 
-    fn sessions(scope: Scope) -> Vec<Case> {
+    fn sessions(scope: SessionFeatures) -> Vec<Case> {
         (0..1000).filter_map(|number| session(scope, number)).collect()
     }
 
     #[test]
     fn all_lengths_are_put_and_each_session_is_sound() {
         for (_, dialect) in Dialect::NAMES {
-            let scope = Scope { spoken: Spoken::One(dialect), ..Scope::default() };
+            let scope =
+                SessionFeatures { dialects: DialectChoice::One(dialect), ..SessionFeatures::default() };
             let of = |used| {
-                let is = |through: &Through| match through {
-                    Through::Texts(sweep, all, 0) if sweep.of == used && sweep.varies == Varies::Length => {
+                let is = |through: &ServerSession| match through {
+                    ServerSession::Texts(sweep, all, 0)
+                        if sweep.of == used && sweep.varies == Varies::Length =>
+                    {
                         all.clone()
                     }
                     _ => Vec::new(),
@@ -174,28 +181,29 @@ mod tests {
 
     #[test]
     fn each_thing_is_done_so_often_and_what_was_put_is_read() {
-        let scope = Scope::default();
-        let times =
-            |through: Through, said: &str| made(scope, Dialect::Pmi1, &through).text().matches(said).count();
-        let soaks = |soak| move |said: &str| times(Through::Times(soak), said);
-        assert_eq!(soaks(Soak::Barrier)("1  C: cmd=barrier_in"), 300);
-        assert_eq!(soaks(Soak::Names)("C: cmd=publish_name"), 300);
-        assert_eq!(soaks(Soak::Miss)("key=missing"), 300);
-        assert_eq!(soaks(Soak::Get)("key=k1-0"), 1 + 300);
-        let puts = soaks(Soak::Put);
+        let scope = SessionFeatures::default();
+        let times = |through: ServerSession, said: &str| {
+            made(scope, Dialect::Pmi1, &through).text().matches(said).count()
+        };
+        let soaks = |operation| move |said: &str| times(ServerSession::Times(operation), said);
+        assert_eq!(soaks(RepeatedOperation::Barrier)("1  C: cmd=barrier_in"), 300);
+        assert_eq!(soaks(RepeatedOperation::Names)("C: cmd=publish_name"), 300);
+        assert_eq!(soaks(RepeatedOperation::Miss)("key=missing"), 300);
+        assert_eq!(soaks(RepeatedOperation::Get)("key=k1-0"), 1 + 300);
+        let puts = soaks(RepeatedOperation::Put);
         // The process that puts the key and another one read it.
         assert_eq!((puts("C: cmd=put"), puts("0  C: cmd=get"), puts("key=k1-299")), (300, 300, 2));
         let appnum = Op::of(Dialect::Pmi1, "appnum").unwrap();
         assert!(plain_requests(Dialect::Pmi1).contains(&appnum));
-        assert_eq!(soaks(Soak::Ask(appnum))("C: cmd=get_appnum"), 300);
-        let bytes = Through::Texts(
+        assert_eq!(soaks(RepeatedOperation::Ask(appnum))("C: cmd=get_appnum"), 300);
+        let bytes = ServerSession::Texts(
             Sweep { of: Use::Value, varies: Varies::Byte },
             every_byte(Dialect::Pmi1, Use::Value),
             0,
         );
-        let alike = |said: &str| times(Through::Alike, said);
+        let alike = |said: &str| times(ServerSession::Alike, said);
         assert_eq!((alike("C: cmd=put"), alike("0  C: cmd=get"), alike("key=hBBAa")), (16, 16, 2));
-        let withdrawn = |said: &str| times(Through::Withdrawals, said);
+        let withdrawn = |said: &str| times(ServerSession::Withdrawals, said);
         assert_eq!((withdrawn("C: cmd=unpublish_name"), withdrawn("C: cmd=lookup_name")), (16, 120));
         // RFC 13 leaves a space and a tab at the end open, so these are left out.
         assert_eq!(times(bytes, "C: cmd=put"), 94);
@@ -203,7 +211,12 @@ mod tests {
 
     #[test]
     fn what_is_out_of_scope_is_not_asked_for() {
-        let scope = Scope { spoken: Spoken::Any, ranks: 1, names: false, ..Scope::default() };
+        let scope = SessionFeatures {
+            dialects: DialectChoice::Any,
+            ranks: 1,
+            names: false,
+            ..SessionFeatures::default()
+        };
         for case in sessions(scope) {
             assert_eq!(case.ranks(), 1);
             let names = ["_name ", "cmd=name-"].iter().any(|part| case.text().contains(part));

@@ -8,24 +8,24 @@ use arbitrary::Unstructured;
 use pmi_scenario::ast::{Arg, Expr, Stmt, UnderTest};
 use pmi_scenario::signature::{self, Param};
 
-use super::library_api::Libraries;
-use super::library_call::{Planned, out};
+use super::library_api::LibraryGenerator;
+use super::library_call::{PlannedCall, out};
 use super::swarm::CallSwarm;
 use super::systematic::{TIMES, spread};
 use crate::case::Case;
-use crate::client_steps::{asks, says};
-use crate::mutate::{Change, Mutation, ReplyStep, Series};
+use crate::client_steps::{request_step, response_step};
+use crate::mutate::{Mutation, ResponseChange, ResponseStep, Series};
 use crate::texts::{self, Use};
 
 /// The content of one session.
 #[derive(Debug, Clone)]
-enum Through {
+enum LibrarySession {
     /// Texts in responses, with buffers that are exactly large enough, and one byte too small.
-    Told(u32, Range<usize>),
+    Responses(u32, Range<usize>),
     /// Texts in arguments.
-    Given(u32, Use, Range<usize>),
+    Arguments(u32, Use, Range<usize>),
     /// Buffers from size 0 to much larger than the response.
-    Rooms(u32),
+    BufferSizes(u32),
     /// [`TIMES`] calls; the requested value exists or not.
     Times(u32, bool),
     /// Its response is changed in all ways, and after each change the function is called again.
@@ -48,25 +48,25 @@ const ROOM: i64 = 64;
 const ROOMS: Range<i64> = 0..40;
 
 /// Returns the session with this index, if there is one.
-pub(super) fn session(libraries: &Libraries, at: usize) -> Option<Case> {
+pub(super) fn session(libraries: &LibraryGenerator, at: usize) -> Option<Case> {
     let through = all(libraries).into_iter().nth(at)?;
     Some(made(libraries, &through))
 }
 
 /// Returns a call of a kind, the `n`-th of its program, without any draws.
-fn called(libraries: &Libraries, kind: u32, n: usize) -> Planned {
+fn called(libraries: &LibraryGenerator, kind: u32, n: usize) -> PlannedCall {
     let decided = libraries.of_kind(kind, &mut Unstructured::new(&[]), &CallSwarm::default(), n, 1);
     decided.unwrap_or_else(|e| panic!("decisions have no end: {e}"))
 }
 
 /// Returns the call that begins a program, with one of several first requests.
-fn begin(libraries: &Libraries, which: u8) -> Planned {
+fn begin(libraries: &LibraryGenerator, which: u8) -> PlannedCall {
     let begun = libraries.begin(&mut Unstructured::new(&[which; 16]), 1);
     begun.unwrap_or_else(|e| panic!("decisions have no end: {e}"))
 }
 
 /// Returns each function once, with its kind.
-fn samples(libraries: &Libraries) -> BTreeMap<&'static str, u32> {
+fn samples(libraries: &LibraryGenerator) -> BTreeMap<&'static str, u32> {
     let mut samples = BTreeMap::new();
     for (kind, function) in (0..).zip(libraries.functions()) {
         samples.entry(function.name).or_insert(kind);
@@ -75,7 +75,7 @@ fn samples(libraries: &Libraries) -> BTreeMap<&'static str, u32> {
 }
 
 /// Returns the uses of the texts in a call's arguments. The last string is the value, and the one before it the key.
-fn given(call: &Planned) -> &'static [Use] {
+fn given(call: &PlannedCall) -> &'static [Use] {
     match &call.request {
         Some(_) if strings(call).len() < 2 => &[],
         Some(request) if request.op.is(&["put"]) => &[Use::Key, Use::Value],
@@ -85,53 +85,55 @@ fn given(call: &Planned) -> &'static [Use] {
 }
 
 /// Returns the places of the arguments that are strings.
-fn strings(call: &Planned) -> Vec<usize> {
+fn strings(call: &PlannedCall) -> Vec<usize> {
     let params = signature::function(call.function).map_or(&[][..], |function| function.params);
     (0..params.len()).filter(|at| params[*at] == Param::Str).collect()
 }
 
-fn all(libraries: &Libraries) -> Vec<Through> {
+fn all(libraries: &LibraryGenerator) -> Vec<LibrarySession> {
     let samples = samples(libraries);
     let parts = |count: usize| (0..count).step_by(TEXTS).map(move |at| at..(at + TEXTS).min(count));
-    let mut kinds: Vec<Vec<Through>> = Vec::new();
+    let mut kinds: Vec<Vec<LibrarySession>> = Vec::new();
     let mut others = Vec::new();
     let (mut times, mut orders) = (Vec::new(), Vec::new());
     for (function, sample) in samples {
         let call = called(libraries, sample, 0);
         for used in given(&call) {
             let all = parts(texts::every(libraries.dialect, *used).len());
-            kinds.push(all.map(|part| Through::Given(sample, *used, part)).collect());
+            kinds.push(all.map(|part| LibrarySession::Arguments(sample, *used, part)).collect());
         }
         if rooms(&call).is_some() {
-            others.push(Through::Rooms(sample));
+            others.push(LibrarySession::BufferSizes(sample));
         }
         // A library without our connection would start processes.
         if libraries.wire || !function.contains("pawn") {
-            times.push(Through::Times(sample, true));
+            times.push(LibrarySession::Times(sample, true));
         }
         if libraries.mutate {
-            orders.push(Through::Order(sample));
+            orders.push(LibrarySession::Order(sample));
         }
         let Some(request) = call.request.as_ref().filter(|_| libraries.wire) else { continue };
         let answer = request.answer(libraries.dialect);
-        if let Some((_, used)) = answer.told().filter(|_| takes_text(function)) {
+        if let Some((_, used)) = answer.value_field().filter(|_| takes_text(function)) {
             let all = parts(texts::every(libraries.dialect, used).len());
-            kinds.push(all.map(|part| Through::Told(sample, part)).collect());
-            times.push(Through::Times(sample, false));
+            kinds.push(all.map(|part| LibrarySession::Responses(sample, part)).collect());
+            times.push(LibrarySession::Times(sample, false));
         }
         if libraries.mutate {
-            others.extend([Series::Refusals, Series::Splits].map(|series| Through::Changes(sample, series)));
+            others.extend(
+                [Series::Refusals, Series::Splits].map(|series| LibrarySession::Changes(sample, series)),
+            );
         }
     }
     if libraries.mutate {
-        orders.extend([false, true].map(Through::Twice));
+        orders.extend([false, true].map(LibrarySession::Twice));
     }
     if libraries.mutate && libraries.wire {
         let first = |series| {
             let of = |which| {
                 let call = begin(libraries, which);
                 let count = call.request.map_or(0, |r| r.answer(libraries.dialect).series(series).len());
-                (0..count.min(FIRST)).map(move |at| Through::Begin(which, series, at))
+                (0..count.min(FIRST)).map(move |at| LibrarySession::Begin(which, series, at))
             };
             // One for each request.
             let mut firsts = BTreeMap::new();
@@ -154,7 +156,7 @@ fn takes_text(function: &str) -> bool {
 }
 
 /// Returns the argument that is a buffer, and the one that states its size.
-fn rooms(call: &Planned) -> Option<(usize, usize)> {
+fn rooms(call: &PlannedCall) -> Option<(usize, usize)> {
     let params = signature::function(call.function)?.params;
     params.iter().enumerate().find_map(|(at, param)| match param {
         // Both buffers of a ring have one size.
@@ -164,7 +166,7 @@ fn rooms(call: &Planned) -> Option<(usize, usize)> {
     })
 }
 
-fn with_room(mut call: Planned, room: i64) -> Planned {
+fn with_room(mut call: PlannedCall, room: i64) -> PlannedCall {
     if let Some((buffer, size)) = rooms(&call) {
         let name = match &call.args[buffer] {
             Arg::Out(name, _) => name.value.clone(),
@@ -177,30 +179,30 @@ fn with_room(mut call: Planned, room: i64) -> Planned {
 }
 
 /// The steps of a session under construction.
-struct Maker<'a> {
-    libraries: &'a Libraries,
+struct LibrarySessionBuilder<'a> {
+    libraries: &'a LibraryGenerator,
     body: Vec<Stmt>,
     calls: usize,
 }
 
-impl Maker<'_> {
+impl LibrarySessionBuilder<'_> {
     /// Returns the next call of this kind.
-    fn next(&mut self, sample: u32) -> Planned {
+    fn next(&mut self, sample: u32) -> PlannedCall {
         self.calls += 1;
         with_room(called(self.libraries, sample, self.calls), ROOM)
     }
 
     /// Adds a call, after the steps that determine the response to its request.
-    fn answered(&mut self, call: Planned, said: Vec<ReplyStep>) {
+    fn answered(&mut self, call: PlannedCall, said: Vec<ResponseStep>) {
         if let Some(request) = call.request.as_ref().filter(|_| self.libraries.wire) {
-            self.body.push(asks(None, request.pattern.clone(), false));
-            self.body.extend(said.into_iter().map(|said| says(None, said)));
+            self.body.push(request_step(None, request.pattern.clone(), false));
+            self.body.extend(said.into_iter().map(|said| response_step(None, said)));
         }
         self.body.push(call.stmt());
     }
 
     /// Adds a call with the correct response; the requested value exists.
-    fn plain(&mut self, call: Planned) {
+    fn plain(&mut self, call: PlannedCall) {
         match call.request.clone().filter(|request| request.looks_for()) {
             Some(request) => {
                 let proper = request.answer(self.libraries.dialect).proper();
@@ -210,34 +212,34 @@ impl Maker<'_> {
         }
     }
 
-    fn changed(&mut self, call: Planned, change: &Change) {
+    fn changed(&mut self, call: PlannedCall, change: &ResponseChange) {
         let said = call.request.as_ref().map(|r| r.answer(self.libraries.dialect).changed(change));
         self.answered(call, said.unwrap_or_default());
     }
 }
 
 /// The failure response of most servers.
-const REFUSED: Change = Change::Refuse("-1", None);
+const REFUSED: ResponseChange = ResponseChange::Refuse("-1", None);
 
-fn made(libraries: &Libraries, through: &Through) -> Case {
+fn made(libraries: &LibraryGenerator, through: &LibrarySession) -> Case {
     let dialect = libraries.dialect;
-    let mut maker = Maker { libraries, body: Vec::new(), calls: 0 };
-    let mut case = Case::speaking(dialect, UnderTest::Library, 1, Vec::new());
-    let struck = |mutation: Mutation, what: &dyn std::fmt::Display| format!("{}:{what}", mutation.name());
+    let mut maker = LibrarySessionBuilder { libraries, body: Vec::new(), calls: 0 };
+    let mut case = Case::in_dialect(dialect, UnderTest::Library, 1, Vec::new());
+    let changed = |mutation: Mutation, what: &dyn std::fmt::Display| format!("{}:{what}", mutation.name());
     let (mut begun, mut first) = (begin(libraries, 0), None);
     match through {
-        Through::Order(sample) => {
+        LibrarySession::Order(sample) => {
             let call = maker.next(*sample);
-            case.ingredients.insert(struck(Mutation::Order, &call.function));
+            case.ingredients.insert(changed(Mutation::Order, &call.function));
             maker.plain(call);
         }
-        Through::Twice(_) => {
-            case.ingredients.insert(struck(Mutation::Repeat, &begun.function));
+        LibrarySession::Twice(_) => {
+            case.ingredients.insert(changed(Mutation::Repeat, &begun.function));
         }
-        Through::Begin(which, series, at) => {
+        LibrarySession::Begin(which, series, at) => {
             begun = begin(libraries, *which);
             if let Some(request) = &begun.request {
-                case.ingredients.insert(struck(series.mutation(), &request.op));
+                case.ingredients.insert(changed(series.mutation(), &request.op));
                 first = Some(request.answer(dialect).series(*series).swap_remove(*at));
             }
         }
@@ -248,19 +250,19 @@ fn made(libraries: &Libraries, through: &Through) -> Case {
         None => maker.body.push(begun.stmt()),
     }
     match through {
-        Through::Told(sample, part) => {
+        LibrarySession::Responses(sample, part) => {
             // After a miss, responses must be the same as before.
             let missed = maker.next(*sample);
             maker.changed(missed, &REFUSED);
-            let used = maker.next(*sample).request.and_then(|r| Some(r.answer(dialect).told()?.1));
+            let used = maker.next(*sample).request.and_then(|r| Some(r.answer(dialect).value_field()?.1));
             for text in &texts::every(dialect, used.unwrap_or(Use::Value))[part.clone()] {
                 for room in [text.len() + 1, text.len()] {
                     let call = with_room(maker.next(*sample), room);
-                    maker.changed(call, &Change::Tell(text));
+                    maker.changed(call, &ResponseChange::SetValue(text));
                 }
             }
         }
-        Through::Given(sample, used, part) => {
+        LibrarySession::Arguments(sample, used, part) => {
             for text in &texts::every(dialect, *used)[part.clone()] {
                 let mut call = maker.next(*sample);
                 let strings = strings(&call);
@@ -271,13 +273,13 @@ fn made(libraries: &Libraries, through: &Through) -> Case {
                 maker.plain(call);
             }
         }
-        Through::Rooms(sample) => {
+        LibrarySession::BufferSizes(sample) => {
             for room in ROOMS {
                 let call = with_room(maker.next(*sample), room);
                 maker.plain(call);
             }
         }
-        Through::Times(sample, found) => {
+        LibrarySession::Times(sample, found) => {
             for _ in 0..TIMES {
                 let call = maker.next(*sample);
                 match found {
@@ -286,10 +288,10 @@ fn made(libraries: &Libraries, through: &Through) -> Case {
                 }
             }
         }
-        Through::Changes(sample, series) => {
+        LibrarySession::Changes(sample, series) => {
             let first = maker.next(*sample);
             let Some(request) = first.request else { return case };
-            case.ingredients.insert(struck(series.mutation(), &request.op));
+            case.ingredients.insert(changed(series.mutation(), &request.op));
             for change in request.answer(dialect).series(*series) {
                 let call = maker.next(*sample);
                 maker.changed(call, &change);
@@ -301,20 +303,20 @@ fn made(libraries: &Libraries, through: &Through) -> Case {
                 maker.plain(call);
             }
         }
-        Through::Begin(..) => {
+        LibrarySession::Begin(..) => {
             for sample in samples(libraries).into_values() {
                 let call = maker.next(sample);
                 maker.plain(call);
             }
         }
-        Through::Order(_) => {}
-        Through::Twice(ends) => {
+        LibrarySession::Order(_) => {}
+        LibrarySession::Twice(ends) => {
             let again = if *ends { libraries.end() } else { begin(libraries, 0) };
             maker.body.push(again.stmt());
         }
     }
     maker.body.push(libraries.end().stmt());
-    if let Through::Order(sample) = through {
+    if let LibrarySession::Order(sample) = through {
         let call = maker.next(*sample);
         maker.plain(call);
     }

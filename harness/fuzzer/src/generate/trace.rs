@@ -3,20 +3,20 @@
 use std::collections::BTreeMap;
 
 use pmi_judge::LINE_LIMIT;
-use pmi_judge::event::{Event, What};
+use pmi_judge::event::{Event, EventKind};
 use pmi_scenario::ast::{Dialect, Piece, Stmt, Template};
 use pmi_wire::{Connection, Direction, Framed, Framing, Operation, Proc};
 
-use crate::client_steps::{MAPPING, asks, kill_all, of_thread, pattern, says};
-use crate::fields::{Field, FieldList, tuples_of};
-use crate::mutate::{Answer, ReplyStep};
+use crate::client_steps::{MAPPING, kill_all, of_thread, pattern, request_step, response_step};
+use crate::fields::{FieldList, MessageField, tuples_of};
+use crate::mutate::{CorrectResponse, ResponseStep};
 use crate::op::Op;
 use crate::pieces::{Limit, kvsname, literal, push, template};
 use crate::reading::request;
 use crate::statement::kill;
 
 /// The operation of a request, and whether it requests the process mapping.
-pub(super) type Kind = (Op, bool);
+pub(super) type RequestKind = (Op, bool);
 
 /// Maximum number of requests of a kind that a case passes over to reach a later one.
 pub(super) const PASSED: usize = 40;
@@ -29,12 +29,12 @@ pub struct Trace {
     /// The dialect that the program uses.
     pub dialect: Dialect,
     /// Its requests with their responses, by rank.
-    exchanges: Vec<Vec<Exchange>>,
+    exchanges: Vec<Vec<TracedRequest>>,
     limits: [i64; 3],
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Exchange {
+pub(super) struct TracedRequest {
     pub(super) op: Op,
     pub(super) mapping: bool,
     /// The response states the number of a thread.
@@ -42,8 +42,8 @@ pub(super) struct Exchange {
     pub(super) answer: FieldList,
 }
 
-impl Exchange {
-    pub(super) fn kind(&self) -> Kind {
+impl TracedRequest {
+    pub(super) fn kind(&self) -> RequestKind {
         (self.op, self.mapping)
     }
 
@@ -60,19 +60,19 @@ impl Exchange {
 }
 
 /// The messages on one connection of a run.
-struct Link {
+struct ConnectionTrace {
     connection: Connection,
-    asked: Vec<(Op, bool)>,
-    exchanges: Vec<Exchange>,
+    pending: Vec<(Op, bool)>,
+    exchanges: Vec<TracedRequest>,
 }
 
-impl Default for Link {
+impl Default for ConnectionTrace {
     fn default() -> Self {
-        Self { connection: Connection::new(LINE_LIMIT), asked: Vec::new(), exchanges: Vec::new() }
+        Self { connection: Connection::new(LINE_LIMIT), pending: Vec::new(), exchanges: Vec::new() }
     }
 }
 
-impl Link {
+impl ConnectionTrace {
     /// Reads the bytes of one direction.
     fn push(&mut self, direction: Direction, bytes: &[u8]) {
         self.connection.push(direction, bytes);
@@ -82,12 +82,12 @@ impl Link {
             match direction {
                 // The last line of a PMI-1 spawn.
                 Direction::ToServer if text == b"endcmd" => {
-                    self.asked.push((Operation::Spawn.into(), false));
+                    self.pending.push((Operation::Spawn.into(), false));
                 }
                 Direction::ToServer => {
                     let (op, is_complete) = request(framing, text);
                     let op = op.filter(|op| is_complete && !(op.is_spawn() && framing == Framing::Lines));
-                    self.asked.extend(op.map(|op| (op, asks_for_mapping(op, &fields))));
+                    self.pending.extend(op.map(|op| (op, asks_for_mapping(op, &fields))));
                 }
                 Direction::FromServer => self.is_answered(fields),
             }
@@ -99,14 +99,14 @@ impl Link {
     fn is_answered(&mut self, mut answer: FieldList) {
         let name = answer.first().and_then(|command| command.value.literal());
         let answered = name.and_then(|name| Op::of_response(name.as_bytes()));
-        if let Some(at) = self.asked.iter().position(|(op, _)| Some(*op) == answered) {
-            let (op, mapping) = self.asked.remove(at);
+        if let Some(at) = self.pending.iter().position(|(op, _)| Some(*op) == answered) {
+            let (op, mapping) = self.pending.remove(at);
             let thread = answer.iter_mut().find(|field| field.key == "thrid");
             let of_thread = thread.is_some();
             if let Some(thread) = thread {
                 thread.value = template(vec![Piece::Var("thrid".to_owned())]);
             }
-            self.exchanges.push(Exchange { op, mapping, of_thread, answer });
+            self.exchanges.push(TracedRequest { op, mapping, of_thread, answer });
         }
     }
 }
@@ -117,20 +117,21 @@ fn asks_for_mapping(op: Op, fields: &FieldList) -> bool {
         Framing::Lines => op.is(&["get"]),
         Framing::Frames => op.is(&["get-job-attribute"]),
     };
-    let is_mapping = |field: &Field| field.key == "key" && field.value.literal().as_deref() == Some(MAPPING);
+    let is_mapping =
+        |field: &MessageField| field.key == "key" && field.value.literal().as_deref() == Some(MAPPING);
     asks && fields.iter().any(is_mapping)
 }
 
 impl Trace {
     /// Reads the events of a plain run with this number of ranks. Returns `None` if no rank made a request.
     pub fn read(events: &[Event], ranks: u32) -> Option<Self> {
-        let mut links: BTreeMap<Proc, Link> = BTreeMap::new();
+        let mut links: BTreeMap<Proc, ConnectionTrace> = BTreeMap::new();
         for event in events {
-            match &event.what {
-                What::ToServer { proc, bytes } => {
+            match &event.kind {
+                EventKind::ToServer { proc, bytes } => {
                     links.entry(*proc).or_default().push(Direction::ToServer, &bytes.0);
                 }
-                What::FromServer { proc, bytes } => {
+                EventKind::FromServer { proc, bytes } => {
                     links.entry(*proc).or_default().push(Direction::FromServer, &bytes.0);
                 }
                 _ => {}
@@ -141,7 +142,7 @@ impl Trace {
         let dialect = spoken.map(|(_, dialect)| *dialect).unwrap_or_default();
         let mut take =
             |rank| links.remove(&Proc { group: 0, rank }).map_or(Vec::new(), |link| link.exchanges);
-        let mut exchanges: Vec<Vec<Exchange>> = (0..ranks).map(&mut take).collect();
+        let mut exchanges: Vec<Vec<TracedRequest>> = (0..ranks).map(&mut take).collect();
         let number = |key: &str| {
             let field = exchanges.iter().flatten().flat_map(|e| &e.answer).find(|f| f.key == key)?;
             field.value.literal()?.parse().ok()
@@ -161,18 +162,18 @@ impl Trace {
     }
 
     /// Returns the requests with their responses, by rank.
-    pub(super) fn exchanges(&self) -> &[Vec<Exchange>] {
+    pub(super) fn exchanges(&self) -> &[Vec<TracedRequest>] {
         &self.exchanges
     }
 
     /// Returns the response to the request with this index and rank.
-    pub(super) fn answer(&self, (at, rank): (usize, u32)) -> Answer<'_> {
+    pub(super) fn answer(&self, (at, rank): (usize, u32)) -> CorrectResponse<'_> {
         self.answer_to(&self.exchanges[rank as usize][at])
     }
 
-    pub(super) fn answer_to<'e>(&self, exchange: &'e Exchange) -> Answer<'e> {
-        let Exchange { op, mapping, answer: ref fields, .. } = *exchange;
-        Answer { dialect: self.dialect, op, mapping, fields, limits: self.limits }
+    pub(super) fn answer_to<'e>(&self, exchange: &'e TracedRequest) -> CorrectResponse<'e> {
+        let TracedRequest { op, mapping, answer: ref fields, .. } = *exchange;
+        CorrectResponse { dialect: self.dialect, op, mapping, fields, limits: self.limits }
     }
 }
 
@@ -214,14 +215,14 @@ pub(super) fn write(
     let asked = &trace.exchanges[whom.unwrap_or(0) as usize];
     let wanted = asked[at].pattern();
     let passed = asked[next.min(at)..at].iter().filter(|e| e.is_named_by(&asked[at])).count();
-    body.extend((0..passed).map(|_| asks(whom, wanted.clone(), false)));
-    body.push(asks(whom, wanted, target.every));
+    body.extend((0..passed).map(|_| request_step(whom, wanted.clone(), false)));
+    body.push(request_step(whom, wanted, target.every));
     match target.done {
-        Done::Kill => body.push(match whom {
+        RequestAction::Kill => body.push(match whom {
             Some(rank) => kill(rank, 9),
             None => kill_all(9),
         }),
-        Done::Say(all) => body.extend(all.into_iter().map(|said| says(whom, said))),
+        RequestAction::Respond(all) => body.extend(all.into_iter().map(|said| response_step(whom, said))),
     }
     at + 1
 }
@@ -229,12 +230,12 @@ pub(super) fn write(
 #[derive(Clone)]
 pub(super) struct AnswerChange {
     pub(super) every: bool,
-    pub(super) done: Done,
+    pub(super) done: RequestAction,
 }
 
 #[derive(Clone)]
-pub(super) enum Done {
-    Say(Vec<ReplyStep>),
+pub(super) enum RequestAction {
+    Respond(Vec<ResponseStep>),
     Kill,
 }
 
@@ -265,10 +266,10 @@ pub(super) mod tests {
                 let proc = Proc { group: 0, rank };
                 let bytes = |line: &str| Bytes(format!("{line}\n").into_bytes());
                 let all = [
-                    What::ToServer { proc, bytes: bytes(request) },
-                    What::FromServer { proc, bytes: bytes(response) },
+                    EventKind::ToServer { proc, bytes: bytes(request) },
+                    EventKind::FromServer { proc, bytes: bytes(response) },
                 ];
-                events.extend(all.map(|what| Event::new(0, what)));
+                events.extend(all.map(|kind| Event::new(0, kind)));
             }
         }
         Trace::read(&events, ranks).unwrap()
@@ -294,10 +295,10 @@ pub(super) mod tests {
             let proc = Proc { group: 0, rank };
             let mut say = |request: String, response: String| {
                 let all = [
-                    What::ToServer { proc, bytes: Bytes(request.into_bytes()) },
-                    What::FromServer { proc, bytes: Bytes(response.into_bytes()) },
+                    EventKind::ToServer { proc, bytes: Bytes(request.into_bytes()) },
+                    EventKind::FromServer { proc, bytes: Bytes(response.into_bytes()) },
                 ];
-                events.extend(all.map(|what| Event::new(0, what)));
+                events.extend(all.map(|kind| Event::new(0, kind)));
             };
             say(
                 "cmd=init pmi_version=2 pmi_subversion=0\n".to_owned(),

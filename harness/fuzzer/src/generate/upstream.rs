@@ -11,11 +11,11 @@ use crate::decisions::{percent, pick, shuffle};
 use crate::fields::{FieldList, Written, field, text};
 use crate::mutate::{Mutation, cached, junk_line, split};
 use crate::op::Op;
-use crate::plan::{Planned, ask, may_answer, request_of};
+use crate::plan::{PlannedStep, ask, may_answer, request_of};
 use crate::statement::{close, exit, passed_on, upstream};
 
 /// A response of the upstream.
-struct Reply {
+struct UpstreamReply {
     /// The number of the request that it answers, from 1.
     number: u32,
     rank: u32,
@@ -23,15 +23,15 @@ struct Reply {
     partial: bool,
     /// Send the normal response of the upstream instead.
     usual: bool,
-    before: Vec<Planned>,
-    after: Vec<Planned>,
+    before: Vec<PlannedStep>,
+    after: Vec<PlannedStep>,
     close: bool,
     never: bool,
 }
 
 /// Requests of one kind, the responses of the upstream, and the mutations.
-pub(super) struct Exchange {
-    pub(super) plan: Vec<Planned>,
+pub(super) struct UpstreamExchange {
+    pub(super) plan: Vec<PlannedStep>,
     pub(super) ingredients: BTreeSet<String>,
 }
 
@@ -49,7 +49,12 @@ pub(super) fn held(names: bool, spawn: bool, u: &mut Unstructured<'_>) -> Result
 }
 
 /// Makes the exchange, with this number of mutations.
-pub(super) fn exchange(op: Op, ranks: u32, mutations: usize, u: &mut Unstructured<'_>) -> Result<Exchange> {
+pub(super) fn exchange(
+    op: Op,
+    ranks: u32,
+    mutations: usize,
+    u: &mut Unstructured<'_>,
+) -> Result<UpstreamExchange> {
     let is_barrier = op.is(&["barrier"]);
     let mut askers: Vec<u32> = (0..ranks).collect();
     shuffle(u, &mut askers)?;
@@ -71,17 +76,17 @@ pub(super) fn exchange(op: Op, ranks: u32, mutations: usize, u: &mut Unstructure
         plan.push(unknown_to_a_proxy(op, *rank, if alike { 0 } else { i }));
         if !is_barrier {
             let at = if together { &mut takes } else { &mut plan };
-            at.push(Planned::Stmt(passed_on(op)));
+            at.push(PlannedStep::Stmt(passed_on(op)));
         }
     }
     // The proxy passes on one barrier request per node.
     if is_barrier {
-        takes.extend((0..=numbers).map(|_| Planned::Stmt(passed_on(op))));
+        takes.extend((0..=numbers).map(|_| PlannedStep::Stmt(passed_on(op))));
     }
     plan.extend(takes);
     let mut replies = Vec::new();
     for (i, rank) in askers.iter().enumerate() {
-        replies.push(Reply {
+        replies.push(UpstreamReply {
             number: i as u32 + 1 + numbers,
             rank: *rank,
             draft: Written::of_lines(vec![answer(op, i, u.ratio(1, 4)?)]),
@@ -112,7 +117,7 @@ pub(super) fn exchange(op: Op, ranks: u32, mutations: usize, u: &mut Unstructure
             continue;
         }
         let to = Some(reply.number);
-        plan.push(Planned::Stmt(upstream(match (reply.close, reply.usual) {
+        plan.push(PlannedStep::Stmt(upstream(match (reply.close, reply.usual) {
             (true, _) => UpstreamAction::Close,
             (_, true) => UpstreamAction::Usual { to },
             _ => UpstreamAction::Answer { to, partial: reply.partial, lines: reply.draft.lines() },
@@ -124,11 +129,11 @@ pub(super) fn exchange(op: Op, ranks: u32, mutations: usize, u: &mut Unstructure
             break;
         }
     }
-    Ok(Exchange { plan, ingredients })
+    Ok(UpstreamExchange { plan, ingredients })
 }
 
 /// Returns a request that a proxy of one node cannot answer by itself.
-fn unknown_to_a_proxy(op: Op, rank: u32, number: usize) -> Planned {
+fn unknown_to_a_proxy(op: Op, rank: u32, number: usize) -> PlannedStep {
     let fields = [
         own_space(),
         ("key", text(format!("elsewhere-{number}"))),
@@ -136,8 +141,8 @@ fn unknown_to_a_proxy(op: Op, rank: u32, number: usize) -> Planned {
         ("port", text("tag#0$port#4242$")),
     ];
     if op.is_spawn() {
-        let program = pmi2::Program { maxprocs: 1, ..pmi2::Program::default() };
-        return Planned::Request { rank, op, messages: spawn_messages(op, Vec::new(), vec![program]) };
+        let program = pmi2::Pmi2SpawnProgram { maxprocs: 1, ..pmi2::Pmi2SpawnProgram::default() };
+        return PlannedStep::Request { rank, op, messages: spawn_messages(op, Vec::new(), vec![program]) };
     }
     request_of(rank, op, &fields)
 }
@@ -163,8 +168,8 @@ fn mutate(
     mutation: Mutation,
     op: Op,
     ranks: u32,
-    replies: &mut [Reply],
-    first: &mut Vec<Planned>,
+    replies: &mut [UpstreamReply],
+    first: &mut Vec<PlannedStep>,
     u: &mut Unstructured<'_>,
 ) -> Result<bool> {
     const OTHERS: &[Operation] = &[
@@ -181,7 +186,8 @@ fn mutate(
     let count = replies.len();
     let at = u.choose_index(count)?;
     let reply = &mut replies[at];
-    let says = |lines, partial, to| Planned::Stmt(upstream(UpstreamAction::Answer { to, partial, lines }));
+    let says =
+        |lines, partial, to| PlannedStep::Stmt(upstream(UpstreamAction::Answer { to, partial, lines }));
     match mutation {
         Mutation::Another => {
             let Some(messages) = reply.draft.messages_mut() else { return Ok(false) };
@@ -199,8 +205,8 @@ fn mutate(
             reply.after.push(may_answer(reply.rank));
         }
         Mutation::Late => match u.int_in_range(0..=3)? {
-            0 => reply.before.push(Planned::Stmt(close(reply.rank))),
-            1 => reply.before.push(Planned::Stmt(exit(reply.rank, 0))),
+            0 => reply.before.push(PlannedStep::Stmt(close(reply.rank))),
+            1 => reply.before.push(PlannedStep::Stmt(exit(reply.rank, 0))),
             _ => {
                 let other = (reply.rank + 1) % ranks.max(1);
                 reply.before.push(request_of(other, Operation::Universe.into(), &[]));

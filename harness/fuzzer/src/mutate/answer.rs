@@ -20,7 +20,7 @@ const ATTEMPTS: usize = 20;
 
 /// An action of the harness at a request.
 #[derive(Debug, Clone)]
-pub(crate) enum ReplyStep {
+pub(crate) enum ResponseStep {
     /// Messages, in one write unless the mode states otherwise.
     Write(Vec<Template>, WriteMode),
     /// The correct response.
@@ -29,7 +29,7 @@ pub(crate) enum ReplyStep {
     Close,
 }
 
-impl ReplyStep {
+impl ResponseStep {
     /// Returns a single write of these texts.
     pub(super) fn write(encoding: Encoding, lines: Vec<Template>) -> Self {
         Self::Write(lines, WriteMode { encoding, ..WriteMode::default() })
@@ -49,7 +49,7 @@ impl ReplyStep {
 
 /// A correct response.
 #[derive(Debug, Clone)]
-pub(crate) struct Answer<'a> {
+pub(crate) struct CorrectResponse<'a> {
     /// The dialect of the connection.
     pub(crate) dialect: Dialect,
     /// The operation.
@@ -62,7 +62,7 @@ pub(crate) struct Answer<'a> {
     pub(crate) limits: [i64; 3],
 }
 
-impl Answer<'_> {
+impl CorrectResponse<'_> {
     /// Returns the encoding of its text.
     pub(super) fn encoding(&self) -> Encoding {
         self.op.encoding(self.dialect)
@@ -73,8 +73,8 @@ impl Answer<'_> {
     }
 
     /// Returns the correct response, written out.
-    pub(crate) fn proper(&self) -> ReplyStep {
-        ReplyStep::write(self.encoding(), self.draft().lines())
+    pub(crate) fn proper(&self) -> ResponseStep {
+        ResponseStep::write(self.encoding(), self.draft().lines())
     }
 
     /// Returns its text.
@@ -83,7 +83,7 @@ impl Answer<'_> {
     }
 
     /// Draws a mutation and applies it. A third of the mutations are specific to the response to this request.
-    pub(crate) fn mutated(&self, u: &mut Unstructured<'_>) -> Result<(Mutation, Vec<ReplyStep>)> {
+    pub(crate) fn mutated(&self, u: &mut Unstructured<'_>) -> Result<(Mutation, Vec<ResponseStep>)> {
         let all = Mutation::of_answers(self.dialect.framing());
         for _ in 0..ATTEMPTS {
             let own = match self.op.operation() {
@@ -105,11 +105,11 @@ impl Answer<'_> {
                 return Ok((mutation, said));
             }
         }
-        Ok((Mutation::Close, vec![ReplyStep::Close]))
+        Ok((Mutation::Close, vec![ResponseStep::Close]))
     }
 
     /// Returns the key of the text that another process has put, and its use.
-    pub(crate) fn told(&self) -> Option<(&'static str, Use)> {
+    pub(crate) fn value_field(&self) -> Option<(&'static str, Use)> {
         let key = ["value", "port"].into_iter().find(|key| self.fields.iter().any(|f| f.key == *key))?;
         (!self.mapping).then_some((key, if key == "port" { Use::Port } else { Use::Value }))
     }
@@ -119,7 +119,7 @@ impl Answer<'_> {
         &self,
         mutation: Mutation,
         u: &mut Unstructured<'_>,
-    ) -> Result<Option<Vec<ReplyStep>>> {
+    ) -> Result<Option<Vec<ResponseStep>>> {
         let mut draft = self.draft();
         match mutation {
             Mutation::Limits => {
@@ -136,7 +136,7 @@ impl Answer<'_> {
                 *value = mapping(u)?;
             }
             Mutation::Value => {
-                let Some((key, used)) = self.told() else { return Ok(None) };
+                let Some((key, used)) = self.value_field() else { return Ok(None) };
                 if let Some(value) = draft.messages_mut().and_then(|messages| value(messages, key)) {
                     *value = match u.int_in_range(0..=7)? {
                         0 => Template::default(),
@@ -148,8 +148,8 @@ impl Answer<'_> {
             }
             Mutation::Half => return self.half(u).map(Some),
             Mutation::Close => {
-                let before = u.ratio(1, 3)?.then_some(ReplyStep::Right);
-                return Ok(Some(before.into_iter().chain([ReplyStep::Close]).collect()));
+                let before = u.ratio(1, 3)?.then_some(ResponseStep::Right);
+                return Ok(Some(before.into_iter().chain([ResponseStep::Close]).collect()));
             }
             Mutation::Pieces => return self.pieces(u).map(Some),
             Mutation::Surplus => return self.surplus(u).map(Some),
@@ -161,60 +161,60 @@ impl Answer<'_> {
         }
         let mut lines = draft.lines();
         lines.iter_mut().for_each(|line| self.absolute(line));
-        Ok(Some(vec![ReplyStep::write(draft.encoding(), lines)]))
+        Ok(Some(vec![ResponseStep::write(draft.encoding(), lines)]))
     }
 
     /// A process may wait for the rest of the message, so the connection is closed.
-    fn half(&self, u: &mut Unstructured<'_>) -> Result<Vec<ReplyStep>> {
+    fn half(&self, u: &mut Unstructured<'_>) -> Result<Vec<ResponseStep>> {
         let endless = u.ratio(1, 6)?;
         let many = if endless { letters(pick(u, &[1 << 10, 1 << 16, 300_000])?) } else { letters(0) };
         let first = match (self.encoding(), endless) {
             // A message without an end.
             (Encoding::Body, true) => {
-                ReplyStep::write(Encoding::Bytes, vec![template(vec![literal("999999cmd="), many])])
+                ResponseStep::write(Encoding::Bytes, vec![template(vec![literal("999999cmd="), many])])
             }
             (_, true) => self.partial(template(vec![literal("cmd="), many])),
             (Encoding::Body, false) => match frame::halves(&self.line(), u)? {
-                Halves::Bytes(first, _) => ReplyStep::write(Encoding::Bytes, vec![first]),
+                Halves::Bytes(first, _) => ResponseStep::write(Encoding::Bytes, vec![first]),
                 Halves::Cut(body) => self.partial(body),
             },
             (_, false) => self.partial(split(&self.line(), u)?.0),
         };
-        Ok(vec![first, ReplyStep::Close].into_iter().filter(|said| !said.is_nothing()).collect())
+        Ok(vec![first, ResponseStep::Close].into_iter().filter(|said| !said.is_nothing()).collect())
     }
 
     /// Returns a text without its last byte.
-    pub(super) fn partial(&self, line: Template) -> ReplyStep {
+    pub(super) fn partial(&self, line: Template) -> ResponseStep {
         let mode = WriteMode { partial: true, encoding: self.encoding(), ..WriteMode::default() };
-        ReplyStep::Write(vec![line], mode)
+        ResponseStep::Write(vec![line], mode)
     }
 
     /// Returns a frame in two writes.
-    pub(super) fn halved(&self, halves: Halves) -> Vec<ReplyStep> {
+    pub(super) fn halved(&self, halves: Halves) -> Vec<ResponseStep> {
         match halves {
             Halves::Bytes(first, second) => {
-                [first, second].map(|half| ReplyStep::write(Encoding::Bytes, vec![half])).into()
+                [first, second].map(|half| ResponseStep::write(Encoding::Bytes, vec![half])).into()
             }
-            Halves::Cut(body) => vec![ReplyStep::write(self.encoding(), vec![body])],
+            Halves::Cut(body) => vec![ResponseStep::write(self.encoding(), vec![body])],
         }
     }
 
-    fn pieces(&self, u: &mut Unstructured<'_>) -> Result<Vec<ReplyStep>> {
+    fn pieces(&self, u: &mut Unstructured<'_>) -> Result<Vec<ResponseStep>> {
         let (own, encoding) = (self.line(), self.encoding());
         if u.ratio(1, 3)? {
             let mode = WriteMode { bytewise: true, encoding, ..WriteMode::default() };
-            return Ok(vec![ReplyStep::Write(vec![own], mode)]);
+            return Ok(vec![ResponseStep::Write(vec![own], mode)]);
         }
         let pieces = if encoding == Encoding::Body {
             self.halved(frame::halves(&own, u)?)
         } else {
             let (first, second) = split(&own, u)?;
-            vec![self.partial(first), ReplyStep::write(encoding, vec![second])]
+            vec![self.partial(first), ResponseStep::write(encoding, vec![second])]
         };
         Ok(pieces.into_iter().filter(|said| !said.is_nothing()).collect())
     }
 
-    fn surplus(&self, u: &mut Unstructured<'_>) -> Result<Vec<ReplyStep>> {
+    fn surplus(&self, u: &mut Unstructured<'_>) -> Result<Vec<ResponseStep>> {
         let (own, encoding) = (self.line(), self.encoding());
         let more = match u.int_in_range(0..=3)? {
             0 => {
@@ -236,12 +236,12 @@ impl Answer<'_> {
         Ok(match u.int_in_range(0..=4)? {
             0 => written([own, more]),
             1 => written([more, own]),
-            2 => [written([more]), vec![ReplyStep::Right]].concat(),
+            2 => [written([more]), vec![ResponseStep::Right]].concat(),
             3 => {
                 let many = if u.ratio(1, 4)? { 200 } else { u.int_in_range(2..=4)? };
                 written(vec![own; many])
             }
-            _ => [vec![ReplyStep::Right], written([more])].concat(),
+            _ => [vec![ResponseStep::Right], written([more])].concat(),
         })
     }
 
@@ -264,7 +264,7 @@ impl Answer<'_> {
 }
 
 /// Writes texts in order; those of the same encoding share a write.
-fn written(all: impl IntoIterator<Item = (Encoding, Template)>) -> Vec<ReplyStep> {
+fn written(all: impl IntoIterator<Item = (Encoding, Template)>) -> Vec<ResponseStep> {
     let mut writes: Vec<(Encoding, Vec<Template>)> = Vec::new();
     for (encoding, line) in all {
         match writes.last_mut() {
@@ -272,7 +272,7 @@ fn written(all: impl IntoIterator<Item = (Encoding, Template)>) -> Vec<ReplyStep
             _ => writes.push((encoding, vec![line])),
         }
     }
-    writes.into_iter().map(|(encoding, lines)| ReplyStep::write(encoding, lines)).collect()
+    writes.into_iter().map(|(encoding, lines)| ResponseStep::write(encoding, lines)).collect()
 }
 
 /// Returns a mapping with one block of `each` processes for each of these nodes.
@@ -320,8 +320,8 @@ fn limits(draft: &mut Written, u: &mut Unstructured<'_>) -> Result<bool> {
             _ => pick(u, &values().numbers)?,
         };
         let at = u.choose_index(told.len())?;
-        let struck = told.iter_mut().enumerate().filter(|(other, _)| all || *other == at);
-        struck.for_each(|(_, field)| field.value = text(number));
+        let changed = told.iter_mut().enumerate().filter(|(other, _)| all || *other == at);
+        changed.for_each(|(_, field)| field.value = text(number));
     }
     Ok(true)
 }

@@ -7,13 +7,13 @@ use super::content;
 use super::message::{bytes, junk, separator};
 use super::mutation::Mutation;
 use super::places::any_length;
-use crate::bound::Bound;
+use crate::bindings::BoundNames;
 use crate::case::Case;
 use crate::decisions::pick;
 use crate::op::Op;
 use crate::pieces::tidy;
 use crate::statement::{
-    Answer, ServerStep, close, encoding_of, sent, sent_mut, set_rank, toggle_partial, wait, write_as,
+    AwaitedResponse, ServerStep, close, encoding_of, sent, sent_mut, set_rank, toggle_partial, wait, write_as,
 };
 use crate::waits;
 
@@ -136,12 +136,12 @@ fn change_line(line: &mut Template, encoding: Encoding, u: &mut Unstructured<'_>
 fn mend(case: &mut Case) {
     waits::realign(&mut case.scenario);
     case.scenario.body.retain(|stmt| !matches!(ServerStep::of(stmt), Some(ServerStep::OfChildren { .. })));
-    let mut bound = Bound::default();
+    let mut bound = BoundNames::default();
     case.scenario.body.retain_mut(|stmt| {
         if let Some(ServerStep::Wait { rank, answer }) = ServerStep::of(stmt) {
             let binds = |op: Op| op.bindings().next().is_some();
-            if !matches!(answer, Answer::Due(op) if binds(op)) {
-                *stmt = wait(rank, Answer::Optional);
+            if !matches!(answer, AwaitedResponse::Due(op) if binds(op)) {
+                *stmt = wait(rank, AwaitedResponse::Optional);
             }
         }
         let stays = bound.take(stmt);

@@ -7,7 +7,7 @@ use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Piece, Stmt, Template, UnderTest};
 
 use crate::decisions::{percent, pick};
-use crate::statement::{Answer, ServerStep, sent, sent_mut, wait};
+use crate::statement::{AwaitedResponse, ServerStep, sent, sent_mut, wait};
 
 /// Keys of fields that name something ...
 const NAMES: [&[u8]; 3] = [b"key", b"service", b"name"];
@@ -52,12 +52,12 @@ pub(super) fn multiply(body: &mut Vec<Stmt>, u: &mut Unstructured<'_>) -> Result
         return Ok(());
     }
     // Puts cover more than gets.
-    let puts: Vec<usize> = all.iter().copied().filter(|at| !asks(&body[*at])).collect();
+    let puts: Vec<usize> = all.iter().copied().filter(|at| !requests_content(&body[*at])).collect();
     let any = puts.is_empty() || u.ratio(1, 4)?;
     let at = pick(u, if any { &all } else { &puts })?;
-    let (Some((rank, old)), asks) = (name_of(&body[at]), asks(&body[at])) else { return Ok(()) };
+    let (Some((rank, old)), asks) = (name_of(&body[at]), requests_content(&body[at])) else { return Ok(()) };
     let reads = (at + 1..body.len()).find(|later| {
-        self::asks(&body[*later]) && name_of(&body[*later]).is_some_and(|(_, name)| name == old)
+        requests_content(&body[*later]) && name_of(&body[*later]).is_some_and(|(_, name)| name == old)
     });
     // A text with the maximum length could not become longer.
     let shorter: bool = u.arbitrary()?;
@@ -76,7 +76,7 @@ pub(super) fn multiply(body: &mut Vec<Stmt>, u: &mut Unstructured<'_>) -> Result
                     (false, _) => Ok(name.clone()),
                 })?;
             }
-            Ok([stmt, wait(rank, Answer::Optional)])
+            Ok([stmt, wait(rank, AwaitedResponse::Optional)])
         };
         made.extend(new(&body[at], rank)?);
         if let Some(later) = reads
@@ -87,22 +87,22 @@ pub(super) fn multiply(body: &mut Vec<Stmt>, u: &mut Unstructured<'_>) -> Result
     }
     // After the responses to the original requests.
     if let Some(later) = reads {
-        let behind = behind(body, later);
-        body.splice(behind..behind, read);
+        let after = text_after(body, later);
+        body.splice(after..after, read);
     }
-    let behind = behind(body, at);
-    body.splice(behind..behind, made);
+    let after = text_after(body, at);
+    body.splice(after..after, made);
     Ok(())
 }
 
 /// Returns the position after a request and its response.
-fn behind(body: &[Stmt], at: usize) -> usize {
+fn text_after(body: &[Stmt], at: usize) -> usize {
     let answered = body.get(at + 1).and_then(ServerStep::of);
     at + if matches!(answered, Some(ServerStep::Wait { .. })) { 2 } else { 1 }
 }
 
 /// Returns whether a request asks for a content rather than stating it.
-fn asks(stmt: &Stmt) -> bool {
+fn requests_content(stmt: &Stmt) -> bool {
     let mut tells = false;
     for line in sent(stmt, UnderTest::Server).into_iter().flatten() {
         // The closure never fails.

@@ -4,7 +4,7 @@ use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Encoding, Piece, Template};
 use pmi_wire::frame_header;
 
-use super::places::{Bytes, any_length, cut, positions, split};
+use super::places::{ByteSource, any_length, cut, positions, split};
 use crate::decisions::pick;
 use crate::fields::{Written, text};
 use crate::pieces::{known_length, literal, push, template, tidy};

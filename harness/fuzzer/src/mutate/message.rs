@@ -6,9 +6,9 @@ use pmi_wire::Framing;
 
 use super::frame;
 use super::mutation::Mutation;
-use super::places::{Bytes, any_length, positions};
+use super::places::{ByteSource, any_length, positions};
 use crate::decisions::pick;
-use crate::fields::{Field, FieldList, Written, field, text};
+use crate::fields::{FieldList, MessageField, Written, field, text};
 use crate::pieces::{kvsname, letters, literal, push, template, tidy};
 use crate::values::{self, LENGTHS, values};
 
@@ -146,7 +146,7 @@ fn length(messages: &mut [FieldList], u: &mut Unstructured<'_>) -> Result<()> {
         messages[m].insert(at, field(&key, "1"));
         return Ok(());
     }
-    let mut fields: Vec<&mut Field> = messages.iter_mut().flatten().collect();
+    let mut fields: Vec<&mut MessageField> = messages.iter_mut().flatten().collect();
     let i = u.choose_index(fields.len())?;
     let long = any_length(u)?;
     if u.ratio(1, 6)? {
@@ -159,12 +159,12 @@ fn length(messages: &mut [FieldList], u: &mut Unstructured<'_>) -> Result<()> {
 }
 
 fn number(messages: &mut [FieldList], u: &mut Unstructured<'_>) -> Result<bool> {
-    let numeric = |f: &&mut Field| match &f.value.pieces[..] {
+    let numeric = |f: &&mut MessageField| match &f.value.pieces[..] {
         // A server may rightly start as many processes as requested, which would overload the machine.
         [Piece::Literal { bytes, .. }] => f.key != "nprocs" && bytes.iter().all(u8::is_ascii_digit),
         _ => false,
     };
-    let mut fields: Vec<&mut Field> = messages.iter_mut().flatten().filter(numeric).collect();
+    let mut fields: Vec<&mut MessageField> = messages.iter_mut().flatten().filter(numeric).collect();
     if fields.is_empty() {
         return Ok(false);
     }

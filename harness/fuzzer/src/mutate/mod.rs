@@ -15,11 +15,11 @@ mod places;
 mod request;
 mod series;
 
-pub(crate) use answer::{Answer, ReplyStep};
+pub(crate) use answer::{CorrectResponse, ResponseStep};
 pub(crate) use case::{explore, vary};
 pub(crate) use content::contents;
 pub(crate) use message::{cached, junk_line};
 pub(crate) use mutation::Mutation;
 pub(crate) use places::split;
 pub(crate) use request::mutate as mutate_requests;
-pub(crate) use series::{Change, Series};
+pub(crate) use series::{ResponseChange, Series};

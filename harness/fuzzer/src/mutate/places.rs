@@ -8,11 +8,11 @@ use crate::pieces::{Limit, letters, letters_to, literal, push, template};
 use crate::values::LENGTHS;
 
 /// Draws bytes, which are zeros after the last decision.
-pub(super) trait Bytes {
+pub(super) trait ByteSource {
     fn bytes_or_zeros(&mut self, count: std::ops::RangeInclusive<usize>) -> Result<Vec<u8>>;
 }
 
-impl Bytes for Unstructured<'_> {
+impl ByteSource for Unstructured<'_> {
     fn bytes_or_zeros(&mut self, count: std::ops::RangeInclusive<usize>) -> Result<Vec<u8>> {
         let mut bytes = vec![0; self.int_in_range(count)?];
         self.fill_buffer(&mut bytes)?;
@@ -50,11 +50,11 @@ pub(crate) fn split(line: &Template, u: &mut Unstructured<'_>) -> Result<(Templa
         0 => places[places.len() - u.int_in_range(1..=places.len().min(4))?],
         // After a separator of keys, values and tuples.
         1 => {
-            let behind = |(piece, at): &(usize, usize)| match &line.pieces[*piece] {
+            let after = |(piece, at): &(usize, usize)| match &line.pieces[*piece] {
                 Piece::Literal { bytes, .. } => *at > 0 && matches!(bytes[at - 1], b'=' | b' ' | b';'),
                 _ => false,
             };
-            let parted: Vec<_> = places.iter().copied().filter(behind).collect();
+            let parted: Vec<_> = places.iter().copied().filter(after).collect();
             pick(u, if parted.is_empty() { &places } else { &parted })?
         }
         _ => pick(u, &places)?,

@@ -9,24 +9,24 @@ use super::mutation::Mutation;
 use super::places::split;
 use crate::decisions::pick;
 use crate::fields::Written;
-use crate::plan::{Planned, may_answer};
+use crate::plan::{PlannedStep, may_answer};
 use crate::statement::{close, exit, kill, write_as};
 use crate::values;
 
 /// Draws a mutation and applies it. Returns its name with the operation that it changed, or `None` if it is not applicable.
 pub(crate) fn mutate(
-    plan: &mut Vec<Planned>,
+    plan: &mut Vec<PlannedStep>,
     dialect: Dialect,
     u: &mut Unstructured<'_>,
 ) -> Result<Option<String>> {
     let mutation = pick(u, Mutation::of_requests(dialect.framing()))?;
     let requests: Vec<usize> =
-        (0..plan.len()).filter(|i| matches!(plan[*i], Planned::Request { .. })).collect();
+        (0..plan.len()).filter(|i| matches!(plan[*i], PlannedStep::Request { .. })).collect();
     if requests.is_empty() {
         return Ok(None);
     }
     let at = pick(u, &requests)?;
-    let Planned::Request { rank, op, messages } = &plan[at] else { return Ok(None) };
+    let PlannedStep::Request { rank, op, messages } = &plan[at] else { return Ok(None) };
     let (rank, op) = (*rank, *op);
     let how = op.encoding(dialect);
     match mutation {
@@ -55,7 +55,7 @@ pub(crate) fn mutate(
         Mutation::Junk => {
             plan.insert(at, may_answer(rank));
             let (how, line) = junk(dialect.framing(), u)?;
-            plan.insert(at, Planned::Stmt(write_as(rank, how, vec![line], false)));
+            plan.insert(at, PlannedStep::Stmt(write_as(rank, how, vec![line], false)));
         }
         Mutation::Half => {
             let lines = Written::Messages(how, messages.clone()).lines();
@@ -70,7 +70,7 @@ pub(crate) fn mutate(
             };
             let after = at + u.int_in_range(0..=1)?;
             let rest = plan.split_off(after);
-            plan.push(Planned::Stmt(end));
+            plan.push(PlannedStep::Stmt(end));
             plan.extend(rest.into_iter().filter(|p| p.rank() != Some(rank)));
         }
         of_text => {
@@ -79,8 +79,8 @@ pub(crate) fn mutate(
                 return Ok(None);
             }
             plan[at] = match draft {
-                Written::Messages(_, messages) => Planned::Request { rank, op, messages },
-                Written::Lines(how, lines) => Planned::Stmt(write_as(rank, how, lines, false)),
+                Written::Messages(_, messages) => PlannedStep::Request { rank, op, messages },
+                Written::Lines(how, lines) => PlannedStep::Stmt(write_as(rank, how, lines, false)),
             };
         }
     }
@@ -88,7 +88,7 @@ pub(crate) fn mutate(
 }
 
 fn half(
-    plan: &mut Vec<Planned>,
+    plan: &mut Vec<PlannedStep>,
     at: usize,
     rank: u32,
     how: Encoding,
@@ -100,7 +100,7 @@ fn half(
         match frame::halves(&lines[cut_line], u)? {
             Halves::Bytes(first, second) => (Encoding::Bytes, first, second),
             Halves::Cut(body) => {
-                plan[at] = Planned::Stmt(write_as(rank, how, vec![body], false));
+                plan[at] = PlannedStep::Stmt(write_as(rank, how, vec![body], false));
                 return Ok(());
             }
         }
@@ -114,7 +114,7 @@ fn half(
     before.push(first);
     let mut after = vec![second];
     after.extend_from_slice(&lines[cut_line + 1..]);
-    plan[at] = Planned::Stmt(write_as(rank, how, before, partial));
+    plan[at] = PlannedStep::Stmt(write_as(rank, how, before, partial));
     if u.ratio(1, 4)? {
         // The rest never comes.
         let rest = plan.split_off(at + 1);
@@ -124,13 +124,13 @@ fn half(
     // Other ranks continue until the next step of this one.
     let next = (at + 1..plan.len()).find(|i| plan[*i].rank().is_none_or(|r| r == rank)).unwrap_or(plan.len());
     let to = u.int_in_range(at + 1..=next)?;
-    plan.insert(to, Planned::Stmt(write_as(rank, how, after, false)));
+    plan.insert(to, PlannedStep::Stmt(write_as(rank, how, after, false)));
     Ok(())
 }
 
 /// Joins this request and the next ones of the rank in one write; their responses are awaited after it.
 fn pipeline(
-    plan: &mut Vec<Planned>,
+    plan: &mut Vec<PlannedStep>,
     at: usize,
     rank: u32,
     dialect: Dialect,
@@ -145,12 +145,12 @@ fn pipeline(
     while i < plan.len() && taken < wanted {
         match &plan[i] {
             // Lines and frames cannot share a write.
-            Planned::Request { rank: r, op, .. }
+            PlannedStep::Request { rank: r, op, .. }
                 if *r == rank && how.is_some_and(|how| how != op.encoding(dialect)) =>
             {
                 break;
             }
-            Planned::Request { rank: r, op, messages } if *r == rank => {
+            PlannedStep::Request { rank: r, op, messages } if *r == rank => {
                 let of_this = *how.get_or_insert(op.encoding(dialect));
                 lines.extend(Written::Messages(of_this, messages.clone()).lines());
                 taken += 1;
@@ -168,6 +168,6 @@ fn pipeline(
         plan.insert(at, may_answer(rank));
     }
     let how = how.unwrap_or_default();
-    plan.insert(at, Planned::Stmt(write_as(rank, how, lines, u.ratio(1, 6)?)));
+    plan.insert(at, PlannedStep::Stmt(write_as(rank, how, lines, u.ratio(1, 6)?)));
     Ok(())
 }

@@ -3,7 +3,7 @@
 
 use pmi_scenario::ast::{Encoding, Template};
 
-use super::answer::{Answer, ReplyStep, blocks};
+use super::answer::{CorrectResponse, ResponseStep, blocks};
 use super::frame::{self, Halves};
 use super::mutation::Mutation;
 use super::places::{cut, positions};
@@ -45,8 +45,8 @@ impl Series {
 
 /// A change of a response.
 #[derive(Debug, Clone)]
-pub(crate) enum Change {
-    Tell(&'static Text),
+pub(crate) enum ResponseChange {
+    SetValue(&'static Text),
     /// Splits it before the byte with this index among the known ones.
     Split(usize),
     Backwards,
@@ -63,18 +63,20 @@ pub(crate) enum Change {
 /// The longest message of a failure that every implementation should accept.
 const LONGEST_MESSAGE: i64 = 512;
 
-impl Answer<'_> {
+impl CorrectResponse<'_> {
     /// Returns all changes of a series, the most promising first. The list is empty if the series does not apply.
-    pub(crate) fn series(&self, series: Series) -> Vec<Change> {
+    pub(crate) fn series(&self, series: Series) -> Vec<ResponseChange> {
         match series {
-            Series::Texts => match self.told() {
-                Some((_, used)) => texts::every(self.dialect, used).iter().map(Change::Tell).collect(),
+            Series::Texts => match self.value_field() {
+                Some((_, used)) => {
+                    texts::every(self.dialect, used).iter().map(ResponseChange::SetValue).collect()
+                }
                 None => Vec::new(),
             },
-            Series::Splits => (1..self.places().len()).map(Change::Split).collect(),
+            Series::Splits => (1..self.places().len()).map(ResponseChange::Split).collect(),
             // A command and a code have only one order.
             Series::Orders if self.fields.len() < 3 => Vec::new(),
-            Series::Orders => vec![Change::Backwards, Change::CodeLast],
+            Series::Orders => vec![ResponseChange::Backwards, ResponseChange::CodeLast],
             Series::Refusals => refusals(),
             Series::Numbers => {
                 let numeric = |at: &usize| {
@@ -88,7 +90,7 @@ impl Answer<'_> {
                 let is_other = |(at, number): &(usize, Option<&str>)| {
                     number.is_none_or(|number| self.fields[*at].value != text(number))
                 };
-                all.filter(is_other).map(|(at, number)| Change::Number(at, number)).collect()
+                all.filter(is_other).map(|(at, number)| ResponseChange::Number(at, number)).collect()
             }
             Series::Mappings if self.mapping => mappings(),
             Series::Mappings => Vec::new(),
@@ -96,39 +98,39 @@ impl Answer<'_> {
     }
 
     /// Returns the messages of the changed response.
-    pub(crate) fn changed(&self, change: &Change) -> Vec<ReplyStep> {
+    pub(crate) fn changed(&self, change: &ResponseChange) -> Vec<ResponseStep> {
         let mut fields = self.fields.clone();
         match change {
-            Change::Tell(text) => {
-                if let Some((key, _)) = self.told() {
-                    tell(&mut fields, key, text.as_said(self.dialect));
+            ResponseChange::SetValue(text) => {
+                if let Some((key, _)) = self.value_field() {
+                    set_field(&mut fields, key, text.as_said(self.dialect));
                 }
             }
-            Change::Split(at) => return self.split_at(*at),
-            Change::Backwards => {
+            ResponseChange::Split(at) => return self.split_at(*at),
+            ResponseChange::Backwards => {
                 let rest = self.to_end_of_line(&fields);
                 fields[1..rest].reverse();
             }
-            Change::CodeLast => {
+            ResponseChange::CodeLast => {
                 let rest = self.to_end_of_line(&fields);
                 if let Some(at) = fields[..rest].iter().position(|field| field.key == "rc") {
                     fields[at..rest].rotate_left(1);
                 }
             }
-            Change::Empty => {
-                return vec![ReplyStep::write(self.encoding(), vec![template(vec![letters(0)])])];
+            ResponseChange::Empty => {
+                return vec![ResponseStep::write(self.encoding(), vec![template(vec![letters(0)])])];
             }
-            Change::Refuse(code, message) => {
+            ResponseChange::Refuse(code, message) => {
                 fields.retain(|field| ["cmd", "thrid"].contains(&field.key.as_str()));
                 fields.push(field("rc", *code));
                 let key = if self.encoding() == Encoding::Body { "errmsg" } else { "msg" };
                 fields.extend(message.map(|length| field(key, letters(length))));
             }
-            Change::Number(at, Some(number)) => fields[*at].value = text(*number),
-            Change::Number(at, None) => drop(fields.remove(*at)),
-            Change::Map(mapping) => tell(&mut fields, "value", mapping.clone()),
+            ResponseChange::Number(at, Some(number)) => fields[*at].value = text(*number),
+            ResponseChange::Number(at, None) => drop(fields.remove(*at)),
+            ResponseChange::Map(mapping) => set_field(&mut fields, "value", mapping.clone()),
         }
-        vec![ReplyStep::write(self.encoding(), Written::Messages(self.encoding(), vec![fields]).lines())]
+        vec![ResponseStep::write(self.encoding(), Written::Messages(self.encoding(), vec![fields]).lines())]
     }
 
     /// Returns the index of the field that extends to the end of the line, as PMI-1 values and messages do. Nothing may follow it.
@@ -147,10 +149,10 @@ impl Answer<'_> {
         positions(&self.whole(), |_| true)
     }
 
-    fn split_at(&self, at: usize) -> Vec<ReplyStep> {
+    fn split_at(&self, at: usize) -> Vec<ResponseStep> {
         let (first, second) = cut(&self.whole(), self.places()[at]);
         if self.encoding() != Encoding::Body {
-            return vec![self.partial(first), ReplyStep::write(self.encoding(), vec![second])];
+            return vec![self.partial(first), ResponseStep::write(self.encoding(), vec![second])];
         }
         self.halved(match frame::whole(&self.line()) {
             Some(_) => Halves::Bytes(first, second),
@@ -159,27 +161,27 @@ impl Answer<'_> {
     }
 }
 
-fn tell(fields: &mut FieldList, key: &str, value: Template) {
+fn set_field(fields: &mut FieldList, key: &str, value: Template) {
     fields.iter_mut().filter(|field| field.key == key).for_each(|field| field.value = value.clone());
 }
 
 /// Returns failures, alternating between codes and lengths.
-fn refusals() -> Vec<Change> {
+fn refusals() -> Vec<ResponseChange> {
     let lengths: Vec<i64> = texts::round_lengths().into_iter().chain(LENGTHS.iter().copied()).collect();
     let mut lengths: Vec<i64> = lengths.into_iter().filter(|n| (1..=LONGEST_MESSAGE).contains(n)).collect();
     lengths.sort_unstable_by(|a, b| b.cmp(a));
     lengths.dedup();
-    let mut lengths = lengths.into_iter().map(|length| Change::Refuse("-1", Some(length)));
-    let mut all = vec![Change::Empty];
+    let mut lengths = lengths.into_iter().map(|length| ResponseChange::Refuse("-1", Some(length)));
+    let mut all = vec![ResponseChange::Empty];
     for code in values().codes.iter() {
-        all.push(Change::Refuse(code, None));
+        all.push(ResponseChange::Refuse(code, None));
         all.extend(lengths.next());
     }
     all.extend(lengths);
     all
 }
 
-fn mappings() -> Vec<Change> {
+fn mappings() -> Vec<ResponseChange> {
     let mut all = Vec::new();
     // Alternating nodes, all different, all the same.
     for nodes in [2, 1000, 1] {
@@ -188,5 +190,5 @@ fn mappings() -> Vec<Change> {
         }
     }
     all.extend(values().mappings.iter().map(|mapping| text(*mapping)));
-    all.into_iter().map(Change::Map).collect()
+    all.into_iter().map(ResponseChange::Map).collect()
 }

@@ -4,42 +4,42 @@
 //! valid PMI. A process that waits for a message that the harness owes it does not hang. The same holds for one that waits for a process
 //! that the harness has misled.
 
-use pmi_judge::crash::{Of, of_crash};
-use pmi_judge::event::{Event, Exit, What};
-use pmi_judge::own::HANG;
-use pmi_judge::{Finding, LINE_LIMIT, Outcome, SeenKind, Severity};
+use pmi_judge::builtin_requirements::HANG;
+use pmi_judge::crash::{CrashedProcess, crash_backtrace};
+use pmi_judge::event::{Event, EventKind, Exit};
+use pmi_judge::{Finding, LINE_LIMIT, ScenarioOutcome, SeenKind, Severity};
 use pmi_runner::interpret::KEPT;
-use pmi_scenario::ast::{Action, Dialect, Role, Step, Stmt, Template, UnderTest};
+use pmi_scenario::ast::{Dialect, Role, Step, StepAction, Stmt, Template, UnderTest};
 use pmi_scenario::ids;
 use pmi_scenario::requirement::{Catalogue, Set};
 use pmi_wire::grammar::parse_uint;
-use pmi_wire::pmi2::{self, Semicolons};
+use pmi_wire::pmi2::{self, SemicolonReading};
 use pmi_wire::{Connection, Direction, Framed, Framing, FramingError, Operation, Proc};
 
 use super::{distinct, located, site};
 use crate::case::Case;
 use crate::client_steps::MAPPING;
-use crate::failure::{After, AnswerKind, Asked, CrashCause, Failure, FailureKey, signal_name};
+use crate::failure::{AnswerKind, CrashCause, Failure, FailureKey, LastAction, LastRequest, signal_name};
 use crate::message_kind::MessageKind;
 use crate::op::Op;
-use crate::pieces::{Limit, bytes_said};
-use crate::reading::{Answered, Reader, WireMessage, request};
+use crate::pieces::{Limit, written_bytes};
+use crate::reading::{MessageReader, ParsedResponse, WireMessage, request};
 use crate::statement::{encoding_of, sent};
 
 /// Returns all failures, the worst first, each once.
-pub(crate) fn failures(case: &Case, outcome: &Outcome, catalogue: &Catalogue) -> Vec<Failure> {
+pub(crate) fn failures(case: &Case, outcome: &ScenarioOutcome, catalogue: &Catalogue) -> Vec<Failure> {
     let who = if case.tests() == UnderTest::Client { "client" } else { "library" };
     let events = &outcome.events;
     let mut all = Vec::new();
     if let Some((name, signal)) = &outcome.crashed {
-        let dead = events.iter().find_map(|e| match e.what {
-            What::Exited { proc, exit: Exit::Signal(s) } if s == *signal => Some((proc, e.seq)),
+        let dead = events.iter().find_map(|e| match e.kind {
+            EventKind::Exited { proc, exit: Exit::Signal(s) } if s == *signal => Some((proc, e.seq)),
             _ => None,
         });
-        let after = dead.map_or(After::NoRequest, |(proc, seq)| concerned(events, proc, seq));
+        let after = dead.map_or(LastAction::NoRequest, |(proc, seq)| concerned(events, proc, seq));
         let call = dead.and_then(|(proc, seq)| in_call(events, proc, seq)).map(|(_, name)| name.to_owned());
         let of = signal_name(*signal);
-        let trace = of_crash(events, Of::Any, *signal);
+        let trace = crash_backtrace(events, CrashedProcess::Any, *signal);
         let at = located(trace);
         let at = at.trim_end_matches(',');
         all.push(Failure {
@@ -68,7 +68,7 @@ pub(crate) fn failures(case: &Case, outcome: &Outcome, catalogue: &Catalogue) ->
         if !hang && finding.proc.is_some_and(|p| !first.insert(p)) {
             continue;
         }
-        let after = finding.proc.map_or(After::NoRequest, |p| concerned(events, p, finding.seq));
+        let after = finding.proc.map_or(LastAction::NoRequest, |p| concerned(events, p, finding.seq));
         let what = format!(
             "{}: expected {}; seen: {}; last out of the ordinary was {after}",
             finding.requirement, finding.expected, finding.seen
@@ -89,49 +89,51 @@ pub(crate) fn failures(case: &Case, outcome: &Outcome, catalogue: &Catalogue) ->
 
 /// Returns the library call that a process was in, and the number of the event that began it.
 fn in_call(events: &[Event], proc: Proc, until: u64) -> Option<(u64, &str)> {
-    events.iter().rev().filter(|e| e.seq <= until).find_map(|e| match &e.what {
-        What::Called { proc: by, function, .. } if *by == proc => Some((e.seq, function.as_str())),
+    events.iter().rev().filter(|e| e.seq <= until).find_map(|e| match &e.kind {
+        EventKind::Called { proc: by, function, .. } if *by == proc => Some((e.seq, function.as_str())),
         _ => None,
     })
 }
 
 /// Returns the most relevant response that a process received, within its current call if there is one.
-fn concerned(events: &[Event], proc: Proc, until: u64) -> After {
+fn concerned(events: &[Event], proc: Proc, until: u64) -> LastAction {
     let began = in_call(events, proc, until).map_or(0, |(seq, _)| seq);
-    Trail::of(events.iter().filter(|e| e.seq <= until), proc).concerned(began)
+    ExchangeHistory::of(events.iter().filter(|e| e.seq <= until), proc).concerned(began)
 }
 
 /// In a library's scenario, the last finding is about the call that did not return.
-fn is_hang(finding: &Finding, outcome: &Outcome) -> bool {
+fn is_hang(finding: &Finding, outcome: &ScenarioOutcome) -> bool {
     finding.line > 0 && outcome.findings.iter().rfind(|f| f.line > 0) == Some(finding)
 }
 
 /// Returns whether a process waits for the harness, or for a process that the harness has blocked.
 fn is_excused(finding: &Finding, case: &Case, events: &[Event]) -> bool {
-    let killed = events.iter().any(|e| matches!(e.what, What::Ended { ours: true, .. }));
+    let killed = events.iter().any(|e| matches!(e.kind, EventKind::Ended { ours: true, .. }));
     if killed || misleads(case) {
         return true;
     }
     // The harness finally ends every process that does not end by itself, which is no excuse.
-    let is_end = |e: &Event| e.seq > finding.seq || matches!(e.what, What::StillRunning { .. });
+    let is_end = |e: &Event| e.seq > finding.seq || matches!(e.kind, EventKind::StillRunning { .. });
     let events = &events[..events.iter().position(is_end).unwrap_or(events.len())];
     let mut procs: Vec<Proc> = events
         .iter()
-        .filter_map(|e| match e.what {
-            What::Started { proc, .. } => Some(proc),
+        .filter_map(|e| match e.kind {
+            EventKind::Started { proc, .. } => Some(proc),
             _ => None,
         })
         .collect();
-    procs.retain(|p| !events.iter().any(|e| matches!(e.what, What::Exited { proc, .. } if proc == *p)));
-    let trail = |p: Proc| Trail::of(events, p);
-    let Some(own) = finding.proc.map(trail) else { return false };
-    own.is_owed() || !own.cut_off && procs.iter().any(|p| Some(*p) != finding.proc && trail(*p).is_owed())
+    procs.retain(|p| !events.iter().any(|e| matches!(e.kind, EventKind::Exited { proc, .. } if proc == *p)));
+    let history = |p: Proc| ExchangeHistory::of(events, p);
+    let Some(own) = finding.proc.map(history) else { return false };
+    own.is_owed() || !own.cut_off && procs.iter().any(|p| Some(*p) != finding.proc && history(*p).is_owed())
 }
 
 /// Returns the pattern of the request that a step answers.
 fn answered(stmt: &Stmt) -> Option<&Template> {
     match stmt {
-        Stmt::Step(Step { role: Role::Client, action: Action::Message { lines, .. }, .. }) => lines.first(),
+        Stmt::Step(Step { role: Role::Client, action: StepAction::Message { lines, .. }, .. }) => {
+            lines.first()
+        }
         _ => None,
     }
 }
@@ -155,18 +157,18 @@ fn misleads(case: &Case) -> bool {
 
 /// Returns whether a line looks like a response with a value that a process relies on.
 fn is_plausible(dialect: Dialect, stmt: &Stmt, line: &Template, mapping: bool) -> bool {
-    let said = bytes_said(encoding_of(stmt), std::slice::from_ref(line), false);
+    let said = written_bytes(encoding_of(stmt), std::slice::from_ref(line), false);
     let is_plausible = |framing, text: &[u8]| {
-        Answered::read(framing, text).is_some_and(|answered| {
+        ParsedResponse::read(framing, text).is_some_and(|answered| {
             let relied_on = match framing {
                 Framing::Lines => answered.op.is(&["get", "kvsname"]),
                 Framing::Frames => true,
             };
-            let tells = relied_on && answered.told().next().is_some();
+            let tells = relied_on && answered.fields_of_operation().next().is_some();
             answered.is_success && !mapping && (tells || answered.op.is(&["barrier"]))
         })
     };
-    Reader::new(dialect.framing()).push(&said).iter().any(|said| match said {
+    MessageReader::new(dialect.framing()).push(&said).iter().any(|said| match said {
         WireMessage::Line(line) => dialect.framing() == Framing::Lines && is_plausible(Framing::Lines, line),
         WireMessage::Body(body) => is_plausible(Framing::Frames, body),
         WireMessage::NoFrame => false,
@@ -190,7 +192,7 @@ fn is_ours(finding: &Finding, case: &Case, events: &[Event]) -> bool {
         return true;
     }
     let Some(proc) = finding.proc else { return false };
-    let trail = Trail::of(events.iter().filter(|e| e.seq <= finding.seq), proc);
+    let history = ExchangeHistory::of(events.iter().filter(|e| e.seq <= finding.seq), proc);
     let detects = [
         ids::RFC13_ERROR_CLOSE,
         ids::RFC13_ERROR_ABORT,
@@ -199,11 +201,12 @@ fn is_ours(finding: &Finding, case: &Case, events: &[Event]) -> bool {
         ids::PMI2_COMMON_FULLINIT_FIRST,
     ];
     // A client that accepts a malformed response to its offer continues with PMI-2, which the harness does not notice.
-    if case.scenario.dialect.framing() == Framing::Frames && trail.took_for_agreement() {
+    if case.scenario.dialect.framing() == Framing::Frames && history.took_for_agreement() {
         return true;
     }
-    let wrong = [AnswerKind::Unreadable, AnswerKind::Other, AnswerKind::Refused, AnswerKind::NoFrame];
-    trail.has(&[AnswerKind::Surplus]) || detects.contains(&id) && !trail.has(&wrong)
+    let wrong =
+        [AnswerKind::Unreadable, AnswerKind::ForOtherRequest, AnswerKind::Refused, AnswerKind::NoFrame];
+    history.has(&[AnswerKind::Surplus]) || detects.contains(&id) && !history.has(&wrong)
 }
 
 /// Returns whether a rule can be broken by a request that repeats the name from a response.
@@ -213,7 +216,7 @@ fn follows_from_names(id: &str) -> bool {
 }
 
 /// A request without a response.
-struct Open {
+struct PendingRequest {
     kind: MessageKind,
     op: Option<Op>,
     /// The number of the requesting thread.
@@ -222,76 +225,83 @@ struct Open {
 
 /// The requests of a process and the responses to them.
 #[derive(Default)]
-struct Trail {
+struct ExchangeHistory {
     /// The number of the response's event, the request, and the kind of response.
-    pairs: Vec<(u64, Asked, AnswerKind)>,
+    pairs: Vec<(u64, LastRequest, AnswerKind)>,
     /// The pending request, or those of several threads.
-    open: Vec<Open>,
+    open: Vec<PendingRequest>,
     /// The connection has ended.
     closed: bool,
     /// The connection ended while the process still needed it.
     cut_off: bool,
 }
 
-impl Trail {
+impl ExchangeHistory {
     fn of<'a>(events: impl IntoIterator<Item = &'a Event>, proc: Proc) -> Self {
-        let mut trail = Self::default();
+        let mut history = Self::default();
         let mut connection = Connection::new(LINE_LIMIT);
         for event in events {
-            match &event.what {
-                What::ToServer { proc: by, bytes } if *by == proc => {
+            match &event.kind {
+                EventKind::ToServer { proc: by, bytes } if *by == proc => {
                     connection.push(Direction::ToServer, &bytes.0);
                     let mut in_frames = connection.framing() == Framing::Frames;
                     while let Some(message) = connection.next(Direction::ToServer) {
                         match message {
-                            Ok(Framed { framing: Framing::Frames, text }) => trail.asks_in_frame(text),
+                            Ok(Framed { framing: Framing::Frames, text }) => history.asks_in_frame(text),
                             Ok(Framed { framing: Framing::Lines, .. }) => {}
                             // A request that cannot be parsed has no response.
                             Err(_) => {
                                 in_frames = true;
-                                trail.open.push(Open { kind: MessageKind::NoFrame, op: None, thrid: None });
+                                history.open.push(PendingRequest {
+                                    kind: MessageKind::NoFrame,
+                                    op: None,
+                                    thrid: None,
+                                });
                             }
                         }
                     }
                     if !in_frames {
-                        trail.asks_in_lines(&bytes.0);
+                        history.asks_in_lines(&bytes.0);
                     }
-                    trail.cut_off |= trail.closed;
+                    history.cut_off |= history.closed;
                 }
-                What::FromServer { proc: to, bytes } if *to == proc => {
+                EventKind::FromServer { proc: to, bytes } if *to == proc => {
                     connection.push(Direction::FromServer, &bytes.0);
                     while let Some(message) = connection.next(Direction::FromServer) {
                         let message = match message {
                             Ok(message) => Ok(message),
                             // A client that reads a line waits for its end.
                             Err(FramingError::FrameForLine) if !bytes.0.contains(&b'\n') => continue,
-                            Err(FramingError::Line(_)) => Err(AnswerKind::Long),
+                            Err(FramingError::Line(_)) => Err(AnswerKind::Overlong),
                             Err(_) => Err(AnswerKind::NoFrame),
                         };
-                        trail.answered(event.seq, message);
+                        history.answered(event.seq, message);
                     }
                     // The transcript does not contain the end of a very long write. After a line, other messages can be read.
                     if connection.partial(Direction::FromServer).len() >= KEPT {
-                        trail.answered(event.seq, Err(AnswerKind::Long));
+                        history.answered(event.seq, Err(AnswerKind::Overlong));
                         connection = Connection::new(LINE_LIMIT);
                     }
                 }
-                What::ClosedByServer { proc: of } if *of == proc => {
-                    trail.closed = true;
+                EventKind::ClosedByServer { proc: of } if *of == proc => {
+                    history.closed = true;
                     let whole = connection.partial(Direction::FromServer).is_empty();
-                    let how = if whole { AnswerKind::Close } else { AnswerKind::Half };
-                    trail.cut_off |= !trail.open.is_empty();
-                    let asked = trail.open.pop().map_or(Asked::NothingMore, |open| Asked::Request(open.kind));
-                    trail.open.clear();
-                    trail.pairs.push((event.seq, asked, how));
+                    let how = if whole { AnswerKind::Close } else { AnswerKind::Partial };
+                    history.cut_off |= !history.open.is_empty();
+                    let asked = history
+                        .open
+                        .pop()
+                        .map_or(LastRequest::NothingMore, |open| LastRequest::Request(open.kind));
+                    history.open.clear();
+                    history.pairs.push((event.seq, asked, how));
                 }
-                What::ClosedByClient { proc: by } | What::Ended { proc: by, .. } if *by == proc => {
-                    trail.closed = true;
+                EventKind::ClosedByClient { proc: by } | EventKind::Ended { proc: by, .. } if *by == proc => {
+                    history.closed = true;
                 }
                 _ => {}
             }
         }
-        trail
+        history
     }
 
     /// Records a write in PMI-1, whose last line is the request.
@@ -301,25 +311,27 @@ impl Trail {
         let spawns = last == b"endcmd" || last.starts_with(b"mcmd=");
         let op = request(Framing::Lines, last);
         let op = op.0.filter(|_| op.1).or(spawns.then(|| Operation::Spawn.into()));
-        self.open = vec![Open { kind: MessageKind::of(bytes), op, thrid: None }];
+        self.open = vec![PendingRequest { kind: MessageKind::of(bytes), op, thrid: None }];
     }
 
     /// Records a request in PMI-2. A thread without a number waits for one response at a time.
     fn asks_in_frame(&mut self, body: &[u8]) {
         let kind = MessageKind::of_said(&WireMessage::Body(body.to_vec()));
         let op = kind.op();
-        let thrid = pmi2::Request::thrid(body, Semicolons::Doubled).map(std::borrow::Cow::into_owned);
+        let thrid = pmi2::Request::thrid(body, SemicolonReading::Doubled).map(std::borrow::Cow::into_owned);
         self.open.retain(|open| open.thrid != thrid);
-        self.open.push(Open { kind, op, thrid });
+        self.open.push(PendingRequest { kind, op, thrid });
     }
 
     /// Records a message from the server, or an invalid one.
     fn answered(&mut self, seq: u64, message: Result<Framed<'_>, AnswerKind>) {
         let thrid = match message {
-            Ok(Framed { framing: Framing::Frames, text }) => pmi2::Request::thrid(text, Semicolons::Doubled),
+            Ok(Framed { framing: Framing::Frames, text }) => {
+                pmi2::Request::thrid(text, SemicolonReading::Doubled)
+            }
             _ => None,
         };
-        let of_thread = |open: &Open| thrid.is_some() && open.thrid.as_deref() == thrid.as_deref();
+        let of_thread = |open: &PendingRequest| thrid.is_some() && open.thrid.as_deref() == thrid.as_deref();
         // Some servers omit the number of the thread.
         let first = || (thrid.is_none() && !self.open.is_empty()).then_some(0);
         // After an invalid frame, a client may well wait for more bytes.
@@ -327,16 +339,16 @@ impl Trail {
         let at = self.open.iter().position(of_thread).or_else(first).filter(|_| is_frame);
         let pair = match (at, self.open.last()) {
             (Some(at), _) => {
-                let Open { kind, op, .. } = self.open.remove(at);
+                let PendingRequest { kind, op, .. } = self.open.remove(at);
                 let how = message.map_or_else(|how| how, |message| answer(op, message));
-                (Asked::Request(kind), how)
+                (LastRequest::Request(kind), how)
             }
             // The requesting thread may wait for its own response.
             (None, Some(open)) => {
                 let how = if is_frame { AnswerKind::OtherThread } else { AnswerKind::NoFrame };
-                (Asked::Request(open.kind), how)
+                (LastRequest::Request(open.kind), how)
             }
-            (None, None) => (Asked::Nothing, AnswerKind::Surplus),
+            (None, None) => (LastRequest::Nothing, AnswerKind::Surplus),
         };
         self.pairs.push((seq, pair.0, pair.1));
     }
@@ -348,7 +360,7 @@ impl Trail {
 
     /// Returns whether the response to its offer had the right command, but could not be parsed.
     fn took_for_agreement(&self) -> bool {
-        let is_init = |asked: &Asked| matches!(asked, Asked::Request(MessageKind::Request(op)) if *op == Operation::Init.into());
+        let is_init = |asked: &LastRequest| matches!(asked, LastRequest::Request(MessageKind::Request(op)) if *op == Operation::Init.into());
         self.pairs.iter().any(|(_, asked, answer)| is_init(asked) && *answer == AnswerKind::Garbled)
     }
 
@@ -358,11 +370,11 @@ impl Trail {
     }
 
     /// Returns the last unusual response since this event, or the last response.
-    fn concerned(&self, since: u64) -> After {
+    fn concerned(&self, since: u64) -> LastAction {
         let pairs = &self.pairs[self.pairs.partition_point(|(seq, ..)| *seq < since)..];
         let unusual = pairs.iter().rfind(|(_, _, answer)| *answer != AnswerKind::Proper);
-        unusual.or(pairs.last()).map_or(After::NoRequest, |(_, asked, answer)| After::Answered {
-            asked: asked.clone(),
+        unusual.or(pairs.last()).map_or(LastAction::NoRequest, |(_, asked, answer)| LastAction::Answered {
+            request: asked.clone(),
             answer: *answer,
         })
     }
@@ -370,7 +382,7 @@ impl Trail {
 
 /// Returns the kind of a response.
 fn answer(op: Option<Op>, Framed { framing, text }: Framed<'_>) -> AnswerKind {
-    let Some(answered) = Answered::read(framing, text) else {
+    let Some(answered) = ParsedResponse::read(framing, text) else {
         let due = op.and_then(Op::response_name).map(|cmd| format!("cmd={cmd}"));
         let ends = |byte: &u8| match framing {
             Framing::Lines => byte.is_ascii_whitespace(),
@@ -380,11 +392,11 @@ fn answer(op: Option<Op>, Framed { framing, text }: Framed<'_>) -> AnswerKind {
         return if due.is_some_and(has) { AnswerKind::Garbled } else { AnswerKind::Unreadable };
     };
     if Some(answered.op) != op {
-        AnswerKind::Other
+        AnswerKind::ForOtherRequest
     } else if !answered.is_success {
         AnswerKind::Refused
     } else if answered.is_bare() {
-        AnswerKind::Bare
+        AnswerKind::WithoutValue
     } else if answered.op.is(&["maxes"]) && has_unusual_limit(&answered) {
         AnswerKind::UnusualLimits
     } else {
@@ -393,7 +405,7 @@ fn answer(op: Option<Op>, Framed { framing, text }: Framed<'_>) -> AnswerKind {
 }
 
 /// Returns whether a limit is below those of all known process managers, or far above.
-fn has_unusual_limit(maxes: &Answered<'_>) -> bool {
+fn has_unusual_limit(maxes: &ParsedResponse<'_>) -> bool {
     let limits = Limit::ALL.iter().filter_map(|limit| maxes.get(limit.name()));
     limits.into_iter().any(|limit| !parse_uint(&limit).is_some_and(|limit| (16..=1 << 20).contains(&limit)))
 }
@@ -401,56 +413,56 @@ fn has_unusual_limit(maxes: &Answered<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client_steps::{asks as answers, says};
+    use crate::client_steps::{request_step as answers, response_step};
     use crate::fields::text;
-    use crate::mutate::ReplyStep;
+    use crate::mutate::ResponseStep;
     use pmi_judge::Side;
     use pmi_judge::event::Bytes;
 
     const ZERO: Proc = Proc { group: 0, rank: 0 };
     const ONE: Proc = Proc { group: 0, rank: 1 };
 
-    fn asks(proc: Proc, line: &str) -> What {
-        What::ToServer { proc, bytes: Bytes(format!("{line}\n").into_bytes()) }
+    fn asks(proc: Proc, line: &str) -> EventKind {
+        EventKind::ToServer { proc, bytes: Bytes(format!("{line}\n").into_bytes()) }
     }
 
-    fn told(proc: Proc, line: &str) -> What {
-        What::FromServer { proc, bytes: Bytes(format!("{line}\n").into_bytes()) }
+    fn told(proc: Proc, line: &str) -> EventKind {
+        EventKind::FromServer { proc, bytes: Bytes(format!("{line}\n").into_bytes()) }
     }
 
     fn frame(body: &str) -> Bytes {
         Bytes(format!("{:>6}{body}", body.len()).into_bytes())
     }
 
-    fn asks_in_frame(body: &str) -> What {
-        What::ToServer { proc: ZERO, bytes: frame(body) }
+    fn asks_in_frame(body: &str) -> EventKind {
+        EventKind::ToServer { proc: ZERO, bytes: frame(body) }
     }
 
-    fn told_in_frame(body: &str) -> What {
-        What::FromServer { proc: ZERO, bytes: frame(body) }
+    fn told_in_frame(body: &str) -> EventKind {
+        EventKind::FromServer { proc: ZERO, bytes: frame(body) }
     }
 
     /// Returns the negotiation of PMI-2.
-    fn offers() -> [What; 2] {
+    fn offers() -> [EventKind; 2] {
         [
             asks(ZERO, "cmd=init pmi_version=2 pmi_subversion=0"),
             told(ZERO, "cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0"),
         ]
     }
 
-    fn events(all: Vec<What>) -> Vec<Event> {
-        let started = [ZERO, ONE].map(|proc| What::Started {
+    fn events(all: Vec<EventKind>) -> Vec<Event> {
+        let started = [ZERO, ONE].map(|proc| EventKind::Started {
             proc,
             env: Default::default(),
             args: Vec::new(),
             bad_fd: None,
         });
-        (0..).zip(started.into_iter().chain(all)).map(|(seq, what)| Event::new(seq, what)).collect()
+        (0..).zip(started.into_iter().chain(all)).map(|(seq, kind)| Event::new(seq, kind)).collect()
     }
 
     fn case(pattern: &str, said: &str) -> Case {
-        let said = ReplyStep::Write(vec![text(said)], Default::default());
-        Case::new(UnderTest::Client, 2, vec![answers(None, text(pattern), false), says(None, said)])
+        let said = ResponseStep::Write(vec![text(said)], Default::default());
+        Case::new(UnderTest::Client, 2, vec![answers(None, text(pattern), false), response_step(None, said)])
     }
 
     fn hang(proc: Proc, events: &[Event]) -> Finding {
@@ -460,15 +472,15 @@ mod tests {
 
     #[test]
     fn a_process_that_waits_for_us_does_not_hang() {
-        let excused = |says: &str, all: Vec<What>| {
+        let excused = |says: &str, all: Vec<EventKind>| {
             let events = events(all);
             is_excused(&hang(ZERO, &events), &case("cmd=get", says), &events)
         };
         let get = || asks(ZERO, "cmd=get kvsname=k key=a");
-        let half = What::FromServer { proc: ZERO, bytes: Bytes(b"cmd=get_res".to_vec()) };
+        let half = EventKind::FromServer { proc: ZERO, bytes: Bytes(b"cmd=get_res".to_vec()) };
         // The process waits for the rest of the response; after the end of the connection, it waits for nothing.
         assert!(excused("cmd=get_res", vec![get(), half.clone()]));
-        assert!(!excused("cmd=get_res", vec![get(), half, What::ClosedByServer { proc: ZERO }]));
+        assert!(!excused("cmd=get_res", vec![get(), half, EventKind::ClosedByServer { proc: ZERO }]));
         // The process has its response and does nothing more. This is excused only if the harness blocks another process.
         assert!(!excused("no", vec![get(), told(ZERO, "no")]));
         let other = vec![get(), told(ZERO, "no"), asks(ONE, "cmd=barrier_in")];
@@ -492,7 +504,7 @@ mod tests {
             ("no", "get_maxes-unreadable"),
         ] {
             let all = events(vec![asks(ZERO, "cmd=get_maxes"), told(ZERO, answer)]);
-            assert_eq!(Trail::of(&all, ZERO).concerned(0).to_string(), expected, "{answer}");
+            assert_eq!(ExchangeHistory::of(&all, ZERO).concerned(0).to_string(), expected, "{answer}");
         }
         for (answer, expected) in [
             ("cmd=kvs-get-response;rc=0;found=TRUE;value=v;", "kvs-get-ok"),
@@ -506,7 +518,7 @@ mod tests {
         ] {
             let said = [asks_in_frame("cmd=kvs-get;key=a;"), told_in_frame(answer)];
             let all = events(offers().into_iter().chain(said).collect());
-            assert_eq!(Trail::of(&all, ZERO).concerned(0).to_string(), expected, "{answer}");
+            assert_eq!(ExchangeHistory::of(&all, ZERO).concerned(0).to_string(), expected, "{answer}");
         }
         let of_threads = [
             asks_in_frame("cmd=kvs-get;thrid=1;key=a;"),
@@ -514,18 +526,18 @@ mod tests {
             told_in_frame("cmd=kvs-get-response;thrid=1;rc=1;"),
         ];
         let all = events(offers().into_iter().chain(of_threads).collect());
-        let trail = Trail::of(&all, ZERO);
-        assert!(trail.is_owed());
-        assert_eq!(trail.concerned(0).to_string(), "kvs-get-refused");
+        let history = ExchangeHistory::of(&all, ZERO);
+        assert!(history.is_owed());
+        assert_eq!(history.concerned(0).to_string(), "kvs-get-refused");
         // A client may wait after an invalid line, and after a response for another thread.
         let of_another =
             [asks_in_frame("cmd=kvs-get;key=a;"), told_in_frame("cmd=kvs-get-response;thrid=7;rc=1;")];
         let all = events(offers().into_iter().chain(of_another).collect());
-        assert!(Trail::of(&all, ZERO).is_owed());
+        assert!(ExchangeHistory::of(&all, ZERO).is_owed());
         let [offer, _] = offers();
-        assert!(Trail::of(&events(vec![offer, told_in_frame("cmd=kvs-put;")]), ZERO).is_owed());
+        assert!(ExchangeHistory::of(&events(vec![offer, told_in_frame("cmd=kvs-put;")]), ZERO).is_owed());
         let all = events(vec![told(ZERO, "no"), asks(ZERO, "cmd=get_maxes")]);
-        let trail = Trail::of(&all, ZERO);
-        assert!(trail.has(&[AnswerKind::Surplus]) && trail.is_owed());
+        let history = ExchangeHistory::of(&all, ZERO);
+        assert!(history.has(&[AnswerKind::Surplus]) && history.is_owed());
     }
 }

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use pmi_judge::backtrace::Backtrace;
 
-use crate::failure::{After, CrashSite, Failure};
+use crate::failure::{CrashSite, Failure, LastAction};
 
 /// Keeps the first failure of each key.
 fn distinct(mut all: Vec<Failure>) -> Vec<Failure> {
@@ -22,7 +22,7 @@ fn located(trace: Option<&Backtrace>) -> String {
 }
 
 /// Returns the site of a crash, which distinguishes it from others.
-fn site(trace: Option<&Backtrace>, call: Option<String>, after: Option<After>) -> CrashSite {
+fn site(trace: Option<&Backtrace>, call: Option<String>, after: Option<LastAction>) -> CrashSite {
     match trace.and_then(Backtrace::place) {
         Some(place) => CrashSite::Place(place),
         None => CrashSite::Unseen { call, after },

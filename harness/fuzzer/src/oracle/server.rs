@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use pmi_judge::backtrace::Backtrace;
-use pmi_judge::crash::{BROKEN_MEMORY, Cause, Of, of_crash, program_in};
-use pmi_judge::event::{Event, SilenceProof, What};
+use pmi_judge::crash::{BROKEN_MEMORY, CrashedProcess, SignalCause, crash_backtrace, program_in};
+use pmi_judge::event::{Event, EventKind, SilenceProof};
 use pmi_judge::{Finding, SeenKind, Severity};
 use pmi_scenario::ids;
 use pmi_scenario::requirement::Catalogue;
 use pmi_wire::{Framing, Proc};
 
 use super::{distinct, located, site};
-use crate::failure::{After, CrashCause, Failure, FailureKey, signal_name};
+use crate::failure::{CrashCause, Failure, FailureKey, LastAction, signal_name};
 use crate::message_kind::kinds;
 use crate::message_kind::{MessageKind, UpstreamKind};
 use crate::observation::Observation;
@@ -26,9 +26,9 @@ type Kinds = BTreeMap<u64, (MessageKind, usize)>;
 
 /// How likely it is that a process died since another had: 0 for the least.
 pub(crate) fn consequence((_, signal): &(String, i32)) -> u8 {
-    match Cause::of(*signal) {
-        Cause::Order => 2,
-        Cause::BrokenPipe => 1,
+    match SignalCause::of(*signal) {
+        SignalCause::Order => 2,
+        SignalCause::BrokenPipe => 1,
         _ => 0,
     }
 }
@@ -43,14 +43,14 @@ pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure
     };
     let kinds = kinds(&seen.events, seen.dialect);
     let last = last_action(seen, &kinds);
-    let crashed = seen.crashed.as_ref().filter(|(_, signal)| Cause::of(*signal) != Cause::Order);
+    let crashed = seen.crashed.as_ref().filter(|(_, signal)| SignalCause::of(*signal) != SignalCause::Order);
     if let Some((name, signal)) = crashed {
         let who = program_in(name).to_owned();
-        let trace = of_crash(&seen.events, Of::Server(&who), *signal);
+        let trace = crash_backtrace(&seen.events, CrashedProcess::Server(&who), *signal);
         let at = located(trace);
         let what = format!("{who} died of signal {signal} ({}){at} after {last}", signal_name(*signal));
         // For a process that wrote to a closed connection, the last action is not significant.
-        let after = (Cause::of(*signal) != Cause::BrokenPipe).then(|| last.clone());
+        let after = (SignalCause::of(*signal) != SignalCause::BrokenPipe).then(|| last.clone());
         let site = site(trace, None, after);
         all.push(crash(FailureKey::Crash { who, cause: CrashCause::Signal(*signal), site }, what, trace));
     } else if let Some((who, cause)) = told_end(seen) {
@@ -59,9 +59,13 @@ pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure
             CrashCause::Message(text) => text,
         };
         let trace = match &cause {
-            CrashCause::Signal(signal) => of_crash(&seen.events, Of::Server(&who), *signal),
+            CrashCause::Signal(signal) => {
+                crash_backtrace(&seen.events, CrashedProcess::Server(&who), *signal)
+            }
             // The process that printed the message is unknown, but such processes abort themselves.
-            CrashCause::Message(_) => of_crash(&seen.events, Of::Any, signal_hook::consts::SIGABRT),
+            CrashCause::Message(_) => {
+                crash_backtrace(&seen.events, CrashedProcess::Any, signal_hook::consts::SIGABRT)
+            }
         };
         let what = format!("{who}: {words}{}, after {last}", located(trace));
         let site = site(trace, None, Some(last.clone()));
@@ -129,13 +133,13 @@ fn broken(seen: &Observation, kinds: &Kinds, catalogue: &Catalogue, over: bool) 
         }
         let requirement = finding.requirement.clone();
         let after = match finding.kind {
-            Some(SeenKind::Response(op)) => After::Message(MessageKind::Request(op.into())),
+            Some(SeenKind::Response(op)) => LastAction::Message(MessageKind::Request(op.into())),
             _ => last_request(seen, kinds, finding.proc, finding.seq),
         };
         let told = format!("{requirement}: expected {}; seen: {}", finding.expected, finding.seen);
         let (key, what) = match finding.kind {
             Some(SeenKind::SilenceBehindPartialRequest) => (
-                FailureKey::HangBehindHalf,
+                FailureKey::HangDuringPartialRequest,
                 format!("{after} is not answered while a request of another process is half said"),
             ),
             Some(SeenKind::Silence) => {
@@ -156,8 +160,8 @@ fn told_end(seen: &Observation) -> Option<(String, CrashCause)> {
     const SEGFAULT: &str = "Segmentation fault";
     const SIGNS: [&str; 5] = ["Assertion", "corrupted", SEGFAULT, "panicked at", "Sanitizer"];
     let lines = || {
-        seen.events.iter().filter_map(|event| match &event.what {
-            What::Output { line, .. } => Some(String::from_utf8_lossy(&line.0)),
+        seen.events.iter().filter_map(|event| match &event.kind {
+            EventKind::Output { line, .. } => Some(String::from_utf8_lossy(&line.0)),
             _ => None,
         })
     };
@@ -191,57 +195,67 @@ fn mask(text: &str) -> String {
 }
 
 /// The last thing that we did before the implementation showed that something was wrong.
-fn last_action(seen: &Observation, kinds: &Kinds) -> After {
+fn last_action(seen: &Observation, kinds: &Kinds) -> LastAction {
     let trouble = seen.events.iter().position(|e| {
         matches!(
-            e.what,
-            What::ClosedByServer { .. }
-                | What::Ended { ours: false, .. }
-                | What::Crashed { .. }
-                | What::JobExited { .. }
+            e.kind,
+            EventKind::ClosedByServer { .. }
+                | EventKind::Ended { ours: false, .. }
+                | EventKind::Crashed { .. }
+                | EventKind::JobExited { .. }
         )
     });
     // The end of every session is not an action of the case.
     let events = &seen.events[..trouble.map_or(seen.steps_done, |at| at.min(seen.steps_done))];
     for event in events.iter().rev() {
-        match &event.what {
-            What::ToServer { .. } => {
-                return kinds.get(&event.seq).map_or(After::Start, |(kind, _)| After::Message(*kind));
+        match &event.kind {
+            EventKind::ToServer { .. } => {
+                return kinds
+                    .get(&event.seq)
+                    .map_or(LastAction::Start, |(kind, _)| LastAction::Message(*kind));
             }
-            What::ToProxy { text, scripted: true, .. } => return After::Upstream(UpstreamKind::of(&text.0)),
-            What::ClosedByUpstream { .. } => return After::UpstreamClose,
-            What::ClosedByClient { .. } => return After::Close,
-            What::Ended { ours: true, .. } => return After::Exit,
+            EventKind::ToProxy { text, scripted: true, .. } => {
+                return LastAction::Upstream(UpstreamKind::of(&text.0));
+            }
+            EventKind::ClosedByUpstream { .. } => return LastAction::UpstreamClose,
+            EventKind::ClosedByClient { .. } => return LastAction::Close,
+            EventKind::Ended { ours: true, .. } => return LastAction::Exit,
             _ => {}
         }
     }
-    After::Start
+    LastAction::Start
 }
 
 /// Returns the index of the last event before a finding in which its process sent something.
 fn asked_at(seen: &Observation, finding: &Finding) -> Option<usize> {
     let before = &seen.events[..seen.events.len().min(finding.seq as usize)];
-    before.iter().rposition(|e| matches!(e.what, What::ToServer { proc, .. } if finding.proc == Some(proc)))
+    before
+        .iter()
+        .rposition(|e| matches!(e.kind, EventKind::ToServer { proc, .. } if finding.proc == Some(proc)))
 }
 
 /// Returns whether this process sent the event; without a process, whether any did.
 fn is_of(event: &Event, proc: Option<Proc>) -> bool {
-    matches!(event.what, What::ToServer { proc: by, .. } if proc.is_none_or(|p| p == by))
+    matches!(event.kind, EventKind::ToServer { proc: by, .. } if proc.is_none_or(|p| p == by))
 }
 
 /// The last request of a process before an event.
-fn last_request(seen: &Observation, kinds: &Kinds, proc: Option<Proc>, seq: u64) -> After {
+fn last_request(seen: &Observation, kinds: &Kinds, proc: Option<Proc>, seq: u64) -> LastAction {
     let events = &seen.events[..seen.events.len().min(seq as usize)];
     let mut last = None;
     let mut requests = 0;
     for event in events.iter().rev() {
-        match &event.what {
-            What::ToServer { proc: by, .. } if proc.is_none_or(|p| p == *by) => {
+        match &event.kind {
+            EventKind::ToServer { proc: by, .. } if proc.is_none_or(|p| p == *by) => {
                 let Some((kind, completed)) = kinds.get(&event.seq) else { continue };
                 requests += completed;
                 last.get_or_insert(*kind);
             }
-            What::FromServer { proc: to, .. } | What::NoAnswer { proc: to, .. } if proc == Some(*to) => break,
+            EventKind::FromServer { proc: to, .. } | EventKind::NoAnswer { proc: to, .. }
+                if proc == Some(*to) =>
+            {
+                break;
+            }
             _ => {}
         }
     }
@@ -249,7 +263,7 @@ fn last_request(seen: &Observation, kinds: &Kinds, proc: Option<Proc>, seq: u64)
     let earlier = || events.iter().rev().find(|e| kinds.contains_key(&e.seq) && is_of(e, proc));
     let of_threads = seen.dialect.framing() == Framing::Frames;
     let last = last.or_else(|| kinds.get(&earlier().filter(|_| of_threads)?.seq).map(|(kind, _)| *kind));
-    if requests > 1 { After::Pipelined } else { last.map_or(After::Start, After::Message) }
+    if requests > 1 { LastAction::Pipelined } else { last.map_or(LastAction::Start, LastAction::Message) }
 }
 
 #[cfg(test)]
@@ -261,22 +275,22 @@ mod tests {
     #[test]
     fn who_asked_first_is_named_where_the_program_is_ended_unless_it_waits_for_others() {
         let proc = |rank| Proc { group: 0, rank };
-        let asks = |rank, text: &str| What::ToServer { proc: proc(rank), bytes: Bytes(text.into()) };
+        let asks = |rank, text: &str| EventKind::ToServer { proc: proc(rank), bytes: Bytes(text.into()) };
         let asked = |of_0: &str| {
             let joined = [0, 1].into_iter().flat_map(|rank| {
                 let bytes = Bytes(b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n".to_vec());
                 let init = asks(rank, "cmd=init pmi_version=1 pmi_subversion=1\n");
-                [init, What::FromServer { proc: proc(rank), bytes }]
+                [init, EventKind::FromServer { proc: proc(rank), bytes }]
             });
-            let launched = What::Launched { command: Vec::new(), ranks: 2, nodes: 1 };
+            let launched = EventKind::Launched { command: Vec::new(), ranks: 2, nodes: 1 };
             let rest = [
                 asks(0, of_0),
                 asks(1, "cmd=get_universe_size\n"),
-                What::ClosedByServer { proc: proc(1) },
-                What::ClosedByServer { proc: proc(0) },
+                EventKind::ClosedByServer { proc: proc(1) },
+                EventKind::ClosedByServer { proc: proc(0) },
             ];
             let whats = std::iter::once(launched).chain(joined).chain(rest);
-            let events: Vec<_> = whats.zip(0..).map(|(what, seq)| Event::new(seq, what)).collect();
+            let events: Vec<_> = whats.zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect();
             let mut monitor = Monitor::new();
             events.iter().for_each(|event| monitor.observe(event));
             Observation { events, findings: monitor.take_findings(), ..Observation::default() }
@@ -311,7 +325,7 @@ mod tests {
     fn what_is_said_of_a_process_that_the_case_has_killed_is_no_crash_of_the_servers() {
         let found = |said: &str, segfaults| {
             let line = Bytes(said.into());
-            let events = vec![Event::new(0, What::Output { proc: None, stderr: false, line })];
+            let events = vec![Event::new(0, EventKind::Output { proc: None, stderr: false, line })];
             failures(&Observation { events, segfaults, ..Observation::default() }, &Catalogue::default())
                 .len()
         };

@@ -4,8 +4,8 @@ use pmi_judge::event::Event;
 
 use super::about::{About, Reproducer};
 use super::library;
-use super::python::Script;
-use super::steps::Session;
+use super::python::PythonScript;
+use super::steps::ReproducerSession;
 use super::symptom::{NotReproducible, Symptom};
 
 /// Returns the program that shows a symptom again. `events` is the session that showed it, and `quote` returns the text of a line of its
@@ -23,16 +23,16 @@ pub fn reproducer(
     if library::is_of_library(events) {
         return Ok(Reproducer { text: library::program(about, events, symptom)?, suffix: "c" });
     }
-    let session = Session::read(events, symptom, quote)?;
-    Ok(Reproducer { text: Script { about, session: &session }.text(), suffix: "py" })
+    let session = ReproducerSession::read(events, symptom, quote)?;
+    Ok(Reproducer { text: PythonScript { about, session: &session }.text(), suffix: "py" })
 }
 
 #[cfg(test)]
 mod tests {
     use std::process::{Command, Stdio};
 
-    use pmi_judge::event::{Bytes, Event, What};
-    use pmi_judge::{Finding, Side, own};
+    use pmi_judge::event::{Bytes, Event, EventKind};
+    use pmi_judge::{Finding, Side, builtin_requirements};
     use pmi_wire::Proc;
 
     use super::super::about::LINES;
@@ -44,23 +44,23 @@ mod tests {
         Proc { group: 0, rank }
     }
 
-    fn events(whats: Vec<What>) -> Vec<Event> {
+    fn events(whats: Vec<EventKind>) -> Vec<Event> {
         let command = ["mpiexec", "-n", "2", AGENT].map(str::to_owned).to_vec();
-        let launched = What::Launched { command, ranks: 2, nodes: 1 };
+        let launched = EventKind::Launched { command, ranks: 2, nodes: 1 };
         let all = std::iter::once(launched).chain(whats);
-        all.zip(0..).map(|(what, seq)| Event::new(seq, what)).collect()
+        all.zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect()
     }
 
-    fn asks(rank: u32, text: &str) -> What {
-        What::ToServer { proc: proc(rank), bytes: Bytes(text.into()) }
+    fn asks(rank: u32, text: &str) -> EventKind {
+        EventKind::ToServer { proc: proc(rank), bytes: Bytes(text.into()) }
     }
 
-    fn says(rank: u32, text: &str) -> What {
-        What::FromServer { proc: proc(rank), bytes: Bytes(text.into()) }
+    fn says(rank: u32, text: &str) -> EventKind {
+        EventKind::FromServer { proc: proc(rank), bytes: Bytes(text.into()) }
     }
 
     /// Returns the script for a finding of the server at this event.
-    fn script(whats: Vec<What>, seq: u64, seen: &str) -> Result<String, NotReproducible> {
+    fn script(whats: Vec<EventKind>, seq: u64, seen: &str) -> Result<String, NotReproducible> {
         let events = events(whats);
         let finding = Finding { seq, ..Finding::new("rfc13.get.value", Side::Server, "expected", seen) };
         let symptom = Symptom::of(&finding, &events).unwrap();
@@ -98,10 +98,14 @@ mod tests {
 
     #[test]
     fn script_holds_launcher_that_dies_of_sigpipe() {
-        let died = What::Crashed { name: "the launcher, mpiexec".to_owned(), signal: 13 };
+        let died = EventKind::Crashed { name: "the launcher, mpiexec".to_owned(), signal: 13 };
         let events = events(vec![asks(0, "cmd=x\n"), died]);
-        let finding =
-            Finding::new(own::CRASH, Side::Server, "lives", "the launcher, mpiexec, died of signal 13");
+        let finding = Finding::new(
+            builtin_requirements::CRASH,
+            Side::Server,
+            "lives",
+            "the launcher, mpiexec, died of signal 13",
+        );
         let symptom = Symptom::of(&finding, &events).unwrap();
         let about = About { title: "t", expected: "lives", seen: &finding.seen, shown: Some((2, 200)) };
         let script = reproducer(about, &events, &symptom, &|_| String::new()).unwrap().text;
@@ -131,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_missing_answer_is_silence_in_the_script() {
-        let silence = What::NoAnswer { proc: proc(1), proof: pmi_judge::event::SilenceProof::Idle };
+        let silence = EventKind::NoAnswer { proc: proc(1), proof: pmi_judge::event::SilenceProof::Idle };
         let script = script(vec![asks(1, "cmd=get_maxes\n"), silence], 1, "silence").unwrap();
         assert!(script.contains("said, shown = recv(\"0.1\", None)"), "{script}");
     }
@@ -139,7 +143,7 @@ mod tests {
     #[test]
     fn what_a_script_cannot_do_is_named() {
         let text = Bytes(Vec::new());
-        let passed_on = What::FromProxy { group: 0, proxy: 0, id: 1, text, held: false };
+        let passed_on = EventKind::FromProxy { group: 0, proxy: 0, id: 1, text, held: false };
         let session = vec![passed_on, says(0, "cmd=x\n")];
         assert_eq!(script(session, 2, "cmd=x").unwrap_err(), NotReproducible::Upstream);
     }

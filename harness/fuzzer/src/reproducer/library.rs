@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use pmi_judge::LINE_LIMIT;
-use pmi_judge::event::{Event, What};
-use pmi_judge::library::api::{Argument, Held};
+use pmi_judge::event::{Event, EventKind};
+use pmi_judge::library::api::{CallArgument, OutputValue};
 use pmi_scenario::signature::{Param, function};
 use pmi_wire::{Connection, Direction, Framing, HEADER};
 
@@ -16,28 +16,28 @@ const START: &str = include_str!("library.c");
 
 /// Returns whether functions of a library are called in these events.
 pub(super) fn is_of_library(events: &[Event]) -> bool {
-    events.iter().any(|event| matches!(event.what, What::Called { .. }))
+    events.iter().any(|event| matches!(event.kind, EventKind::Called { .. }))
 }
 
 /// Returns an argument of a call as an expression of C.
 fn argument(
-    argument: &Argument,
+    argument: &CallArgument,
     param: Option<&Param>,
     outs: &mut BTreeMap<String, usize>,
 ) -> Result<String, NotReproducible> {
     Ok(match (argument, param) {
-        (Argument::Null, _) => "0".to_owned(),
-        (Argument::Number(number), _) => number.to_string(),
-        (Argument::Text(text), Some(Param::Str)) => format!("(long){}", literal(&text.0)),
+        (CallArgument::Null, _) => "0".to_owned(),
+        (CallArgument::Number(number), _) => number.to_string(),
+        (CallArgument::Text(text), Some(Param::Str)) => format!("(long){}", literal(&text.0)),
         (
-            Argument::Out(name, _),
+            CallArgument::Out(name, _),
             Some(Param::OutInt | Param::InOutInt | Param::OutText(_) | Param::OutInts(_) | Param::OutPointer),
         ) => {
             let next = outs.len();
             let place = *outs.entry(name.clone()).or_insert(next);
             format!("(long)out[{place}]")
         }
-        (Argument::Text(text), Some(param)) => array(*param, &text.0).ok_or(NotReproducible::Calls)?,
+        (CallArgument::Text(text), Some(param)) => array(*param, &text.0).ok_or(NotReproducible::Calls)?,
         _ => return Err(NotReproducible::Calls),
     })
 }
@@ -102,8 +102,8 @@ pub(super) fn program(
     events: &[Event],
     symptom: &Symptom,
 ) -> Result<String, NotReproducible> {
-    let command = events.iter().find_map(|event| match &event.what {
-        What::Launched { command, .. } => command.first(),
+    let command = events.iter().find_map(|event| match &event.kind {
+        EventKind::Launched { command, .. } => command.first(),
         _ => None,
     });
     let library = command.ok_or(NotReproducible::NotLaunched)?;
@@ -115,17 +115,17 @@ pub(super) fn program(
     let (mut is_seen, mut is_returned) = (false, false);
     for event in events {
         let at = matches!(symptom, Symptom::Event { seq, .. } if *seq == event.seq);
-        match &event.what {
-            What::Started { proc, .. } | What::Called { proc, .. } if proc.group != 0 => {
+        match &event.kind {
+            EventKind::Started { proc, .. } | EventKind::Called { proc, .. } if proc.group != 0 => {
                 return Err(NotReproducible::Spawned);
             }
-            What::Started { proc, env, .. } => {
+            EventKind::Started { proc, env, .. } => {
                 let set = env.iter().filter(|(name, _)| *name != "PMI_FD");
                 let set =
                     set.map(|(name, value)| format!("setenv({}, {}, 1);\n", quoted(name), quoted(value)));
                 calls.entry(proc.rank).or_default().extend(set);
             }
-            What::Called { proc, function: name, arguments, .. } => {
+            EventKind::Called { proc, function: name, arguments, .. } => {
                 let params = function(name).map_or(&[][..], |function| function.params);
                 let words: Result<Vec<_>, _> = arguments
                     .iter()
@@ -140,12 +140,14 @@ pub(super) fn program(
                 let call = format!("code = CALL({});\n", words.join(", "));
                 calls.entry(proc.rank).or_default().push_str(&call);
             }
-            What::Returned { proc, returned, .. } if at => {
-                let held = |(name, held): &(String, Held)| {
+            EventKind::Returned { proc, returned, .. } if at => {
+                let held = |(name, held): &(String, OutputValue)| {
                     let place = outs.get(name)?;
                     match held {
-                        Held::Int(Some(number)) => Some(format!(" && *(int *)out[{place}] == {number}")),
-                        Held::Text(Some(text)) => {
+                        OutputValue::Int(Some(number)) => {
+                            Some(format!(" && *(int *)out[{place}] == {number}"))
+                        }
+                        OutputValue::Text(Some(text)) => {
                             Some(format!(" && !strcmp(out[{place}], {})", literal(&text.0)))
                         }
                         _ => None,
@@ -156,8 +158,10 @@ pub(super) fn program(
                 calls.entry(proc.rank).or_default().push_str(&shows);
                 (is_seen, is_returned) = (true, true);
             }
-            What::ToServer { proc, bytes } | What::FromServer { proc, bytes } if proc.group == 0 => {
-                let asks = matches!(event.what, What::ToServer { .. });
+            EventKind::ToServer { proc, bytes } | EventKind::FromServer { proc, bytes }
+                if proc.group == 0 =>
+            {
+                let asks = matches!(event.kind, EventKind::ToServer { .. });
                 let connection = connections.entry(proc.rank).or_insert_with(|| Connection::new(LINE_LIMIT));
                 let direction = if asks { Direction::ToServer } else { Direction::FromServer };
                 let messages = carried(connection, direction, &bytes.0);
@@ -183,8 +187,8 @@ pub(super) fn program(
                 }
                 is_seen |= at;
             }
-            What::NoAnswer { proc, .. } if at => drop(hangs.insert(proc.rank)),
-            What::StillRunning { procs, .. } if at => hangs.extend(procs.iter().map(|proc| proc.rank)),
+            EventKind::NoAnswer { proc, .. } if at => drop(hangs.insert(proc.rank)),
+            EventKind::StillRunning { procs, .. } if at => hangs.extend(procs.iter().map(|proc| proc.rank)),
             _ => {}
         }
         if is_seen || !hangs.is_empty() {

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use pmi_judge::event::Exit;
-use pmi_wire::{Framing, Proc, WayIn};
+use pmi_wire::{ConnectionMethod, Framing, Proc};
 
 use super::about::{About, LINES, comment};
-use super::steps::{Look, Session, Step};
+use super::steps::{FinalCheck, ReproducerSession, ReproducerStep};
 
 /// The part of every script before its steps.
 const START: &str = include_str!("server.py");
@@ -91,38 +91,41 @@ const RUN: usize = 40;
 const COLUMNS: usize = 120;
 
 /// The script of a session. See [`super::reproducer`].
-pub(super) struct Script<'a> {
+pub(super) struct PythonScript<'a> {
     pub(super) about: About<'a>,
-    pub(super) session: &'a Session,
+    pub(super) session: &'a ReproducerSession,
 }
 
 /// A step that several processes take.
-struct Call<'a> {
+struct ScriptCall<'a> {
     who: Vec<Proc>,
-    step: &'a Step,
+    step: &'a ReproducerStep,
 }
 
-impl Script<'_> {
+impl PythonScript<'_> {
     pub(super) fn text(&self) -> String {
-        let Session { command, of_program, groups, look, .. } = self.session;
+        let ReproducerSession { command, of_program, groups, look, .. } = self.session;
         let words: Vec<String> = command.iter().map(|word| string(word)).collect();
-        let dies_elsewhere = matches!(look, Look::Death { launcher: false, .. });
+        let dies_elsewhere = matches!(look, FinalCheck::Death { launcher: false, .. });
         let (start, end) = if *of_program { (START_OF_PROGRAM, END_OF_PROGRAM) } else { (START, END) };
         let is_held = self.session.is_held();
-        let launch = match self.session.way_in {
-            WayIn::Singleton => LAUNCH_BY_SINGLETON,
+        let launch = match self.session.connection_method {
+            ConnectionMethod::Singleton => LAUNCH_BY_SINGLETON,
             _ if is_held => LAUNCH_HELD,
             _ => LAUNCH,
         };
         let start = start
-            .replace("@CONNECT@", if self.session.way_in == WayIn::Port { BY_PORT } else { BY_FD })
+            .replace(
+                "@CONNECT@",
+                if self.session.connection_method == ConnectionMethod::Port { BY_PORT } else { BY_FD },
+            )
             .replace("@LAUNCH@", launch)
             .replace("@COMMAND@", &format!("[{}]", words.join(", ")))
             .replace("@GROUPS@", &groups.to_string())
             .replace("@PROXY@\n", &if dies_elsewhere { format!("{PROXY}\n") } else { String::new() });
         let calls = self.calls();
         let calls: Vec<String> = match (look, calls.split_last()) {
-            (Look::LastStep, Some((last, before))) => {
+            (FinalCheck::LastStep, Some((last, before))) => {
                 let last = format!("said, shown = {}", last.text(*of_program));
                 before.iter().map(|call| call.text(*of_program)).chain([last]).collect()
             }
@@ -150,12 +153,12 @@ impl Script<'_> {
     }
 
     /// Returns the steps; the same step of consecutive processes is one call.
-    fn calls(&self) -> Vec<Call<'_>> {
-        let mut calls: Vec<Call<'_>> = Vec::new();
+    fn calls(&self) -> Vec<ScriptCall<'_>> {
+        let mut calls: Vec<ScriptCall<'_>> = Vec::new();
         for (proc, step) in &self.session.steps {
             match calls.last_mut() {
                 Some(last) if last.step == step && !last.who.contains(proc) => last.who.push(*proc),
-                _ => calls.push(Call { who: vec![*proc], step }),
+                _ => calls.push(ScriptCall { who: vec![*proc], step }),
             }
         }
         calls
@@ -164,21 +167,21 @@ impl Script<'_> {
     /// Returns the lines that look for the symptom, if the last step does not.
     fn look(&self) -> String {
         match &self.session.look {
-            Look::LastStep => String::new(),
-            Look::Arguments(proc, args) => {
+            FinalCheck::LastStep => String::new(),
+            FinalCheck::Arguments(proc, args) => {
                 let args: Vec<String> =
                     args.iter().map(|arg| format!("os.fsdecode({})", bytes(&arg.0))).collect();
                 let args = args.join(", ");
                 format!("said = next(each({}))[5]\nshown = said == [{args}]\n", ranks(&[*proc]))
             }
-            Look::Greeting(proc, told) => {
+            FinalCheck::Greeting(proc, told) => {
                 let (who, told) = (ranks(&[*proc]), bytes(told));
                 format!(
                     "said = next(each({who}))[6]\n\
                      shown, told = [re.sub(rb\"\\d{{4,}}\", b\"#\", text) for text in (said, {told})]; shown = shown == told\n"
                 )
             }
-            Look::Environment(proc, env) => {
+            FinalCheck::Environment(proc, env) => {
                 let same = env.iter().filter(|(name, _)| !matches!(name.as_str(), "PMI_FD" | "PMI_PORT"));
                 let env = same.map(|(name, value)| (name.clone(), value.clone())).collect();
                 format!(
@@ -189,7 +192,7 @@ impl Script<'_> {
                 )
             }
             // A launcher may die when its processes end, before or instead of a proxy.
-            Look::Death { launcher, signal } => {
+            FinalCheck::Death { launcher, signal } => {
                 let of_launcher = format!("job.poll() == {}", -signal);
                 let ended = "os.path.exists(here + \"/ended\")";
                 let (over, said, shown) = match launcher {
@@ -211,17 +214,17 @@ impl Script<'_> {
                      said = {said}\nshown = {shown}  # signal {signal}\n"
                 )
             }
-            Look::Ends(proc, exit) => {
+            FinalCheck::Ends(proc, exit) => {
                 let status = exit.map_or("None".to_owned(), |exit| status(exit).to_string());
                 format!("said = ended({})\nshown = said == {status}\n", ranks(&[*proc]))
             }
-            Look::Dies(signal) => {
+            FinalCheck::Dies(signal) => {
                 format!(
                     "said = [ended(who) for who in ranks]\nshown = {} in said  # minus the signal\n",
                     -signal
                 )
             }
-            Look::JobExits(exit) => {
+            FinalCheck::JobExits(exit) => {
                 let status = status(*exit);
                 format!(
                     "for _, control, *_ in ranks.values(): control.close()\n\
@@ -229,7 +232,7 @@ impl Script<'_> {
                      shown = said == {status}\n"
                 )
             }
-            Look::JobStays => "for _, control, *_ in ranks.values(): control.close()\n\
+            FinalCheck::JobStays => "for _, control, *_ in ranks.values(): control.close()\n\
                  try: said = job.wait(10)\nexcept subprocess.TimeoutExpired: said = \"it goes on\"\n\
                  shown = said == \"it goes on\"\n"
                 .to_owned(),
@@ -237,23 +240,27 @@ impl Script<'_> {
     }
 }
 
-impl Call<'_> {
+impl ScriptCall<'_> {
     fn text(&self, of_program: bool) -> String {
         let who = ranks(&self.who);
         let framed = |framing: &Framing| if *framing == Framing::Frames { ", True" } else { "" };
         match self.step {
-            Step::Send(text, framing) => format!("send({who}, {}{})", bytes(text), framed(framing)),
-            Step::Receive(text, framing) => {
+            ReproducerStep::Send(text, framing) => format!("send({who}, {}{})", bytes(text), framed(framing)),
+            ReproducerStep::Receive(text, framing) => {
                 let text = text.as_deref().map_or("None".to_owned(), bytes);
                 format!("recv({who}, {text}{})", framed(framing))
             }
-            Step::Start(env) => format!("start({who}, {})", dictionary(env)),
-            Step::Kill(_) if of_program => format!("[process.kill() for _, _, process in each({who})]"),
-            Step::Close => format!("[(pmi.shutdown(2), pmi.close()) for _, pmi, *_ in each({who})]"),
-            Step::Exit(status) => {
+            ReproducerStep::Start(env) => format!("start({who}, {})", dictionary(env)),
+            ReproducerStep::Kill(_) if of_program => {
+                format!("[process.kill() for _, _, process in each({who})]")
+            }
+            ReproducerStep::Close => {
+                format!("[(pmi.shutdown(2), pmi.close()) for _, pmi, *_ in each({who})]")
+            }
+            ReproducerStep::Exit(status) => {
                 format!("[(control.send(b\"{status}\"), pmi.close()) for _, pmi, control, *_ in each({who})]")
             }
-            Step::Kill(signal) => {
+            ReproducerStep::Kill(signal) => {
                 format!("[(os.kill(pid, {signal}), pmi.close()) for _, pmi, _, pid, *_ in each({who})]")
             }
         }

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 
 use pmi_judge::LINE_LIMIT;
-use pmi_judge::event::{Bytes, Event, Exit, What};
+use pmi_judge::event::{Bytes, Event, EventKind, Exit};
 use pmi_wire::singleton::OPTION;
-use pmi_wire::{Connection, Direction, Framing, HEADER, Proc, WayIn, frame_length};
+use pmi_wire::{Connection, ConnectionMethod, Direction, Framing, HEADER, Proc, frame_length};
 
 use super::about::carried;
 use super::symptom::{NotReproducible, Symptom};
 
 /// One step of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum ReproducerStep {
     Send(Vec<u8>, Framing),
     /// Silence is `None`; an empty message is the end of the connection.
     Receive(Option<Vec<u8>>, Framing),
@@ -25,7 +25,7 @@ pub(super) enum Step {
 
 /// The check after all steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum FinalCheck {
     /// The last step receives the recorded message.
     LastStep,
     /// A process is started with these arguments.
@@ -48,17 +48,17 @@ pub(super) enum Look {
 
 /// The session of a reproducer.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(super) struct ReproducerSession {
     /// The launcher, with `{agent}` for our agent, or the program under test.
     pub(super) command: Vec<String>,
     /// The way in which processes get their connections.
-    pub(super) way_in: WayIn,
+    pub(super) connection_method: ConnectionMethod,
     /// A program is under test, so that `Send` steps are the responses of its server.
     pub(super) of_program: bool,
     /// Number of process groups, including spawned ones.
     pub(super) groups: u32,
-    pub(super) steps: Vec<(Proc, Step)>,
-    pub(super) look: Look,
+    pub(super) steps: Vec<(Proc, ReproducerStep)>,
+    pub(super) look: FinalCheck,
 }
 
 /// The end of the path of an agent in a command line or a spawn request: `DIR/gN/pmi-conform-agent`.
@@ -72,7 +72,7 @@ struct Names {
     /// The folder of our agents.
     folder: Vec<u8>,
     /// Names that the server has sent, with their placeholders.
-    told: Vec<(Vec<u8>, Vec<u8>)>,
+    received: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Names {
@@ -83,7 +83,7 @@ impl Names {
             // In the script, the folder of a group is itself a script.
             text = replaced(&text, AGENT, b"");
         }
-        self.told.iter().fold(text, |text, (name, token)| replaced(&text, name, token))
+        self.received.iter().fold(text, |text, (name, token)| replaced(&text, name, token))
     }
 
     /// Learns the name of a keyval space or job from a message to a process of this group.
@@ -94,8 +94,8 @@ impl Names {
             let rest = &message[at + start.len()..];
             let end = rest.iter().position(|b| b.is_ascii_whitespace() || *b == b';').unwrap_or(rest.len());
             let token = format!("{{{key}{group}}}").into_bytes();
-            if end > 3 && !self.told.iter().any(|(_, known)| *known == token) {
-                self.told.push((rest[..end].to_vec(), token));
+            if end > 3 && !self.received.iter().any(|(_, known)| *known == token) {
+                self.received.push((rest[..end].to_vec(), token));
             }
         }
     }
@@ -140,34 +140,38 @@ fn number_after(line: &str, word: &str) -> Option<i32> {
     digits.parse().ok()
 }
 
-impl Session {
+impl ReproducerSession {
     pub(super) fn read(
         events: &[Event],
         symptom: &Symptom,
         quote: &dyn Fn(usize) -> String,
     ) -> Result<Self, NotReproducible> {
-        let launched = events.iter().find_map(|event| match &event.what {
-            What::Launched { command, .. } if !command.is_empty() => Some(command),
+        let launched = events.iter().find_map(|event| match &event.kind {
+            EventKind::Launched { command, .. } if !command.is_empty() => Some(command),
             _ => None,
         });
         let launched = launched.ok_or(NotReproducible::NotLaunched)?;
-        if events.iter().any(|event| matches!(event.what, What::FromProxy { .. } | What::ToProxy { .. })) {
+        if events
+            .iter()
+            .any(|event| matches!(event.kind, EventKind::FromProxy { .. } | EventKind::ToProxy { .. }))
+        {
             return Err(NotReproducible::Upstream);
         }
-        let way_in = events.iter().find_map(|event| match event.what {
-            What::Greeted { .. } => Some(WayIn::Port),
-            What::Singinit { .. } => Some(WayIn::Singleton),
+        let connection_method = events.iter().find_map(|event| match event.kind {
+            EventKind::Greeted { .. } => Some(ConnectionMethod::Port),
+            EventKind::Singinit { .. } => Some(ConnectionMethod::Singleton),
             _ => None,
         });
-        let way_in = way_in.unwrap_or_default();
-        let requests = events.iter().filter_map(|event| match &event.what {
-            What::ToServer { bytes, .. } => Some(&bytes.0[..]),
+        let connection_method = connection_method.unwrap_or_default();
+        let requests = events.iter().filter_map(|event| match &event.kind {
+            EventKind::ToServer { bytes, .. } => Some(&bytes.0[..]),
             _ => None,
         });
         // In a singleton session, the manager names the folder of agents only if the process requests a spawn.
         let agent = launched.iter().map(|word| word.as_bytes()).chain(requests).find_map(folder);
-        let is_spawned = |event: &Event| matches!(event.what, What::Started { proc, .. } if proc.group != 0);
-        let of_program = agent.is_none() && way_in != WayIn::Singleton;
+        let is_spawned =
+            |event: &Event| matches!(event.kind, EventKind::Started { proc, .. } if proc.group != 0);
+        let of_program = agent.is_none() && connection_method != ConnectionMethod::Singleton;
         if of_program && events.iter().any(is_spawned) {
             return Err(NotReproducible::Spawned);
         }
@@ -175,7 +179,7 @@ impl Session {
         let program = format!("{folder}/g0/pmi-conform-agent");
         let mut command: Vec<String> =
             launched.iter().map(|word| word.replace(&program, "{agent}")).collect();
-        if way_in == WayIn::Singleton {
+        if connection_method == ConnectionMethod::Singleton {
             let option = command
                 .iter()
                 .position(|word| word.trim_start_matches('-').replace('-', "_") == OPTION[1..])
@@ -184,8 +188,8 @@ impl Session {
                 *command.get_mut(option + place).ok_or(NotReproducible::Manager)? = word.to_owned();
             }
         }
-        let mut reader = Reader {
-            names: Names { folder: folder.into_bytes(), told: Vec::new() },
+        let mut reader = StepReader {
+            names: Names { folder: folder.into_bytes(), received: Vec::new() },
             symptom,
             quote,
             of_program,
@@ -202,48 +206,50 @@ impl Session {
         }
         let look = match (reader.look.take(), symptom) {
             (Some(look), _) => look,
-            (None, Symptom::Death { signal, .. }) if of_program => Look::Dies(*signal),
+            (None, Symptom::Death { signal, .. }) if of_program => FinalCheck::Dies(*signal),
             (None, Symptom::Death { name, signal }) => {
-                Look::Death { launcher: name.starts_with("the launcher"), signal: *signal }
+                FinalCheck::Death { launcher: name.starts_with("the launcher"), signal: *signal }
             }
-            (None, Symptom::JobStays) => Look::JobStays,
+            (None, Symptom::JobStays) => FinalCheck::JobStays,
             (None, Symptom::Event { .. }) => return Err(NotReproducible::Symptom),
         };
-        let started = events.iter().filter_map(|event| match event.what {
-            What::Started { proc, .. } if proc.group < Proc::STRAYS => Some(proc.group + 1),
+        let started = events.iter().filter_map(|event| match event.kind {
+            EventKind::Started { proc, .. } if proc.group < Proc::STRAYS => Some(proc.group + 1),
             _ => None,
         });
         let asked = reader.steps.iter().filter_map(|(_, step)| match step {
-            Step::Send(text, _) => Some(asked_groups(text)),
+            ReproducerStep::Send(text, _) => Some(asked_groups(text)),
             _ => None,
         });
         let groups = started.chain(asked).max().unwrap_or(1);
-        Ok(Self { command, way_in, of_program, groups, steps: reader.steps, look })
+        Ok(Self { command, connection_method, of_program, groups, steps: reader.steps, look })
     }
 
     /// Returns whether the script holds the launcher until its proxy is gone. Hydra's mpiexec dies of SIGPIPE if it passes the end of its
     /// standard input on to a proxy that has ended. For this, the job must be over before mpiexec runs again.
     pub(super) fn is_held(&self) -> bool {
-        self.look == Look::Death { launcher: true, signal: SIGPIPE } && self.way_in != WayIn::Singleton
+        self.look == FinalCheck::Death { launcher: true, signal: SIGPIPE }
+            && self.connection_method != ConnectionMethod::Singleton
     }
 }
 
-struct Reader<'a> {
+struct StepReader<'a> {
     names: Names,
     symptom: &'a Symptom,
     quote: &'a dyn Fn(usize) -> String,
     of_program: bool,
     connections: BTreeMap<Proc, Connection>,
-    steps: Vec<(Proc, Step)>,
-    look: Option<Look>,
+    steps: Vec<(Proc, ReproducerStep)>,
+    look: Option<FinalCheck>,
     /// The process of the last expectation; `None` for the job.
     expected: Option<Proc>,
 }
 
-impl Reader<'_> {
+impl StepReader<'_> {
     /// Returns the number of relevant events. After a death, the rest is cleanup.
     fn last_step(&self, events: &[Event]) -> usize {
-        let dies = |event: &Event| matches!(event.what, What::Crashed { .. } | What::JobExited { .. });
+        let dies =
+            |event: &Event| matches!(event.kind, EventKind::Crashed { .. } | EventKind::JobExited { .. });
         match self.symptom {
             Symptom::Death { .. } => events.iter().position(dies).unwrap_or(events.len()),
             Symptom::Event { .. } | Symptom::JobStays => events.len(),
@@ -256,58 +262,60 @@ impl Reader<'_> {
             _ => None,
         };
         let of_program = self.of_program;
-        match &event.what {
-            What::ToServer { proc, bytes } if proc.group < Proc::STRAYS => {
+        match &event.kind {
+            EventKind::ToServer { proc, bytes } if proc.group < Proc::STRAYS => {
                 self.carried(*proc, Direction::ToServer, &bytes.0, seen);
             }
-            What::FromServer { proc, bytes } if proc.group < Proc::STRAYS => {
+            EventKind::FromServer { proc, bytes } if proc.group < Proc::STRAYS => {
                 self.carried(*proc, Direction::FromServer, &bytes.0, seen);
             }
-            What::Started { proc, env, args, .. } => {
+            EventKind::Started { proc, env, args, .. } => {
                 if of_program {
                     // The scenario is about an invalid descriptor.
                     let told =
                         env.iter().filter(|(name, fd)| *name != "PMI_FD" || fd.parse::<u32>().is_err());
                     let told = told.map(|(name, value)| (name.clone(), value.clone())).collect();
-                    self.step(*proc, Step::Start(told));
+                    self.step(*proc, ReproducerStep::Start(told));
                 } else if let Some(seen) = seen {
                     self.look = Some(match seen.contains("PMI_") {
-                        true => Look::Environment(*proc, env.clone()),
-                        false => Look::Arguments(*proc, args.clone()),
+                        true => FinalCheck::Environment(*proc, env.clone()),
+                        false => FinalCheck::Arguments(*proc, args.clone()),
                     });
                 }
             }
-            What::Greeted { proc, told, .. } if seen.is_some() => {
-                self.look = Some(Look::Greeting(*proc, told.0.clone()));
+            EventKind::Greeted { proc, response: received, .. } if seen.is_some() => {
+                self.look = Some(FinalCheck::Greeting(*proc, received.0.clone()));
             }
-            What::ClosedByServer { proc } if of_program => self.step(*proc, Step::Close),
-            What::Ended { proc, ours: true } if of_program => self.step(*proc, Step::Kill(9)),
-            What::ClosedByClient { proc } if of_program => self.over(*proc, seen),
-            What::Exited { proc, exit } if seen.is_some() => self.look = Some(Look::Ends(*proc, Some(*exit))),
-            What::StillRunning { procs, .. } if seen.is_some() => {
-                self.look = procs.first().map(|proc| Look::Ends(*proc, None));
+            EventKind::ClosedByServer { proc } if of_program => self.step(*proc, ReproducerStep::Close),
+            EventKind::Ended { proc, ours: true } if of_program => self.step(*proc, ReproducerStep::Kill(9)),
+            EventKind::ClosedByClient { proc } if of_program => self.over(*proc, seen),
+            EventKind::Exited { proc, exit } if seen.is_some() => {
+                self.look = Some(FinalCheck::Ends(*proc, Some(*exit)))
             }
-            What::ClosedByServer { proc } | What::Ended { proc, ours: false }
+            EventKind::StillRunning { procs, .. } if seen.is_some() => {
+                self.look = procs.first().map(|proc| FinalCheck::Ends(*proc, None));
+            }
+            EventKind::ClosedByServer { proc } | EventKind::Ended { proc, ours: false }
                 if proc.group < Proc::STRAYS =>
             {
                 self.over(*proc, seen);
             }
-            What::NoAnswer { proc, .. } if proc.group < Proc::STRAYS => self.silent(*proc, seen),
-            What::Expected(expected) => self.expected = expected.proc,
-            What::Nothing { .. } => match self.expected {
+            EventKind::NoAnswer { proc, .. } if proc.group < Proc::STRAYS => self.silent(*proc, seen),
+            EventKind::Expected(expected) => self.expected = expected.proc,
+            EventKind::Nothing { .. } => match self.expected {
                 Some(proc) => self.silent(proc, seen),
-                None => self.look = seen.map(|_| Look::JobStays),
+                None => self.look = seen.map(|_| FinalCheck::JobStays),
             },
-            What::ClosedByClient { proc } => self.step(*proc, Step::Close),
-            What::Ended { proc, ours: true } => {
+            EventKind::ClosedByClient { proc } => self.step(*proc, ReproducerStep::Close),
+            EventKind::Ended { proc, ours: true } => {
                 let line = (self.quote)(event.line);
                 let step = match number_after(&line, "kill ") {
-                    Some(signal) => Step::Kill(signal),
-                    None => Step::Exit(number_after(&line, "exit ").unwrap_or(0)),
+                    Some(signal) => ReproducerStep::Kill(signal),
+                    None => ReproducerStep::Exit(number_after(&line, "exit ").unwrap_or(0)),
                 };
                 self.step(*proc, step);
             }
-            What::JobExited { exit } if seen.is_some() => self.look = Some(Look::JobExits(*exit)),
+            EventKind::JobExited { exit } if seen.is_some() => self.look = Some(FinalCheck::JobExits(*exit)),
             _ => {}
         }
     }
@@ -319,12 +327,14 @@ impl Reader<'_> {
 
     fn over(&mut self, proc: Proc, seen: Option<&str>) {
         let partial = self.partial(proc).unwrap_or_default();
-        self.step(proc, Step::Receive(Some(partial), Framing::Lines));
-        self.look = seen.map(|_| Look::LastStep);
+        self.step(proc, ReproducerStep::Receive(Some(partial), Framing::Lines));
+        self.look = seen.map(|_| FinalCheck::LastStep);
     }
 
-    fn step(&mut self, proc: Proc, step: Step) {
-        let leaves = |step: &Step| matches!(step, Step::Close | Step::Exit(_) | Step::Kill(_));
+    fn step(&mut self, proc: Proc, step: ReproducerStep) {
+        let leaves = |step: &ReproducerStep| {
+            matches!(step, ReproducerStep::Close | ReproducerStep::Exit(_) | ReproducerStep::Kill(_))
+        };
         if !self.steps.iter().any(|(of, earlier)| *of == proc && leaves(earlier)) {
             self.steps.push((proc, step));
         }
@@ -342,8 +352,8 @@ impl Reader<'_> {
 
     fn silent(&mut self, proc: Proc, seen: Option<&str>) {
         let partial = self.partial(proc);
-        self.step(proc, Step::Receive(partial, Framing::Lines));
-        self.look = seen.map(|_| Look::LastStep);
+        self.step(proc, ReproducerStep::Receive(partial, Framing::Lines));
+        self.look = seen.map(|_| FinalCheck::LastStep);
     }
 
     fn carried(&mut self, proc: Proc, direction: Direction, bytes: &[u8], seen: Option<&str>) {
@@ -360,9 +370,9 @@ impl Reader<'_> {
         let frame = bytes.first_chunk::<HEADER>().and_then(|header| frame_length(*header));
         let step = match frame {
             Some(length) if bytes.len() == HEADER + length => {
-                Step::Send(self.names.replace(&bytes[HEADER..]), Framing::Frames)
+                ReproducerStep::Send(self.names.replace(&bytes[HEADER..]), Framing::Frames)
             }
-            _ => Step::Send(self.names.replace(bytes), Framing::Lines),
+            _ => ReproducerStep::Send(self.names.replace(bytes), Framing::Lines),
         };
         self.step(proc, step);
     }
@@ -378,7 +388,7 @@ impl Reader<'_> {
             if framing == Framing::Lines {
                 text.push(b'\n');
             }
-            let step = Step::Receive(Some(self.names.replace(&text)), framing);
+            let step = ReproducerStep::Receive(Some(self.names.replace(&text)), framing);
             if !self.of_program {
                 self.names.learn(&text, proc.group);
             }
@@ -387,6 +397,6 @@ impl Reader<'_> {
                 break;
             }
         }
-        self.look = seen.map(|_| Look::LastStep);
+        self.look = seen.map(|_| FinalCheck::LastStep);
     }
 }

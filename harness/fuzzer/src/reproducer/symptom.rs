@@ -1,7 +1,7 @@
 //! The symptom that a reproducer looks for.
 
-use pmi_judge::event::{Event, Exit, What};
-use pmi_judge::{Finding, Side, own};
+use pmi_judge::event::{Event, EventKind, Exit};
+use pmi_judge::{Finding, Side, builtin_requirements};
 use pmi_wire::Proc;
 
 use crate::failure::{CrashCause, Failure, FailureKey};
@@ -60,14 +60,14 @@ pub enum NotReproducible {
 /// Returns the event that shows a finding with this number. The judge reports a missing response of a server at the event before the one
 /// that proves it. It reports the exit status of a program after all events: that of `proc`, or of any process.
 fn shown_by(events: &[Event], seq: u64, proc: Option<Proc>, of_server: bool) -> Option<&Event> {
-    let shows = |event: &&Event| match &event.what {
-        What::Expected(_) | What::Output { .. } | What::OutputCompared { .. } => false,
-        What::ToServer { .. } => !of_server,
+    let shows = |event: &&Event| match &event.kind {
+        EventKind::Expected(_) | EventKind::Output { .. } | EventKind::OutputCompared { .. } => false,
+        EventKind::ToServer { .. } => !of_server,
         _ => true,
     };
-    let ends = |event: &&Event| match &event.what {
-        What::StillRunning { procs, .. } => proc.is_none_or(|proc| procs.contains(&proc)),
-        What::Exited { proc: of, .. } => proc.is_none_or(|proc| *of == proc),
+    let ends = |event: &&Event| match &event.kind {
+        EventKind::StillRunning { procs, .. } => proc.is_none_or(|proc| procs.contains(&proc)),
+        EventKind::Exited { proc: of, .. } => proc.is_none_or(|proc| *of == proc),
         _ => false,
     };
     let at = events.iter().skip_while(|event| event.seq < seq).find(shows);
@@ -78,8 +78,8 @@ impl Symptom {
     /// Returns the symptom of a failure of a case.
     pub(crate) fn of_failure(failure: &Failure, events: &[Event]) -> Option<Self> {
         let died = |of: i32| {
-            events.iter().find_map(|event| match &event.what {
-                What::Crashed { name, signal } if *signal == of => Some(name.clone()),
+            events.iter().find_map(|event| match &event.kind {
+                EventKind::Crashed { name, signal } if *signal == of => Some(name.clone()),
                 _ => None,
             })
         };
@@ -91,8 +91,12 @@ impl Symptom {
             key => {
                 let of_server =
                     matches!(key, FailureKey::Rule { who: None, .. } | FailureKey::Hang { who: None, .. });
-                let event =
-                    shown_by(events, failure.seq?, None, of_server || *key == FailureKey::HangBehindHalf)?;
+                let event = shown_by(
+                    events,
+                    failure.seq?,
+                    None,
+                    of_server || *key == FailureKey::HangDuringPartialRequest,
+                )?;
                 Some(Self::Event { seq: event.seq, seen: failure.what.clone() })
             }
         }
@@ -101,21 +105,21 @@ impl Symptom {
     /// Returns the symptom of a finding of the judge.
     pub fn of(finding: &Finding, events: &[Event]) -> Option<Self> {
         let of_server = finding.party == Side::Server;
-        let dies = |event: &Event| match &event.what {
-            What::Crashed { name, signal } if finding.seen.starts_with(name.trim_end_matches(',')) => {
+        let dies = |event: &Event| match &event.kind {
+            EventKind::Crashed { name, signal } if finding.seen.starts_with(name.trim_end_matches(',')) => {
                 Some(Self::Death { name: name.clone(), signal: *signal })
             }
-            What::Exited { exit: Exit::Signal(signal), .. } if !of_server => {
+            EventKind::Exited { exit: Exit::Signal(signal), .. } if !of_server => {
                 Some(Self::Death { name: "the program".to_owned(), signal: *signal })
             }
             _ => None,
         };
-        if finding.requirement == own::CRASH {
+        if finding.requirement == builtin_requirements::CRASH {
             return events.iter().find_map(dies);
         }
         let event = shown_by(events, finding.seq, finding.proc, of_server)?;
-        match event.what {
-            What::JobStays { .. } => Some(Self::JobStays),
+        match event.kind {
+            EventKind::JobStays { .. } => Some(Self::JobStays),
             _ => Some(Self::Event { seq: event.seq, seen: finding.seen.clone() }),
         }
     }

@@ -6,47 +6,47 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use pmi_judge::event::What;
+use pmi_judge::event::EventKind;
 use pmi_wire::{Connection, Direction, Framed, Proc};
 
-use super::server::Server;
-use super::{Pace, Run, Target, Tracing};
+use super::server::ServerTarget;
+use super::{CaseRun, Pace, Target, Tracing};
 use crate::case::Case;
-use crate::failure::{After, Failure, FailureKey};
-use crate::message_kind::{MessageKind, Writes};
+use crate::failure::{Failure, FailureKey, LastAction};
+use crate::message_kind::{MessageKind, MessageWrites};
 use crate::observation::Observation;
-use crate::reading::Answered;
+use crate::reading::ParsedResponse;
 
 /// Several servers to compare.
 pub struct Differential {
-    servers: Vec<Server>,
+    servers: Vec<ServerTarget>,
 }
 
 impl Differential {
     /// Compares these servers with the first one.
-    pub fn new(servers: Vec<Server>) -> Self {
+    pub fn new(servers: Vec<ServerTarget>) -> Self {
         Self { servers }
     }
 }
 
 impl Target for Differential {
-    fn play(&self, case: &Case, pace: Pace, tracing: Tracing) -> io::Result<Run> {
+    fn play(&self, case: &Case, pace: Pace, tracing: Tracing) -> io::Result<CaseRun> {
         let mut all = Vec::new();
         for server in &self.servers {
             let seen = server.play(case, pace, tracing)?.seen;
             // If one server could not be judged, there is no basis for a comparison.
             if seen.unjudged.is_some() {
-                return Ok(Run { seen, failures: Vec::new() });
+                return Ok(CaseRun { seen, failures: Vec::new() });
             }
             all.push(seen);
         }
         let failures = first_difference(&all).map(|d| d.failure(&self.servers)).into_iter().collect();
         let seen = all.into_iter().next().ok_or_else(|| io::Error::other("no server to compare"))?;
-        Ok(Run { seen, failures })
+        Ok(CaseRun { seen, failures })
     }
 
     fn label(&self) -> String {
-        self.servers.iter().map(Server::label).collect::<Vec<_>>().join(" and ")
+        self.servers.iter().map(ServerTarget::label).collect::<Vec<_>>().join(" and ")
     }
 
     fn command(&self) -> &[String] {
@@ -60,24 +60,24 @@ impl Target for Differential {
 
 /// The first difference between servers.
 #[derive(Debug, PartialEq, Eq)]
-struct Difference {
+struct ServerDifference {
     proc: Proc,
     /// The request.
-    asked: After,
+    request: LastAction,
     /// The response of each server.
     answers: Vec<String>,
 }
 
-impl Difference {
-    fn failure(self, servers: &[Server]) -> Failure {
+impl ServerDifference {
+    fn failure(self, servers: &[ServerTarget]) -> Failure {
         let told: Vec<String> = servers
             .iter()
             .zip(&self.answers)
             .map(|(server, answer)| format!("{} answers {answer}", server.label()))
             .collect();
         Failure {
-            what: format!("to {} of rank {}: {}", self.asked, self.proc, told.join("; ")),
-            key: FailureKey::Difference { asked: self.asked, answers: self.answers },
+            what: format!("to {} of rank {}: {}", self.request, self.proc, told.join("; ")),
+            key: FailureKey::Difference { request: self.request, answers: self.answers },
             requirement: None,
             seq: None,
             backtrace: None,
@@ -86,20 +86,20 @@ impl Difference {
 }
 
 /// The requests of each process with their responses.
-type Exchanges = BTreeMap<Proc, Vec<(After, String)>>;
+type ServerExchanges = BTreeMap<Proc, Vec<(LastAction, String)>>;
 
 /// Returns the first response that is not the same from all servers, of the lowest rank that has one.
-fn first_difference(all: &[Observation]) -> Option<Difference> {
-    let answers: Vec<Exchanges> = all.iter().map(exchanges).collect();
+fn first_difference(all: &[Observation]) -> Option<ServerDifference> {
+    let answers: Vec<ServerExchanges> = all.iter().map(exchanges).collect();
     for (proc, exchanges) in answers.first()? {
         for (i, (asked, _)) in exchanges.iter().enumerate() {
-            let at = |other: &Exchanges| {
+            let at = |other: &ServerExchanges| {
                 let answer = other.get(proc).and_then(|e| e.get(i));
                 answer.map_or("nothing".to_owned(), |(_, answer)| answer.clone())
             };
             let here: Vec<String> = answers.iter().map(at).collect();
             if here.iter().any(|answer| *answer != here[0]) {
-                return Some(Difference { proc: *proc, asked: asked.clone(), answers: here });
+                return Some(ServerDifference { proc: *proc, request: asked.clone(), answers: here });
             }
         }
     }
@@ -107,21 +107,21 @@ fn first_difference(all: &[Observation]) -> Option<Difference> {
 }
 
 /// Returns the requests and responses of each process of the first group, until its connection ended.
-fn exchanges(seen: &Observation) -> Exchanges {
-    let mut all = Exchanges::new();
+fn exchanges(seen: &Observation) -> ServerExchanges {
+    let mut all = ServerExchanges::new();
     let mut last: BTreeMap<Proc, MessageKind> = BTreeMap::new();
-    let mut writes = Writes::new(seen.dialect);
+    let mut writes = MessageWrites::new(seen.dialect);
     let mut connections: BTreeMap<Proc, Connection> = BTreeMap::new();
     for event in &seen.events {
-        let (proc, answers) = match &event.what {
-            What::ToServer { proc, bytes } => {
+        let (proc, answers) = match &event.kind {
+            EventKind::ToServer { proc, bytes } => {
                 last.insert(*proc, writes.write(*proc, &bytes.0).0);
                 let connection = connections.entry(*proc).or_insert_with(|| Connection::new(1 << 20));
                 connection.push(Direction::ToServer, &bytes.0);
                 while connection.next(Direction::ToServer).is_some() {}
                 continue;
             }
-            What::FromServer { proc, bytes } => {
+            EventKind::FromServer { proc, bytes } => {
                 let connection = connections.entry(*proc).or_insert_with(|| Connection::new(1 << 20));
                 connection.push(Direction::FromServer, &bytes.0);
                 let mut messages = Vec::new();
@@ -130,12 +130,14 @@ fn exchanges(seen: &Observation) -> Exchanges {
                 }
                 (*proc, messages)
             }
-            What::ClosedByServer { proc } if last.contains_key(proc) => (*proc, vec!["close".to_owned()]),
-            What::NoAnswer { proc, .. } => (*proc, vec!["silence".to_owned()]),
+            EventKind::ClosedByServer { proc } if last.contains_key(proc) => {
+                (*proc, vec!["close".to_owned()])
+            }
+            EventKind::NoAnswer { proc, .. } => (*proc, vec!["silence".to_owned()]),
             _ => continue,
         };
         if proc.group == 0 {
-            let asked = last.get(&proc).copied().map_or(After::Start, After::Message);
+            let asked = last.get(&proc).copied().map_or(LastAction::Start, LastAction::Message);
             all.entry(proc).or_default().extend(answers.into_iter().map(|answer| (asked.clone(), answer)));
         }
     }
@@ -144,7 +146,9 @@ fn exchanges(seen: &Observation) -> Exchanges {
 
 /// Returns an answer without the parts that may differ. In PMI-2, `rc` or a flag states a miss, and either of two keys has the port.
 fn normalized(message: Framed<'_>) -> String {
-    let Some(answered) = Answered::read(message.framing, message.text) else { return "unreadable".into() };
+    let Some(answered) = ParsedResponse::read(message.framing, message.text) else {
+        return "unreadable".into();
+    };
     let name = answered.op.response_name().unwrap_or("empty");
     if !answered.is_found {
         return format!("{name} refused");
@@ -165,17 +169,17 @@ mod tests {
 
     use super::*;
     use crate::generate::numbered;
-    use crate::generate::scope::Scope;
+    use crate::generate::scope::SessionFeatures;
     use crate::target::server::Access;
 
-    fn server(config: Config) -> Server {
+    fn server(config: Config) -> ServerTarget {
         let suite = pmi_runner::suite::embedded().unwrap();
-        Server::new(Access::Memory(config), suite, Duration::from_secs(1)).unwrap()
+        ServerTarget::new(Access::Memory(config), suite, Duration::from_secs(1)).unwrap()
     }
 
     fn differences(other: Config) -> Vec<String> {
         let target = Differential::new(vec![server(Config::default()), server(other)]);
-        let scope = Scope { spawn: false, mutate: false, ..Scope::default() };
+        let scope = SessionFeatures { spawn: false, mutate: false, ..SessionFeatures::default() };
         let mut found: Vec<String> = (0..60)
             .flat_map(|n| target.play(&numbered(&scope, 1, n), Pace::Fast, Tracing::Off).unwrap().failures)
             .map(|failure| failure.key.to_string())

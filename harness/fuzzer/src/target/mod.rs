@@ -1,14 +1,14 @@
 //! The implementations against which cases are played.
 
 pub mod differential;
+pub(crate) mod exclusive;
 pub mod program;
 pub mod server;
-pub(crate) mod undisturbed;
 
 use std::io;
 use std::path::Path;
 
-use pmi_judge::event::{Event, What};
+use pmi_judge::event::{Event, EventKind};
 use pmi_judge::{Side, is_reached_by_valid_input};
 use pmi_runner::process::trace;
 use pmi_scenario::UnderTest;
@@ -51,7 +51,7 @@ pub trait Target: Sync {
     /// # Errors
     ///
     /// The implementation cannot be started.
-    fn play(&self, case: &Case, pace: Pace, tracing: Tracing) -> io::Result<Run>;
+    fn play(&self, case: &Case, pace: Pace, tracing: Tracing) -> io::Result<CaseRun>;
     /// Returns a description of the implementation.
     fn label(&self) -> String;
     /// Returns the command that starts the implementation, with placeholders.
@@ -70,7 +70,7 @@ pub trait Target: Sync {
 
 /// A case that was played, and its failures.
 #[derive(Debug)]
-pub struct Run {
+pub struct CaseRun {
     /// The observation.
     pub seen: Observation,
     /// The failures, the worst first.
@@ -78,7 +78,7 @@ pub struct Run {
 }
 
 /// Plays something, and returns what a debugger recorded if `tracing` is on. `program` is our own binary, which can act as a debugger.
-fn traced<T>(tracing: Tracing, program: &Path, play: impl FnOnce() -> T) -> (T, Vec<What>) {
+fn traced<T>(tracing: Tracing, program: &Path, play: impl FnOnce() -> T) -> (T, Vec<EventKind>) {
     match tracing {
         Tracing::Off => (play(), Vec::new()),
         Tracing::On => trace::traced(program, play),
@@ -86,14 +86,14 @@ fn traced<T>(tracing: Tracing, program: &Path, play: impl FnOnce() -> T) -> (T, 
 }
 
 /// Appends events that were reported after the end.
-fn tell_last(events: &mut Vec<Event>, told: Vec<What>) {
-    for what in told {
+fn tell_last(events: &mut Vec<Event>, told: Vec<EventKind>) {
+    for kind in told {
         let time_us = events.last().map_or(0, |event| event.time_us);
-        events.push(Event { time_us, ..Event::new(events.len() as u64, what) });
+        events.push(Event { time_us, ..Event::new(events.len() as u64, kind) });
     }
 }
 
-impl Run {
+impl CaseRun {
     /// Returns the failure with this key, if it occurred.
     pub fn failure(&self, key: &FailureKey) -> Option<&Failure> {
         self.failures.iter().find(|failure| failure.key == *key)

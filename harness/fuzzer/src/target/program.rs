@@ -6,9 +6,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use pmi_judge::event::{Event, PlainRun, What};
+use pmi_judge::event::{Event, EventKind, PlainRun};
 use pmi_judge::verdict::Verdict;
-use pmi_judge::{Judge, Outcome, Side};
+use pmi_judge::{Judge, ScenarioOutcome, Side};
 use pmi_runner::interpret::library::play as play_library;
 use pmi_runner::interpret::program;
 use pmi_runner::party::Limits;
@@ -18,7 +18,7 @@ use pmi_scenario::UnderTest;
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::suite::Suite;
 
-use super::{Pace, Run, Target, Tracing, tell_last, traced};
+use super::{CaseRun, Pace, Target, Tracing, tell_last, traced};
 use crate::case::Case;
 use crate::command::output_of;
 use crate::failure::Failure;
@@ -35,7 +35,7 @@ const PLAIN: u32 = 4;
 const START: u32 = 4;
 
 /// The client under test.
-pub enum Subject {
+pub enum ClientKind {
     /// A program that uses PMI.
     Program(Box<Program>),
     /// A library with the API of PMI-1 or PMI-2.
@@ -43,8 +43,8 @@ pub enum Subject {
 }
 
 /// A program or a library under test.
-pub struct Client {
-    subject: Subject,
+pub struct ClientTarget {
+    subject: ClientKind,
     suite: Suite,
     command: Vec<String>,
     wait: Duration,
@@ -59,7 +59,7 @@ pub struct Client {
 
 /// The reason why a case was not played to its end, or proves nothing.
 #[derive(Debug, thiserror::Error)]
-pub enum Unplayed {
+pub enum CaseError {
     /// The case needs something that the program does not do.
     #[error("{0}")]
     NotApplicable(String),
@@ -74,22 +74,22 @@ pub enum Unplayed {
     FailsPlain(String),
 }
 
-impl Client {
+impl ClientTarget {
     /// Prepares it. A process without visible activity for `wait` hangs. `tracer` is our own binary.
     pub fn new(
-        mut subject: Subject,
+        mut subject: ClientKind,
         dialect: Option<Dialect>,
         suite: Suite,
         wait: Duration,
         tracer: PathBuf,
         interrupted: Arc<AtomicBool>,
     ) -> Self {
-        if let Subject::Program(program) = &mut subject {
-            program.find_left();
+        if let ClientKind::Program(program) = &mut subject {
+            program.find_leftover_processes();
         }
         let command = match &subject {
-            Subject::Program(program) => shell_words::split(&program.label).unwrap_or_default(),
-            Subject::Library(library) => vec![library.path.display().to_string()],
+            ClientKind::Program(program) => shell_words::split(&program.label).unwrap_or_default(),
+            ClientKind::Library(library) => vec![library.path.display().to_string()],
         };
         Self { subject, suite, command, wait, leaves: OnceLock::new(), dialect, tracer, interrupted }
     }
@@ -100,7 +100,7 @@ impl Client {
     /// # Errors
     ///
     /// All runs were skipped; the error describes the last one.
-    pub fn traces(&mut self, ranks: u32) -> Result<Vec<Trace>, Unplayed> {
+    pub fn traces(&mut self, ranks: u32) -> Result<Vec<Trace>, CaseError> {
         let mut traces = Vec::new();
         let mut why = "it is no program".to_owned();
         for ranks in 1..=ranks {
@@ -119,7 +119,7 @@ impl Client {
             }
             self.wait = self.wait.max(begin.elapsed() * PLAIN);
         }
-        if traces.is_empty() { Err(Unplayed::FailsPlain(why)) } else { Ok(traces) }
+        if traces.is_empty() { Err(CaseError::FailsPlain(why)) } else { Ok(traces) }
     }
 
     /// Returns whether a library sends requests to the harness.
@@ -127,53 +127,53 @@ impl Client {
     /// # Errors
     ///
     /// The library cannot be loaded.
-    pub fn asks(&self, dialect: Dialect) -> Result<bool, Unplayed> {
+    pub fn has_requests(&self, dialect: Dialect) -> Result<bool, CaseError> {
         let outcome = self.outcome(&sign_of_life(dialect), THOROUGH.max(self.wait))?;
         match outcome.unjudged {
-            Some(why) => Err(Unplayed::Unjudged(why.to_string())),
-            None => Ok(outcome.events.iter().any(|e| matches!(e.what, What::ToServer { .. }))),
+            Some(why) => Err(CaseError::Unjudged(why.to_string())),
+            None => Ok(outcome.events.iter().any(|e| matches!(e.kind, EventKind::ToServer { .. }))),
         }
     }
 
     /// Returns a case without anything unusual. A PMI-2 server also accepts an offer of PMI-1.
     fn plain(&self, ranks: u32) -> Case {
         let dialect = self.dialect.unwrap_or(Dialect::Pmi2);
-        Case::speaking(dialect, UnderTest::Client, ranks, Vec::new())
+        Case::in_dialect(dialect, UnderTest::Client, ranks, Vec::new())
     }
 
     /// Returns whether it leaves processes behind in a plain run, too.
     fn leaves(&self, ranks: u32) -> bool {
         *self.leaves.get_or_init(|| {
             self.outcome(&self.plain(ranks), THOROUGH.max(self.wait))
-                .is_ok_and(|outcome| !outcome.left.is_empty())
+                .is_ok_and(|outcome| !outcome.leftover_processes.is_empty())
         })
     }
 
-    fn outcome(&self, case: &Case, step: Duration) -> Result<Outcome, Unplayed> {
+    fn outcome(&self, case: &Case, step: Duration) -> Result<ScenarioOutcome, CaseError> {
         let fragment = |name: &str| self.suite.fragment(name);
         let limits = Limits { step, start: Some(step * START), ..Limits::default() };
         let interrupted = &*self.interrupted;
         let outcome = match &self.subject {
-            Subject::Program(program) => {
+            ClientKind::Program(program) => {
                 program::play(program, &case.scenario, &fragment, limits, interrupted, &mut ())
             }
-            Subject::Library(library) => {
+            ClientKind::Library(library) => {
                 play_library(&case.scenario, &fragment, library, limits, interrupted, &mut ())
-                    .map_err(Unplayed::NotApplicable)?
+                    .map_err(CaseError::NotApplicable)?
             }
         };
         match (outcome.scenario_error, &outcome.unjudged) {
-            (Some((line, what)), _) => Err(Unplayed::Case(line, what)),
+            (Some((line, what)), _) => Err(CaseError::Case(line, what)),
             (None, Some(why)) if why.verdict() == Verdict::NotApplicable => {
-                Err(Unplayed::NotApplicable(why.to_string()))
+                Err(CaseError::NotApplicable(why.to_string()))
             }
-            (None, _) => Ok(Outcome { scenario_error: None, ..outcome }),
+            (None, _) => Ok(ScenarioOutcome { scenario_error: None, ..outcome }),
         }
     }
 }
 
-impl Target for Client {
-    fn play(&self, case: &Case, pace: Pace, tracing: Tracing) -> io::Result<Run> {
+impl Target for ClientTarget {
+    fn play(&self, case: &Case, pace: Pace, tracing: Tracing) -> io::Result<CaseRun> {
         let step = match pace {
             Pace::Fast => self.wait,
             Pace::Thorough => THOROUGH.max(2 * self.wait),
@@ -186,26 +186,27 @@ impl Target for Client {
                 outcome
             }
             // The program did not make the request that the case answers.
-            Err(Unplayed::NotApplicable(_)) => return Ok(Run { seen, failures: Vec::new() }),
+            Err(CaseError::NotApplicable(_)) => return Ok(CaseRun { seen, failures: Vec::new() }),
             Err(why) => {
                 seen.unjudged = Some(why.to_string());
-                return Ok(Run { seen, failures: Vec::new() });
+                return Ok(CaseRun { seen, failures: Vec::new() });
             }
         };
         let mut failures = failures(case, &outcome, &self.suite.catalogue);
-        if !outcome.left.is_empty() && outcome.crashed.is_none() && !self.leaves(case.ranks()) {
-            failures.push(Failure::leak("the program", &outcome.left));
+        if !outcome.leftover_processes.is_empty() && outcome.crashed.is_none() && !self.leaves(case.ranks()) {
+            failures.push(Failure::leak("the program", &outcome.leftover_processes));
         }
         seen.unjudged = outcome.unjudged.map(|why| why.to_string());
-        seen.requests = outcome.events.iter().filter(|e| matches!(e.what, What::ToServer { .. })).count();
+        seen.requests =
+            outcome.events.iter().filter(|e| matches!(e.kind, EventKind::ToServer { .. })).count();
         seen.events = outcome.events;
-        Ok(Run { seen, failures })
+        Ok(CaseRun { seen, failures })
     }
 
     fn label(&self) -> String {
         match &self.subject {
-            Subject::Program(program) => program.label.clone(),
-            Subject::Library(library) => format!("the library {}", library.path.display()),
+            ClientKind::Program(program) => program.label.clone(),
+            ClientKind::Library(library) => format!("the library {}", library.path.display()),
         }
     }
 
@@ -215,8 +216,8 @@ impl Target for Client {
 
     fn version(&self) -> String {
         let file = match &self.subject {
-            Subject::Program(program) => program.path().unwrap_or_default(),
-            Subject::Library(library) => library.path.clone(),
+            ClientKind::Program(program) => program.path().unwrap_or_default(),
+            ClientKind::Library(library) => library.path.clone(),
         };
         let size = std::fs::metadata(&file).map_or(0, |m| m.len());
         let path = file.display().to_string();
@@ -227,7 +228,7 @@ impl Target for Client {
 
 /// Returns the result of a plain run.
 fn plain_run(events: &[Event]) -> PlainRun {
-    let mut judge = Judge::watching(Side::Client);
+    let mut judge = Judge::without_scenario(Side::Client);
     events.iter().for_each(|event| judge.observe(event));
     judge.plain_run()
 }

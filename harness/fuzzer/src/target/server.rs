@@ -6,24 +6,24 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use pmi_faults::Config;
-use pmi_judge::event::What;
+use pmi_judge::event::EventKind;
 use pmi_judge::names_before::{NamesBefore, is_found};
-use pmi_runner::party::server::{Environment, Implementation, Patience, ServerParty};
+use pmi_runner::party::server::{Implementation, LaunchEnvironment, Patience, ServerParty};
 use pmi_runner::party::{Limits, MemoryParty};
 use pmi_runner::process::tree::left_over;
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::suite::Suite;
 use pmi_wire::Framing;
 
-use super::{Launched, Pace, Run, Target, Tracing, tell_last, traced};
+use super::{CaseRun, Launched, Pace, Target, Tracing, tell_last, traced};
 use crate::case::Case;
 use crate::command::{output_of, plain};
-use crate::drive::drive;
 use crate::edges::Maps;
 use crate::failure::Failure;
 use crate::generate::jobs::publish_and_lookup;
 use crate::observation::Observation;
 use crate::oracle::server::{consequence, failures};
+use crate::play::play;
 use crate::proxy_status::{self, ProxyStatus};
 
 /// The patience with a silent server in a campaign. Failures that this causes are confirmed with the usual patience.
@@ -43,11 +43,11 @@ pub enum Access {
     /// The reference server in memory.
     Memory(Config),
     /// Real processes.
-    Processes(Box<Implementation>, Environment),
+    Processes(Box<Implementation>, LaunchEnvironment),
 }
 
 /// A server under test.
-pub struct Server {
+pub struct ServerTarget {
     access: Access,
     /// The command as the user would write it.
     command: Vec<String>,
@@ -74,7 +74,7 @@ struct Times {
     ending: Duration,
 }
 
-impl Server {
+impl ServerTarget {
     /// Prepares a server. No step of a case takes longer than `wait`.
     ///
     /// # Errors
@@ -115,7 +115,7 @@ impl Server {
                 let pmi2 = config.pmi2 || case.scenario.dialect.framing() == Framing::Frames;
                 let nodes = case.scenario.nodes;
                 let mut party = MemoryParty::launch(Config { pmi2, nodes, ..config.clone() }, case.ranks());
-                Ok((drive(case, &self.suite, &mut party, Vec::new(), limits, ending), Vec::new()))
+                Ok((play(case, &self.suite, &mut party, Vec::new(), limits, ending), Vec::new()))
             }
             Access::Processes(implementation, environment) => {
                 let play = || -> io::Result<_> {
@@ -125,7 +125,7 @@ impl Server {
                     if pace == Pace::Fast {
                         party.set_patience(FAST);
                     }
-                    let mut seen = drive(case, &self.suite, &mut party, command, limits, ending);
+                    let mut seen = play(case, &self.suite, &mut party, command, limits, ending);
                     // A process that was told to end, or wrote to a dead one, did not die first.
                     seen.crashed = party.deaths().into_iter().chain(seen.crashed).min_by_key(consequence);
                     // With the shell script around a proxy, a launcher that kills its proxy kills only the shell.
@@ -144,7 +144,8 @@ impl Server {
 
     /// Counts a launched job.
     fn count(&self, seen: &Observation) {
-        let started = seen.events.iter().filter(|event| matches!(event.what, What::Started { .. })).count();
+        let started =
+            seen.events.iter().filter(|event| matches!(event.kind, EventKind::Started { .. })).count();
         let mut launched = self.launched.lock().unwrap_or_else(PoisonError::into_inner);
         launched.jobs += 1;
         launched.processes += started as u64;
@@ -184,7 +185,7 @@ impl Server {
     }
 }
 
-impl Target for Server {
+impl Target for ServerTarget {
     fn launched(&self) -> Option<Launched> {
         let launched = || *self.launched.lock().unwrap_or_else(PoisonError::into_inner);
         matches!(self.access, Access::Processes(..)).then(launched)
@@ -197,7 +198,7 @@ impl Target for Server {
         }
     }
 
-    fn play(&self, case: &Case, pace: Pace, tracing: Tracing) -> io::Result<Run> {
+    fn play(&self, case: &Case, pace: Pace, tracing: Tracing) -> io::Result<CaseRun> {
         let (wait, ending) = match pace {
             Pace::Thorough => (2 * self.wait, ENDINGS * self.wait),
             Pace::Fast => (self.fast_wait(), self.fast_wait()),
@@ -242,7 +243,7 @@ impl Target for Server {
         if !left.is_empty() && seen.crashed.is_none() {
             failures.push(Failure::leak("the launcher", &left));
         }
-        Ok(Run { seen, failures })
+        Ok(CaseRun { seen, failures })
     }
 
     fn command(&self) -> &[String] {
@@ -268,14 +269,18 @@ mod tests {
 
     use super::*;
     use crate::generate::numbered;
-    use crate::generate::scope::{Scope, Spoken};
+    use crate::generate::scope::{DialectChoice, SessionFeatures};
 
     /// Returns the first failure in this number of PMI-2 cases.
     fn found(behaviour: Behaviour, cases: u64, mutate: bool) -> Option<(u64, Failure)> {
         let suite = pmi_runner::suite::embedded().unwrap();
         let config = Config { wrapper: behaviour, ..Config::default() };
-        let server = Server::new(Access::Memory(config), suite, Duration::from_secs(1)).unwrap();
-        let scope = Scope { spoken: Spoken::One(Dialect::Pmi2), mutate, ..Scope::default() };
+        let server = ServerTarget::new(Access::Memory(config), suite, Duration::from_secs(1)).unwrap();
+        let scope = SessionFeatures {
+            dialects: DialectChoice::One(Dialect::Pmi2),
+            mutate,
+            ..SessionFeatures::default()
+        };
         (0..cases).find_map(|number| {
             let run = server.play(&numbered(&scope, 1, number), Pace::Fast, Tracing::Off).unwrap();
             assert_eq!(run.seen.unjudged, None, "{number}");

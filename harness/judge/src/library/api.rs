@@ -14,7 +14,8 @@ use pmi_scenario::signature::{self, ERR_INIT, FAIL, Function, LAST_CODE, Param};
 /// An argument of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Argument {
+#[serde(rename = "Argument")]
+pub enum CallArgument {
     /// A string, or an array in its text form.
     Text(Bytes),
     /// An integer.
@@ -26,7 +27,7 @@ pub enum Argument {
 }
 
 /// Prints the argument as a scenario writes it.
-impl fmt::Display for Argument {
+impl fmt::Display for CallArgument {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Text(text) => {
@@ -47,7 +48,7 @@ pub struct BegunCall {
     /// The function.
     pub function: &'static Function,
     /// Its arguments.
-    pub arguments: Vec<Argument>,
+    pub arguments: Vec<CallArgument>,
 }
 
 /// The result of a call.
@@ -56,7 +57,7 @@ pub struct Returned {
     /// The return code.
     pub result: i32,
     /// The values of the output arguments, in order.
-    pub outs: Vec<(String, Held)>,
+    pub outs: Vec<(String, OutputValue)>,
     /// Output arguments that the library wrote out of bounds.
     pub overrun: Vec<String>,
 }
@@ -64,7 +65,8 @@ pub struct Returned {
 /// The value of an output argument.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Held {
+#[serde(rename = "Held")]
+pub enum OutputValue {
     /// An integer; `None` if it was not set.
     Int(Option<i32>),
     /// Integers; `None` where one was not set.
@@ -80,7 +82,7 @@ impl Returned {
     pub fn shown(&self, function: &str) -> String {
         let mut shown = signature::function(function)
             .map_or_else(String::new, |function| function.result_name(self.result));
-        for (name, held) in self.outs.iter().filter(|(_, held)| *held != Held::Opaque) {
+        for (name, held) in self.outs.iter().filter(|(_, held)| *held != OutputValue::Opaque) {
             let mut text = held.text(function).unwrap_or_else(|| b"(unset)".to_vec());
             text.truncate(SHOWN);
             shown += &format!(" {name}={}", text.escape_ascii());
@@ -89,7 +91,7 @@ impl Returned {
     }
 }
 
-impl Held {
+impl OutputValue {
     /// Returns the value of an integer that was set.
     fn number(&self) -> Option<i32> {
         match self {
@@ -128,7 +130,7 @@ pub(crate) const CALLERS: &[&str] = &[
 
 /// A requirement that a call breaks.
 #[derive(Debug)]
-pub(crate) struct Breach {
+pub(crate) struct ApiViolation {
     /// Id of the requirement.
     pub(crate) requirement: &'static str,
     /// The highest severity of the finding.
@@ -139,20 +141,25 @@ pub(crate) struct Breach {
     pub(crate) seen: String,
 }
 
-fn breach(requirement: &'static str, expected: impl Into<String>, seen: impl Into<String>) -> Breach {
-    Breach { requirement, at_most: None, expected: expected.into(), seen: seen.into() }
+fn violation(
+    requirement: &'static str,
+    expected: impl Into<String>,
+    seen: impl Into<String>,
+) -> ApiViolation {
+    ApiViolation { requirement, at_most: None, expected: expected.into(), seen: seen.into() }
 }
 
 impl BegunCall {
     /// Returns whether the caller passed a length of 0 for this buffer. In PMI-1, that is an error of the caller that the library must
     /// report.
     fn has_no_room(&self, out: &str) -> bool {
-        let place = self.arguments.iter().position(|a| matches!(a, Argument::Out(name, _) if name == out));
+        let place =
+            self.arguments.iter().position(|a| matches!(a, CallArgument::Out(name, _) if name == out));
         let length = match place.and_then(|place| self.function.params.get(place)) {
             Some(Param::OutText(Some(length))) => self.arguments.get(*length),
             _ => None,
         };
-        self.function.dialect == Dialect::Pmi2 && matches!(length, Some(Argument::Number(n)) if *n <= 0)
+        self.function.dialect == Dialect::Pmi2 && matches!(length, Some(CallArgument::Number(n)) if *n <= 0)
     }
 }
 
@@ -162,19 +169,19 @@ pub(crate) fn is_abort(function: &Function) -> bool {
 }
 
 /// Judges the result of a call.
-pub(crate) fn returned(call: &BegunCall, returned: &Returned) -> Vec<Breach> {
+pub(crate) fn returned(call: &BegunCall, returned: &Returned) -> Vec<ApiViolation> {
     let function = call.function;
     let mut all = Vec::new();
     let code = function.result_name(returned.result);
     if is_abort(function) {
         let expected = format!("{} does not return", function.name);
-        all.push(breach(function.does, expected, format!("it returned {code}")));
+        all.push(violation(function.does, expected, format!("it returned {code}")));
         return all;
     }
     for name in &returned.overrun {
         let expected = format!("nothing is written outside of {name}");
         let id = if function.dialect == Dialect::Pmi2 { ids::PMI2_COMMON_API_BUFFERS } else { function.does };
-        all.push(breach(id, expected, "memory around it was changed"));
+        all.push(violation(id, expected, "memory around it was changed"));
     }
     let result = returned.result;
     if function.is_flag {
@@ -182,16 +189,16 @@ pub(crate) fn returned(call: &BegunCall, returned: &Returned) -> Vec<Breach> {
     }
     if function.dialect == Dialect::Pmi1 && result == LAST_CODE + 1 {
         // The value of PMI_ERR_INVALID_KVS in most headers.
-        let mut found = breach(ids::RFC13_API_INVALID_KVS, "a return code with a value in RFC 13", code);
+        let mut found = violation(ids::RFC13_API_INVALID_KVS, "a return code with a value in RFC 13", code);
         found.at_most = Some(Severity::Note);
         all.push(found);
     } else if function.dialect == Dialect::Pmi1 && !(FAIL..=LAST_CODE).contains(&result) {
-        all.push(breach(ids::RFC13_API_RETURN_CODES, "a return code of RFC 13", code));
+        all.push(violation(ids::RFC13_API_RETURN_CODES, "a return code of RFC 13", code));
     } else if result != 0 && result != ERR_INIT && !function.errors.is_empty() {
         if !function.codes.is_empty() && !function.codes.contains(&result) {
             let listed: Vec<String> = function.codes.iter().map(|code| function.result_name(*code)).collect();
             let expected = format!("{} reports failure by {}", function.name, listed.join(" or "));
-            let mut found = breach(function.errors, expected, code);
+            let mut found = violation(function.errors, expected, code);
             found.at_most = Some(Severity::Note);
             all.push(found);
         }
@@ -202,30 +209,30 @@ pub(crate) fn returned(call: &BegunCall, returned: &Returned) -> Vec<Breach> {
         let cut = function.dialect == Dialect::Pmi2 && last.is_some_and(|n| n < 0);
         for (name, held) in returned.outs.iter().filter(|_| !misses) {
             let seen = match held {
-                Held::Int(None) => "it was not set",
+                OutputValue::Int(None) => "it was not set",
                 // A buffer without any bytes has no room for the NUL.
-                Held::Text(None) if !cut && !call.has_no_room(name) => {
+                OutputValue::Text(None) if !cut && !call.has_no_room(name) => {
                     "no terminating NUL within the room given"
                 }
                 _ => continue,
             };
-            all.push(breach(function.does, format!("{name} is set upon success"), seen));
+            all.push(violation(function.does, format!("{name} is set upon success"), seen));
         }
     }
     all
 }
 
 /// Judges the result of a call that requested one value from the server and received `told`.
-pub(crate) fn returned_of(call: &BegunCall, returned: &Returned, told: &[u8]) -> Option<Breach> {
+pub(crate) fn returned_of(call: &BegunCall, returned: &Returned, received: &[u8]) -> Option<ApiViolation> {
     if !matches!(call.function.name, "PMI_KVS_Get" | "PMI2_KVS_Get") || returned.result != 0 {
         return None;
     }
     let mut held = returned.outs.iter().map(|(_, held)| held);
-    let (Some(Held::Text(Some(text))), length) = (held.next(), held.next()) else { return None };
+    let (Some(OutputValue::Text(Some(text))), length) = (held.next(), held.next()) else { return None };
     // If a value does not fit, a PMI-2 library returns a negative length. C strings cannot contain NUL.
-    let cut = length.and_then(Held::number).is_some_and(|n| n < 0) || told.contains(&0);
-    (text.0 != told && !cut).then(|| {
-        let expected = format!("the value that it was told, {}", quoted(told));
-        breach(call.function.does, expected, format!("it returned {}", quoted(&text.0)))
+    let cut = length.and_then(OutputValue::number).is_some_and(|n| n < 0) || received.contains(&0);
+    (text.0 != received && !cut).then(|| {
+        let expected = format!("the value that it was told, {}", quoted(received));
+        violation(call.function.does, expected, format!("it returned {}", quoted(&text.0)))
     })
 }

@@ -1,9 +1,9 @@
 //! The judge of a library under test: the requirements of RFC 13 for every call, and the expectations of the scenario.
 
 pub mod api;
+mod expectations;
 mod object;
 mod request;
-mod weigh;
 
 use pmi_scenario::ids;
 use std::collections::{BTreeMap, VecDeque};
@@ -11,26 +11,26 @@ use std::collections::{BTreeMap, VecDeque};
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::signature::{self, Function};
 use pmi_wire::protocol::Exchange;
-use pmi_wire::{Decoded, Direction, Framing, FramingError, Operation, Outcome, Proc};
+use pmi_wire::{Decoded, Direction, Framing, FramingError, Operation, Proc, ResponseOutcome};
 
 use crate::bytes::quoted;
-use crate::connections::{Connections, Message};
-use crate::crash::Cause;
-use crate::event::{Event, Exit, What};
-use crate::expectation::Expected;
+use crate::connections::{CompletedMessage, Connections};
+use crate::crash::SignalCause;
+use crate::event::{Event, EventKind, Exit};
+use crate::expectation::ExpectationKind;
 use crate::kvs::is_ambiguous;
 use crate::program::EXITS;
 use crate::{Finding, SeenKind, Severity, Side, Unjudged};
 pub use api::BegunCall;
-use api::{Argument, Breach, CALLERS, Returned};
-pub use request::Request;
-use request::Requests;
+use api::{ApiViolation, CALLERS, CallArgument, Returned};
+pub use request::LibraryRequest;
+use request::RequestAssembler;
 
 /// Attributes a finding about a client to the library. Returns false if its caller is responsible: for requirements that bind callers, and
 /// for the end of a process without PMI_Finalize.
 pub(crate) fn lay_to_library(finding: &mut Finding, event: &Event) -> bool {
-    let ours =
-        CALLERS.contains(&finding.requirement.as_str()) || matches!(event.what, What::ClosedByClient { .. });
+    let ours = CALLERS.contains(&finding.requirement.as_str())
+        || matches!(event.kind, EventKind::ClosedByClient { .. });
     let concerned = finding.party == Side::Client && !ours;
     finding.party = Side::Library;
     concerned
@@ -48,7 +48,7 @@ enum AnsweredInCall {
 
 /// A process that loads the library.
 #[derive(Debug, Default)]
-struct Process {
+struct LibraryProcess {
     /// The runner has started it, rather than a process manager.
     started: bool,
     /// The outcome of loading the library: the error, if any.
@@ -63,17 +63,17 @@ struct Process {
     barriers: u32,
     /// The current call has requested the barrier.
     in_barrier: bool,
-    requests: Requests,
+    requests: RequestAssembler,
     /// The framing of its connection, the incomplete request, and whether it has received half a message.
     framing: Framing,
     begun: Vec<u8>,
     half_answered: bool,
     /// The requests of the call that wait for a step.
-    held_requests: VecDeque<Request>,
+    held_requests: VecDeque<LibraryRequest>,
     /// The request that a step has taken last.
-    taken: Option<Request>,
+    taken: Option<LibraryRequest>,
     /// The values that it received in this call.
-    told: AnsweredInCall,
+    response: AnsweredInCall,
     /// The place of the event with its last response.
     answered_at: u64,
     /// The requests without a response.
@@ -96,7 +96,7 @@ struct Process {
     over: bool,
 }
 
-impl Process {
+impl LibraryProcess {
     fn is_in_call(&self) -> bool {
         self.call.is_some() && self.returned.is_none() && self.missing.is_none() && self.exit.is_none()
     }
@@ -118,13 +118,13 @@ impl Process {
         let answer = message.as_ref().ok().filter(|message| message.is_well_formed());
         let answered = answer.and_then(|message| message.exchange());
         let value = answer.and_then(|message| {
-            let is_got =
-                message.operation() == Some(Operation::Get) && message.outcome() == Some(Outcome::Success);
+            let is_got = message.operation() == Some(Operation::Get)
+                && message.outcome() == Some(ResponseOutcome::Success);
             message.field("value").filter(|_| is_got)
         });
         let asked = self.unanswered.pop_front().flatten();
         self.we_broke_protocol |= answered.is_none() || answered != asked;
-        self.told = match (&self.told, value) {
+        self.response = match (&self.response, value) {
             (AnsweredInCall::Nothing, Some(value)) if !self.we_broke_protocol && !is_ambiguous(&value) => {
                 AnsweredInCall::Value(value.into_owned())
             }
@@ -136,9 +136,9 @@ impl Process {
     fn may_end(&self, exit: Exit) -> bool {
         let half = self.half_answered;
         match exit {
-            Exit::Signal(signal) => match Cause::of(signal) {
-                Cause::Abort => self.we_broke_protocol || half,
-                Cause::BrokenPipe => self.hung_up,
+            Exit::Signal(signal) => match SignalCause::of(signal) {
+                SignalCause::Abort => self.we_broke_protocol || half,
+                SignalCause::BrokenPipe => self.hung_up,
                 _ => false,
             },
             Exit::Code(code) => code != 0 && (self.we_broke_protocol || half),
@@ -152,9 +152,9 @@ pub struct LibraryJudge {
     /// The requirements that the scenario tests.
     requires: Vec<String>,
     ranks: u32,
-    processes: BTreeMap<Proc, Process>,
+    processes: BTreeMap<Proc, LibraryProcess>,
     /// Requests that are not for the scenario and have not been taken.
-    beside: Vec<(Proc, Request)>,
+    beside: Vec<(Proc, LibraryRequest)>,
     findings: Vec<Finding>,
     /// The number of bytes that the library has sent, and the process that has sent the last ones.
     pub(crate) received: u64,
@@ -179,7 +179,7 @@ impl LibraryJudge {
 
     /// Returns true if a process is in a call.
     pub fn is_in_call(&self, p: Proc) -> bool {
-        self.processes.get(&p).is_some_and(Process::is_in_call)
+        self.processes.get(&p).is_some_and(LibraryProcess::is_in_call)
     }
 
     /// Returns true if a process has loaded the library and can be called.
@@ -198,11 +198,11 @@ impl LibraryJudge {
     }
 
     /// Returns the last request of a process that a step has taken.
-    pub fn taken(&self, p: Proc) -> Option<&Request> {
+    pub fn taken(&self, p: Proc) -> Option<&LibraryRequest> {
         self.processes.get(&p)?.taken.as_ref()
     }
 
-    pub(crate) fn take_unscripted(&mut self) -> Vec<(Proc, Request)> {
+    pub(crate) fn take_unscripted(&mut self) -> Vec<(Proc, LibraryRequest)> {
         std::mem::take(&mut self.beside)
     }
 
@@ -214,58 +214,63 @@ impl LibraryJudge {
         std::mem::take(&mut self.findings)
     }
 
-    fn process(&mut self, p: Proc) -> &mut Process {
+    fn process(&mut self, p: Proc) -> &mut LibraryProcess {
         self.processes.entry(p).or_default()
     }
 
     /// Reads the next event.
-    pub(crate) fn observe(&mut self, event: &Event, messages: &[Message<'_>], connections: &Connections) {
+    pub(crate) fn observe(
+        &mut self,
+        event: &Event,
+        messages: &[CompletedMessage<'_>],
+        connections: &Connections,
+    ) {
         (self.seq, self.line) = (event.seq, event.line);
-        match &event.what {
-            What::Launched { ranks, .. } => self.ranks = *ranks,
-            What::LibraryFile { name, soname, functions } => {
-                let file = object::File { name, soname: soname.as_deref(), functions };
+        match &event.kind {
+            EventKind::Launched { ranks, .. } => self.ranks = *ranks,
+            EventKind::LibraryFile { name, soname, functions } => {
+                let file = object::LibraryFile { name, soname: soname.as_deref(), functions };
                 for id in self.requires.clone() {
                     if let Some((expected, seen)) = file.fault(&id) {
                         self.find(None, &id, None, expected, seen);
                     }
                 }
             }
-            What::Started { proc, .. } => self.process(*proc).started = true,
-            What::Loaded { proc, error } => self.process(*proc).loaded = Some(error.clone()),
-            What::Called { proc, function, arguments, held } => {
+            EventKind::Started { proc, .. } => self.process(*proc).started = true,
+            EventKind::Loaded { proc, error } => self.process(*proc).loaded = Some(error.clone()),
+            EventKind::Called { proc, function, arguments, held } => {
                 let Some(function) = signature::function(function) else { return };
                 let process = self.process(*proc);
                 process.call = Some(BegunCall { function, arguments: arguments.clone() });
                 process.held = *held;
-                process.told = AnsweredInCall::Nothing;
+                process.response = AnsweredInCall::Nothing;
                 process.taken = None;
                 process.in_barrier = false;
                 process.barriers += u32::from(function.name == "PMI_Barrier");
             }
-            What::NotCalled { proc, why } => self.process(*proc).missing = Some(why.clone()),
-            What::Returned { proc, returned, .. } => self.returned(*proc, returned),
-            What::ToServer { proc, bytes } => {
+            EventKind::NotCalled { proc, why } => self.process(*proc).missing = Some(why.clone()),
+            EventKind::Returned { proc, returned, .. } => self.returned(*proc, returned),
+            EventKind::ToServer { proc, bytes } => {
                 self.received += bytes.0.len() as u64;
                 self.last_writer = Some(*proc);
                 self.arrived(*proc, messages, connections);
             }
-            What::FromServer { proc, .. } => {
+            EventKind::FromServer { proc, .. } => {
                 self.process(*proc).answered_at = event.seq;
                 self.arrived(*proc, messages, connections);
             }
-            What::ClosedByServer { proc } => {
+            EventKind::ClosedByServer { proc } => {
                 let process = self.process(*proc);
                 (process.closed, process.hung_up, process.we_broke_protocol) = (true, true, true);
             }
-            What::ClosedByClient { proc } => self.process(*proc).closed = true,
-            What::Output { proc: Some(proc), stderr: true, line } => {
+            EventKind::ClosedByClient { proc } => self.process(*proc).closed = true,
+            EventKind::Output { proc: Some(proc), stderr: true, line } => {
                 let stderr = &mut self.process(*proc).stderr;
                 stderr.extend_from_slice(&line.0);
                 stderr.push(b'\n');
             }
-            What::Exited { proc, exit } => self.exited(*proc, *exit, true),
-            What::Ended { proc, ours } => {
+            EventKind::Exited { proc, exit } => self.exited(*proc, *exit, true),
+            EventKind::Ended { proc, ours } => {
                 let process = self.process(*proc);
                 process.done |= *ours;
                 process.over |= *ours;
@@ -275,14 +280,14 @@ impl LibraryJudge {
                     self.exited(*proc, Exit::Code(0), false);
                 }
             }
-            What::Expected(expectation) => {
+            EventKind::Expected(expectation) => {
                 let Some(p) = expectation.proc else { return };
-                match expectation.what {
-                    Expected::Returns { .. } => {
+                match expectation.kind {
+                    ExpectationKind::Returns { .. } => {
                         self.process(p).held = false;
                         self.release(p);
                     }
-                    Expected::ExitsAsTold => self.process(p).exiting = true,
+                    ExpectationKind::ExitsAsInstructed => self.process(p).exiting = true,
                     _ => {}
                 }
             }
@@ -291,7 +296,7 @@ impl LibraryJudge {
     }
 
     /// Notes the messages that are complete on the connection of a process, those of the harness first.
-    fn arrived(&mut self, p: Proc, messages: &[Message<'_>], connections: &Connections) {
+    fn arrived(&mut self, p: Proc, messages: &[CompletedMessage<'_>], connections: &Connections) {
         let process = self.process(p);
         process.framing = connections.framing(p);
         process.begun = connections.partial(p, Direction::ToServer).to_vec();
@@ -321,10 +326,10 @@ impl LibraryJudge {
         let Some(call) = &process.call else { return };
         let function = call.function;
         let mut breaches = api::returned(call, returned);
-        if let AnsweredInCall::Value(value) = &process.told {
+        if let AnsweredInCall::Value(value) = &process.response {
             breaches.extend(api::returned_of(call, returned, value));
         }
-        for Breach { requirement, at_most, expected, seen } in breaches {
+        for ApiViolation { requirement, at_most, expected, seen } in breaches {
             self.find(Some(p), requirement, at_most, expected, seen);
         }
         if function.name != "PMI_Barrier" {
@@ -380,7 +385,7 @@ impl LibraryJudge {
         };
         match exit {
             // As for a program, a process should end with an exit status. PMI-2 does not define how an aborting process ends.
-            Exit::Signal(signal) if aborts && Cause::of(signal) == Cause::Abort => {}
+            Exit::Signal(signal) if aborts && SignalCause::of(signal) == SignalCause::Abort => {}
             Exit::Signal(_) if excused => self.find(Some(p), EXITS, None, "an exit status", exit.to_string()),
             Exit::Signal(signal) => drop(self.crashed.get_or_insert((when, signal))),
             Exit::Code(_) => {}
@@ -392,11 +397,11 @@ impl LibraryJudge {
         let process = self.process(p);
         let Some(BegunCall { arguments, .. }) = &process.call else { return };
         let message = match arguments.get(1) {
-            Some(Argument::Text(text)) => text.0.clone(),
+            Some(CallArgument::Text(text)) => text.0.clone(),
             _ => Vec::new(),
         };
         let code = match arguments.first() {
-            Some(Argument::Number(code)) => Exit::Code(code & 0xff),
+            Some(CallArgument::Number(code)) => Exit::Code(code & 0xff),
             _ => exit,
         };
         if memchr::memmem::find(&process.stderr, &message).is_none() {
@@ -445,16 +450,21 @@ mod tests {
         #[case] found: &[&str],
     ) {
         let [first, second] = [0, 1].map(|rank| Proc { group: 0, rank });
-        let called =
-            |proc| What::Called { proc, function: "PMI_Barrier".into(), arguments: Vec::new(), held: false };
-        let asked = |proc| What::ToServer { proc, bytes: Bytes(b"cmd=barrier_in\n".to_vec()) };
-        let told = |proc, line: &str| What::FromServer { proc, bytes: Bytes(line.into()) };
-        let returned = |proc, result| What::Returned {
+        let called = |proc| EventKind::Called {
+            proc,
+            function: "PMI_Barrier".into(),
+            arguments: Vec::new(),
+            held: false,
+        };
+        let asked = |proc| EventKind::ToServer { proc, bytes: Bytes(b"cmd=barrier_in\n".to_vec()) };
+        let told = |proc, line: &str| EventKind::FromServer { proc, bytes: Bytes(line.into()) };
+        let returned = |proc, result| EventKind::Returned {
             proc,
             function: "PMI_Barrier".into(),
             returned: Returned { result, outs: Vec::new(), overrun: Vec::new() },
         };
-        let mut events = vec![What::Launched { command: Vec::new(), ranks: 2, nodes: 1 }, called(second)];
+        let mut events =
+            vec![EventKind::Launched { command: Vec::new(), ranks: 2, nodes: 1 }, called(second)];
         if asks {
             events.extend([asked(second), told(second, "cmd=barrier_out rc=-1\n")]);
         }
@@ -462,8 +472,8 @@ mod tests {
         events.extend([told(first, "cmd=barrier_out rc=0\n"), returned(first, 0)]);
         let mut judge = LibraryJudge::new(Vec::new());
         let mut connections = Connections::default();
-        for (what, seq) in events.into_iter().zip(0..) {
-            let event = Event::new(seq, what);
+        for (kind, seq) in events.into_iter().zip(0..) {
+            let event = Event::new(seq, kind);
             let arrivals = connections.read(&event);
             judge.observe(&event, &decode(&arrivals), &connections);
         }

@@ -6,14 +6,14 @@ use pmi_scenario::requirement::Set;
 use pmi_scenario::signature::{function, functions};
 
 /// A library file.
-pub(super) struct File<'a> {
+pub(super) struct LibraryFile<'a> {
     pub(super) name: &'a str,
     pub(super) soname: Option<&'a str>,
     /// Exported functions of known APIs, whose names begin with PMI_, PMI2_ or PMIX_.
     pub(super) functions: &'a [String],
 }
 
-impl File<'_> {
+impl LibraryFile<'_> {
     /// Checks the file against a requirement. Returns what was expected and what was seen if it is broken. Most requirements are not about
     /// files.
     pub(super) fn fault(&self, requirement: &str) -> Option<(&'static str, String)> {

@@ -3,21 +3,21 @@
 use pmi_wire::protocol::Exchange;
 use pmi_wire::{Decoded, Framing, FramingError, Operation, frame_header};
 
-use crate::expectation::{Captures, Misfit, Pattern};
+use crate::expectation::{Captures, Mismatch, Pattern};
 
 /// Maximum number of lines in a spawn request.
 const BLOCK_LIMIT: usize = 10_000;
 
 /// A request: one line or frame, or the lines of a spawn request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
+pub struct LibraryRequest {
     framing: Framing,
     /// The row of the protocol table, if the request is well formed.
     pub(super) asked: Option<&'static Exchange>,
     lines: Vec<Vec<u8>>,
 }
 
-impl Request {
+impl LibraryRequest {
     /// Returns the bytes of the request.
     pub fn text(&self) -> Vec<u8> {
         let mut text = self.lines.join(&b'\n');
@@ -58,7 +58,7 @@ impl Request {
         Some(captures)
     }
 
-    fn line_fits(&self, pattern: &Pattern, line: &[u8], captures: &mut Captures) -> Result<(), Misfit> {
+    fn line_fits(&self, pattern: &Pattern, line: &[u8], captures: &mut Captures) -> Result<(), Mismatch> {
         if !self.is_spawn() {
             captures.extend(pattern.fits(line, self.framing)?);
             return Ok(());
@@ -68,21 +68,21 @@ impl Request {
         let (name, value) = split.unwrap_or((b"", line));
         match pattern.fields.first() {
             Some((key, matcher)) if key.as_bytes() == name => matcher.fits(key, Some(value), captures),
-            _ => Err(Misfit("another line".into())),
+            _ => Err(Mismatch("another line".into())),
         }
     }
 }
 
 /// Assembles the requests of a process.
 #[derive(Debug, Default)]
-pub(super) struct Requests {
+pub(super) struct RequestAssembler {
     /// Lines of an incomplete spawn request.
     block: Vec<Vec<u8>>,
 }
 
-impl Requests {
+impl RequestAssembler {
     /// Returns the request that a message completes. A framing error counts as an empty request.
-    pub(super) fn next(&mut self, message: &Result<Decoded<'_>, FramingError>) -> Option<Request> {
+    pub(super) fn next(&mut self, message: &Result<Decoded<'_>, FramingError>) -> Option<LibraryRequest> {
         let message = message.as_ref().ok();
         let framing = message.map(|message| message.framing).unwrap_or_default();
         let text = message.map(|message| message.text.to_vec()).unwrap_or_default();
@@ -92,14 +92,18 @@ impl Requests {
             self.block.push(text);
             let is_complete = last && counted(&self.block).is_none_or(|(total, so_far)| so_far >= total);
             let asked = Some(Operation::Spawn.exchange());
-            return is_complete.then(|| Request { framing, asked, lines: std::mem::take(&mut self.block) });
+            return is_complete.then(|| LibraryRequest {
+                framing,
+                asked,
+                lines: std::mem::take(&mut self.block),
+            });
         }
         let well_formed = message.filter(|message| message.is_well_formed());
         let asked = match text.starts_with(b"mcmd=") {
             true => Some(Operation::Spawn.exchange()),
             false => well_formed.and_then(|message| message.exchange()),
         };
-        Some(Request { framing, asked, lines: vec![text] })
+        Some(LibraryRequest { framing, asked, lines: vec![text] })
     }
 }
 

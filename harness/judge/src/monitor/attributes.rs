@@ -4,11 +4,11 @@ use std::borrow::Cow;
 
 use pmi_scenario::ids::{self, rules};
 use pmi_wire::grammar::parse_bool;
-use pmi_wire::{Body, Content, Decoded, Framing, Operation, Outcome, Proc, Response, place};
+use pmi_wire::{Content, Decoded, Framing, Operation, Proc, Response, ResponseBody, ResponseOutcome, place};
 
 use super::kvs::{is_within_limits, values_rule};
-use super::state::{Asked, COMPLETE, Monitor, RESERVED, Singinit, cite, request_rule};
-use crate::seen::Seen;
+use super::state::{COMPLETE, Monitor, RESERVED, RequestDetail, SingletonState, cite, request_rule};
+use crate::seen::SeenText;
 
 const NODE: &str = ids::PMI2_COMMON_NODEATTR;
 
@@ -26,7 +26,7 @@ impl Monitor {
     pub(super) fn plain_answered(&mut self, p: Proc, op: Option<Operation>, message: &Decoded<'_>) {
         let Some(op) = op else { return };
         let ok = message.is_success();
-        if let Content::LineResponse(Ok(Response { body: Body::Maxes(maxes @ Some(_)), .. })) =
+        if let Content::LineResponse(Ok(Response { body: ResponseBody::Maxes(maxes @ Some(_)), .. })) =
             message.content
         {
             self.rank(p).maxes = maxes;
@@ -64,19 +64,19 @@ impl Monitor {
             let (id, expected) = [of_line, of_frame][message.framing as usize];
             (id.to_owned(), expected.to_owned())
         };
-        self.server_error(p, &id, expected, Seen::message(message.text));
+        self.server_error(p, &id, expected, SeenText::message(message.text));
     }
 
     /// Judges the name of the keyval space: the kvsname of PMI-1, the jobid of PMI-2.
     fn kvsname_answered(&mut self, p: Proc, name: &[u8], message: &Decoded<'_>) {
-        let seen = || Seen::message(message.text);
+        let seen = || SeenText::message(message.text);
         let index = message.framing as usize;
         let is_line = message.framing == Framing::Lines;
-        if let Some(Singinit::Done(told)) = &self.rank(p).singinit
-            && told != name
+        if let Some(SingletonState::Done(received)) = &self.rank(p).singinit
+            && received != name
             && is_line
         {
-            let expected = format!("kvsname={}, as in singinit_info", told.escape_ascii());
+            let expected = format!("kvsname={}, as in singinit_info", received.escape_ascii());
             return self.server_error(p, ids::SINGLETON_KVSNAME, expected, seen());
         }
         let max = self.rank(p).maxes.map(|m| m.kvsname_max);
@@ -117,7 +117,7 @@ impl Monitor {
     }
 
     /// Notes a request for an attribute, or another one without an effect.
-    pub(super) fn attribute_asked(&mut self, p: Proc, message: &Decoded<'_>) -> Asked {
+    pub(super) fn attribute_asked(&mut self, p: Proc, message: &Decoded<'_>) -> RequestDetail {
         let field = |name| message.field(name).map(Cow::into_owned).unwrap_or_default();
         match message.exchange().map_or("", |row| row.operation) {
             "put-node-attribute" => {
@@ -126,10 +126,10 @@ impl Monitor {
                 let node = (self.node_of(p), key.clone());
                 let values = self.group(p.group).node.entry(node).or_default();
                 // The draft does not say whether an attribute can be put again.
-                let lawful = values.is_empty() && is_within_limits(&key, &value);
+                let valid = values.is_empty() && is_within_limits(&key, &value);
                 values.insert(value);
-                self.irregular |= !lawful;
-                Asked::PutNode { key, lawful }
+                self.irregular |= !valid;
+                RequestDetail::PutNode { key, valid }
             }
             "get-node-attribute" => {
                 let key = field("key");
@@ -140,19 +140,19 @@ impl Monitor {
                 };
                 let waits = message.raw("wait").and_then(parse_bool) == Some(true);
                 let there = self.has_node_attribute(p, &key);
-                Asked::GetNode { key, wait: waits.then_some(rule), there }
+                RequestDetail::GetNode { key, wait: waits.then_some(rule), there }
             }
-            _ => Asked::Plain,
+            _ => RequestDetail::Plain,
         }
     }
 
     /// Judges the response to a put of a node attribute.
-    pub(super) fn node_put_answered(&mut self, p: Proc, key: Vec<u8>, lawful: bool, message: &Decoded<'_>) {
+    pub(super) fn node_put_answered(&mut self, p: Proc, key: Vec<u8>, valid: bool, message: &Decoded<'_>) {
         let node = self.node_of(p);
         if message.is_success() {
             self.group(p.group).node_there.insert((node, key));
-        } else if lawful && !self.may_abort(p) {
-            self.server_error(p, NODE, "the attribute is stored", Seen::message(message.text));
+        } else if valid && !self.may_abort(p) {
+            self.server_error(p, NODE, "the attribute is stored", SeenText::message(message.text));
         }
     }
 
@@ -170,11 +170,11 @@ impl Monitor {
         if p.group != 0 || self.state_unknown(p) {
             return;
         }
-        let seen = || Seen::message(message.text);
+        let seen = || SeenText::message(message.text);
         let Some(outcome) = message.outcome() else {
             return self.server_error(p, ids::PMI2_COMMON_GET_FOUND, "found=TRUE or found=FALSE", seen());
         };
-        let is_found = outcome == Outcome::Success;
+        let is_found = outcome == ResponseOutcome::Success;
         if key.starts_with(RESERVED) {
             return;
         }

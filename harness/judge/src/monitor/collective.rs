@@ -3,26 +3,26 @@
 use pmi_scenario::ids::rules;
 use pmi_wire::{Decoded, Framing, Proc};
 
-use super::state::{Asked, IN_PIECES, Monitor, Rank, cite};
+use super::state::{IN_PIECES, Monitor, MonitoredRank, RequestDetail, cite};
 use super::unspecified::Unspecified;
-use crate::seen::{Seen, SeenKind};
+use crate::seen::{SeenKind, SeenText};
 
 impl Monitor {
     /// Notes that a process enters the barrier of its group.
-    pub(super) fn barrier_asked(&mut self, p: Proc, message: &Decoded<'_>) -> Asked {
+    pub(super) fn barrier_asked(&mut self, p: Proc, message: &Decoded<'_>) -> RequestDetail {
         self.plain_barrier_entered(p, message.text);
         self.goes_on_in_barrier(p);
         let rank = self.rank(p);
         rank.entered += 1;
         let group = message.field("group").filter(|_| rank.has_group_barriers());
         rank.world_written = group.map(std::borrow::Cow::into_owned);
-        Asked::Barrier((message.framing == Framing::Frames).then_some(rank.entered))
+        RequestDetail::Barrier((message.framing == Framing::Frames).then_some(rank.entered))
     }
 
     /// Notes a request of a process that may be in a barrier. In the draft, one thread fences and finalize comes last; it does not
     /// define a second fence, or a process that leaves in the middle of one.
     pub(super) fn goes_on_in_barrier(&mut self, p: Proc) {
-        if self.rank(p).pending.iter().any(|pending| matches!(pending.asked, Asked::Barrier(_))) {
+        if self.rank(p).pending.iter().any(|pending| matches!(pending.detail, RequestDetail::Barrier(_))) {
             self.irregular_sent(p);
             self.forget_state(p, Unspecified::OutOfOrder);
         }
@@ -40,10 +40,10 @@ impl Monitor {
             && !group.all_entered(round)
             && let Some(ranks) = group.all_but(|rank| rank.entered >= round)
         {
-            let counted = |rank: &Rank| rank.entered + u64::from(rank.unended_barrier) >= round;
+            let counted = |rank: &MonitoredRank| rank.entered + u64::from(rank.unended_barrier) >= round;
             let id = if group.all(counted) { IN_PIECES } else { cite(message, rules::BARRIER_HOLDS) };
             let mut seen =
-                Seen::message(message.text).and(format_args!("while rank {ranks} has not entered"));
+                SeenText::message(message.text).and(format_args!("while rank {ranks} has not entered"));
             let name = cite(message, ["barrier", "fence"]);
             if message.framing == Framing::Frames {
                 seen.kind = Some(SeenKind::EarlyBarrierExit);
@@ -52,14 +52,15 @@ impl Monitor {
             return self.server_error(p, id, expected, seen);
         }
         // A process that has gone will never enter.
-        let lacks = |rank: &Rank| (rank.finalized || rank.gone || rank.closed) && rank.entered < round;
+        let lacks =
+            |rank: &MonitoredRank| (rank.finalized || rank.gone || rank.closed) && rank.entered < round;
         if !ok && !group.ranks.values().any(lacks) && !self.may_abort(p) {
             let expected = "success, since nothing went wrong";
             self.server_error(
                 p,
                 cite(message, rules::BARRIER_RELEASED),
                 expected,
-                Seen::message(message.text),
+                SeenText::message(message.text),
             );
         }
     }

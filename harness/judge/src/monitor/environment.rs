@@ -1,12 +1,12 @@
 //! What a process finds when it starts.
 
-use super::state::{Monitor, Singinit};
+use super::state::{Monitor, SingletonState};
 use crate::event::Bytes;
 use crate::seen::show;
 use pmi_scenario::ids;
 use pmi_wire::Proc;
 use pmi_wire::port::{Greeting, address};
-use pmi_wire::singleton::{Caller, Info, OPTION, check_answer, check_asks};
+use pmi_wire::singleton::{Caller, OPTION, SingletonInfo, check_answer, check_asks};
 
 impl Monitor {
     pub(super) fn child_started(&mut self, p: Proc) {
@@ -24,11 +24,11 @@ impl Monitor {
     }
 
     /// What a process was told that has made its connection by `PMI_PORT`.
-    pub(super) fn greeted(&mut self, p: Proc, told: &[u8]) {
-        let greeting = match Greeting::parse(told) {
+    pub(super) fn greeted(&mut self, p: Proc, received: &[u8]) {
+        let greeting = match Greeting::parse(received) {
             Ok(greeting) => greeting,
             Err(error) => {
-                return self.server_error(p, ids::PMI_PORT_LINES, error.to_string(), show(told));
+                return self.server_error(p, ids::PMI_PORT_LINES, error.to_string(), show(received));
             }
         };
         let group = self.group(p.group);
@@ -38,11 +38,11 @@ impl Monitor {
             return;
         }
         if greeting.size != size {
-            self.server_error(p, ids::PMI_PORT_SIZE, format!("size={size}"), show(told));
+            self.server_error(p, ids::PMI_PORT_SIZE, format!("size={size}"), show(received));
         }
         if greeting.rank != p.rank || twice || greeting.rank >= size {
             let expected = format!("a rank of its own from 0 to {}", size.saturating_sub(1));
-            self.server_error(p, ids::PMI_PORT_RANK, expected, show(told));
+            self.server_error(p, ids::PMI_PORT_RANK, expected, show(received));
         }
     }
 
@@ -50,8 +50,8 @@ impl Monitor {
     pub(super) fn manager_started(&mut self, p: Proc, args: &[Bytes]) {
         let words: Vec<_> = args.iter().map(|arg| String::from_utf8_lossy(&arg.0)).collect();
         let said = || format!("mpiexec {}", words.join(" "));
-        let behind = words.iter().position(|word| word == OPTION).map_or(words.len(), |at| at + 1);
-        if Caller::parse(&words[behind..]).is_none() {
+        let after = words.iter().position(|word| word == OPTION).map_or(words.len(), |at| at + 1);
+        if Caller::parse(&words[after..]).is_none() {
             let expected = format!("{OPTION} and a port, an interface, a key and a process id");
             self.client_misuse(p, ids::SINGLETON_CLIENT_ARGUMENTS, expected, said());
         }
@@ -61,9 +61,9 @@ impl Monitor {
     }
 
     /// What was said to a process that has asked for a process manager itself.
-    pub(super) fn singinit(&mut self, p: Proc, asked: &[u8], said: &[u8], told: &[u8]) {
+    pub(super) fn singinit(&mut self, p: Proc, asked: &[u8], said: &[u8], received: &[u8]) {
         let line = |text: &[u8]| text.strip_suffix(b"\n").map(<[u8]>::to_vec).ok_or("a line");
-        self.rank(p).singinit = Some(Singinit::Failed);
+        self.rank(p).singinit = Some(SingletonState::Failed);
         if asked.is_empty() {
             let expected = "a connection to the port behind -pmi_args, and cmd=singinit on it";
             return self.server_error(p, ids::SINGLETON_CONNECTS, expected, "nothing");
@@ -74,9 +74,9 @@ impl Monitor {
         if let Err(expected) = line(said).and_then(|said| check_answer(&said)) {
             return self.client_error(p, ids::SINGLETON_CLIENT_ANSWERS, expected, show(said));
         }
-        match line(told).and_then(|told| Info::parse(&told)) {
-            Err(expected) => self.server_error(p, ids::SINGLETON_INFO, expected, show(told)),
-            Ok(info) => self.rank(p).singinit = Some(Singinit::Done(info.kvsname)),
+        match line(received).and_then(|received| SingletonInfo::parse(&received)) {
+            Err(expected) => self.server_error(p, ids::SINGLETON_INFO, expected, show(received)),
+            Ok(info) => self.rank(p).singinit = Some(SingletonState::Done(info.kvsname)),
         }
     }
 
@@ -93,7 +93,7 @@ impl Monitor {
         let number = |name: &str| env(name).and_then(|v| v.parse::<u32>().ok());
         if let Some(singinit) = &self.rank(p).singinit {
             // It had its environment before there was a process manager.
-            if let (Singinit::Done(_), Some(why)) = (singinit, bad_fd) {
+            if let (SingletonState::Done(_), Some(why)) = (singinit, bad_fd) {
                 let expected =
                     "three more connections, for standard input, output and error, where stdio=yes";
                 self.server_error(p, ids::SINGLETON_STREAMS, expected, why);

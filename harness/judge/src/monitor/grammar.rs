@@ -13,7 +13,7 @@ use super::state::{Monitor, request_rule};
 use super::unspecified::Unspecified;
 use crate::bytes::LINE_LIMIT;
 use crate::finding::Side;
-use crate::seen::Seen;
+use crate::seen::SeenText;
 
 /// The draft does not say whether a value may be empty, and not all servers accept one.
 pub(super) const EMPTY: &str = ids::PMI2_DRAFT_EMPTY_VALUE;
@@ -169,7 +169,7 @@ impl Monitor {
     }
 
     /// Reports a message that cannot be read at all, once for each connection: its consequences are rarely findings of their own.
-    fn unreadable(&mut self, p: Proc, requirement: &str, expected: &str, seen: impl Into<Seen>) {
+    fn unreadable(&mut self, p: Proc, requirement: &str, expected: &str, seen: impl Into<SeenText>) {
         self.rank(p).pending.pop_front();
         if !std::mem::replace(&mut self.rank(p).unreadable, true) {
             self.server_error(p, requirement, expected, seen);
@@ -178,7 +178,7 @@ impl Monitor {
 
     /// Judges a message of a client that is not a request.
     pub(super) fn bad_request(&mut self, p: Proc, message: &Decoded<'_>) {
-        let seen = Seen::message(message.text);
+        let seen = SeenText::message(message.text);
         match &message.content {
             Content::LineRequest(Err(error)) => {
                 self.unknown_sent(p);
@@ -259,12 +259,12 @@ impl Monitor {
                 return;
             }
             self.rank(p).no_message |= !is_readable_leniently(message);
-            return self.unreadable(p, &id, &expected, Seen::message(line));
+            return self.unreadable(p, &id, &expected, SeenText::message(line));
         }
         let rank = self.rank(p);
         // An error in a response to init is reported once, and not for each request that follows.
         rank.joined |= rank.pending.pop_front().is_some_and(|pending| pending.op == Some(Operation::Init));
-        self.server_error(p, &id, expected, Seen::message(line));
+        self.server_error(p, &id, expected, SeenText::message(line));
     }
 
     fn bad_frame_response(&mut self, p: Proc, error: pmi2::ResponseError, message: &Decoded<'_>) {
@@ -285,7 +285,7 @@ impl Monitor {
             pmi2::ResponseError::RepeatedKey(_) => ids::PMI2_COMMON_TUPLES,
         };
         let expected = format!("a response of PMI-2 ({error})");
-        self.server_error(p, requirement, expected, Seen::message(message.text));
+        self.server_error(p, requirement, expected, SeenText::message(message.text));
     }
 
     /// Returns true if the draft has this message before the response to a pending request: a challenge before that to fullinit, and

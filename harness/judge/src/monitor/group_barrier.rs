@@ -3,15 +3,16 @@
 use pmi_scenario::ids;
 use pmi_wire::grammar::parse_uint;
 use pmi_wire::{
-    Body, Content, Decoded, GroupBarrier, MappingForm, Members, Operation, Proc, Response, Version, place,
+    Content, Decoded, GroupBarrier, MappingForm, Members, Operation, Proc, Response, ResponseBody, Version,
+    place,
 };
 
-use super::group_barrier_state::{Kind, Name, Part};
-use super::state::{Group, Monitor, Pending};
+use super::group_barrier_state::{GroupBarrierKind, GroupBarrierLog, GroupBarrierName};
+use super::state::{Monitor, MonitoredGroup, MonitoredRequest};
 use super::unspecified::Unspecified;
-use crate::seen::{Seen, SeenKind, show};
+use crate::seen::{SeenKind, SeenText, show};
 
-impl Group {
+impl MonitoredGroup {
     /// The node of each rank: as the mapping says if one was told, else as the ranks were asked to be placed.
     fn places(&self) -> Vec<u32> {
         let told = self.mapping.as_deref().and_then(|value| match MappingForm::classify(value) {
@@ -24,8 +25,9 @@ impl Group {
     }
 
     /// The members of this barrier that have not entered it as often as somebody has.
-    fn missing(&self, name: &Name, round: u64) -> Vec<u32> {
-        let entered = |rank: &u32| self.parts.get(name).map_or(0, |part| Part::times(&part.entered, *rank));
+    fn missing(&self, name: &GroupBarrierName, round: u64) -> Vec<u32> {
+        let entered =
+            |rank: &u32| self.parts.get(name).map_or(0, |part| GroupBarrierLog::times(&part.entered, *rank));
         name.members.iter().copied().filter(|rank| entered(rank) < round).collect()
     }
 }
@@ -53,12 +55,12 @@ impl Monitor {
         if !self.speaks_groups(p) {
             // To a server of 1.1 it is a key that RFC 13 does not have.
             let expected = format!("no group in version {}", self.rank(p).version.unwrap_or(Version::V1_1));
-            self.client_error(p, ids::MPICH_1_2_CLIENT_FALLBACK, expected, Seen::message(line));
+            self.client_error(p, ids::MPICH_1_2_CLIENT_FALLBACK, expected, SeenText::message(line));
             return false;
         }
         if let Some((offered, _)) = self.rank(p).unoffered.take() {
             let expected = format!("an offer of 1.2 by a client that names groups, not of {offered}");
-            self.client_misuse(p, ids::RFC13_INIT_HIGHEST, expected, Seen::message(line));
+            self.client_misuse(p, ids::RFC13_INIT_HIGHEST, expected, SeenText::message(line));
         }
         if !is_canonical {
             self.irregular_sent(p);
@@ -80,19 +82,19 @@ impl Monitor {
                 self.unknown_sent(p);
                 let expected = format!("WORLD, NODE or a list of ranks, and a tag behind a colon ({error})");
                 let id = ids::MPICH_1_2_CLIENT_GROUP_FORM;
-                return self.client_error(p, id, expected, Seen::message(line));
+                return self.client_error(p, id, expected, SeenText::message(line));
             }
         };
         let size = self.group(p.group).size;
         let (kind, mut members) = match barrier.members {
-            Members::World => (Kind::World, (0..size).collect::<Vec<u32>>()),
+            Members::World => (GroupBarrierKind::World, (0..size).collect::<Vec<u32>>()),
             Members::Node => {
                 let places = self.group(p.group).places();
                 let mine = places.get(p.rank as usize);
                 let mates = (0..).zip(&places).filter(|(_, node)| Some(*node) == mine);
-                (Kind::Node, mates.map(|(rank, _)| rank).collect())
+                (GroupBarrierKind::Node, mates.map(|(rank, _)| rank).collect())
             }
-            Members::Ranks(list) => (Kind::Ranks, list.iter().collect()),
+            Members::Ranks(list) => (GroupBarrierKind::Ranks, list.iter().collect()),
         };
         members.sort_unstable();
         let listed = members.len();
@@ -101,15 +103,15 @@ impl Monitor {
         if !known || !members.contains(&p.rank) {
             self.unknown_sent(p);
             let expected = "a list of ranks of the process group, each once, with the rank that asks";
-            return self.client_error(p, ids::MPICH_1_2_CLIENT_MEMBER, expected, Seen::message(line));
+            return self.client_error(p, ids::MPICH_1_2_CLIENT_MEMBER, expected, SeenText::message(line));
         }
-        let name = Name { kind, members, tag: barrier.tag };
+        let name = GroupBarrierName { kind, members, tag: barrier.tag };
         let rank = self.rank(p);
         let plain = rank.is_in_barrier();
         if rank.open.iter().any(|open| open.tag == name.tag) || (plain && name.tag == 0) {
             self.lose_correlation(p, Unspecified::Breach);
             let expected = "a tag that no barrier has which is open on the connection";
-            self.client_misuse(p, ids::MPICH_1_2_CLIENT_TAG_ONCE, expected, Seen::message(line));
+            self.client_misuse(p, ids::MPICH_1_2_CLIENT_TAG_ONCE, expected, SeenText::message(line));
         }
         let mut knows = self.rank(p).knows.clone();
         let group = self.group(p.group);
@@ -127,14 +129,15 @@ impl Monitor {
         if rank.has_group_barriers() && (plain || rank.open.iter().any(|open| open.tag == 0)) {
             self.lose_correlation(p, Unspecified::Breach);
             let expected = "no barrier with the tag 0, where one is open on the connection";
-            self.client_misuse(p, ids::MPICH_1_2_CLIENT_TAG_ONCE, expected, Seen::message(line));
+            self.client_misuse(p, ids::MPICH_1_2_CLIENT_TAG_ONCE, expected, SeenText::message(line));
         }
     }
 
     /// Takes an answer to a barrier for that of a barrier of a group. Whether it was one.
     pub(super) fn group_barrier_answered(&mut self, p: Proc, message: &Decoded<'_>) -> bool {
         let line = message.text;
-        let Content::LineResponse(Ok(Response { body: Body::Barrier(tag), .. })) = message.content else {
+        let Content::LineResponse(Ok(Response { body: ResponseBody::Barrier(tag), .. })) = message.content
+        else {
             return false;
         };
         if !self.rank(p).has_group_barriers() {
@@ -160,7 +163,7 @@ impl Monitor {
                 if !self.state_unknown(p) {
                     let expected =
                         format!("the tag of a barrier that the process is in, {}", tags.join(" or "));
-                    self.server_error(p, ids::MPICH_1_2_BARRIER_TAG, expected, Seen::message(line));
+                    self.server_error(p, ids::MPICH_1_2_BARRIER_TAG, expected, SeenText::message(line));
                 }
                 match one {
                     Some(open) => open,
@@ -172,10 +175,10 @@ impl Monitor {
         true
     }
 
-    fn part_left(&mut self, p: Proc, name: Name, ok: bool, line: &[u8]) {
+    fn part_left(&mut self, p: Proc, name: GroupBarrierName, ok: bool, line: &[u8]) {
         let group = self.group(p.group);
         let part = group.parts.entry(name.clone()).or_default();
-        let round = Part::times(&part.left, p.rank) + 1;
+        let round = GroupBarrierLog::times(&part.left, p.rank) + 1;
         part.left.insert(p.rank, round);
         let known = part.known.clone();
         let missing = group.missing(&name, round);
@@ -187,12 +190,12 @@ impl Monitor {
         if ok && !missing.is_empty() && !self.state_unknown(p) {
             let ranks = missing.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
             let expected = "nobody leaves a barrier before all of its group have entered it";
-            let seen = Seen::message(line).and(format!("while rank {ranks} has not entered"));
+            let seen = SeenText::message(line).and(format!("while rank {ranks} has not entered"));
             self.server_error(p, self.early_rule(p, &name), expected, seen);
         }
         if !ok && !lost && !self.may_abort(p) {
             let expected = "success, since nothing went wrong";
-            self.server_error(p, self.stuck_rule(p, &name), expected, Seen::message(line));
+            self.server_error(p, self.stuck_rule(p, &name), expected, SeenText::message(line));
         }
     }
 
@@ -213,7 +216,7 @@ impl Monitor {
         let open = self.rank(p).open.clone();
         let stuck = open.into_iter().find(|name| {
             let group = self.group(p.group);
-            let left = group.parts.get(name).map_or(0, |part| Part::times(&part.left, p.rank));
+            let left = group.parts.get(name).map_or(0, |part| GroupBarrierLog::times(&part.left, p.rank));
             closed || group.missing(name, left + 1).is_empty()
         });
         if let Some(name) = stuck {
@@ -224,14 +227,14 @@ impl Monitor {
     }
 
     /// What is broken where a barrier opens too early.
-    fn early_rule(&self, p: Proc, name: &Name) -> &'static str {
+    fn early_rule(&self, p: Proc, name: &GroupBarrierName) -> &'static str {
         let others = self.groups.get(&p.group).into_iter().flat_map(|g| g.parts.keys());
-        let alike = |other: &Name| {
+        let alike = |other: &GroupBarrierName| {
             other.tag != name.tag && (other.kind, &other.members) == (name.kind, &name.members)
         };
-        let again = |part: &Part| part.left.values().any(|times| *times > 1);
+        let again = |part: &GroupBarrierLog| part.left.values().any(|times| *times > 1);
         let part = self.groups.get(&p.group).and_then(|g| g.parts.get(name));
-        if name.kind == Kind::Node {
+        if name.kind == GroupBarrierKind::Node {
             ids::MPICH_1_2_BARRIER_NODE
         } else if part.is_some_and(again) {
             // It has held before.
@@ -244,15 +247,16 @@ impl Monitor {
     }
 
     /// What is broken where a barrier does not open: what is special about it.
-    fn stuck_rule(&self, p: Proc, name: &Name) -> &'static str {
+    fn stuck_rule(&self, p: Proc, name: &GroupBarrierName) -> &'static str {
         let group = self.groups.get(&p.group);
         let rank = group.and_then(|g| g.ranks.get(p.rank));
         let others = rank.is_some_and(|r| r.open.iter().any(|open| open != name));
-        let again =
-            group.and_then(|g| g.parts.get(name)).is_some_and(|part| Part::times(&part.entered, p.rank) > 1);
+        let again = group
+            .and_then(|g| g.parts.get(name))
+            .is_some_and(|part| GroupBarrierLog::times(&part.entered, p.rank) > 1);
         match name {
-            Name { members, .. } if members.len() == 1 => ids::MPICH_1_2_BARRIER_SINGLE,
-            Name { kind: Kind::Node, .. } => ids::MPICH_1_2_BARRIER_NODE,
+            GroupBarrierName { members, .. } if members.len() == 1 => ids::MPICH_1_2_BARRIER_SINGLE,
+            GroupBarrierName { kind: GroupBarrierKind::Node, .. } => ids::MPICH_1_2_BARRIER_NODE,
             _ if others => ids::MPICH_1_2_BARRIER_SEVERAL_OPEN,
             _ if again => ids::MPICH_1_2_BARRIER_AGAIN,
             _ => ids::MPICH_1_2_BARRIER_RELEASED,
@@ -265,7 +269,7 @@ impl Monitor {
         if !rank.has_group_barriers() {
             return;
         }
-        let is_barrier = |pending: &Pending| pending.op == Some(Operation::Barrier);
+        let is_barrier = |pending: &MonitoredRequest| pending.op == Some(Operation::Barrier);
         let wanted =
             rank.pending.iter().position(|pending| is_barrier(pending) == (op == Operation::Barrier));
         if let Some(pending) = wanted.and_then(|at| rank.pending.remove(at)) {
@@ -286,6 +290,6 @@ impl Monitor {
     /// Reports a value that a process must know, as it left a barrier of a group with who put it.
     pub(super) fn group_value_missing(&mut self, p: Proc, key: &[u8], line: &[u8]) {
         let expected = format!("the value of {}, which a process of the group had put before", show(key));
-        self.server_error(p, ids::MPICH_1_2_BARRIER_VISIBLE, expected, Seen::message(line));
+        self.server_error(p, ids::MPICH_1_2_BARRIER_VISIBLE, expected, SeenText::message(line));
     }
 }

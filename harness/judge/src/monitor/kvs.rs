@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use pmi_scenario::ids::{self, rules};
 use pmi_wire::grammar::parse_int;
 use pmi_wire::pmi2::is_key;
-use pmi_wire::{Decoded, Framing, Outcome, Proc};
+use pmi_wire::{Decoded, Framing, Proc, ResponseOutcome};
 
 use super::grammar::EMPTY;
-use super::state::{Asked, COMPLETE, IN_PIECES, KEY_MAX, Monitor, RESERVED, VALUE_MAX, cite};
+use super::state::{COMPLETE, IN_PIECES, KEY_MAX, Monitor, RESERVED, RequestDetail, VALUE_MAX, cite};
 use crate::kvs::{PREPUT, is_ambiguous, without_tuples};
-use crate::seen::{Seen, show};
+use crate::seen::{SeenText, show};
 
 /// Returns true if a key is also a field name of the protocol.
 fn is_protocol_word(key: &[u8]) -> bool {
@@ -64,14 +64,14 @@ pub(super) fn is_within_limits(key: &[u8], value: &[u8]) -> bool {
 
 impl Monitor {
     /// Notes a put.
-    pub(super) fn put_asked(&mut self, p: Proc, message: &Decoded<'_>) -> Asked {
+    pub(super) fn put_asked(&mut self, p: Proc, message: &Decoded<'_>) -> RequestDetail {
         let field = |name| message.field(name).map(Cow::into_owned);
         let (key, value) = (field("key").unwrap_or_default(), field("value").unwrap_or_default());
-        let lawful = match field("kvsname") {
+        let valid = match field("kvsname") {
             Some(kvsname) => self.put_to(p, &kvsname, &key, &value),
             None => self.put_to_job(p, &key, &value),
         };
-        Asked::Put { key, value, lawful }
+        RequestDetail::Put { key, value, valid }
     }
 
     /// Notes a put to a keyval space of RFC 13. Returns true if the server has no reason to refuse it.
@@ -131,11 +131,11 @@ impl Monitor {
         let early = group.misses.get(key).and_then(|misses| {
             misses.iter().find(|(rank, left)| **rank != p.rank && **left > entered).map(|(rank, _)| *rank)
         });
-        let lawful = !group.kvs.contains(key) && is_within_limits(key, value);
+        let valid = !group.kvs.contains(key) && is_within_limits(key, value);
         group.kvs.sent(key, value, p.rank, entered);
-        self.irregular |= !lawful;
+        self.irregular |= !valid;
         if let Some(rank) = early
-            && lawful
+            && valid
             && !self.state_unknown(p)
         {
             let expected = format!(
@@ -144,7 +144,7 @@ impl Monitor {
             );
             self.server_error(p, ids::PMI2_COMMON_FENCE_VISIBLE, expected, "it was told that there is none");
         }
-        lawful
+        valid
     }
 
     /// Compares a pair with the limits of the draft.
@@ -158,7 +158,7 @@ impl Monitor {
     }
 
     /// Notes a get.
-    pub(super) fn get_asked(&mut self, p: Proc, message: &Decoded<'_>) -> Asked {
+    pub(super) fn get_asked(&mut self, p: Proc, message: &Decoded<'_>) -> RequestDetail {
         let field = |name| message.field(name).map(Cow::into_owned);
         let (key, of, jobid) = (field("key").unwrap_or_default(), field("kvsname"), field("jobid"));
         if let Some(kvsname) = &of {
@@ -168,11 +168,11 @@ impl Monitor {
         let is_empty = jobid.as_ref().is_some_and(Vec::is_empty);
         // No known server shows the values of another job.
         if jobid.is_some() && !is_empty && jobid != self.group(p.group).names[1] {
-            return Asked::Plain;
+            return RequestDetail::Plain;
         }
         let rule = if is_empty { ids::PMI2_COMMON_GET_NO_JOBID } else { ids::PMI2_DRAFT_GET_JOBID };
         let srcid = message.field("srcid").and_then(|srcid| parse_int(&srcid));
-        Asked::Get { key, of, left: self.rank(p).left, rule: jobid.map(|_| rule), srcid }
+        RequestDetail::Get { key, of, left: self.rank(p).left, rule: jobid.map(|_| rule), srcid }
     }
 
     /// Compares a get with the name of the keyval space and the limits that the process received (RFC 13).
@@ -192,13 +192,13 @@ impl Monitor {
         }
     }
 
-    /// Judges the response to a put. `lawful` is true if the server has no reason to refuse it.
+    /// Judges the response to a put. `valid` is true if the server has no reason to refuse it.
     pub(super) fn put_answered(
         &mut self,
         p: Proc,
         key: &[u8],
         value: &[u8],
-        lawful: bool,
+        valid: bool,
         message: &Decoded<'_>,
     ) {
         let full = self.is_full(p, key, value);
@@ -220,10 +220,10 @@ impl Monitor {
         if is_line {
             group.kvs.refused(key, value, p.rank);
         }
-        if lawful && !self.may_abort(p) {
+        if valid && !self.may_abort(p) {
             let id = cite(message, if full { rules::LIMITS_HONOURED } else { rules::PUT_ACCEPTED });
             let id = if is_line { self.in_pieces_or(p, id) } else { id };
-            let seen = Seen::message(message.text);
+            let seen = SeenText::message(message.text);
             self.server_error(p, id, "a put within all limits succeeds", seen);
         }
     }
@@ -248,11 +248,13 @@ impl Monitor {
             return;
         }
         match message.outcome() {
-            Some(Outcome::Success) => self.found(p, key, message),
-            Some(Outcome::Miss | Outcome::Failure) => self.missed(p, key, left, srcid, message),
+            Some(ResponseOutcome::Success) => self.found(p, key, message),
+            Some(ResponseOutcome::Miss | ResponseOutcome::Failure) => {
+                self.missed(p, key, left, srcid, message)
+            }
             None => {
                 let expected = "found=TRUE or found=FALSE";
-                self.server_error(p, ids::PMI2_COMMON_GET_FOUND, expected, Seen::message(message.text));
+                self.server_error(p, ids::PMI2_COMMON_GET_FOUND, expected, SeenText::message(message.text));
             }
         }
     }
@@ -289,7 +291,7 @@ impl Monitor {
                 (id, format!("the value that was put, {}", show(&puts[0].value)))
             }
         };
-        self.server_error(p, id, expected, Seen::message(message.text));
+        self.server_error(p, id, expected, SeenText::message(message.text));
     }
 
     fn missed(&mut self, p: Proc, key: &[u8], left: u64, srcid: Option<i64>, message: &Decoded<'_>) {
@@ -322,7 +324,7 @@ impl Monitor {
             by => format!(" that rank {by} put before the fence"),
         };
         let expected = format!("the value of {}{which}", show(key));
-        self.server_error(p, id, expected, Seen::message(message.text));
+        self.server_error(p, id, expected, SeenText::message(message.text));
     }
 }
 
@@ -331,18 +333,18 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::event::{Bytes, Event, What};
+    use crate::event::{Bytes, Event, EventKind};
 
     /// A put of a spawned process becomes visible with a barrier; a preput pair is visible from the start.
     #[rstest]
     #[case::preput("a", &["rfc13.spawn.preput"])]
     #[case::put_by_another_rank("b", &[])]
     fn only_preput_pairs_are_due_before_a_barrier(#[case] key: &str, #[case] broken: &[&str]) {
-        let said = |group, rank, text: &str| What::ToServer {
+        let said = |group, rank, text: &str| EventKind::ToServer {
             proc: Proc { group, rank },
             bytes: Bytes(format!("{text}\n").into_bytes()),
         };
-        let told = |group, rank, text: &str| What::FromServer {
+        let told = |group, rank, text: &str| EventKind::FromServer {
             proc: Proc { group, rank },
             bytes: Bytes(format!("{text}\n").into_bytes()),
         };
@@ -356,7 +358,7 @@ mod tests {
         };
         let spawn = "mcmd=spawn\nnprocs=2\nexecname=x\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=1\n\
                      preput_key_0=a\npreput_val_0=v\ninfo_num=0\nendcmd";
-        let events = [What::Launched { command: Vec::new(), ranks: 1, nodes: 1 }]
+        let events = [EventKind::Launched { command: Vec::new(), ranks: 1, nodes: 1 }]
             .into_iter()
             .chain(joins(0, 0))
             .chain([said(0, 0, spawn), told(0, 0, "cmd=spawn_result rc=0 errcodes=0,0")])
@@ -368,8 +370,8 @@ mod tests {
                 told(1, 1, "cmd=get_result rc=-1"),
             ]);
         let mut monitor = Monitor::new();
-        for (what, seq) in events.zip(0..) {
-            monitor.observe(&Event::new(seq, what));
+        for (kind, seq) in events.zip(0..) {
+            monitor.observe(&Event::new(seq, kind));
         }
         let found: Vec<String> = monitor.take_findings().into_iter().map(|f| f.requirement).collect();
         assert_eq!(found, broken);

@@ -4,13 +4,13 @@ use pmi_scenario::ids::{self, rules};
 use pmi_wire::grammar::{parse_bool, parse_int, parse_uint};
 use pmi_wire::{Decoded, Direction, Framing, Operation, Proc, Version};
 
-use super::state::{Asked, COMPLETE, Monitor, cite};
+use super::state::{COMPLETE, Monitor, RequestDetail, cite};
 use super::unspecified::Unspecified;
 use crate::Severity;
 use crate::event::Exit;
 use crate::finding::Side;
 use crate::program::FINALIZE;
-use crate::seen::{Seen, SeenKind, Unended};
+use crate::seen::{SeenKind, SeenText, Unended};
 
 /// The requirement that init comes first, and once: of lines and of frames.
 const INIT_FIRST: [&str; 2] = [ids::RFC13_INIT_FIRST, ids::PMI2_COMMON_FULLINIT_FIRST];
@@ -34,7 +34,7 @@ impl Monitor {
             let close = "the client closes the connection on which it got what is no message";
             let abort = "the client aborts when it gets what is no message";
             for (id, expected) in [(ids::RFC13_ERROR_CLOSE, close), (ids::RFC13_ERROR_ABORT, abort)] {
-                self.client_misuse(p, id, expected, Seen::message(line));
+                self.client_misuse(p, id, expected, SeenText::message(line));
             }
         }
     }
@@ -47,7 +47,7 @@ impl Monitor {
         thrid: Option<&[u8]>,
         message: &Decoded<'_>,
     ) {
-        let seen = || Seen::message(message.text);
+        let seen = || SeenText::message(message.text);
         self.version_used(p, op, message);
         let (is_init, is_abort) = (op == Some(Operation::Init), op == Some(Operation::Abort));
         let waits_in_turn = self.waits(p, op);
@@ -102,20 +102,20 @@ impl Monitor {
                 "finalize or abort in a version above {offered}, the highest that the client offered"
             );
             let id = ids::RFC13_INIT_HIGHEST_MUTUAL;
-            let seen = Seen::message(message.text);
+            let seen = SeenText::message(message.text);
             self.find(Side::Client, p, id, Some(Severity::Note), expected, seen);
         }
     }
 
     /// Notes an offer of a version, or the fullinit of PMI-2.
-    pub(super) fn init_asked(&mut self, p: Proc, message: &Decoded<'_>) -> Asked {
+    pub(super) fn init_asked(&mut self, p: Proc, message: &Decoded<'_>) -> RequestDetail {
         if let Some(offered) = message.version() {
             // RFC 13 sets no bound, and numbers beyond the int of the API are not used to judge.
             if [offered.version, offered.subversion].iter().any(|number| i32::try_from(*number).is_err()) {
                 self.group(p.group).irregular_ranks.insert(p.rank);
                 self.irregular = true;
             }
-            return Asked::Init(offered);
+            return RequestDetail::Init(offered);
         }
         self.rank(p).fullinit_sent = true;
         let bare = ["pmijobid", "pmirank", "threaded"].iter().any(|key| message.raw(key).is_none());
@@ -126,18 +126,18 @@ impl Monitor {
         if misled || message.raw("authtype").is_some() {
             self.irregular_sent(p);
         }
-        Asked::Fullinit { bare, misled }
+        RequestDetail::Fullinit { bare, misled }
     }
 
     /// Notes a finalize.
-    pub(super) fn finalize_asked(&mut self, p: Proc) -> Asked {
+    pub(super) fn finalize_asked(&mut self, p: Proc) -> RequestDetail {
         self.goes_on_in_barrier(p);
         self.rank(p).finalized = true;
-        Asked::Plain
+        RequestDetail::Plain
     }
 
     /// Notes an abort, with or without an exit code. The operating system keeps the low eight bits of a code.
-    pub(super) fn abort_asked(&mut self, p: Proc, message: &Decoded<'_>) -> Option<Asked> {
+    pub(super) fn abort_asked(&mut self, p: Proc, message: &Decoded<'_>) -> Option<RequestDetail> {
         self.allow_abort(p, Unspecified::Abort);
         let exitcode = message.field("exitcode").and_then(|code| parse_int(&code));
         // The draft does not say what isworld=FALSE ends.
@@ -150,12 +150,12 @@ impl Monitor {
             }
         }
         // RFC 13, abort: an empty line answers it. The draft has no response.
-        (message.framing == Framing::Lines).then_some(Asked::Plain)
+        (message.framing == Framing::Lines).then_some(RequestDetail::Plain)
     }
 
     /// Judges the response to an offer of a version.
     pub(super) fn init_answered(&mut self, p: Proc, offered: Version, message: &Decoded<'_>) {
-        let seen = || Seen::message(message.text);
+        let seen = || SeenText::message(message.text);
         let (id, ok) = (ids::RFC13_INIT_VERSION_USED, message.is_success());
         match message.version() {
             Some(used) if ok && used > offered => {
@@ -194,7 +194,7 @@ impl Monitor {
         misled: bool,
         message: &Decoded<'_>,
     ) {
-        let seen = || Seen::message(message.text);
+        let seen = || SeenText::message(message.text);
         if !message.is_success() {
             if !self.may_abort(p) {
                 self.server_error(p, cites, "success", seen());
@@ -285,7 +285,7 @@ impl Monitor {
     pub(super) fn job_exited(&mut self, exit: Exit) {
         if exit == Exit::Code(0) && self.aborted && !self.aborted_as_success {
             let expected = "an exit status other than 0, since the job was aborted".to_owned();
-            let seen = Seen::from(exit.to_string());
+            let seen = SeenText::from(exit.to_string());
             self.find(Side::Server, None, ids::DE_FACTO_ABORT_JOB_FAILS, None, expected, seen);
         }
     }

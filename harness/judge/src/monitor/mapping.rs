@@ -5,7 +5,7 @@ use pmi_wire::{Decoded, MappingForm, Proc};
 
 use super::state::{COMPLETE, Monitor};
 use crate::kvs::without_tuples;
-use crate::seen::{Seen, show};
+use crate::seen::{SeenText, show};
 
 /// The key under which the server itself provides the process mapping.
 pub(super) const MAPPING_KEY: &[u8] = b"PMI_process_mapping";
@@ -34,7 +34,7 @@ fn mapping_rule(value: &[u8], at: usize) -> &'static str {
 impl Monitor {
     /// Judges the response to a get of the process mapping.
     pub(super) fn mapping_answered(&mut self, p: Proc, message: &Decoded<'_>) {
-        let seen = || Seen::message(message.text);
+        let seen = || SeenText::message(message.text);
         let (ok, value) = (message.is_success(), message.field("value"));
         let (size, nodes) = (self.group(p.group).size, self.group(p.group).nodes);
         // RFC 13, Process Mapping: the key is reserved, so that the state is unknown after a client has put it.

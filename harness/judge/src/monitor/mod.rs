@@ -28,9 +28,9 @@ pub(crate) use names::NameRequest;
 pub use state::Monitor;
 pub use unspecified::Unspecified;
 
-use crate::connections::{Message, decode};
-use crate::event::{Event, SilenceProof, What};
-use state::Group;
+use crate::connections::{CompletedMessage, decode};
+use crate::event::{Event, EventKind, SilenceProof};
+use state::MonitoredGroup;
 
 impl Monitor {
     /// Reads the next event.
@@ -41,92 +41,95 @@ impl Monitor {
 
     /// Reads the bytes of the next event, and returns the messages that it completes.
     pub(crate) fn read<'e>(&mut self, event: &'e Event) -> Vec<Arrival<'e>> {
-        let said = event.what.said();
+        let said = event.kind.message_bytes();
         self.goes_on =
             said.is_some_and(|(p, direction, _)| !self.connections.partial(p, direction).is_empty());
         self.connections.read(event)
     }
 
     /// Judges an event, with the messages that it completes.
-    pub(crate) fn judge(&mut self, event: &Event, messages: &[Message<'_>]) {
+    pub(crate) fn judge(&mut self, event: &Event, messages: &[CompletedMessage<'_>]) {
         self.seq = event.seq;
-        match &event.what {
+        match &event.kind {
             // The scenario judges stray connections, which belong to no process.
-            What::ToServer { proc, .. }
-            | What::FromServer { proc, .. }
-            | What::ClosedByClient { proc }
-            | What::ClosedByServer { proc }
-            | What::NoAnswer { proc, .. }
+            EventKind::ToServer { proc, .. }
+            | EventKind::FromServer { proc, .. }
+            | EventKind::ClosedByClient { proc }
+            | EventKind::ClosedByServer { proc }
+            | EventKind::NoAnswer { proc, .. }
                 if proc.group == Proc::STRAYS =>
             {
                 self.strayed = true;
-                self.irregular |= matches!(event.what, What::ToServer { .. });
+                self.irregular |= matches!(event.kind, EventKind::ToServer { .. });
             }
-            What::Launched { ranks, nodes, .. } => {
-                self.groups.insert(0, Group { size: *ranks, nodes: *nodes, ..Group::default() });
+            EventKind::Launched { ranks, nodes, .. } => {
+                self.groups
+                    .insert(0, MonitoredGroup { size: *ranks, nodes: *nodes, ..MonitoredGroup::default() });
             }
-            What::Started { proc, env, bad_fd, .. } => {
+            EventKind::Started { proc, env, bad_fd, .. } => {
                 if proc.group != 0 && proc.group != Proc::PROXIES {
                     self.child_started(*proc);
                 }
                 let get = |name: &str| env.get(name).map(String::as_str);
                 self.environment(*proc, get, bad_fd.as_deref());
             }
-            What::Greeted { proc, told, .. } => self.greeted(*proc, &told.0),
-            What::ManagerStarted { proc, args } => self.manager_started(*proc, args),
-            What::Singinit { proc, asked, said, told } => self.singinit(*proc, &asked.0, &said.0, &told.0),
-            What::ToServer { proc, bytes } => self.client_wrote(*proc, bytes.0.len(), messages),
-            What::FromServer { proc, .. } => self.server_wrote(*proc, messages),
-            What::ClosedByClient { proc } => self.client_gone(*proc, true),
-            What::ClosedByServer { proc } => self.closed_by_server(*proc),
-            What::Ended { proc, ours: true } => self.client_gone(*proc, false),
+            EventKind::Greeted { proc, response: received, .. } => self.greeted(*proc, &received.0),
+            EventKind::ManagerStarted { proc, args } => self.manager_started(*proc, args),
+            EventKind::Singinit { proc, request: asked, answer: said, reply: received } => {
+                self.singinit(*proc, &asked.0, &said.0, &received.0)
+            }
+            EventKind::ToServer { proc, bytes } => self.client_wrote(*proc, bytes.0.len(), messages),
+            EventKind::FromServer { proc, .. } => self.server_wrote(*proc, messages),
+            EventKind::ClosedByClient { proc } => self.client_gone(*proc, true),
+            EventKind::ClosedByServer { proc } => self.closed_by_server(*proc),
+            EventKind::Ended { proc, ours: true } => self.client_gone(*proc, false),
             // Its connection ends with it; either of the two events may come first.
-            What::Ended { proc, ours: false } => self.closed_by_server(*proc),
-            What::NoAnswer { proc, .. } if proc.group == Proc::PROXIES => {}
-            What::NoAnswer { proc, proof } => {
+            EventKind::Ended { proc, ours: false } => self.closed_by_server(*proc),
+            EventKind::NoAnswer { proc, .. } if proc.group == Proc::PROXIES => {}
+            EventKind::NoAnswer { proc, proof } => {
                 self.unproved = *proof == SilenceProof::Timeout;
                 self.no_answer(*proc);
                 self.not_read.clear();
             }
-            What::NotRead { proc } => {
+            EventKind::NotRead { proc } => {
                 self.not_read.insert(*proc);
             }
-            What::Expected(_) => self.not_read.clear(),
-            What::JobExited { exit } => self.job_exited(*exit),
-            What::LeftUnread { proc } => self.rank(*proc).left_unread = true,
+            EventKind::Expected(_) => self.not_read.clear(),
+            EventKind::JobExited { exit } => self.job_exited(*exit),
+            EventKind::LeftUnread { proc } => self.rank(*proc).left_unread = true,
             // The runner ends them now.
-            What::StillRunning { procs, .. } => procs.iter().for_each(|p| self.rank(*p).closed = true),
+            EventKind::StillRunning { procs, .. } => procs.iter().for_each(|p| self.rank(*p).closed = true),
             // From here on, messages to the clients may be effects of the scenario, which states what must hold.
-            What::ToProxy { scripted, .. } => self.scripted |= scripted,
-            What::ClosedByUpstream { .. } => self.scripted = true,
-            What::FromProxy { .. }
-            | What::ProxyEnded { .. }
-            | What::NotStarted { .. }
-            | What::Output { .. }
-            | What::LibraryFile { .. }
-            | What::Loaded { .. }
-            | What::Called { .. }
-            | What::NotCalled { .. }
-            | What::Returned { .. }
-            | What::Exited { .. }
-            | What::Backtrace(_)
-            | What::Untraced { .. }
-            | What::Nothing { .. }
-            | What::StartsFewer { .. }
-            | What::PlayedAgain { .. }
-            | What::Flooded { .. }
-            | What::Abandoned(_)
-            | What::NotReached { .. }
-            | What::Crashed { .. }
-            | What::PlainRun(_)
-            | What::Reached { .. }
-            | What::Aborted { .. }
-            | What::Outlived { .. }
-            | What::BrokenMemory { .. }
-            | What::OutputCompared { .. }
-            | What::JobStays { .. }
-            | What::JobEnding(_)
-            | What::LeftBehind { .. } => {}
+            EventKind::ToProxy { scripted, .. } => self.scripted |= scripted,
+            EventKind::ClosedByUpstream { .. } => self.scripted = true,
+            EventKind::FromProxy { .. }
+            | EventKind::ProxyEnded { .. }
+            | EventKind::NotStarted { .. }
+            | EventKind::Output { .. }
+            | EventKind::LibraryFile { .. }
+            | EventKind::Loaded { .. }
+            | EventKind::Called { .. }
+            | EventKind::NotCalled { .. }
+            | EventKind::Returned { .. }
+            | EventKind::Exited { .. }
+            | EventKind::Backtrace(_)
+            | EventKind::Untraced { .. }
+            | EventKind::Nothing { .. }
+            | EventKind::StartsFewer { .. }
+            | EventKind::PlayedAgain { .. }
+            | EventKind::Flooded { .. }
+            | EventKind::Abandoned(_)
+            | EventKind::NotReached { .. }
+            | EventKind::Crashed { .. }
+            | EventKind::PlainRun(_)
+            | EventKind::Reached { .. }
+            | EventKind::Aborted { .. }
+            | EventKind::Outlived { .. }
+            | EventKind::BrokenMemory { .. }
+            | EventKind::OutputCompared { .. }
+            | EventKind::JobStays { .. }
+            | EventKind::JobEnding(_)
+            | EventKind::LeftoverProcesses { .. } => {}
         }
     }
 }

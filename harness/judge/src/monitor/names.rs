@@ -1,13 +1,13 @@
 //! Published names: requests about them and what their responses may say.
 
 use pmi_scenario::ids::{self, rules};
-use pmi_wire::{Decoded, Framing, Operation, Outcome, Proc};
+use pmi_wire::{Decoded, Framing, Operation, Proc, ResponseOutcome};
 
 use super::kvs::values_rule;
 use super::state::{COMPLETE, Monitor, cite};
 use crate::Severity;
 use crate::finding::Side;
-use crate::seen::{Seen, show};
+use crate::seen::{SeenText, show};
 
 /// A request about a name.
 #[derive(Debug, Clone)]
@@ -85,7 +85,7 @@ impl Monitor {
                     // RFC 13 does not say whether there is anything to fail at: the name is not published afterwards either.
                     let expected = "an error, since the name is not published".to_owned();
                     let (id, note) = (ids::RFC13_ERROR_RC_NONZERO, Some(Severity::Note));
-                    self.find(Side::Server, p, id, note, expected, Seen::message(message.text));
+                    self.find(Side::Server, p, id, note, expected, SeenText::message(message.text));
                 }
             }
         }
@@ -99,7 +99,7 @@ impl Monitor {
         let mut shown: Vec<String> = ports.iter().map(|port| show(port)).collect();
         shown.sort();
         let shown = shown.join(" or ");
-        let found = message.outcome() == Some(Outcome::Success);
+        let found = message.outcome() == Some(ResponseOutcome::Success);
         let (id, expected) = match message.field("port") {
             port if ports.is_empty() && found => {
                 let id = match port {
@@ -122,6 +122,6 @@ impl Monitor {
             }
             _ => return,
         };
-        self.server_error(p, id, expected, Seen::message(message.text));
+        self.server_error(p, id, expected, SeenText::message(message.text));
     }
 }

@@ -13,9 +13,9 @@ use pmi_wire::{
 use super::grammar::{EMPTY, has_known_keys, is_canonical};
 use super::names::NameRequest;
 use super::spawn::number_at_end;
-use super::state::{Asked, LONG_REQUEST, Monitor, PAGE, Pending};
+use super::state::{LONG_REQUEST, Monitor, MonitoredRequest, PAGE, RequestDetail};
 use super::unspecified::Unspecified;
-use crate::connections::Message;
+use crate::connections::CompletedMessage;
 use crate::finding::Side;
 use crate::seen::show;
 
@@ -25,7 +25,7 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
 
 impl Monitor {
     /// Judges a write of a client: its length and the messages that it completes.
-    pub(super) fn client_wrote(&mut self, p: Proc, length: usize, messages: &[Message<'_>]) {
+    pub(super) fn client_wrote(&mut self, p: Proc, length: usize, messages: &[CompletedMessage<'_>]) {
         self.rank(p).unanswered_pages += length.div_ceil(PAGE);
         for (place, (_, message)) in messages.iter().enumerate() {
             self.rank(p).split_write = place == 0 && self.goes_on;
@@ -171,15 +171,21 @@ impl Monitor {
         let thrid = message.field("thrid").map(Cow::into_owned);
         self.order(p, op, thrid.as_deref(), message);
         if let Some(asked) = self.asked(p, op, message) {
-            self.rank(p).pending.push_back(Pending { row: message.exchange(), op, thrid, needs, asked });
+            self.rank(p).pending.push_back(MonitoredRequest {
+                row: message.exchange(),
+                op,
+                thrid,
+                needs,
+                detail: asked,
+            });
         }
     }
 
     /// Notes the effect of a request. Returns the part that its answer is compared with, or `None` if it has no answer.
-    fn asked(&mut self, p: Proc, op: Option<Operation>, message: &Decoded<'_>) -> Option<Asked> {
+    fn asked(&mut self, p: Proc, op: Option<Operation>, message: &Decoded<'_>) -> Option<RequestDetail> {
         if let Some(asked) = NameRequest::new(message) {
             self.name_asked(&asked);
-            return Some(Asked::Name(asked));
+            return Some(RequestDetail::Name(asked));
         }
         Some(match op {
             Some(Operation::Init) => self.init_asked(p, message),

@@ -8,15 +8,15 @@ use super::lifecycle::init_rule;
 use super::mapping::MAPPING_KEY;
 use super::response::is_regular;
 use super::spawn::counts_from_one;
-use super::state::{Asked, FULL, IN_PIECES, LONG_REQUEST, Monitor, Pending, request_rule};
+use super::state::{FULL, IN_PIECES, LONG_REQUEST, Monitor, MonitoredRequest, RequestDetail, request_rule};
 use crate::Severity;
-use crate::connections::Message;
+use crate::connections::CompletedMessage;
 use crate::finding::Side;
 use crate::kvs::is_ambiguous;
-use crate::seen::{NO_PROOF, Seen, SeenKind, Unended, not_read, show};
+use crate::seen::{NO_PROOF, SeenKind, SeenText, Unended, not_read, show};
 
 /// Returns the requirement that a server breaks if it does not answer this request of PMI-1.
-fn unanswered_duty(pending: &Pending) -> Option<&'static str> {
+fn unanswered_duty(pending: &MonitoredRequest) -> Option<&'static str> {
     let empty = |program: &SpawnProgram| {
         let mut pairs = program.preput.iter().chain(&program.info);
         program.args.iter().any(|(_, arg)| arg.is_empty())
@@ -24,16 +24,16 @@ fn unanswered_duty(pending: &Pending) -> Option<&'static str> {
     };
     // An argument that is the last word of a request.
     let ends = |program: &SpawnProgram| program.args.iter().any(|(_, arg)| arg == b"endcmd");
-    Some(match &pending.asked {
+    Some(match &pending.detail {
         // RFC 13 contradicts itself on the form of these requests.
-        Asked::Put { value, .. } if value.is_empty() => ids::RFC13_VALUE_EMPTY,
-        Asked::Put { value, .. } if is_ambiguous(value) => ids::RFC13_VALUE_BLANK,
-        Asked::Spawn(request) if request.programs.iter().any(empty) => ids::RFC13_VALUE_EMPTY,
-        Asked::Spawn(request) if request.programs.iter().any(ends) => ids::RFC13_ABNF_STRING,
-        Asked::Spawn(request) if request.programs.iter().any(|p| !p.args.is_empty()) => {
+        RequestDetail::Put { value, .. } if value.is_empty() => ids::RFC13_VALUE_EMPTY,
+        RequestDetail::Put { value, .. } if is_ambiguous(value) => ids::RFC13_VALUE_BLANK,
+        RequestDetail::Spawn(request) if request.programs.iter().any(empty) => ids::RFC13_VALUE_EMPTY,
+        RequestDetail::Spawn(request) if request.programs.iter().any(ends) => ids::RFC13_ABNF_STRING,
+        RequestDetail::Spawn(request) if request.programs.iter().any(|p| !p.args.is_empty()) => {
             ids::RFC13_SPAWN_ARG_INDICES
         }
-        Asked::Init(offered) => init_rule(*offered),
+        RequestDetail::Init(offered) => init_rule(*offered),
         _ => duty(pending.op?),
     })
 }
@@ -61,7 +61,7 @@ fn duty(op: Operation) -> &'static str {
 impl Monitor {
     /// Judges what a server wrote, which completes these messages. Requests that were sent after an offer of PMI-2 can be read
     /// once that is answered.
-    pub(super) fn server_wrote(&mut self, p: Proc, messages: &[Message<'_>]) {
+    pub(super) fn server_wrote(&mut self, p: Proc, messages: &[CompletedMessage<'_>]) {
         (self.rank(p).answered, self.rank(p).unanswered_pages) = (true, 0);
         let mut joined = false;
         for (direction, message) in messages {
@@ -114,7 +114,7 @@ impl Monitor {
         if self.rank(p).uncorrelated {
             return self.uncorrelated_answer(p, op, message);
         }
-        let seen = || Seen::message(message.text);
+        let seen = || SeenText::message(message.text);
         match asked {
             None if op == Operation::Spawn && self.rank(p).spawns => {
                 let expected = "one response to a spawn, however many commands it has";
@@ -169,18 +169,19 @@ impl Monitor {
 
     /// The draft, thrid: a response answers the request of the same thread.
     fn answers_thread(&mut self, p: Proc, message: &Decoded<'_>) {
-        let seen = || Seen::message(message.text);
+        let seen = || SeenText::message(message.text);
         let (row, thrid) = (message.exchange().map(|row| row.request), message.field("thrid"));
         let unknown = self.state_unknown(p);
         let pending = &mut self.rank(p).pending;
-        let fits = |pending: &Pending| pending.row.map(|row| row.request) == row;
-        let of_thread = |pending: &Pending| fits(pending) && pending.thrid.as_deref() == thrid.as_deref();
+        let fits = |pending: &MonitoredRequest| pending.row.map(|row| row.request) == row;
+        let of_thread =
+            |pending: &MonitoredRequest| fits(pending) && pending.thrid.as_deref() == thrid.as_deref();
         let place = pending.iter().position(of_thread).or_else(|| pending.iter().position(fits));
         // Some servers never send the thread.
         let told_apart = thrid.is_some() && place.is_some_and(|at| of_thread(&pending[at]));
         if !told_apart && pending.iter().filter(|p| fits(p)).count() > 1 {
             // It is unknown which of the requests it answers.
-            pending.iter_mut().filter(|p| fits(p)).for_each(|p| p.asked = Asked::Unclear);
+            pending.iter_mut().filter(|p| fits(p)).for_each(|p| p.detail = RequestDetail::Unclear);
         }
         let Some(pending) = place.and_then(|place| pending.remove(place)) else {
             let asked = pending.front().and_then(|pending| pending.row);
@@ -207,30 +208,35 @@ impl Monitor {
     }
 
     /// Judges a response that has the name which the request asks for.
-    fn answered(&mut self, p: Proc, pending: Pending, message: &Decoded<'_>) {
-        match pending.asked {
-            Asked::Init(offered) => self.init_answered(p, offered, message),
-            Asked::Fullinit { bare, misled } => {
+    fn answered(&mut self, p: Proc, pending: MonitoredRequest, message: &Decoded<'_>) {
+        match pending.detail {
+            RequestDetail::Init(offered) => self.init_answered(p, offered, message),
+            RequestDetail::Fullinit { bare, misled } => {
                 let optional = bare.then_some(ids::PMI2_DRAFT_FULLINIT_OPTIONAL_KEYS);
                 let id = pending.needs.or(optional).unwrap_or(ids::PMI2_COMMON_FULLINIT);
                 self.fullinit_answered(p, id, misled, message);
             }
-            Asked::Put { key, value, lawful } => self.put_answered(p, &key, &value, lawful, message),
+            RequestDetail::Put { key, value, valid } => self.put_answered(p, &key, &value, valid, message),
             // The value of another keyval space is unknown.
-            Asked::Get { of: Some(of), .. } if self.group(p.group).names[0].as_ref() != Some(&of) => {}
+            RequestDetail::Get { of: Some(of), .. } if self.group(p.group).names[0].as_ref() != Some(&of) => {
+            }
             // The draft has no such key: the mapping is an attribute of the job.
-            Asked::Get { key, of: Some(_), .. } if key == MAPPING_KEY => self.mapping_answered(p, message),
-            Asked::Get { key, left, srcid, .. } => self.get_answered(p, &key, left, srcid, message),
-            Asked::PutNode { key, lawful } => self.node_put_answered(p, key, lawful, message),
-            Asked::GetNode { key, wait, there } => self.node_get_answered(p, &key, wait, there, message),
-            Asked::Name(asked) => self.name_answered(p, asked, message),
-            Asked::Barrier(number) => {
+            RequestDetail::Get { key, of: Some(_), .. } if key == MAPPING_KEY => {
+                self.mapping_answered(p, message)
+            }
+            RequestDetail::Get { key, left, srcid, .. } => self.get_answered(p, &key, left, srcid, message),
+            RequestDetail::PutNode { key, valid } => self.node_put_answered(p, key, valid, message),
+            RequestDetail::GetNode { key, wait, there } => {
+                self.node_get_answered(p, &key, wait, there, message)
+            }
+            RequestDetail::Name(asked) => self.name_answered(p, asked, message),
+            RequestDetail::Barrier(number) => {
                 let round = number.unwrap_or(self.rank(p).left + 1);
                 self.barrier_left(p, round, message);
             }
-            Asked::Spawn(request) => self.spawn_answered(p, &request, message),
-            Asked::Plain => self.plain_answered(p, pending.op, message),
-            Asked::Unclear => {}
+            RequestDetail::Spawn(request) => self.spawn_answered(p, &request, message),
+            RequestDetail::Plain => self.plain_answered(p, pending.op, message),
+            RequestDetail::Unclear => {}
         }
     }
 
@@ -256,8 +262,8 @@ impl Monitor {
         let Some(front) = self.rank(p).pending.front() else { return };
         let (Some(op), Some(duty)) = (front.op, unanswered_duty(front)) else { return };
         // RFC 13, PMI_Spawn_multiple: clients number arguments from zero, so a server need not accept others.
-        let from_one = matches!(&front.asked, Asked::Spawn(request) if counts_from_one(request));
-        let offer = if let Asked::Init(offered) = front.asked { Some(offered) } else { None };
+        let from_one = matches!(&front.detail, RequestDetail::Spawn(request) if counts_from_one(request));
+        let offer = if let RequestDetail::Init(offered) = front.detail { Some(offered) } else { None };
         if from_one && !self.takes_arguments_from_one {
             return;
         }
@@ -303,19 +309,21 @@ impl Monitor {
         let Some(pending) = rank.pending.iter().find(|pending| !self.may_be_late(p, pending)) else { return };
         let others = self.groups.get(&p.group).into_iter().flat_map(|group| group.ranks.iter());
         let finalized = others.into_iter().any(|(other, r)| other != p.rank && r.finalized);
-        let needs = match pending.asked {
+        let needs = match pending.detail {
             // An empty jobid has a separate rule.
-            Asked::Get { rule: Some(_), .. } => pending.needs.filter(|needs| *needs != EMPTY),
+            RequestDetail::Get { rule: Some(_), .. } => pending.needs.filter(|needs| *needs != EMPTY),
             _ => pending.needs,
         };
-        let requirement = needs.unwrap_or(match &pending.asked {
+        let requirement = needs.unwrap_or(match &pending.detail {
             _ if rank.split_write || rank.joined_write => ids::PMI2_COMMON_ANY_FRAGMENTATION,
             _ if rank.refused => ids::PMI2_COMMON_USABLE_AFTER_ERROR,
             _ if rank.pending.len() > 1 && pending.thrid.is_some() => ids::PMI2_DRAFT_THRID_TELLS_APART,
-            Asked::Barrier(Some(1)) => ids::PMI2_COMMON_FENCE,
-            Asked::Barrier(_) => ids::PMI2_COMMON_FENCE_AGAIN,
-            Asked::GetNode { wait: Some(rule), .. } | Asked::Get { rule: Some(rule), .. } => rule,
-            Asked::Fullinit { bare: true, .. } => ids::PMI2_DRAFT_FULLINIT_OPTIONAL_KEYS,
+            RequestDetail::Barrier(Some(1)) => ids::PMI2_COMMON_FENCE,
+            RequestDetail::Barrier(_) => ids::PMI2_COMMON_FENCE_AGAIN,
+            RequestDetail::GetNode { wait: Some(rule), .. } | RequestDetail::Get { rule: Some(rule), .. } => {
+                rule
+            }
+            RequestDetail::Fullinit { bare: true, .. } => ids::PMI2_DRAFT_FULLINIT_OPTIONAL_KEYS,
             _ if pending.op == Some(Operation::Finalize) => ids::PMI2_COMMON_FINALIZE,
             _ if finalized => ids::PMI2_COMMON_FINALIZE_ALONE,
             _ => ids::PMI2_COMMON_ANSWERED,
@@ -325,14 +333,14 @@ impl Monitor {
     }
 
     /// Returns true if a missing response to a request of PMI-2 is lawful so far.
-    fn may_be_late(&self, p: Proc, pending: &Pending) -> bool {
+    fn may_be_late(&self, p: Proc, pending: &MonitoredRequest) -> bool {
         let entered =
             |number| self.groups.get(&p.group).is_some_and(|group| group.all(|rank| rank.entered >= number));
-        match &pending.asked {
-            Asked::Barrier(number) => !entered(number.unwrap_or_default()),
-            Asked::Get { left, .. } => !entered(*left),
-            Asked::GetNode { key, wait, .. } => wait.is_some() && !self.has_node_attribute(p, key),
-            Asked::Unclear => true,
+        match &pending.detail {
+            RequestDetail::Barrier(number) => !entered(number.unwrap_or_default()),
+            RequestDetail::Get { left, .. } => !entered(*left),
+            RequestDetail::GetNode { key, wait, .. } => wait.is_some() && !self.has_node_attribute(p, key),
+            RequestDetail::Unclear => true,
             // A ring ends when all have joined it, which is not followed.
             _ => pending.row.is_some_and(|row| row.operation == "ring"),
         }
@@ -341,12 +349,12 @@ impl Monitor {
     /// Returns true if the pair of the oldest pending request has the greatest length within the limits. For a barrier, any put of
     /// the group since the last one counts: a server that has not read a pair whole takes the rest as the next request.
     fn is_about_full(&mut self, p: Proc) -> bool {
-        match self.rank(p).pending.front().map(|pending| &pending.asked) {
-            Some(Asked::Put { key, value, .. }) => {
+        match self.rank(p).pending.front().map(|pending| &pending.detail) {
+            Some(RequestDetail::Put { key, value, .. }) => {
                 let (key, value) = (key.clone(), value.clone());
                 self.is_full(p, &key, &value)
             }
-            Some(Asked::Get { key, .. }) => {
+            Some(RequestDetail::Get { key, .. }) => {
                 let key = key.clone();
                 self.group(p.group).full_keys.contains(&key)
             }
@@ -377,7 +385,7 @@ impl Monitor {
         expected: String,
         how: SeenKind,
     ) {
-        let mut seen = Seen::from(how);
+        let mut seen = SeenText::from(how);
         let mut unread = None;
         if how != SeenKind::ConnectionEnd && !self.not_read.is_empty() {
             seen.text = format!("{}, {}", seen.text, not_read(&self.not_read));

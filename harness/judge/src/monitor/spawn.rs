@@ -3,14 +3,14 @@
 use pmi_scenario::ids;
 use pmi_wire::pmi2::{self, is_key};
 use pmi_wire::{
-    Body, Content, Decoded, Operation, Proc, Response, SpawnCollector, SpawnLimits, SpawnRequest,
+    Content, Decoded, Operation, Proc, Response, ResponseBody, SpawnCollector, SpawnLimits, SpawnRequest,
 };
 
 use super::grammar::spawn_rule;
 use super::kvs::{is_short, is_within_limits};
-use super::state::{Asked, MOST_PROCESSES, Monitor, Pending, RESERVED};
+use super::state::{MOST_PROCESSES, Monitor, MonitoredRequest, RESERVED, RequestDetail};
 use crate::kvs::is_ambiguous;
-use crate::seen::Seen;
+use crate::seen::SeenText;
 
 /// Returns true if a spawn request asks for processes and has no field that RFC 13 lets servers read in several ways.
 fn is_ordinary(request: &SpawnRequest) -> bool {
@@ -78,7 +78,12 @@ impl Monitor {
                 self.unknown_sent(p);
                 self.spawns_unknown = true;
                 let id = spawn_rule(&error.fault);
-                self.client_error(p, id, format!("a spawn request of RFC 13 ({error})"), Seen::message(line));
+                self.client_error(
+                    p,
+                    id,
+                    format!("a spawn request of RFC 13 ({error})"),
+                    SeenText::message(line),
+                );
             }
         }
     }
@@ -97,11 +102,17 @@ impl Monitor {
         let rank = self.rank(p);
         rank.spawns = true;
         let (row, op) = (Some(Operation::Spawn.exchange()), Some(Operation::Spawn));
-        rank.pending.push_back(Pending { row, op, thrid: None, needs: None, asked: Asked::Spawn(request) });
+        rank.pending.push_back(MonitoredRequest {
+            row,
+            op,
+            thrid: None,
+            needs: None,
+            detail: RequestDetail::Spawn(request),
+        });
     }
 
     /// Notes the spawn request of a frame.
-    pub(super) fn spawn_asked(&mut self, p: Proc, message: &Decoded<'_>) -> Asked {
+    pub(super) fn spawn_asked(&mut self, p: Proc, message: &Decoded<'_>) -> RequestDetail {
         if let Content::FrameRequest(Ok(pmi2::Request::Spawn { preput, programs })) = &message.content {
             let size = programs.iter().fold(0u64, |n, p| n.saturating_add(p.maxprocs));
             self.processes_requested = self.processes_requested.saturating_add(size);
@@ -112,14 +123,15 @@ impl Monitor {
                 || preput.iter().any(|(key, value)| !is_within_limits(key, value));
             self.group_asked(p, size, preput);
         }
-        Asked::Plain
+        RequestDetail::Plain
     }
 
     /// Judges the response to a spawn request of PMI-1.
     pub(super) fn spawn_answered(&mut self, p: Proc, request: &SpawnRequest, message: &Decoded<'_>) {
         let ok = message.is_success();
         self.takes_arguments_from_one |= ok && counts_from_one(request);
-        let Content::LineResponse(Ok(Response { body: Body::Spawn(Some(codes)), .. })) = &message.content
+        let Content::LineResponse(Ok(Response { body: ResponseBody::Spawn(Some(codes)), .. })) =
+            &message.content
         else {
             return;
         };
@@ -127,7 +139,7 @@ impl Monitor {
         // A server that may have read an earlier request in another way may answer another one than it seems.
         if codes.len() as u64 != asked && ok && !self.spawns_unknown {
             let expected = format!("an error code for each of the {asked} processes");
-            self.server_error(p, "de-facto.spawn.errcodes", expected, Seen::message(message.text));
+            self.server_error(p, "de-facto.spawn.errcodes", expected, SeenText::message(message.text));
         }
     }
 }

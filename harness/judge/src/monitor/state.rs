@@ -8,15 +8,15 @@ use pmi_wire::{
     Connection, Decoded, Direction, Framing, Maxes, Operation, Proc, SpawnCollector, SpawnRequest, Version,
 };
 
-use super::group_barrier_state::{Name, Part};
+use super::group_barrier_state::{GroupBarrierLog, GroupBarrierName};
 use super::names::NameRequest;
 use super::unspecified::Unspecified;
 use crate::Severity;
 use crate::connections::Connections;
 use crate::finding::{Finding, Side};
-use crate::kvs::{Known, Kvs};
+use crate::kvs::{KnownPuts, Kvs};
 use crate::recent::Recent;
-use crate::seen::Seen;
+use crate::seen::SeenText;
 
 /// RFC 13 sets no limit to messages. A request beyond this is more than any operation needs, and a server that gives
 /// up on it has done nothing wrong.
@@ -53,7 +53,7 @@ pub(super) fn cite(message: &Decoded<'_>, rule: [&'static str; 2]) -> &'static s
 
 /// A request that has no answer yet.
 #[derive(Debug)]
-pub(super) struct Pending {
+pub(super) struct MonitoredRequest {
     /// The row of the protocol table. `None` if the message is not a request, so that its answer is unknown.
     pub(super) row: Option<&'static Exchange>,
     /// The operation, if RFC 13 has it.
@@ -62,12 +62,12 @@ pub(super) struct Pending {
     pub(super) thrid: Option<Vec<u8>>,
     /// A rule of the draft that the request needs and that not all known servers keep.
     pub(super) needs: Option<&'static str>,
-    pub(super) asked: Asked,
+    pub(super) detail: RequestDetail,
 }
 
 /// The part of a request that its answer is compared with.
 #[derive(Debug)]
-pub(super) enum Asked {
+pub(super) enum RequestDetail {
     /// The init line, with the version that it offers.
     Init(Version),
     /// The init of PMI-2: whether it omits a field that some servers need, and whether it names a wrong rank.
@@ -75,11 +75,11 @@ pub(super) enum Asked {
         bare: bool,
         misled: bool,
     },
-    /// A put. `lawful` is true if the server has no reason to refuse it.
+    /// A put. `valid` is true if the server has no reason to refuse it.
     Put {
         key: Vec<u8>,
         value: Vec<u8>,
-        lawful: bool,
+        valid: bool,
     },
     /// A get. `of` is the keyval space, if the request names one that may not be its own; `left` is the number of barriers
     /// that the process had left; `rule` is the requirement that a jobid depends on.
@@ -90,10 +90,10 @@ pub(super) enum Asked {
         rule: Option<&'static str>,
         srcid: Option<i64>,
     },
-    /// A put of a node attribute. `lawful` is true if the server has no reason to refuse it.
+    /// A put of a node attribute. `valid` is true if the server has no reason to refuse it.
     PutNode {
         key: Vec<u8>,
-        lawful: bool,
+        valid: bool,
     },
     /// A get of a node attribute. `wait` is the requirement that an answer without a value breaks; `there` is true if the
     /// attribute was stored before the request.
@@ -113,7 +113,7 @@ pub(super) enum Asked {
 
 /// The outcome of singleton init.
 #[derive(Debug)]
-pub(super) enum Singinit {
+pub(super) enum SingletonState {
     /// A failure, which has been reported.
     Failed,
     /// Success, with the name of the keyval space.
@@ -122,7 +122,7 @@ pub(super) enum Singinit {
 
 /// One process and its connection.
 #[derive(Debug, Default)]
-pub(super) struct Rank {
+pub(super) struct MonitoredRank {
     /// The framing of the pending requests.
     pub(super) framing: Framing,
     /// It has sent the fullinit of PMI-2.
@@ -136,11 +136,11 @@ pub(super) struct Rank {
     /// The lines of that request.
     pub(super) spawn_lines: Vec<u8>,
     /// The requests that have no answer yet, the oldest first.
-    pub(super) pending: VecDeque<Pending>,
+    pub(super) pending: VecDeque<MonitoredRequest>,
     /// The process has started a process manager.
     pub(super) has_manager: bool,
     /// The outcome, if it has asked for a process manager itself.
-    pub(super) singinit: Option<Singinit>,
+    pub(super) singinit: Option<SingletonState>,
     /// Its environment has been judged.
     pub(super) started: bool,
     /// Its init has been answered with success.
@@ -170,9 +170,9 @@ pub(super) struct Rank {
     /// The group of the last barrier that it entered, in PMI-1.2, where WORLD may name the whole group.
     pub(super) world_written: Option<Vec<u8>>,
     /// The barriers of parts of its group that it has entered and not left.
-    pub(super) open: Vec<Name>,
+    pub(super) open: Vec<GroupBarrierName>,
     /// The puts that it must see after barriers of parts of its group.
-    pub(super) knows: Known,
+    pub(super) knows: KnownPuts,
     pub(super) maxes: Option<Maxes>,
     /// The server has sent an unreadable message on this connection, which is reported once.
     pub(super) unreadable: bool,
@@ -199,11 +199,11 @@ pub(super) struct Rank {
     pub(super) uncorrelated: bool,
 }
 
-impl Rank {
+impl MonitoredRank {
     /// The requests about names that have no answer yet.
     pub(super) fn open_names(&self) -> impl Iterator<Item = &NameRequest> {
-        self.pending.iter().filter_map(|pending| match &pending.asked {
-            Asked::Name(asked) => Some(asked),
+        self.pending.iter().filter_map(|pending| match &pending.detail {
+            RequestDetail::Name(asked) => Some(asked),
             _ => None,
         })
     }
@@ -221,10 +221,10 @@ impl Rank {
 
 /// One process group.
 #[derive(Debug, Default)]
-pub(super) struct Group {
+pub(super) struct MonitoredGroup {
     pub(super) size: u32,
     /// The size that was asked for, and the one that its processes were told, if they were told the same.
-    pub(super) asked_and_told: Option<(u32, u32)>,
+    pub(super) requested_and_reported: Option<(u32, u32)>,
     pub(super) nodes: u32,
     /// The name of the keyval space: the kvsname over lines, and the jobid over frames.
     pub(super) names: [Option<Vec<u8>>; 2],
@@ -235,11 +235,11 @@ pub(super) struct Group {
     /// Keys of which it cannot be told what the keyval space holds, for instance because they were put before the name of
     /// the keyval space was known.
     pub(super) unjudged_keys: HashSet<Vec<u8>>,
-    pub(super) ranks: Recent<u32, Rank>,
+    pub(super) ranks: Recent<u32, MonitoredRank>,
     /// The last barrier of the whole group that is known to be entered by all.
     pub(super) entered_by_all: u64,
     /// Barriers of parts of the group.
-    pub(super) parts: BTreeMap<Name, Part>,
+    pub(super) parts: BTreeMap<GroupBarrierName, GroupBarrierLog>,
     /// Ranks that got no value for a key over frames, with the number of barriers that they had left.
     pub(super) misses: HashMap<Vec<u8>, BTreeMap<u32, u64>>,
     /// The values of node attributes, by node and key.
@@ -270,7 +270,7 @@ pub(super) const MOST_PROCESSES: u64 = 1 << 20;
 /// Most ranks that a finding names.
 const NAMED: usize = 16;
 
-impl Group {
+impl MonitoredGroup {
     /// Sets the requested size. If it is too great, the size of the group is unknown.
     pub(super) fn ask_for(&mut self, processes: u64) {
         self.size = u32::try_from(processes).ok().filter(|_| processes <= MOST_PROCESSES).unwrap_or(0);
@@ -279,22 +279,22 @@ impl Group {
     /// Notes the size that a process of a spawned group was told, and returns the size of the group. RFC 13, PMI_Spawn_multiple:
     /// fewer processes than asked for may be started. If processes are told different sizes, the one that was asked for counts.
     pub(super) fn told_size(&mut self, told: Option<u32>) -> u32 {
-        let asked = self.asked_and_told.map_or(self.size, |(asked, _)| asked);
+        let asked = self.requested_and_reported.map_or(self.size, |(asked, _)| asked);
         let told = told.filter(|told| (1..=asked).contains(told)).unwrap_or(asked);
-        let agreed = self.asked_and_told.is_none_or(|(_, before)| before == told);
+        let agreed = self.requested_and_reported.is_none_or(|(_, before)| before == told);
         self.size = if agreed { told } else { asked };
-        self.asked_and_told = Some((asked, self.size));
+        self.requested_and_reported = Some((asked, self.size));
         self.size
     }
 
     /// Returns true if something is true of each of its processes.
-    pub(super) fn all(&self, is: impl Fn(&Rank) -> bool) -> bool {
+    pub(super) fn all(&self, is: impl Fn(&MonitoredRank) -> bool) -> bool {
         self.ranks.len() >= self.size as usize
             && (0..self.size).all(|rank| self.ranks.get(rank).is_some_and(&is))
     }
 
     /// Returns the ranks of which something is not true, as text; `None` if there are none.
-    pub(super) fn all_but(&self, is: impl Fn(&Rank) -> bool) -> Option<String> {
+    pub(super) fn all_but(&self, is: impl Fn(&MonitoredRank) -> bool) -> Option<String> {
         let mut missing = (0..self.size).filter(|rank| !self.ranks.get(*rank).is_some_and(&is));
         let named: Vec<String> = missing.by_ref().take(NAMED).map(|rank| rank.to_string()).collect();
         match missing.count() {
@@ -332,7 +332,7 @@ pub struct Monitor {
     pub(super) versions: BTreeSet<(u64, u64)>,
     /// The first version that was too high.
     pub(super) first_version: Option<Version>,
-    pub(super) groups: BTreeMap<u32, Group>,
+    pub(super) groups: BTreeMap<u32, MonitoredGroup>,
     /// The published names and their ports.
     pub(super) names: HashMap<Vec<u8>, HashSet<Vec<u8>>>,
     /// Names that were published and withdrawn.
@@ -482,7 +482,7 @@ impl Monitor {
     }
 
     /// Returns the state of a process, without adding it.
-    pub(super) fn known(&self, p: Proc) -> Option<&Rank> {
+    pub(super) fn known(&self, p: Proc) -> Option<&MonitoredRank> {
         self.groups.get(&p.group)?.ranks.get(p.rank)
     }
 
@@ -491,12 +491,12 @@ impl Monitor {
         self.groups.get(&group).is_some_and(|group| group.kvs.contains(key))
     }
 
-    pub(super) fn group(&mut self, id: u32) -> &mut Group {
+    pub(super) fn group(&mut self, id: u32) -> &mut MonitoredGroup {
         self.groups.entry(id).or_default()
     }
 
-    pub(super) fn rank(&mut self, p: Proc) -> &mut Rank {
-        self.group(p.group).ranks.get_or_insert_with(p.rank, Rank::default)
+    pub(super) fn rank(&mut self, p: Proc) -> &mut MonitoredRank {
+        self.group(p.group).ranks.get_or_insert_with(p.rank, MonitoredRank::default)
     }
 
     /// Begins the process group that a process asks for, with its size and the pairs that are there from the start.
@@ -577,7 +577,8 @@ impl Monitor {
     /// Notes that a process has sent something that is no request. Any answer to it, or none, is lawful.
     pub(super) fn unknown_sent(&mut self, p: Proc) {
         self.lose_correlation(p, Unspecified::NotARequest);
-        let unknown = Pending { row: None, op: None, thrid: None, needs: None, asked: Asked::Plain };
+        let unknown =
+            MonitoredRequest { row: None, op: None, thrid: None, needs: None, detail: RequestDetail::Plain };
         self.rank(p).pending.push_back(unknown);
     }
 
@@ -598,7 +599,7 @@ impl Monitor {
         p: Proc,
         requirement: &str,
         expected: impl Into<String>,
-        seen: impl Into<Seen>,
+        seen: impl Into<SeenText>,
     ) {
         self.find(Side::Server, p, requirement, None, expected.into(), seen.into());
     }
@@ -610,7 +611,7 @@ impl Monitor {
         p: Proc,
         requirement: &str,
         expected: impl Into<String>,
-        seen: impl Into<Seen>,
+        seen: impl Into<SeenText>,
     ) {
         self.allow_abort(p, Unspecified::Breach);
         self.forget_state(p, Unspecified::Breach);
@@ -623,7 +624,7 @@ impl Monitor {
         p: Proc,
         requirement: &str,
         expected: impl Into<String>,
-        seen: impl Into<Seen>,
+        seen: impl Into<SeenText>,
     ) {
         self.find(Side::Client, p, requirement, None, expected.into(), seen.into());
     }
@@ -636,7 +637,7 @@ impl Monitor {
         requirement: &str,
         at_most: Option<Severity>,
         expected: String,
-        seen: Seen,
+        seen: SeenText,
     ) {
         if self.findings.len() >= FINDINGS_LIMIT || (self.scripted && party == Side::Server) {
             return;

@@ -11,20 +11,20 @@ use crate::seen::SeenKind;
 
 /// Returns the requirements that a server breaks in these lines: the rank, whether the server sends the line, and its text.
 fn findings(lines: &[(u32, bool, &str)]) -> Vec<String> {
-    let launched = What::Launched { command: Vec::new(), ranks: 2, nodes: 1 };
+    let launched = EventKind::Launched { command: Vec::new(), ranks: 2, nodes: 1 };
     let events = lines.iter().map(|(rank, server, line)| {
         let proc = Proc { group: 0, rank: *rank };
         let bytes = Bytes(format!("{line}\n").into_bytes());
-        if *server { What::FromServer { proc, bytes } } else { What::ToServer { proc, bytes } }
+        if *server { EventKind::FromServer { proc, bytes } } else { EventKind::ToServer { proc, bytes } }
     });
     let found = judged(std::iter::once(launched).chain(events));
     found.into_iter().filter(|f| f.party == Side::Server).map(|f| f.requirement).collect()
 }
 
-fn judged(events: impl IntoIterator<Item = What>) -> Vec<Finding> {
+fn judged(events: impl IntoIterator<Item = EventKind>) -> Vec<Finding> {
     let mut monitor = Monitor::new();
-    for (what, seq) in events.into_iter().zip(0..) {
-        monitor.observe(&Event::new(seq, what));
+    for (kind, seq) in events.into_iter().zip(0..) {
+        monitor.observe(&Event::new(seq, kind));
     }
     monitor.take_findings()
 }
@@ -90,9 +90,9 @@ fn silence_says_whether_it_is_proved() {
     let proc = Proc { group: 0, rank: 0 };
     let seen = |proof| {
         let asks =
-            What::ToServer { proc, bytes: Bytes(b"cmd=init pmi_version=1 pmi_subversion=1\n".to_vec()) };
-        let launched = What::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
-        let found = judged([launched, asks, What::NoAnswer { proc, proof }]);
+            EventKind::ToServer { proc, bytes: Bytes(b"cmd=init pmi_version=1 pmi_subversion=1\n".to_vec()) };
+        let launched = EventKind::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
+        let found = judged([launched, asks, EventKind::NoAnswer { proc, proof }]);
         found.into_iter().map(|f| f.seen).collect::<Vec<_>>()
     };
     assert_eq!(seen(SilenceProof::Idle), ["silence"]);
@@ -102,7 +102,7 @@ fn silence_says_whether_it_is_proved() {
 #[test]
 fn wrong_size_of_one_process_is_not_held_against_others() {
     let group = |told: &[u32]| {
-        let mut group = Group { size: 3, ..Group::default() };
+        let mut group = MonitoredGroup { size: 3, ..MonitoredGroup::default() };
         told.iter().map(|told| group.told_size(Some(*told))).collect::<Vec<_>>()
     };
     assert_eq!(group(&[3, 3, 3]), [3, 3, 3]);
@@ -117,7 +117,7 @@ fn wrong_size_of_one_process_is_not_held_against_others() {
 #[test]
 fn versions_are_those_of_accepted_offers() {
     let told =
-        |rank, text: &str| What::FromServer { proc: Proc { group: 0, rank }, bytes: Bytes(text.into()) };
+        |rank, text: &str| EventKind::FromServer { proc: Proc { group: 0, rank }, bytes: Bytes(text.into()) };
     let taken = "cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=0\n";
     let (first, second) = taken.split_at(30);
     let refused = "cmd=response_to_init rc=-1 pmi_version=1 pmi_subversion=9\n";
@@ -125,8 +125,8 @@ fn versions_are_those_of_accepted_offers() {
     let value = "cmd=get_result rc=0 value=cmd=response_to_init pmi_version=7 pmi_subversion=0\n";
     let events = [told(0, &format!("{refused}{again}")), told(1, first), told(1, second), told(2, value)];
     let mut monitor = Monitor::new();
-    for (what, seq) in events.into_iter().zip(0..) {
-        monitor.observe(&Event::new(seq, what));
+    for (kind, seq) in events.into_iter().zip(0..) {
+        monitor.observe(&Event::new(seq, kind));
     }
     assert_eq!(monitor.versions(), ["1.1", "2.0"]);
 }
@@ -136,14 +136,14 @@ fn lost_half_request_is_the_cause() {
     let proc = Proc { group: 0, rank: 0 };
     let lines = JOINED.map(|(_, server, line)| {
         let bytes = Bytes(format!("{line}\n").into_bytes());
-        if server { What::FromServer { proc, bytes } } else { What::ToServer { proc, bytes } }
+        if server { EventKind::FromServer { proc, bytes } } else { EventKind::ToServer { proc, bytes } }
     });
-    let said = |text: &str| What::ToServer { proc, bytes: Bytes(text.into()) };
+    let said = |text: &str| EventKind::ToServer { proc, bytes: Bytes(text.into()) };
     let answer = Bytes(b"cmd=maxes rc=0 kvsname_max=64 keylen_max=64 vallen_max=64\n".to_vec());
-    let silence = What::NoAnswer { proc, proof: SilenceProof::Idle };
+    let silence = EventKind::NoAnswer { proc, proof: SilenceProof::Idle };
     let rest = [
         said("cmd=get_maxes  extra=1\n"),
-        What::FromServer { proc, bytes: answer },
+        EventKind::FromServer { proc, bytes: answer },
         said("cmd=get_my_"),
         said("kvsname\n"),
         silence,
@@ -155,10 +155,10 @@ fn lost_half_request_is_the_cause() {
 #[test]
 fn unended_messages_take_no_effect() {
     let proc = |rank| Proc { group: 0, rank };
-    let said = |rank, text: &str| What::ToServer { proc: proc(rank), bytes: Bytes(text.into()) };
-    let told = |rank, text: &str| What::FromServer { proc: proc(rank), bytes: Bytes(text.into()) };
-    let found = |unended: &str, rest: [What; 2]| {
-        let launched = What::Launched { command: Vec::new(), ranks: 2, nodes: 1 };
+    let said = |rank, text: &str| EventKind::ToServer { proc: proc(rank), bytes: Bytes(text.into()) };
+    let told = |rank, text: &str| EventKind::FromServer { proc: proc(rank), bytes: Bytes(text.into()) };
+    let found = |unended: &str, rest: [EventKind; 2]| {
+        let launched = EventKind::Launched { command: Vec::new(), ranks: 2, nodes: 1 };
         let joined = [0, 1].into_iter().flat_map(|rank| {
             [
                 said(rank, "cmd=init pmi_version=1 pmi_subversion=1\n"),
@@ -167,7 +167,7 @@ fn unended_messages_take_no_effect() {
                 told(rank, "cmd=my_kvsname rc=0 kvsname=k\n"),
             ]
         });
-        let end = [said(0, unended), What::ClosedByClient { proc: proc(0) }];
+        let end = [said(0, unended), EventKind::ClosedByClient { proc: proc(0) }];
         let found = judged([launched].into_iter().chain(joined).chain(end).chain(rest));
         let found = found.into_iter().filter(|f| f.party == Side::Server);
         found.map(|f| f.requirement).collect::<Vec<_>>()
@@ -184,10 +184,10 @@ fn unended_messages_take_no_effect() {
 fn taking_an_unasked_answer_is_no_breach_of_lock_step() {
     let found = |lines: &[(bool, &str)]| {
         let proc = Proc { group: 0, rank: 0 };
-        let launched = What::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
+        let launched = EventKind::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
         let events = lines.iter().map(|(server, line)| {
             let bytes = Bytes(format!("{line}\n").into_bytes());
-            if *server { What::FromServer { proc, bytes } } else { What::ToServer { proc, bytes } }
+            if *server { EventKind::FromServer { proc, bytes } } else { EventKind::ToServer { proc, bytes } }
         });
         let found = judged([launched].into_iter().chain(events)).into_iter();
         found.map(|f| (f.party, f.requirement)).collect::<Vec<_>>()
@@ -207,11 +207,11 @@ fn missing_answers_to_an_offer_cite_its_version() {
         let proc = Proc { group: 0, rank: 0 };
         let line = format!("cmd=init pmi_version=1 pmi_subversion={subversion}\n");
         let end = match closes {
-            true => What::ClosedByServer { proc },
-            false => What::NoAnswer { proc, proof: SilenceProof::Idle },
+            true => EventKind::ClosedByServer { proc },
+            false => EventKind::NoAnswer { proc, proof: SilenceProof::Idle },
         };
-        let launched = What::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
-        let found = judged([launched, What::ToServer { proc, bytes: Bytes(line.into()) }, end]);
+        let launched = EventKind::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
+        let found = judged([launched, EventKind::ToServer { proc, bytes: Bytes(line.into()) }, end]);
         found.into_iter().map(|f| f.requirement).collect::<Vec<_>>()
     };
     for closes in [false, true] {
@@ -233,9 +233,9 @@ fn server_need_not_take_arguments_from_one() {
     };
     let found = |numbers: &[u32]| {
         let proc = Proc { group: 0, rank: 0 };
-        let launched = What::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
-        let said = |text: &str| What::ToServer { proc, bytes: Bytes(text.into()) };
-        let told = |text: &str| What::FromServer { proc, bytes: Bytes(text.into()) };
+        let launched = EventKind::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
+        let said = |text: &str| EventKind::ToServer { proc, bytes: Bytes(text.into()) };
+        let told = |text: &str| EventKind::FromServer { proc, bytes: Bytes(text.into()) };
         let mut events = vec![
             launched,
             said("cmd=init pmi_version=1 pmi_subversion=1\n"),
@@ -244,7 +244,11 @@ fn server_need_not_take_arguments_from_one() {
         for (number, place) in numbers.iter().zip(1..) {
             events.push(said(&spawn(*number)));
             let taken = place < numbers.len();
-            events.push(if taken { told("cmd=spawn_result rc=0\n") } else { What::ClosedByServer { proc } });
+            events.push(if taken {
+                told("cmd=spawn_result rc=0\n")
+            } else {
+                EventKind::ClosedByServer { proc }
+            });
         }
         let found = judged(events).into_iter().filter(|f| f.party == Side::Server);
         found.map(|f| f.requirement).collect::<Vec<_>>()
@@ -279,15 +283,15 @@ fn a_request_out_of_order_excuses_the_barrier() {
 fn a_line_without_end_may_end_the_program() {
     let found = |length: usize| {
         let proc = |rank| Proc { group: 0, rank };
-        let write = |rank, text: &str| What::ToServer { proc: proc(rank), bytes: Bytes(text.into()) };
+        let write = |rank, text: &str| EventKind::ToServer { proc: proc(rank), bytes: Bytes(text.into()) };
         let answer = b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n".to_vec();
         let events = [
-            What::Launched { command: Vec::new(), ranks: 2, nodes: 1 },
+            EventKind::Launched { command: Vec::new(), ranks: 2, nodes: 1 },
             write(0, "cmd=init pmi_version=1 pmi_subversion=1\n"),
-            What::FromServer { proc: proc(0), bytes: Bytes(answer) },
+            EventKind::FromServer { proc: proc(0), bytes: Bytes(answer) },
             write(1, &"x".repeat(length)),
             write(0, "cmd=get_appnum\n"),
-            What::ClosedByServer { proc: proc(0) },
+            EventKind::ClosedByServer { proc: proc(0) },
         ];
         judged(events).into_iter().map(|f| f.requirement).collect::<Vec<_>>()
     };
@@ -298,18 +302,18 @@ fn a_line_without_end_may_end_the_program() {
 #[test]
 fn who_is_held_up_by_a_half_said_request_is_noted_only() {
     let proc = |rank| Proc { group: 0, rank };
-    let write = |rank, text: &str| What::ToServer { proc: proc(rank), bytes: Bytes(text.into()) };
+    let write = |rank, text: &str| EventKind::ToServer { proc: proc(rank), bytes: Bytes(text.into()) };
     let found = |said: &[(u32, &str)], closes: bool| {
         let answer = b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n";
         let joined = [0, 1].into_iter().flat_map(|rank| {
             let bytes = Bytes(answer.to_vec());
             let init = write(rank, "cmd=init pmi_version=1 pmi_subversion=1\n");
-            [init, What::FromServer { proc: proc(rank), bytes }]
+            [init, EventKind::FromServer { proc: proc(rank), bytes }]
         });
-        let launched = What::Launched { command: Vec::new(), ranks: 2, nodes: 1 };
+        let launched = EventKind::Launched { command: Vec::new(), ranks: 2, nodes: 1 };
         let said = said.iter().map(|(rank, text)| write(*rank, text));
-        let end = closes.then(|| What::ClosedByServer { proc: proc(1) });
-        let silence = What::NoAnswer { proc: proc(0), proof: SilenceProof::Idle };
+        let end = closes.then(|| EventKind::ClosedByServer { proc: proc(1) });
+        let silence = EventKind::NoAnswer { proc: proc(0), proof: SilenceProof::Idle };
         let found = judged([launched].into_iter().chain(joined).chain(said).chain(end).chain([silence]));
         found.into_iter().map(|f| (f.kind, f.at_most)).collect::<Vec<_>>()
     };
@@ -328,14 +332,14 @@ fn processes_that_nobody_asked_for_are_found_once() {
     let proc = |group, rank| Proc { group, rank };
     let found = |asks: &str, children: u32| {
         let bytes = Bytes(format!("{asks}\n").into_bytes());
-        let asked = What::ToServer { proc: proc(0, 0), bytes };
-        let started = |rank| What::Started {
+        let asked = EventKind::ToServer { proc: proc(0, 0), bytes };
+        let started = |rank| EventKind::Started {
             proc: proc(1, rank),
             env: [("PMI_FD".to_owned(), "3".to_owned())].into(),
             args: Vec::new(),
             bad_fd: None,
         };
-        let launched = What::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
+        let launched = EventKind::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
         let found = judged([launched, asked].into_iter().chain((0..children).map(started)));
         found.iter().filter(|f| f.requirement == "rfc13.spawn.maxprocs").count()
     };
@@ -405,7 +409,7 @@ fn lenient_client_detects_no_protocol_error(#[case] answers: &[&str], #[case] de
     let proc = Proc { group: 0, rank: 0 };
     let line = |(_, server, line): &(u32, bool, &str)| {
         let bytes = Bytes(format!("{line}\n").into_bytes());
-        if *server { What::FromServer { proc, bytes } } else { What::ToServer { proc, bytes } }
+        if *server { EventKind::FromServer { proc, bytes } } else { EventKind::ToServer { proc, bytes } }
     };
     let get = (0, false, "cmd=get kvsname=k key=a");
     let asked = answers.iter().flat_map(|answer| [get, (0, true, *answer)]);
@@ -422,10 +426,10 @@ fn the_cause_is_cited() {
     let cited = |said: &[(bool, &[u8])], closes: bool| {
         let said = said.iter().map(|(server, bytes)| {
             let bytes = Bytes(bytes.to_vec());
-            if *server { What::FromServer { proc, bytes } } else { What::ToServer { proc, bytes } }
+            if *server { EventKind::FromServer { proc, bytes } } else { EventKind::ToServer { proc, bytes } }
         });
-        let launched = What::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
-        let end = closes.then_some(What::ClosedByServer { proc });
+        let launched = EventKind::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
+        let end = closes.then_some(EventKind::ClosedByServer { proc });
         let found = judged([launched].into_iter().chain(said).chain(end));
         found.into_iter().map(|f| f.requirement).collect::<Vec<_>>()
     };
@@ -473,24 +477,24 @@ const P: Proc = Proc { group: 0, rank: 0 };
 
 /// A partial message proves something only if the process closes its connection by itself and TCP does not lose the rest.
 #[rstest]
-#[case::by_itself(&[What::ClosedByClient { proc: P }], true)]
-#[case::killed(&[What::Ended { proc: P, ours: true }], false)]
-#[case::does_not_end(&[What::StillRunning { procs: vec![P], proof: HangProof::Idle }, What::ClosedByClient { proc: P }], false)]
-#[case::reset(&[What::LeftUnread { proc: P }, What::ClosedByClient { proc: P }], false)]
-fn partial_message_is_held_against_client(#[case] end: &[What], #[case] broken: bool) {
+#[case::by_itself(&[EventKind::ClosedByClient { proc: P }], true)]
+#[case::killed(&[EventKind::Ended { proc: P, ours: true }], false)]
+#[case::does_not_end(&[EventKind::StillRunning { procs: vec![P], proof: HangProof::Idle }, EventKind::ClosedByClient { proc: P }], false)]
+#[case::reset(&[EventKind::LeftUnread { proc: P }, EventKind::ClosedByClient { proc: P }], false)]
+fn partial_message_is_held_against_client(#[case] end: &[EventKind], #[case] broken: bool) {
     for (partial, requirement) in
         [("cmd=get_ma", "rfc13.wire.newline"), ("mcmd=spawn\nnprocs=1\n", "rfc13.abnf.c-spawn")]
     {
         let init = b"cmd=init pmi_version=1 pmi_subversion=1\n".to_vec();
         let joined = b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n".to_vec();
         let said = [
-            What::ToServer { proc: P, bytes: Bytes(init) },
-            What::FromServer { proc: P, bytes: Bytes(joined) },
-            What::ToServer { proc: P, bytes: Bytes(partial.into()) },
+            EventKind::ToServer { proc: P, bytes: Bytes(init) },
+            EventKind::FromServer { proc: P, bytes: Bytes(joined) },
+            EventKind::ToServer { proc: P, bytes: Bytes(partial.into()) },
         ];
         let mut monitor = Monitor::new();
-        for what in said.iter().chain(end) {
-            monitor.observe(&Event::new(0, what.clone()));
+        for kind in said.iter().chain(end) {
+            monitor.observe(&Event::new(0, kind.clone()));
         }
         let found = monitor.take_findings().iter().any(|f| f.requirement == requirement);
         assert_eq!(found, broken, "{partial}");
@@ -510,11 +514,11 @@ fn what_was_put_before_the_name_was_known_is_not_held_against_the_server() {
     ];
     for (request, response) in lines {
         let bytes = |line: &str| Bytes(format!("{line}\n").into_bytes());
-        for what in [
-            What::ToServer { proc, bytes: bytes(request) },
-            What::FromServer { proc, bytes: bytes(response) },
+        for kind in [
+            EventKind::ToServer { proc, bytes: bytes(request) },
+            EventKind::FromServer { proc, bytes: bytes(response) },
         ] {
-            monitor.observe(&Event::new(0, what));
+            monitor.observe(&Event::new(0, kind));
         }
     }
     assert_eq!(monitor.take_findings(), []);
@@ -522,33 +526,33 @@ fn what_was_put_before_the_name_was_known_is_not_held_against_the_server() {
 
 /// Returns the requirements that a server breaks: the rank, whether the server sends the body, and the body, or `close` or `silence`.
 fn found(ranks: u32, said: &[(u32, bool, &str)]) -> Vec<String> {
-    let mut events = vec![What::Launched { command: Vec::new(), ranks, nodes: 1 }];
+    let mut events = vec![EventKind::Launched { command: Vec::new(), ranks, nodes: 1 }];
     let bytes = |text: Vec<u8>| Bytes(text);
     for rank in 0..ranks {
         let proc = Proc { group: 0, rank };
         let offer = b"cmd=init pmi_version=2 pmi_subversion=0\n".to_vec();
         let taken = b"cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0\n".to_vec();
-        events.push(What::ToServer { proc, bytes: bytes(offer) });
-        events.push(What::FromServer { proc, bytes: bytes(taken) });
+        events.push(EventKind::ToServer { proc, bytes: bytes(offer) });
+        events.push(EventKind::FromServer { proc, bytes: bytes(taken) });
         let ask = format!("cmd=fullinit;pmijobid=j;pmirank={rank};threaded=FALSE;");
         let tell = format!(
             "cmd=fullinit-response;pmi-version=2;pmi-subversion=0;rank={rank};size={ranks};appnum=0;rc=0;"
         );
-        events.push(What::ToServer { proc, bytes: bytes(framed(&ask)) });
-        events.push(What::FromServer { proc, bytes: bytes(framed(&tell)) });
+        events.push(EventKind::ToServer { proc, bytes: bytes(framed(&ask)) });
+        events.push(EventKind::FromServer { proc, bytes: bytes(framed(&tell)) });
     }
     events.extend(said.iter().map(|(rank, server, text)| {
         let proc = Proc { group: 0, rank: *rank };
         match (*text, server) {
-            ("close", _) => What::ClosedByServer { proc },
-            ("silence", _) => What::NoAnswer { proc, proof: SilenceProof::Idle },
-            (text, true) => What::FromServer { proc, bytes: bytes(framed(text)) },
-            (text, false) => What::ToServer { proc, bytes: bytes(framed(text)) },
+            ("close", _) => EventKind::ClosedByServer { proc },
+            ("silence", _) => EventKind::NoAnswer { proc, proof: SilenceProof::Idle },
+            (text, true) => EventKind::FromServer { proc, bytes: bytes(framed(text)) },
+            (text, false) => EventKind::ToServer { proc, bytes: bytes(framed(text)) },
         }
     }));
     let mut monitor = Monitor::new();
-    for (what, seq) in events.into_iter().zip(0..) {
-        monitor.observe(&Event::new(seq, what));
+    for (kind, seq) in events.into_iter().zip(0..) {
+        monitor.observe(&Event::new(seq, kind));
     }
     let findings = monitor.take_findings().into_iter();
     findings.filter(|f| f.party == Side::Server).map(|f| f.requirement).collect()
@@ -735,11 +739,11 @@ fn unspecified_behavior_has_a_reason(#[case] text: &str, #[case] reason: Option<
     let joined = "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n";
     for (text, is_server) in [(init, false), (joined, true), (text, false)] {
         let bytes = Bytes(text.into());
-        let what = match is_server {
-            true => What::FromServer { proc: P, bytes },
-            false => What::ToServer { proc: P, bytes },
+        let kind = match is_server {
+            true => EventKind::FromServer { proc: P, bytes },
+            false => EventKind::ToServer { proc: P, bytes },
         };
-        monitor.observe(&Event::new(0, what));
+        monitor.observe(&Event::new(0, kind));
     }
     assert_eq!(monitor.unspecified(P), reason);
 }

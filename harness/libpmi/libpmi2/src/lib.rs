@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Mutex, PoisonError};
 
 use pmi_c_api::{Code, call, call_initialized, copy_out, set, text};
-use pmi_reference::client::{Answer, Client, Misuse};
+use pmi_reference::client::{Client, Misuse, ServerAnswer};
 
 pub use programs::Info;
 use programs::{Programs, preput};
@@ -171,7 +171,7 @@ api! {
             let preput = unsafe { preput(preput_keyval_vector, preput_keyval_size) }?;
             programs.iter_mut().take(1).for_each(|program| program.preput.clone_from(&preput));
             let answer = session.ask(|client| client.spawn(&programs))?;
-            let Answer::Spawned { jobid: id, .. } = answer else { return Err(Code::Fail) };
+            let ServerAnswer::Spawned { jobid: id, .. } = answer else { return Err(Code::Fail) };
             let id = id.unwrap_or_default();
             if !jobid.is_null() {
                 // SAFETY: guaranteed by the caller.
@@ -193,7 +193,7 @@ api! {
             if jobid.is_null() {
                 return Err(Code::InvalidArg);
             }
-            let Answer::Kvsname(id) = session.ask(Client::kvsname)? else { return Err(Code::Fail) };
+            let ServerAnswer::Kvsname(id) = session.ask(Client::kvsname)? else { return Err(Code::Fail) };
             // SAFETY: guaranteed by the caller.
             unsafe { copy_out(&id, jobid, jobid_size) }.ok_or(Code::InvalidLength)
         })
@@ -221,7 +221,7 @@ api! {
             // SAFETY: guaranteed by the caller.
             let jobid = unsafe { need(jobid, Code::InvalidArg) }?;
             match session.ask(|client| client.connect(&jobid))? {
-                Answer::Connected { copies: false } => Ok(()),
+                ServerAnswer::Connected { copies: false } => Ok(()),
                 _ => Err(Code::Fail),
             }
         })
@@ -300,7 +300,7 @@ api! {
         // SAFETY: guaranteed by the caller, for all of this block.
         unsafe {
             let Ok(key) = need(name, Code::InvalidKey) else { return Code::InvalidKey as c_int };
-            attribute(found, |client| client.get_node_attribute(&key, waitfor != 0), |told| copy_out(told, value, valuelen).ok_or(Code::InvalidLength))
+            attribute(found, |client| client.get_node_attribute(&key, waitfor != 0), |received| copy_out(received, value, valuelen).ok_or(Code::InvalidLength))
         }
     }
 
@@ -315,7 +315,7 @@ api! {
         // SAFETY: guaranteed by the caller, for all of this block.
         unsafe {
             let Ok(key) = need(name, Code::InvalidKey) else { return Code::InvalidKey as c_int };
-            attribute(found, |client| client.get_node_attribute(&key, false), |told| integers(told, array, arraylen, outlen))
+            attribute(found, |client| client.get_node_attribute(&key, false), |received| integers(received, array, arraylen, outlen))
         }
     }
 
@@ -334,7 +334,7 @@ api! {
         // SAFETY: guaranteed by the caller, for all of this block.
         unsafe {
             let Ok(key) = need(name, Code::InvalidKey) else { return Code::InvalidKey as c_int };
-            attribute(found, |client| client.get_job_attribute(&key), |told| copy_out(told, value, valuelen).ok_or(Code::InvalidLength))
+            attribute(found, |client| client.get_job_attribute(&key), |received| copy_out(received, value, valuelen).ok_or(Code::InvalidLength))
         }
     }
 
@@ -349,7 +349,7 @@ api! {
         // SAFETY: guaranteed by the caller, for all of this block.
         unsafe {
             let Ok(key) = need(name, Code::InvalidKey) else { return Code::InvalidKey as c_int };
-            attribute(found, |client| client.get_job_attribute(&key), |told| integers(told, array, arraylen, outlen))
+            attribute(found, |client| client.get_job_attribute(&key), |received| integers(received, array, arraylen, outlen))
         }
     }
 }
@@ -382,7 +382,7 @@ api! {
             }
             // SAFETY: guaranteed by the caller.
             let name = unsafe { need(service_name, Code::InvalidArg) }?;
-            let Answer::Port(found) = session.ask(|client| client.lookup(&name))? else { return Err(Code::Fail) };
+            let ServerAnswer::Port(found) = session.ask(|client| client.lookup(&name))? else { return Err(Code::Fail) };
             // SAFETY: guaranteed by the caller.
             unsafe { copy_out(&found, port, port_len) }.ok_or(Code::InvalidLength)
         })

@@ -3,8 +3,8 @@
 use std::ffi::c_int;
 
 use pmi_c_api::{Code, PmiFd, number};
-use pmi_reference::client::{Answer, Client, Misuse};
-use pmi_wire::{MappingForm, Outcome};
+use pmi_reference::client::{Client, Misuse, ServerAnswer};
+use pmi_wire::{MappingForm, ResponseOutcome};
 
 /// Key of the process mapping.
 const MAPPING: &[u8] = b"PMI_process_mapping";
@@ -37,14 +37,14 @@ impl InitializedProcess {
         let mut session =
             Self { client, connection: Some(connection), rank: 0, size: 0, appnum: 0, spawned: false };
         match session.ask(Client::init) {
-            Ok(Answer::Init(version)) if version.version == 2 => {}
+            Ok(ServerAnswer::Init(version)) if version.version == 2 => {}
             _ => return Err(session.broken("no answer to the offer")),
         }
         let jobid = std::env::var("PMI_JOBID").ok();
         let rank = number("PMI_RANK").and_then(|rank| u64::try_from(rank).ok());
         let answer =
             session.ask(|client| client.fullinit(jobid.as_deref().map(str::as_bytes), rank, false))?;
-        let Answer::Joined { rank, size, appnum, spawned } = answer else { return Err(Code::Fail) };
+        let ServerAnswer::Joined { rank, size, appnum, spawned } = answer else { return Err(Code::Fail) };
         let int = |number: u64| c_int::try_from(number).map_err(|_| Code::Fail);
         (session.rank, session.size, session.spawned) = (int(rank)?, int(size)?, spawned);
         session.appnum = c_int::try_from(appnum).map_err(|_| Code::Fail)?;
@@ -55,9 +55,9 @@ impl InitializedProcess {
     pub(crate) fn ask(
         &mut self,
         request: impl FnOnce(&mut Client) -> Result<Vec<u8>, Misuse>,
-    ) -> Result<Answer, Code> {
+    ) -> Result<ServerAnswer, Code> {
         match self.try_ask(request)? {
-            Answer::Failed { .. } => Err(Code::Fail),
+            ServerAnswer::Failed { .. } => Err(Code::Fail),
             answer => Ok(answer),
         }
     }
@@ -68,8 +68,8 @@ impl InitializedProcess {
         request: impl FnOnce(&mut Client) -> Result<Vec<u8>, Misuse>,
     ) -> Result<Option<Vec<u8>>, Code> {
         match self.try_ask(request)? {
-            Answer::Value(value) => Ok(Some(value)),
-            Answer::Failed { outcome: Outcome::Miss, .. } => Ok(None),
+            ServerAnswer::Value(value) => Ok(Some(value)),
+            ServerAnswer::Failed { outcome: ResponseOutcome::Miss, .. } => Ok(None),
             _ => Err(Code::Fail),
         }
     }
@@ -102,7 +102,7 @@ impl InitializedProcess {
     fn try_ask(
         &mut self,
         request: impl FnOnce(&mut Client) -> Result<Vec<u8>, Misuse>,
-    ) -> Result<Answer, Code> {
+    ) -> Result<ServerAnswer, Code> {
         let bytes = request(&mut self.client).map_err(|misuse| refused(&misuse))?;
         self.write(&bytes)?;
         let mut buffer = [0; 4096];

@@ -10,8 +10,8 @@ use pmi_wire::grammar::{Rule, is_string, parse_int, parse_intlist, parse_uint};
 use pmi_wire::pmi2::{self, is_key, write_tuple};
 use pmi_wire::protocol::{self, Exchange};
 use pmi_wire::{
-    Connection, Decoded, Direction, Framing, FramingError, GroupBarrier, Maxes, Outcome, SpawnProgram,
-    Version, frame_header,
+    Connection, Decoded, Direction, Framing, FramingError, GroupBarrier, Maxes, ResponseOutcome,
+    SpawnProgram, Version, frame_header,
 };
 use thiserror::Error;
 
@@ -102,7 +102,7 @@ pub enum ServerError {
 
 /// An answer of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum ServerAnswer {
     /// The version to speak.
     Init(Version),
     /// The process has joined its job: the response to fullinit.
@@ -154,8 +154,8 @@ pub enum Answer {
     Failed {
         /// The operation.
         operation: &'static str,
-        /// [`Outcome::Miss`] if PMI-2's flag says that nothing was found.
-        outcome: Outcome,
+        /// [`ResponseOutcome::Miss`] if PMI-2's flag says that nothing was found.
+        outcome: ResponseOutcome,
         /// `rc`.
         rc: i64,
         /// The reason, for people.
@@ -166,7 +166,7 @@ pub enum Answer {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum ClientPhase {
     New,
     /// In PMI-2, before fullinit.
     Accepted,
@@ -188,7 +188,7 @@ struct Pending {
 #[derive(Debug)]
 pub struct Client {
     connection: Connection,
-    phase: Phase,
+    phase: ClientPhase,
     pending: Vec<Pending>,
     /// The highest version that is offered.
     offers: Version,
@@ -232,7 +232,7 @@ impl Client {
     pub fn new() -> Self {
         Self {
             connection: Connection::new(MESSAGE_MAX),
-            phase: Phase::New,
+            phase: ClientPhase::New,
             pending: Vec::new(),
             offers: Version::V1_1,
             version: Version::V1_1,
@@ -288,7 +288,7 @@ impl Client {
     /// RFC 13, "Version Negotiation": offers the highest version. May be repeated only after a refusal.
     pub fn init(&mut self) -> Result<Vec<u8>, Misuse> {
         self.idle()?;
-        if self.phase != Phase::New {
+        if self.phase != ClientPhase::New {
             return Err(Misuse::Initialized);
         }
         let (version, subversion) = (self.offers.version.to_string(), self.offers.subversion.to_string());
@@ -309,8 +309,8 @@ impl Client {
     ) -> Result<Vec<u8>, Misuse> {
         self.idle()?;
         match self.phase {
-            Phase::Accepted => {}
-            Phase::Joined => return Err(Misuse::Initialized),
+            ClientPhase::Accepted => {}
+            ClientPhase::Joined => return Err(Misuse::Initialized),
             _ => return Err(Misuse::NotInitialized),
         }
         let rank = rank.map(|rank| rank.to_string());
@@ -455,7 +455,7 @@ impl Client {
         let exchange = self.exchange("spawn")?;
         let mut bytes = Vec::new();
         if self.is_pmi2() {
-            let program = |program: &SpawnProgram| pmi2::Program {
+            let program = |program: &SpawnProgram| pmi2::Pmi2SpawnProgram {
                 command: program.execname.clone(),
                 maxprocs: program.nprocs,
                 argv: program.args.iter().map(|(_, arg)| arg.clone()).collect(),
@@ -504,13 +504,13 @@ impl Client {
         }
         // Any thread may abort the job at any time.
         match self.phase {
-            Phase::Broken => return Err(Misuse::Broken),
-            Phase::Over => return Err(Misuse::Over),
-            Phase::New | Phase::Accepted | Phase::Joined => {}
+            ClientPhase::Broken => return Err(Misuse::Broken),
+            ClientPhase::Over => return Err(Misuse::Over),
+            ClientPhase::New | ClientPhase::Accepted | ClientPhase::Joined => {}
         }
         let bytes = self.write("abort", fields)?;
         self.pending.clear();
-        self.phase = Phase::Over;
+        self.phase = ClientPhase::Over;
         Ok(bytes)
     }
 
@@ -522,11 +522,11 @@ impl Client {
 
     /// Takes bytes of the server, and returns the answer that they complete. RFC 13, "Error Handling": after an error, the client has to close
     /// the connection.
-    pub fn receive(&mut self, bytes: &[u8]) -> Option<Result<Answer, ServerError>> {
+    pub fn receive(&mut self, bytes: &[u8]) -> Option<Result<ServerAnswer, ServerError>> {
         if bytes.is_empty() {
             return None;
         }
-        if self.phase == Phase::Broken {
+        if self.phase == ClientPhase::Broken {
             return Some(Err(ServerError::Broken));
         }
         if !self.waits() {
@@ -537,8 +537,8 @@ impl Client {
     }
 
     /// Returns a further answer from the bytes that were received together with another one.
-    pub fn next_answer(&mut self) -> Option<Result<Answer, ServerError>> {
-        if self.phase == Phase::Broken {
+    pub fn next_answer(&mut self) -> Option<Result<ServerAnswer, ServerError>> {
+        if self.phase == ClientPhase::Broken {
             return None;
         }
         let (framing, text) = match self.connection.next(Direction::FromServer)? {
@@ -554,8 +554,8 @@ impl Client {
 
     /// Handles the end of the connection, which is an error unless the client has left.
     pub fn closed(&mut self) -> Result<(), ServerError> {
-        let over = self.phase == Phase::Over && self.pending.is_empty();
-        self.phase = Phase::Broken;
+        let over = self.phase == ClientPhase::Over && self.pending.is_empty();
+        self.phase = ClientPhase::Broken;
         if over { Ok(()) } else { Err(ServerError::Closed) }
     }
 
@@ -569,8 +569,8 @@ impl Client {
         !self.pending.is_empty() || !self.open.is_empty()
     }
 
-    fn broken(&mut self, error: ServerError) -> Result<Answer, ServerError> {
-        self.phase = Phase::Broken;
+    fn broken(&mut self, error: ServerError) -> Result<ServerAnswer, ServerError> {
+        self.phase = ClientPhase::Broken;
         Err(error)
     }
 
@@ -581,16 +581,16 @@ impl Client {
             !self.is_pmi2() || pending.thrid.is_none() || self.thrid.is_none() || pending.thrid == self.thrid
         };
         match (self.phase, self.pending.iter().find(conflicts)) {
-            (Phase::Broken, _) => Err(Misuse::Broken),
+            (ClientPhase::Broken, _) => Err(Misuse::Broken),
             (_, Some(pending)) => Err(Misuse::InFlight(pending.exchange.operation)),
-            (Phase::Over, _) => Err(Misuse::Over),
+            (ClientPhase::Over, _) => Err(Misuse::Over),
             _ => Ok(()),
         }
     }
 
     fn joined(&self) -> Result<(), Misuse> {
         self.idle()?;
-        if self.phase == Phase::Joined { Ok(()) } else { Err(Misuse::NotInitialized) }
+        if self.phase == ClientPhase::Joined { Ok(()) } else { Err(Misuse::NotInitialized) }
     }
 
     /// PMI-1.2: only puts, gets and other barriers may come while barriers of groups are open.
@@ -673,7 +673,7 @@ impl Client {
     }
 
     /// Assigns a response to its request, and reads it.
-    fn read(&mut self, message: &Decoded<'_>) -> Result<Answer, ServerError> {
+    fn read(&mut self, message: &Decoded<'_>) -> Result<ServerAnswer, ServerError> {
         if let Some(error) = message.error() {
             return Err(ServerError::Malformed(error));
         }
@@ -682,7 +682,10 @@ impl Client {
         if message.framing == Framing::Lines && exchange.operation == "barrier" {
             let tag = message.value("tag").map_or(Some(0), |tag| parse_uint(&tag));
             if let Some(at) = self.open.iter().position(|open| Some(*open) == tag) {
-                return Ok(Answer::GroupBarrier(outcome == Outcome::Success, self.open.remove(at)));
+                return Ok(ServerAnswer::GroupBarrier(
+                    outcome == ResponseOutcome::Success,
+                    self.open.remove(at),
+                ));
             }
         }
         let thrid = message.value("thrid").filter(|_| message.framing == Framing::Frames);
@@ -704,17 +707,19 @@ impl Client {
         let answer = self.result(message, exchange, outcome)?;
         self.pending.remove(place);
         match &answer {
-            Answer::Init(version) => {
-                self.phase = if self.is_pmi2() { Phase::Accepted } else { Phase::Joined };
+            ServerAnswer::Init(version) => {
+                self.phase = if self.is_pmi2() { ClientPhase::Accepted } else { ClientPhase::Joined };
                 self.version = *version;
             }
-            Answer::Joined { .. } => self.phase = Phase::Joined,
-            Answer::Maxes(maxes) => self.maxes = Some(*maxes),
-            Answer::Kvsname(name) => self.kvsname = Some(name.clone()),
-            Answer::Finalized | Answer::AbortAck => self.phase = Phase::Over,
+            ServerAnswer::Joined { .. } => self.phase = ClientPhase::Joined,
+            ServerAnswer::Maxes(maxes) => self.maxes = Some(*maxes),
+            ServerAnswer::Kvsname(name) => self.kvsname = Some(name.clone()),
+            ServerAnswer::Finalized | ServerAnswer::AbortAck => self.phase = ClientPhase::Over,
             // In PMI-2, a refused fullinit or finalize may not be repeated.
-            Answer::Failed { operation: "init" | "finalize", .. } if message.framing == Framing::Frames => {
-                self.phase = Phase::Over;
+            ServerAnswer::Failed { operation: "init" | "finalize", .. }
+                if message.framing == Framing::Frames =>
+            {
+                self.phase = ClientPhase::Over;
             }
             _ => {}
         }
@@ -726,58 +731,58 @@ impl Client {
         &self,
         message: &Decoded<'_>,
         exchange: &'static Exchange,
-        outcome: Outcome,
-    ) -> Result<Answer, ServerError> {
+        outcome: ResponseOutcome,
+    ) -> Result<ServerAnswer, ServerError> {
         let value = |name| message.field(name).map(std::borrow::Cow::into_owned);
         let need = |name| value(name).ok_or(ServerError::NoResult);
         let number = |name| value(name).and_then(|text| parse_uint(&text)).ok_or(ServerError::NoResult);
         let integer = |name| value(name).and_then(|text| parse_int(&text));
         let errcodes = || value("errcodes").and_then(|codes| parse_intlist(&codes));
         let operation = exchange.operation;
-        if outcome != Outcome::Success {
+        if outcome != ResponseOutcome::Success {
             let msg = value("msg").or_else(|| value("errmsg"));
             let rc = integer("rc").unwrap_or(0);
-            return Ok(Answer::Failed { operation, outcome, rc, msg, errcodes: errcodes() });
+            return Ok(ServerAnswer::Failed { operation, outcome, rc, msg, errcodes: errcodes() });
         }
         Ok(match operation {
-            "init" if message.framing == Framing::Frames => Answer::Joined {
+            "init" if message.framing == Framing::Frames => ServerAnswer::Joined {
                 rank: number("rank")?,
                 size: number("size")?,
                 appnum: integer("appnum").ok_or(ServerError::NoResult)?,
                 spawned: value("spawner-jobid").is_some(),
             },
             "init" => match message.version().ok_or(ServerError::NoResult)? {
-                version if version <= self.offers => Answer::Init(version),
+                version if version <= self.offers => ServerAnswer::Init(version),
                 version if self.tolerant && version.version == self.offers.version => {
-                    Answer::Init(self.offers)
+                    ServerAnswer::Init(self.offers)
                 }
                 version => return Err(ServerError::BadVersion(version)),
             },
-            "maxes" => Answer::Maxes(Maxes {
+            "maxes" => ServerAnswer::Maxes(Maxes {
                 kvsname_max: number("kvsname_max")?,
                 keylen_max: number("keylen_max")?,
                 vallen_max: number("vallen_max")?,
             }),
-            "abort" => Answer::AbortAck,
-            "finalize" => Answer::Finalized,
-            "universe" => Answer::Universe(number("size")?),
-            "appnum" => Answer::Appnum(number("appnum")?),
-            "kvsname" => Answer::Kvsname(need("kvsname")?),
-            "barrier" => Answer::Barrier,
+            "abort" => ServerAnswer::AbortAck,
+            "finalize" => ServerAnswer::Finalized,
+            "universe" => ServerAnswer::Universe(number("size")?),
+            "appnum" => ServerAnswer::Appnum(number("appnum")?),
+            "kvsname" => ServerAnswer::Kvsname(need("kvsname")?),
+            "barrier" => ServerAnswer::Barrier,
             "get" | "get-node-attribute" | "get-job-attribute" => {
                 let mut value = need("value")?;
                 if self.tolerant && value.ends_with(FOUND) {
                     value.truncate(value.len() - FOUND.len());
                 }
-                Answer::Value(value)
+                ServerAnswer::Value(value)
             }
-            "lookup" => Answer::Port(need("port")?),
-            "spawn" => Answer::Spawned { errcodes: errcodes(), jobid: value("jobid") },
+            "lookup" => ServerAnswer::Port(need("port")?),
+            "spawn" => ServerAnswer::Spawned { errcodes: errcodes(), jobid: value("jobid") },
             "connect" => {
                 let copies = value("kvscopy").map(|copy| copy.to_ascii_lowercase());
-                Answer::Connected { copies: matches!(copies.as_deref(), Some(b"yes" | b"true")) }
+                ServerAnswer::Connected { copies: matches!(copies.as_deref(), Some(b"yes" | b"true")) }
             }
-            operation => Answer::Done(operation),
+            operation => ServerAnswer::Done(operation),
         })
     }
 }
@@ -796,7 +801,7 @@ fn framed(body: Vec<u8>) -> Result<Vec<u8>, Misuse> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Action, Config, GroupSpec, Server};
+    use crate::{Config, GroupSpec, Server, ServerAction};
     use pmi_wire::{Overlong, Proc};
     use rstest::rstest;
 
@@ -804,7 +809,7 @@ mod tests {
     struct Pair {
         server: Server,
         clients: Vec<Client>,
-        answers: Vec<Option<Answer>>,
+        answers: Vec<Option<ServerAnswer>>,
         aborted: Option<String>,
     }
 
@@ -832,7 +837,7 @@ mod tests {
             self.server.receive(Proc { group: 0, rank: rank as u32 }, &bytes);
             while let Some(action) = self.server.next_action() {
                 match action {
-                    Action::Send { to, bytes } => {
+                    ServerAction::Send { to, bytes } => {
                         let rank = to.rank as usize;
                         // Byte by byte: framing is the client's business.
                         let (last, rest) = bytes.split_last().unwrap();
@@ -841,12 +846,12 @@ mod tests {
                         }
                         self.answers[rank] = Some(self.clients[rank].receive(&[*last]).unwrap().unwrap());
                     }
-                    Action::Spawn { group, programs, .. } => {
+                    ServerAction::Spawn { group, programs, .. } => {
                         let total = programs.iter().map(|program| program.nprocs).sum::<u64>();
                         self.server.spawned(group, &vec![0; total as usize]);
                     }
-                    Action::Abort { reason, .. } => self.aborted = Some(reason),
-                    Action::Close { .. } => panic!("a good server ends the group or nothing"),
+                    ServerAction::Abort { reason, .. } => self.aborted = Some(reason),
+                    ServerAction::Close { .. } => panic!("a good server ends the group or nothing"),
                 }
             }
         }
@@ -855,7 +860,7 @@ mod tests {
             &mut self,
             rank: usize,
             request: impl FnOnce(&mut Client) -> Result<Vec<u8>, Misuse>,
-        ) -> Answer {
+        ) -> ServerAnswer {
             self.send(rank, request);
             assert_eq!(self.aborted, None);
             self.answers[rank].take().unwrap()
@@ -866,25 +871,28 @@ mod tests {
     fn every_operation_against_the_server() {
         let mut pair = Pair::new(2);
         for rank in 0..2 {
-            assert_eq!(pair.ask(rank, Client::init), Answer::Init(Version::V1_1));
+            assert_eq!(pair.ask(rank, Client::init), ServerAnswer::Init(Version::V1_1));
             let maxes = Maxes { kvsname_max: 256, keylen_max: 64, vallen_max: 1024 };
-            assert_eq!(pair.ask(rank, Client::maxes), Answer::Maxes(maxes));
-            assert_eq!(pair.ask(rank, Client::kvsname), Answer::Kvsname(b"kvs-0".to_vec()));
-            assert_eq!(pair.ask(rank, Client::universe), Answer::Universe(2));
-            assert_eq!(pair.ask(rank, Client::appnum), Answer::Appnum(0));
+            assert_eq!(pair.ask(rank, Client::maxes), ServerAnswer::Maxes(maxes));
+            assert_eq!(pair.ask(rank, Client::kvsname), ServerAnswer::Kvsname(b"kvs-0".to_vec()));
+            assert_eq!(pair.ask(rank, Client::universe), ServerAnswer::Universe(2));
+            assert_eq!(pair.ask(rank, Client::appnum), ServerAnswer::Appnum(0));
         }
-        assert_eq!(pair.ask(0, |c| c.put(b"a", b"two words")), Answer::Done("put"));
-        assert_eq!(pair.ask(0, |c| c.put(b"empty", b"")), Answer::Done("put"));
+        assert_eq!(pair.ask(0, |c| c.put(b"a", b"two words")), ServerAnswer::Done("put"));
+        assert_eq!(pair.ask(0, |c| c.put(b"empty", b"")), ServerAnswer::Done("put"));
         pair.send(0, Client::barrier);
         assert_eq!(pair.answers[0], None);
-        assert_eq!(pair.ask(1, Client::barrier), Answer::Barrier);
-        assert_eq!(pair.answers[0], Some(Answer::Barrier));
-        assert_eq!(pair.ask(1, |c| c.get(b"a")), Answer::Value(b"two words".to_vec()));
-        assert_eq!(pair.ask(1, |c| c.get(b"empty")), Answer::Value(Vec::new()));
-        assert!(matches!(pair.ask(1, |c| c.get(b"b")), Answer::Failed { operation: "get", rc: -1, .. }));
-        assert_eq!(pair.ask(0, |c| c.publish(b"s", b"tag=0$port=1$")), Answer::Done("publish"));
-        assert_eq!(pair.ask(1, |c| c.lookup(b"s")), Answer::Port(b"tag=0$port=1$".to_vec()));
-        assert_eq!(pair.ask(0, |c| c.unpublish(b"s")), Answer::Done("unpublish"));
+        assert_eq!(pair.ask(1, Client::barrier), ServerAnswer::Barrier);
+        assert_eq!(pair.answers[0], Some(ServerAnswer::Barrier));
+        assert_eq!(pair.ask(1, |c| c.get(b"a")), ServerAnswer::Value(b"two words".to_vec()));
+        assert_eq!(pair.ask(1, |c| c.get(b"empty")), ServerAnswer::Value(Vec::new()));
+        assert!(matches!(
+            pair.ask(1, |c| c.get(b"b")),
+            ServerAnswer::Failed { operation: "get", rc: -1, .. }
+        ));
+        assert_eq!(pair.ask(0, |c| c.publish(b"s", b"tag=0$port=1$")), ServerAnswer::Done("publish"));
+        assert_eq!(pair.ask(1, |c| c.lookup(b"s")), ServerAnswer::Port(b"tag=0$port=1$".to_vec()));
+        assert_eq!(pair.ask(0, |c| c.unpublish(b"s")), ServerAnswer::Done("unpublish"));
         let program = |n| SpawnProgram {
             nprocs: n,
             execname: b"a.out".to_vec(),
@@ -893,10 +901,10 @@ mod tests {
             info: vec![(b"wdir".to_vec(), b"/".to_vec())],
             ..SpawnProgram::default()
         };
-        let spawned = Answer::Spawned { errcodes: Some(vec![0; 3]), jobid: None };
+        let spawned = ServerAnswer::Spawned { errcodes: Some(vec![0; 3]), jobid: None };
         assert_eq!(pair.ask(0, |c| c.spawn(&[program(1), program(2)])), spawned);
         for rank in 0..2 {
-            assert_eq!(pair.ask(rank, Client::finalize), Answer::Finalized);
+            assert_eq!(pair.ask(rank, Client::finalize), ServerAnswer::Finalized);
             assert_eq!(pair.clients[rank].closed(), Ok(()));
         }
     }
@@ -905,7 +913,7 @@ mod tests {
     fn abort_is_acknowledged() {
         let mut pair = Pair::joined(1);
         pair.send(0, |c| c.abort(Some(3)));
-        assert_eq!(pair.answers[0], Some(Answer::AbortAck));
+        assert_eq!(pair.answers[0], Some(ServerAnswer::AbortAck));
         assert_eq!(pair.aborted.as_deref(), Some("abort requested"));
         assert_eq!(pair.clients[0].finalize(), Err(Misuse::Over));
     }
@@ -937,9 +945,9 @@ mod tests {
         let newline = SpawnProgram { nprocs: 1, execname: b"a\nb".to_vec(), ..SpawnProgram::default() };
         assert_eq!(client.spawn(&[newline]), Err(Misuse::BadField("execname")));
 
-        assert_eq!(pair.ask(0, |c| c.put(&[b'k'; 63], &[b'v'; 1023])), Answer::Done("put"));
+        assert_eq!(pair.ask(0, |c| c.put(&[b'k'; 63], &[b'v'; 1023])), ServerAnswer::Done("put"));
         assert_eq!(pair.clients[0].put(&[b'k'; 63], b"v"), Err(Misuse::KeyPutBefore));
-        assert_eq!(pair.ask(0, Client::finalize), Answer::Finalized);
+        assert_eq!(pair.ask(0, Client::finalize), ServerAnswer::Finalized);
         assert_eq!(pair.clients[0].barrier(), Err(Misuse::Over));
     }
 
@@ -988,7 +996,7 @@ mod tests {
             client.receive(bytes)
         };
         let later = answer(b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=2\n");
-        assert_eq!(later, Some(Ok(Answer::Init(Version::V1_1))));
+        assert_eq!(later, Some(Ok(ServerAnswer::Init(Version::V1_1))));
         let other = answer(b"cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0\n");
         assert!(matches!(other, Some(Err(ServerError::BadVersion(_)))));
     }
@@ -998,7 +1006,7 @@ mod tests {
         for (tolerant, value) in [(true, &b"a b"[..]), (false, &b"a b found=TRUE"[..])] {
             let mut client = Client { tolerant, ..asking() };
             let answer = client.receive(b"cmd=get_result rc=0 value=a b found=TRUE\n");
-            assert_eq!(answer, Some(Ok(Answer::Value(value.to_vec()))));
+            assert_eq!(answer, Some(Ok(ServerAnswer::Value(value.to_vec()))));
         }
     }
 
@@ -1011,7 +1019,7 @@ mod tests {
         let mut said = |clients: &mut [Client; 2], rank: usize, bytes: Vec<u8>| {
             server.receive(Proc { group: 0, rank: rank as u32 }, &bytes);
             let mut answers = Vec::new();
-            while let Some(Action::Send { to, bytes }) = server.next_action() {
+            while let Some(ServerAction::Send { to, bytes }) = server.next_action() {
                 let client = &mut clients[to.rank as usize];
                 answers.extend(client.receive(&bytes).map(|answer| (to.rank, answer.unwrap())));
             }
@@ -1019,7 +1027,7 @@ mod tests {
         };
         for rank in 0..2 {
             let init = clients[rank].init().unwrap();
-            assert_eq!(said(&mut clients, rank, init), [(rank as u32, Answer::Init(Version::V1_2))]);
+            assert_eq!(said(&mut clients, rank, init), [(rank as u32, ServerAnswer::Init(Version::V1_2))]);
         }
         let one = clients[0].group_barrier(b"0,1:1").unwrap();
         let two = clients[0].group_barrier(b"WORLD:2").unwrap();
@@ -1028,7 +1036,7 @@ mod tests {
         let maxes = clients[0].maxes().unwrap();
         assert_eq!(said(&mut clients, 0, [one, two].concat()), []);
         assert_eq!(said(&mut clients, 0, maxes).len(), 1);
-        let opens = |tag: u64| [0, 1].map(|rank| (rank, Answer::GroupBarrier(true, tag)));
+        let opens = |tag: u64| [0, 1].map(|rank| (rank, ServerAnswer::GroupBarrier(true, tag)));
         let two = clients[1].group_barrier(b"WORLD:2").unwrap();
         assert_eq!(said(&mut clients, 1, two), opens(2));
         let one = clients[1].group_barrier(b"0,1:1").unwrap();
@@ -1040,12 +1048,12 @@ mod tests {
     fn a_client_of_1_2_falls_back_on_1_1() {
         let mut pair = Pair::new(1);
         pair.clients = vec![Client::with_groups()];
-        assert_eq!(pair.ask(0, Client::init), Answer::Init(Version::V1_1));
+        assert_eq!(pair.ask(0, Client::init), ServerAnswer::Init(Version::V1_1));
         assert_eq!(
             pair.clients[0].group_barrier(b"WORLD"),
             Err(Misuse::NoOperation("group barrier", Version::V1_1))
         );
-        assert_eq!(pair.ask(0, Client::barrier), Answer::Barrier);
+        assert_eq!(pair.ask(0, Client::barrier), ServerAnswer::Barrier);
     }
 
     #[test]
@@ -1056,8 +1064,8 @@ mod tests {
         client.group_barrier(b"0,1:1").unwrap();
         client.group_barrier(b"0,1:2").unwrap();
         let both = b"cmd=barrier_out tag=2\ncmd=barrier_out rc=-1 tag=1\n";
-        assert_eq!(client.receive(both), Some(Ok(Answer::GroupBarrier(true, 2))));
-        assert_eq!(client.next_answer(), Some(Ok(Answer::GroupBarrier(false, 1))));
+        assert_eq!(client.receive(both), Some(Ok(ServerAnswer::GroupBarrier(true, 2))));
+        assert_eq!(client.next_answer(), Some(Ok(ServerAnswer::GroupBarrier(false, 1))));
         assert_eq!(client.next_answer(), None);
         client.group_barrier(b"NODE:9").unwrap();
         assert_eq!(client.receive(b"cmd=barrier_out tag=8\n"), Some(Err(ServerError::Unsolicited)));
@@ -1068,7 +1076,7 @@ mod tests {
         let mut client = Client::new();
         client.init().unwrap();
         let answer = client.receive(b"cmd=response_to_init rc=-1\n");
-        assert!(matches!(answer, Some(Ok(Answer::Failed { operation: "init", .. }))));
+        assert!(matches!(answer, Some(Ok(ServerAnswer::Failed { operation: "init", .. }))));
         assert_eq!(client.maxes(), Err(Misuse::NotInitialized));
         assert!(client.init().is_ok());
     }
@@ -1126,10 +1134,10 @@ mod tests {
         assert_eq!(client.fullinit(None, Some(0), false), Err(Misuse::NotInitialized));
         client.init().unwrap();
         let version = Version { version: 2, subversion: 0 };
-        assert_eq!(client.receive(TAKEN), Some(Ok(Answer::Init(version))));
+        assert_eq!(client.receive(TAKEN), Some(Ok(ServerAnswer::Init(version))));
         assert_eq!(client.barrier(), Err(Misuse::NotInitialized));
         client.fullinit(None, Some(0), false).unwrap();
-        let joined = Answer::Joined { rank: 0, size: 1, appnum: -1, spawned: false };
+        let joined = ServerAnswer::Joined { rank: 0, size: 1, appnum: -1, spawned: false };
         let response = frame("cmd=fullinit-response;rc=0;rank=0;size=1;appnum=-1;");
         assert_eq!(client.receive(&response), Some(Ok(joined)));
         client
@@ -1142,17 +1150,17 @@ mod tests {
         client.set_thread(Some(b"2"));
         assert_eq!(client.barrier(), Err(Misuse::InFlight("put")));
         let done = client.receive(&frame("cmd=kvs-put-response;rc=0;"));
-        assert_eq!(done, Some(Ok(Answer::Done("put"))));
+        assert_eq!(done, Some(Ok(ServerAnswer::Done("put"))));
         for thread in [b"1", b"2"] {
             client.set_thread(Some(thread));
             client.kvsname().unwrap();
         }
         assert_eq!(client.kvsname(), Err(Misuse::InFlight("kvsname")));
         let second = client.receive(&frame("cmd=job-getid-response;thrid=2;rc=0;jobid=b;"));
-        assert_eq!(second, Some(Ok(Answer::Kvsname(b"b".to_vec()))));
+        assert_eq!(second, Some(Ok(ServerAnswer::Kvsname(b"b".to_vec()))));
         // Slurm does not repeat the thread.
         let first = client.receive(&frame("cmd=job-getid-response;rc=0;jobid=a;"));
-        assert_eq!(first, Some(Ok(Answer::Kvsname(b"a".to_vec()))));
+        assert_eq!(first, Some(Ok(ServerAnswer::Kvsname(b"a".to_vec()))));
     }
 
     #[test]
@@ -1160,7 +1168,7 @@ mod tests {
         let mut client = Client::with_pmi2();
         client.init().unwrap();
         let answer = client.receive(b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n");
-        assert_eq!(answer, Some(Ok(Answer::Init(Version::V1_1))));
+        assert_eq!(answer, Some(Ok(ServerAnswer::Init(Version::V1_1))));
         assert_eq!(client.fullinit(None, None, false), Err(Misuse::Initialized));
         assert_eq!(client.maxes(), Ok(b"cmd=get_maxes\n".to_vec()));
     }
@@ -1178,16 +1186,16 @@ mod tests {
     }
 
     #[rstest]
-    #[case("cmd=kvs-get-response;found=TRUE;value=v;rc=0;", Some(Outcome::Success))]
-    #[case("cmd=kvs-get-response;found=FALSE;rc=0;", Some(Outcome::Miss))]
-    #[case("cmd=kvs-get-response;rc=1;", Some(Outcome::Failure))]
+    #[case("cmd=kvs-get-response;found=TRUE;value=v;rc=0;", Some(ResponseOutcome::Success))]
+    #[case("cmd=kvs-get-response;found=FALSE;rc=0;", Some(ResponseOutcome::Miss))]
+    #[case("cmd=kvs-get-response;rc=1;", Some(ResponseOutcome::Failure))]
     #[case("cmd=kvs-get-response;found=1;rc=0;", None)]
-    fn misses_are_told_from_failures(#[case] body: &str, #[case] outcome: Option<Outcome>) {
+    fn misses_are_told_from_failures(#[case] body: &str, #[case] outcome: Option<ResponseOutcome>) {
         let mut client = in_pmi2();
         client.get_of_job(None, Some(1), b"k").unwrap();
         let seen = match client.receive(&frame(body)) {
-            Some(Ok(Answer::Value(value))) if value == b"v" => Some(Outcome::Success),
-            Some(Ok(Answer::Failed { outcome, .. })) => Some(outcome),
+            Some(Ok(ServerAnswer::Value(value))) if value == b"v" => Some(ResponseOutcome::Success),
+            Some(Ok(ServerAnswer::Failed { outcome, .. })) => Some(outcome),
             _ => None,
         };
         assert_eq!(seen, outcome);

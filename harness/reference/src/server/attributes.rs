@@ -3,15 +3,15 @@
 use pmi_wire::Proc;
 
 use super::config::GroupId;
-use super::state::{Awaits, Held, Server};
-use crate::reply::{Answer, Header};
+use super::state::{AwaitedEvent, HeldRequest, Server};
+use crate::reply::{OperationResult, ReplyHeader};
 
 const UNKNOWN_KEY: &str = "unknown key";
 
 impl Server {
     /// Stores an attribute for all processes on the node (draft, "`PMI_Info_PutNodeAttr`"), and answers the requests that wait for it. Unlike
     /// a pair of the keyval space, an attribute may be replaced.
-    pub(super) fn put_node_attribute(&mut self, from: Proc, header: Header, key: &[u8], value: &[u8]) {
+    pub(super) fn put_node_attribute(&mut self, from: Proc, header: ReplyHeader, key: &[u8], value: &[u8]) {
         let fits = self.check_lengths(from, key, value);
         if fits.is_ok() {
             let node = (self.node(from), key.to_vec());
@@ -22,10 +22,10 @@ impl Server {
     }
 
     /// Reads an attribute (draft, "`PMI_Info_GetNodeAttr`"): with `wait`, "the server will not respond until the value becomes available".
-    pub(super) fn get_node_attribute(&mut self, from: Proc, header: Header, key: &[u8], wait: bool) {
+    pub(super) fn get_node_attribute(&mut self, from: Proc, header: ReplyHeader, key: &[u8], wait: bool) {
         match self.node_attribute(from, key) {
-            None if wait => self.hold(from, header, Awaits::NodeAttribute(key.to_vec())),
-            value => self.reply(from, header, Answer::found("value", value, UNKNOWN_KEY)),
+            None if wait => self.hold(from, header, AwaitedEvent::NodeAttribute(key.to_vec())),
+            value => self.reply(from, header, OperationResult::found("value", value, UNKNOWN_KEY)),
         }
     }
 
@@ -40,12 +40,12 @@ impl Server {
             let to = Proc { group, rank };
             for held in std::mem::take(&mut self.process_mut(to).held) {
                 let value = match &held.what {
-                    Awaits::NodeAttribute(key) => self.node_attribute(to, key),
+                    AwaitedEvent::NodeAttribute(key) => self.node_attribute(to, key),
                     _ => None,
                 };
-                let Held { header, what } = held;
+                let HeldRequest { header, what } = held;
                 match value {
-                    Some(value) => self.reply(to, header, Answer::done().with("value", value)),
+                    Some(value) => self.reply(to, header, OperationResult::done().with("value", value)),
                     None => self.hold(to, header, what),
                 }
             }
@@ -54,13 +54,13 @@ impl Server {
 
     /// Reads an attribute of the job (draft, "`PMI_Info_GetJobAttr`"): those that the PMI-2 API names, and the process mapping, which MPICH
     /// reads here and RFC 13 has in the keyval space.
-    pub(super) fn job_attribute(&self, from: Proc, key: &[u8]) -> Answer {
+    pub(super) fn job_attribute(&self, from: Proc, key: &[u8]) -> OperationResult {
         let value = match key {
             b"PMI_process_mapping" => self.groups[from.group as usize].kvs.get(key).cloned(),
             b"universeSize" => Some(self.universe_size(from).to_string().into_bytes()),
             b"hasNameServ" => Some(b"YES".to_vec()),
             _ => None,
         };
-        Answer::found("value", value, UNKNOWN_KEY)
+        OperationResult::found("value", value, UNKNOWN_KEY)
     }
 }

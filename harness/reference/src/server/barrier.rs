@@ -3,8 +3,8 @@
 use pmi_wire::Proc;
 
 use super::config::GroupId;
-use super::state::{Awaits, Held, Server};
-use crate::reply::{Answer, Header};
+use super::state::{AwaitedEvent, HeldRequest, Server};
+use crate::reply::{OperationResult, ReplyHeader};
 
 impl Server {
     /// Enters the barrier.
@@ -12,7 +12,7 @@ impl Server {
     /// * RFC 13, "`PMI_Barrier`": the call blocks "until all processes in the process group have entered the barrier call, or an error occurs".
     /// * PMI-2 draft, "`PMI_KVS_Fence`": the same, and every pair that was put before is visible after it. Since this server stores pairs at
     ///   once, a fence has nothing else to do.
-    pub(super) fn barrier(&mut self, from: Proc, header: Header) {
+    pub(super) fn barrier(&mut self, from: Proc, header: ReplyHeader) {
         if self.join_barrier(from, header) {
             self.release_barrier(from.group, Ok(()));
         } else {
@@ -21,8 +21,8 @@ impl Server {
     }
 
     /// Counts a process as entered. Returns whether all processes have.
-    pub fn join_barrier(&mut self, from: Proc, header: Header) -> bool {
-        self.process_mut(from).held.push(Held { header, what: Awaits::Barrier });
+    pub fn join_barrier(&mut self, from: Proc, header: ReplyHeader) -> bool {
+        self.process_mut(from).held.push(HeldRequest { header, what: AwaitedEvent::Barrier });
         let group = &mut self.groups[from.group as usize];
         group.entered += 1;
         group.entered == group.procs.len() as u32
@@ -56,8 +56,8 @@ impl Server {
 
     /// Answers one process, if it waits in the barrier. PMI-1.2: this barrier is the one with tag 0.
     pub fn leave_barrier(&mut self, to: Proc, done: Result<(), &'static str>) {
-        let Some(header) = self.take_held(to, &Awaits::Barrier) else { return };
-        let answer = Answer::from(done);
+        let Some(header) = self.take_held(to, &AwaitedEvent::Barrier) else { return };
+        let answer = OperationResult::from(done);
         let has_tag = self.process(to).version.has_group_barriers();
         self.reply(to, header, if has_tag { answer.with("tag", "0") } else { answer });
     }

@@ -1,12 +1,12 @@
 //! The settings of a server, the groups that it serves, and the actions of its driver.
 
-use pmi_wire::{Maxes, Proc, SpawnProgram, WayIn};
+use pmi_wire::{ConnectionMethod, Maxes, Proc, SpawnProgram};
 
 /// Number of a process group: 0 for the first, then in order of creation.
 pub type GroupId = u32;
 
 /// Maximum length of a message, whatever the limits are, so that no client can exhaust the server's memory.
-const LONGEST: usize = 16 << 20;
+const MAX_MESSAGE: usize = 16 << 20;
 
 /// The settings of a server and of a wrapper around it.
 #[derive(Debug, Clone)]
@@ -14,7 +14,7 @@ pub struct Config<W = ()> {
     /// The limits of the keyval space, which count the terminating NUL of the C API.
     pub maxes: Maxes,
     /// The way in which processes get their connections.
-    pub way_in: WayIn,
+    pub connection_method: ConnectionMethod,
     /// Maximum length of a message, in bytes with the newline. A longer one is a protocol error.
     pub line_max: usize,
     /// Answer to `get_universe_size`; the size of the group if `None`.
@@ -41,16 +41,17 @@ impl<W> Config<W> {
         let Maxes { kvsname_max, keylen_max, vallen_max } = self.maxes;
         let fields = kvsname_max.saturating_add(keylen_max).saturating_add(vallen_max);
         let room = usize::try_from(fields).unwrap_or(usize::MAX).saturating_add(1024);
-        self.line_max = self.line_max.max(room.min(LONGEST));
+        self.line_max = self.line_max.max(room.min(MAX_MESSAGE));
     }
 
     /// Returns the same settings for another wrapper, and the settings of this one.
     pub fn rewrap<V>(self, wrapper: V) -> (Config<V>, W) {
-        let Self { maxes, way_in, line_max, universe_size, nodes, spawn_max, pmi2, pmi12, .. } = self;
+        let Self { maxes, connection_method, line_max, universe_size, nodes, spawn_max, pmi2, pmi12, .. } =
+            self;
         let Self { keyval_spaces, kvs_prefix, wrapper: old, .. } = self;
         let config = Config {
             maxes,
-            way_in,
+            connection_method,
             line_max,
             universe_size,
             nodes,
@@ -69,7 +70,7 @@ impl<W: Default> Default for Config<W> {
     fn default() -> Self {
         Self {
             maxes: Maxes { kvsname_max: 256, keylen_max: 64, vallen_max: 1024 },
-            way_in: WayIn::Fd,
+            connection_method: ConnectionMethod::Fd,
             line_max: 256 * 1024,
             universe_size: None,
             nodes: 1,
@@ -96,7 +97,7 @@ pub struct GroupSpec {
 
 /// An action that the driver must perform.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
+pub enum ServerAction {
     /// Write these bytes to the process's connection.
     Send {
         /// The process.

@@ -5,17 +5,17 @@ use pmi_wire::{GroupBarrier, Members, Operation, Proc, place};
 
 use super::config::GroupId;
 use super::lifecycle::ProtocolError;
-use super::open_barrier::{Kind, Name, OpenBarrier};
-use super::state::{Group, Phase, Server};
-use crate::reply::{Answer, Header};
+use super::open_barrier::{BarrierIdentity, GroupNotation, OpenBarrier};
+use super::state::{ProcessGroup, ProcessPhase, Server};
+use crate::reply::{OperationResult, ReplyHeader};
 
 /// Maximum number of barriers of parts that one process may have open, so that no client can exhaust the server's memory.
 const MAX_OPEN: usize = 256;
 
-impl Group {
+impl ProcessGroup {
     fn has_left(&self, rank: u32) -> bool {
         let phase = self.procs.get(rank as usize).map(|proc| proc.phase);
-        matches!(phase, None | Some(Phase::Finalized | Phase::Closed))
+        matches!(phase, None | Some(ProcessPhase::Finalized | ProcessPhase::Closed))
     }
 }
 
@@ -25,7 +25,7 @@ impl Server {
     pub(super) fn enter(
         &mut self,
         from: Proc,
-        header: Header,
+        header: ReplyHeader,
         group: Option<&[u8]>,
     ) -> Result<(), ProtocolError> {
         let group = group.filter(|_| self.process(from).version.has_group_barriers());
@@ -45,13 +45,13 @@ impl Server {
     fn enter_part(
         &mut self,
         from: Proc,
-        header: Header,
+        header: ReplyHeader,
         barrier: GroupBarrier<'_>,
     ) -> Result<(), ProtocolError> {
         let name = match self.barrier_name(from, barrier) {
             Ok(name) => name,
             Err(why) => {
-                self.reply(from, header, Answer::failed(why).with_number("tag", barrier.tag));
+                self.reply(from, header, OperationResult::failed(why).with_number("tag", barrier.tag));
                 return Ok(());
             }
         };
@@ -67,8 +67,8 @@ impl Server {
 
     /// Answers a process in a barrier of a part. The tag tells the client which of its open barriers this is.
     pub fn reply_tag(&mut self, to: Proc, tag: u64, done: Result<(), &'static str>) {
-        let header = Header::line(Operation::Barrier.exchange());
-        self.reply(to, header, Answer::from(done).with_number("tag", tag));
+        let header = ReplyHeader::line(Operation::Barrier.exchange());
+        self.reply(to, header, OperationResult::from(done).with_number("tag", tag));
     }
 
     /// Counts a process as entered into a barrier of a part. Returns whether all members have.
@@ -76,7 +76,7 @@ impl Server {
     /// # Errors
     ///
     /// If it is in that barrier, or in too many.
-    pub fn join_part(&mut self, from: Proc, name: &Name, tag: u64) -> Result<bool, ProtocolError> {
+    pub fn join_part(&mut self, from: Proc, name: &BarrierIdentity, tag: u64) -> Result<bool, ProtocolError> {
         if self.open_parts(from) >= MAX_OPEN {
             return Err("too many barriers are open".into());
         }
@@ -98,14 +98,21 @@ impl Server {
     /// # Errors
     ///
     /// If the list has a rank that does not exist or is there twice, or lacks the process itself.
-    pub fn barrier_name(&self, from: Proc, barrier: GroupBarrier<'_>) -> Result<Name, &'static str> {
+    pub fn barrier_name(
+        &self,
+        from: Proc,
+        barrier: GroupBarrier<'_>,
+    ) -> Result<BarrierIdentity, &'static str> {
         let size = self.size(from.group);
         let (kind, members) = match barrier.members {
-            Members::World => (Kind::World, (0..size).collect()),
+            Members::World => (GroupNotation::World, (0..size).collect()),
             Members::Node => {
                 let places = place(size, self.config.nodes);
                 let mine = self.node(from);
-                (Kind::Node, (0..).zip(places).filter(|(_, node)| *node == mine).map(|(r, _)| r).collect())
+                (
+                    GroupNotation::Node,
+                    (0..).zip(places).filter(|(_, node)| *node == mine).map(|(r, _)| r).collect(),
+                )
             }
             Members::Ranks(list) => {
                 let mut members = Vec::new();
@@ -127,14 +134,14 @@ impl Server {
                 if members.len() < listed {
                     return Err("a rank is there twice");
                 }
-                (Kind::Ranks, members)
+                (GroupNotation::Ranks, members)
             }
         };
-        Ok(Name { kind, members, tag: barrier.tag })
+        Ok(BarrierIdentity { kind, members, tag: barrier.tag })
     }
 
     /// Closes a barrier of a part. Returns the ranks that are in it, in order of their entries, with their tags.
-    pub fn take_part(&mut self, group: GroupId, name: &Name) -> Vec<(u32, u64)> {
+    pub fn take_part(&mut self, group: GroupId, name: &BarrierIdentity) -> Vec<(u32, u64)> {
         let open_barriers = &mut self.groups[group as usize].open_barriers;
         let at = open_barriers.iter().position(|open| open.name == *name);
         at.map(|at| open_barriers.remove(at).entered).unwrap_or_default()

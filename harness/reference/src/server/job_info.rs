@@ -3,13 +3,13 @@
 use pmi_wire::{Maxes, Proc};
 
 use super::state::Server;
-use crate::reply::Answer;
+use crate::reply::OperationResult;
 
 impl Server {
     /// RFC 13, "`PMI_KVS_Get_name_length_max`" and its neighbours: the limits, which count the terminating NUL.
-    pub(super) fn maxes(&self) -> Answer {
+    pub(super) fn maxes(&self) -> OperationResult {
         let Maxes { kvsname_max, keylen_max, vallen_max } = self.config.maxes;
-        Answer::done()
+        OperationResult::done()
             .with_number("kvsname_max", kvsname_max)
             .with_number("keylen_max", keylen_max)
             .with_number("vallen_max", vallen_max)
@@ -27,7 +27,7 @@ impl Server {
 
     /// RFC 13, "`PMI_KVS_Get_my_name`": the keyval space that is common to the group. Draft, "`PMI_Job_GetId`": the id of the job, which is
     /// the same here.
-    pub(super) fn kvsname(&self, from: Proc) -> Answer {
-        Answer::done().with("kvsname", self.groups[from.group as usize].kvsname.clone())
+    pub(super) fn kvsname(&self, from: Proc) -> OperationResult {
+        OperationResult::done().with("kvsname", self.groups[from.group as usize].kvsname.clone())
     }
 }

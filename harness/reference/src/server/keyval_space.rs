@@ -4,17 +4,21 @@
 use pmi_wire::Proc;
 
 use super::state::{KeyvalSpace, Server};
-use crate::reply::{Answer, Header};
+use crate::reply::{OperationResult, ReplyHeader};
 
 /// Maximum number of created keyval spaces, so that no client can exhaust the server's memory.
 const MAX_SPACES: usize = 4096;
 
 impl Server {
     /// Destroys a keyval space that a process has created.
-    pub(super) fn destroy_space(&mut self, name: &[u8]) -> Answer {
+    pub(super) fn destroy_space(&mut self, name: &[u8]) -> OperationResult {
         let before = self.spaces.len();
         self.spaces.retain(|space| space.name != name);
-        if self.spaces.len() < before { Answer::done() } else { Answer::failed("unknown keyval space") }
+        if self.spaces.len() < before {
+            OperationResult::done()
+        } else {
+            OperationResult::failed("unknown keyval space")
+        }
     }
 
     /// Returns a name that no space has had.
@@ -24,10 +28,10 @@ impl Server {
     }
 
     /// Creates a space, which every process can use by its name.
-    pub fn create_space(&mut self, from: Proc, header: Header, name: Vec<u8>) {
+    pub fn create_space(&mut self, from: Proc, header: ReplyHeader, name: Vec<u8>) {
         let answer = match self.spaces.len() < MAX_SPACES {
-            true => Answer::done().with("kvsname", name.clone()),
-            false => Answer::failed("too many keyval spaces"),
+            true => OperationResult::done().with("kvsname", name.clone()),
+            false => OperationResult::failed("too many keyval spaces"),
         };
         if answer.why.is_none() {
             self.spaces.push(KeyvalSpace { name, pairs: Vec::new() });
@@ -36,7 +40,7 @@ impl Server {
     }
 
     /// Returns the pair at an index, and the index after `index`. The pairs of a group's own space are in the order of their keys.
-    pub fn pair_by_index(&self, from: Proc, name: &[u8], index: u64, at: u64) -> Answer {
+    pub fn pair_by_index(&self, from: Proc, name: &[u8], index: u64, at: u64) -> OperationResult {
         let at = usize::try_from(at).unwrap_or(usize::MAX);
         let pair = match self.created_space(Some(name)) {
             Some(space) => space.pairs.get(at).cloned(),
@@ -49,9 +53,9 @@ impl Server {
         };
         match pair {
             Some((key, value)) => {
-                Answer::done().with_number("nextidx", index + 1).with("key", key).with("val", value)
+                OperationResult::done().with_number("nextidx", index + 1).with("key", key).with("val", value)
             }
-            None => Answer::failed("no more keyvals"),
+            None => OperationResult::failed("no more keyvals"),
         }
     }
 }

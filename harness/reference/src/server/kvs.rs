@@ -3,7 +3,7 @@
 use pmi_wire::{Framing, Proc};
 
 use super::state::{KeyvalSpace, Server};
-use crate::reply::Answer;
+use crate::reply::OperationResult;
 
 /// Limits for keys and values in PMI-2 (draft, "The protocol"), in bytes. They do not count a NUL.
 const KEY_MAX: u64 = 64;
@@ -15,23 +15,29 @@ impl Server {
     /// * RFC 13, "`PMI_KVS_Put`": "A key SHALL NOT be put more than once to a keyval space." The RFC does not say what a server does about a
     ///   second put. This server refuses it, and the first value stays. The PMI-2 draft, "`PMI_KVS_Put`", is silent; this server does the same.
     /// * The pair can be read at once. RFC 13 requires that after the next barrier, the draft after the next fence.
-    pub(super) fn put(&mut self, from: Proc, space: Option<&[u8]>, key: &[u8], value: &[u8]) -> Answer {
+    pub(super) fn put(
+        &mut self,
+        from: Proc,
+        space: Option<&[u8]>,
+        key: &[u8],
+        value: &[u8],
+    ) -> OperationResult {
         let is_own = self.is_own_space(from, space);
         if !is_own && self.created_space(space).is_none() {
-            return Answer::failed("unknown keyval space");
+            return OperationResult::failed("unknown keyval space");
         }
         if let Err(why) = self.check_lengths(from, key, value) {
-            return Answer::failed(why);
+            return OperationResult::failed(why);
         }
         let kvs = &mut self.groups[from.group as usize].kvs;
-        let there = Answer::failed("key is there already");
+        let there = OperationResult::failed("key is there already");
         match self.spaces.iter_mut().find(|other| !is_own && Some(&other.name[..]) == space) {
             Some(other) if other.get(key).is_some() => return there,
             Some(other) => other.pairs.push((key.to_vec(), value.to_vec())),
             None if kvs.contains_key(key) => return there,
             None => drop(kvs.insert(key.to_vec(), value.to_vec())),
         }
-        Answer::done()
+        OperationResult::done()
     }
 
     /// Reads a pair.
@@ -40,13 +46,13 @@ impl Server {
     ///   so far: the value, or a miss. The standards leave that open, because they require visibility only after the barrier. The response
     ///   never waits for a put.
     /// * Draft: `srcid` is a hint, and a wrong one must not change the result. This server does not use it.
-    pub(super) fn get(&self, from: Proc, space: Option<&[u8]>, key: &[u8]) -> Answer {
+    pub(super) fn get(&self, from: Proc, space: Option<&[u8]>, key: &[u8]) -> OperationResult {
         let value = match self.created_space(space) {
             _ if self.is_own_space(from, space) => self.groups[from.group as usize].kvs.get(key),
             Some(space) => space.get(key),
-            None => return Answer::failed("unknown keyval space"),
+            None => return OperationResult::failed("unknown keyval space"),
         };
-        Answer::found("value", value.cloned(), "key not found")
+        OperationResult::found("value", value.cloned(), "key not found")
     }
 
     /// Returns whether a request names the keyval space of the process's group. RFC 13, "`PMI_KVS_Put`": the name is the one from

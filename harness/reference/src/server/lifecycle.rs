@@ -2,8 +2,8 @@
 
 use pmi_wire::{Framing, Proc, Version};
 
-use super::state::{Phase, Server};
-use crate::reply::{Answer, Header};
+use super::state::{ProcessPhase, Server};
+use crate::reply::{OperationResult, ReplyHeader};
 
 /// The version of PMI-2 that the server speaks.
 const V2_0: Version = Version { version: 2, subversion: 0 };
@@ -23,8 +23,13 @@ impl Server {
     /// RFC 13, "Version Negotiation": the client offers its highest version, and the server responds with the version that is used. This
     /// server supports 1.0 and 1.1, and with settings 1.2 and 2.0. It refuses a client with a lower version, which stays connected and may
     /// offer another one. Draft, "The protocol": after this line, a PMI-2 connection has frames.
-    pub(super) fn init(&mut self, from: Proc, header: Header, offered: Version) -> Result<(), ProtocolError> {
-        if self.process(from).phase == Phase::Joined {
+    pub(super) fn init(
+        &mut self,
+        from: Proc,
+        header: ReplyHeader,
+        offered: Version,
+    ) -> Result<(), ProtocolError> {
+        if self.process(from).phase == ProcessPhase::Joined {
             return Err("init twice".into());
         }
         if self.config.pmi2 && offered.version == V2_0.version {
@@ -32,7 +37,7 @@ impl Server {
             self.join(from, header, V2_0);
         } else if offered < Version::V1_0 {
             let why = format!("version {offered} is not supported, 1.0 and 1.1 are");
-            self.reply(from, header, Answer::failed(why));
+            self.reply(from, header, OperationResult::failed(why));
         } else {
             let highest = if self.config.pmi12 { Version::V1_2 } else { Version::V1_1 };
             let used = offered.min(highest);
@@ -43,9 +48,9 @@ impl Server {
     }
 
     /// Answers an init with the version that is used.
-    pub fn join(&mut self, from: Proc, header: Header, used: Version) {
-        self.process_mut(from).phase = Phase::Joined;
-        let answer = Answer::done()
+    pub fn join(&mut self, from: Proc, header: ReplyHeader, used: Version) {
+        self.process_mut(from).phase = ProcessPhase::Joined;
+        let answer = OperationResult::done()
             .with_number("pmi_version", used.version)
             .with_number("pmi_subversion", used.subversion);
         self.reply(from, header, answer);
@@ -53,12 +58,12 @@ impl Server {
 
     /// Draft, "`PMI_Init`": fullinit. All its keys are optional. The server knows the process by its connection and needs no authentication;
     /// it refuses a client that asks for one.
-    pub(super) fn fullinit(&mut self, from: Proc, authtype: Option<&[u8]>) -> Answer {
+    pub(super) fn fullinit(&mut self, from: Proc, authtype: Option<&[u8]>) -> OperationResult {
         if authtype.is_some() {
-            return Answer::failed("unknown authtype");
+            return OperationResult::failed("unknown authtype");
         }
         self.process_mut(from).has_fullinit = true;
-        let answer = Answer::done()
+        let answer = OperationResult::done()
             .with_number("pmi-version", V2_0.version)
             .with_number("pmi-subversion", V2_0.subversion)
             .with_number("rank", from.rank)
@@ -91,13 +96,13 @@ impl Server {
     /// It had to finalize before.
     pub fn close(&mut self, from: Proc) -> Result<(), ProtocolError> {
         let proc = self.process_mut(from);
-        let phase = std::mem::replace(&mut proc.phase, Phase::Closed);
+        let phase = std::mem::replace(&mut proc.phase, ProcessPhase::Closed);
         let partial = !proc.framer.partial().is_empty();
-        self.groups[from.group as usize].left += u32::from(phase != Phase::Finalized);
+        self.groups[from.group as usize].left += u32::from(phase != ProcessPhase::Finalized);
         match phase {
-            Phase::Joined => Err("connection closed without finalize".into()),
-            Phase::New if partial => Err("connection closed within a message".into()),
-            Phase::New | Phase::Finalized | Phase::Closed => Ok(()),
+            ProcessPhase::Joined => Err("connection closed without finalize".into()),
+            ProcessPhase::New if partial => Err("connection closed within a message".into()),
+            ProcessPhase::New | ProcessPhase::Finalized | ProcessPhase::Closed => Ok(()),
         }
     }
 
@@ -112,22 +117,22 @@ impl Server {
     }
 
     /// RFC 13, "`PMI_Abort`": all processes of the group end. The response is an empty line. Draft, "`PMI_Abort`": there is no response.
-    pub(super) fn abort_requested(&mut self, from: Proc, header: Header, exitcode: Option<i64>) {
-        self.reply(from, header, Answer::done());
+    pub(super) fn abort_requested(&mut self, from: Proc, header: ReplyHeader, exitcode: Option<i64>) {
+        self.reply(from, header, OperationResult::done());
         self.abort(from, exitcode.unwrap_or(1), "abort requested".into());
     }
 
     /// RFC 13, "`PMI_Finalize`"; draft, "`PMI_Finalize`": the server acknowledges at once and does not wait for other processes. A barrier
     /// that needs this process fails, see [`Server::fail_barrier`].
-    pub(super) fn finalize(&mut self, from: Proc, header: Header) {
+    pub(super) fn finalize(&mut self, from: Proc, header: ReplyHeader) {
         self.leave(from);
-        self.reply(from, header, Answer::done());
+        self.reply(from, header, OperationResult::done());
         self.fail_barrier(from.group);
     }
 
     /// Counts a process as finalized.
     pub fn leave(&mut self, from: Proc) {
-        self.process_mut(from).phase = Phase::Finalized;
+        self.process_mut(from).phase = ProcessPhase::Finalized;
         self.groups[from.group as usize].left += 1;
     }
 }

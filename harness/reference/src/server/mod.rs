@@ -22,12 +22,14 @@ mod state;
 
 use pmi_wire::{Framer, Framing, Proc};
 
-use crate::reply::Answer;
-pub use config::{Action, Config, GroupId, GroupSpec};
+use crate::reply::OperationResult;
+pub use config::{Config, GroupId, GroupSpec, ServerAction};
 pub use lifecycle::ProtocolError;
-pub use open_barrier::{Kind, Name, OpenBarrier};
-pub use request::{Asked, Request};
-pub use state::{Awaits, Group, Held, KeyvalSpace, Output, Phase, Process, Server};
+pub use open_barrier::{BarrierIdentity, GroupNotation, OpenBarrier};
+pub use request::{AllowedRequest, ServerRequest};
+pub use state::{
+    AwaitedEvent, HeldRequest, KeyvalSpace, PendingAction, ProcessGroup, ProcessPhase, Server, ServerProcess,
+};
 
 impl Server {
     /// Reads bytes from a process, and does what they ask for.
@@ -77,53 +79,53 @@ impl Server {
     /// # Errors
     ///
     /// The request is a protocol error.
-    pub fn perform(&mut self, from: Proc, asked: Asked<'_>) -> Result<(), ProtocolError> {
-        let Asked { header, request } = asked;
+    pub fn perform(&mut self, from: Proc, asked: AllowedRequest<'_>) -> Result<(), ProtocolError> {
+        let AllowedRequest { header, request } = asked;
         let answer = match request {
             // These answer later, or not only this process.
-            Request::Init(offered) => return self.init(from, header, offered),
-            Request::Barrier { group } => return self.enter(from, header, group.as_deref()),
-            Request::PutNodeAttribute { key, value } => {
+            ServerRequest::Init(offered) => return self.init(from, header, offered),
+            ServerRequest::Barrier { group } => return self.enter(from, header, group.as_deref()),
+            ServerRequest::PutNodeAttribute { key, value } => {
                 self.put_node_attribute(from, header, &key, &value);
                 return Ok(());
             }
-            Request::GetNodeAttribute { key, wait } => {
+            ServerRequest::GetNodeAttribute { key, wait } => {
                 self.get_node_attribute(from, header, &key, wait);
                 return Ok(());
             }
-            Request::Spawn(request) => {
+            ServerRequest::Spawn(request) => {
                 self.spawn(from, header, request);
                 return Ok(());
             }
-            Request::Abort { exitcode } => {
+            ServerRequest::Abort { exitcode } => {
                 self.abort_requested(from, header, exitcode);
                 return Ok(());
             }
-            Request::Finalize => {
+            ServerRequest::Finalize => {
                 self.finalize(from, header);
                 return Ok(());
             }
-            Request::CreateSpace => {
+            ServerRequest::CreateSpace => {
                 let name = self.new_space_name();
                 self.create_space(from, header, name);
                 return Ok(());
             }
             // These answer at once.
-            Request::Fullinit { authtype } => self.fullinit(from, authtype.as_deref()),
-            Request::Maxes => self.maxes(),
-            Request::Kvsname => self.kvsname(from),
-            Request::Universe => Answer::done().with_number("size", self.universe_size(from)),
-            Request::Appnum => Answer::done().with_number("appnum", self.appnum(from)),
-            Request::Put { space, key, value } => self.put(from, space.as_deref(), &key, &value),
-            Request::Get { space, key, .. } => self.get(from, space.as_deref(), &key),
-            Request::GetJobAttribute { key } => self.job_attribute(from, &key),
-            Request::Publish { name, port } => self.publish(&name, &port),
-            Request::Lookup { name } => self.lookup(&name),
-            Request::Unpublish { name } => self.unpublish(&name),
-            Request::DestroySpace { space } => self.destroy_space(&space),
-            Request::PairByIndex { space, index } => self.pair_by_index(from, &space, index, index),
-            Request::Unsupported => Answer::failed("not supported"),
-            Request::Unknown => Answer::unknown_command(),
+            ServerRequest::Fullinit { authtype } => self.fullinit(from, authtype.as_deref()),
+            ServerRequest::Maxes => self.maxes(),
+            ServerRequest::Kvsname => self.kvsname(from),
+            ServerRequest::Universe => OperationResult::done().with_number("size", self.universe_size(from)),
+            ServerRequest::Appnum => OperationResult::done().with_number("appnum", self.appnum(from)),
+            ServerRequest::Put { space, key, value } => self.put(from, space.as_deref(), &key, &value),
+            ServerRequest::Get { space, key, .. } => self.get(from, space.as_deref(), &key),
+            ServerRequest::GetJobAttribute { key } => self.job_attribute(from, &key),
+            ServerRequest::Publish { name, port } => self.publish(&name, &port),
+            ServerRequest::Lookup { name } => self.lookup(&name),
+            ServerRequest::Unpublish { name } => self.unpublish(&name),
+            ServerRequest::DestroySpace { space } => self.destroy_space(&space),
+            ServerRequest::PairByIndex { space, index } => self.pair_by_index(from, &space, index, index),
+            ServerRequest::Unsupported => OperationResult::failed("not supported"),
+            ServerRequest::Unknown => OperationResult::unknown_command(),
         };
         self.reply(from, header, answer);
         Ok(())

@@ -1,27 +1,27 @@
 //! The name service, in every dialect.
 
 use super::state::Server;
-use crate::reply::Answer;
+use crate::reply::OperationResult;
 
 impl Server {
     /// Publishes a port (RFC 13, "`PMI_Publish_name`"; draft, "`PMI_Nameserv_publish`"). A name that is published already is refused. The info
     /// keys of the draft are ignored, as in all known servers.
-    pub(super) fn publish(&mut self, name: &[u8], port: &[u8]) -> Answer {
+    pub(super) fn publish(&mut self, name: &[u8], port: &[u8]) -> OperationResult {
         if self.names.contains_key(name) {
-            return Answer::failed("name is published already");
+            return OperationResult::failed("name is published already");
         }
         self.names.insert(name.to_vec(), port.to_vec());
-        Answer::done()
+        OperationResult::done()
     }
 
     /// Withdraws a name (RFC 13, "`PMI_Unpublish_name`"; draft, "`PMI_Nameserv_unpublish`").
-    pub(super) fn unpublish(&mut self, name: &[u8]) -> Answer {
+    pub(super) fn unpublish(&mut self, name: &[u8]) -> OperationResult {
         self.names.remove(name).map(drop).ok_or(NOT_PUBLISHED).into()
     }
 
     /// Looks up a port (RFC 13, "`PMI_Lookup_name`"; draft, "`PMI_Nameserv_lookup`"). All process groups share the names.
-    pub(super) fn lookup(&self, name: &[u8]) -> Answer {
-        Answer::found("port", self.names.get(name).cloned(), NOT_PUBLISHED)
+    pub(super) fn lookup(&self, name: &[u8]) -> OperationResult {
+        OperationResult::found("port", self.names.get(name).cloned(), NOT_PUBLISHED)
     }
 }
 

@@ -2,9 +2,9 @@
 
 /// The identity of a barrier.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Name {
+pub struct BarrierIdentity {
     /// The form in which the group is written.
-    pub kind: Kind,
+    pub kind: GroupNotation,
     /// In ascending order.
     pub members: Vec<u32>,
     /// Its tag.
@@ -13,7 +13,7 @@ pub struct Name {
 
 /// The form in which a group is written. The same members in another form are another group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum GroupNotation {
     /// The whole process group.
     World,
     /// The processes of a node.
@@ -26,7 +26,7 @@ pub enum Kind {
 #[derive(Debug)]
 pub struct OpenBarrier {
     /// Its identity.
-    pub name: Name,
+    pub name: BarrierIdentity,
     /// The ranks that have entered it, in that order, with the tag for the response to each.
     pub entered: Vec<(u32, u64)>,
 }

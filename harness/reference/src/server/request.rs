@@ -10,8 +10,8 @@ use pmi_wire::{
 };
 
 use super::lifecycle::ProtocolError;
-use super::state::{Awaits, Phase, Server};
-use crate::reply::Header;
+use super::state::{AwaitedEvent, ProcessPhase, Server};
+use crate::reply::ReplyHeader;
 
 /// Maximum number of requests of a process that wait for their responses, so that no client can exhaust the server's memory.
 pub(super) const MAX_HELD: usize = 10_000;
@@ -21,7 +21,7 @@ type Value<'a> = Cow<'a, [u8]>;
 
 /// An operation and its arguments. PMI-1 and PMI-2 spell most operations differently; the protocol table in `pmi_wire` has both spellings.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Request<'a> {
+pub enum ServerRequest<'a> {
     /// Offers a version: `init` in every dialect.
     Init(Version),
     /// Joins the job, in PMI-2 after the init line: `fullinit`.
@@ -127,11 +127,11 @@ pub enum Request<'a> {
 
 /// A request that a process may make now.
 #[derive(Debug, Clone)]
-pub struct Asked<'a> {
+pub struct AllowedRequest<'a> {
     /// The form of the request, and of its response.
-    pub header: Header,
+    pub header: ReplyHeader,
     /// The operation.
-    pub request: Request<'a>,
+    pub request: ServerRequest<'a>,
 }
 
 impl Server {
@@ -140,14 +140,18 @@ impl Server {
     /// # Errors
     ///
     /// RFC 13, "Error Handling": the message, or the message at this time, is a protocol error.
-    pub fn read<'a>(&mut self, from: Proc, text: &'a [u8]) -> Result<Option<Asked<'a>>, ProtocolError> {
+    pub fn read<'a>(
+        &mut self,
+        from: Proc,
+        text: &'a [u8],
+    ) -> Result<Option<AllowedRequest<'a>>, ProtocolError> {
         let process = self.process(from);
         let framing = process.framing;
         if framing == Framing::Lines && (process.spawn.is_some() || SpawnAssembler::is_spawn_start(text)) {
-            let header = Header::line(Operation::Spawn.exchange());
-            self.check_order(from, &header, &Request::Spawn(SpawnRequest::default()))?;
-            let request = self.read_spawn_line(from, text)?.map(Request::Spawn);
-            return Ok(request.map(|request| Asked { header, request }));
+            let header = ReplyHeader::line(Operation::Spawn.exchange());
+            self.check_order(from, &header, &ServerRequest::Spawn(SpawnRequest::default()))?;
+            let request = self.read_spawn_line(from, text)?.map(ServerRequest::Spawn);
+            return Ok(request.map(|request| AllowedRequest { header, request }));
         }
         let message = Decoded::new(Direction::ToServer, framing, text);
         let header = header(&message);
@@ -157,8 +161,8 @@ impl Server {
             (Content::FrameRequest(Err(pmi2::RequestError::UnknownCommand)), _) => {
                 let name = message.command().unwrap_or_default();
                 let response = [name, b"-response"].concat().into();
-                let header = Header { response, ..header };
-                return Ok(Some(Asked { header, request: Request::Unknown }));
+                let header = ReplyHeader { response, ..header };
+                return Ok(Some(AllowedRequest { header, request: ServerRequest::Unknown }));
             }
             (Content::LineRequest(Err(_)), Some(_)) if self.has_keyval_spaces(from, &message) => {}
             (_, Some(error)) => return Err(error.into()),
@@ -168,7 +172,7 @@ impl Server {
         }
         let request = decode(&message).ok_or("not a request")?;
         self.check_order(from, &header, &request)?;
-        Ok(Some(Asked { header, request }))
+        Ok(Some(AllowedRequest { header, request }))
     }
 
     /// Returns whether a line that RFC 13 does not have is a request about further keyval spaces, and this server supports them.
@@ -179,7 +183,7 @@ impl Server {
             exchange.operation.starts_with("kvs-") && exchange.arguments.iter().all(accepts)
         };
         self.config.keyval_spaces
-            && self.process(from).phase == Phase::Joined
+            && self.process(from).phase == ProcessPhase::Joined
             && message.exchange().is_some_and(is_argument)
     }
 
@@ -199,105 +203,112 @@ impl Server {
     /// * RFC 13, "Version Negotiation": init comes first. Draft, "`PMI_Init`": fullinit comes next.
     /// * RFC 13, "Wire Protocol": requests and responses alternate. PMI-1.2 makes one exception: while a process is in barriers, it may make
     ///   other requests, except spawn and finalize. Draft, "Thread Safety": with another `thrid`, a request may be made at any time.
-    fn check_order(&self, from: Proc, header: &Header, request: &Request<'_>) -> Result<(), ProtocolError> {
+    fn check_order(
+        &self,
+        from: Proc,
+        header: &ReplyHeader,
+        request: &ServerRequest<'_>,
+    ) -> Result<(), ProtocolError> {
         let process = self.process(from);
         let is_frame = header.framing == Framing::Frames;
         match (process.phase, request) {
-            (Phase::New, Request::Init(_)) => {}
-            (Phase::New, _) => return Err("request before init".into()),
-            (Phase::Finalized | Phase::Closed, _) => return Err("request after finalize".into()),
+            (ProcessPhase::New, ServerRequest::Init(_)) => {}
+            (ProcessPhase::New, _) => return Err("request before init".into()),
+            (ProcessPhase::Finalized | ProcessPhase::Closed, _) => {
+                return Err("request after finalize".into());
+            }
             // In PMI-2, any thread may abort the job.
-            (Phase::Joined, Request::Abort { .. }) if is_frame => return Ok(()),
-            (Phase::Joined, _) => {}
+            (ProcessPhase::Joined, ServerRequest::Abort { .. }) if is_frame => return Ok(()),
+            (ProcessPhase::Joined, _) => {}
         }
         if process.held.len() >= MAX_HELD {
             return Err("too many requests that wait".into());
         }
-        let ends = matches!(request, Request::Spawn(_) | Request::Finalize);
+        let ends = matches!(request, ServerRequest::Spawn(_) | ServerRequest::Finalize);
         let has_groups = process.version.has_group_barriers();
         let conflict = process.held.iter().find(|held| match header.framing {
             Framing::Frames => held.header.thrid.is_none() || held.header.thrid == header.thrid,
-            Framing::Lines => held.what != Awaits::Barrier || !has_groups || ends,
+            Framing::Lines => held.what != AwaitedEvent::Barrier || !has_groups || ends,
         });
         match conflict.map(|held| &held.what) {
-            Some(Awaits::Barrier) => return Err("request while in the barrier".into()),
-            Some(Awaits::Spawn(_)) => return Err("request while a spawn is answered".into()),
+            Some(AwaitedEvent::Barrier) => return Err("request while in the barrier".into()),
+            Some(AwaitedEvent::Spawn(_)) => return Err("request while a spawn is answered".into()),
             Some(_) => return Err("request before the last one is answered".into()),
-            None if *request == Request::Finalize && self.has_part_open(from) => {
+            None if *request == ServerRequest::Finalize && self.has_part_open(from) => {
                 return Err("finalize while in a barrier".into());
             }
             None => {}
         }
         match request {
-            Request::Fullinit { .. } if process.has_fullinit => Err("fullinit twice".into()),
-            Request::Fullinit { .. } => Ok(()),
+            ServerRequest::Fullinit { .. } if process.has_fullinit => Err("fullinit twice".into()),
+            ServerRequest::Fullinit { .. } => Ok(()),
             _ if is_frame && !process.has_fullinit => Err("request before fullinit".into()),
             _ => Ok(()),
         }
     }
 }
 
-fn header(message: &Decoded<'_>) -> Header {
+fn header(message: &Decoded<'_>) -> ReplyHeader {
     let thrid = match message.framing {
         Framing::Lines => None,
         Framing::Frames => message.value("thrid").map(Cow::into_owned),
     };
-    Header { thrid, ..Header::new(message.framing, message.exchange()) }
+    ReplyHeader { thrid, ..ReplyHeader::new(message.framing, message.exchange()) }
 }
 
 /// Reads the arguments of a well-formed request, by their names in the protocol table.
-fn decode<'a>(message: &Decoded<'a>) -> Option<Request<'a>> {
+fn decode<'a>(message: &Decoded<'a>) -> Option<ServerRequest<'a>> {
     let value = |name| message.field(name);
     let named = |name| value(name).unwrap_or_default();
     let number = |name| value(name).as_deref().and_then(parse_int);
     Some(match message.exchange()?.operation {
         "init" => match message.version() {
-            Some(version) => Request::Init(version),
-            None => Request::Fullinit { authtype: value("authtype") },
+            Some(version) => ServerRequest::Init(version),
+            None => ServerRequest::Fullinit { authtype: value("authtype") },
         },
-        "maxes" => Request::Maxes,
-        "kvsname" => Request::Kvsname,
-        "universe" => Request::Universe,
-        "appnum" => Request::Appnum,
-        "put" => Request::Put { space: value("kvsname"), key: named("key"), value: named("value") },
+        "maxes" => ServerRequest::Maxes,
+        "kvsname" => ServerRequest::Kvsname,
+        "universe" => ServerRequest::Universe,
+        "appnum" => ServerRequest::Appnum,
+        "put" => ServerRequest::Put { space: value("kvsname"), key: named("key"), value: named("value") },
         "get" => {
             // PMI-2 libraries send an empty id if they have none.
             let space = value("kvsname").or_else(|| value("jobid")).filter(|space| !space.is_empty());
-            Request::Get { space, source: number("srcid"), key: named("key") }
+            ServerRequest::Get { space, source: number("srcid"), key: named("key") }
         }
-        "barrier" => Request::Barrier { group: value("group") },
-        "put-node-attribute" => Request::PutNodeAttribute { key: named("key"), value: named("value") },
+        "barrier" => ServerRequest::Barrier { group: value("group") },
+        "put-node-attribute" => ServerRequest::PutNodeAttribute { key: named("key"), value: named("value") },
         "get-node-attribute" => {
             let wait = value("wait").as_deref().and_then(parse_bool).unwrap_or(false);
-            Request::GetNodeAttribute { key: named("key"), wait }
+            ServerRequest::GetNodeAttribute { key: named("key"), wait }
         }
-        "get-job-attribute" => Request::GetJobAttribute { key: named("key") },
-        "publish" => Request::Publish { name: named("service"), port: named("port") },
-        "lookup" => Request::Lookup { name: named("service") },
-        "unpublish" => Request::Unpublish { name: named("service") },
+        "get-job-attribute" => ServerRequest::GetJobAttribute { key: named("key") },
+        "publish" => ServerRequest::Publish { name: named("service"), port: named("port") },
+        "lookup" => ServerRequest::Lookup { name: named("service") },
+        "unpublish" => ServerRequest::Unpublish { name: named("service") },
         "spawn" => match &message.content {
             Content::FrameRequest(Ok(pmi2::Request::Spawn { preput, programs })) => {
-                Request::Spawn(of_programs(preput, programs))
+                ServerRequest::Spawn(of_programs(preput, programs))
             }
-            _ => Request::Unsupported,
+            _ => ServerRequest::Unsupported,
         },
-        "kvs-create" => Request::CreateSpace,
-        "kvs-destroy" => Request::DestroySpace { space: named("kvsname") },
+        "kvs-create" => ServerRequest::CreateSpace,
+        "kvs-destroy" => ServerRequest::DestroySpace { space: named("kvsname") },
         "kvs-index" => {
             let index = value("idx").as_deref().and_then(parse_uint)?;
-            Request::PairByIndex { space: named("kvsname"), index }
+            ServerRequest::PairByIndex { space: named("kvsname"), index }
         }
-        "abort" => Request::Abort { exitcode: number("exitcode") },
-        "finalize" => Request::Finalize,
+        "abort" => ServerRequest::Abort { exitcode: number("exitcode") },
+        "finalize" => ServerRequest::Finalize,
         // Slurm's, which the draft does not have.
-        "ring" => Request::Unknown,
-        _ => Request::Unsupported,
+        "ring" => ServerRequest::Unknown,
+        _ => ServerRequest::Unsupported,
     })
 }
 
 /// The spawn request of PMI-2 in the form of PMI-1.
-fn of_programs(preput: &[(Vec<u8>, Vec<u8>)], programs: &[pmi2::Program]) -> SpawnRequest {
-    let program = |program: &pmi2::Program| SpawnProgram {
+fn of_programs(preput: &[(Vec<u8>, Vec<u8>)], programs: &[pmi2::Pmi2SpawnProgram]) -> SpawnRequest {
+    let program = |program: &pmi2::Pmi2SpawnProgram| SpawnProgram {
         nprocs: program.maxprocs,
         execname: program.command.clone(),
         args: (0..).zip(program.argv.iter().cloned()).collect(),

@@ -1,32 +1,32 @@
 //! Connections with a handshake before the protocol: by `PMI_PORT`, and of a singleton, a process that was started without a process manager
 //! and has requested one (MPICH, `PMI_InitSingleton`).
 
-use pmi_wire::singleton::{ASKS, Info, check_answer};
-use pmi_wire::{Proc, Version, WayIn};
+use pmi_wire::singleton::{REQUEST, SingletonInfo, check_answer};
+use pmi_wire::{ConnectionMethod, Proc, Version};
 
 use super::state::Server;
 
 impl Server {
     /// The way in which processes get their connections.
-    pub fn way_in(&self) -> WayIn {
-        self.config.way_in
+    pub fn connection_method(&self) -> ConnectionMethod {
+        self.config.connection_method
     }
 
     /// The first message on a connection whose process is not known yet. To a singleton, the process manager speaks first.
     pub fn welcome(&self) -> Vec<u8> {
-        match self.config.way_in {
-            WayIn::Singleton => [ASKS.as_bytes(), b"\n"].concat(),
-            WayIn::Fd | WayIn::Port => Vec::new(),
+        match self.config.connection_method {
+            ConnectionMethod::Singleton => [REQUEST.as_bytes(), b"\n"].concat(),
+            ConnectionMethod::Fd | ConnectionMethod::Port => Vec::new(),
         }
     }
 
     /// Returns the process that has sent `line` as its first message, and the response to it. `None` if it is not a process of the job; then
     /// the driver closes the connection.
     pub fn admit(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)> {
-        match self.config.way_in {
-            WayIn::Port => self.admit_by_id(line),
-            WayIn::Singleton => self.admit_singleton(line),
-            WayIn::Fd => None,
+        match self.config.connection_method {
+            ConnectionMethod::Port => self.admit_by_id(line),
+            ConnectionMethod::Singleton => self.admit_singleton(line),
+            ConnectionMethod::Fd => None,
         }
     }
 
@@ -36,21 +36,22 @@ impl Server {
         let p = Proc { group: 0, rank: 0 };
         let again = std::mem::replace(&mut self.process_mut(p).admitted, true);
         // It keeps its own standard streams.
-        let info = Info { kvsname: self.groups[0].kvsname.clone(), streams: false };
-        let told = if offered < Version::V1_0 { info.refusal() } else { info.line() };
-        (!again).then(|| (p, [told, b"\n".to_vec()].concat()))
+        let info = SingletonInfo { kvsname: self.groups[0].kvsname.clone(), streams: false };
+        let received = if offered < Version::V1_0 { info.refusal() } else { info.line() };
+        (!again).then(|| (p, [received, b"\n".to_vec()].concat()))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Action, Config, GroupSpec};
+    use crate::{Config, GroupSpec, ServerAction};
 
     #[test]
     fn a_version_is_well_that_init_answers() {
         for (version, subversion, ok) in [(0, 9, "no"), (1, 1, "yes"), (9, 0, "yes")] {
-            let mut server = Server::new(Config { way_in: WayIn::Singleton, ..Config::default() });
+            let mut server =
+                Server::new(Config { connection_method: ConnectionMethod::Singleton, ..Config::default() });
             server.add_group(GroupSpec { programs: vec![1], ..GroupSpec::default() });
             let offered = format!("pmi_version={version} pmi_subversion={subversion}");
             let line = format!("cmd=singinit {offered} stdio=no authtype=none");
@@ -58,7 +59,7 @@ mod tests {
             let told = String::from_utf8(told).unwrap();
             assert!(told.starts_with(&format!("cmd=singinit_info versionok={ok} ")), "{told}");
             server.receive(p, format!("cmd=init {offered}\n").as_bytes());
-            let Some(Action::Send { bytes, .. }) = server.next_action() else { panic!("no answer") };
+            let Some(ServerAction::Send { bytes, .. }) = server.next_action() else { panic!("no answer") };
             let is_answered = bytes.starts_with(b"cmd=response_to_init rc=0 ");
             assert_eq!(is_answered, ok == "yes", "{}", bytes.escape_ascii());
         }

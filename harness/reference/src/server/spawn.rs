@@ -2,9 +2,9 @@
 
 use pmi_wire::{Framing, Proc, SpawnRequest};
 
-use super::config::{Action, GroupId, GroupSpec};
-use super::state::{Awaits, Server};
-use crate::reply::{Answer, Header};
+use super::config::{GroupId, GroupSpec, ServerAction};
+use super::state::{AwaitedEvent, Server};
+use crate::reply::{OperationResult, ReplyHeader};
 
 impl Server {
     /// Starts programs.
@@ -13,7 +13,7 @@ impl Server {
     ///   "before the processes are started". Over lines, each program has preput pairs; all of them count.
     /// * Draft, "`PMI_Job_Spawn`": the same. It has a message for each program; implementations send all programs in one, and only that form is
     ///   supported.
-    pub(super) fn spawn(&mut self, by: Proc, header: Header, request: SpawnRequest) {
+    pub(super) fn spawn(&mut self, by: Proc, header: ReplyHeader, request: SpawnRequest) {
         let SpawnRequest { programs } = request;
         let total = programs.iter().fold(0, |n: u64, program| n.saturating_add(program.nprocs));
         let preput: Vec<_> = programs.iter().flat_map(|program| program.preput.iter().cloned()).collect();
@@ -23,33 +23,40 @@ impl Server {
             _ => preput.iter().find_map(|(key, value)| self.check_lengths(by, key, value).err()),
         };
         if let Some(why) = refused {
-            return self.reply(by, header, Answer::failed(why));
+            return self.reply(by, header, OperationResult::failed(why));
         }
         let counts = programs.iter().map(|program| program.nprocs as u32).collect();
         let group = self.add_group(GroupSpec { programs: counts, preput, spawned: true });
         self.groups[group as usize].spawner = Some(self.groups[by.group as usize].kvsname.clone());
-        self.hold(by, header, Awaits::Spawn(group));
+        self.hold(by, header, AwaitedEvent::Spawn(group));
         self.spawns.push((group, by));
-        self.act(Action::Spawn { group, by, programs });
+        self.act(ServerAction::Spawn { group, by, programs });
     }
 
-    /// Reports the start of the programs of an [`Action::Spawn`]: one error code for each process, 0 for success. If a code is not 0, the
+    /// Reports the start of the programs of an [`ServerAction::Spawn`]: one error code for each process, 0 for success. If a code is not 0, the
     /// whole spawn has failed, and the group does not exist any longer.
     pub fn spawned(&mut self, group: GroupId, errcodes: &[i64]) {
         let Some(at) = self.spawns.iter().position(|(spawned, _)| *spawned == group) else { return };
         let (_, by) = self.spawns.swap_remove(at);
         let is_started = errcodes.iter().all(|code| *code == 0);
         self.groups[group as usize].aborted |= !is_started;
-        let Some(header) = self.take_held(by, &Awaits::Spawn(group)).filter(|_| !self.is_gone(by)) else {
+        let Some(header) = self.take_held(by, &AwaitedEvent::Spawn(group)).filter(|_| !self.is_gone(by))
+        else {
             return;
         };
         let done = if is_started { Ok(()) } else { Err("spawn failed") };
-        let answer = self.spawn_results(&header, Answer::from(done), group, errcodes);
+        let answer = self.spawn_results(&header, OperationResult::from(done), group, errcodes);
         self.reply(by, header, answer);
     }
 
     /// RFC 13, `S:spawn`: `errcodes` is a list. Draft, "`PMI_Job_Spawn`": the codes have numbered keys, and a success has the id of the new job.
-    fn spawn_results(&self, header: &Header, answer: Answer, group: GroupId, errcodes: &[i64]) -> Answer {
+    fn spawn_results(
+        &self,
+        header: &ReplyHeader,
+        answer: OperationResult,
+        group: GroupId,
+        errcodes: &[i64],
+    ) -> OperationResult {
         if header.framing == Framing::Lines {
             let list = errcodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
             return if list.is_empty() { answer } else { answer.with("errcodes", list) };

@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use pmi_wire::{Framer, Framing, Proc, ProcessMapping, SpawnCollector, Version, WayIn, place};
+use pmi_wire::{ConnectionMethod, Framer, Framing, Proc, ProcessMapping, SpawnCollector, Version, place};
 
-use super::config::{Action, Config, GroupId, GroupSpec};
+use super::config::{Config, GroupId, GroupSpec, ServerAction};
 use super::open_barrier::OpenBarrier;
-use crate::reply::{Answer, Header, Reply};
+use crate::reply::{OperationResult, ReplyHeader, ReplyParts};
 
 /// The progress of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
+pub enum ProcessPhase {
     /// It has not initialized yet.
     New,
     /// It has initialized.
@@ -23,16 +23,16 @@ pub enum Phase {
 
 /// A request that is not answered yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldRequest {
     /// The form of its response.
-    pub header: Header,
+    pub header: ReplyHeader,
     /// The event that it waits for.
-    pub what: Awaits,
+    pub what: AwaitedEvent,
 }
 
 /// The event that a request waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Awaits {
+pub enum AwaitedEvent {
     /// All processes of the group are in the barrier.
     Barrier,
     /// An attribute of the process's node exists.
@@ -45,7 +45,7 @@ pub enum Awaits {
 
 /// A process and its connection.
 #[derive(Debug)]
-pub struct Process {
+pub struct ServerProcess {
     /// Bytes that are not a whole message yet.
     pub framer: Framer,
     /// The negotiated framing.
@@ -53,7 +53,7 @@ pub struct Process {
     /// The negotiated version of PMI-1; 1.1 before the negotiation, and in PMI-2.
     pub version: Version,
     /// Its progress.
-    pub phase: Phase,
+    pub phase: ProcessPhase,
     /// True if it was accepted on its connection, where it identifies itself.
     pub admitted: bool,
     /// Present from the first `mcmd=spawn` of a request to its last `endcmd`.
@@ -61,16 +61,16 @@ pub struct Process {
     /// PMI-2: its fullinit has been answered.
     pub has_fullinit: bool,
     /// Its requests that are not answered yet, except barriers of parts of the group.
-    pub held: Vec<Held>,
+    pub held: Vec<HeldRequest>,
 }
 
-impl Process {
+impl ServerProcess {
     fn new(line_max: usize) -> Self {
         Self {
             framer: Framer::new(line_max),
             framing: Framing::Lines,
             version: Version::V1_1,
-            phase: Phase::New,
+            phase: ProcessPhase::New,
             admitted: false,
             spawn: None,
             has_fullinit: false,
@@ -80,19 +80,19 @@ impl Process {
 
     /// Returns whether it waits in the barrier of its group.
     pub fn is_in_barrier(&self) -> bool {
-        self.held.iter().any(|held| held.what == Awaits::Barrier)
+        self.held.iter().any(|held| held.what == AwaitedEvent::Barrier)
     }
 }
 
 /// A process group.
 #[derive(Debug)]
-pub struct Group {
+pub struct ProcessGroup {
     /// The name of its keyval space, which is also the id of the job.
     pub kvsname: Vec<u8>,
     /// Its keyval space.
     pub kvs: HashMap<Vec<u8>, Vec<u8>>,
     /// By rank.
-    pub procs: Vec<Process>,
+    pub procs: Vec<ServerProcess>,
     /// Number of processes of each program, in order of appnum.
     pub programs: Vec<u32>,
     /// The number of processes in the barrier.
@@ -111,7 +111,7 @@ pub struct Group {
     pub node: HashMap<(u32, Vec<u8>), Vec<u8>>,
 }
 
-impl Group {
+impl ProcessGroup {
     pub(super) fn appnum(&self, rank: u32) -> usize {
         let mut first = 0;
         self.programs.iter().position(|n| (first += n, rank < first).1).unwrap_or(0)
@@ -135,11 +135,11 @@ impl KeyvalSpace {
 
 /// An action whose bytes are not written yet.
 #[derive(Debug)]
-pub enum Output {
+pub enum PendingAction {
     /// A response.
-    Reply(Proc, Reply),
+    Reply(Proc, ReplyParts),
     /// Something else.
-    Action(Action),
+    Action(ServerAction),
 }
 
 /// The state machine.
@@ -148,7 +148,7 @@ pub struct Server {
     /// The settings.
     pub config: Config,
     /// By number.
-    pub groups: Vec<Group>,
+    pub groups: Vec<ProcessGroup>,
     /// The ports of published names.
     pub names: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Keyval spaces that processes have created.
@@ -157,7 +157,7 @@ pub struct Server {
     pub(super) created: u64,
     /// The groups that are being started, with the process that requested each.
     pub(super) spawns: Vec<(GroupId, Proc)>,
-    outputs: VecDeque<Output>,
+    outputs: VecDeque<PendingAction>,
 }
 
 impl Server {
@@ -184,10 +184,10 @@ impl Server {
         let mapping =
             if (mapping.len() as u64) < self.config.maxes.vallen_max { mapping } else { Vec::new() };
         kvs.insert(b"PMI_process_mapping".to_vec(), mapping);
-        self.groups.push(Group {
+        self.groups.push(ProcessGroup {
             kvsname: format!("{}-{id}", self.config.kvs_prefix).into_bytes(),
             kvs,
-            procs: (0..size).map(|_| Process::new(self.config.line_max)).collect(),
+            procs: (0..size).map(|_| ServerProcess::new(self.config.line_max)).collect(),
             programs: spec.programs,
             entered: 0,
             open_barriers: Vec::new(),
@@ -209,11 +209,13 @@ impl Server {
     /// only the driver knows.
     pub fn environment(&self, p: Proc, place: &str) -> Vec<(&'static str, String)> {
         let size = self.size(p.group).to_string();
-        let mut env = match self.config.way_in {
-            WayIn::Port => vec![("PMI_PORT", place.to_owned()), ("PMI_ID", self.id(p).to_string())],
+        let mut env = match self.config.connection_method {
+            ConnectionMethod::Port => {
+                vec![("PMI_PORT", place.to_owned()), ("PMI_ID", self.id(p).to_string())]
+            }
             // It has started before its process manager.
-            WayIn::Singleton if p.group == 0 => return Vec::new(),
-            WayIn::Fd | WayIn::Singleton => {
+            ConnectionMethod::Singleton if p.group == 0 => return Vec::new(),
+            ConnectionMethod::Fd | ConnectionMethod::Singleton => {
                 vec![("PMI_FD", place.to_owned()), ("PMI_RANK", p.rank.to_string()), ("PMI_SIZE", size)]
             }
         };
@@ -224,35 +226,35 @@ impl Server {
     }
 
     /// The next action.
-    pub fn next_action(&mut self) -> Option<Action> {
+    pub fn next_action(&mut self) -> Option<ServerAction> {
         Some(match self.next_output()? {
-            Output::Reply(to, reply) => Action::Send { to, bytes: reply.render() },
-            Output::Action(action) => action,
+            PendingAction::Reply(to, reply) => ServerAction::Send { to, bytes: reply.render() },
+            PendingAction::Action(action) => action,
         })
     }
 
     /// The next action, with replies that are not spelled yet.
-    pub fn next_output(&mut self) -> Option<Output> {
+    pub fn next_output(&mut self) -> Option<PendingAction> {
         self.outputs.pop_front()
     }
 
     /// Returns whether the process has initialized and not finalized, so that [`closed`](Self::closed) would be an error.
     pub fn is_joined(&self, p: Proc) -> bool {
-        !self.is_gone(p) && self.process(p).phase == Phase::Joined
+        !self.is_gone(p) && self.process(p).phase == ProcessPhase::Joined
     }
 
     /// Returns whether the connection of a process is closed.
     pub fn is_gone(&self, p: Proc) -> bool {
-        self.groups[p.group as usize].aborted || self.process(p).phase == Phase::Closed
+        self.groups[p.group as usize].aborted || self.process(p).phase == ProcessPhase::Closed
     }
 
     /// A process.
-    pub fn process(&self, p: Proc) -> &Process {
+    pub fn process(&self, p: Proc) -> &ServerProcess {
         &self.groups[p.group as usize].procs[p.rank as usize]
     }
 
     /// A process, to be changed.
-    pub fn process_mut(&mut self, p: Proc) -> &mut Process {
+    pub fn process_mut(&mut self, p: Proc) -> &mut ServerProcess {
         &mut self.groups[p.group as usize].procs[p.rank as usize]
     }
 
@@ -262,28 +264,28 @@ impl Server {
     }
 
     /// Answers a request.
-    pub fn reply(&mut self, to: Proc, header: Header, answer: Answer) {
+    pub fn reply(&mut self, to: Proc, header: ReplyHeader, answer: OperationResult) {
         // PMI-2 has no response to abort.
         if header.framing == Framing::Lines || !header.response.is_empty() {
-            self.outputs.push_back(Output::Reply(to, Reply { header, answer }));
+            self.outputs.push_back(PendingAction::Reply(to, ReplyParts { header, answer }));
         }
     }
 
     /// Holds a request back.
-    pub fn hold(&mut self, from: Proc, header: Header, what: Awaits) {
-        self.process_mut(from).held.push(Held { header, what });
+    pub fn hold(&mut self, from: Proc, header: ReplyHeader, what: AwaitedEvent) {
+        self.process_mut(from).held.push(HeldRequest { header, what });
     }
 
     /// Takes back a request that was held.
-    pub fn take_held(&mut self, p: Proc, what: &Awaits) -> Option<Header> {
+    pub fn take_held(&mut self, p: Proc, what: &AwaitedEvent) -> Option<ReplyHeader> {
         let held = &mut self.process_mut(p).held;
         let at = held.iter().position(|held| held.what == *what)?;
         Some(held.remove(at).header)
     }
 
     /// Adds an action for the driver.
-    pub fn act(&mut self, action: Action) {
-        self.outputs.push_back(Output::Action(action));
+    pub fn act(&mut self, action: ServerAction) {
+        self.outputs.push_back(PendingAction::Action(action));
     }
 
     /// Ends a process group.
@@ -292,6 +294,6 @@ impl Server {
         group.aborted = true;
         group.kvs = HashMap::new();
         group.open_barriers = Vec::new();
-        self.act(Action::Abort { group: by.group, by: by.rank, status, reason });
+        self.act(ServerAction::Abort { group: by.group, by: by.rank, status, reason });
     }
 }

@@ -14,10 +14,10 @@ use std::ptr;
 use libloading::os::unix::{Library as Shared, RTLD_GLOBAL, RTLD_NOW};
 
 use super::channel::Channel;
-use super::protocol::{Hello, Order, Report};
+use super::protocol::{AgentOrder, Hello, LibraryReport};
 use super::{RUNNER_GONE, die};
 use pmi_judge::event::Bytes;
-use pmi_judge::library::api::{Argument, Held, Returned};
+use pmi_judge::library::api::{CallArgument, OutputValue, Returned};
 use pmi_scenario::signature::{self, Param};
 
 /// Content of each byte of a buffer before the call.
@@ -98,15 +98,15 @@ fn connect(argv0: &OsString) -> io::Result<(Channel, PathBuf)> {
 /// Loads the library and carries out the runner's orders.
 fn obey(mut runner: Channel, library: &Path) -> io::Result<u8> {
     let loaded = load(library);
-    runner.send_whole(&Report::Loaded(loaded.as_ref().err().map(ToString::to_string)))?;
+    runner.send_whole(&LibraryReport::Loaded(loaded.as_ref().err().map(ToString::to_string)))?;
     let Ok(library) = loaded else { return Ok(0) };
     loop {
         let report = match runner.wait()? {
             // This agent does not relay a connection.
-            None | Some(Order::Write(_) | Order::Close) => return Ok(RUNNER_GONE),
-            Some(Order::Exit(status)) => return Ok(status),
-            Some(Order::Kill(signal)) => return die(signal),
-            Some(Order::Call { function, arguments }) => call(&library, &function, arguments),
+            None | Some(AgentOrder::Write(_) | AgentOrder::Close) => return Ok(RUNNER_GONE),
+            Some(AgentOrder::Exit(status)) => return Ok(status),
+            Some(AgentOrder::Kill(signal)) => return die(signal),
+            Some(AgentOrder::Call { function, arguments }) => call(&library, &function, arguments),
         };
         runner.send_whole(&report)?;
     }
@@ -133,13 +133,13 @@ fn load(path: &Path) -> Result<Shared, libloading::Error> {
 
 /// The value of a parameter.
 #[derive(Clone, Copy)]
-enum Slot {
+enum ParameterValue {
     Int(c_int),
     Pointer(*mut c_void),
 }
 
 /// Memory that the library may fill.
-enum Out {
+enum OutBuffer {
     /// Integers. The library may write the first `room` of them.
     Ints { start: *mut i32, total: usize, room: usize, one: bool },
     /// Bytes. The library may write the first `room` of them.
@@ -148,8 +148,8 @@ enum Out {
     Opaque,
 }
 
-fn call(library: &Shared, name: &str, arguments: Vec<Argument>) -> Report {
-    let refuse = |missing, why: String| Report::NotCalled { missing, why };
+fn call(library: &Shared, name: &str, arguments: Vec<CallArgument>) -> LibraryReport {
+    let refuse = |missing, why: String| LibraryReport::NotCalled { missing, why };
     let Some(function) = signature::function(name) else {
         return refuse(false, format!("no PMI has a function {name}"));
     };
@@ -165,7 +165,7 @@ fn call(library: &Shared, name: &str, arguments: Vec<Argument>) -> Report {
     let numbers: Vec<Option<i32>> = arguments
         .iter()
         .map(|argument| match argument {
-            Argument::Number(n) => Some(*n),
+            CallArgument::Number(n) => Some(*n),
             _ => None,
         })
         .collect();
@@ -188,7 +188,7 @@ fn call(library: &Shared, name: &str, arguments: Vec<Argument>) -> Report {
         }
         returned.outs.push((name, held));
     }
-    Report::Returned(returned)
+    LibraryReport::Returned(returned)
 }
 
 fn keep<T>(all: Vec<T>) -> *mut c_void {
@@ -207,7 +207,7 @@ enum ArgumentError {
     #[error("an int is written as a number")]
     Int,
     #[error("{0:?} does not suit {1:?}")]
-    Unsuitable(Argument, Param),
+    Unsuitable(CallArgument, Param),
 }
 
 fn string(bytes: &[u8]) -> Result<*mut c_char, ArgumentError> {
@@ -279,45 +279,45 @@ fn infos(text: &[u8]) -> Result<*mut c_void, ArgumentError> {
 /// Allocates the memory for an argument.
 fn place(
     param: Param,
-    argument: Argument,
+    argument: CallArgument,
     numbers: &[Option<i32>],
-    outs: &mut Vec<(String, Out)>,
-) -> Result<Slot, ArgumentError> {
+    outs: &mut Vec<(String, OutBuffer)>,
+) -> Result<ParameterValue, ArgumentError> {
     let room = |length: Option<usize>, size: usize| {
         // A negative length allows no byte to be written.
         let told = length.and_then(|at| *numbers.get(at)?).and_then(|n| usize::try_from(n).ok());
         told.map_or(size, |told| told.min(size))
     };
     let pointer = match (param, argument) {
-        (Param::Int, Argument::Number(n)) => return Ok(Slot::Int(n)),
+        (Param::Int, CallArgument::Number(n)) => return Ok(ParameterValue::Int(n)),
         (Param::Int, _) => return Err(ArgumentError::Int),
-        (_, Argument::Null) => ptr::null_mut(),
-        (Param::Str, Argument::Text(text)) => string(&text.0)?.cast(),
-        (Param::Strings, Argument::Text(text)) => strings(&parts(&text.0, b'|'), false)?,
-        (Param::List, Argument::Text(text)) => strings(&parts(&text.0, b','), true)?,
-        (Param::ListPointer, Argument::Text(text)) => keep(vec![strings(&parts(&text.0, b','), true)?]),
-        (Param::Lists, Argument::Text(text)) => {
+        (_, CallArgument::Null) => ptr::null_mut(),
+        (Param::Str, CallArgument::Text(text)) => string(&text.0)?.cast(),
+        (Param::Strings, CallArgument::Text(text)) => strings(&parts(&text.0, b'|'), false)?,
+        (Param::List, CallArgument::Text(text)) => strings(&parts(&text.0, b','), true)?,
+        (Param::ListPointer, CallArgument::Text(text)) => keep(vec![strings(&parts(&text.0, b','), true)?]),
+        (Param::Lists, CallArgument::Text(text)) => {
             let each = text.0.split(|b| *b == b'|').map(|list| strings(&parts(list, b','), true));
             keep(each.collect::<Result<Vec<_>, _>>()?)
         }
-        (Param::Vectors, Argument::Text(text)) => {
+        (Param::Vectors, CallArgument::Text(text)) => {
             keep(text.0.split(|b| *b == b'|').map(vector).collect::<Result<Vec<_>, _>>()?)
         }
-        (Param::Vector, Argument::Text(text)) => vector(&text.0)?,
-        (Param::Info, Argument::Text(text)) => infos(&text.0)?,
-        (Param::InfoVectors, Argument::Text(text)) => {
+        (Param::Vector, CallArgument::Text(text)) => vector(&text.0)?,
+        (Param::Info, CallArgument::Text(text)) => infos(&text.0)?,
+        (Param::InfoVectors, CallArgument::Text(text)) => {
             keep(text.0.split(|b| *b == b'|').map(infos).collect::<Result<Vec<_>, _>>()?)
         }
-        (Param::InfoPointers, Argument::Text(text)) => {
+        (Param::InfoPointers, CallArgument::Text(text)) => {
             keep(parts(&text.0, b',').into_iter().map(infos).collect::<Result<Vec<_>, _>>()?)
         }
-        (Param::Ints, Argument::Text(text)) => {
+        (Param::Ints, CallArgument::Text(text)) => {
             let number = |part: &&[u8]| std::str::from_utf8(part).ok()?.parse::<c_int>().ok();
             let all = parts(&text.0, b'|').iter().map(number).collect::<Option<Vec<_>>>();
             keep(all.ok_or(ArgumentError::Integers)?)
         }
-        (Param::OutInt, Argument::Out(name, _)) => ints(name, 1, 1, true, outs),
-        (Param::InOutInt, Argument::Out(name, before)) => {
+        (Param::OutInt, CallArgument::Out(name, _)) => ints(name, 1, 1, true, outs),
+        (Param::InOutInt, CallArgument::Out(name, before)) => {
             let place = ints(name, 1, 1, true, outs);
             let before = before.and_then(|n| i32::try_from(n).ok()).unwrap_or(0);
             #[expect(unsafe_code, reason = "memory that is handed out as a pointer")]
@@ -327,62 +327,71 @@ fn place(
             }
             place
         }
-        (Param::OutInts(length), Argument::Out(name, size)) => {
+        (Param::OutInts(length), CallArgument::Out(name, size)) => {
             let size = size.unwrap_or(DEFAULT_SIZE).min(SIZE_MAX);
             ints(name, size, room(length, size), false, outs)
         }
-        (Param::OutText(length), Argument::Out(name, size)) => {
+        (Param::OutText(length), CallArgument::Out(name, size)) => {
             let size = size.unwrap_or(DEFAULT_SIZE).min(SIZE_MAX);
             let total = size + 2 * GUARD;
             let start = keep(vec![FILL; total]).cast::<u8>();
             let inside = start.wrapping_add(GUARD);
-            outs.push((name, Out::Text { start, total, room: room(length, size) }));
+            outs.push((name, OutBuffer::Text { start, total, room: room(length, size) }));
             inside.cast()
         }
-        (Param::OutPointer, Argument::Out(name, _)) => {
-            outs.push((name, Out::Opaque));
+        (Param::OutPointer, CallArgument::Out(name, _)) => {
+            outs.push((name, OutBuffer::Opaque));
             keep(vec![ptr::null_mut::<c_void>()])
         }
         (param, argument) => return Err(ArgumentError::Unsuitable(argument, param)),
     };
-    Ok(Slot::Pointer(pointer))
+    Ok(ParameterValue::Pointer(pointer))
 }
 
-fn ints(name: String, size: usize, room: usize, one: bool, outs: &mut Vec<(String, Out)>) -> *mut c_void {
+fn ints(
+    name: String,
+    size: usize,
+    room: usize,
+    one: bool,
+    outs: &mut Vec<(String, OutBuffer)>,
+) -> *mut c_void {
     let total = size + 2 * GUARD;
     let start = keep(vec![UNSET; total]).cast::<i32>();
-    outs.push((name, Out::Ints { start, total, room, one }));
+    outs.push((name, OutBuffer::Ints { start, total, room, one }));
     start.wrapping_add(GUARD).cast()
 }
 
 /// Returns the content after the call, and whether the memory around it is unchanged.
-fn look(out: &Out) -> (Held, bool) {
+fn look(out: &OutBuffer) -> (OutputValue, bool) {
     match *out {
-        Out::Opaque => (Held::Opaque, true),
-        Out::Ints { start, total, room, one } => {
+        OutBuffer::Opaque => (OutputValue::Opaque, true),
+        OutBuffer::Ints { start, total, room, one } => {
             #[expect(unsafe_code, reason = "memory that was handed out as a pointer")]
             // SAFETY: allocated in `ints` with this many integers, and never freed.
             let all = unsafe { std::slice::from_raw_parts(start, total) };
             let inside = &all[GUARD..GUARD + room];
             let held: Vec<Option<i32>> = inside.iter().map(|n| Some(*n).filter(|n| *n != UNSET)).collect();
             let intact = all[..GUARD].iter().chain(&all[GUARD + room..]).all(|n| *n == UNSET);
-            (if one { Held::Int(held.first().copied().flatten()) } else { Held::Ints(held) }, intact)
+            (
+                if one { OutputValue::Int(held.first().copied().flatten()) } else { OutputValue::Ints(held) },
+                intact,
+            )
         }
-        Out::Text { start, total, room } => {
+        OutBuffer::Text { start, total, room } => {
             #[expect(unsafe_code, reason = "memory that was handed out as a pointer")]
             // SAFETY: allocated in `place` with this many bytes, and never freed.
             let all = unsafe { std::slice::from_raw_parts(start, total) };
             let inside = &all[GUARD..GUARD + room];
             let text = memchr::memchr(0, inside).map(|end| Bytes(inside[..end].to_vec()));
             let intact = all[..GUARD].iter().chain(&all[GUARD + room..]).all(|b| *b == FILL);
-            (Held::Text(text), intact)
+            (OutputValue::Text(text), intact)
         }
     }
 }
 
 /// Calls the function at the address; returns `None` if neither API has one with such parameters.
-fn enter(address: *const c_void, slots: &[Slot]) -> Option<c_int> {
-    use Slot::{Int as I, Pointer as P};
+fn enter(address: *const c_void, slots: &[ParameterValue]) -> Option<c_int> {
+    use ParameterValue::{Int as I, Pointer as P};
     macro_rules! enter {
         ($($value:ident: $type:ty),*) => {{
             #[expect(unsafe_code, reason = "calls the library under test")]
@@ -433,10 +442,10 @@ mod tests {
         let functions = [Dialect::Pmi1, Dialect::Pmi2].into_iter().flat_map(signature::functions);
         for function in functions {
             let slot = |param: &Param| match param {
-                Param::Int => Slot::Int(0),
-                _ => Slot::Pointer(ptr::null_mut()),
+                Param::Int => ParameterValue::Int(0),
+                _ => ParameterValue::Pointer(ptr::null_mut()),
             };
-            let slots: Vec<Slot> = function.params.iter().map(slot).collect();
+            let slots: Vec<ParameterValue> = function.params.iter().map(slot).collect();
             assert_eq!(enter(called as *const c_void, &slots), Some(7), "{}", function.name);
         }
     }

@@ -5,21 +5,21 @@
 //! - [`library`] loads a library under test and calls it.
 //! - [`mpiexec`] is started by a program under test that needs a process manager and has none.
 //! - `protocol` contains the messages between them and the runner, and `channel` their transport.
-//! - `reception` is where they connect to the runner.
-//! - [`door`] is where those of other machines connect to it, and `relay` is their part of the work.
+//! - `listener` is where they connect to the runner.
+//! - [`network_listener`] is where those of other machines connect to it, and `relay` is their part of the work.
 //!
 //! An agent finds the runner's socket through the path by which it was started: a symbolic link in the scratch folder of the run. An agent
 //! on another machine receives an address and a token: in its arguments or, if it is spawned, in its environment.
 
 pub(crate) mod channel;
-pub mod door;
 pub mod library;
+pub(crate) mod listener;
 pub mod mpiexec;
+pub mod network_listener;
 mod port;
 pub(crate) mod protocol;
 pub(crate) mod quick;
 pub mod rank;
-pub(crate) mod reception;
 pub(crate) mod relay;
 pub(crate) mod singleton;
 

@@ -14,7 +14,7 @@ use pmi_judge::event::Bytes;
 use pmi_wire::singleton::{Caller, OPTION};
 
 use super::channel::Channel;
-use super::protocol::{Hello, Order};
+use super::protocol::{AgentOrder, Hello};
 use super::{SOCKET, own_path};
 
 /// File name that makes the binary act as this program.
@@ -59,7 +59,7 @@ fn run(args: &[OsString], scratch: &Path, folder: &Path) -> io::Result<u8> {
     drop(stream);
     // A process manager stays as long as there is a process to manage.
     match runner.wait()? {
-        Some(Order::Exit(status)) => Ok(status),
+        Some(AgentOrder::Exit(status)) => Ok(status),
         _ => Ok(0),
     }
 }

@@ -5,7 +5,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use pmi_wire::port::{LINES, LONGEST, address, initack};
+use pmi_wire::port::{LINES, MAX_RESPONSE, address, initack};
 
 /// Longest wait for an answer. A server that sends none is detected in this way.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -24,16 +24,16 @@ pub(super) enum BadPort {
 }
 
 /// A connection on which a process has identified itself.
-pub(super) struct Greeted {
+pub(super) struct GreetedConnection {
     pub(super) connection: OwnedFd,
     /// Its initack.
-    pub(super) said: Vec<u8>,
+    pub(super) initack: Vec<u8>,
     /// The server's answer.
-    pub(super) told: Vec<u8>,
+    pub(super) response: Vec<u8>,
 }
 
 /// Connects if `PMI_PORT` is set and `PMI_FD` is not.
-pub(super) fn connect() -> Option<Result<Greeted, BadPort>> {
+pub(super) fn connect() -> Option<Result<GreetedConnection, BadPort>> {
     if std::env::var_os("PMI_FD").is_some() {
         return None;
     }
@@ -41,7 +41,7 @@ pub(super) fn connect() -> Option<Result<Greeted, BadPort>> {
     Some(greet(port))
 }
 
-fn greet(port: String) -> Result<Greeted, BadPort> {
+fn greet(port: String) -> Result<GreetedConnection, BadPort> {
     let at = address(&port).ok_or_else(|| BadPort::NoAddress(port.clone()))?;
     let id = std::env::var("PMI_ID").map_err(|_| BadPort::NoId)?;
     let refused = |error| BadPort::Refused(port.clone(), error);
@@ -52,11 +52,11 @@ fn greet(port: String) -> Result<Greeted, BadPort> {
     stream.set_nodelay(true).map_err(refused)?;
     let said = format!("{}\n", initack(&id)).into_bytes();
     stream.write_all(&said).map_err(refused)?;
-    let (told, is_cut) = read_lines(&mut stream, LINES, LONGEST, deadline).map_err(refused)?;
+    let (received, is_cut) = read_lines(&mut stream, LINES, MAX_RESPONSE, deadline).map_err(refused)?;
     if is_cut {
-        return Err(BadPort::Short(port, lines(&told), told.escape_ascii().to_string()));
+        return Err(BadPort::Short(port, lines(&received), received.escape_ascii().to_string()));
     }
-    Ok(Greeted { connection: stream.into(), said, told })
+    Ok(GreetedConnection { connection: stream.into(), initack: said, response: received })
 }
 
 fn lines(text: &[u8]) -> usize {

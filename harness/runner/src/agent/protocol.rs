@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use pmi_judge::event::Bytes;
-use pmi_judge::library::api::{Argument, Returned};
+use pmi_judge::library::api::{CallArgument, Returned};
 
 /// The first message of an agent that connects over the network. The runner answers with a [`Welcome`], or closes the connection.
 #[derive(Debug, Serialize, Deserialize)]
@@ -62,7 +62,7 @@ pub(crate) struct RankHello {
     /// The bytes that it has sent and received on a connection that it made through PMI_PORT.
     pub(crate) greeted: Option<(Bytes, Bytes)>,
     /// The dialogue on a connection that was made to it, because it requested a process manager.
-    pub(crate) singinit: Option<Singinit>,
+    pub(crate) singinit: Option<SingletonDialogue>,
     /// The agent keeps its connection and relays its bytes, because it cannot pass it to the runner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) relays: Option<Box<Namespaces>>,
@@ -90,25 +90,28 @@ pub(crate) struct Namespaces {
 
 /// The dialogue between a process that requested a process manager and that process manager: lines with their newlines.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Singinit {
+pub(crate) struct SingletonDialogue {
     /// The first line, from the process manager.
-    pub(crate) asked: Bytes,
+    #[serde(rename = "asked")]
+    pub(crate) request: Bytes,
     /// The line of the process.
-    pub(crate) said: Bytes,
+    #[serde(rename = "said")]
+    pub(crate) answer: Bytes,
     /// The last line, from the process manager.
-    pub(crate) told: Bytes,
+    #[serde(rename = "told")]
+    pub(crate) reply: Bytes,
 }
 
 /// An order from the runner to an agent. The agent of a rank makes no calls.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Order {
+pub(crate) enum AgentOrder {
     /// Call a function.
     Call {
         /// Its name.
         function: String,
         /// The arguments, in order.
-        arguments: Vec<Argument>,
+        arguments: Vec<CallArgument>,
     },
     /// Exit with this status.
     Exit(u8),
@@ -144,7 +147,7 @@ pub(crate) enum Relayed {
 /// A report of a process that loads a library.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Report {
+pub(crate) enum LibraryReport {
     /// The library has been loaded, or the error.
     Loaded(Option<String>),
     /// A call has returned.

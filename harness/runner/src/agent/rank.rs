@@ -12,9 +12,9 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use super::channel::Channel;
-use super::port::{self, Greeted};
-use super::protocol::{Hello, Namespaces, Order, RankHello};
-use super::relay::{self, OPTION, Way};
+use super::port::{self, GreetedConnection};
+use super::protocol::{AgentOrder, Hello, Namespaces, RankHello};
+use super::relay::{self, OPTION, Route};
 use super::singleton;
 use super::{RUNNER_GONE, die, is_called, own_path, pmi_fd, protocol_environment};
 use pmi_judge::event::Bytes;
@@ -43,13 +43,13 @@ fn run(program: &OsString, mut args: Vec<OsString>) -> io::Result<u8> {
     let path = own_path(program, NAME).unwrap_or_else(|| PathBuf::from(program));
     if args.first().is_some_and(|arg| arg == OPTION) {
         let way = args.drain(..args.len().min(2)).nth(1).unwrap_or_default();
-        return relay_to(&Way::of_argument(&way.to_string_lossy())?, 0, args);
+        return relay_to(&Route::of_argument(&way.to_string_lossy())?, 0, args);
     }
     let folder = path.parent().unwrap_or(Path::new(""));
     let group = folder.file_name().and_then(|n| n.to_str()?.strip_prefix('g')?.parse().ok());
     let (Some(group), Some(scratch)) = (group, folder.parent()) else {
-        if let Some(way) = Way::of_environment() {
-            return relay_to(&way, relay::group_of_path(&path), args);
+        if let Some(route) = Route::of_environment() {
+            return relay_to(&route, relay::group_of_path(&path), args);
         }
         let what = format!("started as {}, not by its path in the scratch folder of a run", path.display());
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
@@ -63,8 +63,8 @@ fn run(program: &OsString, mut args: Vec<OsString>) -> io::Result<u8> {
 }
 
 /// Keeps the connection, which cannot be passed to another machine, and relays its bytes.
-fn relay_to(way: &Way, group: u32, args: Vec<OsString>) -> io::Result<u8> {
-    let mut runner = way.connect()?;
+fn relay_to(route: &Route, group: u32, args: Vec<OsString>) -> io::Result<u8> {
+    let mut runner = route.connect()?;
     let (hello, fd) = introduction(group, args, Some(relay::place().into()));
     runner.send_whole(&Hello::Rank(hello))?;
     relay::run(runner, fd)
@@ -81,10 +81,12 @@ fn introduction(
         singinit = Some(said);
         connection.map_err(|why| why.to_string())
     } else if let Some(connected) = port::connect() {
-        connected.map_err(|why| why.to_string()).map(|Greeted { connection, said, told }| {
-            greeted = Some((Bytes(said), Bytes(told)));
-            connection
-        })
+        connected.map_err(|why| why.to_string()).map(
+            |GreetedConnection { connection, initack: said, response: received }| {
+                greeted = Some((Bytes(said), Bytes(received)));
+                connection
+            },
+        )
     } else {
         pmi_fd().map_err(|why| why.to_string())
     };
@@ -103,8 +105,8 @@ fn introduction(
 fn obey(mut runner: Channel) -> io::Result<u8> {
     match runner.wait()? {
         // This process closes nothing itself: the kernel closes the descriptor that came with the order.
-        Some(Order::Exit(status)) => std::process::exit(status.into()),
-        Some(Order::Kill(signal)) => die(signal),
-        Some(Order::Call { .. } | Order::Write(_) | Order::Close) | None => Ok(RUNNER_GONE),
+        Some(AgentOrder::Exit(status)) => std::process::exit(status.into()),
+        Some(AgentOrder::Kill(signal)) => die(signal),
+        Some(AgentOrder::Call { .. } | AgentOrder::Write(_) | AgentOrder::Close) | None => Ok(RUNNER_GONE),
     }
 }

@@ -12,11 +12,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::channel::Channel;
-use super::protocol::{Namespaces, Order, Pass, Relayed, Welcome};
+use super::protocol::{AgentOrder, Namespaces, Pass, Relayed, Welcome};
 use super::{RUNNER_GONE, die};
 use crate::process::connection::{CHUNK, NonBlockingStream, Received};
 use crate::process::foreign::{DYING, Foreign};
-use crate::process::reactor::{Key, Reactor, Ready, Wanted};
+use crate::process::reactor::{Reactor, ReactorKey, Ready, WatchMode};
 use crate::process::{context, tcp, tree};
 use pmi_judge::event::Bytes;
 
@@ -41,18 +41,18 @@ const LAST_LOOK: Duration = Duration::from_millis(20);
 
 /// The address and the token with which an agent reaches the runner over the network: `ADDRESS:PORT/TOKEN`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Way {
+pub(crate) struct Route {
     pub(crate) address: SocketAddr,
     pub(crate) token: String,
 }
 
-impl std::fmt::Display for Way {
+impl std::fmt::Display for Route {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}/{}", self.address, self.token)
     }
 }
 
-impl Way {
+impl Route {
     fn parse(text: &str) -> Option<Self> {
         let (address, token) = text.split_once('/')?;
         Some(Self { address: address.parse().ok()?, token: token.to_owned() })
@@ -131,31 +131,31 @@ pub(crate) fn place() -> Namespaces {
 
 /// A source of events.
 #[derive(Clone, Copy)]
-enum Source {
+enum RelaySource {
     Runner,
     Pmi,
     Maker,
 }
 
 struct Relay {
-    reactor: Reactor<Source>,
+    reactor: Reactor<RelaySource>,
     runner: Channel,
-    runner_key: Key,
+    runner_key: ReactorKey,
     /// The connection of the process, until it is closed.
-    pmi: Option<Pmi>,
+    pmi: Option<RelayedPmi>,
     /// The process at the other end, until it has ended.
-    maker: Option<(Foreign, Key)>,
+    maker: Option<(Foreign, ReactorKey)>,
     buffer: Vec<u8>,
     /// Orders to write and to close that have been carried out.
     obeyed: u64,
     /// The number of them that has been reported to the runner.
-    told: u64,
+    reported: u64,
     look: Duration,
 }
 
-struct Pmi {
+struct RelayedPmi {
     connection: NonBlockingStream,
-    key: Key,
+    key: ReactorKey,
     /// The process manager sends nothing more.
     over: bool,
 }
@@ -172,55 +172,55 @@ fn maker_of(connection: &OwnedFd) -> Option<Foreign> {
 /// Relays bytes until the runner orders the end; returns the status to exit with.
 pub(super) fn run(runner: Channel, pmi: Option<OwnedFd>) -> io::Result<u8> {
     let mut reactor = Reactor::new()?;
-    let runner_key = reactor.add(&runner, Source::Runner, Wanted::Read)?;
+    let runner_key = reactor.add(&runner, RelaySource::Runner, WatchMode::Read)?;
     let maker = pmi.as_ref().and_then(maker_of).map(|maker| {
-        let key = reactor.add(maker.pidfd(), Source::Maker, Wanted::Read)?;
+        let key = reactor.add(maker.pidfd(), RelaySource::Maker, WatchMode::Read)?;
         io::Result::Ok((maker, key))
     });
     let maker = maker.transpose()?;
     let pmi = pmi.map(|fd| {
         let connection = NonBlockingStream::over(fd);
-        let key = reactor.add(&connection, Source::Pmi, Wanted::Read)?;
-        io::Result::Ok(Pmi { connection, key, over: false })
+        let key = reactor.add(&connection, RelaySource::Pmi, WatchMode::Read)?;
+        io::Result::Ok(RelayedPmi { connection, key, over: false })
     });
     let pmi = pmi.transpose()?;
     let buffer = vec![0; CHUNK];
     let (obeyed, told, look) = (0, 0, FIRST_LOOK);
-    let mut relay = Relay { reactor, runner, runner_key, pmi, maker, buffer, obeyed, told, look };
+    let mut relay = Relay { reactor, runner, runner_key, pmi, maker, buffer, obeyed, reported: told, look };
     loop {
-        let limit = (relay.told < relay.obeyed).then_some(relay.look);
+        let limit = (relay.reported < relay.obeyed).then_some(relay.look);
         for Ready { source, writable } in relay.reactor.wait(limit)? {
             match source {
-                Source::Runner => {
-                    if let Some(status) = relay.hear_runner(writable)? {
+                RelaySource::Runner => {
+                    if let Some(status) = relay.receive_from_runner(writable)? {
                         return Ok(status);
                     }
                 }
-                Source::Pmi => relay.hear_server(writable)?,
-                Source::Maker => relay.tell_death()?,
+                RelaySource::Pmi => relay.receive_from_server(writable)?,
+                RelaySource::Maker => relay.report_death()?,
             }
         }
-        relay.tell_taken()?;
+        relay.report_taken()?;
     }
 }
 
 impl Relay {
     /// Sends a report to the runner. While the runner does not read, nothing is read for it.
-    fn tell(&mut self, what: &Relayed) -> io::Result<()> {
+    fn report(&mut self, what: &Relayed) -> io::Result<()> {
         let was_blocked = self.runner.is_blocked();
         self.runner.send(what);
         if !was_blocked && self.runner.is_blocked() {
-            self.reactor.set(self.runner_key, Wanted::ReadWrite)?;
+            self.reactor.set(self.runner_key, WatchMode::ReadWrite)?;
         }
         Ok(())
     }
 
     /// Carries out the runner's orders. Returns the exit status if one of them is to end.
-    fn hear_runner(&mut self, writable: bool) -> io::Result<Option<u8>> {
+    fn receive_from_runner(&mut self, writable: bool) -> io::Result<Option<u8>> {
         if writable && self.runner.is_blocked() {
             self.runner.flush();
             if !self.runner.is_blocked() {
-                self.reactor.set(self.runner_key, Wanted::Read)?;
+                self.reactor.set(self.runner_key, WatchMode::Read)?;
                 // The agent did not read from it meanwhile.
                 self.pmi.iter().for_each(|pmi| self.reactor.again(pmi.key));
             }
@@ -228,19 +228,19 @@ impl Relay {
         if self.runner.receive_some() {
             self.reactor.again(self.runner_key);
         }
-        while let Some(order) = self.runner.next::<Order>() {
+        while let Some(order) = self.runner.next::<AgentOrder>() {
             match order.map_err(io::Error::other)? {
-                Order::Write(Bytes(bytes)) => self.write(bytes)?,
-                Order::Close => {
+                AgentOrder::Write(Bytes(bytes)) => self.write(bytes)?,
+                AgentOrder::Close => {
                     if let Some(pmi) = self.pmi.take() {
                         self.reactor.remove(pmi.key);
                     }
                     self.obeyed += 1;
                 }
                 // This process closes nothing itself: the kernel does.
-                Order::Exit(status) => std::process::exit(status.into()),
-                Order::Kill(signal) => return die(signal).map(Some),
-                Order::Call { .. } => return Ok(Some(RUNNER_GONE)),
+                AgentOrder::Exit(status) => std::process::exit(status.into()),
+                AgentOrder::Kill(signal) => return die(signal).map(Some),
+                AgentOrder::Call { .. } => return Ok(Some(RUNNER_GONE)),
             }
         }
         Ok(self.runner.is_over().then_some(RUNNER_GONE))
@@ -259,7 +259,7 @@ impl Relay {
     }
 
     /// Relays the bytes that the process manager has written.
-    fn hear_server(&mut self, writable: bool) -> io::Result<()> {
+    fn receive_from_server(&mut self, writable: bool) -> io::Result<()> {
         let Some(pmi) = &mut self.pmi else { return Ok(()) };
         if writable {
             pmi.flush(&mut self.reactor)?;
@@ -272,32 +272,32 @@ impl Relay {
             Received::Bytes(n) => {
                 self.reactor.after_read(pmi.key, n, self.buffer.len());
                 let bytes = Bytes(self.buffer[..n].to_vec());
-                self.tell(&Relayed::FromServer(bytes))
+                self.report(&Relayed::FromServer(bytes))
             }
             Received::End => {
                 pmi.over = true;
                 // The descriptors of a process are closed a moment before it ends, and the next order of the runner may end this agent.
                 if self.maker.as_ref().is_some_and(|(maker, _)| maker.ends_within(DYING)) {
-                    self.tell_death()?;
+                    self.report_death()?;
                 }
-                self.tell(&Relayed::ClosedByServer)
+                self.report(&Relayed::ClosedByServer)
             }
         }
     }
 
     /// Reports how the process at the other end has ended.
-    fn tell_death(&mut self) -> io::Result<()> {
+    fn report_death(&mut self) -> io::Result<()> {
         let Some((maker, key)) = self.maker.take() else { return Ok(()) };
         self.reactor.remove(key);
         match maker.killed_by() {
-            Some((name, signal)) => self.tell(&Relayed::Died { pid: maker.pid(), name, signal }),
+            Some((name, signal)) => self.report(&Relayed::Died { pid: maker.pid(), name, signal }),
             None => Ok(()),
         }
     }
 
     /// Reports that all orders have been carried out, once they have.
-    fn tell_taken(&mut self) -> io::Result<()> {
-        if self.told == self.obeyed {
+    fn report_taken(&mut self) -> io::Result<()> {
+        if self.reported == self.obeyed {
             return Ok(());
         }
         let taken = self.pmi.as_ref().is_none_or(|pmi| {
@@ -308,18 +308,18 @@ impl Relay {
             self.look = (self.look * 2).min(LAST_LOOK);
             return Ok(());
         }
-        self.told = self.obeyed;
-        self.tell(&Relayed::Taken(self.told))
+        self.reported = self.obeyed;
+        self.report(&Relayed::Taken(self.reported))
     }
 }
 
-impl Pmi {
-    fn flush(&mut self, reactor: &mut Reactor<Source>) -> io::Result<()> {
+impl RelayedPmi {
+    fn flush(&mut self, reactor: &mut Reactor<RelaySource>) -> io::Result<()> {
         let was_blocked = self.connection.is_blocked();
         self.connection.flush();
         match (was_blocked, self.connection.is_blocked()) {
-            (false, true) => reactor.set(self.key, Wanted::ReadWrite),
-            (true, false) => reactor.set(self.key, Wanted::Read),
+            (false, true) => reactor.set(self.key, WatchMode::ReadWrite),
+            (true, false) => reactor.set(self.key, WatchMode::Read),
             _ => Ok(()),
         }
     }
@@ -345,9 +345,9 @@ mod tests {
     #[test]
     fn a_way_is_read_as_it_was_written() {
         for address in ["10.0.0.1:5000", "[::1]:5000"] {
-            let way = Way { address: address.parse().unwrap(), token: "a1b2".into() };
-            assert_eq!(Way::parse(&way.to_string()), Some(way));
+            let route = Route { address: address.parse().unwrap(), token: "a1b2".into() };
+            assert_eq!(Route::parse(&route.to_string()), Some(route));
         }
-        assert!(Way::of_argument("10.0.0.1:5000").is_err());
+        assert!(Route::of_argument("10.0.0.1:5000").is_err());
     }
 }

@@ -7,11 +7,11 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use pmi_judge::event::Bytes;
-use pmi_wire::singleton::{ANSWER, Info, LONGEST, STREAMS};
+use pmi_wire::singleton::{MAX_LINE, RESPONSE, STREAMS, SingletonInfo};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::port::read_lines;
-use super::protocol::Singinit;
+use super::protocol::SingletonDialogue;
 
 /// Variable with the number of the listening socket.
 pub(crate) const LISTENER: &str = "PMI_CONFORM_LISTENER";
@@ -20,7 +20,7 @@ pub(crate) const LISTENER: &str = "PMI_CONFORM_LISTENER";
 pub(crate) const PATIENCE: &str = "PMI_CONFORM_PATIENCE";
 
 /// The result: the dialogue, and the connection or the reason why there is none.
-pub(super) type Came = (Singinit, io::Result<OwnedFd>);
+pub(super) type Came = (SingletonDialogue, io::Result<OwnedFd>);
 
 /// Waits if the runner has passed a listening socket to this process.
 pub(super) fn wait() -> Option<Came> {
@@ -28,22 +28,26 @@ pub(super) fn wait() -> Option<Came> {
     #[expect(unsafe_code, reason = "the descriptor is inherited, and its number comes from the environment")]
     // SAFETY: the runner has passed the descriptor to this process, and nothing else here owns it.
     let listener = TcpListener::from(unsafe { OwnedFd::from_raw_fd(number) });
-    let mut singinit = Singinit::default();
+    let mut singinit = SingletonDialogue::default();
     let patience = Duration::from_millis(std::env::var(PATIENCE).ok()?.parse().ok()?);
     let connection = answer(&listener, patience, &mut singinit).map(OwnedFd::from);
     Some((singinit, connection))
 }
 
-fn answer(listener: &TcpListener, patience: Duration, singinit: &mut Singinit) -> io::Result<TcpStream> {
+fn answer(
+    listener: &TcpListener,
+    patience: Duration,
+    singinit: &mut SingletonDialogue,
+) -> io::Result<TcpStream> {
     let deadline = Instant::now() + patience;
     let mut stream = accept(listener, deadline)?;
     stream.set_nodelay(true)?;
-    singinit.asked = line(&mut stream, deadline)?;
-    let said = format!("{ANSWER}\n").into_bytes();
+    singinit.request = line(&mut stream, deadline)?;
+    let said = format!("{RESPONSE}\n").into_bytes();
     stream.write_all(&said)?;
-    singinit.said = Bytes(said);
-    singinit.told = line(&mut stream, deadline)?;
-    let info = Info::parse(singinit.told.0.trim_ascii_end()).map_err(io::Error::other)?;
+    singinit.answer = Bytes(said);
+    singinit.reply = line(&mut stream, deadline)?;
+    let info = SingletonInfo::parse(singinit.reply.0.trim_ascii_end()).map_err(io::Error::other)?;
     for n in 0..if info.streams { STREAMS } else { 0 } {
         // Bytes on these connections are ignored, but the connections must stay open.
         let stream = accept(listener, deadline)
@@ -64,5 +68,5 @@ fn accept(listener: &TcpListener, deadline: Instant) -> io::Result<TcpStream> {
 
 /// Reads a line. An incomplete line is also reported and judged.
 fn line(stream: &mut TcpStream, deadline: Instant) -> io::Result<Bytes> {
-    read_lines(stream, 1, LONGEST, deadline).map(|(line, _)| Bytes(line))
+    read_lines(stream, 1, MAX_LINE, deadline).map(|(line, _)| Bytes(line))
 }

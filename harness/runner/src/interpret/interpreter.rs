@@ -4,15 +4,15 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use pmi_judge::event::{Abandoned, Bytes, Exit, SilenceProof, What};
-use pmi_judge::expectation::{Choice, Expectation, Expected, Pattern};
-use pmi_judge::library::Request;
-use pmi_judge::{Awaited, Judge, Standing};
-use pmi_scenario::ast::{Action, Alternative, RankSet, Scenario, Template};
+use pmi_judge::event::{Abandoned, Bytes, EventKind, Exit, SilenceProof};
+use pmi_judge::expectation::{Choice, Expectation, ExpectationKind, Pattern};
+use pmi_judge::library::LibraryRequest;
+use pmi_judge::{Awaited, ExpectationState, Judge};
+use pmi_scenario::ast::{Alternative, RankSet, Scenario, StepAction, Template};
 use pmi_scenario::scope::{ScenarioError, Scope};
 use pmi_wire::Proc;
 
-use super::manager::{Manager, Reply, ReplyRule};
+use super::manager::{LibraryManager, ManagerReply, ReplyRule};
 use super::recorder::Recorder;
 use crate::party::{Incoming, Limits, Party, Silence};
 
@@ -39,7 +39,7 @@ pub(super) struct Interpreter<'a> {
     /// The watcher has ended the play.
     pub(super) enough: bool,
     /// The process manager of a library under test, which this process plays.
-    pub(super) manager: Option<Manager>,
+    pub(super) manager: Option<LibraryManager>,
 }
 
 /// The reason why a walk ends.
@@ -60,7 +60,7 @@ impl From<ScenarioError> for Ended {
     fn from(error: ScenarioError) -> Self {
         match error {
             ScenarioError::Mistake(what) => Self::Mistake(what),
-            ScenarioError::Told(what) => Self::Told(what),
+            ScenarioError::Unusable(what) => Self::Told(what),
         }
     }
 }
@@ -98,7 +98,7 @@ impl<'a> Interpreter<'a> {
     ) -> Self {
         let mut interpreter = Self::new(scenario, party, limits, recorder);
         interpreter.party.hold(scenario.answers());
-        let launched = What::Launched { command, ranks: scenario.ranks, nodes: scenario.nodes };
+        let launched = EventKind::Launched { command, ranks: scenario.ranks, nodes: scenario.nodes };
         interpreter.recorder.record(launched);
         interpreter
     }
@@ -118,11 +118,11 @@ impl<'a> Interpreter<'a> {
             Ended::Told(what) => Some(Abandoned::Unusable(what)),
         };
         if let Some(why) = why {
-            self.recorder.record(What::Abandoned(why));
+            self.recorder.record(EventKind::Abandoned(why));
         }
         if !self.left_out.is_empty() {
             let lines = std::mem::take(&mut self.left_out);
-            self.recorder.record(What::NotReached { lines });
+            self.recorder.record(EventKind::NotReached { lines });
         }
         Stop
     }
@@ -135,10 +135,10 @@ impl<'a> Interpreter<'a> {
         let mut last = Instant::now();
         while self.recorder.judge.job().is_none() && !self.recorder.judge.starts_too_many() {
             let proof = match self.next(deadline, Silence::Wrong) {
-                Incoming::Event(what) => {
+                Incoming::Event(kind) => {
                     last = Instant::now();
-                    let came_late = matches!(what, What::Started { .. });
-                    self.recorder.record(what);
+                    let came_late = matches!(kind, EventKind::Started { .. });
+                    self.recorder.record(kind);
                     if self.watching && self.bounded().is_err() {
                         return None;
                     }
@@ -157,8 +157,8 @@ impl<'a> Interpreter<'a> {
             return Some(proof);
         }
         // One more event may follow the launcher's end: that it died of a signal.
-        while let Incoming::Event(what) = self.party.next(Instant::now(), Silence::Expected) {
-            self.recorder.record(what);
+        while let Incoming::Event(kind) = self.party.next(Instant::now(), Silence::Expected) {
+            self.recorder.record(kind);
         }
         None
     }
@@ -167,9 +167,9 @@ impl<'a> Interpreter<'a> {
     pub(super) fn end_job(&mut self, proof: SilenceProof, waited: Duration) {
         let (procs, names) = self.party.still_running();
         let waited_ms = waited.as_millis() as u64;
-        self.recorder.record(What::JobStays { proof, waited_ms, procs, names });
-        for what in self.party.end() {
-            self.recorder.record(what);
+        self.recorder.record(EventKind::JobStays { proof, waited_ms, procs, names });
+        for kind in self.party.end() {
+            self.recorder.record(kind);
         }
     }
 
@@ -189,7 +189,7 @@ impl<'a> Interpreter<'a> {
 
     pub(super) fn close(&mut self, p: Proc) {
         if !self.recorder.judge.is_closed(p) {
-            self.recorder.record(What::ClosedByClient { proc: p });
+            self.recorder.record(EventKind::ClosedByClient { proc: p });
             self.party.close(p);
         }
     }
@@ -201,53 +201,55 @@ impl<'a> Interpreter<'a> {
     }
 
     pub(super) fn choice(&self, alternative: &Alternative) -> Result<Choice, ScenarioError> {
-        let what = match &alternative.action {
-            Action::Message { lines, .. } if self.manager.is_some() => {
-                Expected::Asks(lines.iter().map(|line| self.pattern(line)).collect::<Result<_, _>>()?)
+        let kind = match &alternative.action {
+            StepAction::Message { lines, .. } if self.manager.is_some() => {
+                ExpectationKind::Asks(lines.iter().map(|line| self.pattern(line)).collect::<Result<_, _>>()?)
             }
-            Action::Message { lines, .. } => match lines.first() {
-                Some(line) => Expected::Message(self.pattern(line)?),
-                None => Expected::Newline,
+            StepAction::Message { lines, .. } => match lines.first() {
+                Some(line) => ExpectationKind::Message(self.pattern(line)?),
+                None => ExpectationKind::Newline,
             },
-            Action::Empty => Expected::Newline,
-            Action::Close => Expected::Close,
-            _ => Expected::Silence,
+            StepAction::Empty => ExpectationKind::Newline,
+            StepAction::Close => ExpectationKind::Close,
+            _ => ExpectationKind::Silence,
         };
         let cites = alternative.cites.as_ref().map(|c| c.value.clone());
-        Ok(Choice { grade: alternative.grade, cites, what })
+        Ok(Choice { grade: alternative.grade, cites, kind })
     }
 
     /// Passes an expectation to the judge, and waits until it is met or cannot be met any more.
-    pub(super) fn expect(&mut self, proc: Option<Proc>, what: Expected) -> Result<(), Stop> {
-        let expectation = Expectation { proc, cites: self.cited.clone(), what };
-        self.recorder.record(What::Expected(Box::new(expectation)));
+    pub(super) fn expect(&mut self, proc: Option<Proc>, kind: ExpectationKind) -> Result<(), Stop> {
+        let expectation = Expectation { proc, cites: self.cited.clone(), kind };
+        self.recorder.record(EventKind::Expected(Box::new(expectation)));
         let awaited = self.recorder.judge.awaits();
         let (wait, silence) = match awaited {
             Some(Awaited::Silence) => (self.limits.silence, Silence::Expected),
             Some(Awaited::Start) => (self.limits.start(), Silence::Wrong),
-            Some(Awaited::Choice) => (self.limits.step, Silence::Lawful),
+            Some(Awaited::Choice) => (self.limits.step, Silence::Valid),
             Some(Awaited::Due) | None => (self.limits.step, Silence::Wrong),
         };
         let deadline = Instant::now() + wait;
-        while let Some(proof) = self.listen(deadline, silence, &|judge| judge.standing() != Standing::Open)? {
+        while let Some(proof) =
+            self.listen(deadline, silence, &|judge| judge.expectation_state() != ExpectationState::Open)?
+        {
             self.record_unread();
-            self.recorder.record(What::Nothing { proof, waited_ms: wait.as_millis() as u64 });
-            if let (Standing::Open, Some(proc)) = (self.recorder.judge.standing(), proc) {
-                self.recorder.record(What::NoAnswer { proc, proof });
+            self.recorder.record(EventKind::Nothing { proof, waited_ms: wait.as_millis() as u64 });
+            if let (ExpectationState::Open, Some(proc)) = (self.recorder.judge.expectation_state(), proc) {
+                self.recorder.record(EventKind::NoAnswer { proc, proof });
             }
         }
         let captures = self.recorder.judge.take_captures();
         self.scope.bind(captures);
-        match self.recorder.judge.standing() {
-            Standing::Broken => Err(Stop),
-            Standing::Met | Standing::Open => Ok(()),
+        match self.recorder.judge.expectation_state() {
+            ExpectationState::Broken => Err(Stop),
+            ExpectationState::Met | ExpectationState::Open => Ok(()),
         }
     }
 
     /// Records which requests have not been read, when no answer arrives.
     pub(super) fn record_unread(&mut self) {
         for proc in self.party.unread() {
-            self.recorder.record(What::NotRead { proc });
+            self.recorder.record(EventKind::NotRead { proc });
         }
     }
 
@@ -264,19 +266,19 @@ impl<'a> Interpreter<'a> {
                 return Ok(None);
             }
             match self.next(deadline, silence) {
-                Incoming::Event(what) => {
-                    let exited = match what {
-                        What::Exited { proc, exit } => Some((proc, exit)),
+                Incoming::Event(kind) => {
+                    let exited = match kind {
+                        EventKind::Exited { proc, exit } => Some((proc, exit)),
                         _ => None,
                     };
-                    self.recorder.record(what);
+                    self.recorder.record(kind);
                     if let Some((p, exit)) = exited {
                         self.report_exit(p, exit).map_err(|error| self.abandon(error.into()))?;
                     }
                     self.bounded()?;
                 }
                 Incoming::Interrupted => {
-                    self.recorder.record(What::Abandoned(Abandoned::Interrupted));
+                    self.recorder.record(EventKind::Abandoned(Abandoned::Interrupted));
                     return Err(Stop);
                 }
                 Incoming::Nothing(SilenceProof::Timeout) if self.enough => return Err(Stop),
@@ -303,11 +305,11 @@ impl<'a> Interpreter<'a> {
 
     /// Stops reading from an implementation that exceeds the output or process limit.
     pub(super) fn bounded(&mut self) -> Result<(), Stop> {
-        if self.recorder.judge.has_enough() {
+        if self.recorder.judge.should_end_early() {
             return Err(Stop);
         }
         if self.recorder.judge.received() > self.limits.bytes {
-            self.recorder.record(What::Flooded { limit: self.limits.bytes });
+            self.recorder.record(EventKind::Flooded { limit: self.limits.bytes });
             return Err(Stop);
         }
         Ok(())
@@ -322,33 +324,33 @@ impl<'a> Interpreter<'a> {
 
     // ----- as the process manager of a library ----------------------------------------------------------------------
 
-    pub(super) fn manager(&mut self) -> Result<&mut Manager, ScenarioError> {
+    pub(super) fn manager(&mut self) -> Result<&mut LibraryManager, ScenarioError> {
         self.manager
             .as_mut()
             .ok_or_else(|| ScenarioError::Mistake("library calls need a library under test".into()))
     }
 
-    pub(super) fn reply(&mut self, p: Proc, reply: &Reply) -> Result<(), ScenarioError> {
+    pub(super) fn reply(&mut self, p: Proc, reply: &ManagerReply) -> Result<(), ScenarioError> {
         self.scope.enter(p.rank, self.scenario.ranks);
         match reply {
-            Reply::Nothing => {}
-            Reply::Close => self.hang_up(p),
-            Reply::Newline => self.say(p, b"\n".to_vec()),
-            Reply::Write(mode, lines) => {
-                self.scope.message(*mode, lines)?.into_iter().for_each(|bytes| self.say(p, bytes));
+            ManagerReply::Nothing => {}
+            ManagerReply::Close => self.hang_up(p),
+            ManagerReply::Newline => self.send_bytes(p, b"\n".to_vec()),
+            ManagerReply::Write(mode, lines) => {
+                self.scope.message(*mode, lines)?.into_iter().for_each(|bytes| self.send_bytes(p, bytes));
             }
         }
         Ok(())
     }
 
-    pub(super) fn say(&mut self, p: Proc, bytes: Vec<u8>) {
-        self.recorder.record(What::FromServer { proc: p, bytes: Bytes(bytes.clone()) });
+    pub(super) fn send_bytes(&mut self, p: Proc, bytes: Vec<u8>) {
+        self.recorder.record(EventKind::FromServer { proc: p, bytes: Bytes(bytes.clone()) });
         self.party.send(p, &bytes);
     }
 
     pub(super) fn hang_up(&mut self, p: Proc) {
         if !self.recorder.judge.is_closed(p) {
-            self.recorder.record(What::ClosedByServer { proc: p });
+            self.recorder.record(EventKind::ClosedByServer { proc: p });
             self.party.close(p);
         }
     }
@@ -362,7 +364,7 @@ impl<'a> Interpreter<'a> {
     }
 
     /// Answers a request by the scenario's rules, or else as the reference server does.
-    pub(super) fn answer(&mut self, p: Proc, request: &Request) -> Result<(), ScenarioError> {
+    pub(super) fn answer(&mut self, p: Proc, request: &LibraryRequest) -> Result<(), ScenarioError> {
         self.scope.enter(p.rank, self.scenario.ranks);
         for at in (0..self.manager()?.rules.get(&p).map_or(0, Vec::len)).rev() {
             let ReplyRule { request: lines, replies } = &self.manager()?.rules[&p][at];
@@ -379,21 +381,21 @@ impl<'a> Interpreter<'a> {
     }
 
     /// Introduces a process to the reference server, if the scenario itself answers init.
-    pub(super) fn introduce(&mut self, p: Proc, request: &Request) -> Result<(), ScenarioError> {
+    pub(super) fn introduce(&mut self, p: Proc, request: &LibraryRequest) -> Result<(), ScenarioError> {
         if request.is_init() {
             let manager = self.manager()?;
             manager.server.send(p, &request.text());
-            manager.said();
+            manager.take_events();
         }
         Ok(())
     }
 
     /// Carries out the actions of the reference server.
     pub(super) fn relay(&mut self) -> Result<(), ScenarioError> {
-        for what in self.manager()?.said() {
-            match what {
-                What::FromServer { proc, bytes } if proc.group == 0 => self.say(proc, bytes.0),
-                What::ClosedByServer { proc } if proc.group == 0 => self.hang_up(proc),
+        for kind in self.manager()?.take_events() {
+            match kind {
+                EventKind::FromServer { proc, bytes } if proc.group == 0 => self.send_bytes(proc, bytes.0),
+                EventKind::ClosedByServer { proc } if proc.group == 0 => self.hang_up(proc),
                 _ => {}
             }
         }

@@ -9,18 +9,20 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use pmi_judge::event::{Bytes, What};
-use pmi_judge::expectation::{Expected, Matcher, ReturnCode};
-use pmi_judge::library::api::Argument;
-use pmi_judge::{Judge, Outcome, Side};
-use pmi_scenario::ast::{Action, Arg, Call, Kind, Piece, ProcessAction, Role, Scenario, Step, Stmt, Who};
+use pmi_judge::event::{Bytes, EventKind};
+use pmi_judge::expectation::{ExpectationKind, Matcher, ReturnCode};
+use pmi_judge::library::api::CallArgument;
+use pmi_judge::{Judge, ScenarioOutcome, Side};
+use pmi_scenario::ast::{
+    Arg, Call, Piece, ProcessAction, Role, Scenario, Step, StepAction, StepTarget, Stmt, ValueType,
+};
 use pmi_scenario::scope::ScenarioError;
 use pmi_scenario::{signature, visit};
 use pmi_wire::Proc;
 
 use super::interpreter::{Ended, Interpreter, Stop};
 pub use super::manager::KVS_PREFIX;
-use super::manager::{Manager, Reply, ReplyRule};
+use super::manager::{LibraryManager, ManagerReply, ReplyRule};
 use super::recorder::{EventSink, Recorder};
 use super::walk::{Fragments, Position, walk};
 use crate::party::library::{Library, LibraryParty};
@@ -38,7 +40,7 @@ pub fn play(
     limits: Limits,
     interrupted: &AtomicBool,
     sink: &mut dyn EventSink,
-) -> Result<Outcome, String> {
+) -> Result<ScenarioOutcome, String> {
     let requires = scenario.requires.iter().map(|r| r.value.clone()).collect();
     let mut party = LibraryParty::launch(library, scenario.ranks, limits.start(), interrupted);
     let (command, placed) = (party.command(), party.nodes());
@@ -54,10 +56,10 @@ pub fn play(
     let nodes = scenario.nodes.max(placed.len() as u32);
     let recorder = Recorder::new(sink, Judge::new(Side::Library, requires));
     let mut interpreter = Interpreter::new(scenario, &mut party, limits, recorder);
-    let mut manager = Manager::new(scenario, library.server.is_some());
+    let mut manager = LibraryManager::new(scenario, library.server.is_some());
     interpreter.scope.set_agent(manager.server.agent(1));
     interpreter.manager = Some(manager);
-    interpreter.recorder.record(What::Launched { command, ranks: scenario.ranks, nodes });
+    interpreter.recorder.record(EventKind::Launched { command, ranks: scenario.ranks, nodes });
     // If the play ended early, the judge knows the reason.
     let _ = interpreter.run_calls(fragments);
     let Recorder { events, judge, .. } = interpreter.recorder;
@@ -70,7 +72,7 @@ fn asks_for_nodes(scenario: &Scenario) -> bool {
         name.starts_with("PMI_Get_clique") || name.contains("NodeAttr") || name == "PMI2_Info_GetSize"
     };
     visit::steps(&scenario.body).any(|step| match &step.action {
-        Action::Call(call) => call.function.as_ref().is_some_and(|function| asks(&function.value)),
+        StepAction::Call(call) => call.function.as_ref().is_some_and(|function| asks(&function.value)),
         _ => false,
     })
 }
@@ -89,7 +91,7 @@ impl Interpreter<'_> {
             let calls = self.recorder.judge.library();
             if calls.is_ready(p) && calls.call(p).is_none() && self.dismissed.insert(p) {
                 self.party.exit(p, 0);
-                self.expect(Some(p), Expected::ExitsAsTold)?;
+                self.expect(Some(p), ExpectationKind::ExitsAsInstructed)?;
             }
         }
         Ok(())
@@ -97,17 +99,19 @@ impl Interpreter<'_> {
 
     pub(super) fn library_step(&mut self, step: &Step, place: Position<'_>) -> Result<(), Ended> {
         let ranks = match &step.who {
-            Who::Job => match &step.action {
-                Action::Process(ProcessAction::Logged) => return Ok(self.expect(None, Expected::Logs)?),
+            StepTarget::Job => match &step.action {
+                StepAction::Process(ProcessAction::Logged) => {
+                    return Ok(self.expect(None, ExpectationKind::Logs)?);
+                }
                 _ => return Err(mistake("a library has no job; `P: ends` is how a process ends")),
             },
-            Who::Ranks { group: 0, set } => self.members(0, set),
-            Who::Ranks { .. } | Who::Spawned { .. } => {
+            StepTarget::Ranks { group: 0, set } => self.members(0, set),
+            StepTarget::Ranks { .. } | StepTarget::Spawned { .. } => {
                 return Err(mistake("spawned processes do not report to a library's scenario"));
             }
         };
         let procs: Vec<Proc> = ranks.into_iter().map(|rank| Proc { group: 0, rank }).collect();
-        if let Action::Call(call) = &step.action {
+        if let StepAction::Call(call) = &step.action {
             // All calls begin before the runner waits for the first, so that a collective call needs only one line.
             for p in procs.iter().filter(|_| call.function.is_some()) {
                 let held = call.result.is_none() && self.is_scripted(place.rest, p.rank);
@@ -124,7 +128,7 @@ impl Interpreter<'_> {
             }
             self.scope.enter(p.rank, self.scenario.ranks);
             match (step.role, &step.action) {
-                (Role::Process, Action::Process(action)) => self.library_process_step(p, action)?,
+                (Role::Process, StepAction::Process(action)) => self.library_process_step(p, action)?,
                 (Role::Client, action) => self.asked_step(p, action)?,
                 (Role::Server, action) => self.manager_step(p, action)?,
                 _ => return Err(mistake("this role cannot do that")),
@@ -138,10 +142,10 @@ impl Interpreter<'_> {
         rest.iter()
             .find_map(|stmt| {
                 let Stmt::Step(step) = stmt else { return None };
-                let Who::Ranks { group: 0, set } = &step.who else { return None };
+                let StepTarget::Ranks { group: 0, set } = &step.who else { return None };
                 match (&step.action, step.role) {
                     _ if !self.members(0, set).contains(&rank) => None,
-                    (Action::Call(_), _) => Some(false),
+                    (StepAction::Call(_), _) => Some(false),
                     (_, Role::Client | Role::Server) => Some(true),
                     _ => None,
                 }
@@ -159,7 +163,7 @@ impl Interpreter<'_> {
             self.party.start(p, env);
         }
         if !self.recorder.judge.library().is_ready(p) {
-            self.expect(Some(p), Expected::Started)?;
+            self.expect(Some(p), ExpectationKind::Started)?;
         }
         Ok(())
     }
@@ -190,25 +194,26 @@ impl Interpreter<'_> {
             })?;
         }
         let function = function.name.to_owned();
-        let called = What::Called { proc: p, function: function.clone(), arguments: arguments.clone(), held };
+        let called =
+            EventKind::Called { proc: p, function: function.clone(), arguments: arguments.clone(), held };
         self.recorder.record(called);
         self.party.call(p, &function, arguments);
         Ok(())
     }
 
-    fn argument(&self, arg: &Arg) -> Result<Argument, ScenarioError> {
+    fn argument(&self, arg: &Arg) -> Result<CallArgument, ScenarioError> {
         Ok(match arg {
-            Arg::Text(text) => Argument::Text(Bytes(self.scope.text(text)?)),
+            Arg::Text(text) => CallArgument::Text(Bytes(self.scope.text(text)?)),
             Arg::Number(expr) => {
                 let number = self.scope.number(expr)?;
                 let number = i32::try_from(number)
                     .map_err(|_| ScenarioError::Mistake(format!("{number} does not fit an int")))?;
-                Argument::Number(number)
+                CallArgument::Number(number)
             }
-            Arg::Null => Argument::Null,
+            Arg::Null => CallArgument::Null,
             Arg::Out(name, size) => {
                 let size = size.as_ref().map(|size| self.scope.number(size)).transpose()?;
-                Argument::Out(name.value.clone(), size.map(|n| usize::try_from(n).unwrap_or(0)))
+                CallArgument::Out(name.value.clone(), size.map(|n| usize::try_from(n).unwrap_or(0)))
             }
         })
     }
@@ -221,7 +226,7 @@ impl Interpreter<'_> {
             return Err(mistake("no call has begun"));
         };
         let is_out =
-            |name: &str| begun.arguments.iter().any(|a| matches!(a, Argument::Out(n, _) if n == name));
+            |name: &str| begun.arguments.iter().any(|a| matches!(a, CallArgument::Out(n, _) if n == name));
         if let Some((name, _)) = call.outs.iter().find(|(name, _)| !is_out(&name.value)) {
             return Err(Ended::Mistake(format!("the call has no out argument {}", name.value)));
         }
@@ -237,43 +242,43 @@ impl Interpreter<'_> {
         let outs = call.outs.iter();
         let outs = outs.map(|(name, value)| Ok((name.value.clone(), Matcher::new(&self.scope, value)?)));
         let outs = outs.collect::<Result<_, ScenarioError>>()?;
-        Ok(self.expect(Some(p), Expected::Returns { code, outs })?)
+        Ok(self.expect(Some(p), ExpectationKind::Returns { code, outs })?)
     }
 
     // ----- requests -------------------------------------------------------------------------------------------------
 
-    fn asked_step(&mut self, p: Proc, action: &Action) -> Result<(), Ended> {
+    fn asked_step(&mut self, p: Proc, action: &StepAction) -> Result<(), Ended> {
         let in_call = self.recorder.judge.library().call(p).is_some();
         match action {
-            Action::Close => self.expect(Some(p), Expected::Close)?,
-            Action::Message { lines, .. } if !in_call => {
+            StepAction::Close => self.expect(Some(p), ExpectationKind::Close)?,
+            StepAction::Message { lines, .. } if !in_call => {
                 let rule = ReplyRule { request: lines.clone(), replies: Vec::new() };
                 self.manager()?.rules.entry(p).or_default().push(rule);
             }
             _ if !in_call => return Err(mistake("outside of a call, a library says nothing")),
-            Action::Message { lines, .. } => {
+            StepAction::Message { lines, .. } => {
                 let patterns = lines.iter().map(|line| self.pattern(line)).collect::<Result<_, _>>()?;
-                self.expect(Some(p), Expected::Asks(patterns))?;
+                self.expect(Some(p), ExpectationKind::Asks(patterns))?;
                 if let Some(request) = self.recorder.judge.library().taken(p).cloned() {
                     self.introduce(p, &request)?;
                 }
             }
-            Action::OneOf(alternatives) => {
+            StepAction::OneOf(alternatives) => {
                 let choices = alternatives.iter().map(|a| self.choice(a)).collect::<Result<_, _>>()?;
-                self.expect(Some(p), Expected::OneOf(choices))?;
+                self.expect(Some(p), ExpectationKind::OneOf(choices))?;
             }
-            Action::Silence => self.expect(Some(p), Expected::Silence)?,
+            StepAction::Silence => self.expect(Some(p), ExpectationKind::Silence)?,
             _ => return Err(mistake("a library does not do that")),
         }
         Ok(())
     }
 
-    fn manager_step(&mut self, p: Proc, action: &Action) -> Result<(), Ended> {
+    fn manager_step(&mut self, p: Proc, action: &StepAction) -> Result<(), Ended> {
         let reply = match action {
-            Action::Message { mode, lines } => Reply::Write(*mode, lines.clone()),
-            Action::Empty => Reply::Newline,
-            Action::Close => Reply::Close,
-            Action::Silence => Reply::Nothing,
+            StepAction::Message { mode, lines } => ManagerReply::Write(*mode, lines.clone()),
+            StepAction::Empty => ManagerReply::Newline,
+            StepAction::Close => ManagerReply::Close,
+            StepAction::Silence => ManagerReply::Nothing,
             _ => return Err(mistake("we cannot do that as the process manager")),
         };
         let in_call = self.recorder.judge.library().call(p).is_some();
@@ -295,7 +300,7 @@ impl Interpreter<'_> {
         match action {
             ProcessAction::Env(name, value) => {
                 let text = match value.pieces.as_slice() {
-                    [Piece::Typed(Kind::Absent)] => None,
+                    [Piece::Typed(ValueType::Absent)] => None,
                     _ => Some(String::from_utf8_lossy(&self.scope.text(value)?).into_owned()),
                 };
                 let manager = self.manager()?;
@@ -310,7 +315,7 @@ impl Interpreter<'_> {
                 return Ok(());
             }
             ProcessAction::Started => return self.load(p),
-            ProcessAction::Ended => return self.process_step(p, action),
+            ProcessAction::IsEnded => return self.process_step(p, action),
             ProcessAction::Exit(_) | ProcessAction::Kill(_) => self.process_step(p, action)?,
             _ => return Err(mistake("this cannot be said of a process that loads a library")),
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use pmi_faults::Config;
-use pmi_judge::event::What;
+use pmi_judge::event::EventKind;
 use pmi_scenario::ast::{Dialect, Scenario, Template, WriteMode};
 use pmi_wire::Proc;
 
@@ -16,7 +16,7 @@ pub const KVS_PREFIX: &str = "library-kvs-";
 const PMI_FD: &str = "50";
 
 /// The process manager of a library under test.
-pub(super) struct Manager {
+pub(super) struct LibraryManager {
     /// Answers requests that the scenario does not answer.
     pub(super) server: MemoryParty,
     /// The library's own process manager has started its processes.
@@ -29,19 +29,19 @@ pub(super) struct Manager {
 /// A rule for the replies to requests of one form.
 pub(super) struct ReplyRule {
     pub(super) request: Vec<Template>,
-    pub(super) replies: Vec<Reply>,
+    pub(super) replies: Vec<ManagerReply>,
 }
 
 /// The reply to a request.
 #[derive(Clone)]
-pub(super) enum Reply {
+pub(super) enum ManagerReply {
     Write(WriteMode, Vec<Template>),
     Newline,
     Close,
     Nothing,
 }
 
-impl Manager {
+impl LibraryManager {
     pub(super) fn new(scenario: &Scenario, launched: bool) -> Self {
         let config = Config {
             nodes: scenario.nodes,
@@ -56,8 +56,8 @@ impl Manager {
             started: BTreeSet::new(),
             rules: BTreeMap::new(),
         };
-        for what in manager.said() {
-            if let What::Started { proc, mut env, .. } = what {
+        for kind in manager.take_events() {
+            if let EventKind::Started { proc, mut env, .. } = kind {
                 env.insert("PMI_FD".to_owned(), PMI_FD.to_owned());
                 manager.env.insert(proc, env);
             }
@@ -66,10 +66,10 @@ impl Manager {
     }
 
     /// Returns the new actions of the reference server.
-    pub(super) fn said(&mut self) -> Vec<What> {
+    pub(super) fn take_events(&mut self) -> Vec<EventKind> {
         let mut all = Vec::new();
-        while let Incoming::Event(what) = self.server.next(Instant::now(), Silence::Expected) {
-            all.push(what);
+        while let Incoming::Event(kind) = self.server.next(Instant::now(), Silence::Expected) {
+            all.push(kind);
         }
         all
     }

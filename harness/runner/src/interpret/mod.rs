@@ -16,19 +16,19 @@ mod server;
 pub mod walk;
 mod watch;
 
-use pmi_judge::expectation::Expected;
-use pmi_scenario::ast::{Step, Who};
+use pmi_judge::expectation::ExpectationKind;
+use pmi_scenario::ast::{Step, StepTarget};
 use pmi_scenario::scope::Scope;
 use pmi_wire::Proc;
 
 use interpreter::{Ended, Interpreter};
-use walk::{Position, Steps};
+use walk::{Position, StepReceiver};
 
 pub use recorder::{EventSink, KEPT, Recorder, Watcher};
 pub use server::play;
 pub use watch::{Watched, watch};
 
-impl Steps for Interpreter<'_> {
+impl StepReceiver for Interpreter<'_> {
     type Stop = Ended;
 
     fn scope(&mut self) -> &mut Scope {
@@ -51,10 +51,10 @@ impl Steps for Interpreter<'_> {
             return self.library_step(step, place);
         }
         let (group, set) = match &step.who {
-            Who::Job => return self.job_step(&step.action),
-            Who::Ranks { group, set } => (*group, set),
+            StepTarget::Job => return self.job_step(&step.action),
+            StepTarget::Ranks { group, set } => (*group, set),
             // The walk has replaced the name by the number.
-            Who::Spawned { .. } => return Err(Ended::Mistake("a group without its number".into())),
+            StepTarget::Spawned { .. } => return Err(Ended::Mistake("a group without its number".into())),
         };
         for rank in self.members(group, set) {
             let p = Proc { group, rank };
@@ -64,7 +64,7 @@ impl Steps for Interpreter<'_> {
             if group == Proc::STRAYS {
                 self.party.connect(p);
             } else if group != 0 && group != Proc::PROXIES {
-                self.expect(Some(p), Expected::Started)?;
+                self.expect(Some(p), ExpectationKind::Started)?;
             }
             self.scope.enter(rank, self.recorder.judge.size(group));
             match self.watching {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use pmi_judge::Judge;
-use pmi_judge::event::{Event, SilenceProof, What};
+use pmi_judge::event::{Event, EventKind, SilenceProof};
 
 use crate::party::proxy::UpstreamCommand;
 use crate::process::Memory;
@@ -15,9 +15,9 @@ pub trait Watcher {
     /// Receives their current memory. Returns true to end the play, because it is too large.
     fn holds(&mut self, memory: Vec<Memory>) -> bool;
     /// A message arrived for a step after this time.
-    fn heard(&mut self, waited: Duration);
+    fn received(&mut self, waited: Duration);
     /// No message arrived for a step. Returns false if the implementation may be waiting for us.
-    fn heard_nothing(&mut self, proof: SilenceProof, waited: Duration) -> bool;
+    fn received_nothing(&mut self, proof: SilenceProof, waited: Duration) -> bool;
     /// The upstream of a proxy receives this order.
     fn ordered(&mut self, command: &UpstreamCommand);
 }
@@ -65,10 +65,10 @@ impl<'a> Recorder<'a> {
     }
 
     /// Records an event; returns its number.
-    pub fn record(&mut self, what: What) -> u64 {
+    pub fn record(&mut self, kind: EventKind) -> u64 {
         let seq = self.events.len() as u64;
         let time_us = self.start.elapsed().as_micros() as u64;
-        let mut event = Event { time_us, line: self.line, ..Event::new(seq, what) };
+        let mut event = Event { time_us, line: self.line, ..Event::new(seq, kind) };
         self.judge.observe(&event);
         // The log can be judged again, so it contains the whole event.
         self.sink.event(&event);

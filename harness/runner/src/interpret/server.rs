@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use pmi_judge::event::{Abandoned, Bytes, What};
-use pmi_judge::expectation::{Expected, Matcher};
-use pmi_judge::{Judge, Outcome, Side};
-use pmi_scenario::ast::{Action, ProcessAction, Role, Scenario, Step, Template, UpstreamAction, WriteMode};
+use pmi_judge::event::{Abandoned, Bytes, EventKind};
+use pmi_judge::expectation::{ExpectationKind, Matcher};
+use pmi_judge::{Judge, ScenarioOutcome, Side};
+use pmi_scenario::ast::{
+    ProcessAction, Role, Scenario, Step, StepAction, Template, UpstreamAction, WriteMode,
+};
 use pmi_wire::Proc;
 
 use super::interpreter::{Ended, Interpreter, Stop};
@@ -29,7 +31,7 @@ pub fn play(
     party: &mut dyn Party,
     limits: Limits,
     sink: &mut dyn EventSink,
-) -> Outcome {
+) -> ScenarioOutcome {
     let requires = scenario.requires.iter().map(|r| r.value.clone()).collect();
     let recorder = Recorder::new(sink, Judge::new(Side::Server, requires));
     let mut interpreter = Interpreter::launched(scenario, command, party, limits, recorder);
@@ -51,7 +53,7 @@ impl Interpreter<'_> {
         let scenario = self.scenario;
         let mut ranks = 0..scenario.ranks;
         let started =
-            ranks.try_for_each(|rank| self.expect(Some(Proc { group: 0, rank }), Expected::Started));
+            ranks.try_for_each(|rank| self.expect(Some(Proc { group: 0, rank }), ExpectationKind::Started));
         if started.is_err() || self.recorder.judge.lacks_connection() {
             leave_out_all(self, scenario, fragments);
             return Err(self.abandon(Ended::Stopped));
@@ -61,36 +63,38 @@ impl Interpreter<'_> {
 
     pub(super) fn step_of(&mut self, p: Proc, step: &Step) -> Result<(), Ended> {
         match (&step.action, step.role) {
-            (Action::Upstream(action), _) => self.upstream_step(p, action),
-            (Action::Process(action), _) => self.process_step(p, action),
-            (Action::Call(_), _) => {
+            (StepAction::Upstream(action), _) => self.upstream_step(p, action),
+            (StepAction::Process(action), _) => self.process_step(p, action),
+            (StepAction::Call(_), _) => {
                 let why = "library calls need a library under test".to_owned();
-                self.recorder.record(What::Abandoned(Abandoned::Unplayable(why)));
+                self.recorder.record(EventKind::Abandoned(Abandoned::Unplayable(why)));
                 Err(Ended::Stopped)
             }
             // Further steps of this process are left out.
-            (Action::Message { .. }, Role::Client) | (_, Role::Server) if self.recorder.judge.is_over(p) => {
+            (StepAction::Message { .. }, Role::Client) | (_, Role::Server)
+                if self.recorder.judge.is_over(p) =>
+            {
                 Ok(())
             }
-            (Action::Message { mode, lines }, Role::Client) => self.send(p, *mode, lines),
-            (Action::Close, Role::Client) => {
+            (StepAction::Message { mode, lines }, Role::Client) => self.send(p, *mode, lines),
+            (StepAction::Close, Role::Client) => {
                 self.close(p);
                 Ok(())
             }
-            (Action::Message { lines, .. }, Role::Server) => {
+            (StepAction::Message { lines, .. }, Role::Server) => {
                 for line in lines {
                     let pattern = self.pattern(line)?;
-                    self.expect(Some(p), Expected::Message(pattern))?;
+                    self.expect(Some(p), ExpectationKind::Message(pattern))?;
                 }
                 Ok(())
             }
-            (Action::OneOf(alternatives), Role::Server) => {
+            (StepAction::OneOf(alternatives), Role::Server) => {
                 let choices = alternatives.iter().map(|a| self.choice(a)).collect::<Result<_, _>>()?;
-                Ok(self.expect(Some(p), Expected::OneOf(choices))?)
+                Ok(self.expect(Some(p), ExpectationKind::OneOf(choices))?)
             }
-            (Action::Empty, Role::Server) => Ok(self.expect(Some(p), Expected::Newline)?),
-            (Action::Close, Role::Server) => Ok(self.expect(Some(p), Expected::Close)?),
-            (Action::Silence, Role::Server) => Ok(self.expect(Some(p), Expected::Silence)?),
+            (StepAction::Empty, Role::Server) => Ok(self.expect(Some(p), ExpectationKind::Newline)?),
+            (StepAction::Close, Role::Server) => Ok(self.expect(Some(p), ExpectationKind::Close)?),
+            (StepAction::Silence, Role::Server) => Ok(self.expect(Some(p), ExpectationKind::Silence)?),
             _ => Err(Ended::Mistake("this role cannot do that".into())),
         }
     }
@@ -103,7 +107,7 @@ impl Interpreter<'_> {
             self.scope.set_agent(self.party.agent(group));
         }
         for bytes in self.scope.message(mode, lines)? {
-            self.recorder.record(What::ToServer { proc: p, bytes: Bytes(bytes.clone()) });
+            self.recorder.record(EventKind::ToServer { proc: p, bytes: Bytes(bytes.clone()) });
             self.party.send(p, &bytes);
         }
         Ok(())
@@ -112,7 +116,7 @@ impl Interpreter<'_> {
     /// Handles the connection of a process that ends. Answers that are on their way are read first.
     fn dismiss(&mut self, p: Proc) {
         if self.dismissed.insert(p) {
-            self.recorder.record(What::Ended { proc: p, ours: true });
+            self.recorder.record(EventKind::Ended { proc: p, ours: true });
         }
     }
 
@@ -122,7 +126,7 @@ impl Interpreter<'_> {
                 let mode = WriteMode { partial: *partial, ..WriteMode::default() };
                 let text = Bytes(self.scope.message(mode, lines)?.concat());
                 let to = match to {
-                    None => self.asked(p, None),
+                    None => self.matched_request(p, None),
                     some => Some(self.named(p, *some)?),
                 };
                 UpstreamCommand::Answer { proxy: p.rank, to, text }
@@ -138,14 +142,14 @@ impl Interpreter<'_> {
     }
 
     /// Returns the request that a step matched: the one with this number, from 1, or the last.
-    pub(super) fn asked(&self, p: Proc, number: Option<u32>) -> Option<u64> {
+    pub(super) fn matched_request(&self, p: Proc, number: Option<u32>) -> Option<u64> {
         let taken = self.recorder.judge.taken(p);
         let at = number.map_or(taken.len(), |n| n as usize).checked_sub(1)?;
         taken.get(at).copied()
     }
 
     fn named(&self, p: Proc, number: Option<u32>) -> Result<u64, Ended> {
-        self.asked(p, number).ok_or_else(|| {
+        self.matched_request(p, number).ok_or_else(|| {
             Ended::Mistake(match number {
                 Some(n) => format!("no step has taken a request number {n} of {p} before"),
                 None => format!("no step has taken a request of {p} before"),
@@ -155,17 +159,17 @@ impl Interpreter<'_> {
 
     pub(super) fn process_step(&mut self, p: Proc, action: &ProcessAction) -> Result<(), Ended> {
         match action {
-            ProcessAction::Started => self.expect(Some(p), Expected::Started)?,
+            ProcessAction::Started => self.expect(Some(p), ExpectationKind::Started)?,
             ProcessAction::Env(name, expected) => {
-                self.expect(Some(p), Expected::Started)?;
+                self.expect(Some(p), ExpectationKind::Started)?;
                 let value = Matcher::new(&self.scope, expected)?;
-                self.expect(Some(p), Expected::Variable { name: name.value.clone(), value })?;
+                self.expect(Some(p), ExpectationKind::Variable { name: name.value.clone(), value })?;
             }
             ProcessAction::Args(expected) => {
                 let expected = Bytes(self.scope.text(expected)?);
-                self.expect(Some(p), Expected::Arguments(expected))?;
+                self.expect(Some(p), ExpectationKind::Arguments(expected))?;
             }
-            ProcessAction::Ended => self.expect(Some(p), Expected::Ended)?,
+            ProcessAction::IsEnded => self.expect(Some(p), ExpectationKind::Ended)?,
             ProcessAction::Exit(status) => {
                 self.dismiss(p);
                 self.party.exit(p, *status);
@@ -174,9 +178,9 @@ impl Interpreter<'_> {
                 self.dismiss(p);
                 self.party.kill(p, *signal);
             }
-            ProcessAction::Ends(_)
-            | ProcessAction::Over
-            | ProcessAction::Copes
+            ProcessAction::Exits(_)
+            | ProcessAction::EndsAnyhow
+            | ProcessAction::FailsOrMatches
             | ProcessAction::SameOutput => {
                 return Err(Ended::Mistake("what a client under test comes to".into()));
             }
@@ -187,16 +191,16 @@ impl Interpreter<'_> {
         Ok(())
     }
 
-    pub(super) fn job_step(&mut self, action: &Action) -> Result<(), Ended> {
+    pub(super) fn job_step(&mut self, action: &StepAction) -> Result<(), Ended> {
         match action {
-            Action::Process(ProcessAction::JobExit(expected)) => {
+            StepAction::Process(ProcessAction::JobExit(expected)) => {
                 self.release();
-                self.expect(None, Expected::JobExits(*expected))?;
+                self.expect(None, ExpectationKind::JobExits(*expected))?;
             }
-            Action::Process(ProcessAction::Logged) => {
+            StepAction::Process(ProcessAction::Logged) => {
                 // Launchers print the output of processes and their own errors when the job ends.
                 self.release();
-                self.expect(None, Expected::Logs)?;
+                self.expect(None, ExpectationKind::Logs)?;
             }
             _ => return Err(Ended::Mistake("this is not a step of the job".into())),
         }

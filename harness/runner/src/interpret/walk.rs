@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use pmi_scenario::MAX_GROUP;
-use pmi_scenario::ast::{Expr, Parameter, Scenario, Source, Step, Stmt, Template, Who};
+use pmi_scenario::ast::{Expr, Parameter, Scenario, SourceFile, Step, StepTarget, Stmt, Template};
 use pmi_scenario::scope::{ScenarioError, Scope};
 
 /// Maximum nesting of fragments and repetitions; the checker is stricter.
@@ -24,7 +24,7 @@ pub(crate) struct Position<'a> {
 }
 
 /// Receives the steps in their order.
-pub(crate) trait Steps {
+pub(crate) trait StepReceiver {
     /// The reason why the walk ends early.
     type Stop: From<ScenarioError>;
 
@@ -46,27 +46,27 @@ pub(crate) trait Steps {
 /// # Errors
 ///
 /// Returns the error of a step, or an error of the scenario that only its execution shows.
-pub(crate) fn walk<S: Steps>(
+pub(crate) fn walk<S: StepReceiver>(
     steps: &mut S,
     scenario: &Scenario,
     fragments: Fragments<'_>,
 ) -> Result<(), S::Stop> {
-    Walk::of(scenario, fragments).body(steps, &scenario.body, &scenario.source, None, DEPTH)
+    StepWalk::of(scenario, fragments).body(steps, &scenario.body, &scenario.source, None, DEPTH)
 }
 
 /// Leaves out all statements of a scenario.
-pub(crate) fn leave_out_all(steps: &mut impl Steps, scenario: &Scenario, fragments: Fragments<'_>) {
-    Walk::of(scenario, fragments).leave_out(steps, &scenario.body, 0, &scenario.source, None);
+pub(crate) fn leave_out_all(steps: &mut impl StepReceiver, scenario: &Scenario, fragments: Fragments<'_>) {
+    StepWalk::of(scenario, fragments).leave_out(steps, &scenario.body, 0, &scenario.source, None);
 }
 
-struct Walk<'a> {
+struct StepWalk<'a> {
     fragments: Fragments<'a>,
     /// The positions of the line ends in the scenario's own file.
     newlines: Vec<usize>,
     ranks: u32,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> StepWalk<'a> {
     fn of(scenario: &Scenario, fragments: Fragments<'a>) -> Self {
         // Recorded sessions have many lines.
         let newlines = memchr::memchr_iter(b'\n', scenario.source.text.as_bytes()).collect();
@@ -74,7 +74,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Returns the line of a statement in the scenario's own file; `line` is the line of the `use` that contains it.
-    fn line_of(&self, index: usize, stmt: &Stmt, source: &Source, line: Option<usize>) -> usize {
+    fn line_of(&self, index: usize, stmt: &Stmt, source: &SourceFile, line: Option<usize>) -> usize {
         let offset = match stmt {
             Stmt::Use { name, .. } | Stmt::Let { name, .. } => name.span.start,
             Stmt::Repeat { span, .. } => span.start,
@@ -90,10 +90,10 @@ impl<'a> Walk<'a> {
     /// Leaves out the statements of a body from one on.
     fn leave_out(
         &self,
-        steps: &mut impl Steps,
+        steps: &mut impl StepReceiver,
         body: &[Stmt],
         from: usize,
-        source: &Source,
+        source: &SourceFile,
         line: Option<usize>,
     ) {
         for (index, stmt) in body.iter().enumerate().skip(from) {
@@ -102,11 +102,11 @@ impl<'a> Walk<'a> {
     }
 
     /// Walks over a body; `line` is the line of the `use` that contains it.
-    fn body<S: Steps>(
+    fn body<S: StepReceiver>(
         &self,
         steps: &mut S,
         body: &[Stmt],
-        source: &Arc<Source>,
+        source: &Arc<SourceFile>,
         line: Option<usize>,
         depth: usize,
     ) -> Result<(), S::Stop> {
@@ -133,7 +133,7 @@ impl<'a> Walk<'a> {
                         .iter()
                         .filter_map(|p| Some((p.name.value.as_str(), told(p).or(p.default.as_ref())?)))
                         .collect();
-                    let before = steps.scope().tell(&told)?;
+                    let before = steps.scope().bind_temporarily(&told)?;
                     self.body(steps, &fragment.body, &fragment.source, Some(place), deeper()?)?;
                     steps.scope().restore(before);
                 }
@@ -169,10 +169,10 @@ impl<'a> Walk<'a> {
 
 /// Replaces the name of a step's group by its number.
 fn spawned<'a>(scope: &Scope, step: &'a Step) -> Result<Cow<'a, Step>, ScenarioError> {
-    let Who::Spawned { number, set } = &step.who else { return Ok(Cow::Borrowed(step)) };
+    let StepTarget::Spawned { number, set } = &step.who else { return Ok(Cow::Borrowed(step)) };
     let group = scope.number(&Expr::Var(number.clone()))?;
     let group = u32::try_from(group).ok().filter(|n| (1..=MAX_GROUP).contains(n)).ok_or_else(|| {
         ScenarioError::Mistake(format!("${} is {group}, and spawned groups are counted from 1", number.value))
     })?;
-    Ok(Cow::Owned(Step { who: Who::Ranks { group, set: set.clone() }, ..step.clone() }))
+    Ok(Cow::Owned(Step { who: StepTarget::Ranks { group, set: set.clone() }, ..step.clone() }))
 }

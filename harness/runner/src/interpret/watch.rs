@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use pmi_judge::event::{Abandoned, Exit, SilenceProof, What};
-use pmi_judge::{Judge, Outcome, ReceivedMessage, Side};
-use pmi_scenario::ast::{Action, Kind, Piece, Role, Scenario, Step, Template, UpstreamAction};
+use pmi_judge::event::{Abandoned, EventKind, Exit, SilenceProof};
+use pmi_judge::{Judge, ReceivedMessage, ScenarioOutcome, Side};
+use pmi_scenario::ast::{Piece, Role, Scenario, Step, StepAction, Template, UpstreamAction, ValueType};
 use pmi_wire::Proc;
 
 use super::interpreter::{Ended, Interpreter, Stop};
@@ -29,7 +29,7 @@ const LENGTH: i64 = 1 << 20;
 #[derive(Debug)]
 pub struct Watched {
     /// The events; the findings are those of the monitors.
-    pub outcome: Outcome,
+    pub outcome: ScenarioOutcome,
     /// The exit of the launcher.
     pub exit: Option<Exit>,
     /// Number of events when the last step was done; the following ones are the end of every play.
@@ -48,7 +48,7 @@ pub fn watch(
     ending: Duration,
     sink: &mut dyn EventSink,
 ) -> Watched {
-    let recorder = Recorder::new(sink, Judge::watching(Side::Server));
+    let recorder = Recorder::new(sink, Judge::without_scenario(Side::Server));
     let mut interpreter = Interpreter::launched(scenario, command, party, limits, recorder);
     if interpreter.watch_start().is_ok() {
         // A value that a step needs may be missing because of the implementation's behaviour.
@@ -68,7 +68,7 @@ impl Interpreter<'_> {
         let deadline = Instant::now() + self.limits.step.max(START);
         if self.listen(deadline, Silence::Wrong, &|judge| judge.started().len() >= ranks)?.is_some() {
             let why = Abandoned::Unplayable("not every rank reported".to_owned());
-            self.recorder.record(What::Abandoned(why));
+            self.recorder.record(EventKind::Abandoned(why));
             return Err(Stop);
         }
         if self.recorder.judge.lacks_connection() {
@@ -96,7 +96,7 @@ impl Interpreter<'_> {
     pub(super) fn watched_step(&mut self, p: Proc, step: &Step) -> Result<(), Ended> {
         let is_closed = self.recorder.judge.is_closed(p);
         match (&step.action, step.role) {
-            (Action::Upstream(action), _) => {
+            (StepAction::Upstream(action), _) => {
                 let number = match action {
                     UpstreamAction::Usual { to } => Some(*to),
                     UpstreamAction::Answer { to, .. } => to.map(Some),
@@ -104,7 +104,7 @@ impl Interpreter<'_> {
                 };
                 // The connection or the job has ended, or no request was matched that this answers.
                 let is_gone = is_closed || self.recorder.judge.job().is_some();
-                if is_gone || number.is_some_and(|number| self.asked(p, number).is_none()) {
+                if is_gone || number.is_some_and(|number| self.matched_request(p, number).is_none()) {
                     return Ok(());
                 }
                 self.upstream_step(p, action)?;
@@ -114,9 +114,9 @@ impl Interpreter<'_> {
                 }
                 Ok(())
             }
-            (Action::Process(_), _) => self.step_of(p, step),
+            (StepAction::Process(_), _) => self.step_of(p, step),
             (_, Role::Client) if is_closed => Ok(()),
-            (Action::Message { lines, .. }, Role::Server) => {
+            (StepAction::Message { lines, .. }, Role::Server) => {
                 lines.iter().try_for_each(|line| self.take(p, Some(line)))
             }
             (_, Role::Server) => self.take(p, None),
@@ -129,22 +129,22 @@ impl Interpreter<'_> {
         let start = Instant::now();
         let is_proxy = p.group == Proc::PROXIES;
         let over = |judge: &Judge| judge.has_news(p) || (is_proxy && judge.job().is_some());
-        let nothing = self.listen(start + self.limits.step, Silence::Wrong, &over)?;
+        let silence = self.listen(start + self.limits.step, Silence::Wrong, &over)?;
         let waited = start.elapsed();
         let message = self.recorder.judge.take_message(p);
         if is_proxy {
             return Ok(());
         }
-        if let Some(proof) = nothing {
-            if self.recorder.sink.watcher().is_some_and(|watcher| watcher.heard_nothing(proof, waited)) {
+        if let Some(proof) = silence {
+            if self.recorder.sink.watcher().is_some_and(|watcher| watcher.received_nothing(proof, waited)) {
                 self.record_unread();
-                self.recorder.record(What::NoAnswer { proc: p, proof });
+                self.recorder.record(EventKind::NoAnswer { proc: p, proof });
             }
             return if due.is_some() { Err(Ended::Stopped) } else { Ok(()) };
         }
         let Some(message) = message else { return Ok(()) };
         if let Some(watcher) = self.recorder.sink.watcher() {
-            watcher.heard(waited);
+            watcher.received(waited);
         }
         due.map_or(Ok(()), |line| self.bind(line, &message))
     }
@@ -165,7 +165,7 @@ impl Interpreter<'_> {
         }
         for (name, kind) in captures() {
             let value = self.scope.var(name)?;
-            if let Kind::Uint(..) = kind
+            if let ValueType::Uint(..) = kind
                 && std::str::from_utf8(&value)
                     .ok()
                     .and_then(|v| v.parse().ok())

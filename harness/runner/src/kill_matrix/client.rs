@@ -6,14 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use pmi_faults::client::{Act, ClientFault, ClientVariation, Plain, Session, UNSEEN};
+use pmi_faults::client::{Act, ClientFault, ClientSession, ClientVariation, PlainSession, UNSEEN};
 use pmi_faults::{Config, Edit};
 use serde::Serialize;
 
 use crate::behaviours::behaviour;
 use crate::interpret::Recorder;
 use crate::party::{Incoming, MemoryParty, Party, Silence};
-use pmi_judge::event::{Bytes, SilenceProof, What};
+use pmi_judge::event::{Bytes, EventKind, SilenceProof};
 use pmi_judge::{Finding, Judge, Side};
 use pmi_scenario::requirement::{Binds, Requirement};
 use pmi_scenario::suite::Suite;
@@ -90,7 +90,7 @@ pub fn needs_client_fault(requirement: &Requirement) -> bool {
 }
 
 /// A process of a session, as far as the script has to know.
-struct State {
+struct ScriptedState {
     /// Something that it wrote has no answer.
     waits: bool,
 }
@@ -99,7 +99,7 @@ struct State {
 struct Playing<'a> {
     party: MemoryParty,
     recorder: Recorder<'a>,
-    procs: BTreeMap<Proc, State>,
+    procs: BTreeMap<Proc, ScriptedState>,
     /// The names of the keyval spaces that groups have been told.
     names: BTreeMap<u32, String>,
 }
@@ -107,12 +107,12 @@ struct Playing<'a> {
 impl Playing<'_> {
     /// Takes in what the server did.
     fn drain(&mut self) {
-        while let Incoming::Event(what) = self.party.next(Instant::now(), Silence::Expected) {
-            match &what {
-                What::Started { proc, .. } => {
-                    self.procs.insert(*proc, State { waits: false });
+        while let Incoming::Event(kind) = self.party.next(Instant::now(), Silence::Expected) {
+            match &kind {
+                EventKind::Started { proc, .. } => {
+                    self.procs.insert(*proc, ScriptedState { waits: false });
                 }
-                What::FromServer { proc, bytes } => {
+                EventKind::FromServer { proc, bytes } => {
                     let text = String::from_utf8_lossy(&bytes.0);
                     if let Some((_, rest)) =
                         text.split_once("cmd=my_kvsname ").filter(|_| text.ends_with('\n'))
@@ -125,20 +125,20 @@ impl Playing<'_> {
                         state.waits = false;
                     }
                 }
-                What::ClosedByServer { proc } | What::Ended { proc, .. } => {
+                EventKind::ClosedByServer { proc } | EventKind::Ended { proc, .. } => {
                     self.procs.remove(proc);
                 }
                 _ => {}
             }
-            self.recorder.record(what);
+            self.recorder.record(kind);
         }
     }
 
     /// The process closes its connection and ends.
     fn end(&mut self, proc: Proc) {
         self.procs.remove(&proc);
-        self.recorder.record(What::ClosedByClient { proc });
-        self.recorder.record(What::Ended { proc, ours: true });
+        self.recorder.record(EventKind::ClosedByClient { proc });
+        self.recorder.record(EventKind::Ended { proc, ours: true });
         self.party.exit(proc, 0);
         self.drain();
     }
@@ -158,19 +158,19 @@ impl Playing<'_> {
 }
 
 /// Plays a session and tells what the monitor makes of it.
-fn judged(session: &Session) -> Vec<Finding> {
-    let Session { server_fault, pmi2, pmi12, .. } = *session;
+fn judged(session: &ClientSession) -> Vec<Finding> {
+    let ClientSession { server_fault, pmi2, pmi12, .. } = *session;
     // The names are those of our own data.
     let wrapper = behaviour(server_fault, []).unwrap_or_else(|error| panic!("faults.toml: {error}"));
     let config = Config { wrapper, pmi2, pmi12, ..Config::default() };
     let mut sink = ();
     let mut play = Playing {
         party: MemoryParty::launch(config, session.ranks),
-        recorder: Recorder::new(&mut sink, Judge::watching(Side::Client)),
+        recorder: Recorder::new(&mut sink, Judge::without_scenario(Side::Client)),
         procs: BTreeMap::new(),
         names: BTreeMap::new(),
     };
-    play.recorder.record(What::Launched { command: Vec::new(), ranks: session.ranks, nodes: 1 });
+    play.recorder.record(EventKind::Launched { command: Vec::new(), ranks: session.ranks, nodes: 1 });
     play.drain();
     for step in &session.steps {
         let proc = Proc { group: step.group, rank: step.rank };
@@ -191,7 +191,7 @@ fn judged(session: &Session) -> Vec<Finding> {
             Some(_) if waits && !step.ahead => {}
             Some(bytes) => {
                 for piece in bytes.chunks(session.piece) {
-                    play.recorder.record(What::ToServer { proc, bytes: Bytes(piece.to_vec()) });
+                    play.recorder.record(EventKind::ToServer { proc, bytes: Bytes(piece.to_vec()) });
                     play.party.send(proc, piece);
                     play.drain();
                 }
@@ -199,16 +199,16 @@ fn judged(session: &Session) -> Vec<Finding> {
             None => {
                 if waits {
                     let proof = SilenceProof::Idle;
-                    play.recorder.record(What::NoAnswer { proc, proof });
+                    play.recorder.record(EventKind::NoAnswer { proc, proof });
                 }
                 play.end(proc);
             }
         }
     }
-    play.recorder.judge.take_watched()
+    play.recorder.judge.take_monitor_findings()
 }
 
-fn told(finding: &Finding) -> String {
+fn describe(finding: &Finding) -> String {
     format!("{}: expected {}, seen {}", finding.requirement, finding.expected, finding.seen)
 }
 
@@ -221,7 +221,7 @@ fn try_fault(fault: &ClientFault) -> ClientFaultResult {
         about: fault.about,
         breaks: fault.breaks,
         cited: against.iter().map(|f| f.requirement.clone()).collect(),
-        first: right.or(against.first()).map(|f| told(f)),
+        first: right.or(against.first()).map(|f| describe(f)),
         killed: right.is_some(),
     }
 }
@@ -231,14 +231,14 @@ pub fn run(suite: &Suite, faults: &[&ClientFault], variations: &[&ClientVariatio
     let plain =
         |name, about, plain| ClientVariation { name, breaks: &[], about, plain, edit: Edit::default() };
     let plain = [
-        plain("client-plain", "the session of PMI-1 as it is", Plain::Lines),
-        plain("client-plain-pmi12", "the session of PMI-1.2 as it is", Plain::Groups),
-        plain("client-plain-pmi2", "the session of PMI-2 as it is", Plain::Frames),
+        plain("client-plain", "the session of PMI-1 as it is", PlainSession::Lines),
+        plain("client-plain-pmi12", "the session of PMI-1.2 as it is", PlainSession::Groups),
+        plain("client-plain-pmi2", "the session of PMI-2 as it is", PlainSession::Frames),
     ];
     let punished = |variation: &ClientVariation| ClientVariationResult {
         name: variation.name,
         about: variation.about,
-        punished_by: judged(&variation.session()).iter().map(told).collect(),
+        punished_by: judged(&variation.session()).iter().map(describe).collect(),
     };
     let mut matrix = ClientMatrix {
         faults: faults.iter().map(|f| try_fault(f)).collect(),

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use pmi_scenario::ast::{Dialect, Need};
 
-use crate::party::server::{Environment, Implementation};
-pub use plan::{Measured, Phase, Plan, Unmeasured};
+use crate::party::server::{Implementation, LaunchEnvironment};
+pub use plan::{Measured, MeasuredPhase, Plan, Unmeasured};
 use request::Ask;
 use session::MeasuredJob;
 
@@ -31,7 +31,7 @@ const VALUE: usize = 64;
 /// The results of the rounds of one number of ranks.
 #[derive(Default)]
 pub struct Rounds {
-    seconds: BTreeMap<Phase, Vec<f64>>,
+    seconds: BTreeMap<MeasuredPhase, Vec<f64>>,
     requests_per_second: Vec<f64>,
     memory: u64,
     memory_per_key: Vec<f64>,
@@ -48,41 +48,44 @@ impl Rounds {
         implementation: &Implementation,
         ranks: u32,
         plan: Plan,
-        environment: &Environment,
+        environment: &LaunchEnvironment,
     ) -> Result<(), Unmeasured> {
         if environment.interrupted.load(Ordering::Relaxed) {
             return Err(Unmeasured::Interrupted);
         }
         let (first_barrier, barrier) = match plan.dialect {
-            Dialect::Pmi1 => (Phase::FirstBarrier, Phase::Barrier),
-            Dialect::Pmi2 => (Phase::FirstFence, Phase::Fence),
+            Dialect::Pmi1 => (MeasuredPhase::FirstBarrier, MeasuredPhase::Barrier),
+            Dialect::Pmi2 => (MeasuredPhase::FirstFence, MeasuredPhase::Fence),
         };
         let offered = |need| implementation.claims.get(&need) != Some(&false);
         let start = Instant::now();
         let mut session = MeasuredJob::start(implementation, ranks, plan, environment)?;
-        self.note(Phase::Start, start.elapsed());
+        self.note(MeasuredPhase::Start, start.elapsed());
         let init = session.join()?;
-        self.note(Phase::Init, init);
+        self.note(MeasuredPhase::Init, init);
         self.ask(&mut session, first_barrier, &|_| Ask::Barrier)?;
         for _ in 0..BARRIERS {
             self.ask(&mut session, barrier, &|_| Ask::Barrier)?;
         }
         let key = |rank: u32| format!("measured-{rank}");
-        self.ask(&mut session, Phase::Put, &|rank| Ask::Put { key: key(rank), value: format!("of-{rank}") })?;
+        self.ask(&mut session, MeasuredPhase::Put, &|rank| Ask::Put {
+            key: key(rank),
+            value: format!("of-{rank}"),
+        })?;
         session.must(barrier, 1, &|_, _| Ask::Barrier)?;
         let memory = session.memory();
         self.memory = self.memory.max(memory);
         let get = |of: u32| Ask::Get { key: key(of) };
-        self.ask(&mut session, Phase::GetOwn, &get)?;
-        self.ask(&mut session, Phase::GetOther, &|rank| get((rank + 1) % ranks))?;
-        let missing = session.each(Phase::GetMissing, 1, &|rank, _| get(rank + ranks))?;
-        self.note(Phase::GetMissing, missing.time);
-        let gets = session.must(Phase::GetOther, GETS, &|rank, n| get((rank + n) % ranks))?;
+        self.ask(&mut session, MeasuredPhase::GetOwn, &get)?;
+        self.ask(&mut session, MeasuredPhase::GetOther, &|rank| get((rank + 1) % ranks))?;
+        let missing = session.each(MeasuredPhase::GetMissing, 1, &|rank, _| get(rank + ranks))?;
+        self.note(MeasuredPhase::GetMissing, missing.time);
+        let gets = session.must(MeasuredPhase::GetOther, GETS, &|rank, n| get((rank + n) % ranks))?;
         self.requests_per_second.push(f64::from(ranks * GETS) / gets.time.as_secs_f64());
         // Each rank puts the same number.
         let keys = KEYS.div_ceil(ranks);
         let value = "v".repeat(VALUE);
-        session.must(Phase::Put, keys, &|rank, n| Ask::Put {
+        session.must(MeasuredPhase::Put, keys, &|rank, n| Ask::Put {
             key: format!("more-{rank}-{n}"),
             value: value.clone(),
         })?;
@@ -95,10 +98,10 @@ impl Rounds {
         if offered(Need::Spawn)
             && let Some(time) = session.spawn()?
         {
-            self.note(Phase::Spawn, time);
+            self.note(MeasuredPhase::Spawn, time);
         }
         let end = session.end()?;
-        self.note(Phase::End, end);
+        self.note(MeasuredPhase::End, end);
         Ok(())
     }
 
@@ -106,7 +109,7 @@ impl Rounds {
     fn ask(
         &mut self,
         session: &mut MeasuredJob,
-        phase: Phase,
+        phase: MeasuredPhase,
         ask: &dyn Fn(u32) -> Ask,
     ) -> Result<(), Unmeasured> {
         let told = session.must(phase, 1, &|rank, _| ask(rank))?;
@@ -118,16 +121,16 @@ impl Rounds {
     fn names(&mut self, session: &mut MeasuredJob) -> Result<(), Unmeasured> {
         let ranks = session.ranks();
         let name = |rank: u32| format!("measured-{rank}");
-        let published = session.each(Phase::Publish, 1, &|rank, _| Ask::Publish(name(rank)))?;
+        let published = session.each(MeasuredPhase::Publish, 1, &|rank, _| Ask::Publish(name(rank)))?;
         if published.refused > 0 {
             return Ok(());
         }
-        self.note(Phase::Publish, published.time);
-        self.ask(session, Phase::Lookup, &|rank| Ask::Lookup(name((rank + 1) % ranks)))?;
-        session.must(Phase::Publish, 1, &|rank, _| Ask::Unpublish(name(rank))).map(drop)
+        self.note(MeasuredPhase::Publish, published.time);
+        self.ask(session, MeasuredPhase::Lookup, &|rank| Ask::Lookup(name((rank + 1) % ranks)))?;
+        session.must(MeasuredPhase::Publish, 1, &|rank, _| Ask::Unpublish(name(rank))).map(drop)
     }
 
-    fn note(&mut self, phase: Phase, time: Duration) {
+    fn note(&mut self, phase: MeasuredPhase, time: Duration) {
         self.seconds.entry(phase).or_default().push(time.as_secs_f64());
     }
 

@@ -9,7 +9,7 @@ use serde::Serialize;
 /// A measured phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Phase {
+pub enum MeasuredPhase {
     /// From the launch until every process has reported.
     Start,
     /// Every rank offers its version and is answered; in PMI-2, this includes fullinit.
@@ -40,7 +40,7 @@ pub enum Phase {
     End,
 }
 
-impl Phase {
+impl MeasuredPhase {
     /// All phases with their names, in the order in which they are measured.
     pub const NAMES: [(&str, Self); 14] = [
         ("start", Self::Start),
@@ -71,7 +71,7 @@ pub struct Measured {
     /// Number of ranks.
     pub ranks: u32,
     /// Seconds, the median of all rounds. Phases that the manager does not support are left out.
-    pub seconds: BTreeMap<Phase, f64>,
+    pub seconds: BTreeMap<MeasuredPhase, f64>,
     /// Answers per second while every rank gets one value after the other; the median of all rounds.
     pub requests_per_second: f64,
     /// Bytes of memory of the launcher and of the manager's processes that serve the ranks, after all have put a value. The maximum of all

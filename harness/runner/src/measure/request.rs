@@ -1,8 +1,8 @@
 //! The requests of ranks that are measured, in either protocol.
 
 use pmi_scenario::ast::Dialect;
-use pmi_wire::pmi2::{self, Program};
-use pmi_wire::{Decoded, Direction, Outcome, Request, SpawnProgram, Version, frame_header};
+use pmi_wire::pmi2::{self, Pmi2SpawnProgram};
+use pmi_wire::{Decoded, Direction, Request, ResponseOutcome, SpawnProgram, Version, frame_header};
 
 /// One request of a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,7 +95,8 @@ impl Ask {
             Self::Lookup(name) => Request::NameLookup { name: text(name) },
             Self::Unpublish(name) => Request::NameUnpublish { name: text(name) },
             Self::Spawn(agent) => {
-                let program = Program { command: agent.clone(), maxprocs: 1, ..Program::default() };
+                let program =
+                    Pmi2SpawnProgram { command: agent.clone(), maxprocs: 1, ..Pmi2SpawnProgram::default() };
                 Request::Spawn { preput: Vec::new(), programs: vec![program] }
             }
             Self::Finalize => Request::Finalize,
@@ -106,5 +107,5 @@ impl Ask {
 /// Returns whether an answer reports success. An unreadable answer counts as success here, because the judge reports it.
 pub(super) fn succeeds(answer: &[u8], dialect: Dialect) -> bool {
     let answer = Decoded::new(Direction::FromServer, dialect.framing(), answer);
-    !matches!(answer.outcome(), Some(Outcome::Miss | Outcome::Failure))
+    !matches!(answer.outcome(), Some(ResponseOutcome::Miss | ResponseOutcome::Failure))
 }

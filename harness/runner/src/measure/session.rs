@@ -3,18 +3,18 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use pmi_judge::event::{SilenceProof, What};
+use pmi_judge::event::{EventKind, SilenceProof};
 use pmi_scenario::ast::Dialect;
 use pmi_wire::{Connection, Decoded, Direction, Framing, Proc};
 
-use super::plan::{Phase, Plan, Unmeasured};
+use super::plan::{MeasuredPhase, Plan, Unmeasured};
 use super::request::{Ask, succeeds};
-use crate::party::server::{Environment, Implementation, ServerParty};
+use crate::party::server::{Implementation, LaunchEnvironment, ServerParty};
 use crate::party::{Incoming, Party, Silence};
 use crate::process::descriptors::Room;
 
 /// Longest message that is read.
-const LONGEST: usize = 64 * 1024;
+const MAX_MESSAGE: usize = 64 * 1024;
 /// Descriptors for each rank: the connection to its process, and its own.
 const PER_RANK: u64 = 2;
 /// Number of other open descriptors.
@@ -37,7 +37,7 @@ pub(super) struct MeasuredJob {
     party: ServerParty,
     ranks: u32,
     plan: Plan,
-    phase: Phase,
+    phase: MeasuredPhase,
     connections: HashMap<Proc, Connection>,
     kvsname: Vec<u8>,
     /// The last line of its standard error.
@@ -52,7 +52,7 @@ impl MeasuredJob {
         implementation: &Implementation,
         ranks: u32,
         plan: Plan,
-        environment: &Environment,
+        environment: &LaunchEnvironment,
     ) -> Result<Self, Unmeasured> {
         let (mut party, _) =
             ServerParty::launch(implementation, ranks, plan.nodes, plan.longest, environment)?;
@@ -63,7 +63,7 @@ impl MeasuredJob {
             party,
             ranks,
             plan,
-            phase: Phase::Start,
+            phase: MeasuredPhase::Start,
             connections: HashMap::new(),
             kvsname: Vec::new(),
             complaint: None,
@@ -88,21 +88,21 @@ impl MeasuredJob {
         Unmeasured::Wrong { phase: self.phase.name(), ranks: self.ranks, what }
     }
 
-    fn next(&mut self, deadline: Instant) -> Result<What, Unmeasured> {
+    fn next(&mut self, deadline: Instant) -> Result<EventKind, Unmeasured> {
         match self.party.next(deadline, Silence::Wrong) {
-            Incoming::Event(What::JobExited { exit }) if self.phase != Phase::End => {
+            Incoming::Event(EventKind::JobExited { exit }) if self.phase != MeasuredPhase::End => {
                 Err(self.wrong(format!("the job has ended: {exit}")))
             }
-            Incoming::Event(What::Crashed { name, signal }) => {
+            Incoming::Event(EventKind::Crashed { name, signal }) => {
                 Err(self.wrong(format!("{name} died of signal {signal}")))
             }
-            Incoming::Event(what) => {
-                if let What::Output { stderr: true, line, .. } = &what
+            Incoming::Event(kind) => {
+                if let EventKind::Output { stderr: true, line, .. } = &kind
                     && !line.0.trim_ascii().is_empty()
                 {
                     self.complaint = Some(line.to_string());
                 }
-                Ok(what)
+                Ok(kind)
             }
             Incoming::Interrupted => Err(Unmeasured::Interrupted),
             Incoming::Nothing(SilenceProof::Idle) => {
@@ -121,13 +121,13 @@ impl MeasuredJob {
     }
 
     /// Handles a process that has reported.
-    fn reported(&mut self, what: &What) -> Result<(), Unmeasured> {
-        match what {
-            What::Started { proc, bad_fd: None, .. } => {
-                self.connections.insert(*proc, Connection::new(LONGEST));
+    fn reported(&mut self, kind: &EventKind) -> Result<(), Unmeasured> {
+        match kind {
+            EventKind::Started { proc, bad_fd: None, .. } => {
+                self.connections.insert(*proc, Connection::new(MAX_MESSAGE));
                 Ok(())
             }
-            What::Started { proc, bad_fd: Some(why), .. } => {
+            EventKind::Started { proc, bad_fd: Some(why), .. } => {
                 Err(self.wrong(format!("rank {} has no connection: {why}", proc.rank)))
             }
             _ => Ok(()),
@@ -138,11 +138,11 @@ impl MeasuredJob {
         let deadline = Instant::now() + self.plan.longest;
         let mut places = HashSet::new();
         while self.connections.len() < self.ranks as usize {
-            let what = self.next(deadline)?;
-            if let What::Started { env, .. } = &what {
+            let kind = self.next(deadline)?;
+            if let EventKind::Started { env, .. } = &kind {
                 self.has_its_place(env, &mut places)?;
             }
-            self.reported(&what)?;
+            self.reported(&kind)?;
         }
         Ok(())
     }
@@ -168,7 +168,7 @@ impl MeasuredJob {
     pub(super) fn join(&mut self) -> Result<Duration, Unmeasured> {
         let offered = self.join_ranks(0)?;
         if self.plan.dialect == Dialect::Pmi1 {
-            let told = self.must(Phase::Init, 1, &|_, _| Ask::Kvsname)?;
+            let told = self.must(MeasuredPhase::Init, 1, &|_, _| Ask::Kvsname)?;
             let answer = Decoded::new(Direction::FromServer, Framing::Lines, &told.last);
             match answer.field("kvsname").filter(|_| answer.is_well_formed()) {
                 Some(name) => self.kvsname = name.into_owned(),
@@ -181,14 +181,14 @@ impl MeasuredJob {
     /// Makes the first requests of the processes of a group.
     fn join_ranks(&mut self, group: u32) -> Result<Duration, Unmeasured> {
         let procs = self.procs(group);
-        let mut time = self.all(Phase::Init, &procs, 1, &|_, _| Ask::Offer)?.time;
+        let mut time = self.all(MeasuredPhase::Init, &procs, 1, &|_, _| Ask::Offer)?.time;
         if self.plan.dialect == Dialect::Pmi2 {
             let framed =
                 |proc| self.connections.get(proc).and_then(Connection::negotiated) == Some(Framing::Frames);
             if !procs.iter().all(framed) {
                 return Err(self.wrong("it does not take the offer of PMI-2".to_owned()));
             }
-            let joined = self.all(Phase::Init, &procs, 1, &|rank, _| Ask::Fullinit(rank))?;
+            let joined = self.all(MeasuredPhase::Init, &procs, 1, &|rank, _| Ask::Fullinit(rank))?;
             self.none_refused(&joined)?;
             time += joined.time;
         }
@@ -211,7 +211,7 @@ impl MeasuredJob {
     /// Does the same as [`each`](Self::each), but treats a refusal as an error.
     pub(super) fn must(
         &mut self,
-        phase: Phase,
+        phase: MeasuredPhase,
         times: u32,
         ask: &dyn Fn(u32, u32) -> Ask,
     ) -> Result<AskResult, Unmeasured> {
@@ -223,7 +223,7 @@ impl MeasuredJob {
     /// Makes the requests of every rank, each after the answer to the one before.
     pub(super) fn each(
         &mut self,
-        phase: Phase,
+        phase: MeasuredPhase,
         times: u32,
         ask: &dyn Fn(u32, u32) -> Ask,
     ) -> Result<AskResult, Unmeasured> {
@@ -231,7 +231,7 @@ impl MeasuredJob {
         self.all(phase, &procs, times, ask)
     }
 
-    fn say(&mut self, proc: Proc, ask: &Ask) {
+    fn send(&mut self, proc: Proc, ask: &Ask) {
         let bytes = ask.bytes(self.plan.dialect, &self.kvsname);
         if let Some(connection) = self.connections.get_mut(&proc) {
             connection.read(Direction::ToServer, &bytes);
@@ -242,7 +242,7 @@ impl MeasuredJob {
     /// Implements [`each`](Self::each).
     fn all(
         &mut self,
-        phase: Phase,
+        phase: MeasuredPhase,
         procs: &[Proc],
         times: u32,
         ask: &dyn Fn(u32, u32) -> Ask,
@@ -250,15 +250,15 @@ impl MeasuredJob {
         self.phase = phase;
         let start = Instant::now();
         for proc in procs {
-            self.say(*proc, &ask(proc.rank, 0));
+            self.send(*proc, &ask(proc.rank, 0));
         }
         let mut open: HashMap<Proc, u32> = procs.iter().map(|proc| (*proc, 1)).collect();
         let (mut refused, mut last) = (0, Vec::new());
         while !open.is_empty() {
             // The time limit grows with the number of requests.
             match self.next(start + self.plan.longest * times)? {
-                What::FromServer { proc, bytes } => {
-                    for answer in self.heard(proc, &bytes.0) {
+                EventKind::FromServer { proc, bytes } => {
+                    for answer in self.receive(proc, &bytes.0) {
                         let done = succeeds(&answer, self.plan.dialect);
                         refused += usize::from(!done);
                         if !done || refused == 0 {
@@ -268,23 +268,23 @@ impl MeasuredJob {
                             Some(asked) if *asked < times => {
                                 *asked += 1;
                                 let next = ask(proc.rank, *asked - 1);
-                                self.say(proc, &next);
+                                self.send(proc, &next);
                             }
                             _ => drop(open.remove(&proc)),
                         }
                     }
                 }
-                What::ClosedByServer { proc } if open.contains_key(&proc) => {
+                EventKind::ClosedByServer { proc } if open.contains_key(&proc) => {
                     return Err(self.wrong(format!("the connection of rank {} has ended", proc.rank)));
                 }
-                what => self.reported(&what)?,
+                kind => self.reported(&kind)?,
             }
         }
         Ok(AskResult { time: start.elapsed(), refused, last })
     }
 
     /// Returns the messages that these bytes complete.
-    fn heard(&mut self, proc: Proc, bytes: &[u8]) -> Vec<Vec<u8>> {
+    fn receive(&mut self, proc: Proc, bytes: &[u8]) -> Vec<Vec<u8>> {
         let Some(connection) = self.connections.get_mut(&proc) else { return Vec::new() };
         connection.push(Direction::FromServer, bytes);
         let next = || {
@@ -299,19 +299,19 @@ impl MeasuredJob {
     pub(super) fn spawn(&mut self) -> Result<Option<Duration>, Unmeasured> {
         let agent = self.party.agent(SPAWNED);
         let start = Instant::now();
-        let told =
-            self.all(Phase::Spawn, &[Proc { group: 0, rank: 0 }], 1, &|_, _| Ask::Spawn(agent.clone()))?;
+        let told = self
+            .all(MeasuredPhase::Spawn, &[Proc { group: 0, rank: 0 }], 1, &|_, _| Ask::Spawn(agent.clone()))?;
         if told.refused > 0 {
             return Ok(None);
         }
         let child = Proc { group: SPAWNED, rank: 0 };
         while !self.connections.contains_key(&child) {
-            let what = self.next(start + self.plan.longest)?;
-            self.reported(&what)?;
+            let kind = self.next(start + self.plan.longest)?;
+            self.reported(&kind)?;
         }
         let time = start.elapsed();
         self.join_ranks(SPAWNED)?;
-        self.all(Phase::Spawn, &[child], 1, &|_, _| Ask::Finalize)?;
+        self.all(MeasuredPhase::Spawn, &[child], 1, &|_, _| Ask::Finalize)?;
         self.party.exit(child, 0);
         Ok(Some(time))
     }
@@ -319,13 +319,13 @@ impl MeasuredJob {
     /// Lets every rank finalize; returns the time until the job has ended.
     pub(super) fn end(&mut self) -> Result<Duration, Unmeasured> {
         let start = Instant::now();
-        self.each(Phase::End, 1, &|_, _| Ask::Finalize)?;
+        self.each(MeasuredPhase::End, 1, &|_, _| Ask::Finalize)?;
         for rank in 0..self.ranks {
             self.party.exit(Proc { group: 0, rank }, 0);
         }
         let deadline = Instant::now() + self.plan.longest;
         loop {
-            if let What::JobExited { .. } = self.next(deadline)? {
+            if let EventKind::JobExited { .. } = self.next(deadline)? {
                 return Ok(start.elapsed());
             }
         }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use pmi_judge::event::{SilenceProof, What};
-use pmi_judge::library::api::Argument;
+use pmi_judge::event::{EventKind, SilenceProof};
+use pmi_judge::library::api::CallArgument;
 use pmi_wire::Proc;
 
 use super::proxy::UpstreamCommand;
@@ -14,7 +14,7 @@ use crate::process::Memory;
 #[derive(Debug)]
 pub enum Incoming {
     /// An event has happened.
-    Event(What),
+    Event(EventKind),
     /// No event will happen, with the proof. For [`SilenceProof::Timeout`], only the deadline has passed.
     Nothing(SilenceProof),
     /// The user has interrupted the run.
@@ -27,13 +27,13 @@ pub enum Silence {
     /// Nothing is expected.
     Expected,
     /// Silence is one of several lawful outcomes.
-    Lawful,
+    Valid,
     /// An answer is due. Its absence takes a proof, or the whole time.
     Wrong,
 }
 
 /// The party that the interpreter drives: a server with its connections and the processes that it has started, or the processes of a
-/// library. A program under test has none; see `party/program/stage.rs`.
+/// library. A program under test has none; see `party/program/job.rs`.
 ///
 /// A party carries bytes and reports facts. It does not judge.
 pub trait Party {
@@ -50,7 +50,7 @@ pub trait Party {
     /// Starts a process that loads the library under test. Other parties ignore this, and calls as well.
     fn start(&mut self, _proc: Proc, _env: BTreeMap<String, String>) {}
     /// Calls a function of the library under test.
-    fn call(&mut self, _proc: Proc, _function: &str, _arguments: Vec<Argument>) {}
+    fn call(&mut self, _proc: Proc, _function: &str, _arguments: Vec<CallArgument>) {}
     /// Names the requests that the upstream of a proxy leaves to the scenario. Called before everything else, and only for a party with an
     /// upstream.
     fn hold(&mut self, _requests: Vec<String>) {}
@@ -71,7 +71,7 @@ pub trait Party {
     }
     /// Ends everything that is still running, through the launcher if possible. Returns the steps taken, and the launcher's output
     /// meanwhile.
-    fn end(&mut self) -> Vec<What> {
+    fn end(&mut self) -> Vec<EventKind> {
         Vec::new()
     }
     /// Makes a stray connection to the port in `PMI_PORT`, unless it exists.

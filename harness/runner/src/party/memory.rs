@@ -3,17 +3,17 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
-use pmi_faults::{Action, Config, GroupSpec, Server};
+use pmi_faults::{Config, GroupSpec, Server, ServerAction};
 use pmi_wire::port::initack;
-use pmi_wire::{Proc, WayIn, singleton};
+use pmi_wire::{ConnectionMethod, Proc, singleton};
 
 use super::{Incoming, Party, Silence};
-use pmi_judge::event::{Bytes, Exit, SilenceProof, What};
+use pmi_judge::event::{Bytes, EventKind, Exit, SilenceProof};
 
 /// A reference server with the processes that a launcher would have started.
 pub struct MemoryParty {
     server: Server,
-    queue: VecDeque<What>,
+    queue: VecDeque<EventKind>,
     /// Processes that have not ended.
     alive: BTreeMap<Proc, ()>,
     status: i32,
@@ -39,27 +39,32 @@ impl MemoryParty {
     }
 
     fn start(&mut self, proc: Proc, args: Vec<Bytes>) {
-        let place = if self.server.way_in() == WayIn::Port { "127.0.0.1:4242" } else { "3" };
+        let place =
+            if self.server.connection_method() == ConnectionMethod::Port { "127.0.0.1:4242" } else { "3" };
         let env: BTreeMap<String, String> =
             self.server.environment(proc, place).into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
         self.alive.insert(proc, ());
         let connected = self.server.connects(proc);
         let mut bad_fd = (!connected).then(|| "descriptor 3 is not open".to_owned());
         let said = env.get("PMI_ID").map(|id| initack(id));
-        if self.server.way_in() == WayIn::Singleton && proc.group == 0 {
+        if self.server.connection_method() == ConnectionMethod::Singleton && proc.group == 0 {
             bad_fd = self.singinit(proc);
         }
-        if let Some(said) = said.filter(|_| self.server.way_in() == WayIn::Port) {
-            let told = self.server.admit(said.as_bytes()).map_or_else(Vec::new, |(_, told)| told);
+        if let Some(said) = said.filter(|_| self.server.connection_method() == ConnectionMethod::Port) {
+            let received = self.server.admit(said.as_bytes()).map_or_else(Vec::new, |(_, received)| received);
             let said = Bytes(format!("{said}\n").into_bytes());
-            match told.is_empty() {
+            match received.is_empty() {
                 true => bad_fd = Some("no line in answer to initack".to_owned()),
-                false => self.queue.push_back(What::Greeted { proc, said, told: Bytes(told) }),
+                false => self.queue.push_back(EventKind::Greeted {
+                    proc,
+                    initack: said,
+                    response: Bytes(received),
+                }),
             }
         }
-        self.queue.push_back(What::Started { proc, env, args, bad_fd });
+        self.queue.push_back(EventKind::Started { proc, env, args, bad_fd });
         if !connected {
-            self.queue.push_back(What::ClosedByServer { proc });
+            self.queue.push_back(EventKind::ClosedByServer { proc });
             self.alive.remove(&proc);
         }
     }
@@ -67,14 +72,15 @@ impl MemoryParty {
     /// Performs the handshake of a singleton. Returns the error of its connection, if there is one.
     fn singinit(&mut self, proc: Proc) -> Option<String> {
         let asked = self.server.welcome();
-        let said = if asked.is_empty() { String::new() } else { format!("{}\n", singleton::ANSWER) };
-        let told = self.server.admit(said.trim_end().as_bytes()).map_or_else(Vec::new, |(_, told)| told);
-        let info = singleton::Info::parse(told.trim_ascii_end());
-        self.queue.push_back(What::Singinit {
+        let said = if asked.is_empty() { String::new() } else { format!("{}\n", singleton::RESPONSE) };
+        let received =
+            self.server.admit(said.trim_end().as_bytes()).map_or_else(Vec::new, |(_, received)| received);
+        let info = singleton::SingletonInfo::parse(received.trim_ascii_end());
+        self.queue.push_back(EventKind::Singinit {
             proc,
-            asked: Bytes(asked),
-            said: Bytes(said.into_bytes()),
-            told: Bytes(told),
+            request: Bytes(asked),
+            answer: Bytes(said.into_bytes()),
+            reply: Bytes(received),
         });
         match info {
             Ok(info) if info.streams => Some("no connection for standard input".to_owned()),
@@ -87,11 +93,11 @@ impl MemoryParty {
     fn act(&mut self) {
         while let Some(action) = self.server.next_action() {
             match action {
-                Action::Send { to, bytes } => {
+                ServerAction::Send { to, bytes } => {
                     let proc = Proc { group: to.group, rank: to.rank };
-                    self.queue.push_back(What::FromServer { proc, bytes: Bytes(bytes) });
+                    self.queue.push_back(EventKind::FromServer { proc, bytes: Bytes(bytes) });
                 }
-                Action::Spawn { group, by: _, programs } => {
+                ServerAction::Spawn { group, by: _, programs } => {
                     let agent = self.agent(group);
                     let mut codes = Vec::new();
                     let found = programs.iter().all(|p| p.execname == agent);
@@ -107,23 +113,23 @@ impl MemoryParty {
                     }
                     self.server.spawned(group, &codes);
                 }
-                Action::Close { proc, end } => {
+                ServerAction::Close { proc, end } => {
                     let proc = Proc { group: proc.group, rank: proc.rank };
-                    self.queue.push_back(What::ClosedByServer { proc });
+                    self.queue.push_back(EventKind::ClosedByServer { proc });
                     if end && self.alive.remove(&proc).is_some() {
-                        self.queue.push_back(What::Ended { proc, ours: false });
+                        self.queue.push_back(EventKind::Ended { proc, ours: false });
                     }
                 }
-                Action::Abort { group, by, status, reason } => {
+                ServerAction::Abort { group, by, status, reason } => {
                     if !reason.is_empty() {
                         let line = Bytes(format!("rank {by}: {reason}").into_bytes());
-                        self.queue.push_back(What::Output { proc: None, stderr: true, line });
+                        self.queue.push_back(EventKind::Output { proc: None, stderr: true, line });
                     }
                     for rank in 0..self.server.size(group) {
                         let proc = Proc { group, rank };
-                        self.queue.push_back(What::ClosedByServer { proc });
+                        self.queue.push_back(EventKind::ClosedByServer { proc });
                         if self.alive.remove(&proc).is_some() {
-                            self.queue.push_back(What::Ended { proc, ours: false });
+                            self.queue.push_back(EventKind::Ended { proc, ours: false });
                         }
                     }
                     self.fail(status as i32 & 0xff);
@@ -132,7 +138,7 @@ impl MemoryParty {
         }
         if self.alive.is_empty() && !self.over {
             self.over = true;
-            self.queue.push_back(What::JobExited { exit: Exit::Code(self.status) });
+            self.queue.push_back(EventKind::JobExited { exit: Exit::Code(self.status) });
         }
     }
 
@@ -155,7 +161,7 @@ impl Party for MemoryParty {
     fn send(&mut self, to: Proc, bytes: &[u8]) {
         // All processes have connected, so no other connection is accepted.
         if to.group == Proc::STRAYS && bytes.contains(&b'\n') {
-            self.queue.push_back(What::ClosedByServer { proc: to });
+            self.queue.push_back(EventKind::ClosedByServer { proc: to });
         }
         if self.alive.contains_key(&to) {
             self.server.receive(to, bytes);

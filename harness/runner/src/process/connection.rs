@@ -14,7 +14,7 @@ use super::tcp::{self, Ends};
 /// Size of a read: it has room for many of the longest usual lines, and limits how many answers one read can cause.
 pub(crate) const CHUNK: usize = 64 * 1024;
 
-/// Maximum number of bytes, and of messages, that stay in the system until later: see [`Left`].
+/// Maximum number of bytes, and of messages, that stay in the system until later: see [`UnreadBytes`].
 const LEFT_BYTES: usize = 4096;
 pub(crate) const LEFT_MESSAGES: usize = 16;
 
@@ -53,7 +53,7 @@ impl<B> Received<B> {
 /// takes as long as the rest. So we only peek at its requests, and take them from the system after an answer, when the process is awake
 /// anyway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Left {
+struct UnreadBytes {
     bytes: usize,
     messages: usize,
     /// Maximum number of messages that may be left.
@@ -78,7 +78,7 @@ pub(crate) struct NonBlockingStream {
     /// The ends of a TCP connection; a local one has none.
     ends: Option<Ends>,
     /// `None` if received bytes are taken from the system at once.
-    left: Option<Left>,
+    left: Option<UnreadBytes>,
 }
 
 impl NonBlockingStream {
@@ -236,7 +236,7 @@ impl NonBlockingStream {
         let most = LEFT_MESSAGES.min(room / 4 / MESSAGE_COST);
         // Some sandboxes accept any option and support few.
         if most > 0 && set_peek_offset(&self.fd, 0).is_ok() && peek_offset(&self.fd) == Some(0) {
-            self.left = Some(Left { bytes: 0, messages: 0, most, old: false });
+            self.left = Some(UnreadBytes { bytes: 0, messages: 0, most, old: false });
         }
     }
 
@@ -277,7 +277,7 @@ impl NonBlockingStream {
     pub(crate) fn take_left(&mut self) {
         if let Some(left) = self.left.filter(|left| left.bytes > 0) {
             self.take(left.bytes);
-            self.left = Some(Left { bytes: 0, messages: 0, old: false, ..left });
+            self.left = Some(UnreadBytes { bytes: 0, messages: 0, old: false, ..left });
         }
     }
 

@@ -11,7 +11,7 @@ use rustix::process::{Pid, PidfdFlags};
 
 use super::child::exit_of;
 use super::procfs::{self, Stat};
-use pmi_judge::crash::Cause;
+use pmi_judge::crash::SignalCause;
 use pmi_judge::event::Exit;
 
 /// Maximum time between the close of a process's connections and its death.
@@ -96,7 +96,7 @@ impl Foreign {
 
     /// Returns whether a death by this signal is a crash. The launcher may have sent any other.
     pub(crate) fn is_crash(signal: i32) -> bool {
-        matches!(Cause::of(signal), Cause::Fault | Cause::Abort)
+        matches!(SignalCause::of(signal), SignalCause::Fault | SignalCause::Abort)
     }
 }
 

@@ -21,7 +21,7 @@ use super::{procfs, tcp};
 type Sleeps = Vec<(i32, u64)>;
 
 /// The state of processes.
-enum Look {
+enum ActivityState {
     /// Every thread waits without a time limit.
     Waiting(Sleeps),
     /// At least one of them works, or is stopped.
@@ -32,7 +32,7 @@ enum Look {
 
 /// Processes that may be at the other end of a connection and need not be examined, because we control them.
 #[derive(Default)]
-pub(crate) struct Friends {
+pub(crate) struct ControlledPeers {
     /// Processes.
     pub(crate) pids: HashSet<i32>,
     /// Their TCP connections, because the kernel does not report the process of such a connection.
@@ -55,10 +55,10 @@ impl IdleCheck {
     pub(crate) fn all_waiting(
         &mut self,
         list: impl Fn() -> Option<Vec<i32>>,
-        friends: &Friends,
+        peers: &ControlledPeers,
         alarms: bool,
     ) -> bool {
-        let waits = self.look_twice(list, friends, alarms);
+        let waits = self.look_twice(list, peers, alarms);
         match waits {
             None => self.since = None,
             Some(sleeps) if self.since.as_ref().is_some_and(|(_, before)| *before == sleeps) => {}
@@ -77,7 +77,7 @@ impl IdleCheck {
     fn look_twice(
         &mut self,
         list: impl Fn() -> Option<Vec<i32>>,
-        friends: &Friends,
+        peers: &ControlledPeers,
         alarms: bool,
     ) -> Option<Sleeps> {
         let list = || list().unwrap_or_default();
@@ -88,9 +88,9 @@ impl IdleCheck {
             return None;
         }
         let before = match look(&self.pids) {
-            Look::Waiting(sleeps) => sleeps,
-            Look::Busy => return None,
-            Look::Ended => {
+            ActivityState::Waiting(sleeps) => sleeps,
+            ActivityState::Busy => return None,
+            ActivityState::Ended => {
                 self.pids.clear();
                 return None;
             }
@@ -100,8 +100,8 @@ impl IdleCheck {
             self.pids = now;
             return None;
         }
-        let stays = only_we_can_wake(&self.pids, friends, alarms)
-            && matches!(look(&self.pids), Look::Waiting(after) if after == before);
+        let stays = only_we_can_wake(&self.pids, peers, alarms)
+            && matches!(look(&self.pids), ActivityState::Waiting(after) if after == before);
         stays.then_some(before)
     }
 }
@@ -125,7 +125,7 @@ impl PollCount {
             };
             for (tid, wait, sleeps) in threads {
                 let since = sleeps - (*self.began.entry(tid).or_insert(sleeps)).min(sleeps);
-                if wait == Wait::Limited {
+                if wait == ThreadWait::Limited {
                     least = Some(least.unwrap_or(since).min(since));
                 }
             }
@@ -135,7 +135,7 @@ impl PollCount {
 }
 
 /// Returns the wait of each thread of a process, and how often it has gone to sleep voluntarily; `None` if one of them does not wait.
-fn waits(pid: i32) -> Option<Vec<(i32, Wait, u64)>> {
+fn waits(pid: i32) -> Option<Vec<(i32, ThreadWait, u64)>> {
     threads(pid, |thread| match thread {
         Thread::Waits { tid, wait, sleeps } => Ok((tid, wait, sleeps)),
         Thread::Busy | Thread::Ended => Err(()),
@@ -143,13 +143,13 @@ fn waits(pid: i32) -> Option<Vec<(i32, Wait, u64)>> {
     .ok()
 }
 
-fn look(pids: &[i32]) -> Look {
+fn look(pids: &[i32]) -> ActivityState {
     let mut all = Sleeps::new();
     for pid in pids {
         let looked = threads(*pid, |thread| match thread {
-            Thread::Waits { tid, wait: Wait::Endless, sleeps } => Ok((tid, sleeps)),
-            Thread::Ended => Err(Look::Ended),
-            Thread::Waits { .. } | Thread::Busy => Err(Look::Busy),
+            Thread::Waits { tid, wait: ThreadWait::Endless, sleeps } => Ok((tid, sleeps)),
+            Thread::Ended => Err(ActivityState::Ended),
+            Thread::Waits { .. } | Thread::Busy => Err(ActivityState::Busy),
         });
         match looked {
             Ok(sleeps) => all.extend(sleeps),
@@ -157,13 +157,13 @@ fn look(pids: &[i32]) -> Look {
         }
     }
     all.sort_unstable();
-    Look::Waiting(all)
+    ActivityState::Waiting(all)
 }
 
 /// The state of a thread.
 enum Thread {
     /// It sleeps, and has gone to sleep voluntarily this many times.
-    Waits { tid: i32, wait: Wait, sleeps: u64 },
+    Waits { tid: i32, wait: ThreadWait, sleeps: u64 },
     /// It works, is stopped, or waits for a disk: a slow read is not silence.
     Busy,
     /// It seems to have ended.
@@ -207,7 +207,7 @@ fn look_at(pid: i32, tid: i32) -> (Thread, Option<u32>) {
         return (Thread::Ended, None);
     }
     let wait = wait(&call);
-    if wait == Wait::None || reads_file(pid, &call) {
+    if wait == ThreadWait::None || reads_file(pid, &call) {
         return (Thread::Busy, None);
     }
     let status = procfs::short_text(folder + "/status").unwrap_or_default();
@@ -220,10 +220,10 @@ fn look_at(pid: i32, tid: i32) -> (Thread, Option<u32>) {
     }
 }
 
-/// Returns whether only these processes and their friends can end the waits. Timers can also end a wait: a timerfd, a POSIX timer, or an
+/// Returns whether only these processes and their controlled peers can end the waits. Timers can also end a wait: a timerfd, a POSIX timer, or an
 /// alarm, of which only the handler is visible. So can a connection to a daemon or another host, and bytes on a TCP connection that the
 /// kernel delivers later.
-fn only_we_can_wake(pids: &[i32], friends: &Friends, alarms: bool) -> bool {
+fn only_we_can_wake(pids: &[i32], peers: &ControlledPeers, alarms: bool) -> bool {
     let mut internet: HashMap<u64, Ends> = HashMap::new();
     for pid in pids {
         if alarms && catches_alarms(*pid) {
@@ -257,12 +257,12 @@ fn only_we_can_wake(pids: &[i32], friends: &Friends, alarms: bool) -> bool {
                 return false;
             }
             match other_end(&socket) {
-                Some(End::Process(pid)) if !pids.contains(&pid) && !friends.pids.contains(&pid) => {
+                Some(ConnectionEnd::Process(pid)) if !pids.contains(&pid) && !peers.pids.contains(&pid) => {
                     return false;
                 }
-                Some(End::Internet(ends)) => drop(internet.insert(inode, ends)),
-                Some(End::Elsewhere) => return false,
-                Some(End::Process(_)) | None => {}
+                Some(ConnectionEnd::Internet(ends)) => drop(internet.insert(inode, ends)),
+                Some(ConnectionEnd::Elsewhere) => return false,
+                Some(ConnectionEnd::Process(_)) | None => {}
             }
         }
     }
@@ -270,9 +270,9 @@ fn only_we_can_wake(pids: &[i32], friends: &Friends, alarms: bool) -> bool {
     internet.values().all(|(here, there)| {
         let other = (*there, *here);
         let is_among = among.contains(&other);
-        // Each end is queried through the other one: one of these processes in its own turn, a friend here.
+        // Each end is queried through the other one: one of these processes in its own turn, a controlled peer here.
         let asked = [Some((*here, *there)), (!is_among).then_some(other)];
-        (is_among || friends.connections.contains(&other))
+        (is_among || peers.connections.contains(&other))
             && asked.into_iter().flatten().filter_map(tcp::other_end).all(|end| end.under_way == 0)
     })
 }
@@ -286,7 +286,7 @@ fn catches_alarms(pid: i32) -> bool {
     caught.is_none_or(|mask| mask & ALARMS != 0)
 }
 
-enum End {
+enum ConnectionEnd {
     /// The process that made the other end, on this host.
     Process(i32),
     Internet(Ends),
@@ -300,18 +300,18 @@ fn has_time_limit(socket: &OwnedFd) -> bool {
 }
 
 /// Returns the other end of a connected socket.
-fn other_end(socket: &OwnedFd) -> Option<End> {
+fn other_end(socket: &OwnedFd) -> Option<ConnectionEnd> {
     let there = rustix::net::getpeername(socket.as_fd()).ok()??;
     if there.address_family() == rustix::net::AddressFamily::UNIX {
         let maker = rustix::net::sockopt::socket_peercred(socket).ok()?;
-        return Some(End::Process(maker.pid.as_raw_nonzero().get()));
+        return Some(ConnectionEnd::Process(maker.pid.as_raw_nonzero().get()));
     }
-    Some(tcp::ends(socket).map_or(End::Elsewhere, End::Internet))
+    Some(tcp::ends(socket).map_or(ConnectionEnd::Elsewhere, ConnectionEnd::Internet))
 }
 
 /// The kind of wait of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wait {
+enum ThreadWait {
     /// For an event, without a time limit.
     Endless,
     /// For an event or a time, or for a time alone.
@@ -321,9 +321,9 @@ enum Wait {
 }
 
 /// Parses a line of `/proc/PID/task/TID/syscall`: the call's number and its arguments.
-fn wait(line: &str) -> Wait {
+fn wait(line: &str) -> ThreadWait {
     let mut words = line.split_whitespace();
-    let Some(number) = words.next().and_then(|n| n.parse::<u32>().ok()) else { return Wait::None };
+    let Some(number) = words.next().and_then(|n| n.parse::<u32>().ok()) else { return ThreadWait::None };
     let args: Vec<u64> =
         words.map(|w| u64::from_str_radix(w.trim_start_matches("0x"), 16).unwrap_or(1)).take(6).collect();
     let arg = |i: usize| args.get(i).copied().unwrap_or(1);
@@ -331,21 +331,21 @@ fn wait(line: &str) -> Wait {
     let endless = |i: usize| (arg(i) as u32 as i32) < 0;
     let no_timeout = |i: usize| arg(i) == 0;
     let endless = match call(number) {
-        Call::Poll => endless(2),
-        Call::EpollWait => endless(3),
-        Call::Ppoll => no_timeout(2),
-        Call::EpollPwait2 => no_timeout(3),
-        Call::Select => no_timeout(4),
-        Call::Futex => no_timeout(3),
-        Call::SigTimedWait => no_timeout(2),
-        Call::Endless => true,
-        Call::Sleep => false,
-        Call::Other => return Wait::None,
+        BlockingCall::Poll => endless(2),
+        BlockingCall::EpollWait => endless(3),
+        BlockingCall::Ppoll => no_timeout(2),
+        BlockingCall::EpollPwait2 => no_timeout(3),
+        BlockingCall::Select => no_timeout(4),
+        BlockingCall::Futex => no_timeout(3),
+        BlockingCall::SigTimedWait => no_timeout(2),
+        BlockingCall::Endless => true,
+        BlockingCall::Sleep => false,
+        BlockingCall::Other => return ThreadWait::None,
     };
-    if endless { Wait::Endless } else { Wait::Limited }
+    if endless { ThreadWait::Endless } else { ThreadWait::Limited }
 }
 
-enum Call {
+enum BlockingCall {
     Poll,
     Ppoll,
     Select,
@@ -369,39 +369,39 @@ const READS: [u32; 2] = [63, 65];
 const READS: [u32; 0] = [];
 
 #[cfg(target_arch = "x86_64")]
-fn call(number: u32) -> Call {
+fn call(number: u32) -> BlockingCall {
     match number {
-        7 => Call::Poll,
-        271 => Call::Ppoll,
-        23 | 270 => Call::Select,
-        232 | 281 => Call::EpollWait,
-        441 => Call::EpollPwait2,
-        202 => Call::Futex,
-        128 => Call::SigTimedWait,
-        35 | 230 => Call::Sleep,
-        0 | 19 | 34 | 43 | 45 | 47 | 61 | 130 | 247 | 288 => Call::Endless,
-        _ => Call::Other,
+        7 => BlockingCall::Poll,
+        271 => BlockingCall::Ppoll,
+        23 | 270 => BlockingCall::Select,
+        232 | 281 => BlockingCall::EpollWait,
+        441 => BlockingCall::EpollPwait2,
+        202 => BlockingCall::Futex,
+        128 => BlockingCall::SigTimedWait,
+        35 | 230 => BlockingCall::Sleep,
+        0 | 19 | 34 | 43 | 45 | 47 | 61 | 130 | 247 | 288 => BlockingCall::Endless,
+        _ => BlockingCall::Other,
     }
 }
 
 #[cfg(target_arch = "aarch64")]
-fn call(number: u32) -> Call {
+fn call(number: u32) -> BlockingCall {
     match number {
-        73 => Call::Ppoll,
-        72 => Call::Select,
-        22 => Call::EpollWait,
-        441 => Call::EpollPwait2,
-        98 => Call::Futex,
-        137 => Call::SigTimedWait,
-        101 | 115 => Call::Sleep,
-        63 | 65 | 133 | 95 | 202 | 207 | 212 | 242 | 260 => Call::Endless,
-        _ => Call::Other,
+        73 => BlockingCall::Ppoll,
+        72 => BlockingCall::Select,
+        22 => BlockingCall::EpollWait,
+        441 => BlockingCall::EpollPwait2,
+        98 => BlockingCall::Futex,
+        137 => BlockingCall::SigTimedWait,
+        101 | 115 => BlockingCall::Sleep,
+        63 | 65 | 133 | 95 | 202 | 207 | 212 | 242 | 260 => BlockingCall::Endless,
+        _ => BlockingCall::Other,
     }
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn call(_: u32) -> Call {
-    Call::Other
+fn call(_: u32) -> BlockingCall {
+    BlockingCall::Other
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]
@@ -410,7 +410,7 @@ mod tests {
 
     use rstest::rstest;
 
-    use super::{Wait, procfs, reads_file, wait};
+    use super::{ThreadWait, procfs, reads_file, wait};
 
     #[test]
     fn who_reads_a_file_is_at_work_and_who_reads_a_pipe_waits() {
@@ -427,15 +427,15 @@ mod tests {
     }
 
     #[rstest]
-    #[case::poll("7 0x7ffe 0x2 0xffffffff 0x0 0x0 0x0 0x7ffe 0x7f", Wait::Endless)]
-    #[case::poll_for_a_second("7 0x7ffe 0x2 0x3e8 0x0 0x0 0x0 0x7ffe 0x7f", Wait::Limited)]
-    #[case::epoll("232 0x4 0x7ffe 0x10 0xffffffffffffffff 0x0 0x0 0x7ffe 0x7f", Wait::Endless)]
-    #[case::clock_nanosleep("230 0x0 0x0 0x7ffe 0x0 0x0 0x0 0x7ffe 0x7f", Wait::Limited)]
-    #[case::futex_with_a_limit("202 0x7f 0x80 0x0 0x7ffe 0x0 0x0 0x7ffe 0x7f", Wait::Limited)]
-    #[case::brk("12 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffe 0x7f", Wait::None)]
-    #[case::at_work("running", Wait::None)]
-    #[case::unreadable("", Wait::None)]
-    fn waits_are_read_off_the_call(#[case] line: &str, #[case] expected: Wait) {
+    #[case::poll("7 0x7ffe 0x2 0xffffffff 0x0 0x0 0x0 0x7ffe 0x7f", ThreadWait::Endless)]
+    #[case::poll_for_a_second("7 0x7ffe 0x2 0x3e8 0x0 0x0 0x0 0x7ffe 0x7f", ThreadWait::Limited)]
+    #[case::epoll("232 0x4 0x7ffe 0x10 0xffffffffffffffff 0x0 0x0 0x7ffe 0x7f", ThreadWait::Endless)]
+    #[case::clock_nanosleep("230 0x0 0x0 0x7ffe 0x0 0x0 0x0 0x7ffe 0x7f", ThreadWait::Limited)]
+    #[case::futex_with_a_limit("202 0x7f 0x80 0x0 0x7ffe 0x0 0x0 0x7ffe 0x7f", ThreadWait::Limited)]
+    #[case::brk("12 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffe 0x7f", ThreadWait::None)]
+    #[case::at_work("running", ThreadWait::None)]
+    #[case::unreadable("", ThreadWait::None)]
+    fn waits_are_read_off_the_call(#[case] line: &str, #[case] expected: ThreadWait) {
         assert_eq!(wait(line), expected);
     }
 }

@@ -5,7 +5,7 @@ use std::io::{self, PipeReader, Read};
 use std::process::Command;
 
 use super::nonblocking;
-use super::reactor::{Key, Reactor, Wanted};
+use super::reactor::{Reactor, ReactorKey, WatchMode};
 use pmi_judge::event::Bytes;
 
 /// Longest stored line; the rest of the line is dropped.
@@ -53,8 +53,8 @@ pub(crate) fn capture(command: &mut Command) -> io::Result<[PipeReader; 2]> {
 }
 
 #[derive(Default)]
-struct Stream {
-    pipe: Option<(PipeReader, Option<Key>)>,
+struct OutputStream {
+    pipe: Option<(PipeReader, Option<ReactorKey>)>,
     lines: Lines,
     last: Last,
 }
@@ -75,7 +75,7 @@ impl Last {
         self.lines.push_back(line);
     }
 
-    fn tell(&mut self, tell: &mut dyn FnMut(Bytes)) {
+    fn report(&mut self, tell: &mut dyn FnMut(Bytes)) {
         let dropped = std::mem::take(&mut self.dropped);
         if dropped > 0 {
             tell(Bytes(format!("({dropped} lines are left out here)").into_bytes()));
@@ -87,14 +87,15 @@ impl Last {
 /// Standard output and error of a process, in lines; or of no process.
 #[derive(Default)]
 pub(crate) struct Output {
-    streams: [Stream; 2],
+    streams: [OutputStream; 2],
     kept: usize,
 }
 
 impl Output {
     /// Captures the output of a command's processes.
     pub(crate) fn of(command: &mut Command) -> io::Result<Self> {
-        let streams = capture(command)?.map(|pipe| Stream { pipe: Some((pipe, None)), ..Stream::default() });
+        let streams = capture(command)?
+            .map(|pipe| OutputStream { pipe: Some((pipe, None)), ..OutputStream::default() });
         Ok(Self { streams, kept: 0 })
     }
 
@@ -106,7 +107,7 @@ impl Output {
     ) -> io::Result<()> {
         for (stream, stderr) in self.streams.iter_mut().zip([false, true]) {
             if let Some((pipe, key)) = &mut stream.pipe {
-                *key = Some(reactor.add(&*pipe, source(stderr), Wanted::Read)?);
+                *key = Some(reactor.add(&*pipe, source(stderr), WatchMode::Read)?);
             }
         }
         Ok(())
@@ -120,7 +121,7 @@ impl Output {
         tell: &mut dyn FnMut(Bytes),
     ) {
         let Self { streams, kept } = self;
-        let Stream { pipe: open, lines, last } = &mut streams[usize::from(stderr)];
+        let OutputStream { pipe: open, lines, last } = &mut streams[usize::from(stderr)];
         let Some((pipe, key)) = open else { return };
         let mut keep = |line: Vec<u8>| {
             if *kept < LINES_MAX {
@@ -146,7 +147,7 @@ impl Output {
             }
             _ => {
                 lines.finish().into_iter().for_each(keep);
-                last.tell(tell);
+                last.report(tell);
                 if let Some(key) = key {
                     reactor.remove(*key);
                 }
@@ -165,7 +166,7 @@ impl Output {
         for _ in 0..LINES_MAX {
             self.read(stderr, reactor, tell);
         }
-        self.streams[usize::from(stderr)].last.tell(tell);
+        self.streams[usize::from(stderr)].last.report(tell);
     }
 }
 

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 /// The changes of a source that are reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum WatchMode {
     /// It can be read from.
     Read,
     /// It can be written to.
@@ -23,19 +23,19 @@ pub(crate) enum Wanted {
     ReadWrite,
 }
 
-impl From<Wanted> for Interest {
-    fn from(wanted: Wanted) -> Self {
+impl From<WatchMode> for Interest {
+    fn from(wanted: WatchMode) -> Self {
         match wanted {
-            Wanted::Read => Self::READABLE,
-            Wanted::Write => Self::WRITABLE,
-            Wanted::ReadWrite => Self::READABLE | Self::WRITABLE,
+            WatchMode::Read => Self::READABLE,
+            WatchMode::Write => Self::WRITABLE,
+            WatchMode::ReadWrite => Self::READABLE | Self::WRITABLE,
         }
     }
 }
 
 /// The key of a registered descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Key(usize);
+pub(crate) struct ReactorKey(usize);
 
 /// A source that may be ready. It may turn out to have nothing.
 #[derive(Debug, Clone, Copy)]
@@ -45,7 +45,7 @@ pub(crate) struct Ready<S> {
     pub(crate) writable: bool,
 }
 
-struct Entry<S> {
+struct ReactorEntry<S> {
     fd: RawFd,
     source: S,
     /// The other side has ended the connection, so after the last bytes nothing new will be reported.
@@ -60,7 +60,7 @@ struct Entry<S> {
 pub(crate) struct Reactor<S> {
     poll: Poll,
     events: Events,
-    entries: Vec<Option<Entry<S>>>,
+    entries: Vec<Option<ReactorEntry<S>>>,
     free: Vec<usize>,
     /// Entries that must be reported without waiting.
     again: Vec<usize>,
@@ -83,7 +83,7 @@ impl<S: Copy> Reactor<S> {
     }
 
     /// Registers a descriptor. It must be removed before it is closed, because another process may hold it open.
-    pub(crate) fn add(&mut self, fd: impl AsFd, source: S, wanted: Wanted) -> io::Result<Key> {
+    pub(crate) fn add(&mut self, fd: impl AsFd, source: S, wanted: WatchMode) -> io::Result<ReactorKey> {
         let fd = fd.as_fd().as_raw_fd();
         let index = self.free.pop().unwrap_or_else(|| {
             self.entries.push(None);
@@ -98,15 +98,15 @@ impl<S: Copy> Reactor<S> {
                 return Err(error);
             }
         };
-        self.entries[index] = Some(Entry { fd, source, ended: false, again: false, always });
+        self.entries[index] = Some(ReactorEntry { fd, source, ended: false, again: false, always });
         if always {
-            self.again(Key(index));
+            self.again(ReactorKey(index));
         }
-        Ok(Key(index))
+        Ok(ReactorKey(index))
     }
 
     /// Changes which changes are reported. A current state is reported again.
-    pub(crate) fn set(&mut self, key: Key, wanted: Wanted) -> io::Result<()> {
+    pub(crate) fn set(&mut self, key: ReactorKey, wanted: WatchMode) -> io::Result<()> {
         match &self.entries[key.0] {
             Some(entry) if !entry.always => {
                 self.poll.registry().reregister(&mut SourceFd(&entry.fd), Token(key.0), wanted.into())
@@ -116,7 +116,7 @@ impl<S: Copy> Reactor<S> {
     }
 
     /// Removes a descriptor.
-    pub(crate) fn remove(&mut self, key: Key) {
+    pub(crate) fn remove(&mut self, key: ReactorKey) {
         if let Some(entry) = self.entries[key.0].take() {
             // It may already be closed.
             let _ = self.poll.registry().deregister(&mut SourceFd(&entry.fd));
@@ -125,7 +125,7 @@ impl<S: Copy> Reactor<S> {
     }
 
     /// Makes the next wait report the source without blocking.
-    pub(crate) fn again(&mut self, key: Key) {
+    pub(crate) fn again(&mut self, key: ReactorKey) {
         if let Some(entry) = self.entries[key.0].as_mut().filter(|entry| !entry.again) {
             entry.again = true;
             self.again.push(key.0);
@@ -133,8 +133,8 @@ impl<S: Copy> Reactor<S> {
     }
 
     /// Handles a read of `read` bytes into `room` bytes. Reports the source again if there may be more.
-    pub(crate) fn after_read(&mut self, key: Key, read: usize, room: usize) {
-        let more = |entry: &Entry<S>| read == room || entry.ended || entry.always;
+    pub(crate) fn after_read(&mut self, key: ReactorKey, read: usize, room: usize) {
+        let more = |entry: &ReactorEntry<S>| read == room || entry.ended || entry.always;
         if self.entries[key.0].as_ref().is_some_and(more) {
             self.again(key);
         }
@@ -191,7 +191,7 @@ mod tests {
     fn what_was_read_in_part_is_told_of_again_and_the_end_as_well() {
         let (mut here, mut there) = UnixStream::pair().unwrap();
         let mut reactor = Reactor::new().unwrap();
-        let key = reactor.add(&here, 7, Wanted::Read).unwrap();
+        let key = reactor.add(&here, 7, WatchMode::Read).unwrap();
         there.write_all(b"four").unwrap();
         drop(there);
         let mut buffer = [0; 3];
@@ -211,7 +211,7 @@ mod tests {
         let (here, mut there) = UnixStream::pair().unwrap();
         let _another = here.try_clone().unwrap();
         let mut reactor = Reactor::new().unwrap();
-        let key = reactor.add(&here, 1, Wanted::Read).unwrap();
+        let key = reactor.add(&here, 1, WatchMode::Read).unwrap();
         there.write_all(b"x").unwrap();
         reactor.again(key);
         reactor.remove(key);
@@ -223,7 +223,7 @@ mod tests {
     fn a_file_that_cannot_be_waited_for_is_always_ready() {
         let null = File::open("/dev/null").unwrap();
         let mut reactor = Reactor::new().unwrap();
-        let key = reactor.add(&null, 3, Wanted::Read).unwrap();
+        let key = reactor.add(&null, 3, WatchMode::Read).unwrap();
         assert_eq!(sources(&mut reactor), [3]);
         reactor.after_read(key, 1, 2);
         assert_eq!(sources(&mut reactor), [3]);

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use pmi_judge::event::What;
+use pmi_judge::event::EventKind;
 
 use super::child::Child;
 use super::connection::pair;
@@ -27,23 +27,25 @@ use super::tree::MARK;
 use super::unwind::backtrace;
 
 /// Maximum time in which a tracer returns its observations after the play.
-const TELL: Duration = Duration::from_secs(5);
+const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum size of these observations in bytes.
-const TOLD_MAX: u64 = 64 << 20;
+const MAX_REPORT: u64 = 64 << 20;
 
 /// Runs `play`, and returns what a debugger sees of processes that this thread starts meanwhile and that die of a signal:
-/// [`What::Backtrace`] for each, or why nothing can be seen: [`What::Untraced`]. They must have ended when `play` returns.
+/// [`EventKind::Backtrace`] for each, or why nothing can be seen: [`EventKind::Untraced`]. They must have ended when `play` returns.
 ///
 /// `program` is our own binary, which can act as a tracer.
-pub fn traced<T>(program: &Path, play: impl FnOnce() -> T) -> (T, Vec<What>) {
+pub fn traced<T>(program: &Path, play: impl FnOnce() -> T) -> (T, Vec<EventKind>) {
     match Tracer::start(program) {
         Ok(tracer) => {
             let pid = tracer.child.pid().as_raw_nonzero().get();
             let done = while_asking(tracer.connection.as_raw_fd(), pid, play);
-            (done, tracer.tell())
+            (done, tracer.into_events())
         }
-        Err(error) => (play(), vec![What::Untraced { why: format!("no tracer can be started: {error}") }]),
+        Err(error) => {
+            (play(), vec![EventKind::Untraced { why: format!("no tracer can be started: {error}") }])
+        }
     }
 }
 
@@ -62,11 +64,12 @@ impl Tracer {
         Ok(Self { child, connection: ours.into() })
     }
 
-    fn tell(mut self) -> Vec<What> {
-        let untraced = |why: String| vec![What::Untraced { why }];
-        match self.told() {
+    fn into_events(mut self) -> Vec<EventKind> {
+        let untraced = |why: String| vec![EventKind::Untraced { why }];
+        match self.read_report() {
             Ok(told) => {
-                let seen = told.dead.iter().map(|dead| What::Backtrace(Box::new(backtrace(dead)))).collect();
+                let seen =
+                    told.dead.iter().map(|dead| EventKind::Backtrace(Box::new(backtrace(dead)))).collect();
                 match told.refused {
                     Some(why) if told.dead.is_empty() => untraced(why),
                     _ => seen,
@@ -76,11 +79,11 @@ impl Tracer {
         }
     }
 
-    fn told(&mut self) -> io::Result<TracerReport> {
+    fn read_report(&mut self) -> io::Result<TracerReport> {
         self.connection.shutdown(Shutdown::Write)?;
-        self.connection.set_read_timeout(Some(TELL))?;
+        self.connection.set_read_timeout(Some(REPORT_TIMEOUT))?;
         let mut text = Vec::new();
-        (&self.connection).take(TOLD_MAX).read_to_end(&mut text)?;
+        (&self.connection).take(MAX_REPORT).read_to_end(&mut text)?;
         Ok(serde_json::from_slice(&text)?)
     }
 }

@@ -13,7 +13,7 @@ use std::os::unix::net::UnixStream;
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use pmi_judge::crash::Cause;
+use pmi_judge::crash::SignalCause;
 use rustix::event::{PollFd, PollFlags};
 use serde::{Deserialize, Serialize};
 
@@ -65,12 +65,12 @@ pub fn main() -> u8 {
 }
 
 #[derive(Default)]
-struct Seen {
+struct TraceState {
     /// The states of threads at signals that they may die of, by process.
     signals: HashMap<i32, Vec<Snapshot>>,
     /// The processes of examined threads.
     process: HashMap<i32, i32>,
-    told: TracerReport,
+    reported: TracerReport,
 }
 
 /// Traces the processes that the other side of standard input requests, until it ends its requests; returns that connection.
@@ -82,7 +82,7 @@ fn trace() -> io::Result<(TracerReport, UnixStream)> {
     mask.add(Signal::SIGCHLD);
     pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&mask), None)?;
     let stops = SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
-    let mut seen = Seen::default();
+    let mut seen = TraceState::default();
     loop {
         let mut fds =
             [PollFd::new(&connection, PollFlags::IN), PollFd::from_borrowed_fd(stops.as_fd(), PollFlags::IN)];
@@ -99,17 +99,17 @@ fn trace() -> io::Result<(TracerReport, UnixStream)> {
             let mut pid = [0; 4];
             // An incomplete number is the end of the requests.
             if connection.read_exact(&mut pid).is_err() {
-                return Ok((seen.told, connection));
+                return Ok((seen.reported, connection));
             }
             if let Err(error) = seize_all(i32::from_ne_bytes(pid)) {
-                seen.told.refused = Some(format!("ptrace is refused: {error}"));
+                seen.reported.refused = Some(format!("ptrace is refused: {error}"));
             }
             connection.write_all(&[1])?;
         }
     }
 }
 
-impl Seen {
+impl TraceState {
     /// Handles a thread that has stopped or ended.
     fn stopped(&mut self, thread: i32, status: i32) {
         if libc::WIFSIGNALED(status) {
@@ -122,7 +122,10 @@ impl Seen {
         let signal = libc::WSTOPSIG(status);
         match status >> 16 {
             0 => {
-                if matches!(Cause::of(signal), Cause::Fault | Cause::Abort | Cause::BrokenPipe) {
+                if matches!(
+                    SignalCause::of(signal),
+                    SignalCause::Fault | SignalCause::Abort | SignalCause::BrokenPipe
+                ) {
                     self.look(thread, signal);
                 }
                 go_on(libc::PTRACE_CONT, thread, signal);
@@ -155,11 +158,11 @@ impl Seen {
     /// Handles a death. Its cause is the last signal that the processor or the kernel has sent, or else the last one that the process has
     /// sent itself. A process that catches a fault may end itself with the same signal.
     fn died(&mut self, thread: i32, signal: i32) {
-        let Some(all) = self.ended(thread).filter(|_| self.told.dead.len() < DEAD) else { return };
+        let Some(all) = self.ended(thread).filter(|_| self.reported.dead.len() < DEAD) else { return };
         let mut of_it: Vec<Snapshot> = all.into_iter().filter(|seen| seen.signal == signal).collect();
         let noticed = of_it.iter().rposition(|seen| seen.address.is_some());
         let which = noticed.or(of_it.len().checked_sub(1));
-        self.told.dead.extend(which.map(|which| of_it.swap_remove(which)));
+        self.reported.dead.extend(which.map(|which| of_it.swap_remove(which)));
     }
 }
 
@@ -191,7 +194,7 @@ fn snapshot(thread: i32, process: i32, signal: i32) -> Option<Snapshot> {
     let mappings = maps.lines().filter_map(Mapping::of_code).take(MAPPINGS).collect();
     let name = procfs::name(process)?;
     // For codes above 0, the kernel describes the executed instruction.
-    let address = (info.code > 0 && Cause::of(signal) == Cause::Fault).then_some(info.address);
+    let address = (info.code > 0 && SignalCause::of(signal) == SignalCause::Fault).then_some(info.address);
     Some(Snapshot { name, rank, signal, address, pc, sp, fp, lr, mappings, stack_at, stack })
 }
 
@@ -287,7 +290,7 @@ fn seize(pid: i32) -> io::Result<()> {
 
 /// Continues a thread, with a signal unless that is 0. The thread may have been killed meanwhile.
 #[expect(unsafe_code, reason = "ptrace")]
-fn go_on(how: Request, thread: i32, signal: i32) {
+fn go_on(how: PtraceRequest, thread: i32, signal: i32) {
     // SAFETY: the call takes only numbers.
     unsafe {
         libc::ptrace(how, thread, std::ptr::null_mut::<libc::c_void>(), signal as usize as *mut libc::c_void);
@@ -295,9 +298,9 @@ fn go_on(how: Request, thread: i32, signal: i32) {
 }
 
 #[cfg(target_env = "musl")]
-type Request = libc::c_int;
+type PtraceRequest = libc::c_int;
 #[cfg(not(target_env = "musl"))]
-type Request = libc::c_uint;
+type PtraceRequest = libc::c_uint;
 
 /// Returns the next thread that has stopped or ended.
 #[expect(

@@ -16,7 +16,7 @@ use gimli::{BaseAddresses, EhFrame, EndianSlice, RunTimeEndian, UnwindSection};
 use object::elf::PF_X;
 use object::read::ReadCache;
 use object::{Endianness, Object, ObjectSection, ObjectSegment, ObjectSymbol, SegmentFlags, SymbolKind};
-use pmi_judge::backtrace::Frame;
+use pmi_judge::backtrace::StackFrame;
 use pmi_judge::event::Backtrace;
 use serde::{Deserialize, Serialize};
 
@@ -192,9 +192,9 @@ impl Image {
 
     /// Returns the function that contains an address of the file.
     fn function(&self, address: u64) -> Option<(u64, &str)> {
-        let behind = self.functions.partition_point(|(range, _)| range.start <= address);
+        let after = self.functions.partition_point(|(range, _)| range.start <= address);
         let before =
-            self.functions[..behind].iter().rev().take_while(|(range, _)| address - range.start < 1 << 24);
+            self.functions[..after].iter().rev().take_while(|(range, _)| address - range.start < 1 << 24);
         let (range, name) = before.into_iter().find(|(range, _)| range.contains(&address))?;
         Some((range.start, name))
     }
@@ -339,10 +339,10 @@ pub(super) fn backtrace(snapshot: &Snapshot) -> Backtrace {
         .into_iter()
         .map(|(placed, offset)| {
             let Some(Placed { mapping, image }) = placed else {
-                return Frame { module: None, offset, begin: None, function: None, line: None };
+                return StackFrame { module: None, offset, begin: None, function: None, line: None };
             };
             let (begin, function) = image.function(offset).unzip();
-            Frame {
+            StackFrame {
                 module: Some(image.name.clone()),
                 offset,
                 begin: begin.or_else(|| image.begin(offset)),

@@ -8,22 +8,22 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
 
 use pmi_wire::protocol;
-use pmi_wire::{Body, Content, Decoded, Direction, Framing, Maxes, Response};
+use pmi_wire::{Content, Decoded, Direction, Framing, Maxes, Response, ResponseBody};
 
 use super::script::{Unwritable, commented, dialect, escaped, readable, span, tuples};
 use pmi_judge::connections::Connections;
-use pmi_judge::event::{Event, Exit, What};
+use pmi_judge::event::{Event, EventKind, Exit};
 use pmi_scenario::ast::Dialect;
 use pmi_wire::Proc;
 
 /// A request and its answer.
-type Exchange = (&'static str, String);
+type RecordedExchange = (&'static str, String);
 
 #[derive(Default)]
-struct Rank {
+struct RecordedRank {
     /// For each request without an answer: its row in the protocol table, and the request if its answer is repeated.
     asked: VecDeque<(Option<&'static protocol::Exchange>, Option<&'static str>)>,
-    exchanges: Vec<Exchange>,
+    exchanges: Vec<RecordedExchange>,
 }
 
 /// Writes the scenario. Returns `None` if the session did not end well, or had no such request. `dialects` are the dialects of the session.
@@ -33,21 +33,21 @@ struct Rank {
 /// The scenario language cannot express the session.
 pub fn answers(events: &[Event], dialects: &[Dialect], command: &str) -> Result<Option<String>, Unwritable> {
     let dialect = dialect(dialects)?;
-    let mut ranks: BTreeMap<u32, Rank> = BTreeMap::new();
+    let mut ranks: BTreeMap<u32, RecordedRank> = BTreeMap::new();
     let mut connections = Connections::default();
     let mut size = 0;
     let mut maxes = None;
     for event in events {
-        match &event.what {
-            What::Launched { ranks, .. } => size = *ranks,
-            What::ToServer { proc: Proc { group: 0, rank }, .. }
-            | What::FromServer { proc: Proc { group: 0, rank }, .. } => {
+        match &event.kind {
+            EventKind::Launched { ranks, .. } => size = *ranks,
+            EventKind::ToServer { proc: Proc { group: 0, rank }, .. }
+            | EventKind::FromServer { proc: Proc { group: 0, rank }, .. } => {
                 let rank = ranks.entry(*rank).or_default();
                 for arrival in connections.read(event) {
                     let _ = arrival.decode().map(|message| rank.reads(&message, &mut maxes));
                 }
             }
-            What::Exited { exit, .. } | What::JobExited { exit } if *exit != Exit::Code(0) => {
+            EventKind::Exited { exit, .. } | EventKind::JobExited { exit } if *exit != Exit::Code(0) => {
                 return Ok(None);
             }
             _ => {}
@@ -67,7 +67,7 @@ pub fn answers(events: &[Event], dialects: &[Dialect], command: &str) -> Result<
     if size == 0 || !told {
         return Ok(None);
     }
-    let mut same: BTreeMap<&[Exchange], Vec<u32>> = BTreeMap::new();
+    let mut same: BTreeMap<&[RecordedExchange], Vec<u32>> = BTreeMap::new();
     for (number, rank) in &ranks {
         same.entry(&rank.exchanges).or_default().push(*number);
     }
@@ -85,7 +85,7 @@ pub fn answers(events: &[Event], dialects: &[Dialect], command: &str) -> Result<
     readable("client", text).map(Some)
 }
 
-impl Rank {
+impl RecordedRank {
     fn reads(&mut self, message: &Decoded<'_>, maxes: &mut Option<Maxes>) {
         let is_line = message.framing == Framing::Lines;
         if is_line && !is_exchanged(message.text) {
@@ -102,7 +102,8 @@ impl Rank {
             Framing::Frames => self.asked.iter().position(|(asked, _)| asked.is_some() && *asked == exchange),
         };
         let Some((_, Some(request))) = place.and_then(|place| self.asked.remove(place)) else { return };
-        if let Content::LineResponse(Ok(Response { body: Body::Maxes(limits), .. })) = message.content {
+        if let Content::LineResponse(Ok(Response { body: ResponseBody::Maxes(limits), .. })) = message.content
+        {
             *maxes = maxes.or(limits);
         }
         let answer = if is_line { Some(escaped(message.text)) } else { tuples(message) };
@@ -138,7 +139,7 @@ mod tests {
 
     #[test]
     fn answers_stand_as_they_were_given() {
-        let mut whats = vec![What::Launched { command: Vec::new(), ranks: 2, nodes: 0 }];
+        let mut whats = vec![EventKind::Launched { command: Vec::new(), ranks: 2, nodes: 0 }];
         for rank in 0..2 {
             let proc = Proc { group: 0, rank };
             for (request, answer) in [
@@ -154,13 +155,13 @@ mod tests {
                 ("cmd=put kvsname=k key=a value=b", "cmd=put_result rc=0"),
                 ("cmd=get_appnum", "cmd=appnum appnum=7"),
             ] {
-                whats.push(What::ToServer { proc, bytes: Bytes(format!("{request}\n").into_bytes()) });
-                whats.push(What::FromServer { proc, bytes: Bytes(format!("{answer}\n").into_bytes()) });
+                whats.push(EventKind::ToServer { proc, bytes: Bytes(format!("{request}\n").into_bytes()) });
+                whats.push(EventKind::FromServer { proc, bytes: Bytes(format!("{answer}\n").into_bytes()) });
             }
         }
         let events = |last: Exit| -> Vec<Event> {
-            let whats = whats.iter().cloned().chain([What::JobExited { exit: last }]);
-            whats.enumerate().map(|(i, what)| Event::new(i as u64, what)).collect()
+            let whats = whats.iter().cloned().chain([EventKind::JobExited { exit: last }]);
+            whats.enumerate().map(|(i, kind)| Event::new(i as u64, kind)).collect()
         };
         let text = answers(&events(Exit::Code(0)), &[Dialect::Pmi1], "pm").unwrap().unwrap();
         let (head, body) = text.split_once("\n\n").unwrap();

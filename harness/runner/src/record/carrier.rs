@@ -17,14 +17,14 @@ use pmi_judge::event::Exit;
 use pmi_wire::Direction;
 use rustix::process::{Pid, test_kill_process};
 
-use super::notice::{Notice, Start, Word};
-use super::pump::{Owner, PIECE, Pump, PumpSide, State};
+use super::notice::{Notice, RecorderMessage, Start};
+use super::pump::{Owner, PIECE, Pump, PumpSide, PumpState};
 use super::rewrite::Rewriter;
 use super::tap;
 use crate::agent::channel::Channel;
 use crate::process::nonblocking;
 use crate::process::procfs::is_exiting;
-use crate::process::reactor::{Key, Reactor, Ready, Wanted};
+use crate::process::reactor::{Reactor, ReactorKey, Ready, WatchMode};
 
 /// A fact about a process of the session. `B` holds the bytes of a message, or their number.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl Batch {
 
 /// A source of events.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Source {
+pub(super) enum CarrierSource {
     /// A descriptor that the owner waits for.
     Other,
     Listener,
@@ -113,16 +113,16 @@ pub(super) enum Source {
 }
 
 /// A tap, and the connection that is carried for it.
-struct Tapped {
+struct TapConnection {
     control: Channel,
     /// `None` after the tap is gone.
-    key: Option<Key>,
+    key: Option<ReactorKey>,
     pump: Option<Pump>,
-    ear: Ear,
+    process: ObservedProcess,
 }
 
 /// The state of a process whose connection is observed.
-struct Ear {
+struct ObservedProcess {
     /// `None` until the tap has reported it.
     pid: Option<i32>,
     program: Option<Pid>,
@@ -137,7 +137,7 @@ struct Ear {
     over: bool,
 }
 
-impl Ear {
+impl ObservedProcess {
     /// Returns whether the program is ending or has ended. Its tap may have waited for it and not reported it yet. The program of a tap
     /// that has just started may still be unknown.
     fn is_ending(&self) -> bool {
@@ -148,93 +148,93 @@ impl Ear {
 
 /// The carrier of all connections of a session.
 pub(super) struct Carrier {
-    reactor: Reactor<Source>,
+    reactor: Reactor<CarrierSource>,
     /// `None` after the descriptors have run out. Taps that connect then, or wait to be accepted, carry on alone.
     listener: Option<UnixListener>,
-    listens: Key,
-    taps: BTreeMap<u64, Tapped>,
+    listens: ReactorKey,
+    taps: BTreeMap<u64, TapConnection>,
     count: u64,
-    book: Book,
+    facts: PendingFacts,
     buffer: Vec<u8>,
     /// The connections of some processes could not be taken over.
     lost: bool,
 }
 
 /// Facts that have not been taken yet, and the data needed to report more.
-struct Book {
+struct PendingFacts {
     start: Instant,
-    told: Batch,
+    reported: Batch,
     scratch: PathBuf,
     binary: PathBuf,
 }
 
-impl Book {
-    fn tell(&mut self, pid: i32, fact: Fact<usize>) {
-        self.told.facts.push(ProcessFact { at: self.start.elapsed(), pid, fact });
+impl PendingFacts {
+    fn report(&mut self, pid: i32, fact: Fact<usize>) {
+        self.reported.facts.push(ProcessFact { at: self.start.elapsed(), pid, fact });
     }
 
     fn carried(&mut self, pid: i32, direction: Direction, bytes: &[u8]) {
-        self.told.bytes.extend_from_slice(bytes);
-        self.tell(pid, Fact::Carried(direction, bytes.len()));
+        self.reported.bytes.extend_from_slice(bytes);
+        self.report(pid, Fact::Carried(direction, bytes.len()));
     }
 }
 
 /// Reports the observations of a process.
-struct Listening<'a> {
-    ear: &'a mut Ear,
-    book: &'a mut Book,
+struct FactReporter<'a> {
+    process: &'a mut ObservedProcess,
+    facts: &'a mut PendingFacts,
 }
 
-impl Listening<'_> {
-    fn tell(&mut self, fact: Fact<usize>) {
-        if let Some(pid) = self.ear.pid {
-            self.book.tell(pid, fact);
+impl FactReporter<'_> {
+    fn report(&mut self, fact: Fact<usize>) {
+        if let Some(pid) = self.process.pid {
+            self.facts.report(pid, fact);
         }
     }
 
     fn client_closed(&mut self, left_unread: bool) {
         if left_unread {
-            self.tell(Fact::LeftUnread);
+            self.report(Fact::LeftUnread);
         }
-        self.tell(Fact::ClosedByClient);
+        self.report(Fact::ClosedByClient);
     }
 }
 
-impl Owner for Listening<'_> {
+impl Owner for FactReporter<'_> {
     fn piece<'a>(&mut self, from: PumpSide, bytes: &'a [u8]) -> Cow<'a, [u8]> {
-        let Self { ear, book } = self;
+        let Self { process, facts } = self;
         if from == PumpSide::Server {
-            ear.pid.into_iter().for_each(|pid| book.carried(pid, Direction::FromServer, bytes));
-            ear.rewriter.hear(bytes);
+            process.pid.into_iter().for_each(|pid| facts.carried(pid, Direction::FromServer, bytes));
+            process.rewriter.read_response(bytes);
             return bytes.into();
         }
-        let Some(pid) = ear.pid else { return bytes.into() };
-        let out = ear.rewriter.pass(bytes, |name| {
-            ear.spawned += 1;
-            let place = format!("by-{pid}-{}", ear.spawned);
+        let Some(pid) = process.pid else { return bytes.into() };
+        let out = process.rewriter.pass(bytes, |name| {
+            process.spawned += 1;
+            let place = format!("by-{pid}-{}", process.spawned);
             // Without a tap, the program is started unobserved.
-            let path = tap::make_for(name, &book.binary, &book.scratch.join(&place)).ok()?;
-            book.tell(pid, Fact::Spawns(place));
+            let path = tap::make_for(name, &facts.binary, &facts.scratch.join(&place)).ok()?;
+            facts.report(pid, Fact::Spawns(place));
             Some(path.into_os_string().into_vec())
         });
-        book.carried(pid, Direction::ToServer, bytes);
+        facts.carried(pid, Direction::ToServer, bytes);
         out
     }
 
     fn closed(&mut self, by: PumpSide, left_unread: bool) -> Vec<u8> {
         if by == PumpSide::Server {
-            self.tell(Fact::ClosedByServer);
+            self.report(Fact::ClosedByServer);
             return Vec::new();
         }
-        match self.ear.is_ending() && !self.ear.over {
-            true => self.ear.closes = true,
+        match self.process.is_ending() && !self.process.over {
+            true => self.process.closes = true,
             false => self.client_closed(left_unread),
         }
-        self.ear.rewriter.finish()
+        self.process.rewriter.finish()
     }
 
     fn client_is_ending(&mut self) -> bool {
-        self.ear.is_ending()
+        self.process.is_ending()
     }
 }
 
@@ -244,16 +244,20 @@ impl Carrier {
         let listener = UnixListener::bind(scratch.join(tap::SOCKET))?;
         nonblocking(&listener)?;
         let mut reactor = Reactor::new()?;
-        let listens = reactor.add(&listener, Source::Listener, Wanted::Read)?;
-        let book =
-            Book { start, told: Batch::default(), scratch: scratch.to_owned(), binary: binary.to_owned() };
+        let listens = reactor.add(&listener, CarrierSource::Listener, WatchMode::Read)?;
+        let facts = PendingFacts {
+            start,
+            reported: Batch::default(),
+            scratch: scratch.to_owned(),
+            binary: binary.to_owned(),
+        };
         Ok(Self {
             reactor,
             listener: Some(listener),
             listens,
             taps: BTreeMap::new(),
             count: 0,
-            book,
+            facts,
             buffer: vec![0; PIECE],
             lost: false,
         })
@@ -261,7 +265,7 @@ impl Carrier {
 
     /// Adds another descriptor to wait for.
     pub(super) fn watch(&mut self, other: impl AsFd) -> io::Result<()> {
-        self.reactor.add(other, Source::Other, Wanted::Read).map(drop)
+        self.reactor.add(other, CarrierSource::Other, WatchMode::Read).map(drop)
     }
 
     /// Waits at most `wait`, and carries what is available. Returns whether another watched descriptor is ready.
@@ -270,27 +274,29 @@ impl Carrier {
         // Events are handled even if a signal ended the wait.
         let ready = self.reactor.wait(Some(wait)).unwrap_or_default();
         // The process manager's messages come first: the waiting processes continue meanwhile, and their next requests reach it together.
-        let says = |ready: &Ready<Source>| matches!(ready.source, Source::Carried(_, PumpSide::Server));
+        let says = |ready: &Ready<CarrierSource>| {
+            matches!(ready.source, CarrierSource::Carried(_, PumpSide::Server))
+        };
         let (answers, others): (Vec<_>, Vec<_>) = ready.into_iter().partition(says);
         for Ready { source, .. } in answers.into_iter().chain(others) {
             match source {
-                Source::Other => other = true,
-                Source::Listener => self.accept(),
-                Source::Tap(id) => self.hear(id),
-                Source::Carried(id, side) => self.carry_for(id, side),
+                CarrierSource::Other => other = true,
+                CarrierSource::Listener => self.accept(),
+                CarrierSource::Tap(id) => self.receive(id),
+                CarrierSource::Carried(id, side) => self.carry_for(id, side),
             }
         }
         other
     }
 
     /// Returns the facts that have not been taken yet.
-    pub(super) fn told(&self) -> &Batch {
-        &self.book.told
+    pub(super) fn reported_facts(&self) -> &Batch {
+        &self.facts.reported
     }
 
     /// Takes these facts.
-    pub(super) fn take_told(&mut self) -> Batch {
-        std::mem::take(&mut self.book.told)
+    pub(super) fn take_reported_facts(&mut self) -> Batch {
+        std::mem::take(&mut self.facts.reported)
     }
 
     /// Must be called from time to time, see [`Pump::leave_requests`].
@@ -301,8 +307,8 @@ impl Carrier {
     /// Returns the processes that have started, whose end was not reported, and whose taps still run.
     pub(super) fn left(&self) -> Vec<i32> {
         let lives = |pid: &i32| Pid::from_raw(*pid).is_some_and(|pid| test_kill_process(pid).is_ok());
-        let open = self.taps.values().filter(|tap| tap.key.is_some() && !tap.ear.over);
-        open.filter_map(|tap| tap.ear.pid).filter(lives).collect()
+        let open = self.taps.values().filter(|tap| tap.key.is_some() && !tap.process.over);
+        open.filter_map(|tap| tap.process.pid).filter(lives).collect()
     }
 
     /// Returns whether some processes are not recorded, because descriptors have run out.
@@ -324,8 +330,10 @@ impl Carrier {
             };
             let control = Channel::new(stream);
             self.count += 1;
-            let Ok(key) = self.reactor.add(&control, Source::Tap(self.count), Wanted::Read) else { continue };
-            let ear = Ear {
+            let Ok(key) = self.reactor.add(&control, CarrierSource::Tap(self.count), WatchMode::Read) else {
+                continue;
+            };
+            let process = ObservedProcess {
                 pid: None,
                 program: None,
                 rewriter: Rewriter::default(),
@@ -334,22 +342,22 @@ impl Carrier {
                 ended: None,
                 over: false,
             };
-            self.taps.insert(self.count, Tapped { control, key: Some(key), pump: None, ear });
+            self.taps.insert(self.count, TapConnection { control, key: Some(key), pump: None, process });
         }
     }
 
     /// Handles the messages of a tap.
-    fn hear(&mut self, id: u64) {
+    fn receive(&mut self, id: u64) {
         let Some(tap) = self.taps.get_mut(&id) else { return };
         for notice in tap.control.messages::<Notice>() {
             match notice {
                 Notice::Started(start) => {
-                    tap.ear.pid = Some(start.pid);
-                    self.book.tell(start.pid, Fact::Started(start));
+                    tap.process.pid = Some(start.pid);
+                    self.facts.report(start.pid, Fact::Started(start));
                 }
                 Notice::NotStarted(why) => {
-                    if let Some(pid) = tap.ear.pid {
-                        self.book.tell(pid, Fact::NotStarted(why));
+                    if let Some(pid) = tap.process.pid {
+                        self.facts.report(pid, Fact::NotStarted(why));
                     }
                 }
                 Notice::Connected if tap.take_over(id, &mut self.reactor) => {}
@@ -361,16 +369,17 @@ impl Carrier {
                     return;
                 }
                 Notice::Runs(pid) => {
-                    tap.ear.program = Pid::from_raw(pid);
-                    if tap.ear.closes && !tap.ear.is_ending() {
-                        tap.ear.closes = false;
+                    tap.process.program = Pid::from_raw(pid);
+                    if tap.process.closes && !tap.process.is_ending() {
+                        tap.process.closes = false;
                         let unread = tap.pump.as_ref().is_some_and(Pump::client_left_unread);
-                        Listening { ear: &mut tap.ear, book: &mut self.book }.client_closed(unread);
-                        tap.control.send(&Word::Close);
+                        FactReporter { process: &mut tap.process, facts: &mut self.facts }
+                            .client_closed(unread);
+                        tap.control.send(&RecorderMessage::Close);
                         tap.pump.take().into_iter().for_each(|pump| pump.close(&mut self.reactor));
                     }
                 }
-                Notice::Ended(exit) => tap.ear.ended = Some(exit),
+                Notice::Ended(exit) => tap.process.ended = Some(exit),
             }
         }
         if tap.control.is_over() {
@@ -381,15 +390,17 @@ impl Carrier {
     }
 
     fn carry_for(&mut self, id: u64, side: PumpSide) {
-        let Some(Tapped { pump: Some(pump), ear, control, key }) = self.taps.get_mut(&id) else { return };
-        let mut owner = Listening { ear, book: &mut self.book };
+        let Some(TapConnection { pump: Some(pump), process, control, key }) = self.taps.get_mut(&id) else {
+            return;
+        };
+        let mut owner = FactReporter { process, facts: &mut self.facts };
         let state = pump.carry(side, &mut owner, &mut self.reactor, &mut self.buffer);
         // If the program is ending, the connection ends together with its tap.
-        if !matches!(state, Ok(State::Open)) && (ear.over || !ear.is_ending()) {
-            control.send(&Word::Close);
+        if !matches!(state, Ok(PumpState::Open)) && (process.over || !process.is_ending()) {
+            control.send(&RecorderMessage::Close);
             self.close(id);
             self.settle(id);
-        } else if ear.ended.is_some() || key.is_none() {
+        } else if process.ended.is_some() || key.is_none() {
             self.settle(id);
         }
     }
@@ -403,45 +414,45 @@ impl Carrier {
     fn settle(&mut self, id: u64) {
         let Some(tap) = self.taps.get_mut(&id) else { return };
         let is_gone = tap.key.is_none();
-        if let (Some(exit), Some(pid)) = (tap.ear.ended, tap.ear.pid) {
-            let mut state = Ok(State::Over);
+        if let (Some(exit), Some(pid)) = (tap.process.ended, tap.process.pid) {
+            let mut state = Ok(PumpState::Over);
             if let Some(pump) = &mut tap.pump {
-                let mut owner = Listening { ear: &mut tap.ear, book: &mut self.book };
+                let mut owner = FactReporter { process: &mut tap.process, facts: &mut self.facts };
                 state = pump.drain(&mut owner, &mut self.reactor, &mut self.buffer);
                 if pump.is_held_up() && !is_gone {
                     // The process manager must first read the earlier messages.
                     return;
                 }
             }
-            if std::mem::take(&mut tap.ear.closes) {
+            if std::mem::take(&mut tap.process.closes) {
                 let unread = tap.pump.as_ref().is_some_and(Pump::client_left_unread);
-                Listening { ear: &mut tap.ear, book: &mut self.book }.client_closed(unread);
+                FactReporter { process: &mut tap.process, facts: &mut self.facts }.client_closed(unread);
             }
-            self.book.tell(pid, Fact::Ended(exit));
-            (tap.ear.ended, tap.ear.over) = (None, true);
+            self.facts.report(pid, Fact::Ended(exit));
+            (tap.process.ended, tap.process.over) = (None, true);
             // If another process, such as a child of the program, holds the connection, it continues.
-            if !matches!(state, Ok(State::Open)) {
+            if !matches!(state, Ok(PumpState::Open)) {
                 tap.pump.take().into_iter().for_each(|pump| pump.close(&mut self.reactor));
             }
-            tap.control.send(&Word::Done);
+            tap.control.send(&RecorderMessage::Done);
         }
         let Some(tap) = self.taps.get(&id) else { return };
-        if tap.key.is_none() && (tap.pump.is_none() || !tap.ear.over) {
+        if tap.key.is_none() && (tap.pump.is_none() || !tap.process.over) {
             self.close(id);
             self.taps.remove(&id);
         }
     }
 }
 
-impl Tapped {
+impl TapConnection {
     /// Takes over the connection that accompanies the message. Returns false if it is missing, because descriptors have run out.
-    fn take_over(&mut self, id: u64, reactor: &mut Reactor<Source>) -> bool {
+    fn take_over(&mut self, id: u64, reactor: &mut Reactor<CarrierSource>) -> bool {
         let (Some(client), Some(server)) = (self.control.take_descriptor(), self.control.take_descriptor())
         else {
             return false;
         };
         self.pump.take().into_iter().for_each(|pump| pump.close(reactor));
-        self.pump = Pump::new(client, server, reactor, |side| Source::Carried(id, side)).ok();
+        self.pump = Pump::new(client, server, reactor, |side| CarrierSource::Carried(id, side)).ok();
         self.pump.as_mut().map(Pump::leave_requests).is_some()
     }
 }

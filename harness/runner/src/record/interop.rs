@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::place::TAP;
 use super::result;
 use super::session::{self, Mode};
+use super::tap_position::TAP;
 use crate::party::server::with_ranks;
 use crate::process::stop::StopSignals;
 use pmi_judge::event::Exit;
@@ -31,13 +31,13 @@ pub struct TemplateError(String);
 
 /// A process manager, as a command with `{ranks}` and `{program}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Manager {
+pub struct ManagerCommand {
     /// The command as given.
     pub label: String,
     words: Vec<String>,
 }
 
-impl Manager {
+impl ManagerCommand {
     /// Parses a command. Well-known launchers need no placeholders.
     ///
     /// # Errors
@@ -78,13 +78,13 @@ impl Manager {
 
 /// A program with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Program {
+pub struct ProgramCommand {
     /// The command as given.
     pub label: String,
     words: Vec<String>,
 }
 
-impl Program {
+impl ProgramCommand {
     /// Parses a command.
     ///
     /// # Errors
@@ -105,7 +105,7 @@ fn split(command: &str) -> Result<Vec<String>, TemplateError> {
 
 /// The result of a program under a process manager.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Cell {
+pub struct InteropResult {
     /// The program's command as given.
     pub program: String,
     /// The process manager's command as given.
@@ -128,7 +128,7 @@ pub struct Cell {
     pub by_program: usize,
 }
 
-impl Cell {
+impl InteropResult {
     /// Returns whether the job ended with status 0 and neither side broke a MUST.
     pub fn is_well(&self) -> bool {
         self.exit == Exit::Code(0) && matches!(self.verdict, Verdict::Pass | Verdict::Note | Verdict::Warn)
@@ -163,7 +163,7 @@ pub struct InteropMatrix {
     /// The process managers as given.
     pub managers: Vec<String>,
     /// The results, program by program, under each process manager. There are fewer if the run was interrupted.
-    pub cells: Vec<Cell>,
+    pub cells: Vec<InteropResult>,
     /// True if the run was interrupted.
     pub interrupted: bool,
 }
@@ -175,8 +175,8 @@ pub struct InteropMatrix {
 /// A process manager cannot be started.
 pub fn run(
     catalogue: &Catalogue,
-    programs: &[Program],
-    managers: &[Manager],
+    programs: &[ProgramCommand],
+    managers: &[ManagerCommand],
     ranks: u32,
     timeout: Duration,
     binary: &Path,
@@ -197,7 +197,7 @@ pub fn run(
                 return Ok(matrix);
             }
             let result = result::result(catalogue, &session, result::NAME.into(), String::new());
-            matrix.cells.push(Cell {
+            matrix.cells.push(InteropResult {
                 program: program.label.clone(),
                 manager: manager.label.clone(),
                 exit: session.exit,
@@ -216,7 +216,7 @@ pub fn run(
 impl InteropMatrix {
     /// Returns the exit code: 130 if interrupted, 1 if a combination failed, 3 if one could not be judged.
     pub fn exit_code(&self) -> u8 {
-        let bad = |cell: &Cell| {
+        let bad = |cell: &InteropResult| {
             !cell.is_well() && (cell.verdict != Verdict::Unjudged || cell.exit != Exit::Code(0))
         };
         if self.interrupted {
@@ -236,13 +236,14 @@ impl InteropMatrix {
         for (i, manager) in self.managers.iter().enumerate() {
             let _ = writeln!(text, "{:>4}  {}", letter(i), clean(manager));
         }
-        let rows: Vec<&[Cell]> = self.cells.chunks(self.managers.len().max(1)).collect();
+        let rows: Vec<&[InteropResult]> = self.cells.chunks(self.managers.len().max(1)).collect();
         let width =
             |cells: &mut dyn Iterator<Item = String>| cells.map(|c| c.chars().count()).max().unwrap_or(0);
         let first = width(&mut self.programs.iter().map(|p| clean(p)));
         let widths: Vec<usize> = (0..self.managers.len())
             .map(|i| {
-                width(&mut rows.iter().filter_map(|row| row.get(i)).map(Cell::text)).max(letter(i).len())
+                width(&mut rows.iter().filter_map(|row| row.get(i)).map(InteropResult::text))
+                    .max(letter(i).len())
             })
             .collect();
         let mut header = format!("\n{:first$}", "");
@@ -271,7 +272,7 @@ impl InteropMatrix {
         text
     }
 
-    fn reasons(&self, rows: &[&[Cell]], text: &mut String) {
+    fn reasons(&self, rows: &[&[InteropResult]], text: &mut String) {
         for (i, cell) in rows.iter().flat_map(|row| row.iter().enumerate()) {
             if let Some(reason) = &cell.reason {
                 let _ = writeln!(text, "\n{} under {}: {}", clean(&cell.program), letter(i), clean(reason));
@@ -280,7 +281,7 @@ impl InteropMatrix {
     }
 
     /// Lists each broken requirement once, with the cells in which it was broken.
-    fn blame(&self, rows: &[&[Cell]], text: &mut String) {
+    fn blame(&self, rows: &[&[InteropResult]], text: &mut String) {
         for (party, name) in [(Side::Server, "process manager"), (Side::Client, "program")] {
             let all = || {
                 let cells = rows.iter().flat_map(|row| row.iter().enumerate());
@@ -330,15 +331,15 @@ mod tests {
 
     #[test]
     fn templates_are_filled_with_a_tap_in_front_of_the_program() {
-        let program = Program::new("./a.out 'x y'").unwrap();
-        let known = Manager::new("/opt/bin/mpiexec.hydra -l").unwrap();
+        let program = ProgramCommand::new("./a.out 'x y'").unwrap();
+        let known = ManagerCommand::new("/opt/bin/mpiexec.hydra -l").unwrap();
         let command = known.command(&program.words, 3);
         assert_eq!(command, ["/opt/bin/mpiexec.hydra", "-l", "-n", "3", "{tap}", "./a.out", "x y"]);
         for given in ["mpiexec -n {ranks}", "mpiexec -n 7"] {
-            let command = Manager::new(given).unwrap().command(&program.words, 3);
+            let command = ManagerCommand::new(given).unwrap().command(&program.words, 3);
             assert_eq!(command, ["mpiexec", "-n", "3", "{tap}", "./a.out", "x y"]);
         }
-        let own = Manager::new("pm --n={ranks} -- {program} -z").unwrap();
+        let own = ManagerCommand::new("pm --n={ranks} -- {program} -z").unwrap();
         assert_eq!(own.command(&program.words, 2), ["pm", "--n=2", "--", "{tap}", "./a.out", "x y", "-z"]);
         for (bad, told) in [
             ("pm -n 2", "say where ranks and program go, as in --manager 'pm -n {ranks} {program}'"),
@@ -346,14 +347,14 @@ mod tests {
             ("", "empty"),
             ("pm 'x", "cannot be split"),
         ] {
-            let error = Manager::new(bad).unwrap_err().to_string();
+            let error = ManagerCommand::new(bad).unwrap_err().to_string();
             assert!(error.contains(told), "{error}");
         }
     }
 
     #[test]
     fn a_matrix_tells_statuses_and_codes() {
-        let cell = |manager: &str, exit, verdict| Cell {
+        let cell = |manager: &str, exit, verdict| InteropResult {
             program: "a".into(),
             manager: manager.into(),
             exit,
@@ -364,7 +365,7 @@ mod tests {
             by_manager: usize::from(verdict == Verdict::Fail),
             by_program: 0,
         };
-        let matrix = |cells: Vec<Cell>| InteropMatrix {
+        let matrix = |cells: Vec<InteropResult>| InteropMatrix {
             programs: vec!["a".into()],
             managers: cells.iter().map(|c| c.manager.clone()).collect(),
             cells,

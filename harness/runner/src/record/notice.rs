@@ -39,7 +39,7 @@ pub(super) struct Start {
 
 /// A message of the recorder to a tap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Word {
+pub(super) enum RecorderMessage {
     /// The connection has ended, so the tap must close its copies.
     Close,
     /// Everything that the program has written was carried, and no other process here holds the connection.

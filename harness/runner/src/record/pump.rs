@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{Shutdown, shutdown};
 
 use crate::process::connection::{NonBlockingStream, Received};
-use crate::process::reactor::{Key, Reactor, Wanted};
+use crate::process::reactor::{Reactor, ReactorKey, WatchMode};
 
 /// Maximum number of bytes that are read and reported at once.
 pub(super) const PIECE: usize = 32 * 1024;
@@ -43,17 +43,17 @@ pub(super) trait Owner {
     fn client_is_ending(&mut self) -> bool;
 }
 
-struct End {
+struct PumpEnd {
     /// While bytes wait to be written to this end, the other end is not read.
     connection: NonBlockingStream,
-    key: Key,
+    key: ReactorKey,
     /// No more bytes will arrive from this end.
     over: bool,
     /// The close of the other end has been forwarded to this one.
-    told: bool,
+    reported: bool,
 }
 
-impl End {
+impl PumpEnd {
     /// Returns whether both directions of the connection have ended.
     fn is_gone(&self) -> bool {
         let mut fds = [PollFd::new(&self.connection, PollFlags::empty())];
@@ -65,7 +65,7 @@ impl End {
 
 /// The state of a pump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum PumpState {
     /// One side is gone, and everything that it wrote has been carried.
     Over,
     /// More bytes may arrive.
@@ -74,8 +74,8 @@ pub(super) enum State {
 
 /// A pump between two sides, which are closed on drop.
 pub(super) struct Pump {
-    client: End,
-    server: End,
+    client: PumpEnd,
+    server: PumpEnd,
 }
 
 impl Pump {
@@ -89,8 +89,8 @@ impl Pump {
         let mut end = |fd, side| {
             let mut connection = NonBlockingStream::over(fd);
             connection.take_over();
-            let key = reactor.add(&connection, source(side), Wanted::Read)?;
-            io::Result::Ok(End { connection, key, over: false, told: false })
+            let key = reactor.add(&connection, source(side), WatchMode::Read)?;
+            io::Result::Ok(PumpEnd { connection, key, over: false, reported: false })
         };
         let (client, server) = (end(client, PumpSide::Client)?, end(server, PumpSide::Server)?);
         Ok(Self { client, server })
@@ -106,7 +106,7 @@ impl Pump {
         self.client.connection.take_old();
     }
 
-    fn end(&mut self, side: PumpSide) -> &mut End {
+    fn end(&mut self, side: PumpSide) -> &mut PumpEnd {
         match side {
             PumpSide::Client => &mut self.client,
             PumpSide::Server => &mut self.server,
@@ -127,14 +127,14 @@ impl Pump {
         owner: &mut dyn Owner,
         reactor: &mut Reactor<S>,
         buffer: &mut [u8],
-    ) -> io::Result<State> {
+    ) -> io::Result<PumpState> {
         if self.end(side).connection.is_blocked() {
             self.write(side, &[], reactor)?;
         }
         if !self.end(side).over && self.end(side.other()).connection.unwritten() == 0 {
             self.read(side, owner, reactor, buffer)?;
         }
-        Ok(if self.pass_closes(owner) || self.is_done() { State::Over } else { State::Open })
+        Ok(if self.pass_closes(owner) || self.is_done() { PumpState::Over } else { PumpState::Open })
     }
 
     /// Carries the available bytes after a process has ended. The amount is limited, because processes that it left running could write
@@ -144,7 +144,7 @@ impl Pump {
         owner: &mut dyn Owner,
         reactor: &mut Reactor<S>,
         buffer: &mut [u8],
-    ) -> io::Result<State> {
+    ) -> io::Result<PumpState> {
         for _ in 0..LAST_ROUNDS {
             let mut carried = false;
             for side in [PumpSide::Client, PumpSide::Server] {
@@ -157,7 +157,7 @@ impl Pump {
             }
             if self.pass_closes(owner) || self.is_done() {
                 self.client.connection.take_left();
-                return Ok(State::Over);
+                return Ok(PumpState::Over);
             }
             if !carried {
                 break;
@@ -165,7 +165,7 @@ impl Pump {
         }
         // The owner may close it at any time from here on.
         self.client.connection.take_left();
-        Ok(State::Open)
+        Ok(PumpState::Open)
     }
 
     /// Returns true if the client has closed its end before it read everything that was carried to it.
@@ -195,11 +195,11 @@ impl Pump {
             let _ = shutdown(&other.connection, Shutdown::Read);
         }
         match (was_blocked, blocked) {
-            (false, true) => reactor.set(key, Wanted::ReadWrite),
+            (false, true) => reactor.set(key, WatchMode::ReadWrite),
             (true, false) => {
                 // The other side was not read meanwhile.
                 reactor.again(other.key);
-                reactor.set(key, Wanted::Read)
+                reactor.set(key, WatchMode::Read)
             }
             _ => Ok(()),
         }
@@ -236,13 +236,13 @@ impl Pump {
         for side in [PumpSide::Client, PumpSide::Server] {
             let over = self.end(side).over;
             let other = self.end(side.other());
-            if over && other.connection.unwritten() == 0 && !other.told {
+            if over && other.connection.unwritten() == 0 && !other.reported {
                 // TCP does not show that the other side is gone for good.
                 if self.end(side).is_gone() || (side == PumpSide::Client && owner.client_is_ending()) {
                     return true;
                 }
                 let other = self.end(side.other());
-                other.told = true;
+                other.reported = true;
                 let _ = shutdown(&other.connection, Shutdown::Write);
             }
         }
@@ -279,7 +279,7 @@ mod tests {
     type ToldReceiver = mpsc::Receiver<(PumpSide, Option<Vec<u8>>)>;
 
     /// Returns the descriptors of the program and of the process manager, and the receiver of the reports.
-    fn piped() -> (UnixStream, UnixStream, ToldReceiver, std::thread::JoinHandle<io::Result<State>>) {
+    fn piped() -> (UnixStream, UnixStream, ToldReceiver, std::thread::JoinHandle<io::Result<PumpState>>) {
         let (program, client) = UnixStream::pair().unwrap();
         let (manager, server) = UnixStream::pair().unwrap();
         let (sender, told) = mpsc::channel();
@@ -290,8 +290,8 @@ mod tests {
             let (mut log, mut buffer) = (Log(sender), vec![0; PIECE]);
             loop {
                 for ready in reactor.wait(None)? {
-                    if pump.carry(ready.source, &mut log, &mut reactor, &mut buffer)? == State::Over {
-                        return Ok(State::Over);
+                    if pump.carry(ready.source, &mut log, &mut reactor, &mut buffer)? == PumpState::Over {
+                        return Ok(PumpState::Over);
                     }
                 }
             }

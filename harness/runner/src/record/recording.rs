@@ -7,9 +7,9 @@ use std::time::Duration;
 use super::carrier::{Fact, ProcessFact};
 use super::notice::Start;
 use super::tap::FIRST;
-use pmi_judge::event::{Abandoned, Bytes, Event, Exit, HangProof, What};
+use pmi_judge::event::{Abandoned, Bytes, Event, EventKind, Exit, HangProof};
 use pmi_judge::session::SessionJudge;
-use pmi_wire::port::{Greeting, LINES, LONGEST};
+use pmi_wire::port::{Greeting, LINES, MAX_RESPONSE};
 use pmi_wire::{Direction, Proc};
 
 /// Maximum number of bytes of a session that are kept for the scenario. The log and the judge get all of them.
@@ -37,7 +37,7 @@ pub struct Recording {
     /// Folders whose spawn request is still incomplete.
     folders: HashMap<Proc, Vec<String>>,
     /// Processes that are exchanging their initack.
-    greetings: HashMap<i32, Greeted>,
+    greetings: HashMap<i32, GreetingProcess>,
 }
 
 impl Start {
@@ -49,22 +49,22 @@ impl Start {
 
 /// A process that is exchanging its initack, whose answer contains what other processes get in their environment.
 #[derive(Debug)]
-struct Greeted {
+struct GreetingProcess {
     start: Start,
-    said: Vec<u8>,
-    told: Vec<u8>,
+    initack: Vec<u8>,
+    response: Vec<u8>,
     /// Bytes that the process sent after its initack, before the answer.
     ahead: Vec<u8>,
 }
 
-impl Greeted {
+impl GreetingProcess {
     /// Takes the bytes that belong to the initack and its answer. Returns the rest.
     fn take<'a>(&mut self, direction: Direction, bytes: &'a [u8]) -> &'a [u8] {
         let (text, lines) = match direction {
             // A process that continues has received its answer.
             Direction::ToServer if bytes.starts_with(b"cmd=init ") => return bytes,
-            Direction::ToServer => (&mut self.said, 1),
-            Direction::FromServer => (&mut self.told, LINES),
+            Direction::ToServer => (&mut self.initack, 1),
+            Direction::FromServer => (&mut self.response, LINES),
         };
         let missing = lines.saturating_sub(text.iter().filter(|b| **b == b'\n').count());
         let ends = bytes.iter().enumerate().filter(|(_, b)| **b == b'\n').map(|(at, _)| at + 1);
@@ -72,13 +72,13 @@ impl Greeted {
             0 => 0,
             n => ends.into_iter().nth(n - 1).unwrap_or(bytes.len()),
         };
-        let (ours, rest) = bytes.split_at(end.min(LONGEST.saturating_sub(text.len())));
+        let (ours, rest) = bytes.split_at(end.min(MAX_RESPONSE.saturating_sub(text.len())));
         text.extend_from_slice(ours);
         rest
     }
 
     fn is_complete(&self) -> bool {
-        self.told.iter().filter(|b| **b == b'\n').count() >= LINES
+        self.response.iter().filter(|b| **b == b'\n').count() >= LINES
     }
 }
 
@@ -103,14 +103,15 @@ impl Recording {
     /// Handles a fact about a process, and passes the resulting events to `sink`.
     pub(super) fn take(&mut self, told: ProcessFact, sink: &mut dyn FnMut(&Event)) {
         let ProcessFact { at, pid, fact } = told;
-        let mut book = Book { at, sink };
+        let mut context = EventContext { at, sink };
         match fact {
             Fact::Started(start) if start.is_by_port() => {
-                let greeted = Greeted { start, said: Vec::new(), told: Vec::new(), ahead: Vec::new() };
+                let greeted =
+                    GreetingProcess { start, initack: Vec::new(), response: Vec::new(), ahead: Vec::new() };
                 self.greetings.insert(pid, greeted);
             }
-            Fact::Started(start) => self.started(start, None, &mut book),
-            fact => self.happened(pid, fact, &mut book),
+            Fact::Started(start) => self.started(start, None, &mut context),
+            fact => self.happened(pid, fact, &mut context),
         }
     }
 
@@ -122,29 +123,32 @@ impl Recording {
         left: &[i32],
         sink: &mut dyn FnMut(&Event),
     ) {
-        let mut book = Book { at, sink };
-        self.event(What::JobExited { exit }, &mut book);
+        let mut context = EventContext { at, sink };
+        self.event(EventKind::JobExited { exit }, &mut context);
         let mut procs: Vec<Proc> = left.iter().filter_map(|pid| self.procs.get(pid).copied()).collect();
         procs.sort_unstable();
         if !procs.is_empty() {
-            self.event(What::Outlived { procs }, &mut book);
+            self.event(EventKind::Outlived { procs }, &mut context);
         }
     }
 
     /// Records that a process of the process manager has died of a signal.
     pub(super) fn crashed(&mut self, at: Duration, name: String, signal: i32, sink: &mut dyn FnMut(&Event)) {
-        self.event(What::Crashed { name, signal }, &mut Book { at, sink });
+        self.event(EventKind::Crashed { name, signal }, &mut EventContext { at, sink });
     }
 
     /// Records that the user has interrupted the session.
     pub(super) fn interrupted(&mut self, at: Duration, sink: &mut dyn FnMut(&Event)) {
-        self.event(What::Abandoned(Abandoned::Interrupted), &mut Book { at, sink });
+        self.event(EventKind::Abandoned(Abandoned::Interrupted), &mut EventContext { at, sink });
     }
 
     /// Records that the time of the session is over.
     pub(super) fn hung(&mut self, at: Duration, sink: &mut dyn FnMut(&Event)) {
         let procs = self.processes.iter().filter(|(_, ended)| !**ended).map(|(p, _)| *p).collect();
-        self.event(What::StillRunning { procs, proof: HangProof::Endless }, &mut Book { at, sink });
+        self.event(
+            EventKind::StillRunning { procs, proof: HangProof::Endless },
+            &mut EventContext { at, sink },
+        );
     }
 
     /// Returns the numbers of processes, of process groups, and of messages from and to them.
@@ -168,16 +172,16 @@ impl Recording {
         self.whole.then_some(&self.events)
     }
 
-    fn happened(&mut self, pid: i32, fact: Fact, book: &mut Book<'_>) {
-        let Some(fact) = self.greeted(pid, fact, book) else { return };
+    fn happened(&mut self, pid: i32, fact: Fact, context: &mut EventContext<'_>) {
+        let Some(fact) = self.greeted(pid, fact, context) else { return };
         let Some(proc) = self.procs.get(&pid).copied() else { return };
         match fact {
             Fact::Started(_) => {}
-            Fact::NotStarted(why) => self.event(What::NotStarted { proc, why }, book),
+            Fact::NotStarted(why) => self.event(EventKind::NotStarted { proc, why }, context),
             Fact::Spawns(folder) => self.folders.entry(proc).or_default().push(folder),
             Fact::Carried(Direction::ToServer, bytes) => {
                 let before = self.judge.spawned();
-                self.event(What::ToServer { proc, bytes: Bytes(bytes) }, book);
+                self.event(EventKind::ToServer { proc, bytes: Bytes(bytes) }, context);
                 if self.judge.spawned() > before {
                     let group = self.judge.spawned();
                     let folders = self.folders.remove(&proc).unwrap_or_default();
@@ -185,21 +189,21 @@ impl Recording {
                 }
             }
             Fact::Carried(Direction::FromServer, bytes) => {
-                self.event(What::FromServer { proc, bytes: Bytes(bytes) }, book);
+                self.event(EventKind::FromServer { proc, bytes: Bytes(bytes) }, context);
             }
-            Fact::LeftUnread => self.event(What::LeftUnread { proc }, book),
-            Fact::ClosedByClient => self.event(What::ClosedByClient { proc }, book),
-            Fact::ClosedByServer => self.event(What::ClosedByServer { proc }, book),
+            Fact::LeftUnread => self.event(EventKind::LeftUnread { proc }, context),
+            Fact::ClosedByClient => self.event(EventKind::ClosedByClient { proc }, context),
+            Fact::ClosedByServer => self.event(EventKind::ClosedByServer { proc }, context),
             Fact::Ended(exit) => {
                 self.processes.insert(proc, true);
-                self.event(What::Exited { proc, exit }, book);
+                self.event(EventKind::Exited { proc, exit }, context);
             }
         }
     }
 
     /// Handles a fact about a process that may be exchanging its initack. Returns the part that follows the exchange, if any. After the
     /// exchange, the process has started like any other.
-    fn greeted(&mut self, pid: i32, fact: Fact, book: &mut Book<'_>) -> Option<Fact> {
+    fn greeted(&mut self, pid: i32, fact: Fact, context: &mut EventContext<'_>) -> Option<Fact> {
         let Some(greeted) = self.greetings.get_mut(&pid) else { return Some(fact) };
         let (direction, bytes) = match &fact {
             Fact::Carried(direction, bytes) => (Some(*direction), bytes.as_slice()),
@@ -210,7 +214,7 @@ impl Recording {
         let goes_on = rest.len() == bytes.len() && rest.starts_with(b"cmd=init ");
         let waits = !greeted.is_complete() && !goes_on;
         match direction {
-            Some(Direction::ToServer) if waits && greeted.ahead.len() + rest.len() <= LONGEST => {
+            Some(Direction::ToServer) if waits && greeted.ahead.len() + rest.len() <= MAX_RESPONSE => {
                 greeted.ahead.extend_from_slice(rest);
                 return None;
             }
@@ -218,10 +222,12 @@ impl Recording {
             _ => {}
         }
         let rest = rest.to_vec();
-        if let Some(Greeted { start, said, told, ahead }) = self.greetings.remove(&pid) {
-            self.started(start, Some((said, told)), book);
+        if let Some(GreetingProcess { start, initack: said, response: received, ahead }) =
+            self.greetings.remove(&pid)
+        {
+            self.started(start, Some((said, received)), context);
             if let Some(proc) = self.procs.get(&pid).copied().filter(|_| !ahead.is_empty()) {
-                self.event(What::ToServer { proc, bytes: Bytes(ahead) }, book);
+                self.event(EventKind::ToServer { proc, bytes: Bytes(ahead) }, context);
             }
         }
         match direction {
@@ -230,13 +236,13 @@ impl Recording {
         }
     }
 
-    fn started(&mut self, start: Start, greeted: Option<(Vec<u8>, Vec<u8>)>, book: &mut Book<'_>) {
+    fn started(&mut self, start: Start, greeted: Option<(Vec<u8>, Vec<u8>)>, context: &mut EventContext<'_>) {
         let Start { pid, folder, env, args, bad_fd } = start;
         let unknown = UNKNOWN_GROUPS + self.groups.len() as u32;
         let group = *self.groups.entry(folder).or_insert(unknown);
         let number = |name: &str| env.get(name).and_then(|v| v.parse::<u32>().ok());
         let free = |rank: &u32| !self.processes.contains_key(&Proc { group, rank: *rank });
-        let greeting = greeted.as_ref().and_then(|(_, told)| Greeting::parse(told).ok());
+        let greeting = greeted.as_ref().and_then(|(_, received)| Greeting::parse(received).ok());
         let (size, told) = match greeting {
             Some(greeting) => (Some(greeting.size), Some(greeting.rank)),
             None => (number("PMI_SIZE"), number("PMI_RANK").or_else(|| number("PMI_ID"))),
@@ -247,26 +253,29 @@ impl Recording {
         if self.seq == 0 {
             // The launcher's own options contain the requested number of ranks. The judge checks that all ranks get the same number.
             let ranks = size.unwrap_or(0);
-            self.event(What::Launched { command: self.command.clone(), ranks, nodes: 0 }, book);
+            self.event(EventKind::Launched { command: self.command.clone(), ranks, nodes: 0 }, context);
         }
         self.procs.insert(pid, p);
         self.processes.insert(p, false);
-        if let Some((said, told)) = greeted.filter(|(said, _)| !said.is_empty()) {
-            self.event(What::Greeted { proc: p, said: Bytes(said), told: Bytes(told) }, book);
+        if let Some((said, received)) = greeted.filter(|(said, _)| !said.is_empty()) {
+            self.event(
+                EventKind::Greeted { proc: p, initack: Bytes(said), response: Bytes(received) },
+                context,
+            );
         }
-        self.event(What::Started { proc: p, env, args, bad_fd }, book);
+        self.event(EventKind::Started { proc: p, env, args, bad_fd }, context);
     }
 
     /// Records an event, and passes it to the judge and to the sink.
-    fn event(&mut self, what: What, book: &mut Book<'_>) {
-        let event = Event { time_us: book.at.as_micros() as u64, ..Event::new(self.seq, what) };
+    fn event(&mut self, kind: EventKind, context: &mut EventContext<'_>) {
+        let event = Event { time_us: context.at.as_micros() as u64, ..Event::new(self.seq, kind) };
         self.seq += 1;
-        let bytes = match &event.what {
-            What::ToServer { bytes, .. } | What::FromServer { bytes, .. } => bytes.0.len(),
+        let bytes = match &event.kind {
+            EventKind::ToServer { bytes, .. } | EventKind::FromServer { bytes, .. } => bytes.0.len(),
             _ => 0,
         };
         let event = self.judge.observe(event);
-        (book.sink)(event);
+        (context.sink)(event);
         match self.room.checked_sub(bytes + EVENT) {
             Some(room) if self.whole => {
                 self.room = room;
@@ -278,7 +287,7 @@ impl Recording {
 }
 
 /// The time of a fact, and the sink for its events.
-struct Book<'a> {
+struct EventContext<'a> {
     at: Duration,
     sink: &'a mut dyn FnMut(&Event),
 }
@@ -381,11 +390,11 @@ mod tests {
             let direction = if *asks { Direction::ToServer } else { Direction::FromServer };
             tell(&mut recording, 1, carried(direction, text));
         }
-        let kind = |event: &Event| match &event.what {
-            What::Greeted { told, .. } => format!("greeted in {} bytes", told.0.len()),
-            What::ToServer { bytes, .. } => format!("to server: {}", bytes.0.escape_ascii()),
-            What::FromServer { bytes, .. } => format!("from server: {}", bytes.0.escape_ascii()),
-            What::Started { .. } => "started".to_owned(),
+        let kind = |event: &Event| match &event.kind {
+            EventKind::Greeted { response: received, .. } => format!("greeted in {} bytes", received.0.len()),
+            EventKind::ToServer { bytes, .. } => format!("to server: {}", bytes.0.escape_ascii()),
+            EventKind::FromServer { bytes, .. } => format!("from server: {}", bytes.0.escape_ascii()),
+            EventKind::Started { .. } => "started".to_owned(),
             _ => "other".to_owned(),
         };
         let findings = recording.judge().findings().into_iter().map(|f| f.requirement).collect();

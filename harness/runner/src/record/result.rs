@@ -5,7 +5,7 @@ use pmi_judge::deviations::Deviations;
 use pmi_judge::verdict::{AS_NEGOTIATED, LOG_FORMAT, RunEnd, RunHeader, ScenarioResult, Strictness, Verdict};
 use pmi_judge::{Severity, Side};
 use pmi_scenario::requirement::Catalogue;
-use pmi_wire::WayIn;
+use pmi_wire::ConnectionMethod;
 
 /// The name of a session in reports.
 pub const NAME: &str = "session";
@@ -23,7 +23,7 @@ pub fn header(command: &[String]) -> RunHeader {
         ),
         against: Vec::new(),
         relayed: false,
-        connection: WayIn::Fd,
+        connection: ConnectionMethod::Fd,
         under_test: None,
         dialect: AS_NEGOTIATED.into(),
         selected: 1,

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use pmi_wire::{Connection, Decoded, Direction, Framing, HEADER, frame_header, frame_length};
 
 /// Maximum number of bytes of a block that are held back. A longer block is forwarded unchanged, and its processes are not observed.
-const LONGEST: usize = 256 * 1024;
+const MAX_BUFFERED: usize = 256 * 1024;
 
 /// Maximum length of a line that must be recognized.
 const LOOKED_AT: usize = 16;
@@ -38,7 +38,7 @@ enum BlockState {
 
 /// The state of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Frame {
+enum FrameState {
     /// It is held back, because it may be a spawn request.
     Held,
     /// It is another request. The number is that of its bytes still to be forwarded.
@@ -63,7 +63,7 @@ pub(super) struct Rewriter {
     place: BlockState,
     /// The beginning of the current line.
     line: Vec<u8>,
-    frame: Frame,
+    frame: FrameState,
     held: Vec<u8>,
 }
 
@@ -73,7 +73,7 @@ impl Default for Rewriter {
             protocol: Protocol::Negotiated(Box::new(Connection::new(NEGOTIATION))),
             place: BlockState::Outside,
             line: Vec::new(),
-            frame: Frame::Held,
+            frame: FrameState::Held,
             held: Vec::new(),
         }
     }
@@ -81,7 +81,7 @@ impl Default for Rewriter {
 
 impl Rewriter {
     /// Reads a message of the server, which may negotiate frames.
-    pub(super) fn hear(&mut self, piece: &[u8]) {
+    pub(super) fn read_response(&mut self, piece: &[u8]) {
         let Protocol::Negotiated(connection) = &mut self.protocol else { return };
         connection.push(Direction::FromServer, piece);
         while connection.next(Direction::FromServer).is_some() {}
@@ -93,9 +93,9 @@ impl Rewriter {
                 while connection.next(Direction::ToServer).is_some() {}
                 let passed = connection.partial(Direction::ToServer);
                 self.frame = match passed.first_chunk().map(|header| frame_length(*header)) {
-                    _ if passed.is_empty() => Frame::Held,
-                    Some(Some(length)) => Frame::Passes(HEADER + length - passed.len()),
-                    _ => Frame::Unreadable,
+                    _ if passed.is_empty() => FrameState::Held,
+                    Some(Some(length)) => FrameState::Passes(HEADER + length - passed.len()),
+                    _ => FrameState::Unreadable,
                 };
                 self.protocol = Protocol::Frames;
             }
@@ -131,7 +131,7 @@ impl Rewriter {
         let mut out = Vec::with_capacity(piece.len());
         while !piece.is_empty() {
             let passing = match self.frame {
-                Frame::Held => {
+                FrameState::Held => {
                     // One more byte might belong to the next frame.
                     let wanted = self.wanted().min(piece.len());
                     self.held.extend_from_slice(&piece[..wanted]);
@@ -139,15 +139,15 @@ impl Rewriter {
                     self.decide(tap, &mut out);
                     continue;
                 }
-                Frame::Passes(left) => left.min(piece.len()),
-                Frame::Unreadable => piece.len(),
+                FrameState::Passes(left) => left.min(piece.len()),
+                FrameState::Unreadable => piece.len(),
             };
             out.extend_from_slice(&piece[..passing]);
             piece = &piece[passing..];
-            if let Frame::Passes(left) = &mut self.frame {
+            if let FrameState::Passes(left) = &mut self.frame {
                 *left -= passing;
                 if *left == 0 {
-                    self.frame = Frame::Held;
+                    self.frame = FrameState::Held;
                 }
             }
         }
@@ -168,10 +168,10 @@ impl Rewriter {
         let body = &self.held[HEADER..];
         let begun = body.len().min(SPAWN.len());
         match frame_length(*header) {
-            None => self.frame = Frame::Unreadable,
-            Some(length) if length > LONGEST || body[..begun] != SPAWN[..begun] => {
+            None => self.frame = FrameState::Unreadable,
+            Some(length) if length > MAX_BUFFERED || body[..begun] != SPAWN[..begun] => {
                 let left = length - body.len();
-                self.frame = if left == 0 { Frame::Held } else { Frame::Passes(left) };
+                self.frame = if left == 0 { FrameState::Held } else { FrameState::Passes(left) };
             }
             Some(length) if body.len() < length => return,
             Some(_) => {
@@ -198,7 +198,7 @@ impl Rewriter {
             }
             let to = if self.place == BlockState::Holding { &mut self.held } else { &mut out };
             to.extend_from_slice(part);
-            if self.held.len() > LONGEST {
+            if self.held.len() > MAX_BUFFERED {
                 out.append(&mut self.held);
                 self.place = BlockState::Outside;
             }
@@ -294,7 +294,7 @@ mod tests {
         for size in 1..=twice.len() {
             let mut rewriter = Rewriter::default();
             if size % 2 == 0 {
-                rewriter.hear(b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n");
+                rewriter.read_response(b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n");
             }
             let out: Vec<u8> =
                 twice.chunks(size).flat_map(|piece| rewriter.pass(piece, tap).into_owned()).collect();
@@ -328,7 +328,7 @@ mod tests {
         for size in 1..input.len() {
             let mut rewriter = Rewriter::default();
             assert_eq!(*rewriter.pass(OFFER, tap), *OFFER);
-            rewriter.hear(TAKEN);
+            rewriter.read_response(TAKEN);
             let mut out: Vec<u8> =
                 input.chunks(size).flat_map(|piece| rewriter.pass(piece, tap).into_owned()).collect();
             out.extend(rewriter.finish());
@@ -343,7 +343,7 @@ mod tests {
             let mut rewriter = Rewriter::default();
             let ahead = [OFFER, &spawn[..cut]].concat();
             assert_eq!(*rewriter.pass(&ahead, tap), *ahead);
-            rewriter.hear(TAKEN);
+            rewriter.read_response(TAKEN);
             let mut out = rewriter.pass(&spawn[cut..], tap).into_owned();
             out.extend(rewriter.finish());
             if cut > 0 {
@@ -358,7 +358,7 @@ mod tests {
     fn frames_that_are_none_of_spawn_or_none_pass_at_once() {
         let mut rewriter = Rewriter::default();
         rewriter.pass(OFFER, tap);
-        rewriter.hear(TAKEN);
+        rewriter.read_response(TAKEN);
         for piece in [&b"    14cmd=f"[..], b"inali", b"ze;", b"999999cmd=spawn;", &[b'x'; 999_989]] {
             assert_eq!(*rewriter.pass(piece, tap), *piece);
         }
@@ -377,8 +377,8 @@ mod tests {
 
     #[test]
     fn what_is_no_name_or_too_long_passes_unchanged() {
-        let long =
-            [b"mcmd=spawn\nexecname=".to_vec(), vec![b'x'; 2 * LONGEST], b"\nendcmd\n".to_vec()].concat();
+        let long = [b"mcmd=spawn\nexecname=".to_vec(), vec![b'x'; 2 * MAX_BUFFERED], b"\nendcmd\n".to_vec()]
+            .concat();
         for input in [
             &long[..],
             b"mcmd=spawn\nexecname=\nendcmd\n",

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 
 use super::carrier::{Batch, Carrier};
-use super::place;
 use super::recording::Recording;
 use super::tap::{self, FIRST};
+use super::tap_position;
 use crate::process::child::Child;
 use crate::process::context;
 use crate::process::descriptors::Room;
@@ -75,7 +75,7 @@ pub fn run(
     let start = Instant::now();
     let mut carrier = Carrier::new(scratch.path(), binary, start)?;
     let tap = tap::make(binary, &scratch.path().join(FIRST))?;
-    let command = place::filled(command, &tap);
+    let command = tap_position::filled(command, &tap);
     let mut launcher = Command::new(&command[0]);
     launcher.args(&command[1..]);
     if matches!(mode, Mode::Bounded(_)) {
@@ -95,7 +95,7 @@ pub fn run(
     let (ended, recording) = std::thread::scope(|scope| {
         let (news, heard) = sync_channel(AHEAD);
         let judge = scope.spawn(move || {
-            heard.into_iter().for_each(|news: News| news.book(&mut recording, sink));
+            heard.into_iter().for_each(|news: SessionMessage| news.book(&mut recording, sink));
             recording
         });
         let mut running = Running { carrier, launcher, news, start, exit: None, managers: Vec::new() };
@@ -105,13 +105,13 @@ pub fn run(
             end_descendants(pid.as_raw_nonzero().get());
         }
         let exit = running.exit.unwrap_or(Exit::Signal(Signal::KILL.as_raw()));
-        running.tell_crashes();
+        running.report_crashes();
         if let Exit::Signal(signal) = exit
             && Foreign::is_crash(signal)
         {
-            running.tell(News::Crashed { at: start.elapsed(), name, signal });
+            running.report(SessionMessage::Crashed { at: start.elapsed(), name, signal });
         }
-        running.tell(News::Over { at: start.elapsed(), exit, left });
+        running.report(SessionMessage::Over { at: start.elapsed(), exit, left });
         let lost = running.carrier.lost();
         drop(running);
         let recording = judge.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -122,8 +122,8 @@ pub fn run(
 }
 
 /// A message to the judge.
-enum News {
-    Told(Batch),
+enum SessionMessage {
+    Facts(Batch),
     /// The user has interrupted the session.
     Interrupted(Duration),
     /// The time is over.
@@ -142,10 +142,10 @@ enum News {
     },
 }
 
-impl News {
+impl SessionMessage {
     fn book(self, recording: &mut Recording, sink: &mut dyn FnMut(&Event)) {
         match self {
-            Self::Told(told) => told.facts().for_each(|told| recording.take(told, sink)),
+            Self::Facts(told) => told.facts().for_each(|told| recording.take(told, sink)),
             Self::Interrupted(at) => recording.interrupted(at, sink),
             Self::Hung(at) => recording.hung(at, sink),
             Self::Crashed { at, name, signal } => recording.crashed(at, name, signal, sink),
@@ -157,7 +157,7 @@ impl News {
 struct Running {
     carrier: Carrier,
     launcher: Child,
-    news: SyncSender<News>,
+    news: SyncSender<SessionMessage>,
     start: Instant,
     exit: Option<Exit>,
     /// The processes between the launcher and the taps.
@@ -179,26 +179,26 @@ impl Running {
     }
 
     /// Reports processes of the manager that have crashed since the last call.
-    fn tell_crashes(&mut self) {
+    fn report_crashes(&mut self) {
         let crashed: Vec<_> = self.managers.iter_mut().filter_map(Foreign::unreported_crash).collect();
         let at = self.start.elapsed();
         for (name, signal) in crashed {
-            self.tell(News::Crashed { at, name, signal });
+            self.report(SessionMessage::Crashed { at, name, signal });
         }
     }
 
     /// Sends a message to the judge, after the facts before it.
-    fn tell(&mut self, news: News) {
-        self.tell_carried();
+    fn report(&mut self, news: SessionMessage) {
+        self.report_carried();
         // The judge listens until the sender is dropped.
         let _ = self.news.send(news);
     }
 
-    fn tell_carried(&mut self) {
-        let told = self.carrier.take_told();
+    fn report_carried(&mut self) {
+        let told = self.carrier.take_reported_facts();
         told.started().for_each(|pid| self.watch_managers(pid));
         if told.len() > 0 {
-            let _ = self.news.send(News::Told(told));
+            let _ = self.news.send(SessionMessage::Facts(told));
         }
     }
 
@@ -206,12 +206,12 @@ impl Running {
     fn until_over(&mut self, mode: Mode, signals: &mut StopSignals, pid: Pid) -> bool {
         let (mut interrupts, mut hung, mut ended, mut looked) = (0, false, None, self.start);
         loop {
-            let before = self.carrier.told().len();
+            let before = self.carrier.reported_facts().len();
             let other = self.carrier.carry(LOOK);
-            let told = self.carrier.told().len();
+            let told = self.carrier.reported_facts().len();
             let quiet = told == before;
             if told >= TOGETHER {
-                self.tell_carried();
+                self.report_carried();
             }
             // These checks are not made after each message, because they take as long as a message.
             if !other && !quiet && looked.elapsed() < LOOK {
@@ -219,12 +219,12 @@ impl Running {
             }
             looked = Instant::now();
             self.carrier.take_old();
-            self.tell_carried();
-            self.tell_crashes();
+            self.report_carried();
+            self.report_crashes();
             for signal in signals.take().into_iter().filter_map(Signal::from_named_raw) {
                 interrupts += 1;
                 let at = self.start.elapsed();
-                self.tell(News::Interrupted(at));
+                self.report(SessionMessage::Interrupted(at));
                 // The terminal has already sent the signal to the launcher.
                 let has_it = signal == Signal::INT && mode == Mode::Transparent && is_foreground();
                 if !has_it {
@@ -236,7 +236,7 @@ impl Running {
                 if self.start.elapsed() > time && !hung && self.exit.is_none() {
                     hung = true;
                     let at = self.start.elapsed();
-                    self.tell(News::Hung(at));
+                    self.report(SessionMessage::Hung(at));
                     // SIGTERM first: launchers then end their own processes.
                     self.launcher.signal(Signal::TERM);
                 }

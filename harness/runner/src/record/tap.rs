@@ -17,16 +17,16 @@ use nix::sys::signal::{SigSet, SigmaskHow};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions};
 
-use super::notice::{Notice, Start, Word};
-use super::pump::{Owner, PIECE, Pump, PumpSide, State};
-use super::visitor::{self, PORT};
+use super::notice::{Notice, RecorderMessage, Start};
+use super::peer_identity::{self, PORT};
+use super::pump::{Owner, PIECE, Pump, PumpSide, PumpState};
 use crate::agent;
 use crate::agent::channel::Channel;
 use crate::process::child::Child;
 use crate::process::connection::pair;
 use crate::process::descriptors;
 use crate::process::procfs::is_exiting;
-use crate::process::reactor::{Key, Reactor, Wanted};
+use crate::process::reactor::{Reactor, ReactorKey, WatchMode};
 use pmi_judge::event::{Bytes, Exit};
 
 /// File name that makes the binary act as a tap.
@@ -141,7 +141,7 @@ fn run(mut argv: Vec<OsString>) -> io::Result<u8> {
         return Err(cannot(command.exec()));
     };
     let signals = SignalFd::with_flags(&SigSet::all(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
-    let mut between = Between::new(&signals, recorder)?;
+    let mut between = TapLink::new(&signals, recorder)?;
     let mut inherited = None;
     match (connection, std::env::var(PORT)) {
         (Ok(mut fd), _) => {
@@ -163,20 +163,23 @@ fn run(mut argv: Vec<OsString>) -> io::Result<u8> {
         Ok(program) => program,
         Err(error) => {
             drop(inherited);
-            between.tell(&Notice::NotStarted(error.to_string()));
+            between.send_notice(&Notice::NotStarted(error.to_string()));
             let status = status_of(&error);
-            between.finish(Exit::Code(status.into()), &mut Alone { program: rustix::process::getpid() })?;
+            between.finish(
+                Exit::Code(status.into()),
+                &mut ForwardingOwner { program: rustix::process::getpid() },
+            )?;
             return Err(error);
         }
     };
     drop(inherited);
-    between.tell(&Notice::Runs(program.pid().as_raw_nonzero().get()));
+    between.send_notice(&Notice::Runs(program.pid().as_raw_nonzero().get()));
     stand_in(between, program, &signals)
 }
 
 /// A source of events.
 #[derive(Clone, Copy)]
-enum Source {
+enum TapSource {
     Signals,
     Listener,
     Recorder,
@@ -184,10 +187,10 @@ enum Source {
 }
 
 /// The connection between the program and the process manager.
-struct Between {
-    reactor: Reactor<Source>,
+struct TapLink {
+    reactor: Reactor<TapSource>,
     /// The channel to the recorder, and its key in the reactor; `None` after the recorder is gone.
-    recorder: Option<(Channel, Key)>,
+    recorder: Option<(Channel, ReactorKey)>,
     /// Both ends while the recorder carries; first the one to the program.
     held: Option<(OwnedFd, OwnedFd)>,
     /// The pump between both ends, after the recorder is gone.
@@ -197,16 +200,16 @@ struct Between {
     buffer: Vec<u8>,
 }
 
-impl Between {
+impl TapLink {
     fn new(signals: &SignalFd, recorder: Channel) -> io::Result<Self> {
         let mut reactor = Reactor::new()?;
-        reactor.add(signals, Source::Signals, Wanted::Read)?;
-        let key = reactor.add(&recorder, Source::Recorder, Wanted::Read)?;
+        reactor.add(signals, TapSource::Signals, WatchMode::Read)?;
+        let key = reactor.add(&recorder, TapSource::Recorder, WatchMode::Read)?;
         let recorder = Some((recorder, key));
         Ok(Self { reactor, recorder, held: None, pump: None, listens: None, buffer: Vec::new() })
     }
 
-    fn tell(&mut self, notice: &Notice) {
+    fn send_notice(&mut self, notice: &Notice) {
         if let Some((recorder, _)) = &mut self.recorder {
             recorder.send(notice);
         }
@@ -215,22 +218,22 @@ impl Between {
     /// Passes both ends to the recorder, which carries from then on.
     fn hand_over(&mut self, client: OwnedFd, server: OwnedFd) -> io::Result<()> {
         self.close();
-        let Some((recorder, _)) = &mut self.recorder else { return self.carry_alone(client, server) };
+        let Some((recorder, _)) = &mut self.recorder else { return self.forward(client, server) };
         // If the recorder is gone, the end of the channel shows it.
         let _ = recorder.send_with_descriptors(&Notice::Connected, &[client.as_fd(), server.as_fd()]);
         self.held = Some((client, server));
         Ok(())
     }
 
-    fn carry_alone(&mut self, client: OwnedFd, server: OwnedFd) -> io::Result<()> {
+    fn forward(&mut self, client: OwnedFd, server: OwnedFd) -> io::Result<()> {
         self.buffer.resize(PIECE, 0);
-        self.pump = Some(Pump::new(client, server, &mut self.reactor, Source::Pump)?);
+        self.pump = Some(Pump::new(client, server, &mut self.reactor, TapSource::Pump)?);
         Ok(())
     }
 
     fn listen(&mut self, listener: TcpListener, port: String) -> io::Result<()> {
         listener.set_nonblocking(true)?;
-        self.reactor.add(&listener, Source::Listener, Wanted::Read)?;
+        self.reactor.add(&listener, TapSource::Listener, WatchMode::Read)?;
         self.listens = Some((listener, port));
         Ok(())
     }
@@ -251,10 +254,10 @@ impl Between {
     }
 
     /// Handles the messages of the recorder. Returns whether the tap may end.
-    fn hear(&mut self) -> bool {
+    fn receive(&mut self) -> bool {
         let Some((recorder, key)) = &mut self.recorder else { return true };
-        let words = recorder.messages::<Word>();
-        if words.contains(&Word::Done) {
+        let words = recorder.messages::<RecorderMessage>();
+        if words.contains(&RecorderMessage::Done) {
             return true;
         }
         let is_over = recorder.is_over();
@@ -262,12 +265,12 @@ impl Between {
             self.reactor.remove(*key);
             self.recorder = None;
         }
-        if words.contains(&Word::Close) {
+        if words.contains(&RecorderMessage::Close) {
             self.close();
         }
         if is_over && let Some((client, server)) = self.held.take() {
             // If this fails, the program sees the end of its connection.
-            let _ = self.carry_alone(client, server);
+            let _ = self.forward(client, server);
         }
         false
     }
@@ -282,7 +285,7 @@ impl Between {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error),
             };
-            if visitor::is_stranger(&client, &listener.local_addr()?.to_string()) {
+            if peer_identity::is_stranger(&client, &listener.local_addr()?.to_string()) {
                 continue;
             }
             let server = TcpStream::connect(port.as_str())?;
@@ -295,17 +298,17 @@ impl Between {
     }
 
     /// Carries in place of a recorder that is gone.
-    fn carry(&mut self, side: PumpSide, alone: &mut Alone) -> State {
-        let Some(pump) = &mut self.pump else { return State::Over };
-        pump.carry(side, alone, &mut self.reactor, &mut self.buffer).unwrap_or(State::Over)
+    fn carry(&mut self, side: PumpSide, alone: &mut ForwardingOwner) -> PumpState {
+        let Some(pump) = &mut self.pump else { return PumpState::Over };
+        pump.carry(side, alone, &mut self.reactor, &mut self.buffer).unwrap_or(PumpState::Over)
     }
 
     /// Carries everything that the program wrote before it ended. Returns whether another process holds its connection and must still be
     /// served.
-    fn finish(&mut self, exit: Exit, alone: &mut Alone) -> io::Result<bool> {
-        self.tell(&Notice::Ended(exit));
+    fn finish(&mut self, exit: Exit, alone: &mut ForwardingOwner) -> io::Result<bool> {
+        self.send_notice(&Notice::Ended(exit));
         let deadline = Instant::now() + PATIENCE;
-        while self.recorder.is_some() && !self.hear() {
+        while self.recorder.is_some() && !self.receive() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
@@ -317,20 +320,20 @@ impl Between {
         loop {
             let Some(pump) = &mut self.pump else { return Ok(false) };
             match pump.drain(alone, &mut self.reactor, &mut self.buffer) {
-                Ok(State::Open) if pump.is_held_up() => _ = self.reactor.wait(None)?,
-                Ok(State::Open) => return Ok(true),
-                Ok(State::Over) | Err(_) => return Ok(false),
+                Ok(PumpState::Open) if pump.is_held_up() => _ = self.reactor.wait(None)?,
+                Ok(PumpState::Open) => return Ok(true),
+                Ok(PumpState::Over) | Err(_) => return Ok(false),
             }
         }
     }
 }
 
 /// The owner of a pump that carries bytes unchanged, without a recorder.
-struct Alone {
+struct ForwardingOwner {
     program: Pid,
 }
 
-impl Owner for Alone {
+impl Owner for ForwardingOwner {
     fn piece<'a>(&mut self, _: PumpSide, bytes: &'a [u8]) -> Cow<'a, [u8]> {
         bytes.into()
     }
@@ -364,9 +367,9 @@ fn prepare(command: &mut Command, mask: SigSet) {
 /// earlier, Hydra, which kills the processes of a group when one of them closes its connection, would find us alive. If it ended later,
 /// Hydra would ignore it, because it has already reaped the process. So this process holds both ends until then, even if the recorder
 /// carries.
-fn stand_in(mut between: Between, mut program: Child, signals: &SignalFd) -> io::Result<u8> {
+fn stand_in(mut between: TapLink, mut program: Child, signals: &SignalFd) -> io::Result<u8> {
     let forwards = leave_group();
-    let mut alone = Alone { program: program.pid() };
+    let mut alone = ForwardingOwner { program: program.pid() };
     let mut kept = between.descriptors();
     kept.extend([signals.as_raw_fd(), program.pidfd().as_raw_fd()]);
     // A reader of the program's output must not wait for our end.
@@ -375,18 +378,18 @@ fn stand_in(mut between: Between, mut program: Child, signals: &SignalFd) -> io:
     while exit.is_none() {
         for ready in between.reactor.wait(None)? {
             match ready.source {
-                Source::Signals => {
+                TapSource::Signals => {
                     pass_on(signals, alone.program, forwards);
                     // One SIGCHLD may stand for several, so the exit is checked in any case.
                     exit = program.try_wait();
                 }
                 // If this fails, the program sees the end of its connection.
-                Source::Listener => _ = between.accept(),
-                Source::Recorder => _ = between.hear(),
-                Source::Pump(side) => match between.carry(side, &mut alone) {
-                    State::Open => {}
-                    State::Over if is_exiting(alone.program) => std::mem::forget(between.pump.take()),
-                    State::Over => between.close(),
+                TapSource::Listener => _ = between.accept(),
+                TapSource::Recorder => _ = between.receive(),
+                TapSource::Pump(side) => match between.carry(side, &mut alone) {
+                    PumpState::Open => {}
+                    PumpState::Over if is_exiting(alone.program) => std::mem::forget(between.pump.take()),
+                    PumpState::Over => between.close(),
                 },
             }
         }
@@ -399,8 +402,8 @@ fn stand_in(mut between: Between, mut program: Child, signals: &SignalFd) -> io:
         let _ = rustix::process::setsid();
         loop {
             for ready in between.reactor.wait(None)? {
-                if let Source::Pump(side) = ready.source
-                    && between.carry(side, &mut alone) == State::Over
+                if let TapSource::Pump(side) = ready.source
+                    && between.carry(side, &mut alone) == PumpState::Over
                 {
                     return Ok(0);
                 }

@@ -6,15 +6,15 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use crate::process::tcp::Ends;
-use pmi_faults::{Action, GroupId, GroupSpec, Server};
+use pmi_faults::{GroupId, GroupSpec, Server, ServerAction};
 use pmi_judge::event::Bytes;
-use pmi_wire::{Proc, WayIn};
+use pmi_wire::{ConnectionMethod, Proc};
 
 use pmi_judge::event::Exit;
 
 /// The next action of the event loop if no event arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pace {
+pub(crate) enum LoopPace {
     /// Wait for an event.
     Wait,
     /// Call [`Host::tick`] again after this time.
@@ -44,10 +44,10 @@ pub(crate) trait Host {
     fn closed(&mut self, from: Proc);
     fn spawned(&mut self, group: GroupId, errcodes: &[i64]);
     fn is_joined(&self, p: Proc) -> bool;
-    fn next_action(&mut self) -> Option<Action>;
+    fn next_action(&mut self) -> Option<ServerAction>;
 
     /// Returns how processes get their connections.
-    fn way_in(&self) -> WayIn;
+    fn connection_method(&self) -> ConnectionMethod;
     /// Returns the first message to a process that has requested a process manager.
     fn welcome(&mut self) -> Vec<u8>;
     /// A process has started a program as its process manager, with these arguments.
@@ -68,11 +68,11 @@ pub(crate) trait Host {
     /// The process wrote to a captured stream.
     fn output(&mut self, _p: Proc, _stderr: bool, _bytes: &[u8]) {}
     /// Called after every event, and when the requested time has passed.
-    fn tick(&mut self, _job: &dyn View) -> Pace {
-        Pace::Wait
+    fn tick(&mut self, _job: &dyn View) -> LoopPace {
+        LoopPace::Wait
     }
     /// Prints a line for the user.
-    fn say(&mut self, line: fmt::Arguments<'_>) {
+    fn print(&mut self, line: fmt::Arguments<'_>) {
         // The server continues even if stderr is closed.
         _ = io::stderr().write_all(format!("pmi-conform serve: {line}\n").as_bytes());
     }
@@ -103,11 +103,11 @@ impl Host for Server {
     fn is_joined(&self, p: Proc) -> bool {
         self.is_joined(p)
     }
-    fn next_action(&mut self) -> Option<Action> {
+    fn next_action(&mut self) -> Option<ServerAction> {
         self.next_action()
     }
-    fn way_in(&self) -> WayIn {
-        self.way_in()
+    fn connection_method(&self) -> ConnectionMethod {
+        self.connection_method()
     }
     fn welcome(&mut self) -> Vec<u8> {
         self.welcome()

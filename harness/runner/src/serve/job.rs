@@ -7,21 +7,21 @@ use std::io::{self, IsTerminal, PipeReader, Read};
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Command, Stdio};
 
-use pmi_faults::{Action, GroupId, GroupSpec};
+use pmi_faults::{GroupId, GroupSpec, ServerAction};
 use pmi_wire::singleton::Caller;
-use pmi_wire::{Proc, SpawnProgram, WayIn};
+use pmi_wire::{ConnectionMethod, Proc, SpawnProgram};
 use rustix::process::Pid;
 
-use super::door::{Door, FirstLine};
-use super::host::{Host, Pace, View};
-use super::launch::{Executable, Launcher, Started, shown};
+use super::host::{Host, LoopPace, View};
+use super::launch::{Executable, Launcher, StartedProcess, shown};
+use super::listener::{FirstLine, Listener};
 use super::remote::Remote;
-use crate::agent::reception::Reception;
+use crate::agent::listener::AgentListener;
 use crate::process::child::Child;
 use crate::process::connection::{CHUNK, NonBlockingStream, Received};
 use crate::process::output::capture;
 use crate::process::procfs::is_exiting;
-use crate::process::reactor::{Key, Reactor, Ready, Wanted};
+use crate::process::reactor::{Reactor, ReactorKey, Ready, WatchMode};
 use crate::process::stop::StopSignals;
 use crate::process::tcp::Ends;
 use crate::process::{context, inherited};
@@ -34,12 +34,12 @@ const LAST_ROUNDS: usize = 64;
 
 /// A source of events: signals, or a process by its index.
 #[derive(Debug, Clone, Copy)]
-enum Source {
+enum JobSource {
     Signals,
     /// A new connection to PMI_PORT.
-    Door,
+    Listener,
     /// A connection that has not identified itself.
-    Guest(u64),
+    PendingConnection(u64),
     /// A program that a process may have started as its process manager, and that has not reported yet.
     Manager(u64),
     Connection(usize),
@@ -49,31 +49,31 @@ enum Source {
 }
 
 /// A process that was started.
-struct Process {
+struct JobProcess {
     id: Proc,
     /// It leads a process group.
     child: Child,
     /// The connection, until one side closes it.
-    connection: Option<(NonBlockingStream, Key)>,
+    connection: Option<(NonBlockingStream, ReactorKey)>,
     /// Its standard output and error, if they are captured, until they end.
-    streams: [Option<(PipeReader, Key)>; 2],
+    streams: [Option<(PipeReader, ReactorKey)>; 2],
     /// The process has sent us bytes.
     spoke: bool,
     /// The exit, once it has ended.
     end: Option<Exit>,
 }
 
-impl Process {
+impl JobProcess {
     /// Shuts down the connection. A process that is being started may hold a copy of our descriptor for a moment, and a mere close would
     /// not end the connection then.
-    fn hang_up(&mut self, reactor: &mut Reactor<Source>) {
+    fn hang_up(&mut self, reactor: &mut Reactor<JobSource>) {
         if let Some((connection, key)) = self.connection.take() {
             reactor.remove(key);
             connection.shut_down();
         }
     }
 
-    fn close_stream(&mut self, stderr: bool, reactor: &mut Reactor<Source>) {
+    fn close_stream(&mut self, stderr: bool, reactor: &mut Reactor<JobSource>) {
         if let Some((_, key)) = self.streams[usize::from(stderr)].take() {
             reactor.remove(key);
         }
@@ -102,7 +102,7 @@ pub(crate) enum Manner {
 
 /// A process group: its processes are `processes[first..][..size]`, in order of rank.
 #[derive(Debug, Clone, Copy, Default)]
-struct Group {
+struct JobGroup {
     first: usize,
     size: usize,
     /// The group was aborted: the status of its processes no longer matters.
@@ -116,12 +116,12 @@ pub(crate) struct Job<H> {
     remote: Option<Remote>,
     host: H,
     launcher: Launcher,
-    reactor: Reactor<Source>,
+    reactor: Reactor<JobSource>,
     signals: Option<StopSignals>,
     /// The listener for processes that connect themselves.
-    door: Option<Door>,
-    processes: Vec<Process>,
-    groups: Vec<Group>,
+    listener: Option<Listener>,
+    processes: Vec<JobProcess>,
+    groups: Vec<JobGroup>,
     /// Processes not yet waited for.
     running: usize,
     /// The exit status, once it is determined.
@@ -133,13 +133,13 @@ pub(crate) struct Job<H> {
 /// The sources of events of a job.
 struct Sources {
     launcher: Launcher,
-    reactor: Reactor<Source>,
+    reactor: Reactor<JobSource>,
     signals: Option<StopSignals>,
-    door: Option<Door>,
+    listener: Option<Listener>,
 }
 
 impl Sources {
-    fn new(manner: Manner, way_in: WayIn, listen: IpAddr) -> io::Result<Self> {
+    fn new(manner: Manner, connection_method: ConnectionMethod, listen: IpAddr) -> io::Result<Self> {
         // The launcher is created first, because it reserves a small number for PMI_FD.
         let launcher = Launcher::new()?;
         let mut reactor = Reactor::new()?;
@@ -147,13 +147,14 @@ impl Sources {
             Manner::Captured => None,
             Manner::Terminal { .. } => {
                 let signals = StopSignals::catch()?;
-                reactor.add(&signals, Source::Signals, Wanted::Read)?;
+                reactor.add(&signals, JobSource::Signals, WatchMode::Read)?;
                 Some(signals)
             }
         };
-        let door =
-            (way_in == WayIn::Port).then(|| Door::open(listen, &mut reactor, Source::Door)).transpose()?;
-        Ok(Self { launcher, reactor, signals, door })
+        let listener = (connection_method == ConnectionMethod::Port)
+            .then(|| Listener::open(listen, &mut reactor, JobSource::Listener))
+            .transpose()?;
+        Ok(Self { launcher, reactor, signals, listener })
     }
 }
 
@@ -171,8 +172,8 @@ impl<H: Host> Job<H> {
         remote: Option<Remote>,
     ) -> Result<Self, (io::Error, H)> {
         let listen = remote.as_ref().map_or(Ipv4Addr::LOCALHOST.into(), Remote::listen);
-        match Sources::new(manner, host.way_in(), listen) {
-            Ok(Sources { launcher, reactor, signals, door }) => Ok(Self {
+        match Sources::new(manner, host.connection_method(), listen) {
+            Ok(Sources { launcher, reactor, signals, listener }) => Ok(Self {
                 manner,
                 command,
                 remote,
@@ -180,7 +181,7 @@ impl<H: Host> Job<H> {
                 launcher,
                 reactor,
                 signals,
-                door,
+                listener,
                 processes: Vec::new(),
                 groups: Vec::new(),
                 running: 0,
@@ -192,10 +193,10 @@ impl<H: Host> Job<H> {
     }
 
     /// Does the same as [`run`](Self::run), and waits for reports of programs that its processes start as their process manager.
-    pub(crate) fn hearing(mut self, reception: Option<Reception>, ranks: u32) -> (io::Result<i32>, H) {
-        if let Some(reception) = reception {
-            match Door::at_reception(reception, &mut self.reactor, Source::Door) {
-                Ok(door) => self.door = Some(door),
+    pub(crate) fn hearing(mut self, listener: Option<AgentListener>, ranks: u32) -> (io::Result<i32>, H) {
+        if let Some(listener) = listener {
+            match Listener::with_agent_listener(listener, &mut self.reactor, JobSource::Listener) {
+                Ok(door) => self.listener = Some(door),
                 Err(error) => return (Err(error), self.host),
             }
         }
@@ -228,12 +229,12 @@ impl<H: Host> Job<H> {
 
     /// Warns about processes that have ended successfully and sent nothing: they may each have run as a program of one process.
     fn tell_who_was_alone(&mut self) {
-        let silent = |p: &&Process| !p.spoke && p.end == Some(Exit::Code(0));
+        let silent = |p: &&JobProcess| !p.spoke && p.end == Some(Exit::Code(0));
         for group in self.groups.iter().filter(|group| group.size > 1 && !group.over) {
             let processes = &self.processes[group.first..][..group.size];
             let alone = processes.iter().filter(silent).count();
             if alone > 0 {
-                self.host.say(format_args!(
+                self.host.print(format_args!(
                     "{alone} of {} processes have ended well and said nothing by PMI: if they are an MPI program, each was rank 0 of 1",
                     group.size
                 ));
@@ -253,53 +254,58 @@ impl<H: Host> Job<H> {
         let pid = Pid::from_raw(caller.pid).ok_or(io::ErrorKind::InvalidInput)?;
         let child = Child::of_another(pid).map_err(context(format_args!("process {pid}")))?;
         let welcome = self.host.welcome();
-        let door = Door::call(caller.port, welcome, &mut self.reactor, Source::Guest);
+        let listener =
+            Listener::connect(caller.port, welcome, &mut self.reactor, JobSource::PendingConnection);
         // The connection is made before the process is a member of the job: if a job does not begin, its processes are killed.
-        self.door = Some(door.map_err(context(format_args!("port {}", caller.port)))?);
+        self.listener = Some(listener.map_err(context(format_args!("port {}", caller.port)))?);
         let (id, name) = (Proc { group, rank: 0 }, OsStr::new("the caller"));
-        self.groups.push(Group { first: 0, size: 1, over: false });
-        self.add(id, Started { child, socket: None }, name, [None, None])
+        self.groups.push(JobGroup { first: 0, size: 1, over: false });
+        self.add(id, StartedProcess { child, socket: None }, name, [None, None])
     }
 
     /// Returns whether a process connects itself, and does not inherit its connection.
     fn comes_by_door(&self, id: Proc) -> bool {
-        match self.host.way_in() {
-            WayIn::Fd => false,
-            WayIn::Port => true,
-            WayIn::Singleton => id.group == 0,
+        match self.host.connection_method() {
+            ConnectionMethod::Fd => false,
+            ConnectionMethod::Port => true,
+            ConnectionMethod::Singleton => id.group == 0,
         }
     }
 
     fn serve(&mut self) -> io::Result<()> {
         let mut buffer = vec![0; CHUNK];
-        let mut pace = Pace::Wait;
+        let mut pace = LoopPace::Wait;
         while self.running > 0 {
             // The host may already have received a request to end.
-            if pace != Pace::End {
-                pace = self.host.tick(&Look { processes: &self.processes, groups: &self.groups });
-                if pace == Pace::End {
+            if pace != LoopPace::End {
+                pace = self.host.tick(&JobInspection { processes: &self.processes, groups: &self.groups });
+                if pace == LoopPace::End {
                     self.kill_all();
                 }
                 self.act()?;
             }
             let wait = match pace {
-                Pace::Again(time) => Some(time),
-                Pace::Wait | Pace::End => None,
+                LoopPace::Again(time) => Some(time),
+                LoopPace::Wait | LoopPace::End => None,
             };
             for Ready { source, writable } in self.reactor.wait(wait)? {
                 match source {
-                    Source::Signals => self.signalled(),
-                    Source::Door => {
-                        self.door
-                            .iter_mut()
-                            .for_each(|d| d.accept(&mut self.reactor, Source::Guest, Source::Manager));
+                    JobSource::Signals => self.signalled(),
+                    JobSource::Listener => {
+                        self.listener.iter_mut().for_each(|d| {
+                            d.accept(&mut self.reactor, JobSource::PendingConnection, JobSource::Manager)
+                        });
                     }
-                    Source::Guest(number) => self.hear_guest(number)?,
-                    Source::Manager(number) => self.hear_manager(number)?,
-                    Source::Output(index, stderr) => self.read_stream(index, stderr, ROUNDS, &mut buffer)?,
-                    Source::Process(index) => self.ended(index, &mut buffer)?,
-                    Source::Connection(index) if writable && self.is_blocked(index) => self.flush(index)?,
-                    Source::Connection(index) => self.readable(index, &mut buffer)?,
+                    JobSource::PendingConnection(number) => self.receive_from_pending(number)?,
+                    JobSource::Manager(number) => self.receive_manager(number)?,
+                    JobSource::Output(index, stderr) => {
+                        self.read_stream(index, stderr, ROUNDS, &mut buffer)?
+                    }
+                    JobSource::Process(index) => self.ended(index, &mut buffer)?,
+                    JobSource::Connection(index) if writable && self.is_blocked(index) => {
+                        self.flush(index)?
+                    }
+                    JobSource::Connection(index) => self.readable(index, &mut buffer)?,
                 }
             }
             self.miss_caller()?;
@@ -311,11 +317,11 @@ impl<H: Host> Job<H> {
     fn start(&mut self, id: GroupId, programs: Vec<(Executable, u64)>) -> io::Result<()> {
         let (first, total) = (self.processes.len(), programs.iter().map(|(_, n)| n).sum::<u64>());
         if self.groups.len() <= id as usize {
-            self.groups.resize(id as usize + 1, Group::default());
+            self.groups.resize(id as usize + 1, JobGroup::default());
         }
         self.launcher.reserve(self.running as u64 + total)?;
         let result = self.start_each(id, programs);
-        self.groups[id as usize] = Group { first, size: self.processes.len() - first, over: false };
+        self.groups[id as usize] = JobGroup { first, size: self.processes.len() - first, over: false };
         result
     }
 
@@ -355,13 +361,13 @@ impl<H: Host> Job<H> {
     }
 
     /// Starts one process from a command, and adds to its environment.
-    fn start_one(&mut self, id: Proc, command: &mut Command) -> io::Result<Started> {
+    fn start_one(&mut self, id: Proc, command: &mut Command) -> io::Result<StartedProcess> {
         let number = match self.host.descriptor(id) {
             Some(number) => number,
             None => inherited::number()?,
         };
         let by_door = self.comes_by_door(id);
-        let place = match self.door.as_ref().filter(|_| by_door).and_then(Door::address) {
+        let place = match self.listener.as_ref().filter(|_| by_door).and_then(Listener::address) {
             Some(address) => address.to_string(),
             // A process that does not connect gets a number that no process has open.
             None if !self.host.connects(id) => "1021".to_owned(),
@@ -386,7 +392,7 @@ impl<H: Host> Job<H> {
         let each = programs.iter().flat_map(|(program, n)| (0..*n).map(move |_| program));
         for (rank, program) in (0..).zip(each) {
             let id = Proc { group, rank };
-            let place = self.door.as_ref().and_then(Door::address).map(|address| address.to_string());
+            let place = self.listener.as_ref().and_then(Listener::address).map(|address| address.to_string());
             let environment = self.host.environment(id, &place.unwrap_or_default());
             let launch = remote.program(program, rank, size, &environment, &here);
             let mut command = self.launcher.command(&launch, &launch.resolve()?)?;
@@ -397,9 +403,14 @@ impl<H: Host> Job<H> {
     }
 
     /// Reads the report of a program that a process has started as its process manager, and sends the first message to that process.
-    fn hear_manager(&mut self, number: u64) -> io::Result<()> {
-        let Some(door) = &mut self.door else { return Ok(()) };
-        let heard = door.hear_manager(number, self.host.welcome(), &mut self.reactor, Source::Guest)?;
+    fn receive_manager(&mut self, number: u64) -> io::Result<()> {
+        let Some(listener) = &mut self.listener else { return Ok(()) };
+        let heard = listener.receive_manager(
+            number,
+            self.host.welcome(),
+            &mut self.reactor,
+            JobSource::PendingConnection,
+        )?;
         heard.into_iter().for_each(|args| self.host.asked_for(args));
         Ok(())
     }
@@ -407,32 +418,33 @@ impl<H: Host> Job<H> {
     /// Treats a caller without a connection as ended: it has closed the connection, has sent an invalid message, or we have closed the
     /// connection. No other event reports its end.
     fn miss_caller(&mut self) -> io::Result<()> {
-        let gone = self.door.as_ref().is_some_and(Door::is_empty);
-        let missed = |p: &&Process| p.child.is_anothers() && !p.child.is_reaped() && p.connection.is_none();
+        let gone = self.listener.as_ref().is_some_and(Listener::is_empty);
+        let missed =
+            |p: &&JobProcess| p.child.is_anothers() && !p.child.is_reaped() && p.connection.is_none();
         let Some(caller) = self.processes.first().filter(missed).filter(|_| gone) else { return Ok(()) };
         if !caller.spoke {
-            self.host.say(format_args!("the process that has asked for us does not answer as it should"));
+            self.host.print(format_args!("the process that has asked for us does not answer as it should"));
             self.settle(1);
         }
         self.ended(0, &mut [])
     }
 
     /// Reads the first line of a connection to PMI_PORT.
-    fn hear_guest(&mut self, number: u64) -> io::Result<()> {
-        let Some(door) = &mut self.door else { return Ok(()) };
-        let Some(FirstLine { line, rest }) = door.read(number, &mut self.reactor) else { return Ok(()) };
-        let Some(mut connection) = door.take(number, &mut self.reactor) else { return Ok(()) };
+    fn receive_from_pending(&mut self, number: u64) -> io::Result<()> {
+        let Some(listener) = &mut self.listener else { return Ok(()) };
+        let Some(FirstLine { line, rest }) = listener.read(number, &mut self.reactor) else { return Ok(()) };
+        let Some(mut connection) = listener.take(number, &mut self.reactor) else { return Ok(()) };
         let admitted = self.host.admit(&line);
-        let place = admitted.and_then(|(id, told)| Some((id, self.index(id)?, told)));
+        let place = admitted.and_then(|(id, received)| Some((id, self.index(id)?, received)));
         let alive = |index: usize| !self.processes[index].child.is_reaped();
-        let Some((id, index, told)) = place.filter(|(_, index, _)| alive(*index)) else {
+        let Some((id, index, received)) = place.filter(|(_, index, _)| alive(*index)) else {
             // A connection that belongs to no process is dropped, and so closed.
-            self.door.iter_mut().for_each(|door| door.dismiss(number));
+            self.listener.iter_mut().for_each(|listener| listener.dismiss(number));
             return Ok(());
         };
         self.processes[index].spoke = true;
-        connection.push(told);
-        let key = self.reactor.add(&connection, Source::Connection(index), Wanted::Read)?;
+        connection.push(received);
+        let key = self.reactor.add(&connection, JobSource::Connection(index), WatchMode::Read)?;
         self.processes[index].connection = Some((connection, key));
         self.flush(index)?;
         if !rest.is_empty() {
@@ -451,17 +463,22 @@ impl<H: Host> Job<H> {
     fn add(
         &mut self,
         id: Proc,
-        started: Started,
+        started: StartedProcess,
         name: &OsStr,
         streams: [Option<PipeReader>; 2],
     ) -> io::Result<()> {
         let index = self.processes.len();
-        let Started { child, socket } = started;
+        let StartedProcess { child, socket } = started;
         if self.is_verbose() {
-            self.host.say(format_args!("{}: started {} as process {}", Name(id), shown(name), child.pid()));
+            self.host.print(format_args!(
+                "{}: started {} as process {}",
+                ProcessName(id),
+                shown(name),
+                child.pid()
+            ));
         }
         // The process is added before it is watched, so that it is killed if it cannot be watched.
-        self.processes.push(Process {
+        self.processes.push(JobProcess {
             id,
             child,
             connection: None,
@@ -473,16 +490,16 @@ impl<H: Host> Job<H> {
         self.host.started(id);
         let process = &mut self.processes[index];
         if let Some(socket) = socket {
-            let key = self.reactor.add(&socket, Source::Connection(index), Wanted::Read)?;
+            let key = self.reactor.add(&socket, JobSource::Connection(index), WatchMode::Read)?;
             process.connection = Some((NonBlockingStream::new(socket), key));
         }
         // A process that we did not start has ended when its connection has ended: it may have given us a wrong process id.
         if !process.child.is_anothers() {
-            self.reactor.add(process.child.pidfd(), Source::Process(index), Wanted::Read)?;
+            self.reactor.add(process.child.pidfd(), JobSource::Process(index), WatchMode::Read)?;
         }
         for (i, pipe) in streams.into_iter().enumerate() {
             if let Some(pipe) = pipe {
-                let key = self.reactor.add(&pipe, Source::Output(index, i == 1), Wanted::Read)?;
+                let key = self.reactor.add(&pipe, JobSource::Output(index, i == 1), WatchMode::Read)?;
                 process.streams[i] = Some((pipe, key));
             }
         }
@@ -585,7 +602,7 @@ impl<H: Host> Job<H> {
     /// Ends the process managers that processes have started, when they have no connection left.
     fn end_managers(&mut self) {
         if self.processes.iter().all(|process| process.connection.is_none()) {
-            self.door.iter_mut().for_each(Door::nothing_to_manage);
+            self.listener.iter_mut().for_each(Listener::nothing_to_manage);
         }
     }
 
@@ -623,7 +640,7 @@ impl<H: Host> Job<H> {
         self.running -= 1;
         let id = process.id;
         if self.is_verbose() {
-            self.host.say(format_args!("{}: {}", Name(id), Ending(end)));
+            self.host.print(format_args!("{}: {}", ProcessName(id), ExitText(end)));
         }
         if !self.groups[id.group as usize].over {
             self.settle(status(end));
@@ -641,19 +658,19 @@ impl<H: Host> Job<H> {
     fn act(&mut self) -> io::Result<()> {
         while let Some(action) = self.host.next_action() {
             match action {
-                Action::Send { to, bytes } => {
+                ServerAction::Send { to, bytes } => {
                     let Some(index) = self.index(to) else { continue };
                     let connection = self.processes[index].connection.as_mut();
                     if connection.is_some_and(|(connection, _)| connection.push(bytes)) {
                         self.dirty.push(index);
                     }
                 }
-                Action::Close { proc, end } => {
+                ServerAction::Close { proc, end } => {
                     self.flush_dirty()?;
                     self.close(proc, end);
                 }
-                Action::Spawn { group, by, programs } => self.spawn(group, by, programs)?,
-                Action::Abort { group, by, status, reason } => {
+                ServerAction::Spawn { group, by, programs } => self.spawn(group, by, programs)?,
+                ServerAction::Abort { group, by, status, reason } => {
                     // The answer to abort is sent before the end.
                     self.flush_dirty()?;
                     self.abort(Proc { group, rank: by }, status, &reason);
@@ -676,8 +693,8 @@ impl<H: Host> Job<H> {
         let was_blocked = connection.is_blocked();
         connection.flush();
         match (was_blocked, connection.is_blocked()) {
-            (false, true) => self.reactor.set(*key, Wanted::Write),
-            (true, false) => self.reactor.set(*key, Wanted::Read),
+            (false, true) => self.reactor.set(*key, WatchMode::Write),
+            (true, false) => self.reactor.set(*key, WatchMode::Read),
             _ => Ok(()),
         }
     }
@@ -694,7 +711,7 @@ impl<H: Host> Job<H> {
         let code = match self.start(group, programs) {
             Ok(()) => 0,
             Err(error) => {
-                self.host.say(format_args!("{}: spawn failed: {error}", Name(by)));
+                self.host.print(format_args!("{}: spawn failed: {error}", ProcessName(by)));
                 self.kill(group);
                 1
             }
@@ -705,8 +722,8 @@ impl<H: Host> Job<H> {
 
     fn abort(&mut self, by: Proc, status: i64, reason: &str) {
         match self.index(by).and_then(|index| self.processes[index].end) {
-            Some(end) => self.host.say(format_args!("{}: {reason} ({})", Name(by), Ending(end))),
-            None => self.host.say(format_args!("{}: {reason}", Name(by))),
+            Some(end) => self.host.print(format_args!("{}: {reason} ({})", ProcessName(by), ExitText(end))),
+            None => self.host.print(format_args!("{}: {reason}", ProcessName(by))),
         }
         self.kill(by.group);
         self.settle(match status & 0xff {
@@ -745,7 +762,7 @@ impl<H: Host> Job<H> {
     fn signalled(&mut self) {
         let Some(signals) = &mut self.signals else { return };
         if let Some(signal) = signals.take().into_iter().next() {
-            self.host.say(format_args!("killing the job: signal {signal}"));
+            self.host.print(format_args!("killing the job: signal {signal}"));
             self.kill_all();
             // The sender of the signal expects this status, whatever the processes did before.
             self.status = Some(128 + signal);
@@ -761,18 +778,18 @@ impl<H: Host> Job<H> {
 }
 
 /// A process in messages.
-struct Name(Proc);
+struct ProcessName(Proc);
 
-impl fmt::Display for Name {
+impl fmt::Display for ProcessName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "rank {} of group {}", self.0.rank, self.0.group)
     }
 }
 
 /// The end of a process in messages.
-struct Ending(Exit);
+struct ExitText(Exit);
 
-impl fmt::Display for Ending {
+impl fmt::Display for ExitText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Exit::Code(status) => write!(f, "exited with status {status}"),
@@ -782,12 +799,12 @@ impl fmt::Display for Ending {
 }
 
 /// The part of a job that the host may inspect.
-struct Look<'a> {
-    processes: &'a [Process],
-    groups: &'a [Group],
+struct JobInspection<'a> {
+    processes: &'a [JobProcess],
+    groups: &'a [JobGroup],
 }
 
-impl View for Look<'_> {
+impl View for JobInspection<'_> {
     fn alive(&self) -> Vec<(Proc, i32)> {
         let alive = self.processes.iter().filter(|process| !process.child.is_reaped());
         alive.map(|process| (process.id, process.child.pid().as_raw_nonzero().get())).collect()

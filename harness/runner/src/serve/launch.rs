@@ -26,7 +26,7 @@ const SPARE: u64 = 64;
 const PER_PROCESS: u64 = 2;
 
 /// A process that was started.
-pub(super) struct Started {
+pub(super) struct StartedProcess {
     pub(super) child: Child,
     /// Our end of its connection, if it was given one.
     pub(super) socket: Option<OwnedFd>,
@@ -76,15 +76,19 @@ impl Launcher {
     }
 
     /// Starts a process with a connection under a descriptor number.
-    pub(super) fn start_connected(&mut self, command: &mut Command, number: RawFd) -> io::Result<Started> {
+    pub(super) fn start_connected(
+        &mut self,
+        command: &mut Command,
+        number: RawFd,
+    ) -> io::Result<StartedProcess> {
         let (socket, theirs) = pair()?;
         let child = self.start(command, Some((theirs, number)))?;
-        Ok(Started { child, socket: Some(socket) })
+        Ok(StartedProcess { child, socket: Some(socket) })
     }
 
     /// Starts a process without a connection, which connects itself.
-    pub(super) fn start_unconnected(&mut self, command: &mut Command) -> io::Result<Started> {
-        Ok(Started { child: self.start(command, None)?, socket: None })
+    pub(super) fn start_unconnected(&mut self, command: &mut Command) -> io::Result<StartedProcess> {
+        Ok(StartedProcess { child: self.start(command, None)?, socket: None })
     }
 
     fn start(&self, command: &mut Command, connection: Option<(OwnedFd, RawFd)>) -> io::Result<Child> {

@@ -3,8 +3,8 @@
 //! It starts the ranks of a program, each with its own connection in `PMI_FD`, and serves them until all have ended. It has one thread and
 //! one event loop, for any number of ranks.
 //!
-//! * With [`WayIn::Port`], a rank gets `PMI_PORT` instead, and connects itself.
-//! * With [`WayIn::Singleton`], there is one process, which already runs and to which the server connects.
+//! * With [`ConnectionMethod::Port`], a rank gets `PMI_PORT` instead, and connects itself.
+//! * With [`ConnectionMethod::Singleton`], there is one process, which already runs and to which the server connects.
 //! * With a [`Remote`], a rank is started by a command of the user, on one of several hosts. When the job ends, that command is ended here;
 //!   the processes that it has started there notice that their connections end.
 //! * A rank is a process with all processes in its process group, which it leads. When a rank ends or its program is aborted, the group is
@@ -27,10 +27,10 @@
 //!   that a failure does not look like a success.
 //! * If the job ended by a signal to us, the status is 128 + signal.
 
-mod door;
 pub(crate) mod host;
 pub(crate) mod job;
 pub(crate) mod launch;
+mod listener;
 mod remote;
 
 use std::ffi::OsString;
@@ -39,7 +39,7 @@ use std::io;
 use pmi_faults::{Config, Server};
 pub use remote::{Remote, RemoteError};
 
-pub use pmi_wire::WayIn;
+pub use pmi_wire::ConnectionMethod;
 pub use pmi_wire::singleton::Caller;
 
 /// The options of [`run`].

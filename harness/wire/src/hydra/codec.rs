@@ -1,42 +1,42 @@
 //! Reading from and writing to the proxies of every family.
 
 use super::family::Family;
-use super::record::{Address, CodecError, Received};
-use super::vector::Launch;
+use super::record::{CodecError, FrameAddress, ReceivedFrame};
+use super::vector::GroupLaunch;
 use super::{intel, mpich};
 
 /// Decodes the messages of one proxy.
 #[derive(Debug)]
-pub struct Decoder(Kind);
+pub struct Decoder(DecoderKind);
 
 #[derive(Debug)]
-enum Kind {
-    Mpich(mpich::Decoder),
-    Intel(intel::Decoder),
+enum DecoderKind {
+    Mpich(mpich::MpichDecoder),
+    Intel(intel::IntelDecoder),
 }
 
 impl Decoder {
     /// Creates a decoder for a proxy that starts this many processes.
     pub fn new(family: Family, processes: usize) -> Self {
         Self(match family {
-            Family::Intel => Kind::Intel(intel::Decoder::default()),
-            _ => Kind::Mpich(mpich::Decoder::new(family, processes)),
+            Family::Intel => DecoderKind::Intel(intel::IntelDecoder::default()),
+            _ => DecoderKind::Mpich(mpich::MpichDecoder::new(family, processes)),
         })
     }
 
     /// Appends received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         match &mut self.0 {
-            Kind::Mpich(decoder) => decoder.push(bytes),
-            Kind::Intel(decoder) => decoder.push(bytes),
+            DecoderKind::Mpich(decoder) => decoder.push(bytes),
+            DecoderKind::Intel(decoder) => decoder.push(bytes),
         }
     }
 
     /// Returns the bytes of an incomplete record.
     pub fn partial(&self) -> &[u8] {
         match &self.0 {
-            Kind::Mpich(decoder) => decoder.partial(),
-            Kind::Intel(decoder) => decoder.partial(),
+            DecoderKind::Mpich(decoder) => decoder.partial(),
+            DecoderKind::Intel(decoder) => decoder.partial(),
         }
     }
 
@@ -46,17 +46,17 @@ impl Decoder {
     ///
     /// See [`CodecError`]; after an error, the proxy's messages cannot be decoded any more.
     #[expect(clippy::should_implement_trait, reason = "it fails, and goes on after None")]
-    pub fn next(&mut self) -> Result<Option<Received>, CodecError> {
+    pub fn next(&mut self) -> Result<Option<ReceivedFrame>, CodecError> {
         match &mut self.0 {
-            Kind::Mpich(decoder) => decoder.next(),
-            Kind::Intel(decoder) => decoder.next(),
+            DecoderKind::Mpich(decoder) => decoder.next(),
+            DecoderKind::Intel(decoder) => decoder.next(),
         }
     }
 }
 
-impl Address {
+impl FrameAddress {
     /// Encodes the start of a process group. Its first process gets an empty standard input.
-    pub fn launch(self, launch: &Launch) -> Vec<u8> {
+    pub fn launch(self, launch: &GroupLaunch) -> Vec<u8> {
         match self.family {
             Family::Intel => intel::launch(launch),
             _ => mpich::launch(self, launch),
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_scenarios_words_become_what_the_family_has_for_them() {
-        let address = |family| Address { family, group: 0, proxy: 0 };
+        let address = |family| FrameAddress { family, group: 0, proxy: 0 };
         let (old, new) = (address(Family::Mpich4_2), address(Family::Mpich5_0_2));
         let out = &b"cmd=barrier_out\n"[..];
         assert_eq!(old.verbatim(7, None, out), old.barrier_out(None));
@@ -215,12 +215,12 @@ mod tests {
 
     #[test]
     fn frames_are_written_as_recorded() {
-        let wide = Address { family: Family::Mpich3_4, group: 0, proxy: 0 };
+        let wide = FrameAddress { family: Family::Mpich3_4, group: 0, proxy: 0 };
         let text = b"cmd=keyval_cache k0=v0 k1=v1 \n";
         let mut expected = words("02000000 1e000000 05000000 01000000 ffffffff ffffffff ffffffff ffffffff");
         expected.extend(text);
         assert_eq!(wide.response(5, text), expected);
-        let grouped = Address { family: Family::Mpich4_2, group: 1, proxy: 2 };
+        let grouped = FrameAddress { family: Family::Mpich4_2, group: 1, proxy: 2 };
         assert_eq!(
             wide.cache(&[(b"k".to_vec(), b"a b".to_vec())]),
             wide.response(0, b"cmd=keyval_cache k=a b\n")

@@ -26,7 +26,7 @@ pub enum Family {
 
 /// The first message of a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Init {
+pub(super) enum ProxyInit {
     /// The proxy's number.
     Id,
     /// Four fixed bytes and the proxy's number.
@@ -35,7 +35,7 @@ pub(super) enum Init {
     TaggedGroupId,
 }
 
-impl Init {
+impl ProxyInit {
     /// Returns its length in bytes.
     pub(super) fn len(self) -> usize {
         match self {
@@ -111,11 +111,11 @@ impl Family {
         self.init().len()
     }
 
-    pub(super) fn init(self) -> Init {
+    pub(super) fn init(self) -> ProxyInit {
         match self {
-            Self::Mpich3_4 | Self::Intel => Init::Id,
-            Self::Mpich4_0_3 | Self::Mpich4_1 => Init::TaggedId,
-            Self::Mpich4_2 | Self::Mpich5_0 | Self::Mpich5_0_2 => Init::TaggedGroupId,
+            Self::Mpich3_4 | Self::Intel => ProxyInit::Id,
+            Self::Mpich4_0_3 | Self::Mpich4_1 => ProxyInit::TaggedId,
+            Self::Mpich4_2 | Self::Mpich5_0 | Self::Mpich5_0_2 => ProxyInit::TaggedGroupId,
         }
     }
 
@@ -138,7 +138,7 @@ impl Family {
 
     /// Returns whether one proxy accepts several process groups; in earlier families, each needs its own proxies.
     pub fn shares_proxies(self) -> bool {
-        self.init() == Init::TaggedGroupId
+        self.init() == ProxyInit::TaggedGroupId
     }
 
     /// Returns whether `--gpu-subdevs-per-proc` must be given; earlier families do not know it.

@@ -3,15 +3,15 @@
 //! The proxy does not introduce itself. It forwards requests in parts rather than as text. They are assembled here, so that all families
 //! look the same above the codecs.
 
-use super::record::{BODY_MAX, CodecError, Received, Upward};
+use super::record::{BODY_MAX, CodecError, ReceivedFrame, Upward};
 use super::unread::Unread;
-use super::vector::Launch;
+use super::vector::GroupLaunch;
 
 const HEAD: usize = 20;
 
 /// Decodes the messages of one proxy.
 #[derive(Debug, Default)]
-pub(super) struct Decoder {
+pub(super) struct IntelDecoder {
     unread: Unread,
 }
 
@@ -59,7 +59,7 @@ fn string(text: &[u8]) -> Vec<u8> {
     [text, b"\0"].concat()
 }
 
-impl Decoder {
+impl IntelDecoder {
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.unread.push(bytes);
     }
@@ -68,7 +68,7 @@ impl Decoder {
         self.unread.rest()
     }
 
-    pub(super) fn next(&mut self) -> Result<Option<Received>, CodecError> {
+    pub(super) fn next(&mut self) -> Result<Option<ReceivedFrame>, CodecError> {
         let rest = self.unread.rest();
         if rest.len() < HEAD {
             return Ok(None);
@@ -106,7 +106,7 @@ impl Decoder {
             _ => return Err(CodecError::Command(kind)),
         };
         self.unread.read(HEAD + size);
-        Ok(Some(Received { group: None, what }))
+        Ok(Some(ReceivedFrame { group: None, what }))
     }
 }
 
@@ -139,7 +139,7 @@ fn pairs(body: &[u8], count: i32) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
 }
 
 /// Encodes all messages that make a proxy start its processes.
-pub(super) fn launch(launch: &Launch) -> Vec<u8> {
+pub(super) fn launch(launch: &GroupLaunch) -> Vec<u8> {
     let mut out = frame(0, [0; 3], b"");
     let spawned = launch.parent.iter().map(|_| b"PMI_SPAWNED=1".to_vec()).collect::<Vec<_>>();
     out.extend(frame(1, [0; 3], &list(&spawned)));
@@ -181,13 +181,13 @@ mod tests {
 
     #[test]
     fn requests_are_put_together() {
-        let mut decoder = Decoder::default();
+        let mut decoder = IntelDecoder::default();
         let mut barrier = frame(16, [0; 3], b"");
         barrier[4] = 99;
         let mut publish = frame(23, [0, 0, 7], &list(&[b"svc".to_vec(), b"p=1".to_vec()]));
         publish.extend(frame(27, [5, 0, 0], b""));
         publish.extend(frame(21, [0; 3], &[3_i32, 0, 0, 0].map(i32::to_ne_bytes).concat()));
-        let up = |decoder: &mut Decoder| decoder.next().unwrap().map(|r| r.what);
+        let up = |decoder: &mut IntelDecoder| decoder.next().unwrap().map(|r| r.what);
         for byte in barrier.iter().chain(&publish) {
             decoder.push(&[*byte]);
             if decoder.partial().len() < HEAD {
@@ -210,11 +210,11 @@ mod tests {
         let some = vec![(b"k".to_vec(), b"v 1".to_vec()), (b"k2".to_vec(), Vec::new())];
         let mut bytes = cache(0, &some);
         bytes[0] = 19;
-        let mut decoder = Decoder::default();
+        let mut decoder = IntelDecoder::default();
         decoder.push(&bytes);
         assert_eq!(decoder.next().unwrap().unwrap().what, Upward::Puts(some));
         for (kind, body) in [(19, &b"\xff\xff\xff\x7f"[..]), (23, b"\xff\xff\xff\xff"), (3, b"")] {
-            let mut decoder = Decoder::default();
+            let mut decoder = IntelDecoder::default();
             decoder.push(&frame(kind, [0, i32::MAX, 0], body));
             assert!(decoder.next().is_err());
         }

@@ -13,5 +13,5 @@ mod vector;
 
 pub use codec::Decoder;
 pub use family::{Family, parse_version};
-pub use record::{Address, CodecError, Received, Upward};
-pub use vector::{Block, Launch, Program};
+pub use record::{CodecError, FrameAddress, ReceivedFrame, Upward};
+pub use vector::{GroupLaunch, LaunchProgram, ProcessBlock};

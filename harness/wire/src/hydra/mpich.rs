@@ -1,12 +1,12 @@
 //! The encoding of the control protocol of MPICH's Hydra. No I/O.
 //!
-//! A connection carries an unframed first record of the proxy ([`Init`]), and then frames in both directions. A frame has a header of `int`
+//! A connection carries an unframed first record of the proxy ([`ProxyInit`]), and then frames in both directions. A frame has a header of `int`
 //! fields in the byte order of the host, and a body.
 
-use super::family::{Family, Header, Init};
-use super::record::{Address, BODY_MAX, CodecError, Received, Upward};
+use super::family::{Family, Header, ProxyInit};
+use super::record::{BODY_MAX, CodecError, FrameAddress, ReceivedFrame, Upward};
 use super::unread::Unread;
-use super::vector::Launch;
+use super::vector::GroupLaunch;
 
 /// First bytes of the init record, if it has any.
 const TAG: [u8; 4] = *b"HYD\0";
@@ -23,8 +23,8 @@ const CACHE_MAX: usize = 32 * 1024;
 
 /// Decodes the messages of one proxy.
 #[derive(Debug)]
-pub(super) struct Decoder {
-    init: Init,
+pub(super) struct MpichDecoder {
+    init: ProxyInit,
     header: Header,
     /// Number of processes that it starts: wide headers leave out the length of lists about them.
     processes: usize,
@@ -40,7 +40,7 @@ fn ints(bytes: &[u8]) -> Vec<i32> {
     bytes.chunks_exact(4).map(int).collect()
 }
 
-impl Decoder {
+impl MpichDecoder {
     pub(super) fn new(family: Family, processes: usize) -> Self {
         let (init, header) = (family.init(), family.header());
         Self { init, header, processes, begun: false, unread: Unread::default() }
@@ -54,7 +54,7 @@ impl Decoder {
         self.unread.rest()
     }
 
-    pub(super) fn next(&mut self) -> Result<Option<Received>, CodecError> {
+    pub(super) fn next(&mut self) -> Result<Option<ReceivedFrame>, CodecError> {
         if !self.begun {
             return self.init();
         }
@@ -91,10 +91,10 @@ impl Decoder {
             _ => Upward::Terminated,
         };
         self.unread.read(head + length);
-        Ok(Some(Received { group, what }))
+        Ok(Some(ReceivedFrame { group, what }))
     }
 
-    fn init(&mut self) -> Result<Option<Received>, CodecError> {
+    fn init(&mut self) -> Result<Option<ReceivedFrame>, CodecError> {
         let seen = self.unread.rest();
         let wrong =
             || CodecError::Init { expected: self.init.len(), seen: seen[..seen.len().min(64)].to_vec() };
@@ -102,7 +102,7 @@ impl Decoder {
             return Ok(None);
         }
         // Nothing follows until the proxy receives a command.
-        let tagged = self.init != Init::Id;
+        let tagged = self.init != ProxyInit::Id;
         if seen.starts_with(&TAG) != tagged || seen.len() > self.init.len() {
             return Err(wrong());
         }
@@ -110,15 +110,15 @@ impl Decoder {
             return Ok(None);
         }
         let numbers = ints(if tagged { &seen[4..] } else { seen });
-        let group = (self.init == Init::TaggedGroupId).then(|| numbers[0]);
+        let group = (self.init == ProxyInit::TaggedGroupId).then(|| numbers[0]);
         let proxy = *numbers.last().unwrap_or(&0);
         self.unread.read(self.init.len());
         self.begun = true;
-        Ok(Some(Received { group, what: Upward::Init { proxy } }))
+        Ok(Some(ReceivedFrame { group, what: Upward::Init { proxy } }))
     }
 }
 
-fn frame(to: Address, command: i32, length: usize, number: i32, route: i32) -> Vec<u8> {
+fn frame(to: FrameAddress, command: i32, length: usize, number: i32, route: i32) -> Vec<u8> {
     let fields = match to.family.header() {
         Header::Wide => {
             let (length, pid, version) = match command {
@@ -134,7 +134,7 @@ fn frame(to: Address, command: i32, length: usize, number: i32, route: i32) -> V
 }
 
 /// Encodes the start of a process group. Its first process gets an empty standard input.
-pub(super) fn launch(to: Address, launch: &Launch) -> Vec<u8> {
+pub(super) fn launch(to: FrameAddress, launch: &GroupLaunch) -> Vec<u8> {
     let mut out = proc_info(to, &launch.options(to.family));
     // Only the first process of all has a standard input that can be ended.
     if (to.group, to.proxy) == (0, 0) {
@@ -144,7 +144,7 @@ pub(super) fn launch(to: Address, launch: &Launch) -> Vec<u8> {
 }
 
 /// Encodes a list of options.
-fn proc_info(to: Address, options: &[Vec<u8>]) -> Vec<u8> {
+fn proc_info(to: FrameAddress, options: &[Vec<u8>]) -> Vec<u8> {
     let mut out = frame(to, down::PROC_INFO, 0, 0, 0);
     out.extend((options.len() as i32).to_ne_bytes());
     for option in options {
@@ -156,25 +156,25 @@ fn proc_info(to: Address, options: &[Vec<u8>]) -> Vec<u8> {
 }
 
 /// Encodes a PMI-1 message for the client that `route` names.
-pub(super) fn response(to: Address, route: i32, text: &[u8]) -> Vec<u8> {
+pub(super) fn response(to: FrameAddress, route: i32, text: &[u8]) -> Vec<u8> {
     message(to, route, 1, text)
 }
 
 /// Encodes a complete message of this version of PMI, for the client that `route` names.
-pub(super) fn message(to: Address, route: i32, version: i32, text: &[u8]) -> Vec<u8> {
+pub(super) fn message(to: FrameAddress, route: i32, version: i32, text: &[u8]) -> Vec<u8> {
     let mut out = frame(to, down::PMI_RESPONSE, text.len(), version, route);
     out.extend_from_slice(text);
     out
 }
 
 /// Releases a proxy's clients from a barrier: the one of that name, if barriers have names.
-pub(super) fn barrier_out(to: Address, name: Option<&[u8]>) -> Vec<u8> {
+pub(super) fn barrier_out(to: FrameAddress, name: Option<&[u8]>) -> Vec<u8> {
     let name = name.map(|name| [b" group=", name].concat()).unwrap_or_default();
     response(to, 0, &[b"cmd=barrier_out", &name[..], b"\n"].concat())
 }
 
 /// Encodes pairs for the proxy's cache, in as many messages as necessary.
-pub(super) fn cache(to: Address, pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
+pub(super) fn cache(to: FrameAddress, pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut text = Vec::new();
     for (at, (key, value)) in pairs.iter().enumerate() {
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn options_are_written_as_recorded() {
-        let to = Address { family: Family::Mpich4_2, group: 1, proxy: 2 };
+        let to = FrameAddress { family: Family::Mpich4_2, group: 1, proxy: 2 };
         let mut expected: Vec<u8> =
             [1_i32, 0, 1, 2, 0, 0, 2, 7].into_iter().flat_map(i32::to_ne_bytes).collect();
         expected.extend(b"--exec\0");

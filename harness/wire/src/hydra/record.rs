@@ -39,7 +39,7 @@ pub enum Upward {
 
 /// A frame from a proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Received {
+pub struct ReceivedFrame {
     /// The process group; `None` if the header does not contain it.
     pub group: Option<i32>,
     /// The message.
@@ -72,7 +72,7 @@ pub enum CodecError {
 
 /// The destination of frames: a process group at a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Address {
+pub struct FrameAddress {
     /// The generation of its protocol.
     pub family: Family,
     /// The number of the process group.

@@ -4,7 +4,7 @@ use super::family::{Family, Header};
 
 /// The part of a process group at one proxy. Ranks are consecutive.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Launch {
+pub struct GroupLaunch {
     /// Processes of the group.
     pub size: u32,
     /// The name of its keyval space.
@@ -16,12 +16,12 @@ pub struct Launch {
     /// The working directory of programs without their own, for proxies that do not pass on theirs.
     pub dir: Option<Vec<u8>>,
     /// The programs, at least one.
-    pub blocks: Vec<Block>,
+    pub blocks: Vec<ProcessBlock>,
 }
 
 /// The processes of one program at one proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Block {
+pub struct ProcessBlock {
     /// The number of the program in the request.
     pub appnum: u32,
     /// First rank.
@@ -31,19 +31,19 @@ pub struct Block {
     /// The number of its processes at all proxies.
     pub in_all: u32,
     /// The program that they run.
-    pub program: Program,
+    pub program: LaunchProgram,
 }
 
 /// A program and its working directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Program {
+pub struct LaunchProgram {
     /// The program and its arguments.
     pub argv: Vec<Vec<u8>>,
     /// Its working directory, if one was requested.
     pub dir: Option<Vec<u8>>,
 }
 
-impl Launch {
+impl GroupLaunch {
     /// Returns the number of processes at this proxy.
     pub fn count(&self) -> u32 {
         self.blocks.iter().map(|b| b.count).sum()
@@ -101,19 +101,19 @@ impl Launch {
 mod tests {
     use super::*;
 
-    fn launch(parent: Option<Vec<u8>>) -> Launch {
-        let program = Program { argv: vec![b"prog".to_vec(), b"a b".to_vec()], dir: None };
-        Launch {
+    fn launch(parent: Option<Vec<u8>>) -> GroupLaunch {
+        let program = LaunchProgram { argv: vec![b"prog".to_vec(), b"a b".to_vec()], dir: None };
+        GroupLaunch {
             size: 4,
             kvsname: b"kvs".to_vec(),
             parent,
             mapping: b"(vector,(0,2,2))".to_vec(),
             dir: None,
-            blocks: vec![Block { appnum: 0, first: 2, count: 2, in_all: 4, program }],
+            blocks: vec![ProcessBlock { appnum: 0, first: 2, count: 2, in_all: 4, program }],
         }
     }
 
-    fn shown(launch: &Launch, family: Family) -> String {
+    fn shown(launch: &GroupLaunch, family: Family) -> String {
         let options = launch.options(family);
         options.iter().map(|o| String::from_utf8_lossy(o).into_owned()).collect::<Vec<_>>().join("|")
     }

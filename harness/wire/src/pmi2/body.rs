@@ -11,7 +11,7 @@ use crate::Tuple;
 ///
 /// The draft requires a semicolon in a value to be doubled. No server in use reverses that; some libraries do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Semicolons {
+pub enum SemicolonReading {
     /// The draft: one semicolon that is part of the value.
     Doubled,
     /// Most implementations: the end of a tuple, followed by an empty tuple.
@@ -39,7 +39,7 @@ pub enum BodyError {
 #[derive(Debug, Clone, Copy)]
 pub struct Body<'a> {
     bytes: &'a [u8],
-    semicolons: Semicolons,
+    semicolons: SemicolonReading,
 }
 
 impl<'a> Body<'a> {
@@ -48,25 +48,25 @@ impl<'a> Body<'a> {
     /// # Errors
     ///
     /// See [`BodyError`].
-    pub fn parse(bytes: &'a [u8], semicolons: Semicolons) -> Result<Self, BodyError> {
+    pub fn parse(bytes: &'a [u8], semicolons: SemicolonReading) -> Result<Self, BodyError> {
         if bytes.is_empty() {
             return Err(BodyError::Empty);
         }
-        for tuple in (Tuples { bytes, at: 0, semicolons }) {
+        for tuple in (BodyTuples { bytes, at: 0, semicolons }) {
             tuple?;
         }
         Ok(Self { bytes, semicolons })
     }
 
     /// Returns the reading of semicolons.
-    pub(super) fn semicolons(&self) -> Semicolons {
+    pub(super) fn semicolons(&self) -> SemicolonReading {
         self.semicolons
     }
 
     /// Returns the tuples in order, with values as on the wire.
     pub fn tuples(&self) -> impl Iterator<Item = Tuple<'a>> + use<'a> {
         // `parse` has read the same tuples without an error.
-        Tuples { bytes: self.bytes, at: 0, semicolons: self.semicolons }.map_while(Result::ok)
+        BodyTuples { bytes: self.bytes, at: 0, semicolons: self.semicolons }.map_while(Result::ok)
     }
 
     /// Returns the value of the first tuple with this key, as on the wire.
@@ -77,8 +77,8 @@ impl<'a> Body<'a> {
     /// Returns the value of the first tuple with this key. Doubled semicolons are reduced to one if the reading requires it.
     pub fn value(&self, key: impl AsRef<[u8]>) -> Option<Cow<'a, [u8]>> {
         self.raw(key).map(|raw| match self.semicolons {
-            Semicolons::Doubled => halved(raw),
-            Semicolons::Plain => Cow::Borrowed(raw),
+            SemicolonReading::Doubled => halved(raw),
+            SemicolonReading::Plain => Cow::Borrowed(raw),
         })
     }
 
@@ -127,13 +127,13 @@ pub fn is_key(key: &[u8]) -> bool {
     (1..=64).contains(&key.len()) && key.iter().all(allowed)
 }
 
-struct Tuples<'a> {
+struct BodyTuples<'a> {
     bytes: &'a [u8],
     at: usize,
-    semicolons: Semicolons,
+    semicolons: SemicolonReading,
 }
 
-impl<'a> Iterator for Tuples<'a> {
+impl<'a> Iterator for BodyTuples<'a> {
     type Item = Result<Tuple<'a>, BodyError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -147,7 +147,7 @@ impl<'a> Iterator for Tuples<'a> {
                 return Some(Err(BodyError::Unterminated));
             };
             end += found;
-            if self.semicolons == Semicolons::Doubled && self.bytes.get(end + 1) == Some(&b';') {
+            if self.semicolons == SemicolonReading::Doubled && self.bytes.get(end + 1) == Some(&b';') {
                 end += 2;
                 continue;
             }
@@ -168,11 +168,11 @@ impl<'a> Iterator for Tuples<'a> {
 mod tests {
     use rstest::rstest;
 
-    use super::Semicolons::{Doubled, Plain};
+    use super::SemicolonReading::{Doubled, Plain};
     use super::*;
     use crate::testing::Prng;
 
-    fn show(bytes: &[u8], semicolons: Semicolons) -> String {
+    fn show(bytes: &[u8], semicolons: SemicolonReading) -> String {
         match Body::parse(bytes, semicolons) {
             Ok(body) => {
                 let key = |t: Tuple<'_>| {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use thiserror::Error;
 
-use super::body::{Body, BodyError, Semicolons, write_tuple};
+use super::body::{Body, BodyError, SemicolonReading, write_tuple};
 use super::command::Command;
 use crate::grammar::{Rule, parse_bool, parse_int, parse_uint};
 
@@ -12,7 +12,7 @@ use crate::grammar::{Rule, parse_bool, parse_int, parse_uint};
 const SPAWN_LIMIT: u64 = 100_000;
 
 /// A value.
-type Value<'a> = Cow<'a, [u8]>;
+type RequestValue<'a> = Cow<'a, [u8]>;
 
 /// A request with all fields of the draft, except `thrid`: see [`Request::thrid`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,15 +20,15 @@ pub enum Request<'a> {
     /// `cmd=fullinit`. In the draft, every key is optional.
     Fullinit {
         /// The id of the job, if the process was given one.
-        pmijobid: Option<Value<'a>>,
+        pmijobid: Option<RequestValue<'a>>,
         /// The rank, if the process knows it.
         pmirank: Option<u64>,
         /// Requests will have a `thrid`.
         threaded: Option<bool>,
         /// The requested kind of authentication.
-        authtype: Option<Value<'a>>,
+        authtype: Option<RequestValue<'a>>,
         /// The initial data of the authentication.
-        authinfo: Option<Value<'a>>,
+        authinfo: Option<RequestValue<'a>>,
     },
     /// `cmd=finalize`.
     Finalize,
@@ -39,95 +39,95 @@ pub enum Request<'a> {
         /// `exitcode` of MPICH since 4.1.
         exitcode: Option<i64>,
         /// The message to report: `msg` in the draft, `message` in MPICH since 4.1.
-        message: Option<Value<'a>>,
+        message: Option<RequestValue<'a>>,
     },
     /// `cmd=job-getid`.
     JobGetid,
     /// `cmd=job-connect`.
     JobConnect {
         /// The job.
-        jobid: Value<'a>,
+        jobid: RequestValue<'a>,
     },
     /// `cmd=job-disconnect`.
     JobDisconnect {
         /// The job.
-        jobid: Value<'a>,
+        jobid: RequestValue<'a>,
     },
     /// `cmd=kvs-put`.
     KvsPut {
         /// The key.
-        key: Value<'a>,
+        key: RequestValue<'a>,
         /// The value.
-        value: Value<'a>,
+        value: RequestValue<'a>,
     },
     /// `cmd=kvs-get`.
     KvsGet {
         /// The job; the client's own if absent.
-        jobid: Option<Value<'a>>,
+        jobid: Option<RequestValue<'a>>,
         /// The rank that may have put it, as a hint; negative if unknown.
         srcid: Option<i64>,
         /// The key.
-        key: Value<'a>,
+        key: RequestValue<'a>,
     },
     /// `cmd=kvs-fence`.
     KvsFence,
     /// `cmd=info-putnodeattr`.
     InfoPutnodeattr {
         /// The key.
-        key: Value<'a>,
+        key: RequestValue<'a>,
         /// The value.
-        value: Value<'a>,
+        value: RequestValue<'a>,
     },
     /// `cmd=info-getnodeattr`.
     InfoGetnodeattr {
         /// The key.
-        key: Value<'a>,
+        key: RequestValue<'a>,
         /// The response must be delayed until the value exists.
         wait: bool,
     },
     /// `cmd=info-getjobattr`.
     InfoGetjobattr {
         /// The key.
-        key: Value<'a>,
+        key: RequestValue<'a>,
     },
     /// `cmd=name-publish`. All known servers ignore the info keys, and so does this crate.
     NamePublish {
         /// The name.
-        name: Value<'a>,
+        name: RequestValue<'a>,
         /// The port.
-        port: Value<'a>,
+        port: RequestValue<'a>,
     },
     /// `cmd=name-lookup`.
     NameLookup {
         /// The name.
-        name: Value<'a>,
+        name: RequestValue<'a>,
     },
     /// `cmd=name-unpublish`.
     NameUnpublish {
         /// The name.
-        name: Value<'a>,
+        name: RequestValue<'a>,
     },
     /// `cmd=spawn`, in one message with a `subcmd` for each program.
     Spawn {
         /// The pairs to put into the keyval space of the new processes.
         preput: Vec<(Vec<u8>, Vec<u8>)>,
         /// The programs to start.
-        programs: Vec<Program>,
+        programs: Vec<Pmi2SpawnProgram>,
     },
     /// A request, or a part of one, that only the draft describes. It is checked against its row of the protocol table.
     DraftOnly(Command),
     /// `cmd=ring`.
     Ring {
         /// The value that the left neighbour receives as `right`.
-        left: Value<'a>,
+        left: RequestValue<'a>,
         /// The value that the right neighbour receives as `left`.
-        right: Value<'a>,
+        right: RequestValue<'a>,
     },
 }
 
 /// One program of a spawn request.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Program {
+pub struct Pmi2SpawnProgram {
     /// `subcmd`: the program.
     pub command: Vec<u8>,
     /// `maxprocs`: number of processes.
@@ -166,7 +166,7 @@ pub enum RequestError {
     RepeatedKey(&'static str),
 }
 
-fn need<'a>(body: &Body<'a>, key: &str) -> Result<Value<'a>, RequestError> {
+fn need<'a>(body: &Body<'a>, key: &str) -> Result<RequestValue<'a>, RequestError> {
     body.value(key).ok_or_else(|| RequestError::MissingKey(key.to_owned()))
 }
 
@@ -189,7 +189,7 @@ impl<'a> Request<'a> {
     /// # Errors
     ///
     /// See [`RequestError`].
-    pub fn parse(bytes: &'a [u8], semicolons: Semicolons) -> Result<Self, RequestError> {
+    pub fn parse(bytes: &'a [u8], semicolons: SemicolonReading) -> Result<Self, RequestError> {
         Self::read(Body::parse(bytes, semicolons)?)
     }
 
@@ -264,7 +264,7 @@ impl<'a> Request<'a> {
     }
 
     /// Returns the `thrid` of a body, which its response must repeat.
-    pub fn thrid(bytes: &'a [u8], semicolons: Semicolons) -> Option<Value<'a>> {
+    pub fn thrid(bytes: &'a [u8], semicolons: SemicolonReading) -> Option<RequestValue<'a>> {
         Body::parse(bytes, semicolons).ok()?.value("thrid")
     }
 
@@ -361,7 +361,7 @@ fn write_number(out: &mut Vec<u8>, key: &str, number: u64) {
     write_tuple(out, key, number.to_string().as_bytes());
 }
 
-impl Program {
+impl Pmi2SpawnProgram {
     fn write_to(&self, out: &mut Vec<u8>) {
         write_tuple(out, "subcmd", &self.command);
         write_number(out, "maxprocs", self.maxprocs);
@@ -385,8 +385,8 @@ fn sections(body: &Body<'_>) -> Vec<Section> {
             sections.push(Section::default());
         }
         let value = match body.semicolons() {
-            Semicolons::Doubled => super::body::halved(tuple.value).into_owned(),
-            Semicolons::Plain => tuple.value.to_vec(),
+            SemicolonReading::Doubled => super::body::halved(tuple.value).into_owned(),
+            SemicolonReading::Plain => tuple.value.to_vec(),
         };
         if let Some(last) = sections.last_mut() {
             last.0.entry(tuple.key.to_vec()).or_insert(value);
@@ -455,10 +455,10 @@ impl Section {
         (0..count).map(value).collect()
     }
 
-    fn program(&self) -> Result<Program, RequestError> {
+    fn program(&self) -> Result<Pmi2SpawnProgram, RequestError> {
         let argc = self.number("argc", Some(0))?;
         let pairs = self.number("infokeycount", Some(0))?;
-        Ok(Program {
+        Ok(Pmi2SpawnProgram {
             command: self.get("subcmd").unwrap_or_default().to_vec(),
             maxprocs: self.number("maxprocs", None)?,
             argv: self.list("argv", argc)?,
@@ -471,7 +471,7 @@ impl Section {
 mod tests {
     use rstest::rstest;
 
-    use super::Semicolons::{Doubled, Plain};
+    use super::SemicolonReading::{Doubled, Plain};
     use super::*;
     use crate::testing::Prng;
 
@@ -521,7 +521,7 @@ mod tests {
         let mut prng = Prng(33);
         for _ in 0..500 {
             let mut text = || prng.maybe(Prng::string).unwrap_or_else(|| b"a;b;;\n\0".to_vec());
-            let program = Program {
+            let program = Pmi2SpawnProgram {
                 command: text(),
                 maxprocs: 3,
                 argv: vec![text(), text()],

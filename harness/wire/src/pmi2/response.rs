@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use thiserror::Error;
 
-use super::body::{Body, BodyError, Semicolons};
+use super::body::{Body, BodyError, SemicolonReading};
 use super::command::Command;
 use crate::grammar::{parse_bool, parse_int};
 
@@ -47,7 +47,7 @@ impl<'a> Response<'a> {
     /// # Errors
     ///
     /// See [`ResponseError`].
-    pub fn parse(bytes: &'a [u8], semicolons: Semicolons) -> Result<Self, ResponseError> {
+    pub fn parse(bytes: &'a [u8], semicolons: SemicolonReading) -> Result<Self, ResponseError> {
         Self::read(Body::parse(bytes, semicolons)?)
     }
 
@@ -105,7 +105,7 @@ mod tests {
     #[case(b"cmd=name-lookup-response;rc=0;port=p;", 0, Some(true))]
     #[case(b"cmd=kvs-get-response;rc=0;found=1;", 0, None)]
     fn misses_have_many_forms(#[case] body: &[u8], #[case] rc: i64, #[case] found: Option<bool>) {
-        let response = Response::parse(body, Semicolons::Plain).unwrap();
+        let response = Response::parse(body, SemicolonReading::Plain).unwrap();
         assert_eq!((response.rc, response.is_found()), (rc, found));
     }
 
@@ -117,6 +117,6 @@ mod tests {
     #[case(b"cmd=finalize-response;rc=ok;", ResponseError::BadCode)]
     #[case(b"cmd=finalize-response;rc=0;rc=0;", ResponseError::RepeatedKey("rc"))]
     fn what_is_none_is_told(#[case] body: &[u8], #[case] error: ResponseError) {
-        assert_eq!(Response::parse(body, Semicolons::Plain).unwrap_err(), error);
+        assert_eq!(Response::parse(body, SemicolonReading::Plain).unwrap_err(), error);
     }
 }

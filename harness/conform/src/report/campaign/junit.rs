@@ -3,8 +3,8 @@
 use std::io;
 
 use pmi_fuzzer::campaign::{CampaignOptions, Summary};
-use pmi_fuzzer::failure::Kind;
-use pmi_fuzzer::store::Found;
+use pmi_fuzzer::failure::FailureKind;
+use pmi_fuzzer::store::StoredFinding;
 use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, TestSuite};
 
 use super::super::text;
@@ -66,10 +66,10 @@ fn case(name: &str, status: TestCaseStatus) -> TestCase {
     case
 }
 
-fn status_of(found: &Found, options: &CampaignOptions) -> TestCaseStatus {
+fn status_of(found: &StoredFinding, options: &CampaignOptions) -> TestCaseStatus {
     let kind = match found.kind {
-        Kind::Crash | Kind::Hang | Kind::Excess => NonSuccessKind::Error,
-        Kind::Rule | Kind::Difference => NonSuccessKind::Failure,
+        FailureKind::Crash | FailureKind::Hang | FailureKind::Excess => NonSuccessKind::Error,
+        FailureKind::Rule | FailureKind::Difference => NonSuccessKind::Failure,
     };
     let mut status = TestCaseStatus::non_success(kind);
     status.set_message(text::clean(&found.what));

@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use pmi_fuzzer::campaign::{CampaignOptions, Moment, Summary};
-use pmi_fuzzer::store::{Found, Root, SCENARIO, TRIES};
+use pmi_fuzzer::store::{Root, SCENARIO, StoredFinding, TRIES};
 use pmi_fuzzer::target::Target;
 use serde::Serialize;
 
@@ -24,21 +24,21 @@ const ROWS: usize = 1000;
 const AREA: Area = Area { width: 800.0, height: 170.0, left: 50.0, right: 800.0, top: 20.0, floor: 150.0 };
 
 #[derive(Serialize)]
-struct Page {
+struct CampaignPage {
     title: String,
     version: &'static str,
     subject: String,
     color: &'static str,
     meaning: String,
-    facts: Vec<Fact>,
+    facts: Vec<CampaignFact>,
     curves: Vec<Curve>,
-    moments: Vec<Row>,
-    roots: Vec<Group>,
+    moments: Vec<CampaignRow>,
+    roots: Vec<FindingGroup>,
     others: Vec<Other>,
 }
 
 #[derive(Serialize)]
-struct Fact {
+struct CampaignFact {
     name: &'static str,
     value: String,
 }
@@ -64,7 +64,7 @@ struct Mark {
 }
 
 #[derive(Serialize)]
-struct Row {
+struct CampaignRow {
     time: String,
     sessions: u64,
     transitions: usize,
@@ -74,15 +74,15 @@ struct Row {
 
 /// Findings that probably have one cause.
 #[derive(Serialize)]
-struct Group {
+struct FindingGroup {
     name: String,
     kind: &'static str,
     label: &'static str,
-    found: Vec<Shown>,
+    found: Vec<ShownFinding>,
 }
 
 #[derive(Serialize)]
-struct Shown {
+struct ShownFinding {
     bucket: String,
     what: String,
     again: String,
@@ -111,7 +111,7 @@ pub(super) fn campaign_page(
     page::render("campaign.html", of_campaign(&target.label(), options, campaign))
 }
 
-fn of_campaign(subject: &str, options: &CampaignOptions, campaign: &Summary) -> Page {
+fn of_campaign(subject: &str, options: &CampaignOptions, campaign: &Summary) -> CampaignPage {
     let progress = &campaign.progress;
     let roots = by_root(&campaign.found);
     let mut meaning = match (campaign.found.len(), progress.sessions) {
@@ -135,7 +135,7 @@ fn of_campaign(subject: &str, options: &CampaignOptions, campaign: &Summary) -> 
     if edges.is_some() {
         curves.push(curve("edges of the program", &|moment| moment.edges.unwrap_or(0)));
     }
-    Page {
+    CampaignPage {
         title: format!("{}: a campaign", words(subject)),
         version: env!("CARGO_PKG_VERSION"),
         subject: words(subject),
@@ -161,33 +161,35 @@ fn clock(time: Duration) -> String {
     }
 }
 
-fn facts(options: &CampaignOptions, campaign: &Summary) -> Vec<Fact> {
+fn facts(options: &CampaignOptions, campaign: &Summary) -> Vec<CampaignFact> {
     let progress = &campaign.progress;
     let seconds = progress.time.as_secs_f64().max(0.001);
     let mut facts = vec![
-        Fact { name: "seed", value: options.seed.to_string() },
-        Fact { name: "workers", value: options.workers.to_string() },
-        Fact { name: "time", value: clock(progress.time) },
-        Fact {
+        CampaignFact { name: "seed", value: options.seed.to_string() },
+        CampaignFact { name: "workers", value: options.workers.to_string() },
+        CampaignFact { name: "time", value: clock(progress.time) },
+        CampaignFact {
             name: "sessions",
             value: format!("{}, {:.0} a second", progress.sessions, progress.sessions as f64 / seconds),
         },
-        Fact {
+        CampaignFact {
             name: "left out",
             value: format!("{} sessions, which only show what is known", progress.skipped),
         },
-        Fact { name: "requests", value: progress.requests.to_string() },
-        Fact { name: "transitions", value: format!("{} of the model", progress.transitions) },
-        Fact { name: "corpus", value: format!("{} sessions", progress.corpus) },
+        CampaignFact { name: "requests", value: progress.requests.to_string() },
+        CampaignFact { name: "transitions", value: format!("{} of the model", progress.transitions) },
+        CampaignFact { name: "corpus", value: format!("{} sessions", progress.corpus) },
     ];
     match progress.edges {
         None => {}
-        Some(0) => facts.push(Fact { name: "edges", value: "none: it was not built to tell them".into() }),
-        Some(edges) => facts.push(Fact { name: "edges", value: format!("{edges} of its program") }),
+        Some(0) => {
+            facts.push(CampaignFact { name: "edges", value: "none: it was not built to tell them".into() })
+        }
+        Some(edges) => facts.push(CampaignFact { name: "edges", value: format!("{edges} of its program") }),
     }
     if progress.unjudged.0 > 0 {
         let value = format!("{} sessions: {}", progress.unjudged.0, words(&progress.unjudged.1));
-        facts.push(Fact { name: "not judged", value });
+        facts.push(CampaignFact { name: "not judged", value });
     }
     facts
 }
@@ -214,7 +216,7 @@ fn curve(what: &'static str, campaign: &Summary, of: &dyn Fn(&Moment) -> usize) 
 }
 
 /// Returns a few moments of the campaign as a table.
-fn moments(campaign: &Summary) -> Vec<Row> {
+fn moments(campaign: &Summary) -> Vec<CampaignRow> {
     const SHOWN: usize = 12;
     let history = &campaign.history;
     let step = history.len().div_ceil(SHOWN).max(1);
@@ -222,7 +224,7 @@ fn moments(campaign: &Summary) -> Vec<Row> {
     let shown =
         history.iter().enumerate().filter(|(at, _)| at % step == 0 && last - at >= step || *at == last);
     shown
-        .map(|(_, moment)| Row {
+        .map(|(_, moment)| CampaignRow {
             time: clock(moment.time),
             sessions: moment.sessions,
             transitions: moment.transitions,
@@ -232,12 +234,12 @@ fn moments(campaign: &Summary) -> Vec<Row> {
         .collect()
 }
 
-fn group(root: &Root, all: &[&Found], options: &CampaignOptions, campaign: &Summary) -> Group {
-    let found = |found: &&Found| {
+fn group(root: &Root, all: &[&StoredFinding], options: &CampaignOptions, campaign: &Summary) -> FindingGroup {
+    let found = |found: &&StoredFinding| {
         let folder = options.out.join(&found.bucket);
         let trace = found.backtrace.as_ref();
         let met = campaign.met.get(&found.bucket);
-        Shown {
+        ShownFinding {
             bucket: words(&found.bucket),
             what: words(&found.what),
             again: {
@@ -259,7 +261,7 @@ fn group(root: &Root, all: &[&Found], options: &CampaignOptions, campaign: &Summ
             replay: text::clean(&format!("{} --replay {}", options.replay, folder.display())),
         }
     };
-    Group {
+    FindingGroup {
         name: words(&root.to_string()),
         kind: if root.needs_invalid_input() { "warn" } else { "fail" },
         label: if root.needs_invalid_input() { "needs invalid input" } else { "valid input is enough" },

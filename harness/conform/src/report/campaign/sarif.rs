@@ -2,11 +2,11 @@
 
 use pmi_fuzzer::campaign::{CampaignOptions, Summary};
 use pmi_fuzzer::store::SCENARIO;
-use pmi_judge::backtrace::Frame;
+use pmi_judge::backtrace::StackFrame;
 use serde_json::json;
 
 /// Returns a frame of a backtrace as SARIF.
-fn frame_of(frame: &Frame) -> serde_json::Value {
+fn frame_of(frame: &StackFrame) -> serde_json::Value {
     json!({
         "module": frame.module.as_deref().unwrap_or_default(),
         "location": {

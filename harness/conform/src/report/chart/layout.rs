@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::block::FINDINGS;
+use super::super::event_text::{BYTES, EventDirection, EventInWords, describe};
 use super::super::text;
-use super::super::told::{BYTES, EventInWords, Way, told};
-use pmi_judge::event::{Event, What};
+use pmi_judge::event::{Event, EventKind};
 use pmi_judge::evidence::evidence;
 use pmi_judge::verdict::{Judged, ScenarioResult};
 use pmi_wire::Proc;
@@ -23,14 +23,14 @@ const LEAVE: [&[u8]; 2] = [b"barrier_out", b"kvs-fence-response"];
 
 /// A participant. Lanes are in the order of the variants, from left to right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Party {
+enum Participant {
     Process(Proc),
     Server,
     Proxy(Proc),
     Upstream,
 }
 
-impl Party {
+impl Participant {
     fn of(proc: Proc) -> Self {
         if proc.group == Proc::PROXIES { Self::Proxy(proc) } else { Self::Process(proc) }
     }
@@ -62,7 +62,7 @@ pub(super) enum Shape {
 
 /// A line of the chart.
 #[derive(Debug)]
-pub(super) struct Row<'a> {
+pub(super) struct ChartRow<'a> {
     /// Number of the event, if the row shows one.
     pub(super) seq: Option<u64>,
     pub(super) time_us: u64,
@@ -77,7 +77,7 @@ pub(super) struct Row<'a> {
 
 /// A process in a barrier, from the row in which it enters to the row in which it leaves.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Wait {
+pub(super) struct BarrierWait {
     pub(super) lane: usize,
     pub(super) from: usize,
     /// `None` if it does not leave.
@@ -88,8 +88,8 @@ pub(super) struct Wait {
 #[derive(Debug)]
 pub(in super::super) struct Chart<'a> {
     pub(super) lanes: Vec<String>,
-    pub(super) rows: Vec<Row<'a>>,
-    pub(super) waits: Vec<Wait>,
+    pub(super) rows: Vec<ChartRow<'a>>,
+    pub(super) waits: Vec<BarrierWait>,
     /// Number of processes without a lane.
     pub(super) others: usize,
 }
@@ -134,7 +134,7 @@ impl<'a> Chart<'a> {
         let evidence = evidence(result.findings.iter().map(|judged| &judged.finding), events);
         let limit = |event: &Event| if evidence.contains(&event.seq) { usize::MAX } else { BYTES };
         let mut shown: Vec<(&Event, EventInWords<'a>)> =
-            events.iter().filter_map(|event| Some((event, told(event, limit(event))?))).collect();
+            events.iter().filter_map(|event| Some((event, describe(event, limit(event))?))).collect();
         let more = shown.len().saturating_sub(ROWS);
         shown.drain(FIRST.min(shown.len())..(FIRST + more).min(shown.len()));
         let gap = Some(more + left_out).filter(|more| *more > 0);
@@ -145,8 +145,8 @@ impl<'a> Chart<'a> {
             ids
         };
         let (lanes, others) = lanes(&shown, result);
-        let lane = |party: Party| lanes.get(&party).copied();
-        let note = |what: String| Row {
+        let lane = |party: Participant| lanes.get(&party).copied();
+        let note = |what: String| ChartRow {
             seq: None,
             time_us: 0,
             shape: Shape::Gap,
@@ -155,22 +155,30 @@ impl<'a> Chart<'a> {
             cut: 0,
             breaks: Vec::new(),
         };
-        let mut rows: Vec<Row<'a>> = before.map(note).into_iter().collect();
-        let mut waits = Waits::default();
-        for (index, (event, EventInWords { proc, way, what, bytes })) in shown.into_iter().enumerate() {
+        let mut rows: Vec<ChartRow<'a>> = before.map(note).into_iter().collect();
+        let mut waits = BarrierWaits::default();
+        for (index, (event, EventInWords { proc, direction, what, bytes })) in shown.into_iter().enumerate() {
             if let Some(more) = gap.filter(|_| index == FIRST) {
                 rows.push(note(format!("{more} events are left out here; they are in the log")));
             }
-            let shape = match proc.map(|proc| shape(&event.what, way, proc, lane)) {
+            let shape = match proc.map(|proc| shape(&event.kind, direction, proc, lane)) {
                 None => Shape::Job,
                 Some(Some(shape)) => shape,
                 Some(None) => continue,
             };
-            if let Some(at) = proc.and_then(|proc| lane(Party::of(proc))) {
-                waits.see(at, &event.what, way, bytes.unwrap_or_default(), rows.len());
+            if let Some(at) = proc.and_then(|proc| lane(Participant::of(proc))) {
+                waits.see(at, &event.kind, direction, bytes.unwrap_or_default(), rows.len());
             }
             let (seq, time_us) = (Some(event.seq), event.time_us);
-            rows.push(Row { seq, time_us, shape, what, bytes, cut: event.cut, breaks: breaks(event.seq) });
+            rows.push(ChartRow {
+                seq,
+                time_us,
+                shape,
+                what,
+                bytes,
+                cut: event.cut,
+                breaks: breaks(event.seq),
+            });
         }
         // An absence, of an answer or of the job's end, has no event and gets a row here.
         let absent = |j: &&Judged| !rows.iter().any(|row| row.seq == Some(j.finding.seq));
@@ -178,13 +186,14 @@ impl<'a> Chart<'a> {
         for Judged { finding, .. } in absent {
             let at = rows.iter().position(|row| row.seq.is_some_and(|seq| seq > finding.seq));
             let at = at.unwrap_or(rows.len());
-            let shape = finding.proc.and_then(|proc| lane(Party::of(proc))).map_or(Shape::Job, Shape::Point);
+            let shape =
+                finding.proc.and_then(|proc| lane(Participant::of(proc))).map_or(Shape::Job, Shape::Point);
             let what = text::clip(&text::clean(&finding.seen), BYTES);
             let time_us = at.checked_sub(1).map_or(0, |before| rows[before].time_us);
             waits.make_room(at);
             rows.insert(
                 at,
-                Row {
+                ChartRow {
                     seq: Some(finding.seq),
                     time_us,
                     shape,
@@ -195,7 +204,7 @@ impl<'a> Chart<'a> {
                 },
             );
         }
-        Self { lanes: lanes.into_keys().map(Party::name).collect(), rows, waits: waits.all, others }
+        Self { lanes: lanes.into_keys().map(Participant::name).collect(), rows, waits: waits.all, others }
     }
 
     /// Returns whether a lane is in a barrier in a row.
@@ -205,14 +214,17 @@ impl<'a> Chart<'a> {
 }
 
 /// Returns the lane of each participant, and the number of processes without a lane.
-fn lanes(shown: &[(&Event, EventInWords<'_>)], result: &ScenarioResult) -> (BTreeMap<Party, usize>, usize) {
+fn lanes(
+    shown: &[(&Event, EventInWords<'_>)],
+    result: &ScenarioResult,
+) -> (BTreeMap<Participant, usize>, usize) {
     let mut parties = BTreeSet::new();
     let mut others = BTreeSet::new();
     // Processes with findings get lanes before all others.
     let found = result.findings.iter().filter_map(|j| j.finding.proc);
     let told = shown.iter().filter_map(|(_, told)| told.proc);
     for proc in found.chain(told) {
-        let party = Party::of(proc);
+        let party = Participant::of(proc);
         if parties.len() < LANES || parties.contains(&party) {
             parties.insert(party);
         } else {
@@ -220,54 +232,61 @@ fn lanes(shown: &[(&Event, EventInWords<'_>)], result: &ScenarioResult) -> (BTre
         }
     }
     for (_, told) in shown {
-        match told.way {
-            Way::ToServer | Way::FromServer => parties.insert(Party::Server),
-            Way::ToUpstream | Way::FromUpstream => parties.insert(Party::Upstream),
-            Way::Stays | Way::Call => continue,
+        match told.direction {
+            EventDirection::ToServer | EventDirection::FromServer => parties.insert(Participant::Server),
+            EventDirection::ToUpstream | EventDirection::FromUpstream => {
+                parties.insert(Participant::Upstream)
+            }
+            EventDirection::None | EventDirection::Call => continue,
         };
     }
     (parties.into_iter().zip(0..).collect(), others.len())
 }
 
 /// Returns the shape of an event, or `None` if its process has no lane.
-fn shape(what: &What, way: Way, proc: Proc, lane: impl Fn(Party) -> Option<usize>) -> Option<Shape> {
-    let own = lane(Party::of(proc))?;
-    let arrow = |from, to| match what {
-        What::NoAnswer { .. } => Shape::Missing { from, to },
+fn shape(
+    kind: &EventKind,
+    direction: EventDirection,
+    proc: Proc,
+    lane: impl Fn(Participant) -> Option<usize>,
+) -> Option<Shape> {
+    let own = lane(Participant::of(proc))?;
+    let arrow = |from, to| match kind {
+        EventKind::NoAnswer { .. } => Shape::Missing { from, to },
         _ => Shape::Arrow { from, to },
     };
-    Some(match way {
-        Way::Stays | Way::Call => Shape::Point(own),
-        Way::ToServer => arrow(own, lane(Party::Server)?),
-        Way::FromServer => arrow(lane(Party::Server)?, own),
-        Way::ToUpstream => arrow(own, lane(Party::Upstream)?),
-        Way::FromUpstream => arrow(lane(Party::Upstream)?, own),
+    Some(match direction {
+        EventDirection::None | EventDirection::Call => Shape::Point(own),
+        EventDirection::ToServer => arrow(own, lane(Participant::Server)?),
+        EventDirection::FromServer => arrow(lane(Participant::Server)?, own),
+        EventDirection::ToUpstream => arrow(own, lane(Participant::Upstream)?),
+        EventDirection::FromUpstream => arrow(lane(Participant::Upstream)?, own),
     })
 }
 
 /// The barriers that processes are in.
 #[derive(Debug, Default)]
-struct Waits {
-    all: Vec<Wait>,
+struct BarrierWaits {
+    all: Vec<BarrierWait>,
 }
 
-impl Waits {
-    fn see(&mut self, lane: usize, what: &What, way: Way, bytes: &[u8], row: usize) {
+impl BarrierWaits {
+    fn see(&mut self, lane: usize, kind: &EventKind, direction: EventDirection, bytes: &[u8], row: usize) {
         // A process that is gone no longer waits.
         if matches!(
-            what,
-            What::ClosedByClient { .. }
-                | What::ClosedByServer { .. }
-                | What::Ended { .. }
-                | What::Exited { .. }
+            kind,
+            EventKind::ClosedByClient { .. }
+                | EventKind::ClosedByServer { .. }
+                | EventKind::Ended { .. }
+                | EventKind::Exited { .. }
         ) {
             let open = self.all.iter_mut().filter(|w| w.lane == lane && w.to.is_none());
             open.for_each(|wait| wait.to = Some(row));
         }
         for command in commands(bytes) {
-            if way == Way::ToServer && ENTER.contains(&command) {
-                self.all.push(Wait { lane, from: row, to: None });
-            } else if way == Way::FromServer
+            if direction == EventDirection::ToServer && ENTER.contains(&command) {
+                self.all.push(BarrierWait { lane, from: row, to: None });
+            } else if direction == EventDirection::FromServer
                 && LEAVE.contains(&command)
                 && let Some(wait) = self.all.iter_mut().find(|w| w.lane == lane && w.to.is_none())
             {

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
+use super::super::event_text;
 use super::super::text;
-use super::super::told;
-use super::layout::{Chart, Row, Shape};
+use super::layout::{Chart, ChartRow, Shape};
 
 /// Height of a row.
 const ROW: usize = 18;
@@ -31,7 +31,7 @@ pub(in super::super) struct Drawing {
     width: usize,
     height: usize,
     lanes: Vec<Lane>,
-    waits: Vec<Line>,
+    waits: Vec<ChartLine>,
     rows: Vec<Drawn>,
     /// A description of the chart for screen readers.
     title: String,
@@ -47,7 +47,7 @@ struct Lane {
 }
 
 #[derive(Debug, Serialize)]
-struct Line {
+struct ChartLine {
     x: usize,
     from: usize,
     to: usize,
@@ -95,7 +95,7 @@ impl Drawing {
         let words = numbers + chart.lanes.len() * lane + CHARACTER;
         let y = |row: usize| HEAD + row * ROW + ROW / 2;
         let last = chart.rows.len().saturating_sub(1);
-        let drawn = |(index, row): (usize, &Row<'_>)| {
+        let drawn = |(index, row): (usize, &ChartRow<'_>)| {
             let arrow = |from: usize, to: usize, missing| {
                 let (from, to) = (x(from), x(to));
                 Arrow { from, to, back: if from < to { to - 7 } else { to + 7 }, missing }
@@ -105,7 +105,7 @@ impl Drawing {
                 y: y(index),
                 seq: row.seq.map(|seq| seq.to_string()).unwrap_or_default(),
                 x: words,
-                what: text::clip(&row.what, 4 * told::BYTES),
+                what: text::clip(&row.what, 4 * event_text::BYTES),
                 arrow: match row.shape {
                     Shape::Arrow { from, to } => Some(arrow(from, to, false)),
                     Shape::Missing { from, to } => Some(arrow(from, to, true)),
@@ -120,7 +120,7 @@ impl Drawing {
         };
         let rows: Vec<Drawn> = chart.rows.iter().enumerate().map(drawn).collect();
         let longest = rows.iter().map(|row| row.what.chars().count() + row.breaks.chars().count() + 9).max();
-        let waits = chart.waits.iter().map(|wait| Line {
+        let waits = chart.waits.iter().map(|wait| ChartLine {
             x: x(wait.lane),
             from: y(wait.from),
             to: y(wait.to.unwrap_or(last)),
@@ -144,10 +144,10 @@ impl Drawing {
 }
 
 /// Returns the message of a row, if the text beside its arrow does not show all of it or it breaks a requirement.
-fn raw(row: &Row<'_>) -> Option<Raw> {
+fn raw(row: &ChartRow<'_>) -> Option<Raw> {
     let (seq, bytes) = (row.seq?, row.bytes?);
     let broken = !row.breaks.is_empty();
-    let is_long = bytes.len() > told::BYTES;
+    let is_long = bytes.len() > event_text::BYTES;
     (broken || is_long).then(|| Raw {
         seq,
         text: text::bytes(bytes, BYTES, row.cut),

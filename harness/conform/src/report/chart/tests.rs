@@ -1,9 +1,9 @@
 use super::super::block::Palette;
 use super::super::tests::{judged, result};
-use super::layout::{Chart, LANES, ROWS, Shape, Wait, commands};
+use super::layout::{BarrierWait, Chart, LANES, ROWS, Shape, commands};
 use super::write;
 use pmi_judge::Severity;
-use pmi_judge::event::{Bytes, Event, SilenceProof, What};
+use pmi_judge::event::{Bytes, Event, EventKind, SilenceProof};
 use pmi_judge::verdict::Verdict;
 use pmi_wire::Proc;
 
@@ -11,16 +11,16 @@ fn rank(rank: u32) -> Proc {
     Proc { group: 0, rank }
 }
 
-fn to(proc: Proc, text: &str) -> What {
-    What::ToServer { proc, bytes: Bytes(text.as_bytes().to_vec()) }
+fn to(proc: Proc, text: &str) -> EventKind {
+    EventKind::ToServer { proc, bytes: Bytes(text.as_bytes().to_vec()) }
 }
 
-fn from(proc: Proc, text: &str) -> What {
-    What::FromServer { proc, bytes: Bytes(text.as_bytes().to_vec()) }
+fn from(proc: Proc, text: &str) -> EventKind {
+    EventKind::FromServer { proc, bytes: Bytes(text.as_bytes().to_vec()) }
 }
 
-fn events(all: impl IntoIterator<Item = What>) -> Vec<Event> {
-    (0..).zip(all).map(|(seq, what)| Event { time_us: seq * 100, ..Event::new(seq, what) }).collect()
+fn events(all: impl IntoIterator<Item = EventKind>) -> Vec<Event> {
+    (0..).zip(all).map(|(seq, kind)| Event { time_us: seq * 100, ..Event::new(seq, kind) }).collect()
 }
 
 fn drawn(chart: &Chart<'_>) -> String {
@@ -35,25 +35,25 @@ fn a_barrier_is_left_by_one_too_early() {
     result.findings = vec![judged("rfc13.barrier.all-in-before-any-out", Severity::Fail, "nothing", "it")];
     result.findings[0].finding.seq = 3;
     let events = events([
-        What::Launched { command: Vec::new(), ranks: 2, nodes: 1 },
+        EventKind::Launched { command: Vec::new(), ranks: 2, nodes: 1 },
         to(rank(0), "cmd=put key=a value=cmd=barrier_in\n"),
         to(rank(0), "cmd=barrier_in\n"),
         from(rank(0), "cmd=barrier_out rc=0\n"),
         to(rank(1), "    14cmd=kvs-fence;"),
-        What::NoAnswer { proc: rank(1), proof: SilenceProof::Idle },
-        What::ToProxy {
+        EventKind::NoAnswer { proc: rank(1), proof: SilenceProof::Idle },
+        EventKind::ToProxy {
             group: 0,
             proxy: 0,
             answers: None,
             text: Bytes(b"cmd=barrier_out".to_vec()),
             scripted: false,
         },
-        What::JobExited { exit: pmi_judge::event::Exit::Code(0) },
+        EventKind::JobExited { exit: pmi_judge::event::Exit::Code(0) },
     ]);
     let chart = Chart::of_events(&events, 0, &result);
     assert_eq!(
         chart.waits,
-        [Wait { lane: 0, from: 2, to: Some(3) }, Wait { lane: 1, from: 4, to: None }],
+        [BarrierWait { lane: 0, from: 2, to: Some(3) }, BarrierWait { lane: 1, from: 4, to: None }],
         "the word in a value is no barrier"
     );
     insta::assert_snapshot!(drawn(&chart));
@@ -66,7 +66,7 @@ fn what_has_no_event_has_a_row_where_it_was_missed() {
     result.findings[0].finding.seq = 1;
     let mut events = events([
         to(rank(1), "cmd=barrier_in\n"),
-        What::Nothing { proof: SilenceProof::Timeout, waited_ms: 5 },
+        EventKind::Nothing { proof: SilenceProof::Timeout, waited_ms: 5 },
         from(rank(1), "cmd=barrier_out\n"),
     ]);
     let chart = Chart::of_events(&events, 0, &result);
@@ -75,7 +75,7 @@ fn what_has_no_event_has_a_row_where_it_was_missed() {
         (chart.rows[1].what.as_str(), &chart.rows[1].breaks[..]),
         ("silence", &["rfc13.get.value"][..])
     );
-    assert_eq!(chart.waits, [Wait { lane: 0, from: 0, to: Some(2) }]);
+    assert_eq!(chart.waits, [BarrierWait { lane: 0, from: 0, to: Some(2) }]);
     // Also after all other rows.
     events.truncate(1);
     assert_eq!(Chart::of_events(&events, 0, &result).rows[1].what, "silence");

@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use super::super::block::Palette;
 use super::super::text;
-use super::layout::{Chart, Row, Shape};
+use super::layout::{Chart, ChartRow, Shape};
 use pmi_judge::Severity;
 
 /// Maximum number of lanes with full names. If there are more, ranks are named by their numbers.
@@ -52,7 +52,7 @@ pub(in super::super) fn write(chart: &Chart<'_>, palette: Palette, out: &mut imp
 }
 
 /// Draws the lanes of a row.
-fn drawn(chart: &Chart<'_>, row: &Row<'_>, index: usize, width: usize) -> String {
+fn drawn(chart: &Chart<'_>, row: &ChartRow<'_>, index: usize, width: usize) -> String {
     let at = |lane: usize| lane * width + width / 2;
     let mut line = vec![' '; chart.lanes.len() * width];
     for lane in 0..chart.lanes.len() {

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::interpret::walk::Fragments;
 use crate::interpret::{EventSink, Recorder};
 use crate::party::Limits;
-use crate::party::program::{FinishedJob, Plain, Program};
-use pmi_judge::event::{Abandoned, Difference, PlainRun, ToldValues, What};
-use pmi_judge::{Judge, LINE_LIMIT, Outcome, Side};
+use crate::party::program::{FinishedJob, PlainBehavior, Program};
+use pmi_judge::event::{Abandoned, Difference, EventKind, PlainRun, ReceivedValues};
+use pmi_judge::{Judge, LINE_LIMIT, ScenarioOutcome, Side};
 use pmi_scenario::ast::{Dialect, Scenario};
 use pmi_wire::{Connection, Direction, Proc};
 use script::Script;
@@ -24,15 +24,15 @@ pub fn play(
     limits: Limits,
     interrupted: &AtomicBool,
     sink: &mut dyn EventSink,
-) -> Outcome {
+) -> ScenarioOutcome {
     let requires = scenario.requires.iter().map(|r| r.value.clone()).collect();
     let mut recorder = Recorder::new(sink, Judge::new(Side::Client, requires));
     let ranks = if scenario.serving.sized { scenario.ranks } else { program.ranks };
     match Script::new(scenario, fragments) {
-        Ok(script) => Run { program, ranks, limits, interrupted }.play(&script, &mut recorder),
+        Ok(script) => ProgramRun { program, ranks, limits, interrupted }.play(&script, &mut recorder),
         Err(mistake) => {
             recorder.line = mistake.line;
-            recorder.record(What::Abandoned(Abandoned::Mistake(mistake.what.to_string())));
+            recorder.record(EventKind::Abandoned(Abandoned::Mistake(mistake.what.to_string())));
         }
     }
     let Recorder { mut events, judge, .. } = recorder;
@@ -45,8 +45,8 @@ pub fn offered(program: &Program, limits: Limits, interrupted: &AtomicBool) -> D
     let mut offers_second = false;
     // Of each process until its first line is there, which is the offer.
     let mut connections: BTreeMap<Proc, Option<Connection>> = BTreeMap::new();
-    let mut record = |_, what: What| {
-        let What::ToServer { proc, bytes } = what else { return };
+    let mut record = |_, kind: EventKind| {
+        let EventKind::ToServer { proc, bytes } = kind else { return };
         let open = connections.entry(proc).or_insert_with(|| Some(Connection::new(LINE_LIMIT)));
         let Some(connection) = open else { return };
         let arrivals = connection.read(Direction::ToServer, &bytes.0);
@@ -61,22 +61,22 @@ pub fn offered(program: &Program, limits: Limits, interrupted: &AtomicBool) -> D
 }
 
 /// The parameters of a run of a program.
-struct Run<'a> {
+struct ProgramRun<'a> {
     program: &'a Program,
     ranks: u32,
     limits: Limits,
     interrupted: &'a AtomicBool,
 }
 
-impl Run<'_> {
+impl ProgramRun<'_> {
     fn play(&self, script: &Script, recorder: &mut Recorder<'_>) {
         let measure = script.is_unusual() || script.compares();
         let plain = measure.then(|| self.program.plain(self.ranks, || self.plain()));
         if let Some(plain) = &plain {
             // A plain run that was interrupted proves nothing.
             recorder.record(match self.interrupted.load(Ordering::Relaxed) {
-                true => What::Abandoned(Abandoned::Interrupted),
-                false => What::PlainRun(plain.run.clone()),
+                true => EventKind::Abandoned(Abandoned::Interrupted),
+                false => EventKind::PlainRun(plain.run.clone()),
             });
             if !plain.run.is_measure() {
                 return;
@@ -84,53 +84,54 @@ impl Run<'_> {
         }
         if let Some((line, request)) = script.first_request() {
             recorder.line = line;
-            recorder.record(What::Expected(Box::new(request)));
+            recorder.record(EventKind::Expected(Box::new(request)));
         }
         let over = self.start(script, recorder);
         if let Err(error) = over.done {
-            recorder.record(What::Abandoned(Abandoned::Unplayable(error.to_string())));
+            recorder.record(EventKind::Abandoned(Abandoned::Unplayable(error.to_string())));
         } else if self.interrupted.load(Ordering::Relaxed) {
-            recorder.record(What::Abandoned(Abandoned::Interrupted));
+            recorder.record(EventKind::Abandoned(Abandoned::Interrupted));
         }
         let Some(plain) = plain.as_ref().filter(|_| script.compares()) else { return };
-        let told = recorder.judge.told_values();
-        let nothing = ToldValues::new();
+        let told = recorder.judge.received_values();
+        let nothing = ReceivedValues::new();
         for (proc, seen) in over.output {
             if let Some(usual) = plain.output.as_ref().and_then(|output| output.get(&proc)) {
-                let [before, now] = [&plain.told, &told].map(|told| told.get(&proc).unwrap_or(&nothing));
+                let [before, now] =
+                    [&plain.received_values, &told].map(|told| told.get(&proc).unwrap_or(&nothing));
                 let difference = Difference::between((usual, before), (&seen, now));
-                recorder.record(What::OutputCompared { proc, difference });
+                recorder.record(EventKind::OutputCompared { proc, difference });
             }
         }
     }
 
     fn start(&self, script: &Script, recorder: &mut Recorder<'_>) -> FinishedJob {
-        let mut record = |line, what| {
+        let mut record = |line, kind| {
             recorder.line = line;
-            recorder.record(what);
+            recorder.record(kind);
         };
         self.program.start(script, self.ranks, self.limits, self.interrupted, &mut record)
     }
 
     /// Returns the result of plain runs. Two are made, because output that changes from run to run cannot be compared.
-    fn plain(&self) -> Plain {
+    fn plain(&self) -> PlainBehavior {
         let first = self.plain_once();
         let again = || self.plain_once();
         let same = first.run.is_measure()
-            && matches!(again(), Plain { run, output, .. } if run.is_measure() && output == first.output);
-        Plain { output: first.output.filter(|_| same), ..first }
+            && matches!(again(), PlainBehavior { run, output, .. } if run.is_measure() && output == first.output);
+        PlainBehavior { output: first.output.filter(|_| same), ..first }
     }
 
     /// Returns the result of one plain run, and its output if all of it was kept.
-    fn plain_once(&self) -> Plain {
+    fn plain_once(&self) -> PlainBehavior {
         let mut sink = ();
-        let mut recorder = Recorder::new(&mut sink, Judge::watching(Side::Client));
+        let mut recorder = Recorder::new(&mut sink, Judge::without_scenario(Side::Client));
         let over = self.start(&Script::plain(), &mut recorder);
         let run = match over.done {
             Ok(()) => recorder.judge.plain_run(),
             Err(error) => PlainRun::Failed(error.to_string()),
         };
         let output = Some(over.output).filter(|_| !over.output_cut);
-        Plain { run, output, told: recorder.judge.told_values() }
+        PlainBehavior { run, output, received_values: recorder.judge.received_values() }
     }
 }

@@ -8,13 +8,14 @@ use pmi_faults::Config;
 use pmi_wire::Proc;
 
 use crate::behaviours::behaviour;
-use crate::interpret::walk::{Fragments, Position, Steps, walk};
+use crate::interpret::walk::{Fragments, Position, StepReceiver, walk};
 use crate::party::program::{Mistake, ProcessScript, ProgramServer, ServerAct, ServerRule};
 use crate::serve::unique_prefix;
-use pmi_judge::expectation::{Expectation, Expected, Pattern};
-use pmi_judge::own::ENDS_WELL;
+use pmi_judge::builtin_requirements::ENDS_WELL;
+use pmi_judge::expectation::{Expectation, ExpectationKind, Pattern};
 use pmi_scenario::ast::{
-    Action, Dialect, Kind, Piece, ProcessAction, RankSet, Role, Scenario, Setting, Step, Template, Who,
+    Dialect, Piece, ProcessAction, RankSet, Role, Scenario, Setting, Step, StepAction, StepTarget, Template,
+    ValueType,
 };
 use pmi_scenario::scope::{ScenarioError, Scope};
 
@@ -22,11 +23,11 @@ use pmi_scenario::scope::{ScenarioError, Scope};
 const STEPS: usize = 100_000;
 
 #[derive(Debug, Clone)]
-enum Entry {
+enum ScriptEntry {
     /// A request, as the scenario writes it, and whether it matches every such request.
     Trigger(Template, bool),
     Act(ServerAct),
-    Expect(Expected),
+    Expect(ExpectationKind),
     /// A variable of the environment, absent if `None`.
     Env(String, Option<Template>),
 }
@@ -34,8 +35,8 @@ enum Entry {
 /// A step, with the names that are bound at its place.
 #[derive(Debug, Clone)]
 struct Expanded {
-    who: Who,
-    entry: Entry,
+    who: StepTarget,
+    entry: ScriptEntry,
     line: usize,
     cites: String,
     scope: Scope,
@@ -97,7 +98,7 @@ impl Script {
         }
         script.config.make_room();
         let first = scenario.requires.first().map(|r| r.value.clone()).unwrap_or_default();
-        let mut writer = Writer { script: &mut script, first, scope: Scope::of(scenario), line: 0 };
+        let mut writer = ScriptCompiler { script: &mut script, first, scope: Scope::of(scenario), line: 0 };
         walk(&mut writer, scenario, fragments).map_err(|what| Mistake { line: writer.line, what })?;
         Ok(script)
     }
@@ -109,17 +110,17 @@ impl Script {
 
     /// Returns the expectation of a step. An expectation that is compared with a plain run cites the requirement of its step. Others are
     /// about how the program ends under a plain server.
-    fn expectation(&self, place: &Expanded, proc: Option<Proc>, what: Expected) -> Expectation {
+    fn expectation(&self, place: &Expanded, proc: Option<Proc>, kind: ExpectationKind) -> Expectation {
         let cites = if self.is_unusual() { &place.cites } else { ENDS_WELL };
-        Expectation { proc, cites: cites.to_owned(), what }
+        Expectation { proc, cites: cites.to_owned(), kind }
     }
 
     /// Returns the first request with another answer, and its line: at least one process is expected to make it.
     pub(super) fn first_request(&self) -> Option<(usize, Expectation)> {
         self.places.iter().find_map(|place| match &place.entry {
-            Entry::Trigger(request, _) => {
-                let what = Expected::Request(Some(request.to_string()));
-                Some((place.line, self.expectation(place, None, what)))
+            ScriptEntry::Trigger(request, _) => {
+                let kind = ExpectationKind::Request(Some(request.to_string()));
+                Some((place.line, self.expectation(place, None, kind)))
             }
             _ => None,
         })
@@ -127,12 +128,17 @@ impl Script {
 
     /// Returns whether the program runs under other conditions than in a plain run.
     pub(super) fn is_unusual(&self) -> bool {
-        self.set_up || self.places.iter().any(|place| !matches!(place.entry, Entry::Expect(_)))
+        self.set_up || self.places.iter().any(|place| !matches!(place.entry, ScriptEntry::Expect(_)))
     }
 
     /// Returns whether the output of a plain run is needed.
     pub(super) fn compares(&self) -> bool {
-        self.places.iter().any(|p| matches!(p.entry, Entry::Expect(Expected::Copes | Expected::SameOutput)))
+        self.places.iter().any(|p| {
+            matches!(
+                p.entry,
+                ScriptEntry::Expect(ExpectationKind::FailsOrMatches | ExpectationKind::SameOutput)
+            )
+        })
     }
 }
 
@@ -159,10 +165,10 @@ impl ProgramServer for Script {
             if scope.var("kvs").is_err() {
                 scope.set("kvs", self.kvsname(p.group));
             }
-            let mut expect = |what| part.expectations.push((line, self.expectation(place, Some(p), what)));
+            let mut expect = |kind| part.expectations.push((line, self.expectation(place, Some(p), kind)));
             match &place.entry {
-                Entry::Trigger(request, every) => {
-                    expect(Expected::Request(Some(request.to_string())));
+                ScriptEntry::Trigger(request, every) => {
+                    expect(ExpectationKind::Request(Some(request.to_string())));
                     let pattern = Pattern::new(&scope, request).map_err(mistake)?;
                     part.rules.push(ServerRule {
                         trigger: Some((pattern, *every)),
@@ -171,15 +177,15 @@ impl ProgramServer for Script {
                         scope,
                     });
                 }
-                Entry::Act(act) => {
+                ScriptEntry::Act(act) => {
                     if part.rules.is_empty() {
-                        expect(Expected::Request(None));
+                        expect(ExpectationKind::Request(None));
                         part.rules.push(ServerRule { trigger: None, acts: Vec::new(), line, scope });
                     }
                     part.rules.last_mut().into_iter().for_each(|rule| rule.acts.push(act.clone()));
                 }
-                Entry::Expect(what) => expect(what.clone()),
-                Entry::Env(name, value) => {
+                ScriptEntry::Expect(kind) => expect(kind.clone()),
+                ScriptEntry::Env(name, value) => {
                     let text = value.as_ref().map(|text| scope.text(text)).transpose().map_err(mistake)?;
                     let text = text.map(|text| String::from_utf8_lossy(&text).into_owned());
                     part.env.push((name.clone(), text));
@@ -196,18 +202,18 @@ fn prefix() -> String {
     format!("{}{:03x}", unique_prefix(), JOBS.fetch_add(1, Ordering::Relaxed) & 0xfff)
 }
 
-fn concerns(who: &Who, p: Proc) -> bool {
-    match who {
-        Who::Job | Who::Spawned { .. } => false,
-        Who::Ranks { group, .. } if *group != p.group => false,
-        Who::Ranks { set: RankSet::All, .. } => true,
-        Who::Ranks { set: RankSet::Ranges(ranges), .. } => {
+fn concerns(target: &StepTarget, p: Proc) -> bool {
+    match target {
+        StepTarget::Job | StepTarget::Spawned { .. } => false,
+        StepTarget::Ranks { group, .. } if *group != p.group => false,
+        StepTarget::Ranks { set: RankSet::All, .. } => true,
+        StepTarget::Ranks { set: RankSet::Ranges(ranges), .. } => {
             ranges.iter().any(|(first, last)| (*first..=*last).contains(&p.rank))
         }
     }
 }
 
-struct Writer<'a> {
+struct ScriptCompiler<'a> {
     script: &'a mut Script,
     line: usize,
     /// The requirement for steps that cite none.
@@ -215,7 +221,7 @@ struct Writer<'a> {
     scope: Scope,
 }
 
-impl Steps for Writer<'_> {
+impl StepReceiver for ScriptCompiler<'_> {
     type Stop = ScenarioError;
 
     fn scope(&mut self) -> &mut Scope {
@@ -243,25 +249,27 @@ impl Steps for Writer<'_> {
     }
 }
 
-fn entry(step: &Step) -> Option<Entry> {
+fn entry(step: &Step) -> Option<ScriptEntry> {
     Some(match (step.role, &step.action) {
-        (Role::Client, Action::Message { mode, lines }) => {
+        (Role::Client, StepAction::Message { mode, lines }) => {
             let line = lines.first()?;
-            Entry::Trigger(line.clone(), mode.every)
+            ScriptEntry::Trigger(line.clone(), mode.every)
         }
-        (Role::Server, Action::Message { mode, lines }) => Entry::Act(ServerAct::Send(*mode, lines.clone())),
-        (Role::Server, Action::Empty) => Entry::Act(ServerAct::Empty),
-        (Role::Server, Action::Right) => Entry::Act(ServerAct::Right),
-        (Role::Server, Action::Close) => Entry::Act(ServerAct::Close),
-        (Role::Process, Action::Process(action)) => match action {
-            ProcessAction::Kill(_) => Entry::Act(ServerAct::Kill),
-            ProcessAction::Ends(pattern) => Entry::Expect(Expected::Exits(*pattern)),
-            ProcessAction::Over => Entry::Expect(Expected::EndsSomehow),
-            ProcessAction::Copes => Entry::Expect(Expected::Copes),
-            ProcessAction::SameOutput => Entry::Expect(Expected::SameOutput),
+        (Role::Server, StepAction::Message { mode, lines }) => {
+            ScriptEntry::Act(ServerAct::Send(*mode, lines.clone()))
+        }
+        (Role::Server, StepAction::Empty) => ScriptEntry::Act(ServerAct::Empty),
+        (Role::Server, StepAction::Right) => ScriptEntry::Act(ServerAct::OwnAnswer),
+        (Role::Server, StepAction::Close) => ScriptEntry::Act(ServerAct::Close),
+        (Role::Process, StepAction::Process(action)) => match action {
+            ProcessAction::Kill(_) => ScriptEntry::Act(ServerAct::Kill),
+            ProcessAction::Exits(pattern) => ScriptEntry::Expect(ExpectationKind::Exits(*pattern)),
+            ProcessAction::EndsAnyhow => ScriptEntry::Expect(ExpectationKind::EndsSomehow),
+            ProcessAction::FailsOrMatches => ScriptEntry::Expect(ExpectationKind::FailsOrMatches),
+            ProcessAction::SameOutput => ScriptEntry::Expect(ExpectationKind::SameOutput),
             ProcessAction::Env(name, value) => {
-                let absent = value.pieces == [Piece::Typed(Kind::Absent)];
-                Entry::Env(name.value.clone(), (!absent).then(|| value.clone()))
+                let absent = value.pieces == [Piece::Typed(ValueType::Absent)];
+                ScriptEntry::Env(name.value.clone(), (!absent).then(|| value.clone()))
             }
             _ => return None,
         },

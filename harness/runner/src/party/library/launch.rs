@@ -15,19 +15,19 @@ use rustix::process::{Pid, Signal};
 use super::object;
 use crate::agent;
 use crate::agent::channel::Channel;
-use crate::agent::protocol::{Hello, Order, Report};
-use crate::agent::reception::Reception;
+use crate::agent::listener::AgentListener;
+use crate::agent::protocol::{AgentOrder, Hello, LibraryReport};
 use crate::party::server::{Implementation, with_pids};
 use crate::party::{Incoming, Party, Silence};
 use crate::process::child::{Launch, cancel, without_protocol_variables};
 use crate::process::connection::{CHUNK, NonBlockingStream, Received, pair};
 use crate::process::foreign::Foreign;
-use crate::process::idle::{Friends, IdleCheck};
+use crate::process::idle::{ControlledPeers, IdleCheck};
 use crate::process::output::{LINE_MAX, LINES_MAX, Output};
-use crate::process::reactor::{Key, Reactor, Wanted};
+use crate::process::reactor::{Reactor, ReactorKey, WatchMode};
 use crate::process::{self, procfs, tree};
-use pmi_judge::event::{Abandoned, Bytes, Exit, SilenceProof, What};
-use pmi_judge::library::api::Argument;
+use pmi_judge::event::{Abandoned, Bytes, EventKind, Exit, SilenceProof};
+use pmi_judge::library::api::CallArgument;
 use pmi_wire::Proc;
 
 /// The hidden command that makes the binary load a library.
@@ -53,13 +53,13 @@ pub struct Library {
 
 /// A source of events.
 #[derive(Clone, Copy)]
-enum Source {
+enum LaunchSource {
     /// A connection or output of a rank's process.
     Rank(u32),
     /// The socket to which processes connect that a launcher has started.
-    Reception,
+    AgentListener,
     /// A process that has connected and not introduced itself yet.
-    Newcomer(u64),
+    PendingAgent(u64),
     /// The launcher's output; `true` for standard error.
     LauncherOutput(bool),
     Launcher,
@@ -67,12 +67,12 @@ enum Source {
 
 /// The process of a rank.
 #[derive(Default)]
-struct Process {
+struct LaunchedProcess {
     /// `None` for a process that a launcher has started, or that never connected.
     launch: Option<Launch>,
-    control: Option<(Channel, Key)>,
+    control: Option<(Channel, ReactorKey)>,
     /// Our end of its PMI_FD.
-    pmi: Option<(NonBlockingStream, Key)>,
+    pmi: Option<(NonBlockingStream, ReactorKey)>,
     output: Output,
     /// The file that receives its standard error if a launcher has started it. It is read after the process has ended.
     stderr: Option<File>,
@@ -89,20 +89,20 @@ struct Process {
 pub(crate) struct LibraryParty<'a> {
     library: &'a Library,
     /// `None` before anything is started.
-    reactor: Option<Reactor<Source>>,
-    list: BTreeMap<u32, Process>,
-    queue: VecDeque<What>,
+    reactor: Option<Reactor<LaunchSource>>,
+    list: BTreeMap<u32, LaunchedProcess>,
+    queue: VecDeque<EventKind>,
     interrupted: &'a AtomicBool,
-    job: Option<Job>,
+    job: Option<LauncherJob>,
 }
 
 /// A job that a launcher has started.
-struct Job {
+struct LauncherJob {
     launcher: Launch,
     /// The shell command that ends the job, if one is needed.
     cancel: Option<String>,
     ranks: u32,
-    reception: Reception,
+    agent_listener: AgentListener,
     output: Output,
     pids: HashSet<i32>,
     nodes: BTreeSet<String>,
@@ -117,7 +117,7 @@ fn next_mark() -> String {
 }
 
 /// Returns the reactor, which is created at the first use.
-fn ready(reactor: &mut Option<Reactor<Source>>) -> io::Result<&mut Reactor<Source>> {
+fn ready(reactor: &mut Option<Reactor<LaunchSource>>) -> io::Result<&mut Reactor<LaunchSource>> {
     match reactor {
         Some(reactor) => Ok(reactor),
         None => Ok(reactor.insert(Reactor::new()?)),
@@ -170,7 +170,7 @@ impl<'a> LibraryParty<'a> {
     }
 
     fn give_up(&mut self, why: String) {
-        self.queue.push_back(What::Abandoned(Abandoned::Unplayable(why)));
+        self.queue.push_back(EventKind::Abandoned(Abandoned::Unplayable(why)));
     }
 
     /// Starts the process of a rank. The variable PMI_FD defines the number of its descriptor.
@@ -187,20 +187,21 @@ impl<'a> LibraryParty<'a> {
         let mut output = Output::of(&mut command)?;
         let number = env.get("PMI_FD").and_then(|n| n.parse::<i32>().ok()).filter(|n| *n > 2);
         let launch = Launch::start_with(command, number.map(|number| (their_pmi, number)), next_mark())?;
-        let source = Source::Rank(rank);
-        reactor.add(launch.child.pidfd(), source, Wanted::Read)?;
+        let source = LaunchSource::Rank(rank);
+        reactor.add(launch.child.pidfd(), source, WatchMode::Read)?;
         output.watch(reactor, |_| source)?;
         let control = Channel::new(UnixStream::from(control));
-        let control_key = reactor.add(&control, source, Wanted::Read)?;
+        let control_key = reactor.add(&control, source, WatchMode::Read)?;
         let pmi = match number {
             Some(_) => {
-                let key = reactor.add(&pmi, source, Wanted::Read)?;
+                let key = reactor.add(&pmi, source, WatchMode::Read)?;
                 Some((NonBlockingStream::new(pmi), key))
             }
             None => None,
         };
         let control = Some((control, control_key));
-        let process = Process { launch: Some(launch), control, pmi, output, ..Process::default() };
+        let process =
+            LaunchedProcess { launch: Some(launch), control, pmi, output, ..LaunchedProcess::default() };
         self.list.insert(rank, process);
         Ok(())
     }
@@ -209,11 +210,11 @@ impl<'a> LibraryParty<'a> {
     fn start_all(&mut self, ranks: u32, server: &Implementation) -> io::Result<()> {
         let library = self.library;
         let reactor = ready(&mut self.reactor)?;
-        let reception = Reception::open_on_disk()?;
-        reception.watch(reactor, Source::Reception)?;
-        std::os::unix::fs::symlink(&library.path, reception.path().join(agent::library::LIBRARY))?;
-        let agent = reception.make_agent(&library.binary, agent::library::NAME, 0)?;
-        let name = reception.name();
+        let listener = AgentListener::open_on_disk()?;
+        listener.watch(reactor, LaunchSource::AgentListener)?;
+        std::os::unix::fs::symlink(&library.path, listener.path().join(agent::library::LIBRARY))?;
+        let agent = listener.make_agent(&library.binary, agent::library::NAME, 0)?;
+        let name = listener.name();
         let words = server.command(ranks, 1, &[agent.to_string_lossy().into_owned()], &name);
         let mut command = Command::new(&words[0]);
         process::prepare(&mut command);
@@ -221,31 +222,40 @@ impl<'a> LibraryParty<'a> {
         without_protocol_variables(&mut command, false);
         command.env(agent::PATH_VARIABLE, &agent).envs(&server.env).envs(&library.env);
         let mut output = Output::of(&mut command)?;
-        output.watch(reactor, Source::LauncherOutput)?;
-        let launcher = Launch::start(command, reception.mark())
+        output.watch(reactor, LaunchSource::LauncherOutput)?;
+        let launcher = Launch::start(command, listener.mark())
             .map_err(|e| io::Error::new(e.kind(), format!("cannot start \"{}\": {e}", words[0])))?;
-        reactor.add(launcher.child.pidfd(), Source::Launcher, Wanted::Read)?;
+        reactor.add(launcher.child.pidfd(), LaunchSource::Launcher, WatchMode::Read)?;
         let cancel = server.cancel(&name);
         let (pids, nodes) = (HashSet::new(), BTreeSet::new());
-        self.job = Some(Job { launcher, cancel, ranks, reception, output, pids, nodes, command: words });
+        self.job = Some(LauncherJob {
+            launcher,
+            cancel,
+            ranks,
+            agent_listener: listener,
+            output,
+            pids,
+            nodes,
+            command: words,
+        });
         Ok(())
     }
 
     /// Sends an order to a process. Calls may contain long strings. A process accepts the rest of an order when it reads again, which it
     /// does whenever it is not in a call.
-    fn order(&mut self, rank: u32, order: &Order) {
+    fn order(&mut self, rank: u32, order: &AgentOrder) {
         let Some((control, key)) = self.list.get_mut(&rank).and_then(|p| p.control.as_mut()) else { return };
         // If the process is gone, its end is reported in any case.
         control.send(order);
         if control.is_blocked()
             && let Some(reactor) = &mut self.reactor
         {
-            let _ = reactor.set(*key, Wanted::ReadWrite);
+            let _ = reactor.set(*key, WatchMode::ReadWrite);
         }
     }
 
     /// Orders a process to end.
-    fn dismiss(&mut self, rank: u32, order: &Order) {
+    fn dismiss(&mut self, rank: u32, order: &AgentOrder) {
         if let Some(process) = self.list.get_mut(&rank) {
             process.dismissed = true;
         }
@@ -261,8 +271,8 @@ impl<'a> LibraryParty<'a> {
         }
         let Some(pid) = process.launch.as_ref().map(Launch::pid) else { return false };
         let pids = HashSet::from([procfs::own_pid(), pid]);
-        let friends = Friends { pids, ..Friends::default() };
-        if !IdleCheck::default().all_waiting(|| Some(vec![pid]), &friends, true) {
+        let peers = ControlledPeers { pids, ..ControlledPeers::default() };
+        if !IdleCheck::default().all_waiting(|| Some(vec![pid]), &peers, true) {
             return false;
         }
         self.poll(Duration::ZERO);
@@ -274,7 +284,7 @@ impl<'a> LibraryParty<'a> {
         let Self { list, queue, job, .. } = self;
         for ready in reactor.wait(Some(wait)).unwrap_or_default() {
             match (ready.source, &mut *job) {
-                (Source::Rank(rank), _) => {
+                (LaunchSource::Rank(rank), _) => {
                     // The connections of a dying process close before its end is known, and its launcher may then end or answer the
                     // others. So all that are dying are read, and those that the launcher has ended come last.
                     let dying = list.iter().filter(|(other, process)| **other != rank && process.is_dying());
@@ -282,35 +292,39 @@ impl<'a> LibraryParty<'a> {
                     for rank in dying.map(|(rank, _)| *rank).chain([rank]).collect::<Vec<_>>() {
                         if let Some(process) = list.get_mut(&rank).filter(|process| !process.gone) {
                             let mut events = Vec::new();
-                            process.read(Proc { group: 0, rank }, reactor, &mut |what| events.push(what));
+                            process.read(Proc { group: 0, rank }, reactor, &mut |kind| events.push(kind));
                             all.push(events);
                         }
                     }
-                    all.sort_by_key(|events| matches!(events.last(), Some(What::Ended { ours: false, .. })));
+                    all.sort_by_key(|events| {
+                        matches!(events.last(), Some(EventKind::Ended { ours: false, .. }))
+                    });
                     queue.extend(all.into_iter().flatten());
                 }
                 (_, None) => {}
-                (Source::Reception, Some(job)) => job.reception.accept(reactor, Source::Newcomer),
-                (Source::Newcomer(id), Some(job)) => job.greet(id, list, reactor),
-                (Source::LauncherOutput(stderr), Some(job)) => {
-                    let mut tell = |line| queue.push_back(What::Output { proc: None, stderr, line });
+                (LaunchSource::AgentListener, Some(job)) => {
+                    job.agent_listener.accept(reactor, LaunchSource::PendingAgent)
+                }
+                (LaunchSource::PendingAgent(id), Some(job)) => job.greet(id, list, reactor),
+                (LaunchSource::LauncherOutput(stderr), Some(job)) => {
+                    let mut tell = |line| queue.push_back(EventKind::Output { proc: None, stderr, line });
                     job.output.read(stderr, reactor, &mut tell);
                 }
-                (Source::Launcher, Some(job)) => {
+                (LaunchSource::Launcher, Some(job)) => {
                     if job.launcher.child.try_wait().is_none() {
                         continue;
                     }
                     for stderr in [false, true] {
-                        let mut tell = |line| queue.push_back(What::Output { proc: None, stderr, line });
+                        let mut tell = |line| queue.push_back(EventKind::Output { proc: None, stderr, line });
                         job.output.read_rest(stderr, reactor, &mut tell);
                     }
-                    job.reception.accept(reactor, Source::Newcomer);
-                    job.reception.newcomers().into_iter().for_each(|id| job.greet(id, list, reactor));
+                    job.agent_listener.accept(reactor, LaunchSource::PendingAgent);
+                    job.agent_listener.pending().into_iter().for_each(|id| job.greet(id, list, reactor));
                     // Ranks that have not connected by now will not connect any more.
                     for rank in 0..job.ranks {
                         let process = list.entry(rank).or_default();
                         if process.control.is_none() && !process.gone {
-                            process.read(Proc { group: 0, rank }, reactor, &mut |what| queue.push_back(what));
+                            process.read(Proc { group: 0, rank }, reactor, &mut |kind| queue.push_back(kind));
                         }
                     }
                 }
@@ -325,16 +339,16 @@ impl Party for LibraryParty<'_> {
             return;
         }
         match self.start_one(proc.rank, &env) {
-            Ok(()) => self.queue.push_back(What::Started { proc, env, args: Vec::new(), bad_fd: None }),
+            Ok(()) => self.queue.push_back(EventKind::Started { proc, env, args: Vec::new(), bad_fd: None }),
             Err(e) => self.give_up(format!("cannot start the process of rank {}: {e}", proc.rank)),
         }
     }
 
-    fn call(&mut self, proc: Proc, function: &str, arguments: Vec<Argument>) {
+    fn call(&mut self, proc: Proc, function: &str, arguments: Vec<CallArgument>) {
         if let Some(process) = self.list.get_mut(&proc.rank) {
             function.clone_into(&mut process.function);
         }
-        self.order(proc.rank, &Order::Call { function: function.to_owned(), arguments });
+        self.order(proc.rank, &AgentOrder::Call { function: function.to_owned(), arguments });
     }
 
     fn send(&mut self, to: Proc, bytes: &[u8]) {
@@ -345,7 +359,7 @@ impl Party for LibraryParty<'_> {
             if pmi.is_blocked()
                 && let Some(reactor) = &mut self.reactor
             {
-                let _ = reactor.set(*key, Wanted::ReadWrite);
+                let _ = reactor.set(*key, WatchMode::ReadWrite);
             }
         }
     }
@@ -359,11 +373,11 @@ impl Party for LibraryParty<'_> {
     }
 
     fn exit(&mut self, proc: Proc, status: u8) {
-        self.dismiss(proc.rank, &Order::Exit(status));
+        self.dismiss(proc.rank, &AgentOrder::Exit(status));
     }
 
     fn kill(&mut self, proc: Proc, signal: u8) {
-        self.dismiss(proc.rank, &Order::Kill(signal));
+        self.dismiss(proc.rank, &AgentOrder::Kill(signal));
     }
 
     /// A library acts at once or not at all, so an expected answer needs no extra time.
@@ -399,13 +413,13 @@ impl Party for LibraryParty<'_> {
     }
 }
 
-impl Process {
+impl LaunchedProcess {
     /// Reads everything that is available. The library's messages are reported before the return of its call.
-    fn read(&mut self, proc: Proc, reactor: &mut Reactor<Source>, tell: &mut dyn FnMut(What)) {
+    fn read(&mut self, proc: Proc, reactor: &mut Reactor<LaunchSource>, tell: &mut dyn FnMut(EventKind)) {
         if let Some((pmi, key)) = self.pmi.as_mut().filter(|(pmi, _)| pmi.is_blocked()) {
             pmi.flush();
             if !pmi.is_blocked() {
-                let _ = reactor.set(*key, Wanted::Read);
+                let _ = reactor.set(*key, WatchMode::Read);
             }
         }
         let exit = self.ended();
@@ -414,7 +428,7 @@ impl Process {
         let exit = exit.or_else(|| self.ended());
         self.read_pmi(proc, exit.is_some(), reactor, tell);
         for stderr in [false, true] {
-            let mut tell = |line| tell(What::Output { proc: Some(proc), stderr, line });
+            let mut tell = |line| tell(EventKind::Output { proc: Some(proc), stderr, line });
             match exit {
                 Some(_) => self.output.read_rest(stderr, reactor, &mut tell),
                 None => self.output.read(stderr, reactor, &mut tell),
@@ -427,7 +441,7 @@ impl Process {
                 let _ = file.take(STDERR_MAX).read_to_end(&mut text);
                 for line in text.split(|b| *b == b'\n').filter(|line| !line.is_empty()).take(LINES_MAX) {
                     let line = Bytes(line[..line.len().min(LINE_MAX)].to_vec());
-                    tell(What::Output { proc: Some(proc), stderr: true, line });
+                    tell(EventKind::Output { proc: Some(proc), stderr: true, line });
                 }
             }
             self.gone = true;
@@ -435,8 +449,8 @@ impl Process {
             let pmi = self.pmi.take().map(|(_, key)| key);
             control.into_iter().chain(pmi).for_each(|key| reactor.remove(key));
             tell(match exit {
-                Some(exit) => What::Exited { proc, exit },
-                None => What::Ended { proc, ours: self.dismissed },
+                Some(exit) => EventKind::Exited { proc, exit },
+                None => EventKind::Ended { proc, ours: self.dismissed },
             });
         }
     }
@@ -458,24 +472,26 @@ impl Process {
         }
     }
 
-    fn read_reports(&mut self, proc: Proc, reactor: &mut Reactor<Source>) -> Vec<What> {
+    fn read_reports(&mut self, proc: Proc, reactor: &mut Reactor<LaunchSource>) -> Vec<EventKind> {
         let mut events = Vec::new();
         let Some((control, key)) = &mut self.control else { return events };
         let was_blocked = control.is_blocked();
         control.flush();
         if was_blocked && !control.is_blocked() {
-            let _ = reactor.set(*key, Wanted::Read);
+            let _ = reactor.set(*key, WatchMode::Read);
         }
         control.receive();
         while let Some(report) = control.next() {
             match report {
-                Ok(Report::Loaded(error)) => events.push(What::Loaded { proc, error }),
-                Ok(Report::Returned(returned)) => {
-                    events.push(What::Returned { proc, function: self.function.clone(), returned });
+                Ok(LibraryReport::Loaded(error)) => events.push(EventKind::Loaded { proc, error }),
+                Ok(LibraryReport::Returned(returned)) => {
+                    events.push(EventKind::Returned { proc, function: self.function.clone(), returned });
                 }
-                Ok(Report::NotCalled { missing: true, why }) => events.push(What::NotCalled { proc, why }),
-                Ok(Report::NotCalled { missing: false, why }) => {
-                    events.push(What::Abandoned(Abandoned::Mistake(why)));
+                Ok(LibraryReport::NotCalled { missing: true, why }) => {
+                    events.push(EventKind::NotCalled { proc, why })
+                }
+                Ok(LibraryReport::NotCalled { missing: false, why }) => {
+                    events.push(EventKind::Abandoned(Abandoned::Mistake(why)));
                 }
                 // A library may write to descriptors that it does not own.
                 Err(_) => {}
@@ -488,13 +504,19 @@ impl Process {
         events
     }
 
-    fn read_pmi(&mut self, proc: Proc, all: bool, reactor: &mut Reactor<Source>, tell: &mut dyn FnMut(What)) {
+    fn read_pmi(
+        &mut self,
+        proc: Proc,
+        all: bool,
+        reactor: &mut Reactor<LaunchSource>,
+        tell: &mut dyn FnMut(EventKind),
+    ) {
         while let Some((pmi, key)) = &self.pmi {
             match pmi.receive_chunk() {
                 Received::Nothing => return,
                 Received::Bytes(bytes) => {
                     let n = bytes.len();
-                    tell(What::ToServer { proc, bytes: Bytes(bytes) });
+                    tell(EventKind::ToServer { proc, bytes: Bytes(bytes) });
                     // A library that floods its output must not occupy the runner.
                     if !all {
                         return reactor.after_read(*key, n, CHUNK);
@@ -503,17 +525,24 @@ impl Process {
                 Received::End => {
                     reactor.remove(*key);
                     self.pmi = None;
-                    tell(What::ClosedByClient { proc });
+                    tell(EventKind::ClosedByClient { proc });
                 }
             }
         }
     }
 }
 
-impl Job {
+impl LauncherJob {
     /// Handles the introduction of a process, and assigns it to its rank.
-    fn greet(&mut self, id: u64, list: &mut BTreeMap<u32, Process>, reactor: &mut Reactor<Source>) {
-        let Some((Hello::Library { rank, pid, node }, control)) = self.reception.greet(id, reactor) else {
+    fn greet(
+        &mut self,
+        id: u64,
+        list: &mut BTreeMap<u32, LaunchedProcess>,
+        reactor: &mut Reactor<LaunchSource>,
+    ) {
+        let Some((Hello::Library { rank, pid, node }, control)) =
+            self.agent_listener.receive_hello(id, reactor)
+        else {
             return;
         };
         self.pids.insert(pid);
@@ -521,17 +550,20 @@ impl Job {
         let free = |rank: &u32| *rank < self.ranks && !list.contains_key(rank);
         let Some(rank) = rank.filter(free).or_else(|| (0..self.ranks).find(free)) else { return };
         // If this fails, standard error is not observed.
-        let stderr = File::open(stderr_path(self.reception.path(), pid)).ok();
-        if let Ok(key) = reactor.add(&control, Source::Rank(rank), Wanted::Read) {
+        let stderr = File::open(stderr_path(self.agent_listener.path(), pid)).ok();
+        if let Ok(key) = reactor.add(&control, LaunchSource::Rank(rank), WatchMode::Read) {
             // Messages after the introduction have already been received.
             reactor.again(key);
             let control = Some((control, key));
-            list.insert(rank, Process { control, stderr, foreign: Foreign::new(pid), ..Process::default() });
+            list.insert(
+                rank,
+                LaunchedProcess { control, stderr, foreign: Foreign::new(pid), ..LaunchedProcess::default() },
+            );
         }
     }
 
     /// Waits for the launcher's end, and reads its output meanwhile.
-    fn ends_within(&mut self, wait: Duration, reactor: &mut Reactor<Source>) -> bool {
+    fn ends_within(&mut self, wait: Duration, reactor: &mut Reactor<LaunchSource>) -> bool {
         let deadline = Instant::now() + wait;
         loop {
             if self.launcher.child.try_wait().is_some() {
@@ -542,7 +574,7 @@ impl Job {
                 return false;
             }
             for ready in reactor.wait(Some(left)).unwrap_or_default() {
-                if let Source::LauncherOutput(stderr) = ready.source {
+                if let LaunchSource::LauncherOutput(stderr) = ready.source {
                     self.output.read(stderr, reactor, &mut |_| ());
                 }
             }
@@ -572,7 +604,7 @@ impl Drop for LibraryParty<'_> {
         }
         // A launcher may have started processes that we cannot end, through a daemon or on another machine. So it is asked first.
         for rank in self.list.keys().copied().collect::<Vec<_>>() {
-            self.order(rank, &Order::Exit(0));
+            self.order(rank, &AgentOrder::Exit(0));
         }
         if let (Some(job), Some(reactor)) = (&mut self.job, &mut self.reactor) {
             if !job.ends_within(Duration::from_millis(500), reactor) {
@@ -581,7 +613,7 @@ impl Drop for LibraryParty<'_> {
                 job.launcher.child.signal(Signal::TERM);
                 job.ends_within(Duration::from_secs(2), reactor);
                 if let Some(command) = job.cancel.take() {
-                    cancel(&with_pids(&command, &pids), format!("{}-cancel", job.reception.mark()));
+                    cancel(&with_pids(&command, &pids), format!("{}-cancel", job.agent_listener.mark()));
                 }
             }
             job.launcher.end(&job.pids);

@@ -10,7 +10,7 @@ mod object;
 
 use std::path::Path;
 
-use pmi_judge::event::What;
+use pmi_judge::event::EventKind;
 use pmi_scenario::ast::Dialect;
 use pmi_scenario::signature;
 
@@ -21,7 +21,7 @@ pub use object::UnreadableLibrary;
 /// Returns the functions that a library exports; empty if its file cannot be read.
 pub fn exports(path: &Path) -> Vec<String> {
     match object::read(path) {
-        Ok(What::LibraryFile { functions, .. }) => functions,
+        Ok(EventKind::LibraryFile { functions, .. }) => functions,
         _ => Vec::new(),
     }
 }

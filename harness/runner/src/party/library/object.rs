@@ -7,7 +7,7 @@ use object::read::ReadCache;
 use object::read::elf::{Dyn, ElfFile32, ElfFile64, FileHeader};
 use object::{Endianness, FileKind, Object, ObjectSymbol, SymbolKind, elf};
 
-use pmi_judge::event::What;
+use pmi_judge::event::EventKind;
 
 /// A library's file cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +30,7 @@ enum Unreadable {
 }
 
 /// Reads a library's file.
-pub(super) fn read(path: &Path) -> Result<What, UnreadableLibrary> {
+pub(super) fn read(path: &Path) -> Result<EventKind, UnreadableLibrary> {
     let at = |why| UnreadableLibrary { path: path.to_owned(), why };
     let bytes = File::open(path).map_err(|e| at(Unreadable::File(e)))?;
     // Most of a library with debug information is not needed.
@@ -51,7 +51,7 @@ pub(super) fn read(path: &Path) -> Result<What, UnreadableLibrary> {
         kind => return Err(at(Unreadable::Kind(kind))),
     };
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    Ok(What::LibraryFile { name, soname, functions })
+    Ok(EventKind::LibraryFile { name, soname, functions })
 }
 
 fn functions<'a>(file: &impl Object<'a>) -> Vec<String> {

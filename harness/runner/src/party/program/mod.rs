@@ -3,9 +3,9 @@
 //! It is started under the reference process manager (`serve`), which a scenario makes unusual or hostile. The runner cannot order an
 //! arbitrary program to make requests: a scenario defines the server's reaction to them.
 
-mod actor;
+mod job;
+mod process;
 mod serving;
-mod stage;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
@@ -14,18 +14,18 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use pmi_judge::event::{PlainRun, ToldValues, What};
-use pmi_wire::{Proc, WayIn};
+use pmi_judge::event::{EventKind, PlainRun, ReceivedValues};
+use pmi_wire::{ConnectionMethod, Proc};
 
 use super::Limits;
 use super::server::no_program;
+use crate::agent::listener::AgentListener;
 use crate::agent::mpiexec;
-use crate::agent::reception::Reception;
 use crate::process::{procfs, tree};
 use crate::serve::job::{Job, Manner};
 use crate::serve::launch::{Executable, is_executable};
+use job::{EventRecorder, ProgramJob};
 pub(crate) use serving::{Mistake, ProcessScript, ProgramServer, ServerAct, ServerRule};
-use stage::{Record, Stage};
 
 /// A program under test.
 #[derive(Debug)]
@@ -37,13 +37,13 @@ pub struct Program {
     /// Default number of processes, if the scenario does not define it.
     pub(crate) ranks: u32,
     /// The way in which its processes get their connections.
-    way_in: WayIn,
+    connection_method: ConnectionMethod,
     /// Our own executable, which the program finds as `mpiexec` if it is started without a process manager.
     manager: Option<PathBuf>,
     /// True to look for remaining processes after each run, which takes time.
-    finds_left: bool,
+    finds_leftover_processes: bool,
     /// Results of plain runs, by number of processes.
-    plain: Mutex<HashMap<u32, Arc<OnceLock<Arc<Plain>>>>>,
+    plain: Mutex<HashMap<u32, Arc<OnceLock<Arc<PlainBehavior>>>>>,
 }
 
 /// An error in the command line of a program.
@@ -76,12 +76,12 @@ fn is_launcher(words: &[OsString]) -> bool {
 
 /// The behaviour of a program under an ordinary server.
 #[derive(Debug)]
-pub(crate) struct Plain {
+pub(crate) struct PlainBehavior {
     pub(crate) run: PlainRun,
     /// Standard output of each process; `None` if it varies between runs.
     pub(crate) output: Option<Outputs>,
     /// The values that each process received.
-    pub(crate) told: BTreeMap<Proc, ToldValues>,
+    pub(crate) received_values: BTreeMap<Proc, ReceivedValues>,
 }
 
 /// Standard output of each process.
@@ -117,44 +117,44 @@ impl Program {
             label: command.to_owned(),
             command: words,
             ranks,
-            way_in: WayIn::Fd,
+            connection_method: ConnectionMethod::Fd,
             manager: None,
-            finds_left: false,
+            finds_leftover_processes: false,
             plain: Mutex::default(),
         })
     }
 
-    /// Makes every run report the processes that remain after it: [`What::LeftBehind`].
-    pub fn find_left(&mut self) {
-        self.finds_left = true;
+    /// Makes every run report the processes that remain after it: [`EventKind::LeftoverProcesses`].
+    pub fn find_leftover_processes(&mut self) {
+        self.finds_leftover_processes = true;
     }
 
     /// Starts the program without a process manager, as a single process. It finds our own executable as `mpiexec`.
     pub fn start_alone(&mut self, ours: PathBuf) {
         self.manager = Some(ours);
-        self.way_in = WayIn::Singleton;
+        self.connection_method = ConnectionMethod::Singleton;
         self.ranks = 1;
     }
 
     /// Makes its processes connect themselves: they receive only `PMI_PORT` and `PMI_ID`.
     pub fn connect_by_port(&mut self) {
-        self.way_in = WayIn::Port;
+        self.connection_method = ConnectionMethod::Port;
     }
 
     /// Returns how its processes get their connections.
-    pub(crate) fn way_in(&self) -> WayIn {
-        self.way_in
+    pub(crate) fn connection_method(&self) -> ConnectionMethod {
+        self.connection_method
     }
 
-    /// Opens a reception for the `mpiexec` that the program may start. Also returns the `PATH` with which it finds that.
-    fn reception(&self) -> io::Result<Option<(Reception, OsString)>> {
+    /// Opens a listener for the `mpiexec` that the program may start. Also returns the `PATH` with which it finds that.
+    fn open_listener(&self) -> io::Result<Option<(AgentListener, OsString)>> {
         let Some(ours) = &self.manager else { return Ok(None) };
-        let reception = Reception::open()?;
-        let file = reception.make_agent(ours, mpiexec::NAME, 0)?;
+        let listener = AgentListener::open()?;
+        let file = listener.make_agent(ours, mpiexec::NAME, 0)?;
         let rest = std::env::var_os("PATH").unwrap_or_default();
         let folders = file.parent().map(PathBuf::from).into_iter().chain(std::env::split_paths(&rest));
         let path = std::env::join_paths(folders).map_err(io::Error::other)?;
-        Ok(Some((reception, path)))
+        Ok(Some((listener, path)))
     }
 
     /// Returns the file that is executed, if it exists.
@@ -163,7 +163,7 @@ impl Program {
     }
 
     /// Returns the result of plain runs with this number of processes. Calls `run` the first time.
-    pub(crate) fn plain(&self, ranks: u32, run: impl FnOnce() -> Plain) -> Arc<Plain> {
+    pub(crate) fn plain(&self, ranks: u32, run: impl FnOnce() -> PlainBehavior) -> Arc<PlainBehavior> {
         let cell =
             Arc::clone(self.plain.lock().unwrap_or_else(PoisonError::into_inner).entry(ranks).or_default());
         Arc::clone(cell.get_or_init(|| Arc::new(run())))
@@ -176,31 +176,32 @@ impl Program {
         ranks: u32,
         limits: Limits,
         interrupted: &AtomicBool,
-        record: Record<'_>,
+        record: EventRecorder<'_>,
     ) -> FinishedJob {
         static RUNS: AtomicU64 = AtomicU64::new(0);
         tree::become_subreaper();
         let mark = format!("client-{}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed));
         let command = self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        record(0, What::Launched { command, ranks, nodes: serving.config().nodes });
-        let mut stage = Stage::new(serving, record, limits, interrupted, mark.clone(), self.way_in());
-        let (done, mut stage) = match self.reception() {
+        record(0, EventKind::Launched { command, ranks, nodes: serving.config().nodes });
+        let mut stage =
+            ProgramJob::new(serving, record, limits, interrupted, mark.clone(), self.connection_method());
+        let (done, mut stage) = match self.open_listener() {
             Err(error) => (Err(error), stage),
             Ok(alone) => {
-                let (reception, path) = alone.unzip();
+                let (listener, path) = alone.unzip();
                 stage.path = path;
                 match Job::new(stage, self.command.clone(), Manner::Captured) {
-                    Ok(job) => job.hearing(reception, ranks),
+                    Ok(job) => job.hearing(listener, ranks),
                     Err((error, stage)) => (Err(error), stage),
                 }
             }
         };
-        if self.finds_left && done.is_ok() {
+        if self.finds_leftover_processes && done.is_ok() {
             // A process that was ended by the runner had no time to end its own children.
             let ended: BTreeSet<String> = stage
-                .actors
+                .processes
                 .iter()
-                .filter(|(_, actor)| actor.was_ended())
+                .filter(|(_, process)| process.was_ended())
                 .map(|(p, _)| p.rank.to_string())
                 .collect();
             let is_left = |pid: &i32| {
@@ -209,13 +210,13 @@ impl Program {
             };
             let names =
                 || tree::orphans(&mark).into_iter().filter(is_left).filter_map(procfs::name).collect();
-            stage.record(What::LeftBehind { names: tree::left_over(names) });
+            stage.record(EventKind::LeftoverProcesses { names: tree::left_over(names) });
         }
         tree::end_orphans_of(&mark);
         FinishedJob {
             done: done.map(drop),
-            output_cut: stage.actors.values().any(|actor| actor.output_cut),
-            output: stage.actors.into_iter().map(|(p, actor)| (p, actor.output)).collect(),
+            output_cut: stage.processes.values().any(|process| process.output_cut),
+            output: stage.processes.into_iter().map(|(p, process)| (p, process.output)).collect(),
         }
     }
 }

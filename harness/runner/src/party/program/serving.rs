@@ -16,7 +16,7 @@ pub(crate) enum ServerAct {
     /// Sends a bare newline.
     Empty,
     /// Sends its own answer.
-    Right,
+    OwnAnswer,
     /// Closes the connection.
     Close,
     /// Kills the process.

@@ -21,7 +21,7 @@ fn of_marks(file: &[u8]) -> Option<Family> {
 }
 
 /// The version information of a launcher.
-enum Launcher {
+enum LauncherVersion {
     /// A version whose proxies speak this protocol.
     Of(Family),
     /// A version whose protocol is not supported.
@@ -31,21 +31,21 @@ enum Launcher {
 }
 
 /// Parses the output of `mpiexec.hydra --version`.
-fn of_launcher(text: &str) -> Launcher {
+fn of_launcher(text: &str) -> LauncherVersion {
     if text.contains("Intel(R) MPI Library") {
-        return Launcher::Of(Family::Intel);
+        return LauncherVersion::Of(Family::Intel);
     }
     let version = text.lines().find_map(|l| l.trim().strip_prefix("Version:")).map(str::trim);
-    let Some(version) = version.and_then(parse_version) else { return Launcher::Nameless };
+    let Some(version) = version.and_then(parse_version) else { return LauncherVersion::Nameless };
     match Family::of_version(&version) {
-        Some(family) => Launcher::Of(family),
-        None => Launcher::Unspoken(version),
+        Some(family) => LauncherVersion::Of(family),
+        None => LauncherVersion::Unspoken(version),
     }
 }
 
 /// The family of a proxy could not be detected. The message contains the evidence, and the option that selects a family.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum UnknownFamily {
+pub(crate) enum UndetectedFamily {
     #[error("{}: {error}", proxy.display())]
     File { proxy: PathBuf, error: std::io::Error },
     #[error("{} is of no generation of Hydra that we know: {seen}; {}", proxy.display(), choices())]
@@ -57,25 +57,27 @@ pub(crate) enum UnknownFamily {
 /// # Errors
 ///
 /// The family is unknown. The message contains the evidence, and the option that selects a family.
-pub(crate) fn detect(proxy: &Path, launcher: Option<&str>) -> Result<Family, UnknownFamily> {
+pub(crate) fn detect(proxy: &Path, launcher: Option<&str>) -> Result<Family, UndetectedFamily> {
     let launcher = launcher.map(of_launcher);
     let mut seen = match &launcher {
-        Some(Launcher::Of(family)) => return Ok(*family),
-        Some(Launcher::Nameless) => {
+        Some(LauncherVersion::Of(family)) => return Ok(*family),
+        Some(LauncherVersion::Nameless) => {
             "the mpiexec.hydra beside it names no version that we can read".to_owned()
         }
-        Some(Launcher::Unspoken(version)) => format!("the mpiexec.hydra beside it is version {version}"),
+        Some(LauncherVersion::Unspoken(version)) => {
+            format!("the mpiexec.hydra beside it is version {version}")
+        }
         None => "there is no mpiexec.hydra beside it that tells its version".to_owned(),
     };
     let file =
-        std::fs::read(proxy).map_err(|error| UnknownFamily::File { proxy: proxy.to_owned(), error })?;
+        std::fs::read(proxy).map_err(|error| UndetectedFamily::File { proxy: proxy.to_owned(), error })?;
     match of_marks(&file) {
         // A known but unsupported version is not replaced by a guess.
-        Some(family) if !matches!(launcher, Some(Launcher::Unspoken(_))) => return Ok(family),
+        Some(family) if !matches!(launcher, Some(LauncherVersion::Unspoken(_))) => return Ok(family),
         Some(family) => seen += &format!(", and its file looks like {}", family.versions()),
         None => seen += ", and its file holds none of the option names by which we know a proxy",
     }
-    Err(UnknownFamily::Generation { proxy: proxy.to_owned(), seen })
+    Err(UndetectedFamily::Generation { proxy: proxy.to_owned(), seen })
 }
 
 /// Lists the choices of `--family`, for messages.

@@ -14,17 +14,17 @@ use rustix::io::FdFlags;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use super::script;
-use super::upstream::{ILLEGIBLE, Order, Upstream};
+use super::upstream::{DriverOrder, PROTOCOL_ERROR_STATUS, Upstream};
 use crate::agent::channel::Channel;
 use crate::process::child::Child;
 use crate::process::connection::{CHUNK, NonBlockingStream, Received, pair};
-use crate::process::reactor::{Key, Reactor, Ready, Wanted};
+use crate::process::reactor::{Reactor, ReactorKey, Ready, WatchMode};
 use crate::process::stop::StopSignals;
 use crate::process::{context, tree};
 use crate::serve::launch::Executable;
-use pmi_judge::event::{Exit, What};
+use pmi_judge::event::{EventKind, Exit};
 use pmi_wire::hydra::Family;
-use pmi_wire::hydra::Program;
+use pmi_wire::hydra::LaunchProgram;
 
 /// Environment variables that a proxy and its processes inherit. Others may come from an outer launcher and would mislead the proxy.
 const ENVIRONMENT: [&str; 10] =
@@ -67,52 +67,52 @@ pub enum JobEnd {
 ///
 /// The proxy cannot be started, or a system call fails. No started process is left running.
 pub fn run(options: UpstreamOptions) -> io::Result<JobEnd> {
-    Driver::new(options)?.run()
+    ProxyDriver::new(options)?.run()
 }
 
 struct Proxy {
     child: Child,
-    connection: Option<(NonBlockingStream, Key)>,
+    connection: Option<(NonBlockingStream, ReactorKey)>,
     /// The time by which it must have finished a phase without client activity: its start or its end.
     deadline: Option<Instant>,
 }
 
 impl Proxy {
-    fn hang_up(&mut self, reactor: &mut Reactor<Source>) {
+    fn hang_up(&mut self, reactor: &mut Reactor<DriverSource>) {
         if let Some((_, key)) = self.connection.take() {
             reactor.remove(key);
         }
     }
 }
 
-struct Driver {
+struct ProxyDriver {
     options: UpstreamOptions,
     upstream: Upstream,
-    reactor: Reactor<Source>,
+    reactor: Reactor<DriverSource>,
     proxies: Vec<Proxy>,
     signals: StopSignals,
     /// The connection to the runner, whose scenario may answer in place of the upstream.
-    runner: Option<(Channel, Key)>,
+    runner: Option<(Channel, ReactorKey)>,
 }
 
 /// A source of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Source {
+enum DriverSource {
     Signals,
     Runner,
     Connection(usize),
     Process(usize),
 }
 
-impl Driver {
+impl ProxyDriver {
     fn new(options: UpstreamOptions) -> io::Result<Self> {
         tree::become_subreaper();
         // A crash is reported by its signal, and a core file is not needed.
         _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
         let mut reactor = Reactor::new()?;
         let signals = StopSignals::catch()?;
-        reactor.add(&signals, Source::Signals, Wanted::Read)?;
-        let program = Program {
+        reactor.add(&signals, DriverSource::Signals, WatchMode::Read)?;
+        let program = LaunchProgram {
             argv: options.command.iter().map(|word| word.as_bytes().to_vec()).collect(),
             dir: None,
         };
@@ -121,7 +121,7 @@ impl Driver {
         let runner = match script::runner() {
             Some((runner, first)) => {
                 upstream.command(first);
-                let key = reactor.add(&runner, Source::Runner, Wanted::Read)?;
+                let key = reactor.add(&runner, DriverSource::Runner, WatchMode::Read)?;
                 reactor.again(key);
                 Some((runner, key))
             }
@@ -149,16 +149,16 @@ impl Driver {
             }
             for source in self.wait()? {
                 let end = match source {
-                    Source::Signals => self.signalled(),
-                    Source::Runner => {
-                        self.hear();
+                    DriverSource::Signals => self.signalled(),
+                    DriverSource::Runner => {
+                        self.receive_commands();
                         None
                     }
-                    Source::Connection(link) => {
+                    DriverSource::Connection(link) => {
                         self.transfer(link, &mut buffer);
                         None
                     }
-                    Source::Process(link) => {
+                    DriverSource::Process(link) => {
                         self.transfer(link, &mut buffer);
                         // The last messages of a proxy take precedence over its exit.
                         match self.obey()? {
@@ -181,14 +181,14 @@ impl Driver {
     fn obey(&mut self) -> io::Result<Option<JobEnd>> {
         while let Some(order) = self.upstream.next_order() {
             match order {
-                Order::Start { link, group, proxy } => self.start(link, group, proxy)?,
-                Order::Send { link, bytes } => {
+                DriverOrder::Start { link, group, proxy } => self.start(link, group, proxy)?,
+                DriverOrder::Send { link, bytes } => {
                     let connection = self.proxies.get_mut(link).and_then(|p| p.connection.as_mut());
                     if let Some((connection, key)) = connection {
                         connection.push(bytes);
                         connection.flush();
                         if connection.is_blocked() {
-                            self.reactor.set(*key, Wanted::ReadWrite)?;
+                            self.reactor.set(*key, WatchMode::ReadWrite)?;
                         }
                         // It is still read from, because it may need to finish writing before it reads.
                         if connection.unwritten() > UNWRITTEN_MAX {
@@ -197,17 +197,17 @@ impl Driver {
                         }
                     }
                 }
-                Order::HangUp { link } => {
+                DriverOrder::HangUp { link } => {
                     let proxy = &mut self.proxies[link];
                     proxy.hang_up(&mut self.reactor);
                     proxy.deadline = Some(Instant::now() + self.options.patience);
                 }
-                Order::Report(what) => self.report(&what),
-                Order::Output { stderr, bytes } => {
+                DriverOrder::Report(kind) => self.report(&kind),
+                DriverOrder::Output { stderr, bytes } => {
                     // If the reader of our output is gone, the output is dropped.
                     _ = if stderr { io::stderr().write_all(&bytes) } else { io::stdout().write_all(&bytes) };
                 }
-                Order::End { status, reason } => {
+                DriverOrder::End { status, reason } => {
                     log(format_args!("{reason}"));
                     return Ok(Some(JobEnd::Status(status)));
                 }
@@ -216,23 +216,23 @@ impl Driver {
         Ok(None)
     }
 
-    fn report(&mut self, what: &What) {
+    fn report(&mut self, kind: &EventKind) {
         if let Some((runner, key)) = &mut self.runner {
-            runner.send(what);
+            runner.send(kind);
             if runner.is_blocked() {
                 // Changing a registered source cannot fail.
-                let _ = self.reactor.set(*key, Wanted::ReadWrite);
+                let _ = self.reactor.set(*key, WatchMode::ReadWrite);
             }
         }
     }
 
     /// Carries out the commands of the runner.
-    fn hear(&mut self) {
+    fn receive_commands(&mut self) {
         let Some((runner, key)) = &mut self.runner else { return };
         let was_blocked = runner.is_blocked();
         runner.flush();
         if was_blocked && !runner.is_blocked() {
-            let _ = self.reactor.set(*key, Wanted::Read);
+            let _ = self.reactor.set(*key, WatchMode::Read);
         }
         for command in runner.messages() {
             self.upstream.command(command);
@@ -264,21 +264,21 @@ impl Driver {
         rustix::io::fcntl_setfd(&theirs, FdFlags::empty())?;
         let child = Child::start(command)
             .map_err(context(format_args!("cannot start {}", self.options.proxy.display())))?;
-        self.reactor.add(child.pidfd(), Source::Process(link), Wanted::Read)?;
-        let key = self.reactor.add(&ours, Source::Connection(link), Wanted::Read)?;
+        self.reactor.add(child.pidfd(), DriverSource::Process(link), WatchMode::Read)?;
+        let key = self.reactor.add(&ours, DriverSource::Connection(link), WatchMode::Read)?;
         let deadline = Some(Instant::now() + self.options.patience);
         self.proxies.push(Proxy { child, connection: Some((NonBlockingStream::new(ours), key)), deadline });
         Ok(())
     }
 
-    fn wait(&mut self) -> io::Result<Vec<Source>> {
+    fn wait(&mut self) -> io::Result<Vec<DriverSource>> {
         // The wait is unlimited if no deadline is pending, which shows the judge that this process is idle.
         let due = self.proxies.iter().filter_map(|p| p.deadline).min();
         let limit = due.map(|at| at.saturating_duration_since(Instant::now()) + Duration::from_millis(1));
         let ready = self.reactor.wait(limit)?;
-        let mut sources: Vec<Source> = ready.into_iter().map(|Ready { source, .. }| source).collect();
+        let mut sources: Vec<DriverSource> = ready.into_iter().map(|Ready { source, .. }| source).collect();
         // The runner's commands come before the next messages of the proxies.
-        sources.sort_by_key(|source| *source != Source::Runner);
+        sources.sort_by_key(|source| *source != DriverSource::Runner);
         Ok(sources)
     }
 
@@ -289,7 +289,7 @@ impl Driver {
             connection.flush();
             if !connection.is_blocked() {
                 // Changing a registered source cannot fail.
-                let _ = self.reactor.set(*key, Wanted::Read);
+                let _ = self.reactor.set(*key, WatchMode::Read);
             }
         }
         loop {
@@ -328,7 +328,7 @@ impl Driver {
         proxy.deadline = None;
         let exit = proxy.child.wait();
         let (group, proxy) = self.upstream.proxy_at(link);
-        self.report(&What::ProxyEnded { group, proxy, exit });
+        self.report(&EventKind::ProxyEnded { group, proxy, exit });
         let code = match exit {
             Exit::Code(code) => code,
             Exit::Signal(signal) => {
@@ -339,7 +339,7 @@ impl Driver {
         };
         if let Some(awaited) = self.upstream.awaited(link) {
             log(format_args!("proxy {link} ended with status {code} instead of sending {awaited}"));
-            return Ok(Some(JobEnd::Status(ILLEGIBLE)));
+            return Ok(Some(JobEnd::Status(PROTOCOL_ERROR_STATUS)));
         }
         if !self.upstream.has_ended(link) {
             log(format_args!(
@@ -363,7 +363,7 @@ impl Driver {
         let seconds = self.options.patience.as_secs_f64();
         if let Some(awaited) = self.upstream.awaited(link) {
             log(format_args!("proxy {link} did not send {awaited} within {seconds} s"));
-            return Some(JobEnd::Status(ILLEGIBLE));
+            return Some(JobEnd::Status(PROTOCOL_ERROR_STATUS));
         }
         log(format_args!("proxy {link} did not end within {seconds} s of its last word"));
         Some(JobEnd::Status(match self.upstream.status() {
@@ -421,12 +421,12 @@ fn intel_environment(fd: &str, group: u32, proxy: u32) -> Vec<(&'static str, Str
 }
 
 /// Finds the file of the program in a spawn request, before a proxy is ordered to start it.
-fn find(program: SpawnProgram) -> io::Result<Program> {
+fn find(program: SpawnProgram) -> io::Result<LaunchProgram> {
     let program = Executable::spawned(program);
     let file = program.resolve()?;
     let name = if program.path.is_some() { file.into_os_string() } else { program.name };
     let argv = std::iter::once(name).chain(program.args).map(OsString::into_vec).collect();
-    Ok(Program { argv, dir: program.dir.map(|d| d.into_os_string().into_vec()) })
+    Ok(LaunchProgram { argv, dir: program.dir.map(|d| d.into_os_string().into_vec()) })
 }
 
 /// Logs one line to standard error. A failed write is ignored.

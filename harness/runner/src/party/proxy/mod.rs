@@ -28,4 +28,4 @@ mod upstream;
 
 pub(crate) use detect::{choices, detect};
 pub use driver::{JobEnd, UpstreamOptions, run};
-pub use script::Command as UpstreamCommand;
+pub use script::RunnerCommand as UpstreamCommand;

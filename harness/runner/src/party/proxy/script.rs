@@ -1,7 +1,7 @@
 //! The messages between the upstream and the runner, with which a scenario can observe the requests that proxies forward, and answer them.
 //!
-//! The upstream connects to the runner's socket, introduces itself ([`Hello`]) and waits for the first [`Command`], which is
-//! [`Command::Hold`]. From then on it reports each action beforehand, and carries out commands. Both sides write lines of JSON. Without a
+//! The upstream connects to the runner's socket, introduces itself ([`Hello`]) and waits for the first [`RunnerCommand`], which is
+//! [`RunnerCommand::Hold`]. From then on it reports each action beforehand, and carries out commands. Both sides write lines of JSON. Without a
 //! runner, the upstream serves by itself.
 
 use std::path::Path;
@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 use crate::agent;
 use crate::agent::channel::Channel;
 use crate::agent::protocol::Hello;
-use pmi_judge::event::{Bytes, What};
+use pmi_judge::event::{Bytes, EventKind};
 
 /// A command of the runner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Command {
+pub enum RunnerCommand {
     /// The scenario answers requests of these names (`get`, `spawn` ...).
     Hold(Vec<String>),
     /// Send this to a proxy of the first process group.
@@ -36,7 +36,7 @@ pub enum Command {
 
 /// Finds the runner through the agent's path, introduces this process, and waits for the first command. Returns `None` if no runner
 /// listens.
-pub(super) fn runner() -> Option<(Channel, Command)> {
+pub(super) fn runner() -> Option<(Channel, RunnerCommand)> {
     let agent = std::env::var_os(agent::PATH_VARIABLE)?;
     let scratch = Path::new(&agent).parent()?.parent()?;
     let mut runner = Channel::to_runner(scratch).ok()?;
@@ -46,12 +46,12 @@ pub(super) fn runner() -> Option<(Channel, Command)> {
 }
 
 /// Returns whether the upstream may report this event: it must be a fact about a proxy.
-pub(crate) fn is_report(what: &What) -> bool {
+pub(crate) fn is_report(kind: &EventKind) -> bool {
     matches!(
-        what,
-        What::FromProxy { .. }
-            | What::ToProxy { .. }
-            | What::ClosedByUpstream { .. }
-            | What::ProxyEnded { .. }
+        kind,
+        EventKind::FromProxy { .. }
+            | EventKind::ToProxy { .. }
+            | EventKind::ClosedByUpstream { .. }
+            | EventKind::ProxyEnded { .. }
     )
 }

@@ -6,12 +6,12 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use pmi_reference::{Action, Config, GroupId, GroupSpec, Server};
+use pmi_reference::{Config, GroupId, GroupSpec, Server, ServerAction};
 use pmi_wire::{Decoded, Direction, Framing, Maxes, Proc, SpawnProgram, frame_header};
 
 /// The result of a request.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum StoreResult {
     /// A line for the client, or a frame.
     Reply(Vec<u8>),
     /// Start a process group, and report the result with [`Store::spawned`].
@@ -25,9 +25,9 @@ pub(super) struct Store {
     server: Server,
     /// A server for the same process groups, whose voices speak PMI-2. Keyval spaces have the same names, but each dialect has its own
     /// pairs.
-    second: Server,
+    pmi2_server: Server,
     /// Groups whose spawn was requested in PMI-2.
-    spawned_second: HashSet<GroupId>,
+    spawned_by_pmi2: HashSet<GroupId>,
 }
 
 fn voice(group: GroupId) -> Proc {
@@ -42,13 +42,13 @@ impl Store {
         let maxes = Maxes { keylen_max: 1 << 16, vallen_max: 1 << 20, ..config.maxes };
         let config = Config { nodes, maxes, line_max: 1 << 21, ..config };
         let second = Server::new(Config { pmi2: true, ..config.clone() });
-        Self { server: Server::new(config), second, spawned_second: HashSet::new() }
+        Self { server: Server::new(config), pmi2_server: second, spawned_by_pmi2: HashSet::new() }
     }
 
     /// Adds the first process group. Others are added by spawns.
     pub(super) fn add_group(&mut self, ranks: u32) -> GroupId {
         let group = self.server.add_group(GroupSpec { programs: vec![ranks], ..GroupSpec::default() });
-        self.second.add_group(GroupSpec { programs: vec![ranks], ..GroupSpec::default() });
+        self.pmi2_server.add_group(GroupSpec { programs: vec![ranks], ..GroupSpec::default() });
         self.join(group);
         group
     }
@@ -57,8 +57,8 @@ impl Store {
     pub(super) fn join(&mut self, group: GroupId) {
         let replies = self.ask(group, b"cmd=init pmi_version=1 pmi_subversion=1");
         debug_assert_eq!(replies.len(), 1);
-        self.second.receive(voice(group), b"cmd=init pmi_version=2 pmi_subversion=0\n");
-        let replies = self.ask_second(group, b"cmd=fullinit;pmijobid=0;pmirank=0;threaded=TRUE;");
+        self.pmi2_server.receive(voice(group), b"cmd=init pmi_version=2 pmi_subversion=0\n");
+        let replies = self.ask_pmi2(group, b"cmd=fullinit;pmijobid=0;pmirank=0;threaded=TRUE;");
         debug_assert_eq!(replies.len(), 2);
     }
 
@@ -79,13 +79,13 @@ impl Store {
 
     fn value(&mut self, group: GroupId, line: &[u8], key: &str) -> Vec<u8> {
         match &self.ask(group, line)[..] {
-            [Answer::Reply(reply)] => field(reply, key).unwrap_or_default(),
+            [StoreResult::Reply(reply)] => field(reply, key).unwrap_or_default(),
             _ => Vec::new(),
         }
     }
 
     /// Puts a pair. Returns whether it was new and accepted, or the action that ends the job.
-    pub(super) fn put(&mut self, group: GroupId, key: &[u8], value: &[u8]) -> Result<bool, Answer> {
+    pub(super) fn put(&mut self, group: GroupId, key: &[u8], value: &[u8]) -> Result<bool, StoreResult> {
         let mut line = b"cmd=put kvsname=".to_vec();
         line.extend(self.kvsname(group));
         line.extend_from_slice(b" key=");
@@ -93,45 +93,46 @@ impl Store {
         line.extend_from_slice(b" value=");
         line.extend_from_slice(value);
         match self.ask(group, &line).pop() {
-            Some(Answer::Reply(reply)) => Ok(field(&reply, "rc").is_none_or(|rc| rc == b"0")),
+            Some(StoreResult::Reply(reply)) => Ok(field(&reply, "rc").is_none_or(|rc| rc == b"0")),
             Some(other) => Err(other),
             None => Ok(false),
         }
     }
 
     /// Forwards a request, given without its last newline.
-    pub(super) fn ask(&mut self, group: GroupId, text: &[u8]) -> Vec<Answer> {
+    pub(super) fn ask(&mut self, group: GroupId, text: &[u8]) -> Vec<StoreResult> {
         self.server.receive(voice(group), text);
         self.server.receive(voice(group), b"\n");
         let answers = answers(&mut self.server);
         for answer in &answers {
-            if let Answer::Spawn { programs, .. } = answer {
-                self.second.add_group(of_programs(programs));
+            if let StoreResult::Spawn { programs, .. } = answer {
+                self.pmi2_server.add_group(of_programs(programs));
             }
         }
         answers
     }
 
     /// Forwards a request of PMI-2, given as the body of its frame.
-    pub(super) fn ask_second(&mut self, group: GroupId, body: &[u8]) -> Vec<Answer> {
+    pub(super) fn ask_pmi2(&mut self, group: GroupId, body: &[u8]) -> Vec<StoreResult> {
         // A longer body could not have arrived in a frame.
         let Some(header) = frame_header(body.len()) else { return Vec::new() };
-        self.second.receive(voice(group), &header);
-        self.second.receive(voice(group), body);
-        let answers = answers(&mut self.second);
+        self.pmi2_server.receive(voice(group), &header);
+        self.pmi2_server.receive(voice(group), body);
+        let answers = answers(&mut self.pmi2_server);
         for answer in &answers {
-            if let Answer::Spawn { group, programs, .. } = answer {
+            if let StoreResult::Spawn { group, programs, .. } = answer {
                 self.server.add_group(of_programs(programs));
-                self.spawned_second.insert(*group);
+                self.spawned_by_pmi2.insert(*group);
             }
         }
         answers
     }
 
     /// Reports whether a spawned group was started.
-    pub(super) fn spawned(&mut self, group: GroupId, started: bool) -> Vec<Answer> {
+    pub(super) fn spawned(&mut self, group: GroupId, started: bool) -> Vec<StoreResult> {
         let size = self.size(group) as usize;
-        let server = if self.spawned_second.contains(&group) { &mut self.second } else { &mut self.server };
+        let server =
+            if self.spawned_by_pmi2.contains(&group) { &mut self.pmi2_server } else { &mut self.server };
         server.spawned(group, &vec![i64::from(!started); size]);
         answers(server)
     }
@@ -143,16 +144,16 @@ fn of_programs(programs: &[SpawnProgram]) -> GroupSpec {
     GroupSpec { programs: counts, spawned: true, ..GroupSpec::default() }
 }
 
-fn answers(server: &mut Server) -> Vec<Answer> {
+fn answers(server: &mut Server) -> Vec<StoreResult> {
     std::iter::from_fn(|| server.next_action())
         .filter_map(|action| match action {
-            Action::Send { bytes, .. } => Some(Answer::Reply(bytes)),
-            Action::Spawn { group, by, programs, .. } => {
-                Some(Answer::Spawn { group, by: by.group, programs })
+            ServerAction::Send { bytes, .. } => Some(StoreResult::Reply(bytes)),
+            ServerAction::Spawn { group, by, programs, .. } => {
+                Some(StoreResult::Spawn { group, by: by.group, programs })
             }
-            Action::Abort { status, reason, .. } => Some(Answer::Abort { status, reason }),
+            ServerAction::Abort { status, reason, .. } => Some(StoreResult::Abort { status, reason }),
             // Only a server with a fault closes a connection.
-            Action::Close { .. } => None,
+            ServerAction::Close { .. } => None,
         })
         .collect()
 }

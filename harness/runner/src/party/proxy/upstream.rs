@@ -12,16 +12,16 @@ use pmi_wire::{
     Content, Decoded, Direction, Framing, HEADER, SpawnProgram, frame_header, frame_length, place,
 };
 
-use super::script::Command;
-use super::store::{Answer, Store};
-use pmi_judge::event::{Bytes, What};
+use super::script::RunnerCommand;
+use super::store::{Store, StoreResult};
+use pmi_judge::event::{Bytes, EventKind};
 use pmi_wire::hydra::Family;
-use pmi_wire::hydra::{Address, Decoder, Received, Upward};
-use pmi_wire::hydra::{Block, Launch, Program};
+use pmi_wire::hydra::{Decoder, FrameAddress, ReceivedFrame, Upward};
+use pmi_wire::hydra::{GroupLaunch, LaunchProgram, ProcessBlock};
 
 /// An order to the driver. Orders are carried out in sequence.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Order {
+pub(super) enum DriverOrder {
     /// Start a proxy at the other end of connection `link`. Connections are numbered consecutively over all groups.
     Start {
         link: usize,
@@ -42,7 +42,7 @@ pub(super) enum Order {
         link: usize,
     },
     /// Report to the runner, before the orders that follow.
-    Report(Box<What>),
+    Report(Box<EventKind>),
     /// End everything.
     End {
         status: i32,
@@ -51,15 +51,15 @@ pub(super) enum Order {
 }
 
 /// Exit status of a job that ended early because the proxy did not speak the expected protocol.
-pub(super) const ILLEGIBLE: i32 = 3;
+pub(super) const PROTOCOL_ERROR_STATUS: i32 = 3;
 
 /// A process group at one proxy.
 #[derive(Debug)]
-struct Seat {
+struct ProxyGroup {
     group: GroupId,
     proxy: u32,
     link: usize,
-    launch: Launch,
+    launch: GroupLaunch,
     /// Its proxy has reported the process ids.
     started: bool,
     ended: bool,
@@ -67,14 +67,14 @@ struct Seat {
 
 /// A connection to a proxy.
 #[derive(Debug)]
-struct Link {
+struct ProxyConnection {
     decoder: Decoder,
     /// True while the connection may be written to.
     open: bool,
 }
 
 #[derive(Debug, Default)]
-struct Group {
+struct UpstreamGroup {
     kvsname: Vec<u8>,
     /// Pairs put since the last barrier, which the proxies have not received yet.
     fresh: Vec<(Vec<u8>, Vec<u8>)>,
@@ -87,7 +87,7 @@ struct Group {
 #[derive(Debug)]
 struct Fenced {
     id: u64,
-    seat: usize,
+    proxy_group: usize,
     route: i32,
     thrid: Option<Vec<u8>>,
 }
@@ -105,15 +105,15 @@ struct Barrier {
 
 /// A request as forwarded by a proxy.
 #[derive(Debug, Clone)]
-struct Asked {
-    seat: usize,
+struct ForwardedRequest {
+    proxy_group: usize,
     route: i32,
     /// A line, or the body of a frame.
     text: Vec<u8>,
     framed: bool,
 }
 
-impl Asked {
+impl ForwardedRequest {
     /// Returns its name: `get`, `spawn` ...
     fn command(&self) -> &[u8] {
         if self.framed {
@@ -135,7 +135,7 @@ impl Asked {
 const ASKED_MAX: usize = 100_000;
 
 /// Finds the file of a program to be spawned.
-pub(super) type Find = Box<dyn Fn(SpawnProgram) -> io::Result<Program>>;
+pub(super) type Find = Box<dyn Fn(SpawnProgram) -> io::Result<LaunchProgram>>;
 
 /// The state machine.
 pub(super) struct Upstream {
@@ -143,24 +143,24 @@ pub(super) struct Upstream {
     nodes: u32,
     store: Store,
     find: Find,
-    groups: Vec<Group>,
-    seats: Vec<Seat>,
-    links: Vec<Link>,
-    orders: VecDeque<Order>,
+    groups: Vec<UpstreamGroup>,
+    proxy_groups: Vec<ProxyGroup>,
+    links: Vec<ProxyConnection>,
+    orders: VecDeque<DriverOrder>,
     status: i32,
     /// Names of the requests that the scenario answers.
     hold: Vec<String>,
     /// Number of requests so far.
     requests: u64,
     /// The requests that the scenario may answer later.
-    asked: BTreeMap<u64, Asked>,
+    asked: BTreeMap<u64, ForwardedRequest>,
     /// Numbers of the held requests that have not been served, even if the scenario has answered them.
     held: BTreeSet<u64>,
 }
 
 impl Upstream {
     /// Starts `ranks` processes of a program on `nodes` nodes, but on at most one node per rank.
-    pub(super) fn new(family: Family, ranks: u32, nodes: u32, program: Program, find: Find) -> Self {
+    pub(super) fn new(family: Family, ranks: u32, nodes: u32, program: LaunchProgram, find: Find) -> Self {
         let nodes = nodes.clamp(1, ranks.max(1));
         let mut store = Store::new(nodes);
         let group = store.add_group(ranks);
@@ -170,7 +170,7 @@ impl Upstream {
             store,
             find,
             groups: Vec::new(),
-            seats: Vec::new(),
+            proxy_groups: Vec::new(),
             links: Vec::new(),
             orders: VecDeque::new(),
             status: 0,
@@ -183,14 +183,14 @@ impl Upstream {
         this
     }
 
-    pub(super) fn next_order(&mut self) -> Option<Order> {
+    pub(super) fn next_order(&mut self) -> Option<DriverOrder> {
         self.orders.pop_front()
     }
 
     /// Describes the next expected message of a proxy that has not started its processes yet.
     pub(super) fn awaited(&self, link: usize) -> Option<String> {
         let link_state = self.links.get(link)?;
-        self.seats.iter().find(|s| s.link == link && !s.started)?;
+        self.proxy_groups.iter().find(|s| s.link == link && !s.started)?;
         Some(match (link_state.open, link_state.decoder.partial()) {
             (true, _) => "the process ids of what it was told to start".into(),
             (false, b"") => "the record by which it introduces itself".into(),
@@ -205,7 +205,7 @@ impl Upstream {
 
     /// Returns whether a proxy has reported the end of all its processes.
     pub(super) fn has_ended(&self, link: usize) -> bool {
-        self.seats.iter().filter(|s| s.link == link).all(|s| s.ended)
+        self.proxy_groups.iter().filter(|s| s.link == link).all(|s| s.ended)
     }
 
     /// Returns the first status that was not 0, in the order in which the ends of processes were reported.
@@ -215,14 +215,14 @@ impl Upstream {
 
     /// Returns the process group and number of the proxy at a connection.
     pub(super) fn proxy_at(&self, link: usize) -> (GroupId, u32) {
-        self.seats.iter().find(|s| s.link == link).map_or((0, 0), |s| (s.group, s.proxy))
+        self.proxy_groups.iter().find(|s| s.link == link).map_or((0, 0), |s| (s.group, s.proxy))
     }
 
     /// Carries out a command of the scenario.
-    pub(super) fn command(&mut self, command: Command) {
+    pub(super) fn command(&mut self, command: RunnerCommand) {
         match command {
-            Command::Hold(names) => self.hold = names,
-            Command::Usual(id) => {
+            RunnerCommand::Hold(names) => self.hold = names,
+            RunnerCommand::Usual(id) => {
                 // A request is served only once, because a second entry into a barrier would count for another process.
                 if self.held.remove(&id)
                     && let Some(asked) = self.asked.get(&id).cloned()
@@ -230,42 +230,45 @@ impl Upstream {
                     self.serve(id, &asked);
                 }
             }
-            Command::Answer { proxy, to, text } => {
+            RunnerCommand::Answer { proxy, to, text } => {
                 let asked = to.and_then(|id| self.asked.get(&id)).cloned();
-                let first = self.seats.iter().position(|s| s.group == 0 && s.proxy == proxy);
-                let Some(seat) = asked.as_ref().map(|a| a.seat).or(first) else { return };
+                let first = self.proxy_groups.iter().position(|s| s.group == 0 && s.proxy == proxy);
+                let Some(proxy_group) = asked.as_ref().map(|a| a.proxy_group).or(first) else { return };
                 let route = asked.as_ref().map_or(0, |a| a.route);
                 if let Some(header) = text.0.first_chunk::<HEADER>()
                     && frame_length(*header).is_some()
                 {
-                    let bytes = self.address(seat).frame(route, &text.0);
-                    self.tell(seat, to, text.0[HEADER..].to_vec(), true);
-                    return self.send(seat, bytes);
+                    let bytes = self.address(proxy_group).frame(route, &text.0);
+                    self.report_message(proxy_group, to, text.0[HEADER..].to_vec(), true);
+                    return self.send(proxy_group, bytes);
                 }
-                let barrier = asked.as_ref().and_then(Asked::barrier);
-                let bytes = self.address(seat).verbatim(route, barrier, &text.0);
+                let barrier = asked.as_ref().and_then(ForwardedRequest::barrier);
+                let bytes = self.address(proxy_group).verbatim(route, barrier, &text.0);
                 let for_all =
                     [&b"cmd=keyval_cache"[..], b"cmd=barrier_out"].iter().any(|t| text.0.starts_with(t));
-                self.tell(seat, to.filter(|_| !for_all), text.0, true);
-                self.send(seat, bytes);
+                self.report_message(proxy_group, to.filter(|_| !for_all), text.0, true);
+                self.send(proxy_group, bytes);
             }
-            Command::Close(proxy) => {
-                let Some(seat) = self.seats.iter().find(|s| s.group == 0 && s.proxy == proxy) else { return };
-                let link = seat.link;
-                self.report(What::ClosedByUpstream { proxy });
-                self.orders.push_back(Order::HangUp { link });
+            RunnerCommand::Close(proxy) => {
+                let Some(proxy_group) = self.proxy_groups.iter().find(|s| s.group == 0 && s.proxy == proxy)
+                else {
+                    return;
+                };
+                let link = proxy_group.link;
+                self.report(EventKind::ClosedByUpstream { proxy });
+                self.orders.push_back(DriverOrder::HangUp { link });
             }
         }
     }
 
-    fn report(&mut self, what: What) {
-        self.orders.push_back(Order::Report(Box::new(what)));
+    fn report(&mut self, kind: EventKind) {
+        self.orders.push_back(DriverOrder::Report(Box::new(kind)));
     }
 
     /// Reports a message before it is sent to a proxy.
-    fn tell(&mut self, seat: usize, answers: Option<u64>, text: Vec<u8>, scripted: bool) {
-        let Seat { group, proxy, .. } = self.seats[seat];
-        self.report(What::ToProxy { group, proxy, answers, text: Bytes(text), scripted });
+    fn report_message(&mut self, proxy_group: usize, answers: Option<u64>, text: Vec<u8>, scripted: bool) {
+        let ProxyGroup { group, proxy, .. } = self.proxy_groups[proxy_group];
+        self.report(EventKind::ToProxy { group, proxy, answers, text: Bytes(text), scripted });
     }
 
     /// Handles bytes from a proxy.
@@ -277,60 +280,63 @@ impl Upstream {
                 Ok(None) => return,
                 Err(error) => {
                     let reason = format!("it speaks another protocol than expected: {error}");
-                    return self.end(ILLEGIBLE, reason);
+                    return self.end(PROTOCOL_ERROR_STATUS, reason);
                 }
             }
         }
     }
 
-    fn received(&mut self, link: usize, Received { group, what }: Received) {
+    fn received(&mut self, link: usize, ReceivedFrame { group, what }: ReceivedFrame) {
         if let Upward::Init { .. } = what {
             self.links[link].open = true;
-            for seat in (0..self.seats.len()).filter(|s| self.seats[*s].link == link).collect::<Vec<_>>() {
-                self.tell_launch(seat);
+            for proxy_group in (0..self.proxy_groups.len())
+                .filter(|s| self.proxy_groups[*s].link == link)
+                .collect::<Vec<_>>()
+            {
+                self.report_launch(proxy_group);
             }
             return;
         }
         if let Upward::Output { stderr, bytes } = what {
-            return self.orders.push_back(Order::Output { stderr, bytes });
+            return self.orders.push_back(DriverOrder::Output { stderr, bytes });
         }
-        let fits = |s: &Seat| s.link == link && group.is_none_or(|g| g == s.group as i32);
-        let Some(at) = self.seats.iter().position(fits) else {
+        let fits = |s: &ProxyGroup| s.link == link && group.is_none_or(|g| g == s.group as i32);
+        let Some(at) = self.proxy_groups.iter().position(fits) else {
             let reason = format!("it speaks of process group {}, which it was not given", group.unwrap_or(0));
-            return self.end(ILLEGIBLE, reason);
+            return self.end(PROTOCOL_ERROR_STATUS, reason);
         };
         match what {
-            Upward::Pids(_) => self.seats[at].started = true,
+            Upward::Pids(_) => self.proxy_groups[at].started = true,
             Upward::Ended(statuses) => self.ended(at, &statuses),
             Upward::Request { route, text } => self.request(at, route, &text),
             Upward::Puts(pairs) => {
                 self.report_puts(at, &pairs);
-                self.put(self.seats[at].group, pairs);
+                self.put(self.proxy_groups[at].group, pairs);
             }
             Upward::Init { .. } | Upward::Output { .. } | Upward::Terminated => {}
         }
     }
 
     fn end(&mut self, status: i32, reason: String) {
-        self.orders.push_back(Order::End { status, reason });
+        self.orders.push_back(DriverOrder::End { status, reason });
     }
 
-    fn address(&self, seat: usize) -> Address {
-        let Seat { group, proxy, .. } = self.seats[seat];
-        Address { family: self.family, group: group as i32, proxy: proxy as i32 }
+    fn address(&self, proxy_group: usize) -> FrameAddress {
+        let ProxyGroup { group, proxy, .. } = self.proxy_groups[proxy_group];
+        FrameAddress { family: self.family, group: group as i32, proxy: proxy as i32 }
     }
 
-    fn send(&mut self, seat: usize, bytes: Vec<u8>) {
-        let link = self.seats[seat].link;
-        self.orders.push_back(Order::Send { link, bytes });
+    fn send(&mut self, proxy_group: usize, bytes: Vec<u8>) {
+        let link = self.proxy_groups[proxy_group].link;
+        self.orders.push_back(DriverOrder::Send { link, bytes });
     }
 
     /// Spreads a process group over nodes, and starts it there through existing or new proxies.
-    fn launch(&mut self, group: GroupId, parent: Option<Vec<u8>>, programs: &[(Program, u32)]) {
+    fn launch(&mut self, group: GroupId, parent: Option<Vec<u8>>, programs: &[(LaunchProgram, u32)]) {
         let size = self.store.size(group);
         let kvsname = self.store.kvsname(group);
         let mapping = self.store.mapping(group);
-        self.groups.push(Group { kvsname: kvsname.clone(), ..Group::default() });
+        self.groups.push(UpstreamGroup { kvsname: kvsname.clone(), ..UpstreamGroup::default() });
         let placed = place(size, self.nodes);
         for node in 0..=placed.last().copied().unwrap_or(0) {
             let mut blocks = Vec::new();
@@ -340,11 +346,17 @@ impl Upstream {
                 let (from, count_here) = (here.clone().next(), here.count() as u32);
                 if let Some(from) = from {
                     let program = program.clone();
-                    blocks.push(Block { appnum, first: from, count: count_here, in_all: *count, program });
+                    blocks.push(ProcessBlock {
+                        appnum,
+                        first: from,
+                        count: count_here,
+                        in_all: *count,
+                        program,
+                    });
                 }
                 first += count;
             }
-            let launch = Launch {
+            let launch = GroupLaunch {
                 size,
                 kvsname: kvsname.clone(),
                 parent: parent.clone(),
@@ -356,31 +368,38 @@ impl Upstream {
             let link = if shared { node as usize } else { self.links.len() };
             if !shared {
                 let decoder = Decoder::new(self.family, launch.count() as usize);
-                self.links.push(Link { decoder, open: false });
+                self.links.push(ProxyConnection { decoder, open: false });
             }
-            self.seats.push(Seat { group, proxy: node, link, launch, started: false, ended: false });
+            self.proxy_groups.push(ProxyGroup {
+                group,
+                proxy: node,
+                link,
+                launch,
+                started: false,
+                ended: false,
+            });
             if shared {
-                self.tell_launch(self.seats.len() - 1);
+                self.report_launch(self.proxy_groups.len() - 1);
             } else {
-                self.orders.push_back(Order::Start { link, group, proxy: node });
+                self.orders.push_back(DriverOrder::Start { link, group, proxy: node });
                 if !self.family.introduces_itself() {
                     self.links[link].open = true;
-                    self.tell_launch(self.seats.len() - 1);
+                    self.report_launch(self.proxy_groups.len() - 1);
                 }
             }
         }
     }
 
-    fn tell_launch(&mut self, seat: usize) {
-        let address = self.address(seat);
-        let launch = address.launch(&self.seats[seat].launch);
-        self.send(seat, launch);
+    fn report_launch(&mut self, proxy_group: usize) {
+        let address = self.address(proxy_group);
+        let launch = address.launch(&self.proxy_groups[proxy_group].launch);
+        self.send(proxy_group, launch);
     }
 
     /// Handles the end of the processes at a seat.
-    fn ended(&mut self, seat: usize, statuses: &[i32]) {
-        self.seats[seat].ended = true;
-        let group = self.seats[seat].group;
+    fn ended(&mut self, proxy_group: usize, statuses: &[i32]) {
+        self.proxy_groups[proxy_group].ended = true;
+        let group = self.proxy_groups[proxy_group].group;
         // If one process fails, its proxy kills the others. So a kill is rarely the cause.
         let killed = statuses.iter().find(|s| **s & 0x7f == 9);
         let cause = statuses.iter().find(|s| **s != 0 && **s & 0x7f != 9).or(killed);
@@ -391,30 +410,30 @@ impl Upstream {
         if self.status == 0 {
             self.status = status;
         }
-        let others = self.seats.iter().any(|s| s.group == group && !s.ended);
+        let others = self.proxy_groups.iter().any(|s| s.group == group && !s.ended);
         if status > 128 && others && cause.is_some_and(|wait| wait & 0x7f != 0) {
             return self.end(status, format!("a process died of signal {}", status - 128));
         }
         self.check_barriers(group);
     }
 
-    fn request(&mut self, seat: usize, route: i32, text: &[u8]) {
+    fn request(&mut self, proxy_group: usize, route: i32, text: &[u8]) {
         let asked = match body(text) {
-            Some(text) => Asked { seat, route, text, framed: true },
+            Some(text) => ForwardedRequest { proxy_group, route, text, framed: true },
             None => {
                 let end = text.iter().rposition(|b| !matches!(b, 0 | b'\n')).map_or(0, |at| at + 1);
-                Asked { seat, route, text: text[..end].to_vec(), framed: false }
+                ForwardedRequest { proxy_group, route, text: text[..end].to_vec(), framed: false }
             }
         };
         if !asked.framed && matches!(asked.command(), b"put" | b"mput") {
             let pairs = pairs(&asked.text);
-            self.report_puts(seat, &pairs);
-            return self.put(self.seats[seat].group, pairs);
+            self.report_puts(proxy_group, &pairs);
+            return self.put(self.proxy_groups[proxy_group].group, pairs);
         }
         // An abort has no answer.
         let may_wait = asked.command() != b"abort";
         let held = may_wait && self.hold.iter().any(|name| name.as_bytes() == asked.command());
-        let id = self.report_request(seat, asked.text.clone(), held);
+        let id = self.report_request(proxy_group, asked.text.clone(), held);
         if !self.hold.is_empty() && self.asked.len() < ASKED_MAX {
             self.asked.insert(id, asked.clone());
         }
@@ -424,22 +443,22 @@ impl Upstream {
         }
     }
 
-    fn report_request(&mut self, seat: usize, text: Vec<u8>, held: bool) -> u64 {
-        let Seat { group, proxy, .. } = self.seats[seat];
+    fn report_request(&mut self, proxy_group: usize, text: Vec<u8>, held: bool) -> u64 {
+        let ProxyGroup { group, proxy, .. } = self.proxy_groups[proxy_group];
         let id = self.requests;
         self.requests += 1;
-        self.report(What::FromProxy { group, proxy, id, text: Bytes(text), held });
+        self.report(EventKind::FromProxy { group, proxy, id, text: Bytes(text), held });
         id
     }
 
-    fn report_puts(&mut self, seat: usize, pairs: &[(Vec<u8>, Vec<u8>)]) {
-        self.report_request(seat, said(b"cmd=mput", pairs), false);
+    fn report_puts(&mut self, proxy_group: usize, pairs: &[(Vec<u8>, Vec<u8>)]) {
+        self.report_request(proxy_group, format_pairs(b"cmd=mput", pairs), false);
     }
 
     /// Answers a request correctly.
-    fn serve(&mut self, id: u64, asked: &Asked) {
-        let &Asked { seat, route, ref text, framed } = asked;
-        let group = self.seats[seat].group;
+    fn serve(&mut self, id: u64, asked: &ForwardedRequest) {
+        let &ForwardedRequest { proxy_group, route, ref text, framed } = asked;
+        let group = self.proxy_groups[proxy_group].group;
         if framed {
             return self.serve_frame(id, asked);
         }
@@ -447,11 +466,11 @@ impl Upstream {
         match words.next().unwrap_or_default() {
             b"cmd=barrier_in" => {
                 let words: Vec<&[u8]> = words.collect();
-                self.enter(seat, &words);
+                self.enter(proxy_group, &words);
             }
             // Only voices send these, see [`Store`].
             b"cmd=init" | b"cmd=finalize" => {
-                self.end(ILLEGIBLE, format!("it passes on {}", text.escape_ascii()));
+                self.end(PROTOCOL_ERROR_STATUS, format!("it passes on {}", text.escape_ascii()));
             }
             cmd => {
                 let is_abort = cmd == b"cmd=abort";
@@ -459,9 +478,9 @@ impl Upstream {
                 self.answer(answers, |this, line| {
                     // An aborted process cannot be answered.
                     if !is_abort {
-                        let bytes = this.address(seat).response(route, &line);
-                        this.tell(seat, Some(id), line, false);
-                        this.send(seat, bytes);
+                        let bytes = this.address(proxy_group).response(route, &line);
+                        this.report_message(proxy_group, Some(id), line, false);
+                        this.send(proxy_group, bytes);
                     }
                 });
             }
@@ -469,14 +488,14 @@ impl Upstream {
     }
 
     /// Answers a request of PMI-2 correctly.
-    fn serve_frame(&mut self, id: u64, asked: &Asked) {
-        let &Asked { seat, route, ref text, .. } = asked;
-        let group = self.seats[seat].group;
+    fn serve_frame(&mut self, id: u64, asked: &ForwardedRequest) {
+        let &ForwardedRequest { proxy_group, route, ref text, .. } = asked;
+        let group = self.proxy_groups[proxy_group].group;
         let message = Decoded::new(Direction::ToServer, Framing::Frames, text);
         match asked.command() {
             // Only voices send these, see [`Store`].
             b"fullinit" | b"finalize" => {
-                self.end(ILLEGIBLE, format!("it passes on {}", text.escape_ascii()));
+                self.end(PROTOCOL_ERROR_STATUS, format!("it passes on {}", text.escape_ascii()));
             }
             // Known proxies forward no command that only the draft contains, so this is a truncated request.
             _ if matches!(message.content, Content::FrameRequest(Ok(pmi2::Request::DraftOnly(command))) if command != pmi2::Command::KvsGetall) =>
@@ -485,35 +504,35 @@ impl Upstream {
             }
             b"kvs-fence" => {
                 let thrid = message.value("thrid").map(|thrid| thrid.into_owned());
-                self.groups[group as usize].fenced.push_back(Fenced { id, seat, route, thrid });
+                self.groups[group as usize].fenced.push_back(Fenced { id, proxy_group, route, thrid });
                 self.leave_fence(group);
             }
             _ => {
-                let answers = self.store.ask_second(group, text);
-                self.answer(answers, |this, frame| this.reply_frame(id, seat, route, &frame));
+                let answers = self.store.ask_pmi2(group, text);
+                self.answer(answers, |this, frame| this.reply_frame(id, proxy_group, route, &frame));
             }
         }
     }
 
     /// Carries out the answers of the store. `reply` sends the answers to clients.
-    fn answer(&mut self, answers: Vec<Answer>, reply: impl Fn(&mut Self, Vec<u8>)) {
+    fn answer(&mut self, answers: Vec<StoreResult>, reply: impl Fn(&mut Self, Vec<u8>)) {
         let mut answers = VecDeque::from(answers);
         while let Some(answer) = answers.pop_front() {
             match answer {
-                Answer::Reply(bytes) => reply(self, bytes),
-                Answer::Spawn { group, by, programs } => {
+                StoreResult::Reply(bytes) => reply(self, bytes),
+                StoreResult::Spawn { group, by, programs } => {
                     let started = self.spawn(by, group, programs);
                     answers.extend(self.store.spawned(group, started));
                 }
-                Answer::Abort { status, reason } => self.aborted(status, reason),
+                StoreResult::Abort { status, reason } => self.aborted(status, reason),
             }
         }
     }
 
-    fn reply_frame(&mut self, id: u64, seat: usize, route: i32, frame: &[u8]) {
-        let bytes = self.address(seat).frame(route, frame);
-        self.tell(seat, Some(id), frame.get(HEADER..).unwrap_or_default().to_vec(), false);
-        self.send(seat, bytes);
+    fn reply_frame(&mut self, id: u64, proxy_group: usize, route: i32, frame: &[u8]) {
+        let bytes = self.address(proxy_group).frame(route, frame);
+        self.report_message(proxy_group, Some(id), frame.get(HEADER..).unwrap_or_default().to_vec(), false);
+        self.send(proxy_group, bytes);
     }
 
     /// Releases the processes in a fence once all of them are in it. By the draft, a released process can get everything that was put
@@ -521,13 +540,13 @@ impl Upstream {
     fn leave_fence(&mut self, group: GroupId) {
         let size = self.store.size(group) as usize;
         let fenced = &mut self.groups[group as usize].fenced;
-        let in_it: BTreeSet<(usize, i32)> = fenced.iter().map(|f| (f.seat, f.route)).collect();
+        let in_it: BTreeSet<(usize, i32)> = fenced.iter().map(|f| (f.proxy_group, f.route)).collect();
         if in_it.len() < size {
             return;
         }
         let (mut out, mut left) = (BTreeSet::new(), VecDeque::new());
         for fenced in std::mem::take(fenced) {
-            if !out.insert((fenced.seat, fenced.route)) {
+            if !out.insert((fenced.proxy_group, fenced.route)) {
                 // It has already entered the next fence.
                 left.push_back(fenced);
                 continue;
@@ -540,7 +559,7 @@ impl Upstream {
             write_tuple(&mut frame, "rc", b"0");
             let header = frame_header(frame.len()).unwrap_or_default();
             let frame = [&header[..], &frame].concat();
-            self.reply_frame(fenced.id, fenced.seat, fenced.route, &frame);
+            self.reply_frame(fenced.id, fenced.proxy_group, fenced.route, &frame);
         }
         self.groups[group as usize].fenced = left;
     }
@@ -563,9 +582,9 @@ impl Upstream {
                 Ok(program) => found.push((program, count)),
                 Err(reason) => {
                     let bytes = format!("hydra-upstream: spawn failed: {reason}\n").into_bytes();
-                    self.orders.push_back(Order::Output { stderr: true, bytes });
+                    self.orders.push_back(DriverOrder::Output { stderr: true, bytes });
                     // The group's number is used up in any case.
-                    self.groups.push(Group::default());
+                    self.groups.push(UpstreamGroup::default());
                     return false;
                 }
             }
@@ -575,9 +594,12 @@ impl Upstream {
         self.launch(group, Some(parent), &found);
         // In other families, a proxy requests keys that are not in its cache.
         if self.family == Family::Intel {
-            for seat in (0..self.seats.len()).filter(|s| self.seats[*s].group == group).collect::<Vec<_>>() {
-                let cache = self.address(seat).cache(&preput);
-                self.send(seat, cache);
+            for proxy_group in (0..self.proxy_groups.len())
+                .filter(|s| self.proxy_groups[*s].group == group)
+                .collect::<Vec<_>>()
+            {
+                let cache = self.address(proxy_group).cache(&preput);
+                self.send(proxy_group, cache);
             }
         }
         true
@@ -589,15 +611,15 @@ impl Upstream {
                 Ok(true) => self.groups[group as usize].fresh.push((key, value)),
                 // Refused. The proxy has already answered its client.
                 Ok(false) => {}
-                Err(Answer::Abort { status, reason }) => return self.aborted(status, reason),
+                Err(StoreResult::Abort { status, reason }) => return self.aborted(status, reason),
                 Err(_) => {}
             }
         }
     }
 
     /// Handles a proxy's report that all its processes in a barrier have entered it.
-    fn enter(&mut self, seat: usize, words: &[&[u8]]) {
-        let Seat { group, proxy, ref launch, .. } = self.seats[seat];
+    fn enter(&mut self, proxy_group: usize, words: &[&[u8]]) {
+        let ProxyGroup { group, proxy, ref launch, .. } = self.proxy_groups[proxy_group];
         let field = |key: &[u8]| words.iter().find_map(|w| w.strip_prefix(key)?.strip_prefix(b"="));
         let number = |key: &[u8]| field(key).and_then(pmi_wire::grammar::parse_uint);
         let name = field(b"group").map(<[u8]>::to_vec);
@@ -630,21 +652,21 @@ impl Upstream {
 
     fn leave(&mut self, group: GroupId, name: Option<&[u8]>, proxies: &[u32]) {
         let fresh = std::mem::take(&mut self.groups[group as usize].fresh);
-        for seat in 0..self.seats.len() {
-            let Seat { group: of, proxy, ended, .. } = self.seats[seat];
+        for proxy_group in 0..self.proxy_groups.len() {
+            let ProxyGroup { group: of, proxy, ended, .. } = self.proxy_groups[proxy_group];
             if of != group || ended {
                 continue;
             }
-            let address = self.address(seat);
+            let address = self.address(proxy_group);
             let mut bytes = address.cache(&fresh);
             if !fresh.is_empty() {
-                self.tell(seat, None, said(b"cmd=keyval_cache", &fresh), false);
+                self.report_message(proxy_group, None, format_pairs(b"cmd=keyval_cache", &fresh), false);
             }
             if proxies.contains(&proxy) {
                 bytes.extend(address.barrier_out(name));
-                self.tell(seat, None, b"cmd=barrier_out".to_vec(), false);
+                self.report_message(proxy_group, None, b"cmd=barrier_out".to_vec(), false);
             }
-            self.send(seat, bytes);
+            self.send(proxy_group, bytes);
         }
     }
 
@@ -653,7 +675,7 @@ impl Upstream {
     fn check_barriers(&mut self, group: GroupId) {
         let whole = |b: &Barrier| b.total == u64::from(self.store.size(group));
         let gone = |b: &Barrier| {
-            self.seats
+            self.proxy_groups
                 .iter()
                 .any(|s| s.group == group && s.ended && !b.entered.iter().any(|(p, ..)| *p == s.proxy))
         };
@@ -699,7 +721,7 @@ fn pairs(text: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 /// Formats pairs for a report.
-fn said(command: &[u8], pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
+fn format_pairs(command: &[u8], pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     let mut text = command.to_vec();
     for (key, value) in pairs {
         text.push(b' ');
@@ -714,33 +736,35 @@ fn said(command: &[u8], pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn program() -> Program {
-        Program { argv: vec![b"prog".to_vec()], dir: None }
+    fn program() -> LaunchProgram {
+        LaunchProgram { argv: vec![b"prog".to_vec()], dir: None }
     }
 
     fn make(family: Family, ranks: u32, nodes: u32) -> Upstream {
         let find = |program: SpawnProgram| match &program.execname[..] {
             b"missing" => Err(io::Error::other("missing: program not found")),
-            _ => Ok(Program { argv: vec![program.execname], dir: None }),
+            _ => Ok(LaunchProgram { argv: vec![program.execname], dir: None }),
         };
         Upstream::new(family, ranks, nodes, program(), Box::new(find))
     }
 
-    fn orders(upstream: &mut Upstream) -> Vec<Order> {
-        std::iter::from_fn(|| upstream.next_order()).filter(|o| !matches!(o, Order::Report(_))).collect()
+    fn orders(upstream: &mut Upstream) -> Vec<DriverOrder> {
+        std::iter::from_fn(|| upstream.next_order())
+            .filter(|o| !matches!(o, DriverOrder::Report(_)))
+            .collect()
     }
 
     /// Returns the reports as `FROM text` and `TO text`, with a mark on held requests.
     fn reports(upstream: &mut Upstream) -> Vec<String> {
         let told = std::iter::from_fn(|| upstream.next_order()).filter_map(|order| match order {
-            Order::Report(what) => Some(*what),
+            DriverOrder::Report(kind) => Some(*kind),
             _ => None,
         });
-        told.map(|what| match what {
-            What::FromProxy { proxy, id, text, held, .. } => {
+        told.map(|kind| match kind {
+            EventKind::FromProxy { proxy, id, text, held, .. } => {
                 format!("{proxy} asks {id}: {text}{}", if held { " (held)" } else { "" })
             }
-            What::ToProxy { proxy, answers, text, scripted, .. } => {
+            EventKind::ToProxy { proxy, answers, text, scripted, .. } => {
                 format!("{proxy} told {answers:?}: {text}{}", if scripted { " (scripted)" } else { "" })
             }
             other => format!("{other:?}"),
@@ -772,26 +796,28 @@ mod tests {
         upstream
     }
 
-    fn say(upstream: &mut Upstream, link: usize, route: i32, text: &[u8]) -> Vec<Order> {
+    fn say(upstream: &mut Upstream, link: usize, route: i32, text: &[u8]) -> Vec<DriverOrder> {
         upstream.receive(link, &frame(7, 0, link as i32, route, text));
         orders(upstream)
     }
 
-    fn reply(link: usize, route: i32, text: &[u8]) -> Order {
-        let address = Address { family: Family::Mpich4_2, group: 0, proxy: link as i32 };
-        Order::Send { link, bytes: address.response(route, text) }
+    fn reply(link: usize, route: i32, text: &[u8]) -> DriverOrder {
+        let address = FrameAddress { family: Family::Mpich4_2, group: 0, proxy: link as i32 };
+        DriverOrder::Send { link, bytes: address.response(route, text) }
     }
 
     #[test]
     fn a_proxy_is_told_what_to_start_once_it_has_introduced_itself() {
         let mut upstream = make(Family::Mpich4_2, 3, 2);
-        let starts =
-            [Order::Start { link: 0, group: 0, proxy: 0 }, Order::Start { link: 1, group: 0, proxy: 1 }];
+        let starts = [
+            DriverOrder::Start { link: 0, group: 0, proxy: 0 },
+            DriverOrder::Start { link: 1, group: 0, proxy: 1 },
+        ];
         assert_eq!(orders(&mut upstream), starts);
         upstream.receive(1, b"HYD\0\0\0\0\0\x01\0\0");
         assert_eq!(orders(&mut upstream), []);
         upstream.receive(1, b"\0");
-        let [Order::Send { link: 1, bytes }] = &orders(&mut upstream)[..] else { panic!() };
+        let [DriverOrder::Send { link: 1, bytes }] = &orders(&mut upstream)[..] else { panic!() };
         let text = String::from_utf8_lossy(bytes);
         assert!(text.contains("(vector,(0,1,2),(1,1,1))") && text.contains("--pmi-id-map\0"), "{text}");
     }
@@ -805,13 +831,14 @@ mod tests {
         // The proxy has answered the second put of the key, which has no effect.
         assert_eq!(say(&mut upstream, 1, 0, b"cmd=mput a=2 c=3\n"), []);
         let out = |link| {
-            let Order::Send { bytes: mut cache, .. } = reply(link, 0, b"cmd=keyval_cache a=1 b=x\\ y c=3\n")
+            let DriverOrder::Send { bytes: mut cache, .. } =
+                reply(link, 0, b"cmd=keyval_cache a=1 b=x\\ y c=3\n")
             else {
                 panic!()
             };
-            let Order::Send { bytes, .. } = reply(link, 0, b"cmd=barrier_out\n") else { panic!() };
+            let DriverOrder::Send { bytes, .. } = reply(link, 0, b"cmd=barrier_out\n") else { panic!() };
             cache.extend(bytes);
-            Order::Send { link, bytes: cache }
+            DriverOrder::Send { link, bytes: cache }
         };
         assert_eq!(say(&mut upstream, 1, 0, b"cmd=barrier_in\n"), [out(0), out(1)]);
         // The early entry counts for the next barrier.
@@ -844,24 +871,24 @@ mod tests {
         };
         let mut upstream = started(2, 1);
         let told = say(&mut upstream, 0, 5, spawn("child").as_bytes());
-        let [Order::Send { link: 0, bytes }, answer] = &told[..] else { panic!("{told:?}") };
+        let [DriverOrder::Send { link: 0, bytes }, answer] = &told[..] else { panic!("{told:?}") };
         assert!(String::from_utf8_lossy(bytes).contains("PMI_SPAWNED=1"));
         assert_eq!(*answer, reply(0, 5, b"cmd=spawn_result rc=0 errcodes=0,0\n"));
         let told = say(&mut upstream, 0, 5, spawn("missing").as_bytes());
-        assert!(matches!(&told[0], Order::Output { stderr: true, .. }), "{told:?}");
+        assert!(matches!(&told[0], DriverOrder::Output { stderr: true, .. }), "{told:?}");
         assert_eq!(told[1], reply(0, 5, b"cmd=spawn_result rc=-1 errcodes=1,1 msg=spawn_failed\n"));
 
         let mut old = make(Family::Mpich4_1, 2, 1);
         old.receive(0, b"HYD\0\0\0\0\0");
         orders(&mut old);
         let told = say(&mut old, 0, 5, spawn("child").as_bytes());
-        assert_eq!(told[0], Order::Start { link: 1, group: 1, proxy: 0 });
+        assert_eq!(told[0], DriverOrder::Start { link: 1, group: 1, proxy: 0 });
     }
 
     /// Returns the message to a client that answers a request of PMI-2, without the length of the frame.
-    fn frame_reply(link: usize, route: i32, body: &str) -> Order {
-        let address = Address { family: Family::Mpich4_2, group: 0, proxy: link as i32 };
-        Order::Send { link, bytes: address.frame(route, format!("{:>6}{body}", body.len()).as_bytes()) }
+    fn frame_reply(link: usize, route: i32, body: &str) -> DriverOrder {
+        let address = FrameAddress { family: Family::Mpich4_2, group: 0, proxy: link as i32 };
+        DriverOrder::Send { link, bytes: address.frame(route, format!("{:>6}{body}", body.len()).as_bytes()) }
     }
 
     #[test]
@@ -900,7 +927,8 @@ mod tests {
         let mut upstream = started(2, 1);
         let spawn = "cmd=spawn;ncmds=1;preputcount=1;ppkey0=k;ppval0=v;subcmd=child;maxprocs=2;argc=0;infokeycount=0;";
         let told = say(&mut upstream, 0, 5, format!("{:>6}{spawn}", spawn.len()).as_bytes());
-        let [Order::Send { link: 0, bytes }, Order::Send { bytes: answer, .. }] = &told[..] else {
+        let [DriverOrder::Send { link: 0, bytes }, DriverOrder::Send { bytes: answer, .. }] = &told[..]
+        else {
             panic!("{told:?}")
         };
         assert!(String::from_utf8_lossy(bytes).contains("PMI_SPAWNED=1"));
@@ -909,7 +937,7 @@ mod tests {
         let get = b"    18cmd=kvs-get;key=k;";
         upstream.receive(0, &frame(7, 1, 0, 9, get));
         let told = orders(&mut upstream);
-        let [Order::Send { bytes, .. }] = &told[..] else { panic!("{told:?}") };
+        let [DriverOrder::Send { bytes, .. }] = &told[..] else { panic!("{told:?}") };
         assert!(String::from_utf8_lossy(bytes).ends_with("found=TRUE;value=v;rc=0;"), "{told:?}");
     }
 
@@ -926,24 +954,24 @@ mod tests {
     #[test]
     fn what_a_scenario_answers_waits_for_it() {
         let mut upstream = started(4, 2);
-        upstream.command(Command::Hold(vec!["get".into(), "barrier_in".into()]));
+        upstream.command(RunnerCommand::Hold(vec!["get".into(), "barrier_in".into()]));
         assert_eq!(say(&mut upstream, 0, 9, b"cmd=get kvsname=kvs-0 key=a\n"), []);
         assert_eq!(say(&mut upstream, 1, 8, b"cmd=get kvsname=kvs-0 key=b\n"), []);
-        let answer = |to, text: &[u8]| Command::Answer { proxy: 0, to, text: Bytes(text.to_vec()) };
+        let answer = |to, text: &[u8]| RunnerCommand::Answer { proxy: 0, to, text: Bytes(text.to_vec()) };
         upstream.command(answer(Some(1), b"cmd=get_result rc=0 value=x\n"));
         assert_eq!(orders(&mut upstream), [reply(1, 8, b"cmd=get_result rc=0 value=x\n")]);
         // A late command, and a second one.
-        upstream.command(Command::Usual(0));
-        let [Order::Send { link: 0, .. }] = orders(&mut upstream)[..] else { panic!() };
-        upstream.command(Command::Usual(0));
+        upstream.command(RunnerCommand::Usual(0));
+        let [DriverOrder::Send { link: 0, .. }] = orders(&mut upstream)[..] else { panic!() };
+        upstream.command(RunnerCommand::Usual(0));
         assert_eq!(orders(&mut upstream), []);
         upstream.command(answer(Some(0), b"junk"));
         assert_eq!(orders(&mut upstream), [reply(0, 9, b"junk")]);
         assert_eq!(say(&mut upstream, 0, -1, b"cmd=barrier_in group=WORLD count=2 total_count=4\n"), []);
         upstream.command(answer(Some(2), b"cmd=barrier_out\n"));
         assert_eq!(orders(&mut upstream), [reply(0, 0, b"cmd=barrier_out group=WORLD\n")]);
-        upstream.command(Command::Close(1));
-        assert_eq!(orders(&mut upstream), [Order::HangUp { link: 1 }]);
+        upstream.command(RunnerCommand::Close(1));
+        assert_eq!(orders(&mut upstream), [DriverOrder::HangUp { link: 1 }]);
     }
 
     #[test]
@@ -956,15 +984,18 @@ mod tests {
 
         let mut upstream = started(4, 2);
         upstream.receive(0, &frame(6, 0, 0, 0, &ints(&[9, 11])));
-        assert!(matches!(orders(&mut upstream)[..], [Order::End { status: 139, .. }]));
+        assert!(matches!(orders(&mut upstream)[..], [DriverOrder::End { status: 139, .. }]));
 
         let mut upstream = started(4, 2);
         upstream.receive(0, &frame(6, 0, 0, 0, &ints(&[0, 0])));
-        assert!(matches!(say(&mut upstream, 1, 0, b"cmd=barrier_in\n")[..], [Order::End { status: 1, .. }]));
+        assert!(matches!(
+            say(&mut upstream, 1, 0, b"cmd=barrier_in\n")[..],
+            [DriverOrder::End { status: 1, .. }]
+        ));
 
         let mut upstream = started(4, 2);
         let told = say(&mut upstream, 1, 4, b"cmd=abort exitcode=6\0");
-        assert!(matches!(told[..], [Order::End { status: 6, .. }]), "{told:?}");
+        assert!(matches!(told[..], [DriverOrder::End { status: 6, .. }]), "{told:?}");
     }
 
     #[test]
@@ -973,7 +1004,7 @@ mod tests {
             let mut upstream = started(2, 1);
             upstream.receive(0, &frame(7, group, 0, 0, text));
             let told = orders(&mut upstream);
-            assert!(matches!(told[..], [Order::End { status: ILLEGIBLE, .. }]), "{told:?}");
+            assert!(matches!(told[..], [DriverOrder::End { status: PROTOCOL_ERROR_STATUS, .. }]), "{told:?}");
         }
         for text in [&b"cmd=what\0"[..], b"\0", b"cmd=mput = =x\n", b"cmd=barrier_in count=-1 total_count=x"]
         {

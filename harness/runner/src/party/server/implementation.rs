@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::party::proxy::{choices, detect};
 use pmi_judge::verdict::Strictness;
 use pmi_scenario::ast::{Dialect, Need};
-use pmi_wire::WayIn;
+use pmi_wire::ConnectionMethod;
 use pmi_wire::grammar::is_uint;
 use pmi_wire::hydra::Family;
 use pmi_wire::singleton::{OPTION, UNUSED};
@@ -62,7 +62,7 @@ pub struct Implementation {
     /// Maximum time of a launch until its processes report, if it differs from the time limit of a step.
     pub start_timeout: Option<Duration>,
     /// The way in which its processes get their connections.
-    pub way_in: WayIn,
+    pub connection_method: ConnectionMethod,
     /// The command, if it exists, that serves a process which it has not started. Contains `{port}` and `{pid}`.
     singleton: Option<Vec<String>>,
     /// The options that make a known launcher use PMI_PORT, each with its value, and the index of the word before which they belong.
@@ -203,7 +203,7 @@ impl Implementation {
             max_ranks: None,
             max_nodes: None,
             start_timeout: None,
-            way_in: WayIn::Fd,
+            connection_method: ConnectionMethod::Fd,
             singleton: None,
             to_port: (0, &[]),
             notice: None,
@@ -368,7 +368,7 @@ impl Implementation {
         command.extend(["--proxy".into(), proxy.to_string_lossy().into_owned()]);
         command.extend(["--family".into(), family.name().into()]);
         command.extend(["--patience".into(), patience.as_secs_f64().to_string()]);
-        if self.way_in == WayIn::Port {
+        if self.connection_method == ConnectionMethod::Port {
             if family == Family::Intel {
                 let what = "Intel's proxy is not known to give its processes PMI_PORT";
                 return Err(UnknownProxy(what.to_owned()));
@@ -459,7 +459,7 @@ impl Implementation {
     ///
     /// The launcher has no such option.
     pub fn connect_by_port(&mut self) -> Result<(), ImplementationError> {
-        self.way_in = WayIn::Port;
+        self.connection_method = ConnectionMethod::Port;
         if self.proxy.is_some() {
             // The program in the place of its upstream requests this.
             return Ok(());
@@ -492,7 +492,7 @@ impl Implementation {
             );
             return Err(ImplementationError(what));
         };
-        self.way_in = WayIn::Singleton;
+        self.connection_method = ConnectionMethod::Singleton;
         self.command = command;
         self.command_nodes = None;
         Ok(())
@@ -512,7 +512,7 @@ impl Implementation {
             if rustix::fs::access(&file, rustix::fs::Access::EXEC_OK).is_err() {
                 return Err(ImplementationError(format!("{} is not executable", file.display())));
             }
-            if has(command, "{port}") && self.way_in != WayIn::Singleton {
+            if has(command, "{port}") && self.connection_method != ConnectionMethod::Singleton {
                 let what = format!("\"{}\" has {{port}}, which is for --connection singleton", self.label);
                 return Err(ImplementationError(what));
             }
@@ -544,7 +544,7 @@ impl Implementation {
 
     /// Returns the reason why it cannot start this number of processes on this number of nodes, or `None` if it can.
     pub fn lacks_room(&self, ranks: u32, nodes: u32) -> Option<String> {
-        if self.way_in == WayIn::Singleton && ranks > 1 {
+        if self.connection_method == ConnectionMethod::Singleton && ranks > 1 {
             return Some("a process that asks for a process manager itself is alone in its group".to_owned());
         }
         if nodes > 1 && self.command_nodes.is_none() {

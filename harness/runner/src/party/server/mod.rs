@@ -8,4 +8,4 @@ mod singleton;
 pub(crate) use implementation::no_program;
 pub use implementation::{Implementation, ImplementationError, Recorded, UnknownProxy, need};
 pub(crate) use implementation::{with_pids, with_ranks};
-pub use process::{Environment, Patience, ServerParty};
+pub use process::{LaunchEnvironment, Patience, ServerParty};

@@ -15,24 +15,24 @@ use super::implementation::{Implementation, PIDS, for_singleton, with_pids};
 use super::singleton::Singleton;
 use crate::agent;
 use crate::agent::channel::Channel;
-use crate::agent::door::Listen;
-use crate::agent::protocol::{self, Hello, Namespaces, Order, RankHello, Singinit};
+use crate::agent::listener::AgentListener;
+use crate::agent::network_listener::Listen;
+use crate::agent::protocol::{self, AgentOrder, Hello, Namespaces, RankHello, SingletonDialogue};
 use crate::agent::quick::QuickAgent;
-use crate::agent::reception::Reception;
 use crate::agent::relay;
 use crate::party::proxy::{UpstreamCommand, script};
 use crate::party::{Incoming, Party, Silence};
 use crate::process::child::{Launch, cancel, without_protocol_variables};
 use crate::process::connection::{CHUNK, NonBlockingStream, Received};
 use crate::process::foreign::{self, DYING, Foreign};
-use crate::process::idle::{Friends, IdleCheck, PollCount};
+use crate::process::idle::{ControlledPeers, IdleCheck, PollCount};
 use crate::process::output::Output;
-use crate::process::reactor::{Key, Reactor, Ready, Wanted};
+use crate::process::reactor::{Reactor, ReactorKey, Ready, WatchMode};
 use crate::process::slots::{Slot, Slots};
 use crate::process::{self, Memory, procfs, tcp, trace_request, tree};
-use pmi_judge::event::{Abandoned, Bytes, Ending, Exit, SilenceProof, What};
+use pmi_judge::event::{Abandoned, Bytes, EventKind, Exit, JobTermination, SilenceProof};
 use pmi_wire::port::{self, Greeting};
-use pmi_wire::{Proc, WayIn};
+use pmi_wire::{ConnectionMethod, Proc};
 use rustix::process::Signal;
 
 /// Maximum number of bytes that wait to be written to one connection.
@@ -45,31 +45,31 @@ const STARVED: Duration = Duration::from_millis(400);
 /// be woken shortly after a single check.
 const LOOKS_APART: Duration = Duration::from_millis(20);
 /// Number of times that a polling server must have polled without an answer. It may have been about to poll when we wrote.
-const ROUNDS: u64 = 3;
+const REQUIRED_POLLS: u64 = 3;
 /// Multiple of its slowest answer's time that must also have passed.
-const ANSWERS: u32 = 10;
+const ANSWER_TIME_FACTOR: u32 = 10;
 
 /// Maximum time for a launcher to end after SIGTERM. It may wait for its own children in turn.
-const ASKED: Duration = Duration::from_secs(5);
+const TERM_GRACE: Duration = Duration::from_secs(5);
 
 /// Time before the first check of an expected silence.
-const FIRST: Duration = Duration::from_micros(100);
+const FIRST_CHECK_DELAY: Duration = Duration::from_micros(100);
 /// Time before the first check if an answer is due. Most servers have answered by then, and a check takes CPU time from them.
-const MOST_ANSWER: Duration = Duration::from_millis(1);
+const ANSWER_CHECK_DELAY: Duration = Duration::from_millis(1);
 /// Maximum interval between checks. The interval doubles after each, at most `MOST_DOUBLINGS` times.
-const LONGEST: Duration = Duration::from_millis(20);
+const MAX_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 const MOST_DOUBLINGS: u32 = 8;
 /// Time after which a silent server that starts or ends processes is considered to be waiting.
-const MOST_WORK: Duration = Duration::from_millis(50);
+const BUSY_SILENCE: Duration = Duration::from_millis(50);
 /// Time after which an idle server lets another launch start, even if this proves nothing yet.
 const MAKES_ROOM: Duration = Duration::from_millis(8);
 /// Maximum wait for the server to read an earlier rank's message before the next action.
-const TURN: Duration = Duration::from_millis(250);
+const READ_WAIT: Duration = Duration::from_millis(250);
 /// The same after the server has once left bytes unread for that long.
-const SHORT_TURN: Duration = Duration::from_millis(20);
+const SHORT_READ_WAIT: Duration = Duration::from_millis(20);
 
 /// The environment that all launches of a run share.
-pub struct Environment {
+pub struct LaunchEnvironment {
     /// The path of this binary.
     pub binary: PathBuf,
     /// The agent: this binary, or the smaller program beside it, which starts faster.
@@ -86,7 +86,7 @@ pub struct Environment {
     pub slots: Arc<Slots>,
 }
 
-impl Environment {
+impl LaunchEnvironment {
     /// Creates the environment of a run by this program. `jobs` is the number of concurrent launches, and `interrupted` ends the run.
     ///
     /// # Errors
@@ -122,11 +122,11 @@ impl Environment {
 
 /// A source of events.
 #[derive(Clone, Copy)]
-enum Source {
+enum ServerSource {
     /// The socket to which agents connect.
-    Reception,
+    AgentListener,
     /// An agent that has connected and not introduced itself yet.
-    Newcomer(u64),
+    PendingAgent(u64),
     /// The connection to an agent.
     Control(Proc),
     /// The PMI_FD of a process.
@@ -138,43 +138,43 @@ enum Source {
 }
 
 /// The PMI_FD of a process.
-struct Pmi {
+struct PmiConnection {
     connection: NonBlockingStream,
     /// The server's process that has the other end, if known.
     maker: Option<i32>,
     /// `None` after the server has ended the connection.
-    key: Option<Key>,
+    key: Option<ReactorKey>,
 }
 
-struct Rank {
+struct RankState {
     control: Channel,
     /// `None` after the connection to the agent has ended, and so the process.
-    control_key: Option<Key>,
+    control_key: Option<ReactorKey>,
     /// `None` if the connection is closed, was never usable, or is relayed.
-    pmi: Option<Pmi>,
+    pmi: Option<PmiConnection>,
     /// Its connection, if the agent keeps it and relays the bytes.
-    relayed: Option<Relayed>,
+    relayed: Option<RelayedConnection>,
     /// The process has been ordered to end.
     dismissed: bool,
 }
 
-impl Rank {
+impl RankState {
     fn is_gone(&self) -> bool {
         self.control_key.is_none()
     }
 
     /// Gives up our end. The connection is closed when the result is dropped, as a process closes it. A wrapper between the process manager
     /// and the agent may still hold it open, as for any process.
-    fn close(&mut self, reactor: &mut Reactor<Source>) -> Option<NonBlockingStream> {
+    fn close(&mut self, reactor: &mut Reactor<ServerSource>) -> Option<NonBlockingStream> {
         self.relayed.iter_mut().for_each(|relayed| relayed.ours = false);
-        let Pmi { connection, key, .. } = self.pmi.take()?;
+        let PmiConnection { connection, key, .. } = self.pmi.take()?;
         key.into_iter().for_each(|key| reactor.remove(key));
         Some(connection)
     }
 }
 
 /// The connection of a process that relays it.
-struct Relayed {
+struct RelayedConnection {
     /// Neither side has closed it.
     open: bool,
     /// We have not closed it.
@@ -189,23 +189,23 @@ struct Relayed {
 
 /// A launched implementation.
 pub struct ServerParty {
-    reactor: Reactor<Source>,
-    reception: Reception,
+    reactor: Reactor<ServerSource>,
+    agent_listener: AgentListener,
     agent: PathBuf,
     quick: Option<PathBuf>,
     interrupted: Arc<AtomicBool>,
-    ranks: HashMap<Proc, Rank>,
+    ranks: HashMap<Proc, RankState>,
     /// Connections to the port in PMI_PORT that belong to no process.
-    strays: HashMap<Proc, Pmi>,
+    strays: HashMap<Proc, PmiConnection>,
     /// The way in which its processes must connect.
-    way_in: WayIn,
+    connection_method: ConnectionMethod,
     /// The address in PMI_PORT, from the first process that has one.
     port: Option<SocketAddr>,
     /// The process for which a server is started that does not start its own. It is ended with the launch.
     _singleton: Option<Singleton>,
     /// Our own program in the place of a proxy's launcher, if a proxy is judged. The reactor's key is `None` after the conversation is
     /// over.
-    upstream: Option<(Channel, Option<Key>)>,
+    upstream: Option<(Channel, Option<ReactorKey>)>,
     is_proxy: bool,
     /// Requests that the upstream leaves to the scenario.
     hold: Vec<String>,
@@ -221,7 +221,7 @@ pub struct ServerParty {
     program: String,
     exit: Option<Exit>,
     output: Output,
-    queue: VecDeque<What>,
+    queue: VecDeque<EventKind>,
     agents: HashSet<i32>,
     /// The server's processes at the other end of our connections.
     makers: BTreeSet<i32>,
@@ -238,15 +238,15 @@ pub struct ServerParty {
     quiet_since: Instant,
     patience: Patience,
     /// The server was silent and left bytes unread, as if it waited for something else, and no later event could have changed that.
-    stuck: bool,
+    waits_elsewhere: bool,
     /// The process for which we wrote last, and the time.
     wrote: Option<(Proc, Instant)>,
     /// Maximum wait of the next action for those bytes to be read.
     turn: Duration,
     /// True if actions wait at all.
-    in_turn: bool,
+    ordered_actions: bool,
     /// The exit of the launcher has been reported.
-    exit_told: bool,
+    exit_reported: bool,
     /// Released after everything else has ended.
     slot: Slot,
 }
@@ -266,7 +266,7 @@ pub struct Patience {
 
 impl Default for Patience {
     fn default() -> Self {
-        Self { idle: PATIENCE, starved: STARVED, rounds: ROUNDS, believes_polls: false }
+        Self { idle: PATIENCE, starved: STARVED, rounds: REQUIRED_POLLS, believes_polls: false }
     }
 }
 
@@ -282,21 +282,22 @@ impl ServerParty {
         ranks: u32,
         nodes: u32,
         start: Duration,
-        environment: &Environment,
+        environment: &LaunchEnvironment,
     ) -> io::Result<(Self, Vec<String>)> {
         let slot = environment.slots.take(&environment.interrupted)?;
         let mut reactor = Reactor::new()?;
-        let reception = Reception::open_for(environment.listen.as_ref())?;
-        reception.watch(&mut reactor, Source::Reception)?;
+        let listener = AgentListener::open_for(environment.listen.as_ref())?;
+        listener.watch(&mut reactor, ServerSource::AgentListener)?;
         // The quick agent can only pass on the descriptor that PMI_FD names.
-        let is_enough = implementation.way_in == WayIn::Fd && environment.listen.is_none();
+        let is_enough =
+            implementation.connection_method == ConnectionMethod::Fd && environment.listen.is_none();
         let quick = is_enough.then(|| environment.quick.get_or_init(QuickAgent::write).as_ref());
         let quick = quick.flatten().map(QuickAgent::path);
-        let agent = reception.make_rank(&environment.agent, quick.as_deref(), 0)?;
-        let job = reception.name();
-        let mut words = implementation.command(ranks, nodes, &reception.words(&agent), &job);
-        let singleton = (implementation.way_in == WayIn::Singleton)
-            .then(|| Singleton::start(&agent, &reception.mark(), start))
+        let agent = listener.make_rank(&environment.agent, quick.as_deref(), 0)?;
+        let job = listener.name();
+        let mut words = implementation.command(ranks, nodes, &listener.words(&agent), &job);
+        let singleton = (implementation.connection_method == ConnectionMethod::Singleton)
+            .then(|| Singleton::start(&agent, &listener.mark(), start))
             .transpose()?;
         if let Some((port, pid)) = singleton.as_ref().map(Singleton::place) {
             for_singleton(&mut words, port, pid);
@@ -305,26 +306,26 @@ impl ServerParty {
         process::prepare(&mut command);
         command.args(&words[1..]).stdin(Stdio::null()).process_group(0);
         let mut output = Output::of(&mut command)?;
-        output.watch(&mut reactor, Source::Output)?;
+        output.watch(&mut reactor, ServerSource::Output)?;
         // Variables of an outer process manager must not be attributed to the implementation.
         without_protocol_variables(&mut command, false);
         command.env(agent::PATH_VARIABLE, &agent).envs(&implementation.env);
-        if let Some(way) = reception.way() {
+        if let Some(way) = listener.route() {
             // The runner does not control the arguments of spawned processes.
             command.env(relay::VARIABLE, way.to_string());
         }
-        let launcher = Launch::start(command, reception.mark())
+        let launcher = Launch::start(command, listener.mark())
             .map_err(|e| io::Error::new(e.kind(), format!("cannot start \"{}\": {e}", words[0])))?;
-        reactor.add(launcher.child.pidfd(), Source::Launcher, Wanted::Read)?;
+        reactor.add(launcher.child.pidfd(), ServerSource::Launcher, WatchMode::Read)?;
         let party = Self {
             reactor,
-            reception,
+            agent_listener: listener,
             agent: environment.agent.clone(),
             quick,
             interrupted: Arc::clone(&environment.interrupted),
             ranks: HashMap::new(),
             strays: HashMap::new(),
-            way_in: implementation.way_in,
+            connection_method: implementation.connection_method,
             port: None,
             _singleton: singleton,
             upstream: None,
@@ -349,11 +350,11 @@ impl ServerParty {
             slowest: Duration::ZERO,
             quiet_since: Instant::now(),
             patience: Patience::default(),
-            stuck: false,
+            waits_elsewhere: false,
             wrote: None,
-            turn: TURN,
-            in_turn: true,
-            exit_told: false,
+            turn: READ_WAIT,
+            ordered_actions: true,
+            exit_reported: false,
             slot,
         };
         Ok((party, words))
@@ -366,7 +367,7 @@ impl ServerParty {
 
     /// Sets whether actions of a rank wait until the server has read the bytes that another rank wrote before.
     pub fn set_in_turn(&mut self, in_turn: bool) {
-        self.in_turn = in_turn;
+        self.ordered_actions = in_turn;
     }
 
     /// Returns the names and signals of processes at the other end of the ranks' connections that died of a signal.
@@ -400,7 +401,7 @@ impl ServerParty {
 
     /// Waits for a launcher that was ordered to end, and reads its last output.
     fn await_exit(&mut self) {
-        let deadline = Instant::now() + ASKED;
+        let deadline = Instant::now() + TERM_GRACE;
         while self.exit.is_none() && Instant::now() < deadline {
             self.poll(Duration::from_millis(20));
             self.exit = self.exit.or_else(|| self.launcher.child.try_wait());
@@ -412,34 +413,36 @@ impl ServerParty {
         let ready = self.reactor.wait(Some(wait)).unwrap_or_default();
         for Ready { source, writable } in &ready {
             match *source {
-                Source::Reception => self.reception.accept(&mut self.reactor, Source::Newcomer),
-                Source::Newcomer(id) => self.greet(id),
-                Source::Control(proc) if self.is_relayed(proc) => self.hear_relay(proc),
-                Source::Control(proc) => self.hear_agent(proc),
-                Source::Pmi(proc) => {
+                ServerSource::AgentListener => {
+                    self.agent_listener.accept(&mut self.reactor, ServerSource::PendingAgent)
+                }
+                ServerSource::PendingAgent(id) => self.greet(id),
+                ServerSource::Control(proc) if self.is_relayed(proc) => self.receive_from_relay(proc),
+                ServerSource::Control(proc) => self.receive_from_agent(proc),
+                ServerSource::Pmi(proc) => {
                     if *writable {
                         self.flush(proc);
                     }
                     self.read_pmi(proc);
                 }
-                Source::Upstream => self.read_upstream(),
-                Source::Output(stderr) => {
+                ServerSource::Upstream => self.read_upstream(),
+                ServerSource::Output(stderr) => {
                     let queue = &mut self.queue;
-                    let mut tell = |line| queue.push_back(What::Output { proc: None, stderr, line });
+                    let mut tell = |line| queue.push_back(EventKind::Output { proc: None, stderr, line });
                     self.output.read(stderr, &mut self.reactor, &mut tell);
                 }
-                Source::Launcher => self.exit = self.launcher.child.try_wait(),
+                ServerSource::Launcher => self.exit = self.launcher.child.try_wait(),
             }
         }
         !ready.is_empty()
     }
 
     fn greet(&mut self, id: u64) {
-        match self.reception.greet(id, &mut self.reactor) {
+        match self.agent_listener.receive_hello(id, &mut self.reactor) {
             Some((Hello::Rank(hello), control)) => self.introduce(control, hello),
             Some((Hello::Upstream { .. }, mut upstream)) if self.is_proxy && self.upstream.is_none() => {
                 upstream.send(&UpstreamCommand::Hold(self.hold.clone()));
-                if let Ok(key) = self.reactor.add(&upstream, Source::Upstream, Wanted::Read) {
+                if let Ok(key) = self.reactor.add(&upstream, ServerSource::Upstream, WatchMode::Read) {
                     self.upstream = Some((upstream, Some(key)));
                 }
             }
@@ -455,12 +458,12 @@ impl ServerParty {
         }
         let was_blocked = upstream.is_blocked();
         upstream.flush();
-        let reports: Vec<What> = upstream.messages();
+        let reports: Vec<EventKind> = upstream.messages();
         self.queue.extend(reports.into_iter().filter(script::is_report));
         if upstream.is_over() {
             key.take().into_iter().for_each(|key| self.reactor.remove(key));
         } else if was_blocked && !upstream.is_blocked() {
-            listen(&mut self.reactor, *key, Wanted::Read);
+            listen(&mut self.reactor, *key, WatchMode::Read);
         }
     }
 
@@ -472,7 +475,7 @@ impl ServerParty {
         }
         let (group, env) = (hello.group, hello.variables());
         let free = |rank: &u32| !self.ranks.contains_key(&Proc { group, rank: *rank });
-        let greeting = hello.greeted.as_ref().and_then(|(_, told)| Greeting::parse(&told.0).ok());
+        let greeting = hello.greeted.as_ref().and_then(|(_, received)| Greeting::parse(&received.0).ok());
         let told = env.get("PMI_RANK").and_then(|r| r.parse::<u32>().ok());
         let told = greeting.map(|greeting| greeting.rank).or(told);
         let within = |rank: &u32| group != 0 || *rank < self.expected;
@@ -496,38 +499,41 @@ impl ServerParty {
                 }
             }
             let connection = NonBlockingStream::over(fd);
-            let key = self.reactor.add(&connection, Source::Pmi(proc), Wanted::Read).ok();
-            Pmi { connection, maker, key }
+            let key = self.reactor.add(&connection, ServerSource::Pmi(proc), WatchMode::Read).ok();
+            PmiConnection { connection, maker, key }
         });
         let has_connection = hello.bad_fd.is_none();
-        let relayed = hello.relays.map(|place| Relayed {
+        let relayed = hello.relays.map(|place| RelayedConnection {
             open: has_connection,
             ours: has_connection,
             ordered: 0,
             taken: 0,
             place: *place,
         });
-        let control_key = self.reactor.add(&control, Source::Control(proc), Wanted::Read).ok();
-        self.ranks.insert(proc, Rank { control, control_key, pmi, relayed, dismissed: false });
+        let control_key = self.reactor.add(&control, ServerSource::Control(proc), WatchMode::Read).ok();
+        self.ranks.insert(proc, RankState { control, control_key, pmi, relayed, dismissed: false });
         let place = || port::address(env.get("PMI_PORT")?)?.to_socket_addrs().ok()?.next();
         self.port = self.port.or_else(place);
-        if let Some(Singinit { asked, said, told }) = hello.singinit {
-            self.queue.push_back(What::Singinit { proc, asked, said, told });
+        if let Some(SingletonDialogue { request: asked, answer: said, reply: received }) = hello.singinit {
+            self.queue.push_back(EventKind::Singinit { proc, request: asked, answer: said, reply: received });
         }
-        if self.way_in == WayIn::Port && proc.group == 0 && !env.contains_key("PMI_PORT") {
+        if self.connection_method == ConnectionMethod::Port
+            && proc.group == 0
+            && !env.contains_key("PMI_PORT")
+        {
             // The launch does not test the requested kind of connection.
             let why = "its processes have no PMI_PORT, for which --connection port asks".to_owned();
-            self.queue.push_back(What::Abandoned(Abandoned::Unplayable(why)));
+            self.queue.push_back(EventKind::Abandoned(Abandoned::Unplayable(why)));
         }
         // The process reports only after it has connected.
-        if let Some((said, told)) = hello.greeted {
-            self.queue.push_back(What::Greeted { proc, said, told });
+        if let Some((said, received)) = hello.greeted {
+            self.queue.push_back(EventKind::Greeted { proc, initack: said, response: received });
         }
-        self.queue.push_back(What::Started { proc, env, args: hello.args, bad_fd: hello.bad_fd });
+        self.queue.push_back(EventKind::Started { proc, env, args: hello.args, bad_fd: hello.bad_fd });
     }
 
     /// Handles the end of an agent's connection, which is the end of the process. The agent sends only its first message.
-    fn hear_agent(&mut self, proc: Proc) {
+    fn receive_from_agent(&mut self, proc: Proc) {
         let Some(rank) = self.ranks.get_mut(&proc) else { return };
         rank.control.receive();
         if !rank.control.is_over() {
@@ -540,7 +546,7 @@ impl ServerParty {
         if let Some(rank) = self.ranks.get_mut(&proc) {
             rank.close(&mut self.reactor);
             if !rank.dismissed {
-                self.queue.push_back(What::Ended { proc, ours: false });
+                self.queue.push_back(EventKind::Ended { proc, ours: false });
             }
         }
     }
@@ -550,8 +556,8 @@ impl ServerParty {
     }
 
     /// Handles an agent that relays: it reports the actions of the process manager.
-    fn hear_relay(&mut self, proc: Proc) {
-        let Some(Rank { control, control_key: Some(key), relayed: Some(relayed), dismissed, .. }) =
+    fn receive_from_relay(&mut self, proc: Proc) {
+        let Some(RankState { control, control_key: Some(key), relayed: Some(relayed), dismissed, .. }) =
             self.ranks.get_mut(&proc)
         else {
             return;
@@ -560,7 +566,7 @@ impl ServerParty {
         if control.is_blocked() {
             control.flush();
             if !control.is_blocked() {
-                listen(&mut self.reactor, Some(key), Wanted::Read);
+                listen(&mut self.reactor, Some(key), WatchMode::Read);
             }
         }
         if control.receive_some() {
@@ -573,11 +579,11 @@ impl ServerParty {
                     if let Some((_, at)) = self.wrote {
                         self.slowest = self.slowest.max(at.elapsed());
                     }
-                    self.queue.push_back(What::FromServer { proc, bytes });
+                    self.queue.push_back(EventKind::FromServer { proc, bytes });
                 }
                 Ok(protocol::Relayed::ClosedByServer) if relayed.ours => {
                     relayed.open = false;
-                    self.queue.push_back(What::ClosedByServer { proc });
+                    self.queue.push_back(EventKind::ClosedByServer { proc });
                 }
                 Ok(protocol::Relayed::Taken(count)) => relayed.taken = count,
                 Ok(protocol::Relayed::Died { pid, name, signal }) => {
@@ -588,7 +594,7 @@ impl ServerParty {
                     if !known {
                         self.dead_elsewhere.insert((place, pid), (name.clone(), signal));
                         if Foreign::is_crash(signal) {
-                            self.queue.push_back(What::Crashed { name, signal });
+                            self.queue.push_back(EventKind::Crashed { name, signal });
                         }
                     }
                 }
@@ -599,7 +605,7 @@ impl ServerParty {
         if is_over {
             (relayed.open, relayed.ours) = (false, false);
             if !*dismissed {
-                self.queue.push_back(What::Ended { proc, ours: false });
+                self.queue.push_back(EventKind::Ended { proc, ours: false });
             }
             if let Some(rank) = self.ranks.get_mut(&proc) {
                 rank.control_key = None;
@@ -610,8 +616,8 @@ impl ServerParty {
 
     /// Sends an order about its connection to an agent that relays. Does nothing if the connection is closed, or if too many bytes wait to
     /// be written.
-    fn order(&mut self, proc: Proc, order: &Order) {
-        let Some(Rank { control, control_key, relayed: Some(relayed), .. }) = self.ranks.get_mut(&proc)
+    fn order(&mut self, proc: Proc, order: &AgentOrder) {
+        let Some(RankState { control, control_key, relayed: Some(relayed), .. }) = self.ranks.get_mut(&proc)
         else {
             return;
         };
@@ -621,11 +627,11 @@ impl ServerParty {
         relayed.ordered += 1;
         control.send(order);
         if control.is_blocked() {
-            listen(&mut self.reactor, *control_key, Wanted::ReadWrite);
+            listen(&mut self.reactor, *control_key, WatchMode::ReadWrite);
         }
     }
 
-    fn pmi(&mut self, proc: Proc) -> Option<&mut Pmi> {
+    fn pmi(&mut self, proc: Proc) -> Option<&mut PmiConnection> {
         match proc.group {
             Proc::STRAYS => self.strays.get_mut(&proc),
             _ => self.ranks.get_mut(&proc)?.pmi.as_mut(),
@@ -633,7 +639,7 @@ impl ServerParty {
     }
 
     fn read_pmi(&mut self, proc: Proc) {
-        let Some(Pmi { connection, key: Some(key), .. }) = self.pmi(proc) else { return };
+        let Some(PmiConnection { connection, key: Some(key), .. }) = self.pmi(proc) else { return };
         let (received, key) = (connection.receive_chunk(), *key);
         // The upstream reports before it answers, so the report that explains these bytes can be read now.
         self.read_upstream();
@@ -644,14 +650,14 @@ impl ServerParty {
                 if let Some((_, at)) = self.wrote {
                     self.slowest = self.slowest.max(at.elapsed());
                 }
-                self.queue.push_back(What::FromServer { proc, bytes: Bytes(bytes) });
+                self.queue.push_back(EventKind::FromServer { proc, bytes: Bytes(bytes) });
             }
             Received::End => {
                 self.reactor.remove(key);
                 if let Some(pmi) = self.pmi(proc) {
                     pmi.key = None;
                 }
-                self.queue.push_back(What::ClosedByServer { proc });
+                self.queue.push_back(EventKind::ClosedByServer { proc });
             }
         }
     }
@@ -662,41 +668,41 @@ impl ServerParty {
         pmi.connection.flush();
         let (is_blocked, key) = (pmi.connection.is_blocked(), pmi.key);
         match (was_blocked, is_blocked) {
-            (false, true) => listen(&mut self.reactor, key, Wanted::ReadWrite),
-            (true, false) => listen(&mut self.reactor, key, Wanted::Read),
+            (false, true) => listen(&mut self.reactor, key, WatchMode::ReadWrite),
+            (true, false) => listen(&mut self.reactor, key, WatchMode::Read),
             _ => {}
         }
     }
 
     /// Reports the exit of the launcher, once every other event has been reported.
-    fn tell_exit(&mut self) -> Option<What> {
-        let exit = self.exit.filter(|_| !self.exit_told)?;
-        self.exit_told = true;
+    fn report_exit(&mut self) -> Option<EventKind> {
+        let exit = self.exit.filter(|_| !self.exit_reported)?;
+        self.exit_reported = true;
         if exit != Exit::Code(0) {
             // A process that crashes closes its connections before it is dead, and the launcher may end in between.
             for foreign in self.deaths.iter().flatten() {
                 foreign.ends_within(DYING);
             }
         }
-        self.tell_deaths();
+        self.report_deaths();
         // The program that starts a single proxy dies of the same signal as the proxy.
         let is_told = self.is_proxy && self.deaths.iter().flatten().any(Foreign::is_reported);
         if let Exit::Signal(signal) = exit
             && !is_told
         {
             let name = format!("the launcher, {},", self.program);
-            self.queue.push_back(What::Crashed { name, signal });
+            self.queue.push_back(EventKind::Crashed { name, signal });
         }
-        self.queue.push_back(What::JobExited { exit });
+        self.queue.push_back(EventKind::JobExited { exit });
         self.queue.pop_front()
     }
 
     /// Reports crashes that were not reported yet. Returns whether there were any.
-    fn tell_deaths(&mut self) -> bool {
+    fn report_deaths(&mut self) -> bool {
         let before = self.queue.len();
         for foreign in self.deaths.iter_mut().flatten() {
             if let Some((name, signal)) = foreign.unreported_crash() {
-                self.queue.push_back(What::Crashed { name, signal });
+                self.queue.push_back(EventKind::Crashed { name, signal });
             }
         }
         self.queue.len() > before
@@ -710,12 +716,12 @@ impl ServerParty {
     /// Records an event after which the server may continue.
     fn break_silence(&mut self) {
         self.quiet_since = Instant::now();
-        self.stuck = false;
+        self.waits_elsewhere = false;
     }
 
     /// Returns how long idleness must last. While processes start or end, no answer is due, and frequent checks cost more than they gain.
     fn idle_patience(&self) -> Duration {
-        if self.stuck {
+        if self.waits_elsewhere {
             Duration::ZERO
         } else if self.all_stay() {
             self.patience.idle
@@ -727,21 +733,21 @@ impl ServerParty {
     /// Waits until the server has read the bytes that another rank has just written, before `next` acts. The order of steps is an order in
     /// time, but a server that reads ranks in another order could see both at once. The wait ends if the server itself waits for something
     /// else.
-    fn await_turn(&mut self, next: Option<Proc>) {
-        let before = self.wrote.filter(|(before, _)| self.in_turn && Some(*before) != next);
+    fn await_read(&mut self, next: Option<Proc>) {
+        let before = self.wrote.filter(|(before, _)| self.ordered_actions && Some(*before) != next);
         let Some((before, at)) = before else { return };
         let mut slice = Duration::from_micros(20);
         while self.has_unread(before) {
             let waited = at.elapsed();
             if waited >= self.turn {
-                self.turn = SHORT_TURN;
+                self.turn = SHORT_READ_WAIT;
                 return;
             }
-            if waited >= MOST_ANSWER {
+            if waited >= ANSWER_CHECK_DELAY {
                 if self.servers_wait(false) {
                     return;
                 }
-                slice = (slice * 2).min(MOST_ANSWER);
+                slice = (slice * 2).min(ANSWER_CHECK_DELAY);
             }
             if self.is_relayed(before) {
                 // Its agent reports when the bytes have been read.
@@ -754,7 +760,7 @@ impl ServerParty {
 
     /// Returns whether the server has unread bytes of a rank, and may still read them.
     fn has_unread(&self, proc: Proc) -> bool {
-        if let Some(Rank { relayed: Some(relayed), .. }) = self.ranks.get(&proc) {
+        if let Some(RankState { relayed: Some(relayed), .. }) = self.ranks.get(&proc) {
             return relayed.open && relayed.taken < relayed.ordered;
         }
         let pmi = match proc.group {
@@ -795,14 +801,14 @@ impl ServerParty {
         let here =
             if makers.iter().all(|pid| here.contains(pid)) { here } else { makers.into_iter().collect() };
         self.polls.rounds(&here) >= self.patience.rounds
-            && self.quiet_since.elapsed() >= self.slowest * ANSWERS
+            && self.quiet_since.elapsed() >= self.slowest * ANSWER_TIME_FACTOR
             && !self.poll(Duration::ZERO)
     }
 
     /// Returns the processes at the other end of our open connections, if all of them are known. They must answer. `None` for relayed
     /// connections, since messages may be under way from another machine.
     fn known_makers(&self) -> Option<BTreeSet<i32>> {
-        if self.reception.way().is_some() {
+        if self.agent_listener.route().is_some() {
             return None;
         }
         self.connected().map(|pmi| pmi.maker).collect()
@@ -819,12 +825,13 @@ impl ServerParty {
         let mut pids = self.agents.clone();
         pids.insert(procfs::own_pid());
         let ours = self.ranks.values().filter_map(|rank| rank.pmi.as_ref()).chain(self.strays.values());
-        let friends = Friends { pids, connections: ours.filter_map(|pmi| pmi.connection.ends()).collect() };
-        self.idle.all_waiting(list, &friends, alarms)
+        let peers =
+            ControlledPeers { pids, connections: ours.filter_map(|pmi| pmi.connection.ends()).collect() };
+        self.idle.all_waiting(list, &peers, alarms)
     }
 
     /// Returns the connections that neither side has ended.
-    fn connected(&self) -> impl Iterator<Item = &Pmi> {
+    fn connected(&self) -> impl Iterator<Item = &PmiConnection> {
         let open = self.ranks.values().filter(|rank| !rank.is_gone()).filter_map(|rank| rank.pmi.as_ref());
         open.filter(|pmi| pmi.key.is_some())
     }
@@ -836,7 +843,8 @@ impl ServerParty {
 
     /// Returns whether everything that we wrote has been read, or will not be read.
     fn is_read(&self, patient: bool) -> bool {
-        let starved = patient && (self.stuck || self.quiet_since.elapsed() >= self.patience.starved);
+        let starved =
+            patient && (self.waits_elsewhere || self.quiet_since.elapsed() >= self.patience.starved);
         let strays = self.strays.values().filter(|stray| stray.key.is_some());
         let mut connections = self.connected().chain(strays).map(|pmi| &pmi.connection);
         let ours = connections.all(|c| c.unwritten() == 0 && (starved || c.unread_bytes() == Some(0)));
@@ -846,18 +854,18 @@ impl ServerParty {
 
     /// Closes a stray connection.
     fn leave(&mut self, stray: Proc) {
-        if let Some(Pmi { key, .. }) = self.strays.remove(&stray) {
+        if let Some(PmiConnection { key, .. }) = self.strays.remove(&stray) {
             key.into_iter().for_each(|key| self.reactor.remove(key));
         }
     }
 
     fn is_over(&self) -> bool {
-        self.exit.is_some() && self.ranks.values().all(Rank::is_gone)
+        self.exit.is_some() && self.ranks.values().all(RankState::is_gone)
     }
 }
 
 /// Changes the awaited events of a source, if it is still registered.
-fn listen(reactor: &mut Reactor<Source>, key: Option<Key>, wanted: Wanted) {
+fn listen(reactor: &mut Reactor<ServerSource>, key: Option<ReactorKey>, wanted: WatchMode) {
     if let Some(key) = key {
         // Changing a registered source cannot fail.
         let _ = reactor.set(key, wanted);
@@ -866,13 +874,13 @@ fn listen(reactor: &mut Reactor<Source>, key: Option<Key>, wanted: Wanted) {
 
 impl Party for ServerParty {
     fn send(&mut self, to: Proc, bytes: &[u8]) {
-        self.await_turn(Some(to));
+        self.await_read(Some(to));
         self.quiet_since = Instant::now();
         self.wrote = Some((to, self.quiet_since));
         if self.is_relayed(to) {
-            return self.order(to, &Order::Write(Bytes(bytes.to_vec())));
+            return self.order(to, &AgentOrder::Write(Bytes(bytes.to_vec())));
         }
-        let stuck = self.stuck;
+        let stuck = self.waits_elsewhere;
         let Some(pmi) = self.pmi(to) else { return };
         // A server that has unread bytes of this rank is not waiting for more of them.
         let may_go_on = stuck && pmi.connection.unread_bytes() == Some(0);
@@ -880,15 +888,15 @@ impl Party for ServerParty {
             pmi.connection.push(bytes.to_vec());
             self.flush(to);
         }
-        self.stuck &= !may_go_on;
+        self.waits_elsewhere &= !may_go_on;
     }
 
     fn close(&mut self, proc: Proc) {
-        self.await_turn(Some(proc));
+        self.await_read(Some(proc));
         self.break_silence();
         if self.is_relayed(proc) {
             self.wrote = Some((proc, self.quiet_since));
-            self.order(proc, &Order::Close);
+            self.order(proc, &AgentOrder::Close);
         }
         // A process that is being started may hold the connection for a moment. The shutdown ends it for the server nevertheless.
         if let Some(connection) = self.ranks.get_mut(&proc).and_then(|rank| rank.close(&mut self.reactor)) {
@@ -902,22 +910,22 @@ impl Party for ServerParty {
         let mut places = self.ranks.values().filter_map(|rank| rank.relayed.as_ref());
         if places.any(|relayed| relayed.place.network != relay::place().network) {
             let why = format!("{port} is an address of another machine, to which nobody connects from here");
-            return self.queue.push_back(What::Abandoned(Abandoned::Unplayable(why)));
+            return self.queue.push_back(EventKind::Abandoned(Abandoned::Unplayable(why)));
         }
         // If the port is closed, the expectations on this connection are not met.
-        let Ok(stream) = TcpStream::connect_timeout(&port, ASKED) else { return };
+        let Ok(stream) = TcpStream::connect_timeout(&port, TERM_GRACE) else { return };
         self.break_silence();
         let connection = NonBlockingStream::over(stream.into());
-        let key = self.reactor.add(&connection, Source::Pmi(stray), Wanted::Read).ok();
-        self.strays.insert(stray, Pmi { connection, maker: None, key });
+        let key = self.reactor.add(&connection, ServerSource::Pmi(stray), WatchMode::Read).ok();
+        self.strays.insert(stray, PmiConnection { connection, maker: None, key });
     }
 
     fn exit(&mut self, proc: Proc, status: u8) {
-        self.dismiss(proc, &Order::Exit(status));
+        self.dismiss(proc, &AgentOrder::Exit(status));
     }
 
     fn kill(&mut self, proc: Proc, signal: u8) {
-        self.dismiss(proc, &Order::Kill(signal));
+        self.dismiss(proc, &AgentOrder::Kill(signal));
     }
 
     fn next(&mut self, deadline: Instant, silence: Silence) -> Incoming {
@@ -925,22 +933,23 @@ impl Party for ServerParty {
         let believes_polls = self.patience.believes_polls || silence != Silence::Wrong;
         let mut looked = 0;
         loop {
-            if let Some(what) = self.queue.pop_front() {
+            if let Some(kind) = self.queue.pop_front() {
                 self.break_silence();
                 self.slot.go_on();
-                return Incoming::Event(what);
+                return Incoming::Event(kind);
             }
             if self.interrupted.load(Ordering::Relaxed) {
                 return Incoming::Interrupted;
             }
             // Time of silence after which the server is considered to be waiting.
-            let waits = if self.all_stay() { MOST_ANSWER } else { MOST_WORK };
+            let waits = if self.all_stay() { ANSWER_CHECK_DELAY } else { BUSY_SILENCE };
             // Time of silence after which the state of the server proves that no event will follow.
             let proves = if patient { self.idle_patience() } else { Duration::ZERO };
             let quiet = self.quiet_since.elapsed();
             let left = deadline.saturating_duration_since(Instant::now());
-            let mut wait = if patient && self.exit.is_none() { MOST_ANSWER } else { FIRST };
-            wait = (wait * (1 << looked)).min(LONGEST);
+            let mut wait =
+                if patient && self.exit.is_none() { ANSWER_CHECK_DELAY } else { FIRST_CHECK_DELAY };
+            wait = (wait * (1 << looked)).min(MAX_CHECK_INTERVAL);
             if self.exit.is_none() {
                 let next = if believes_polls || quiet < waits { proves.min(waits) } else { proves };
                 let next = if self.slot.works() { next.min(MAKES_ROOM) } else { next };
@@ -952,8 +961,8 @@ impl Party for ServerParty {
                 continue;
             }
             if self.exit.is_some() {
-                match self.tell_exit() {
-                    Some(what) => return Incoming::Event(what),
+                match self.report_exit() {
+                    Some(kind) => return Incoming::Event(kind),
                     // No participant is left that could cause an event.
                     None if self.is_over() => return Incoming::Nothing(SilenceProof::Idle),
                     None => {}
@@ -963,7 +972,7 @@ impl Party for ServerParty {
             // A server that has been silent for longer than `waits` makes room in any case.
             let makes_room = self.slot.works() && (MAKES_ROOM..waits).contains(&quiet);
             let idle = !left.is_zero() && (quiet >= proves || makes_room) && self.is_idle(patient);
-            let apart = if silence == Silence::Wrong && !self.stuck {
+            let apart = if silence == Silence::Wrong && !self.waits_elsewhere {
                 LOOKS_APART.min(proves)
             } else {
                 Duration::ZERO
@@ -987,8 +996,8 @@ impl Party for ServerParty {
                 continue;
             };
             // A server that has crashed is silent, too.
-            if !self.tell_deaths() {
-                self.stuck = proof == SilenceProof::Unread;
+            if !self.report_deaths() {
+                self.waits_elsewhere = proof == SilenceProof::Unread;
                 return Incoming::Nothing(proof);
             }
         }
@@ -999,12 +1008,12 @@ impl Party for ServerParty {
     }
 
     fn upstream(&mut self, command: UpstreamCommand) {
-        self.await_turn(None);
+        self.await_read(None);
         self.break_silence();
         if let Some((upstream, key)) = self.upstream.as_mut().filter(|(upstream, _)| !upstream.is_over()) {
             upstream.send(&command);
             if upstream.is_blocked() {
-                listen(&mut self.reactor, *key, Wanted::ReadWrite);
+                listen(&mut self.reactor, *key, WatchMode::ReadWrite);
             }
         }
     }
@@ -1024,14 +1033,14 @@ impl Party for ServerParty {
     }
 
     fn still_running(&self) -> (Vec<Proc>, Vec<String>) {
-        let stays = |rank: &Rank| rank.dismissed && !rank.is_gone();
+        let stays = |rank: &RankState| rank.dismissed && !rank.is_gone();
         let procs = self.ranks.iter().filter(|(_, rank)| stays(rank)).map(|(p, _)| *p);
         let mut procs: Vec<Proc> = procs.collect();
         procs.sort_unstable();
         (procs, self.running())
     }
 
-    fn end(&mut self) -> Vec<What> {
+    fn end(&mut self) -> Vec<EventKind> {
         if std::mem::replace(&mut self.ended, true) {
             return Vec::new();
         }
@@ -1042,7 +1051,7 @@ impl Party for ServerParty {
             done.extend(self.run_cancel());
         }
         for proc in self.ranks.keys().copied().collect::<Vec<_>>() {
-            self.order(proc, &Order::Close);
+            self.order(proc, &AgentOrder::Close);
         }
         for rank in self.ranks.values_mut() {
             rank.close(&mut self.reactor);
@@ -1055,22 +1064,22 @@ impl Party for ServerParty {
         if stays {
             self.launcher.child.signal(Signal::TERM);
             self.await_exit();
-            done.push(Ending::Asked { exit: self.exit });
+            done.push(JobTermination::Asked { exit: self.exit });
         }
         if stays || !self.is_over() {
             done.extend(self.run_cancel());
         }
         let names = if stays { self.running() } else { Vec::new() };
         if !names.is_empty() {
-            done.push(Ending::Killed { names });
+            done.push(JobTermination::Killed { names });
         }
         self.launcher.end(&self.agents);
-        let said = self.queue.drain(..).filter(|what| matches!(what, What::Output { .. }));
-        said.chain(done.into_iter().map(What::JobEnding)).collect()
+        let said = self.queue.drain(..).filter(|kind| matches!(kind, EventKind::Output { .. }));
+        said.chain(done.into_iter().map(EventKind::JobEnding)).collect()
     }
 
     fn agent(&mut self, group: u32) -> Vec<u8> {
-        match self.reception.make_rank(&self.agent, self.quick.as_deref(), group) {
+        match self.agent_listener.make_rank(&self.agent, self.quick.as_deref(), group) {
             Ok(path) => path.into_os_string().into_vec(),
             Err(_) => Vec::new(),
         }
@@ -1079,19 +1088,19 @@ impl Party for ServerParty {
 
 impl ServerParty {
     /// Runs the command that ends the job, once, and waits for the launcher to end.
-    fn run_cancel(&mut self) -> Option<Ending> {
+    fn run_cancel(&mut self) -> Option<JobTermination> {
         let command = self.cancel.take()?;
         let mut pids = self.servers();
         pids.push(self.launcher.pid());
         let command = with_pids(&command, &pids);
-        let exit = cancel(&command, format!("{}-cancel", self.reception.mark()));
+        let exit = cancel(&command, format!("{}-cancel", self.agent_listener.mark()));
         self.await_exit();
-        Some(Ending::Cancelled { command, exit })
+        Some(JobTermination::Cancelled { command, exit })
     }
 
-    fn dismiss(&mut self, proc: Proc, order: &Order) {
+    fn dismiss(&mut self, proc: Proc, order: &AgentOrder) {
         // The server may also see the end of the process before its last message.
-        self.await_turn(None);
+        self.await_read(None);
         self.break_silence();
         if let Some(rank) = self.ranks.get_mut(&proc) {
             rank.dismissed = true;
@@ -1102,7 +1111,7 @@ impl ServerParty {
                 // The order follows the earlier orders to write.
                 rank.control.send(order);
                 if rank.control.is_blocked() {
-                    listen(&mut self.reactor, rank.control_key, Wanted::ReadWrite);
+                    listen(&mut self.reactor, rank.control_key, WatchMode::ReadWrite);
                 }
                 return;
             }

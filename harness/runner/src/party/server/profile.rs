@@ -297,8 +297,9 @@ pub fn precedents(implementation: &Implementation) -> Vec<Deviations> {
             && (implementation.alarms || implementation.version.is_some());
         let path = Path::new(folder).join("deviations.toml");
         let text = golden::file(&path).filter(|_| is_related);
-        let read = text
-            .and_then(|text| Deviations::parse(&path, text, version.as_ref(), implementation.way_in).ok());
+        let read = text.and_then(|text| {
+            Deviations::parse(&path, text, version.as_ref(), implementation.connection_method).ok()
+        });
         all.extend(read.map(|deviations| (distance(&version), deviations)));
     }
     all.sort_by_key(|(distance, _)| *distance);
@@ -442,7 +443,7 @@ mod tests {
         for name in names {
             let this = find(&name).unwrap_or_else(|e| panic!("@{name}: {e}"));
             if let Some(Recorded::Builtin(path, text)) = &this.deviations {
-                let read = Deviations::parse(path, text, this.version.as_ref(), this.way_in);
+                let read = Deviations::parse(path, text, this.version.as_ref(), this.connection_method);
                 read.unwrap_or_else(|e| panic!("@{name}: {e}"));
             }
         }

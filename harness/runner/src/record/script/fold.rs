@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use pmi_wire::Proc;
 
-use super::pattern::{self, Cut};
+use super::pattern::{self, SplitText};
 
 /// The text of a step, without its ranks.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -24,12 +24,12 @@ pub(super) struct StepText {
 pub(super) struct RecordedStep {
     /// Ranks of one group.
     pub(super) who: Vec<Proc>,
-    pub(super) said: StepText,
+    pub(super) text: StepText,
 }
 
 /// The permitted position of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum StepOrder {
     /// At its recorded position.
     Fixed,
     /// Before or after simultaneous steps of other ranks.
@@ -41,16 +41,16 @@ pub(super) enum Order {
 }
 
 /// Steps of ranks in one group that differ only in numbers: the index of each text, with its ranks.
-type Alike = BTreeMap<u32, Vec<u32>>;
+type RanksByText = BTreeMap<u32, Vec<u32>>;
 
 /// The steps so far.
 #[derive(Default)]
-pub(super) struct Steps {
+pub(super) struct RecordedSteps {
     done: Vec<RecordedStep>,
     /// Steps whose order is not decided, as indices into `said`.
     open: Vec<(Proc, u32)>,
     /// The texts of these steps.
-    said: Vec<StepText>,
+    texts: Vec<StepText>,
     numbers: HashMap<StepText, u32>,
     /// The processes that have entered a barrier in these steps.
     entered: HashSet<Proc>,
@@ -58,28 +58,28 @@ pub(super) struct Steps {
     size: Option<u32>,
 }
 
-impl Steps {
+impl RecordedSteps {
     /// Sets the number of ranks in the first group.
     pub(super) fn set_size(&mut self, size: u32) {
         self.size = Some(size);
     }
 
     /// Adds a step of a rank.
-    pub(super) fn push(&mut self, p: Proc, order: Order, said: StepText) {
-        if order == Order::Fixed || order == Order::Leaves && self.entered.contains(&p) {
+    pub(super) fn push(&mut self, p: Proc, order: StepOrder, said: StepText) {
+        if order == StepOrder::Fixed || order == StepOrder::Leaves && self.entered.contains(&p) {
             self.close();
         }
         // A rank beyond the size shows that the scenario cannot use this size.
         self.size = self.size.filter(|size| p.group != 0 || p.rank < *size);
-        if order == Order::Enters {
+        if order == StepOrder::Enters {
             self.entered.insert(p);
         }
-        if order == Order::Fixed {
+        if order == StepOrder::Fixed {
             return append(&mut self.done, p, said);
         }
-        let next = self.said.len() as u32;
+        let next = self.texts.len() as u32;
         let number = *self.numbers.entry(said).or_insert_with_key(|said| {
-            self.said.push(said.clone());
+            self.texts.push(said.clone());
             next
         });
         self.open.push((p, number));
@@ -99,26 +99,26 @@ impl Steps {
             self.done.extend(columns);
         } else {
             for (p, number) in &self.open {
-                append(&mut self.done, *p, self.said[*number as usize].clone());
+                append(&mut self.done, *p, self.texts[*number as usize].clone());
             }
         }
         self.open.clear();
-        self.said.clear();
+        self.texts.clear();
         self.numbers.clear();
         self.entered.clear();
     }
 
     /// Returns the first steps of all ranks, then the second ones, and so on. Steps with the same text are combined.
     fn columns(&self) -> Vec<RecordedStep> {
-        let cuts: Vec<Cut> = self.said.iter().map(|said| Cut::of(&said.text)).collect();
+        let cuts: Vec<SplitText> = self.texts.iter().map(|said| SplitText::of(&said.text)).collect();
         let mut shapes = HashMap::new();
-        let shape_of = |(said, cut): (&StepText, &Cut)| {
+        let shape_of = |(said, cut): (&StepText, &SplitText)| {
             let next = shapes.len();
-            *shapes.entry((said.role, said.cites, cut.around().to_vec())).or_insert(next)
+            *shapes.entry((said.role, said.cites, cut.context().to_vec())).or_insert(next)
         };
-        let shape: Vec<usize> = self.said.iter().zip(&cuts).map(shape_of).collect();
+        let shape: Vec<usize> = self.texts.iter().zip(&cuts).map(shape_of).collect();
         let mut place: HashMap<Proc, usize> = HashMap::new();
-        let mut columns: Vec<BTreeMap<(u32, usize), Alike>> = Vec::new();
+        let mut columns: Vec<BTreeMap<(u32, usize), RanksByText>> = Vec::new();
         for (p, number) in &self.open {
             let at = place.entry(*p).or_default();
             if *at == columns.len() {
@@ -133,15 +133,15 @@ impl Steps {
             let from = all.len();
             for ((group, _), mut alike) in column {
                 alike.values_mut().for_each(|ranks| ranks.sort_unstable());
-                let Some(said) = alike.keys().next().map(|number| &self.said[*number as usize]) else {
+                let Some(said) = alike.keys().next().map(|number| &self.texts[*number as usize]) else {
                     continue;
                 };
-                let texts: Vec<(&Cut, &[u32])> =
+                let texts: Vec<(&SplitText, &[u32])> =
                     alike.iter().map(|(number, ranks)| (&cuts[*number as usize], &ranks[..])).collect();
                 let size = if group == 0 { self.size } else { None };
                 all.extend(pattern::steps(&texts, size).into_iter().map(|(ranks, text)| RecordedStep {
                     who: ranks.into_iter().map(|rank| Proc { group, rank }).collect(),
-                    said: StepText { text, ..said.clone() },
+                    text: StepText { text, ..said.clone() },
                 }));
             }
             all[from..].sort_by_key(|step: &RecordedStep| step.who[0]);
@@ -155,11 +155,11 @@ fn append(steps: &mut Vec<RecordedStep>, p: Proc, said: StepText) {
     let whole = !said.text.contains('\n');
     match steps.last_mut() {
         Some(last)
-            if whole && last.said == said && last.who[0].group == p.group && !last.who.contains(&p) =>
+            if whole && last.text == said && last.who[0].group == p.group && !last.who.contains(&p) =>
         {
             last.who.push(p);
         }
-        _ => steps.push(RecordedStep { who: vec![p], said }),
+        _ => steps.push(RecordedStep { who: vec![p], text: said }),
     }
 }
 
@@ -174,14 +174,14 @@ mod tests {
     }
 
     /// Folds steps `(rank, order, text)`, and returns them as `(ranks, role and text)`.
-    fn folded(steps: &[(u32, Order, String)]) -> Vec<(Vec<u32>, String)> {
-        let mut all = Steps::default();
+    fn folded(steps: &[(u32, StepOrder, String)]) -> Vec<(Vec<u32>, String)> {
+        let mut all = RecordedSteps::default();
         all.set_size(RANKS);
         for (rank, order, text) in steps {
             all.push(proc(*rank), *order, StepText { role: 'C', cites: "", text: text.clone() });
         }
         let ranks = |who: Vec<Proc>| who.into_iter().map(|p| p.rank).collect();
-        all.finish().into_iter().map(|step| (ranks(step.who), step.said.text)).collect()
+        all.finish().into_iter().map(|step| (ranks(step.who), step.text.text)).collect()
     }
 
     /// Returns the texts of a rank, in order.
@@ -201,11 +201,13 @@ mod tests {
 
     #[test]
     fn what_all_ranks_say_in_a_round_is_written_once_and_every_rank_keeps_its_order() {
-        let all_of = |rank: u32| -> Vec<(Order, String)> {
-            let gets = |round: u32| (0..RANKS).map(move |key| (Order::Free, format!("get {round} {key}")));
-            let put = [(Order::Free, format!("put {rank}")), (Order::Enters, "in".to_owned())];
-            let out = (Order::Leaves, "out".to_owned());
-            let second = [out.clone()].into_iter().chain(gets(1)).chain([(Order::Enters, "in".to_owned())]);
+        let all_of = |rank: u32| -> Vec<(StepOrder, String)> {
+            let gets =
+                |round: u32| (0..RANKS).map(move |key| (StepOrder::Free, format!("get {round} {key}")));
+            let put = [(StepOrder::Free, format!("put {rank}")), (StepOrder::Enters, "in".to_owned())];
+            let out = (StepOrder::Leaves, "out".to_owned());
+            let second =
+                [out.clone()].into_iter().chain(gets(1)).chain([(StepOrder::Enters, "in".to_owned())]);
             put.into_iter().chain(second).chain([out]).collect()
         };
         // Ranks proceed at different speeds, and none leaves a barrier before all have entered it.
@@ -217,11 +219,11 @@ mod tests {
             let rank = (turn >> 16) % RANKS;
             let at = rank as usize;
             let Some((order, _)) = left[at].front() else { continue };
-            if *order == Order::Leaves && inside.iter().any(|n| *n < inside[at]) {
+            if *order == StepOrder::Leaves && inside.iter().any(|n| *n < inside[at]) {
                 continue;
             }
             let (order, text) = left[at].pop_front().unwrap();
-            inside[at] += u32::from(order == Order::Enters);
+            inside[at] += u32::from(order == StepOrder::Enters);
             steps.push((rank, order, text));
         }
         let written = folded(&steps);
@@ -242,8 +244,9 @@ mod tests {
 
     #[test]
     fn ranks_that_read_in_a_ring_are_written_once() {
-        let gets =
-            |rank: u32| (0..RANKS).map(move |i| (rank, Order::Free, format!("get {}", (rank + i) % RANKS)));
+        let gets = |rank: u32| {
+            (0..RANKS).map(move |i| (rank, StepOrder::Free, format!("get {}", (rank + i) % RANKS)))
+        };
         let steps: Vec<_> = (0..RANKS).flat_map(gets).collect();
         let written = folded(&steps);
         assert_eq!(written.len(), RANKS as usize, "{written:?}");
@@ -255,8 +258,8 @@ mod tests {
 
     #[test]
     fn where_nothing_is_said_twice_and_around_what_has_its_place_the_order_is_the_recorded_one() {
-        let free = |rank, text: &str| (rank, Order::Free, text.to_owned());
-        let fixed = (0, Order::Fixed, "publish".to_owned());
+        let free = |rank, text: &str| (rank, StepOrder::Free, text.to_owned());
+        let fixed = (0, StepOrder::Fixed, "publish".to_owned());
         let steps = [free(0, "a"), free(0, "b"), free(1, "c"), fixed, free(1, "d"), free(0, "e")];
         let texts: Vec<String> = folded(&steps).into_iter().map(|(_, text)| text).collect();
         assert_eq!(texts, ["a", "b", "c", "publish", "d", "e"]);

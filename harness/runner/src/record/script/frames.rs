@@ -4,8 +4,10 @@ use pmi_scenario::ids;
 use pmi_wire::pmi2::{Command, Request, Response, is_key};
 use pmi_wire::{Decoded, Direction, Proc, Tuple};
 
-use super::fold::Order;
-use super::state::{Detail, Happening, Pending, RESERVED, Writer, escaped, is_plain, variable};
+use super::fold::StepOrder;
+use super::state::{
+    FrameDetail, Happening, PendingFrame, RESERVED, ScenarioWriter, escaped, is_plain, variable,
+};
 
 /// The limits of the draft. A pair within these limits can be put.
 const KEY_MAX: usize = 64;
@@ -40,21 +42,21 @@ pub(in crate::record) fn tuples(body: &Decoded<'_>) -> Option<String> {
 }
 
 /// Returns the permitted position of a request.
-fn order(command: Command) -> Order {
+fn order(command: Command) -> StepOrder {
     match command {
         Command::Fullinit
         | Command::JobGetid
         | Command::InfoGetjobattr
         | Command::KvsPut
         | Command::KvsGet
-        | Command::Finalize => Order::Free,
-        Command::KvsFence => Order::Enters,
+        | Command::Finalize => StepOrder::Free,
+        Command::KvsFence => StepOrder::Enters,
         // Attributes of nodes, names, jobs and processes are visible to all ranks at once.
-        _ => Order::Fixed,
+        _ => StepOrder::Fixed,
     }
 }
 
-impl Writer {
+impl ScenarioWriter {
     /// Returns whether this message follows a fence that some rank has not entered yet, so that it must wait for that.
     pub(super) fn waits_in_fence(&mut self, p: Proc, happening: &Happening) -> bool {
         if self.is_over {
@@ -66,7 +68,7 @@ impl Writer {
         let Happening::StepText { direction: Direction::FromServer, text, .. } = happening else {
             return false;
         };
-        let of_fence = |pending: &Pending| matches!(pending.what, Detail::Fence);
+        let of_fence = |pending: &PendingFrame| matches!(pending.what, FrameDetail::Fence);
         if !self.rank(p).pending.iter().any(of_fence) || !text.starts_with(b"cmd=kvs-fence-response;") {
             return false;
         }
@@ -87,9 +89,9 @@ impl Writer {
     pub(super) fn frame_request(&mut self, p: Proc, request: Option<&Request<'_>>, body: &Decoded<'_>) {
         let text = self.sent_in_frame(p, body);
         let order = match request.map(|request| order(request.command())) {
-            Some(Order::Free) => self.order_with_names(p),
+            Some(StepOrder::Free) => self.order_with_names(p),
             Some(order) => order,
-            None => Order::Fixed,
+            None => StepOrder::Fixed,
         };
         self.step_in(p, order, 'C', "", text);
         let Some(request) = request else { return };
@@ -97,39 +99,39 @@ impl Writer {
         let command = request.command();
         if command.response_name().is_some() || command == Command::Abort {
             let what = self.asked_in_frame(p, request);
-            self.rank(p).pending.push(Pending { command, thrid, what });
+            self.rank(p).pending.push(PendingFrame { command, thrid, what });
         }
     }
 
-    fn asked_in_frame(&mut self, p: Proc, request: &Request<'_>) -> Detail {
+    fn asked_in_frame(&mut self, p: Proc, request: &Request<'_>) -> FrameDetail {
         match request {
-            Request::KvsPut { key, value } => Detail::Put { lawful: self.put_in_frame(p, key, value) },
-            Request::KvsGet { key, .. } => Detail::Get { key: key.to_vec() },
+            Request::KvsPut { key, value } => FrameDetail::Put { valid: self.put_in_frame(p, key, value) },
+            Request::KvsGet { key, .. } => FrameDetail::Get { key: key.to_vec() },
             Request::KvsFence => {
                 self.rank(p).entered += 1;
-                Detail::Fence
+                FrameDetail::Fence
             }
             Request::InfoPutnodeattr { key, value } => {
-                let lawful = key.len() < KEY_MAX && value.len() < VALUE_MAX && is_plain(value);
+                let valid = key.len() < KEY_MAX && value.len() < VALUE_MAX && is_plain(value);
                 let values = self.group(p.group).node.entry(key.to_vec()).or_default();
                 values.push(value.to_vec());
-                Detail::Put { lawful }
+                FrameDetail::Put { valid }
             }
-            Request::InfoGetnodeattr { key, .. } => Detail::GetNode { key: key.to_vec() },
-            Request::InfoGetjobattr { key } => Detail::GetJob { key: key.to_vec() },
+            Request::InfoGetnodeattr { key, .. } => FrameDetail::GetNode { key: key.to_vec() },
+            Request::InfoGetjobattr { key } => FrameDetail::GetJob { key: key.to_vec() },
             Request::NamePublish { name, port } => {
                 self.names = true;
                 self.ports.insert(name.to_vec(), port.to_vec());
-                Detail::Plain
+                FrameDetail::Plain
             }
             Request::NameUnpublish { name } => {
                 self.names = true;
                 self.ports.remove(&**name);
-                Detail::Plain
+                FrameDetail::Plain
             }
             Request::NameLookup { name } => {
                 self.names = true;
-                Detail::Lookup { name: name.to_vec() }
+                FrameDetail::Lookup { name: name.to_vec() }
             }
             Request::Spawn { preput, programs } => {
                 self.spawns = true;
@@ -139,21 +141,21 @@ impl Writer {
                 let group = self.group(id);
                 group.size = u32::try_from(size).unwrap_or(u32::MAX);
                 group.preput.extend(preput.iter().cloned());
-                Detail::Plain
+                FrameDetail::Plain
             }
             Request::Fullinit { pmijobid, pmirank, threaded, .. } => {
-                Detail::Fullinit { bare: pmijobid.is_none() || pmirank.is_none() || threaded.is_none() }
+                FrameDetail::Fullinit { bare: pmijobid.is_none() || pmirank.is_none() || threaded.is_none() }
             }
             Request::Finalize => {
                 self.rank(p).finalized = true;
-                Detail::Plain
+                FrameDetail::Plain
             }
             Request::Abort { .. } => {
                 self.aborted = Some(p.group);
                 self.trouble = true;
-                Detail::Plain
+                FrameDetail::Plain
             }
-            _ => Detail::Plain,
+            _ => FrameDetail::Plain,
         }
     }
 
@@ -191,8 +193,9 @@ impl Writer {
     pub(super) fn frame_response(&mut self, p: Proc, response: &Response<'_>) {
         let thrid = response.get("thrid");
         let pending = &mut self.rank(p).pending;
-        let fits = |pending: &Pending| pending.command == response.command;
-        let of_thread = |pending: &Pending| thrid.is_some() && pending.thrid.as_deref() == thrid.as_deref();
+        let fits = |pending: &PendingFrame| pending.command == response.command;
+        let of_thread =
+            |pending: &PendingFrame| thrid.is_some() && pending.thrid.as_deref() == thrid.as_deref();
         let place =
             pending.iter().position(|p| of_thread(p) && fits(p)).or_else(|| pending.iter().position(fits));
         let Some(place) = place else { return };
@@ -200,7 +203,7 @@ impl Writer {
         let alone = pending.len() == 1;
         let asked = pending.remove(place);
         let order = match order(asked.command) {
-            Order::Enters => Order::Leaves,
+            StepOrder::Enters => StepOrder::Leaves,
             other => other,
         };
         let (cites, text) = self.answer_in_frame(p, &asked, response);
@@ -214,7 +217,7 @@ impl Writer {
     fn answer_in_frame(
         &mut self,
         p: Proc,
-        asked: &Pending,
+        asked: &PendingFrame,
         response: &Response<'_>,
     ) -> (&'static str, String) {
         let ok = response.is_success();
@@ -222,24 +225,24 @@ impl Writer {
         let anything = (self.any(), format!("cmd={name}"));
         let success = |cites| (cites, format!("cmd={name} rc=0"));
         match (&asked.what, response.command) {
-            (Detail::Fence, _) => {
+            (FrameDetail::Fence, _) => {
                 self.rank(p).left += 1;
                 if ok { success(ids::PMI2_COMMON_FENCE) } else { anything }
             }
-            _ if !ok && !matches!(asked.what, Detail::Get { .. }) => anything,
-            (Detail::Put { lawful: true }, Command::KvsPut) => success(ids::PMI2_COMMON_PUT),
-            (Detail::Put { lawful: true }, _) => success(ids::PMI2_COMMON_NODEATTR),
-            (Detail::Get { key }, _) => self.got_in_frame(p, key, response).unwrap_or(anything),
-            (Detail::GetNode { key }, _) => match self.group(p.group).node.get(key).map(Vec::as_slice) {
+            _ if !ok && !matches!(asked.what, FrameDetail::Get { .. }) => anything,
+            (FrameDetail::Put { valid: true }, Command::KvsPut) => success(ids::PMI2_COMMON_PUT),
+            (FrameDetail::Put { valid: true }, _) => success(ids::PMI2_COMMON_NODEATTR),
+            (FrameDetail::Get { key }, _) => self.got_in_frame(p, key, response).unwrap_or(anything),
+            (FrameDetail::GetNode { key }, _) => match self.group(p.group).node.get(key).map(Vec::as_slice) {
                 Some([put]) if is_plain(put) && response.get("value").as_deref() == Some(put) => {
                     (ids::PMI2_COMMON_NODEATTR, format!("cmd={name} rc=0 value={}", value(put)))
                 }
                 _ => anything,
             },
-            (Detail::GetJob { key }, _) if key == b"PMI_process_mapping" => {
+            (FrameDetail::GetJob { key }, _) if key == b"PMI_process_mapping" => {
                 (ids::PMI2_COMMON_JOBATTR_MAPPING, format!("cmd={name} rc=0 value=<any>"))
             }
-            (Detail::Lookup { name: asked }, _) => match self.ports.get(asked) {
+            (FrameDetail::Lookup { name: asked }, _) => match self.ports.get(asked) {
                 Some(port) if is_plain(port) => {
                     let lines = ["port", "value"]
                         .map(|key| format!("\n  pass: cmd={name} rc=0 {key}={}", value(port)));
@@ -247,7 +250,7 @@ impl Writer {
                 }
                 _ => anything,
             },
-            (Detail::Fullinit { bare }, _) => {
+            (FrameDetail::Fullinit { bare }, _) => {
                 let cites =
                     if *bare { ids::PMI2_DRAFT_FULLINIT_OPTIONAL_KEYS } else { ids::PMI2_COMMON_FULLINIT };
                 (cites, format!("cmd={name} rc=0 rank=$rank size=$size appnum=<int>"))
@@ -255,7 +258,7 @@ impl Writer {
             (_, Command::JobGetid) => match response.get("jobid") {
                 Some(jobid) => {
                     self.group(p.group).jobid.get_or_insert_with(|| jobid.to_vec());
-                    self.rank(p).is_told_names = true;
+                    self.rank(p).has_names = true;
                     (ids::PMI2_COMMON_JOBID, format!("cmd={name} rc=0 jobid=${}:any", job(p.group)))
                 }
                 None => anything,

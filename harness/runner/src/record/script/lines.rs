@@ -5,16 +5,16 @@ use std::fmt::Write;
 
 use pmi_scenario::ast::Dialect;
 use pmi_wire::{
-    Body, MappingForm, Operation, Proc, Request, RequestError, Response, SpawnAssembler, SpawnLimits,
+    MappingForm, Operation, Proc, Request, RequestError, Response, ResponseBody, SpawnAssembler, SpawnLimits,
 };
 
-use super::fold::Order;
-use super::state::{Asked, RESERVED, Writer, escaped, is_plain, variable};
+use super::fold::StepOrder;
+use super::state::{PendingLine, RESERVED, ScenarioWriter, escaped, is_plain, variable};
 
 /// Returns the permitted position of a request.
-fn order(asked: &Asked) -> Order {
+fn order(asked: &PendingLine) -> StepOrder {
     match asked {
-        Asked::Op(
+        PendingLine::Op(
             Operation::Init
             | Operation::Maxes
             | Operation::Universe
@@ -22,15 +22,15 @@ fn order(asked: &Asked) -> Order {
             | Operation::Kvsname
             | Operation::Finalize,
         )
-        | Asked::Put { .. }
-        | Asked::Get { .. } => Order::Free,
-        Asked::Op(Operation::Barrier) => Order::Enters,
+        | PendingLine::Put { .. }
+        | PendingLine::Get { .. } => StepOrder::Free,
+        PendingLine::Op(Operation::Barrier) => StepOrder::Enters,
         // Names and spawned processes are visible to all ranks at once, and an abort ends all of them.
-        Asked::Op(_) | Asked::Lookup { .. } | Asked::Unknown => Order::Fixed,
+        PendingLine::Op(_) | PendingLine::Lookup { .. } | PendingLine::Unknown => StepOrder::Fixed,
     }
 }
 
-impl Writer {
+impl ScenarioWriter {
     // ----- what the client sent ------------------------------------------------------------------------------------
 
     pub(super) fn request(&mut self, p: Proc, request: &Result<Request<'_>, RequestError>, line: &[u8]) {
@@ -39,35 +39,37 @@ impl Writer {
         }
         let asked = match request {
             Ok(Request::Put { kvsname, key, value }) => {
-                Asked::Put { lawful: self.put(p, kvsname, key, value) }
+                PendingLine::Put { valid: self.put(p, kvsname, key, value) }
             }
-            Ok(Request::Get { key, .. }) => Asked::Get { key: key.to_vec() },
+            Ok(Request::Get { key, .. }) => PendingLine::Get { key: key.to_vec() },
             Ok(Request::Publish { service, port }) => {
                 self.ports.insert(service.to_vec(), port.to_vec());
-                Asked::Op(Operation::Publish)
+                PendingLine::Op(Operation::Publish)
             }
             Ok(Request::Unpublish { service }) => {
                 self.ports.remove(*service);
-                Asked::Op(Operation::Unpublish)
+                PendingLine::Op(Operation::Unpublish)
             }
-            Ok(Request::Lookup { service }) => Asked::Lookup { service: service.to_vec() },
-            Ok(other) => Asked::Op(other.operation()),
-            Err(_) => Asked::Unknown,
+            Ok(Request::Lookup { service }) => PendingLine::Lookup { service: service.to_vec() },
+            Ok(other) => PendingLine::Op(other.operation()),
+            Err(_) => PendingLine::Unknown,
         };
-        self.names |=
-            matches!(asked, Asked::Op(Operation::Publish | Operation::Unpublish) | Asked::Lookup { .. });
+        self.names |= matches!(
+            asked,
+            PendingLine::Op(Operation::Publish | Operation::Unpublish) | PendingLine::Lookup { .. }
+        );
         let rank = self.rank(p);
         match &asked {
-            Asked::Op(Operation::Barrier) => rank.entered += 1,
-            Asked::Op(Operation::Finalize) => rank.finalized = true,
-            Asked::Op(Operation::Abort) => {
+            PendingLine::Op(Operation::Barrier) => rank.entered += 1,
+            PendingLine::Op(Operation::Finalize) => rank.finalized = true,
+            PendingLine::Op(Operation::Abort) => {
                 self.aborted = Some(p.group);
                 self.trouble = true;
             }
             _ => {}
         }
         let order = match &asked {
-            Asked::Put { .. } | Asked::Get { .. } => self.order_with_names(p),
+            PendingLine::Put { .. } | PendingLine::Get { .. } => self.order_with_names(p),
             other => order(other),
         };
         self.rank(p).asked.push_back(asked);
@@ -133,11 +135,11 @@ impl Writer {
                 self.group(id).preput.extend(program.preput);
                 if last {
                     self.spawned = id;
-                    self.rank(p).asked.push_back(Asked::Op(Operation::Spawn));
+                    self.rank(p).asked.push_back(PendingLine::Op(Operation::Spawn));
                 }
             }
             Err(_) => {
-                self.rank(p).asked.push_back(Asked::Unknown);
+                self.rank(p).asked.push_back(PendingLine::Unknown);
                 self.step(p, 'C', "", lines.iter().map(|l| escaped(l)).collect::<Vec<_>>().join("\n"));
             }
         }
@@ -150,51 +152,53 @@ impl Writer {
         let Some(response) = response else { return };
         let (ok, operation) = (response.is_success(), response.operation());
         let order = match order(&asked) {
-            Order::Enters => Order::Leaves,
+            StepOrder::Enters => StepOrder::Leaves,
             other => other,
         };
         let (cites, text) = match (asked, &response.body) {
-            (Asked::Op(Operation::Init), _) if ok && self.dialect == Dialect::Pmi2 => (
+            (PendingLine::Op(Operation::Init), _) if ok && self.dialect == Dialect::Pmi2 => (
                 ids::PMI2_COMMON_VERSION,
                 "cmd=response_to_init rc=ok pmi_version=2 pmi_subversion=<uint>".into(),
             ),
-            (Asked::Op(Operation::Init), _) if ok => (
+            (PendingLine::Op(Operation::Init), _) if ok => (
                 ids::RFC13_ABNF_S_INIT,
                 "cmd=response_to_init rc=ok pmi_version=<uint> pmi_subversion=<uint>".into(),
             ),
-            (Asked::Op(Operation::Maxes), Body::Maxes(maxes @ Some(_))) if ok => {
+            (PendingLine::Op(Operation::Maxes), ResponseBody::Maxes(maxes @ Some(_))) if ok => {
                 self.rank(p).maxes = *maxes;
                 let text = "cmd=maxes rc=ok kvsname_max=<uint> keylen_max=<uint> vallen_max=<uint>";
                 (ids::RFC13_MAXES_LIMITS, text.into())
             }
-            (Asked::Op(Operation::Kvsname), Body::Kvsname(Some(name))) if ok => {
+            (PendingLine::Op(Operation::Kvsname), ResponseBody::Kvsname(Some(name))) if ok => {
                 self.group(p.group).kvsname.get_or_insert_with(|| name.to_vec());
-                self.rank(p).is_told_names = true;
+                self.rank(p).has_names = true;
                 let text = format!("cmd=my_kvsname rc=ok kvsname=${}:word", variable(p.group));
                 (ids::RFC13_KVSNAME_COMMON, text)
             }
-            (Asked::Op(Operation::Barrier), _) => {
+            (PendingLine::Op(Operation::Barrier), _) => {
                 self.rank(p).left += 1;
                 match ok {
                     true => (ids::RFC13_BARRIER_RELEASED, "cmd=barrier_out rc=ok".into()),
                     false => (self.any(), "cmd=barrier_out".into()),
                 }
             }
-            (Asked::Op(Operation::Finalize), _) if ok => {
+            (PendingLine::Op(Operation::Finalize), _) if ok => {
                 (ids::RFC13_FINALIZE_ACK, "cmd=finalize_ack rc=ok".into())
             }
-            (Asked::Op(Operation::Spawn), _) if ok => {
+            (PendingLine::Op(Operation::Spawn), _) if ok => {
                 (ids::RFC13_ABNF_C_SPAWN, "cmd=spawn_result rc=ok".into())
             }
-            (Asked::Put { lawful: true }, _) if ok => (ids::RFC13_ABNF_C_PUT, "cmd=put_result rc=ok".into()),
-            (Asked::Get { key }, Body::Get(value)) => self.got(p, &key, ok, *value),
-            (Asked::Lookup { service }, Body::Lookup(Some(port)))
+            (PendingLine::Put { valid: true }, _) if ok => {
+                (ids::RFC13_ABNF_C_PUT, "cmd=put_result rc=ok".into())
+            }
+            (PendingLine::Get { key }, ResponseBody::Get(value)) => self.got(p, &key, ok, *value),
+            (PendingLine::Lookup { service }, ResponseBody::Lookup(Some(port)))
                 if ok && self.ports.get(&service).is_some_and(|known| known == *port) =>
             {
                 (ids::RFC13_PUBLISH_LOOKUP, format!("cmd=lookup_result rc=ok port={}", escaped(port)))
             }
             // The answer to abort is a bare newline, and no client waits for it.
-            (Asked::Unknown | Asked::Op(Operation::Abort), _) => return,
+            (PendingLine::Unknown | PendingLine::Op(Operation::Abort), _) => return,
             (_, _) => match operation.response_cmd() {
                 Some(cmd) => (self.any(), format!("cmd={cmd}")),
                 None => return,

@@ -15,14 +15,14 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
 use std::sync::Arc;
 
-use pmi_judge::crash::Cause;
-use pmi_judge::event::{Event, Exit, What};
-use pmi_scenario::ast::{Dialect, Need, Source};
+use pmi_judge::crash::SignalCause;
+use pmi_judge::event::{Event, EventKind, Exit};
+use pmi_scenario::ast::{Dialect, Need, SourceFile};
 use pmi_scenario::{parse, print};
 use pmi_wire::{Arrival, Content, Decoded, Direction, Framing, FramingError, Proc};
 
 use fold::{RecordedStep, StepText};
-use state::{Happening, Rank, Writer};
+use state::{Happening, ScenarioWriter, ScriptRank};
 
 pub(super) use frames::tuples;
 pub(super) use state::escaped;
@@ -38,14 +38,14 @@ pub struct Unwritable(String);
 ///
 /// The scenario language cannot express the session.
 pub fn script(events: &[Event], dialects: &[Dialect], command: &str) -> Result<String, Unwritable> {
-    let ended = |event: &Event| match event.what {
-        What::Exited { proc, exit } => Some((proc, exit)),
+    let ended = |event: &Event| match event.kind {
+        EventKind::Exited { proc, exit } => Some((proc, exit)),
         _ => None,
     };
     let exits: HashMap<Proc, Exit> = events.iter().filter_map(ended).collect();
-    let mut writer = Writer::new(dialect(dialects)?, exits);
+    let mut writer = ScenarioWriter::new(dialect(dialects)?, exits);
     for event in events {
-        writer.event(&event.what);
+        writer.event(&event.kind);
     }
     let text = writer.finish(command);
     readable("server", text)
@@ -66,7 +66,7 @@ pub(super) fn dialect(dialects: &[Dialect]) -> Result<Dialect, Unwritable> {
 
 /// Formats a scenario, after checking that it can be parsed.
 pub(super) fn readable(name: &str, text: String) -> Result<String, Unwritable> {
-    let source = Arc::new(Source { path: format!("{name}.pmi"), text });
+    let source = Arc::new(SourceFile { path: format!("{name}.pmi"), text });
     let scenario = parse(source, name).map_err(|errors| {
         let what = errors.iter().map(|e| e.render(false)).collect::<Vec<_>>().join("\n");
         Unwritable(format!("the scenario of the session cannot be read: {what}"))
@@ -79,40 +79,42 @@ pub(super) fn commented(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-impl Writer {
-    fn event(&mut self, what: &What) {
-        match what {
-            What::Launched { ranks, .. } => {
+impl ScenarioWriter {
+    fn event(&mut self, kind: &EventKind) {
+        match kind {
+            EventKind::Launched { ranks, .. } => {
                 self.ranks = *ranks;
                 self.steps.set_size(*ranks);
             }
-            What::Started { proc, .. } => {
-                self.members.insert(*proc, Rank::default());
+            EventKind::Started { proc, .. } => {
+                self.members.insert(*proc, ScriptRank::default());
                 if proc.group != 0 && !self.trouble {
                     let cites = self.cite(ids::RFC13_SPAWN_NEW_GROUP, ids::PMI2_COMMON_SPAWN_STARTS);
                     self.step(*proc, 'P', cites, "starts".into());
                 }
             }
-            What::ToServer { proc, bytes } => self.said(*proc, Direction::ToServer, &bytes.0),
-            What::FromServer { proc, bytes } => self.said(*proc, Direction::FromServer, &bytes.0),
-            What::ClosedByClient { proc } => self.happens(*proc, Happening::Closed { by_client: true }),
-            What::ClosedByServer { proc } => self.happens(*proc, Happening::Closed { by_client: false }),
-            What::Exited { proc, exit } => {
+            EventKind::ToServer { proc, bytes } => self.record_message(*proc, Direction::ToServer, &bytes.0),
+            EventKind::FromServer { proc, bytes } => {
+                self.record_message(*proc, Direction::FromServer, &bytes.0)
+            }
+            EventKind::ClosedByClient { proc } => self.happens(*proc, Happening::Closed { by_client: true }),
+            EventKind::ClosedByServer { proc } => self.happens(*proc, Happening::Closed { by_client: false }),
+            EventKind::Exited { proc, exit } => {
                 let finalized = self.rank(*proc).finalized;
                 if let (true, Exit::Code(status @ 1..=255), false) = (finalized, exit, self.trouble) {
                     self.step(*proc, 'P', self.any(), format!("exit {status}"));
                     self.trouble = true;
                 }
             }
-            What::JobExited { exit } => self.exit = Some(*exit),
+            EventKind::JobExited { exit } => self.exit = Some(*exit),
             // A tap reports no other facts that a scenario can contain.
             _ => {}
         }
     }
 
-    fn said(&mut self, p: Proc, direction: Direction, bytes: &[u8]) {
+    fn record_message(&mut self, p: Proc, direction: Direction, bytes: &[u8]) {
         let rank = self.rank(p);
-        rank.spoke |= direction == Direction::ToServer;
+        rank.has_written |= direction == Direction::ToServer;
         let mut happened = Vec::new();
         for Arrival { direction, message } in rank.connection.read(direction, bytes) {
             happened.push(match message {
@@ -183,7 +185,7 @@ impl Writer {
             return;
         }
         let partial = rank.connection.partial(Direction::ToServer).to_vec();
-        let spoke = rank.spoke;
+        let spoke = rank.has_written;
         let form = match rank.connection.framing() {
             Framing::Lines => "<partial>",
             Framing::Frames => "<bytes>",
@@ -207,7 +209,7 @@ impl Writer {
             // The program does not use PMI.
             Some(Exit::Code(0)) | None if !spoke => return,
             Some(Exit::Code(status @ 0..=255)) => self.step(p, 'P', self.any(), format!("exit {status}")),
-            Some(Exit::Signal(signal)) if !Cause::of(signal).is_from_outside() || signal == 9 => {
+            Some(Exit::Signal(signal)) if !SignalCause::of(signal).is_from_outside() || signal == 9 => {
                 self.step(p, 'P', self.any(), format!("kill {signal}"));
             }
             _ => self.step(p, 'C', "", "<close>".into()),
@@ -231,8 +233,8 @@ impl Writer {
         let mut requires: Vec<&str> = Vec::new();
         let mut known = BTreeSet::new();
         for step in &steps {
-            if !step.said.cites.is_empty() && known.insert(step.said.cites) {
-                requires.push(step.said.cites);
+            if !step.text.cites.is_empty() && known.insert(step.text.cites) {
+                requires.push(step.text.cites);
             }
         }
         if requires.is_empty() {
@@ -256,7 +258,7 @@ impl Writer {
             let _ = writeln!(text, "needs {}", needs.join(" "));
         }
         let _ = writeln!(text, "ranks {ranks}\n");
-        for RecordedStep { who, said: StepText { role, cites, text: body } } in steps {
+        for RecordedStep { who, text: StepText { role, cites, text: body } } in steps {
             let cites = if cites.is_empty() { String::new() } else { format!("[{cites}]") };
             let body = body.replace('\n', "\n    ");
             let _ = writeln!(text, "{} {role}{cites}: {body}", ranks_of(&who));
@@ -298,25 +300,25 @@ mod tests {
 
     /// Returns the scenario for the messages of two ranks, without its head.
     fn body(lines: &[&str], exits: &[(u32, Exit)]) -> String {
-        let mut whats = vec![What::Launched { command: Vec::new(), ranks: 2, nodes: 0 }];
+        let mut whats = vec![EventKind::Launched { command: Vec::new(), ranks: 2, nodes: 0 }];
         for line in lines {
             let (rank, rest) = line.split_once(' ').unwrap();
             let proc = Proc { group: 0, rank: rank.parse().unwrap() };
             let bytes = |text: &str| Bytes(format!("{text}\n").into_bytes());
             whats.push(match rest.split_once(": ") {
-                Some(("C", text)) => What::ToServer { proc, bytes: bytes(text) },
-                Some(("S", text)) => What::FromServer { proc, bytes: bytes(text) },
-                _ => What::ClosedByClient { proc },
+                Some(("C", text)) => EventKind::ToServer { proc, bytes: bytes(text) },
+                Some(("S", text)) => EventKind::FromServer { proc, bytes: bytes(text) },
+                _ => EventKind::ClosedByClient { proc },
             });
         }
         whats.extend(
             exits
                 .iter()
-                .map(|(rank, exit)| What::Exited { proc: Proc { group: 0, rank: *rank }, exit: *exit }),
+                .map(|(rank, exit)| EventKind::Exited { proc: Proc { group: 0, rank: *rank }, exit: *exit }),
         );
-        whats.push(What::JobExited { exit: Exit::Code(0) });
+        whats.push(EventKind::JobExited { exit: Exit::Code(0) });
         let events: Vec<Event> =
-            whats.into_iter().enumerate().map(|(i, what)| Event::new(i as u64, what)).collect();
+            whats.into_iter().enumerate().map(|(i, kind)| Event::new(i as u64, kind)).collect();
         let text = script(&events, &[Dialect::Pmi1], "pm").unwrap();
         let (_, body) = text.split_once("ranks 2\n\n").unwrap();
         body.to_owned()

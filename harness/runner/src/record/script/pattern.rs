@@ -6,23 +6,23 @@
 use std::collections::{BTreeMap, HashSet};
 
 /// Maximum number of numbers in a text that may depend on the rank. Further numbers are plain text.
-const MOST_NUMBERS: usize = 16;
+const MAX_NUMBERS: usize = 16;
 
 /// Maximum number of digits of a number.
-const LONGEST_NUMBER: usize = 9;
+const MAX_DIGITS: usize = 9;
 
 /// Minimum number of ranks for a number that depends on the rank by an offset. Two ranks may match by chance.
-const FEWEST: usize = 3;
+const MIN_RANKS: usize = 3;
 
 /// A text in the scenario language, split at its numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Cut {
+pub(super) struct SplitText {
     /// The text around the numbers, in one more part than there are numbers.
-    around: Vec<String>,
+    context: Vec<String>,
     numbers: Vec<i64>,
 }
 
-impl Cut {
+impl SplitText {
     /// Splits a text at its numbers, but not within names and `<...>`.
     pub(super) fn of(text: &str) -> Self {
         let bytes = text.as_bytes();
@@ -40,10 +40,8 @@ impl Cut {
                 b'0'..=b'9' => {
                     let after = end(at, |b| b.is_ascii_digit());
                     let digits = &text[at..after];
-                    let is_number =
-                        digits.len() <= LONGEST_NUMBER && (digits == "0" || !digits.starts_with('0'));
-                    if let (true, true, Ok(number)) =
-                        (is_number, numbers.len() < MOST_NUMBERS, digits.parse())
+                    let is_number = digits.len() <= MAX_DIGITS && (digits == "0" || !digits.starts_with('0'));
+                    if let (true, true, Ok(number)) = (is_number, numbers.len() < MAX_NUMBERS, digits.parse())
                     {
                         around.push(text[from..at].to_owned());
                         numbers.push(number);
@@ -55,18 +53,18 @@ impl Cut {
             }
         }
         around.push(text[from..].to_owned());
-        Self { around, numbers }
+        Self { context: around, numbers }
     }
 
     /// Returns the text around the numbers, which is equal for texts that differ only in numbers.
-    pub(super) fn around(&self) -> &[String] {
-        &self.around
+    pub(super) fn context(&self) -> &[String] {
+        &self.context
     }
 
     /// Returns the text with these numbers.
     fn text(&self, numbers: &[Number]) -> String {
-        let mut text = self.around[0].clone();
-        for (number, after) in numbers.iter().zip(&self.around[1..]) {
+        let mut text = self.context[0].clone();
+        for (number, after) in numbers.iter().zip(&self.context[1..]) {
             number.write(after, &mut text);
             text.push_str(after);
         }
@@ -105,8 +103,8 @@ type Class = Vec<(bool, i64)>;
 
 /// Returns the steps for texts of ranks in one group that differ only in numbers, each with its ranks in order. The ranks of each step are
 /// in order, too. `size` is the size of the group, if known.
-pub(super) fn steps(alike: &[(&Cut, &[u32])], size: Option<u32>) -> Vec<(Vec<u32>, String)> {
-    let said: Vec<(&Cut, u32)> =
+pub(super) fn steps(alike: &[(&SplitText, &[u32])], size: Option<u32>) -> Vec<(Vec<u32>, String)> {
+    let said: Vec<(&SplitText, u32)> =
         alike.iter().flat_map(|(cut, who)| who.iter().map(move |rank| (*cut, *rank))).collect();
     let Some((first, _)) = said.first() else { return Vec::new() };
     // A number depends on the rank if its offsets from the rank have fewer distinct values than the number itself.
@@ -116,20 +114,20 @@ pub(super) fn steps(alike: &[(&Cut, &[u32])], size: Option<u32>) -> Vec<(Vec<u32
             let distinct = |of: &dyn Fn(i64, u32) -> i64| {
                 said.iter().map(|(cut, rank)| of(cut.numbers[at], *rank)).collect::<HashSet<i64>>().len()
             };
-            distinct(&|number, rank| above(number, rank, size)) < distinct(&|number, _| number)
+            distinct(&|number, rank| offset(number, rank, size)) < distinct(&|number, _| number)
         })
         .collect();
-    let mut classes: BTreeMap<Class, Vec<(&Cut, u32)>> = BTreeMap::new();
+    let mut classes: BTreeMap<Class, Vec<(&SplitText, u32)>> = BTreeMap::new();
     for (cut, rank) in said {
         let class = cut.numbers.iter().zip(&follows);
-        let class = class.map(|(n, follows)| (*follows, if *follows { above(*n, rank, size) } else { *n }));
+        let class = class.map(|(n, follows)| (*follows, if *follows { offset(*n, rank, size) } else { *n }));
         classes.entry(class.collect()).or_default().push((cut, rank));
     }
     classes.into_iter().flat_map(|(class, said)| step_of(&class, said)).collect()
 }
 
 /// Returns the offset of a number from the rank, modulo the size of the group if that is known.
-fn above(number: i64, rank: u32, size: Option<u32>) -> i64 {
+fn offset(number: i64, rank: u32, size: Option<u32>) -> i64 {
     let above = number - i64::from(rank);
     match size.map(i64::from) {
         Some(size) if number < size => above.rem_euclid(size),
@@ -138,7 +136,7 @@ fn above(number: i64, rank: u32, size: Option<u32>) -> i64 {
 }
 
 /// Returns one step for ranks with the same numbers or offsets, or a step for each rank if there are too few.
-fn step_of(class: &[(bool, i64)], mut said: Vec<(&Cut, u32)>) -> Vec<(Vec<u32>, String)> {
+fn step_of(class: &[(bool, i64)], mut said: Vec<(&SplitText, u32)>) -> Vec<(Vec<u32>, String)> {
     said.sort_unstable_by_key(|(_, rank)| *rank);
     let number = |(at, (follows, number)): (usize, &(bool, i64))| {
         let straight = said[0].0.numbers[at] - i64::from(said[0].1);
@@ -152,11 +150,12 @@ fn step_of(class: &[(bool, i64)], mut said: Vec<(&Cut, u32)>) -> Vec<(Vec<u32>, 
     };
     let numbers: Vec<Number> = class.iter().enumerate().map(number).collect();
     let is_plain = |number: &Number| matches!(number, Number::Same(_) | Number::Above(0));
-    if said.len() >= FEWEST || said.len() > 1 && numbers.iter().all(is_plain) {
+    if said.len() >= MIN_RANKS || said.len() > 1 && numbers.iter().all(is_plain) {
         let text = said[0].0.text(&numbers);
         return vec![(said.into_iter().map(|(_, rank)| rank).collect(), text)];
     }
-    let as_it_is = |cut: &Cut| cut.text(&cut.numbers.iter().map(|n| Number::Same(*n)).collect::<Vec<_>>());
+    let as_it_is =
+        |cut: &SplitText| cut.text(&cut.numbers.iter().map(|n| Number::Same(*n)).collect::<Vec<_>>());
     said.into_iter().map(|(cut, rank)| (vec![rank], as_it_is(cut))).collect()
 }
 
@@ -166,8 +165,9 @@ mod tests {
 
     /// Returns the steps for these texts, each with its ranks.
     fn written(texts: &[(&str, &[u32])], size: Option<u32>) -> Vec<(Vec<u32>, String)> {
-        let cuts: Vec<Cut> = texts.iter().map(|(text, _)| Cut::of(text)).collect();
-        let alike: Vec<(&Cut, &[u32])> = cuts.iter().zip(texts).map(|(cut, (_, who))| (cut, *who)).collect();
+        let cuts: Vec<SplitText> = texts.iter().map(|(text, _)| SplitText::of(text)).collect();
+        let alike: Vec<(&SplitText, &[u32])> =
+            cuts.iter().zip(texts).map(|(cut, (_, who))| (cut, *who)).collect();
         steps(&alike, size)
     }
 
@@ -187,7 +187,7 @@ mod tests {
             ("", &[]),
             ("<", &[]),
         ] {
-            let cut = Cut::of(text);
+            let cut = SplitText::of(text);
             assert_eq!(cut.numbers, numbers, "{text}");
             let same: Vec<Number> = cut.numbers.iter().map(|n| Number::Same(*n)).collect();
             assert_eq!(cut.text(&same), text);

@@ -9,27 +9,27 @@ use pmi_scenario::ast::Dialect;
 use pmi_wire::pmi2::Command;
 use pmi_wire::{Connection, Direction, Framing, Maxes, Operation, Proc, SpawnAssembler};
 
-use super::fold::{Order, StepText, Steps};
+use super::fold::{RecordedSteps, StepOrder, StepText};
 
 /// Maximum length of a message that is written.
-const LONGEST: usize = 1 << 20;
+const MAX_MESSAGE: usize = 1 << 20;
 
 /// Prefix of the keys that the process manager itself provides.
 pub(super) const RESERVED: &[u8] = b"PMI_";
 
 /// A pending request in lines.
-pub(super) enum Asked {
+pub(super) enum PendingLine {
     Op(Operation),
-    Put { lawful: bool },
+    Put { valid: bool },
     Get { key: Vec<u8> },
     Lookup { service: Vec<u8> },
     Unknown,
 }
 
 /// The properties of a request in a frame on which its answer depends.
-pub(super) enum Detail {
+pub(super) enum FrameDetail {
     Put {
-        lawful: bool,
+        valid: bool,
     },
     Get {
         key: Vec<u8>,
@@ -52,10 +52,10 @@ pub(super) enum Detail {
 }
 
 /// A pending request in a frame.
-pub(super) struct Pending {
+pub(super) struct PendingFrame {
     pub(super) command: Command,
     pub(super) thrid: Option<Vec<u8>>,
-    pub(super) what: Detail,
+    pub(super) what: FrameDetail,
 }
 
 /// An event of a connection.
@@ -72,14 +72,14 @@ pub(super) enum Happening {
     },
 }
 
-pub(super) struct Rank {
+pub(super) struct ScriptRank {
     pub(super) connection: Connection,
     /// The rank has received the name of its keyval space, or the id of its job.
-    pub(super) is_told_names: bool,
+    pub(super) has_names: bool,
     /// The rank has sent something.
-    pub(super) spoke: bool,
-    pub(super) asked: VecDeque<Asked>,
-    pub(super) pending: Vec<Pending>,
+    pub(super) has_written: bool,
+    pub(super) asked: VecDeque<PendingLine>,
+    pub(super) pending: Vec<PendingFrame>,
     /// Events after a fence that some rank has not entered yet. Hydra releases ranks early, but other servers do not.
     pub(super) behind_fence: VecDeque<Happening>,
     /// The lines of an incomplete spawn request.
@@ -91,12 +91,12 @@ pub(super) struct Rank {
     pub(super) closed: bool,
 }
 
-impl Default for Rank {
+impl Default for ScriptRank {
     fn default() -> Self {
         Self {
-            connection: Connection::new(LONGEST),
-            is_told_names: false,
-            spoke: false,
+            connection: Connection::new(MAX_MESSAGE),
+            has_names: false,
+            has_written: false,
             asked: VecDeque::new(),
             pending: Vec::new(),
             behind_fence: VecDeque::new(),
@@ -111,7 +111,7 @@ impl Default for Rank {
 }
 
 #[derive(Default)]
-pub(super) struct Group {
+pub(super) struct RecordedGroup {
     /// Number of requested processes; 0 if unknown.
     pub(super) size: u32,
     /// The job id, in PMI-2.
@@ -127,15 +127,15 @@ pub(super) struct Group {
 }
 
 /// Writes a session as a scenario.
-pub(super) struct Writer {
+pub(super) struct ScenarioWriter {
     pub(super) dialect: Dialect,
     pub(super) ranks: u32,
     pub(super) exits: HashMap<Proc, Exit>,
-    pub(super) members: BTreeMap<Proc, Rank>,
-    pub(super) groups: HashMap<u32, Group>,
+    pub(super) members: BTreeMap<Proc, ScriptRank>,
+    pub(super) groups: HashMap<u32, RecordedGroup>,
     pub(super) ports: HashMap<Vec<u8>, Vec<u8>>,
     pub(super) spawned: u32,
-    pub(super) steps: Steps,
+    pub(super) steps: RecordedSteps,
     pub(super) spawns: bool,
     pub(super) names: bool,
     /// The session has had a failure, after which any process may end at any time.
@@ -147,7 +147,7 @@ pub(super) struct Writer {
     pub(super) is_over: bool,
 }
 
-impl Writer {
+impl ScenarioWriter {
     /// Creates a writer for a session in this dialect, whose processes have ended with these exits.
     pub(super) fn new(dialect: Dialect, exits: HashMap<Proc, Exit>) -> Self {
         Self {
@@ -158,7 +158,7 @@ impl Writer {
             groups: HashMap::new(),
             ports: HashMap::new(),
             spawned: 0,
-            steps: Steps::default(),
+            steps: RecordedSteps::default(),
             spawns: false,
             names: false,
             trouble: false,
@@ -181,30 +181,37 @@ impl Writer {
         self.cite(ids::RFC13_WIRE_RESPONSE_MATCHES_REQUEST, ids::PMI2_COMMON_RESPONSE_NAME)
     }
 
-    pub(super) fn rank(&mut self, p: Proc) -> &mut Rank {
+    pub(super) fn rank(&mut self, p: Proc) -> &mut ScriptRank {
         self.members.entry(p).or_default()
     }
 
-    pub(super) fn group(&mut self, id: u32) -> &mut Group {
+    pub(super) fn group(&mut self, id: u32) -> &mut RecordedGroup {
         self.groups.entry(id).or_default()
     }
 
     /// Adds a step at its recorded position.
     pub(super) fn step(&mut self, p: Proc, role: char, cites: &'static str, text: String) {
-        self.step_in(p, Order::Fixed, role, cites, text);
+        self.step_in(p, StepOrder::Fixed, role, cites, text);
     }
 
     /// Adds a step whose position may change as `order` permits.
-    pub(super) fn step_in(&mut self, p: Proc, order: Order, role: char, cites: &'static str, text: String) {
+    pub(super) fn step_in(
+        &mut self,
+        p: Proc,
+        order: StepOrder,
+        role: char,
+        cites: &'static str,
+        text: String,
+    ) {
         self.steps.push(p, order, StepText { role, cites, text });
     }
 
     /// Returns the permitted position of a request that may contain a name of the server. A rank that has not received the name itself must
     /// come after the rank that has requested it.
-    pub(super) fn order_with_names(&mut self, p: Proc) -> Order {
+    pub(super) fn order_with_names(&mut self, p: Proc) -> StepOrder {
         let group = self.group(p.group);
         let is_named = group.kvsname.is_some() || group.jobid.is_some();
-        if is_named && !self.rank(p).is_told_names { Order::Fixed } else { Order::Free }
+        if is_named && !self.rank(p).has_names { StepOrder::Fixed } else { StepOrder::Free }
     }
 }
 

@@ -8,11 +8,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::relay::{self, Way};
+use super::relay::{self, Route};
 use crate::process::nonblocking;
 
 /// Maximum number of rejected connections that are reported, so that repeated attempts do not fill a terminal.
-const TOLD: usize = 10;
+const MAX_REJECTIONS_REPORTED: usize = 10;
 
 /// The value of `--listen`: the processes of a job relay their connections, to this address.
 #[derive(Debug, Clone)]
@@ -23,8 +23,8 @@ pub struct Listen {
     /// The path of the agent on the machines on which the processes run.
     pub agent: PathBuf,
     /// Reports a rejected connection to the user.
-    tell: fn(&str),
-    told: Arc<AtomicUsize>,
+    report: fn(&str),
+    reported: Arc<AtomicUsize>,
 }
 
 /// The reason why the runner cannot listen at an address. The message also states what to do.
@@ -69,9 +69,9 @@ impl Listen {
                  out"
             )));
         }
-        let this = Self { address, ports, agent, tell, told: Arc::default() };
+        let this = Self { address, ports, agent, report: tell, reported: Arc::default() };
         // The port is tried now, so that the error is reported before the first launch.
-        match Door::open(&this) {
+        match NetworkListener::open(&this) {
             Ok(_) => Ok(this),
             Err(error) => Err(wrong(&error.to_string())),
         }
@@ -79,13 +79,13 @@ impl Listen {
 }
 
 /// A listener for the agents of one launch.
-pub(super) struct Door {
+pub(super) struct NetworkListener {
     listener: TcpListener,
-    way: Way,
+    route: Route,
     listen: Listen,
 }
 
-impl Door {
+impl NetworkListener {
     pub(super) fn open(listen: &Listen) -> io::Result<Self> {
         let ports = listen.ports.clone().unwrap_or(0..=0);
         let mut failed = io::Error::from(io::ErrorKind::AddrInUse);
@@ -93,8 +93,8 @@ impl Door {
             match TcpListener::bind(SocketAddr::new(listen.address, port)) {
                 Ok(listener) => {
                     nonblocking(&listener)?;
-                    let way = Way { address: listener.local_addr()?, token: token()? };
-                    return Ok(Self { listener, way, listen: listen.clone() });
+                    let route = Route { address: listener.local_addr()?, token: token()? };
+                    return Ok(Self { listener, route, listen: listen.clone() });
                 }
                 Err(error) => failed = error,
             }
@@ -110,8 +110,8 @@ impl Door {
     }
 
     /// Returns the address and the token for its agents.
-    pub(super) fn way(&self) -> &Way {
-        &self.way
+    pub(super) fn route(&self) -> &Route {
+        &self.route
     }
 
     /// Returns the path of the agent on other machines.
@@ -128,16 +128,16 @@ impl Door {
     }
 
     pub(super) fn knows(&self, token: &str) -> bool {
-        token == self.way.token
+        token == self.route.token
     }
 
     /// Reports a rejected connection to the user.
     pub(super) fn refuse(&self, from: SocketAddr) {
-        let before = self.listen.told.fetch_add(1, Ordering::Relaxed);
-        if before < TOLD {
-            let more = if before + 1 == TOLD { "; no more of them are told" } else { "" };
-            let here = self.way.address;
-            (self.listen.tell)(&format!(
+        let before = self.listen.reported.fetch_add(1, Ordering::Relaxed);
+        if before < MAX_REJECTIONS_REPORTED {
+            let more = if before + 1 == MAX_REJECTIONS_REPORTED { "; no more of them are told" } else { "" };
+            let here = self.route.address;
+            (self.listen.report)(&format!(
                 "{from} connected to {here} without the token of this launch, and was sent away{more}"
             ));
         }
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn no_two_launches_have_a_token_in_common() {
         let listen = parse("127.0.0.1", 1).unwrap();
-        let (one, two) = (Door::open(&listen).unwrap(), Door::open(&listen).unwrap());
-        assert!(one.knows(&one.way.token) && !one.knows(&two.way.token) && !one.knows(""));
+        let (one, two) = (NetworkListener::open(&listen).unwrap(), NetworkListener::open(&listen).unwrap());
+        assert!(one.knows(&one.route.token) && !one.knows(&two.route.token) && !one.knows(""));
     }
 }

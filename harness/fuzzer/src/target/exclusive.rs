@@ -4,11 +4,11 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock};
 
-use super::{Pace, Run, Target, Tracing};
+use super::{CaseRun, Pace, Target, Tracing};
 use crate::case::Case;
 
 /// An implementation that is shared by parallel users, each with its own wrapper and the same `jobs`.
-pub(crate) struct Undisturbed<'a> {
+pub(crate) struct ExclusiveTarget<'a> {
     /// The implementation.
     pub(crate) target: &'a dyn Target,
     /// Locked exclusively by a case that must be alone, and shared by all others.
@@ -20,8 +20,8 @@ pub(crate) struct Undisturbed<'a> {
     pub(crate) interrupted: &'a AtomicBool,
 }
 
-impl Target for Undisturbed<'_> {
-    fn play(&self, case: &Case, pace: Pace, tracing: Tracing) -> io::Result<Run> {
+impl Target for ExclusiveTarget<'_> {
+    fn play(&self, case: &Case, pace: Pace, tracing: Tracing) -> io::Result<CaseRun> {
         let play = || match self.interrupted.load(Ordering::Relaxed) {
             true => Err(io::ErrorKind::Interrupted.into()),
             false => self.target.play(case, pace, tracing),

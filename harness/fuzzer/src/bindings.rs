@@ -4,11 +4,11 @@ use pmi_scenario::ast::{Expr, Piece, Stmt, Template, UpstreamAction};
 
 use super::pieces::{agent, bytes_of, length, letters, literal, tidy};
 use super::reading::whole_spawn;
-use super::statement::{Answer, ServerStep};
+use super::statement::{AwaitedResponse, ServerStep};
 
 /// The names bound, the requests passed on and the groups spawned before a step.
 #[derive(Debug, Default)]
-pub(crate) struct Bound {
+pub(crate) struct BoundNames {
     kvs: bool,
     jobid: bool,
     limits: bool,
@@ -17,12 +17,12 @@ pub(crate) struct Bound {
     child_kvs: bool,
 }
 
-impl Bound {
+impl BoundNames {
     /// Records a statement. Returns false if it answers a request that was never passed on, or if it is not a step of a case.
     pub(crate) fn take(&mut self, stmt: &Stmt) -> bool {
         match ServerStep::of(stmt) {
             Some(ServerStep::Join) => (self.kvs, self.limits) = (true, true),
-            Some(ServerStep::Wait { answer: Answer::Due(op), .. }) => {
+            Some(ServerStep::Wait { answer: AwaitedResponse::Due(op), .. }) => {
                 for name in op.bindings().map(|(_, name)| name) {
                     match name {
                         "kvs" => self.kvs = true,

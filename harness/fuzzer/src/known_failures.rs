@@ -11,12 +11,12 @@ use pmi_judge::backtrace::Backtrace;
 use pmi_judge::deviations::UNWRITTEN;
 
 use super::failure::{CrashSite, FailureKey};
-use super::store::Found;
+use super::store::StoredFinding;
 
 /// A file of known buckets.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Known {
+pub struct KnownFailures {
     /// The entries.
     #[serde(default)]
     pub known: Vec<KnownBucket>,
@@ -80,7 +80,7 @@ impl KnownBucket {
     }
 }
 
-impl Known {
+impl KnownFailures {
     /// Reads a file.
     ///
     /// # Errors
@@ -98,7 +98,7 @@ impl Known {
     /// # Errors
     ///
     /// None for the findings of a campaign.
-    pub fn draft(found: &[Found]) -> Result<String, toml::ser::Error> {
+    pub fn draft(found: &[StoredFinding]) -> Result<String, toml::ser::Error> {
         let mut drafted = Self::default();
         for found in found {
             let place = found.backtrace.as_ref().and_then(Backtrace::place).map(|place| place.to_string());
@@ -148,7 +148,7 @@ impl Known {
 }
 
 /// Minimum number of cases before an ingredient is assessed.
-const ENOUGH: u32 = 12;
+const MIN_INGREDIENT_CASES: u32 = 12;
 
 /// Learns which ingredients only lead to known failures.
 #[derive(Debug, Default)]
@@ -170,7 +170,9 @@ impl Steering {
     /// Returns whether to skip a case. One in eight, chosen by number, is played anyway, since it may show what the known failure hides.
     pub fn skips(&self, ingredients: &BTreeSet<String>, number: u64) -> bool {
         let shows_only_known = |i: &String| {
-            self.seen.get(i).is_some_and(|(played, known)| *played >= ENOUGH && *known * 2 > *played)
+            self.seen
+                .get(i)
+                .is_some_and(|(played, known)| *played >= MIN_INGREDIENT_CASES && *known * 2 > *played)
         };
         !number.is_multiple_of(8) && ingredients.iter().any(shows_only_known)
     }
@@ -179,7 +181,7 @@ impl Steering {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failure::{After, CrashCause};
+    use crate::failure::{CrashCause, LastAction};
 
     fn set(words: &[&str]) -> BTreeSet<String> {
         words.iter().map(|w| (*w).to_owned()).collect()
@@ -187,19 +189,19 @@ mod tests {
 
     #[test]
     fn patterns_suppress_and_avoid() {
-        let known: Known =
+        let known: KnownFailures =
             toml::from_str("[[known]]\nbucket = \"crash--proxy--*\"\navoid = [\"half:*\"]").unwrap();
         let name = |bucket: &str| known.name(bucket, None);
         assert_eq!(name("crash--proxy--SIGSEGV--put").as_deref(), Some("crash--proxy--SIGSEGV--put"));
         assert_eq!(name("job-stays--put"), None);
         assert!(known.avoids(&set(&["token:get", "half:put"])) && !known.avoids(&set(&["token:get"])));
-        assert!(toml::from_str::<Known>("[[known]]\nbuckets = \"x\"").is_err());
+        assert!(toml::from_str::<KnownFailures>("[[known]]\nbuckets = \"x\"").is_err());
     }
 
     #[test]
     fn a_crash_is_known_by_its_place_and_told_by_what_is_written_if_it_is_sensitive() {
         let text = "[[known]]\nplace = \"handle_*\"\nbucket = \"crash--pm--*\"\nsensitive = true\n[[known]]\nreason = \"none\"";
-        let known: Known = toml::from_str(text).unwrap();
+        let known: KnownFailures = toml::from_str(text).unwrap();
         let name = |bucket, place| known.name(bucket, place);
         let told = Some("crash--pm--* in handle_*".to_owned());
         assert_eq!(name("crash--pm--SIGSEGV--in-handle_put", Some("handle_put")), told);
@@ -213,9 +215,9 @@ mod tests {
         let crash = FailureKey::Crash {
             who: "pm".to_owned(),
             cause: CrashCause::Signal(11),
-            site: CrashSite::Unseen { call: None, after: Some(After::Close) },
+            site: CrashSite::Unseen { call: None, after: Some(LastAction::Close) },
         };
-        let name = |text: &str| toml::from_str::<Known>(text).unwrap().name_of_unseen(&crash);
+        let name = |text: &str| toml::from_str::<KnownFailures>(text).unwrap().name_of_unseen(&crash);
         assert_eq!(name("[[known]]\nplace = \"handle_put\"\nsensitive = true"), "crash--pm--SIGSEGV");
         for open in
             ["", "[[known]]\nplace = \"handle_put\"", "[[known]]\nbucket = \"rule--*\"\nsensitive = true"]
@@ -226,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_draft_covers_what_was_found() {
-        let found = |bucket: &str| -> Found {
+        let found = |bucket: &str| -> StoredFinding {
             serde_json::from_value(serde_json::json!({
                 "bucket": bucket, "what": "", "requirement": null, "server": "", "seed": 1, "number": 2,
                 "ingredients": [], "again": 5, "again_minimal": 5, "steps": [1, 1], "shrinking": 0
@@ -234,8 +236,8 @@ mod tests {
             .unwrap()
         };
         let found = [found("hang--x"), found("rule--y"), found("hang--x")];
-        let text = Known::draft(&found).unwrap();
-        let drafted: Known = toml::from_str(&text).unwrap();
+        let text = KnownFailures::draft(&found).unwrap();
+        let drafted: KnownFailures = toml::from_str(&text).unwrap();
         assert_eq!((drafted.known.len(), text.matches("TODO").count()), (2, 2), "{text}");
         assert!(["hang--x", "rule--y"].iter().all(|bucket| drafted.name(bucket, None).is_some()));
         assert!(drafted.name("hang--z", None).is_none());
@@ -244,7 +246,7 @@ mod tests {
     #[test]
     fn what_only_shows_the_known_is_left_out_mostly() {
         let mut steering = Steering::default();
-        for _ in 0..ENOUGH {
+        for _ in 0..MIN_INGREDIENT_CASES {
             steering.note(&set(&["junk:put"]), true);
             steering.note(&set(&["half:put"]), false);
         }

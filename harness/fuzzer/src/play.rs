@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pmi_judge::event::{Event, SilenceProof, What};
+use pmi_judge::event::{Event, EventKind, SilenceProof};
 use pmi_runner::interpret::{EventSink, Watched, Watcher, watch};
 use pmi_runner::party::proxy::UpstreamCommand;
 use pmi_runner::party::{Limits, Party};
@@ -11,13 +11,13 @@ use pmi_scenario::ast::Dialect;
 use pmi_scenario::suite::Suite;
 
 use super::case::Case;
-use super::message_kind::Writes;
+use super::message_kind::MessageWrites;
 use super::observation::{Growth, Observation};
 use super::upstream_state::UpstreamState;
 
-struct Driver {
+struct CasePlayer {
     sent: u64,
-    writes: Writes,
+    writes: MessageWrites,
     upstream: UpstreamState,
     /// The memory of the server's processes when all ranks had started.
     before: Vec<Memory>,
@@ -25,7 +25,7 @@ struct Driver {
 }
 
 /// Plays a case within these limits; after the last step, the job may take `ending` to end.
-pub(crate) fn drive(
+pub(crate) fn play(
     case: &Case,
     suite: &Suite,
     party: &mut dyn Party,
@@ -34,11 +34,11 @@ pub(crate) fn drive(
     ending: Duration,
 ) -> Observation {
     let dialect = case.scenario.dialect;
-    let mut driver = Driver::new(dialect);
+    let mut driver = CasePlayer::new(dialect);
     let fragments = |name: &str| suite.fragment(name);
     let Watched { outcome, exit, steps_done, stays } =
         watch(&case.scenario, &fragments, command, party, limits, ending, &mut driver);
-    let Driver { upstream, mut seen, .. } = driver;
+    let CasePlayer { upstream, mut seen, .. } = driver;
     seen.findings = outcome.findings;
     seen.findings.retain(|f| upstream.judges(f));
     seen.unjudged = outcome.unjudged.map(|why| why.to_string());
@@ -49,11 +49,11 @@ pub(crate) fn drive(
     seen
 }
 
-impl Driver {
+impl CasePlayer {
     fn new(dialect: Dialect) -> Self {
         Self {
             sent: 0,
-            writes: Writes::new(dialect),
+            writes: MessageWrites::new(dialect),
             upstream: UpstreamState::default(),
             before: Vec::new(),
             seen: Observation::default(),
@@ -61,16 +61,16 @@ impl Driver {
     }
 }
 
-impl EventSink for Driver {
+impl EventSink for CasePlayer {
     fn event(&mut self, event: &Event) {
-        self.upstream.observe(event.seq, &event.what);
-        match &event.what {
-            What::ToServer { proc, bytes } => {
+        self.upstream.observe(event.seq, &event.kind);
+        match &event.kind {
+            EventKind::ToServer { proc, bytes } => {
                 self.sent += bytes.0.len() as u64;
                 self.seen.requests += self.writes.write(*proc, &bytes.0).1;
             }
-            What::ToProxy { text, scripted: true, .. } => self.sent += text.0.len() as u64,
-            What::Flooded { .. } => self.seen.flood = true,
+            EventKind::ToProxy { text, scripted: true, .. } => self.sent += text.0.len() as u64,
+            EventKind::Flooded { .. } => self.seen.flood = true,
             _ => {}
         }
     }
@@ -80,7 +80,7 @@ impl EventSink for Driver {
     }
 }
 
-impl Watcher for Driver {
+impl Watcher for CasePlayer {
     fn started(&mut self, memory: Vec<Memory>) {
         self.before = memory;
     }
@@ -96,11 +96,11 @@ impl Watcher for Driver {
         self.seen.grows_dangerously()
     }
 
-    fn heard(&mut self, waited: Duration) {
+    fn received(&mut self, waited: Duration) {
         self.seen.slowest = self.seen.slowest.max(waited);
     }
 
-    fn heard_nothing(&mut self, proof: SilenceProof, waited: Duration) -> bool {
+    fn received_nothing(&mut self, proof: SilenceProof, waited: Duration) -> bool {
         if proof != SilenceProof::Timeout {
             self.seen.silences.push(waited);
         }

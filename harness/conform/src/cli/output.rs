@@ -25,7 +25,7 @@ pub(super) fn hint<'a>(word: &str, words: impl Iterator<Item = &'a str>, help: &
 }
 
 /// Writes to standard output. A closed pipe (`| head`) is not an error.
-pub(super) fn say(text: &str) -> anyhow::Result<()> {
+pub(super) fn print(text: &str) -> anyhow::Result<()> {
     match anstream::stdout().write_all(text.as_bytes()) {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(e.into()),
         _ => Ok(()),
@@ -41,7 +41,7 @@ pub(super) fn write_report(run: &Run, format: Format, path: Option<&Path>) -> an
     render(run, format, &mut text)?;
     match path {
         Some(path) => std::fs::write(path, text).with_context(|| path.display().to_string()),
-        None => say(&String::from_utf8_lossy(&text)),
+        None => print(&String::from_utf8_lossy(&text)),
     }
 }
 
@@ -51,7 +51,7 @@ pub(super) fn write_report(run: &Run, format: Format, path: Option<&Path>) -> an
 pub(super) struct Diagnosed(String);
 
 /// Returns the error for unusable scenarios, with all of their mistakes.
-pub(super) fn unusable(error: FilesError) -> anyhow::Error {
+pub(super) fn scenario_errors(error: FilesError) -> anyhow::Error {
     match error {
         FilesError::Suite(SuiteError::Diagnostics(all)) => {
             let color = anstream::AutoStream::choice(&io::stderr()) != anstream::ColorChoice::Never;

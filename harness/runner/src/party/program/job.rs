@@ -7,49 +7,50 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use pmi_faults::{Action, Config, GroupId, GroupSpec, Server};
+use pmi_faults::{Config, GroupId, GroupSpec, Server, ServerAction};
 use pmi_wire::{
-    Direction, Framing, FramingError, Proc, SpawnAssembler, SpawnCollector, SpawnLimits, WayIn, frame_header,
+    ConnectionMethod, Direction, Framing, FramingError, Proc, SpawnAssembler, SpawnCollector, SpawnLimits,
+    frame_header,
 };
 
-use super::actor::{Actor, Out, Why};
+use super::process::{PendingOutput, ProgramProcess, Why};
 use super::serving::{Mistake, ProcessScript, ProgramServer, ServerAct};
 use crate::party::Limits;
-use crate::process::idle::{Friends, IdleCheck};
+use crate::process::idle::{ControlledPeers, IdleCheck};
 use crate::process::output::LINES_MAX;
 use crate::process::{procfs, tree};
-use crate::serve::host::{Host, Pace, View};
+use crate::serve::host::{Host, LoopPace, View};
 use pmi_judge::crash::is_broken_memory;
-use pmi_judge::event::{Abandoned, Bytes, Exit, HangProof, What};
+use pmi_judge::event::{Abandoned, Bytes, EventKind, Exit, HangProof};
 
-/// Interval between checks whether a process has read what was written to it. `PIECE_MAX` is the longest wait for that, since a process
+/// Interval between checks whether a process has read what was written to it. `MAX_READ_WAIT` is the longest wait for that, since a process
 /// that does not read at the moment would delay everything.
-const PIECE: Duration = Duration::from_micros(50);
-const PIECE_MAX: Duration = Duration::from_millis(20);
+const READ_CHECK_INTERVAL: Duration = Duration::from_micros(50);
+const MAX_READ_WAIT: Duration = Duration::from_millis(20);
 /// Time without events before the first check for idleness, and the maximum interval between later checks. The interval doubles each time.
-const LOOKS: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(200)];
+const IDLE_CHECK_INTERVALS: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(200)];
 /// Time for which the job must be idle and silent to be considered stuck.
 const SETTLED: Duration = Duration::from_millis(10);
 /// Maximum duration of a job, in multiples of the maximum time without events.
-const WHOLE: u32 = 24;
+const MAX_JOB_FACTOR: u32 = 24;
 /// Maximum number of events of a job. A program that exceeds it repeats its requests forever.
 const EVENTS: usize = 100_000;
 
 /// Receives each event with the line of the scenario that is being played.
-pub(super) type Record<'a> = &'a mut dyn FnMut(usize, What);
+pub(super) type EventRecorder<'a> = &'a mut dyn FnMut(usize, EventKind);
 
 /// The one process that can ask for a process manager.
 const ONE: Proc = Proc { group: 0, rank: 0 };
 
 /// The state of a job under test.
-pub(super) struct Stage<'a> {
+pub(super) struct ProgramJob<'a> {
     server: Server,
     /// The value of `PATH`, if the program must find our `mpiexec`.
     pub(super) path: Option<OsString>,
     /// The first line that was sent to a process which started an `mpiexec`, until it has answered.
     asked: Option<Vec<u8>>,
     serving: &'a dyn ProgramServer,
-    record: Record<'a>,
+    record: EventRecorder<'a>,
     /// Line of the scenario that is being played.
     line: usize,
     /// Number of events so far.
@@ -60,8 +61,8 @@ pub(super) struct Stage<'a> {
     interrupted: &'a AtomicBool,
     /// Environment value that identifies all processes of the job.
     mark: String,
-    actions: VecDeque<Action>,
-    pub(super) actors: BTreeMap<Proc, Actor>,
+    actions: VecDeque<ServerAction>,
+    pub(super) processes: BTreeMap<Proc, ProgramProcess>,
     /// Processes whose end is withheld from the server. The server would end other processes that still have steps of the scenario to play,
     /// or that can continue.
     departed: Vec<Proc>,
@@ -77,18 +78,18 @@ pub(super) struct Stage<'a> {
     idle: Option<Instant>,
 }
 
-impl<'a> Stage<'a> {
+impl<'a> ProgramJob<'a> {
     pub(super) fn new(
         serving: &'a dyn ProgramServer,
-        record: Record<'a>,
+        record: EventRecorder<'a>,
         limits: Limits,
         interrupted: &'a AtomicBool,
         mark: String,
-        way_in: WayIn,
+        connection_method: ConnectionMethod,
     ) -> Self {
         let now = Instant::now();
         Self {
-            server: Server::new(Config { way_in, ..serving.config().clone() }),
+            server: Server::new(Config { connection_method, ..serving.config().clone() }),
             path: None,
             asked: None,
             serving,
@@ -100,36 +101,36 @@ impl<'a> Stage<'a> {
             interrupted,
             mark,
             actions: VecDeque::new(),
-            actors: BTreeMap::new(),
+            processes: BTreeMap::new(),
             departed: Vec::new(),
             received: 0,
             kept_lines: 0,
             start: now,
             last: now,
-            look: (now + LOOKS[0], LOOKS[0]),
+            look: (now + IDLE_CHECK_INTERVALS[0], IDLE_CHECK_INTERVALS[0]),
             idle: None,
         }
     }
 
-    pub(super) fn record(&mut self, what: What) {
-        self.record_at(self.line, what);
+    pub(super) fn record(&mut self, kind: EventKind) {
+        self.record_at(self.line, kind);
     }
 
-    fn record_at(&mut self, line: usize, what: What) {
+    fn record_at(&mut self, line: usize, kind: EventKind) {
         self.events += 1;
-        (self.record)(line, what);
+        (self.record)(line, kind);
     }
 
     /// Ends the play because of a mistake in the scenario.
     fn give_up(&mut self, mistake: Mistake) {
         if !std::mem::replace(&mut self.wrong, true) {
-            self.record_at(mistake.line, What::Abandoned(Abandoned::Mistake(mistake.what.to_string())));
+            self.record_at(mistake.line, EventKind::Abandoned(Abandoned::Mistake(mistake.what.to_string())));
         }
     }
 
     fn happened(&mut self) {
         self.last = Instant::now();
-        self.look = (self.last + LOOKS[0], LOOKS[0]);
+        self.look = (self.last + IDLE_CHECK_INTERVALS[0], IDLE_CHECK_INTERVALS[0]);
         self.idle = None;
     }
 
@@ -137,7 +138,7 @@ impl<'a> Stage<'a> {
 
     /// Handles the complete messages of a process. The server judges invalid framing, from the bytes of the last read.
     fn read(&mut self, from: Proc, chunk: &[u8]) {
-        while let Some(message) = self.actors.get_mut(&from).and_then(Actor::next_message) {
+        while let Some(message) = self.processes.get_mut(&from).and_then(ProgramProcess::next_message) {
             match message {
                 Ok((Framing::Lines, line)) => self.line(from, &line),
                 Ok((Framing::Frames, body)) => {
@@ -162,13 +163,13 @@ impl<'a> Stage<'a> {
     }
 
     fn line(&mut self, p: Proc, line: &[u8]) {
-        let Some(actor) = self.actors.get_mut(&p) else { return };
+        let Some(process) = self.processes.get_mut(&p) else { return };
         let raw = [line, b"\n"].concat();
-        if actor.spawn.is_none() && !SpawnAssembler::is_spawn_start(line) {
+        if process.spawn.is_none() && !SpawnAssembler::is_spawn_start(line) {
             return self.request(p, line, Framing::Lines, &raw);
         }
         // A spawn request consists of many lines and has one answer.
-        let (collector, all) = actor
+        let (collector, all) = process
             .spawn
             .get_or_insert_with(|| Box::new((SpawnCollector::new(SpawnLimits::default()), Vec::new())))
             .as_mut();
@@ -176,7 +177,7 @@ impl<'a> Stage<'a> {
         if matches!(collector.push_line(line), Ok(None)) {
             return;
         }
-        if let Some(request) = actor.spawn.take() {
+        if let Some(request) = process.spawn.take() {
             let first = request.1.split(|b| *b == b'\n').next().unwrap_or_default();
             self.request(p, first, Framing::Lines, &request.1);
         }
@@ -184,22 +185,22 @@ impl<'a> Stage<'a> {
 
     /// Handles a complete request. `line` is its first line, or the body of its frame.
     fn request(&mut self, p: Proc, line: &[u8], framing: Framing, raw: &[u8]) {
-        let Some(actor) = self.actors.get_mut(&p) else { return };
-        actor.wants_abort |= line.starts_with(b"cmd=abort");
-        let found = actor.part.rules.iter().enumerate().find_map(|(i, rule)| {
-            let (wanted, _) = rule.trigger.as_ref().filter(|_| actor.is_on(i))?;
+        let Some(process) = self.processes.get_mut(&p) else { return };
+        process.wants_abort |= line.starts_with(b"cmd=abort");
+        let found = process.part.rules.iter().enumerate().find_map(|(i, rule)| {
+            let (wanted, _) = rule.trigger.as_ref().filter(|_| process.is_on(i))?;
             Some((i, wanted.fits(line, framing).ok()?))
         });
         let Some((i, captures)) = found else {
             self.server.receive(p, raw);
             return self.drain();
         };
-        let rule = &mut actor.part.rules[i];
+        let rule = &mut process.part.rules[i];
         rule.scope.bind(captures);
         let acts: VecDeque<ServerAct> = rule.acts.clone().into();
         self.line = rule.line;
-        if actor.fire(i) {
-            self.record(What::Reached { proc: p });
+        if process.fire(i) {
+            self.record(EventKind::Reached { proc: p });
         }
         if acts.is_empty() {
             self.server.receive(p, raw);
@@ -208,10 +209,11 @@ impl<'a> Stage<'a> {
         // If the scenario answers an init, the server must still treat the process as initialized.
         let joins = line.starts_with(b"cmd=fullinit");
         let answered = (joins || line.starts_with(b"cmd=init"))
-            && !acts.iter().any(|act| matches!(act, ServerAct::Right));
-        let introduces =
-            |actor: &mut Actor| answered && (!std::mem::replace(&mut actor.introduced, true) || joins);
-        if self.actors.get_mut(&p).is_some_and(introduces) {
+            && !acts.iter().any(|act| matches!(act, ServerAct::OwnAnswer));
+        let introduces = |process: &mut ProgramProcess| {
+            answered && (!std::mem::replace(&mut process.introduced, true) || joins)
+        };
+        if self.processes.get_mut(&p).is_some_and(introduces) {
             self.server.receive(p, raw);
             while self.server.next_action().is_some() {}
         }
@@ -221,9 +223,9 @@ impl<'a> Stage<'a> {
     /// Carries out the actions of a rule. Those after the server's own answer wait for it.
     fn perform(&mut self, p: Proc, rule: usize, mut acts: VecDeque<ServerAct>, raw: &[u8]) {
         while let Some(act) = acts.pop_front() {
-            if matches!(act, ServerAct::Right) {
-                if let Some(actor) = self.actors.get_mut(&p) {
-                    actor.behind = Some((rule, acts));
+            if matches!(act, ServerAct::OwnAnswer) {
+                if let Some(process) = self.processes.get_mut(&p) {
+                    process.after_answer = Some((rule, acts));
                 }
                 self.server.receive(p, raw);
                 return self.drain();
@@ -233,16 +235,16 @@ impl<'a> Stage<'a> {
     }
 
     fn act(&mut self, p: Proc, rule: usize, act: &ServerAct) {
-        let Some(rule) = self.actors.get(&p).map(|actor| &actor.part.rules[rule]) else { return };
+        let Some(rule) = self.processes.get(&p).map(|process| &process.part.rules[rule]) else { return };
         let writes = match act {
             ServerAct::Send(mode, lines) => rule.scope.message(*mode, lines),
             ServerAct::Empty => Ok(vec![b"\n".to_vec()]),
-            ServerAct::Close => return self.put(p, Out::Close),
-            ServerAct::Kill => return self.put(p, Out::Kill),
-            ServerAct::Right => return,
+            ServerAct::Close => return self.put(p, PendingOutput::Close),
+            ServerAct::Kill => return self.put(p, PendingOutput::Kill),
+            ServerAct::OwnAnswer => return,
         };
         match writes {
-            Ok(writes) => writes.into_iter().for_each(|bytes| self.put(p, Out::Bytes(bytes))),
+            Ok(writes) => writes.into_iter().for_each(|bytes| self.put(p, PendingOutput::Bytes(bytes))),
             Err(what) => self.give_up(Mistake { line: rule.line, what }),
         }
     }
@@ -252,81 +254,91 @@ impl<'a> Stage<'a> {
     fn drain(&mut self) {
         while let Some(action) = self.server.next_action() {
             match action {
-                Action::Send { to, bytes } => {
+                ServerAction::Send { to, bytes } => {
                     // A line ends with a newline, and the body of a frame with a semicolon.
                     let done = bytes.ends_with(b"\n") || bytes.ends_with(b";");
                     let (first, rest) = bytes.split_at(self.serving.first_write().min(bytes.len()));
                     for part in [first, rest].into_iter().filter(|part| !part.is_empty()) {
-                        self.put(to, Out::Bytes(part.to_vec()));
+                        self.put(to, PendingOutput::Bytes(part.to_vec()));
                     }
-                    let behind = self.actors.get_mut(&to).filter(|_| done).and_then(|a| a.behind.take());
-                    if let Some((rule, acts)) = behind {
+                    let after =
+                        self.processes.get_mut(&to).filter(|_| done).and_then(|a| a.after_answer.take());
+                    if let Some((rule, acts)) = after {
                         self.perform(to, rule, acts, b"");
                     }
                 }
-                Action::Close { proc, end } => self.put(proc, if end { Out::End } else { Out::Close }),
-                Action::Abort { group, by, reason, .. } => self.abort(Proc { group, rank: by }, reason),
-                action @ Action::Spawn { .. } => self.actions.push_back(action),
+                ServerAction::Close { proc, end } => {
+                    self.put(proc, if end { PendingOutput::End } else { PendingOutput::Close })
+                }
+                ServerAction::Abort { group, by, reason, .. } => self.abort(Proc { group, rank: by }, reason),
+                action @ ServerAction::Spawn { .. } => self.actions.push_back(action),
             }
         }
     }
 
     /// Ends a process group as a process manager would, except for processes that must end by themselves.
     fn abort(&mut self, by: Proc, reason: String) {
-        self.record(What::Aborted { by, reason });
+        self.record(EventKind::Aborted { by, reason });
         // A process that another one aborts cannot expect it, so it is ended as by any process manager.
-        let asked = self.actors.get(&by).is_some_and(|actor| actor.wants_abort);
-        let group: Vec<Proc> = self.actors.keys().copied().filter(|p| p.group == by.group).collect();
+        let asked = self.processes.get(&by).is_some_and(|process| process.wants_abort);
+        let group: Vec<Proc> = self.processes.keys().copied().filter(|p| p.group == by.group).collect();
         for p in group {
-            let Some(actor) = self.actors.get_mut(&p) else { continue };
-            if actor.exit.is_some() {
+            let Some(process) = self.processes.get_mut(&p) else { continue };
+            if process.exit.is_some() {
                 continue;
             }
-            let end = if actor.must_end() && actor.fired > 0 && !asked { Out::Close } else { Out::End };
+            let end = if process.must_exit_itself() && process.fired > 0 && !asked {
+                PendingOutput::Close
+            } else {
+                PendingOutput::End
+            };
             self.flush(p);
             self.put(p, end);
         }
     }
 
     /// Queues an item for a process, in order of time.
-    fn put(&mut self, p: Proc, out: Out) {
+    fn put(&mut self, p: Proc, out: PendingOutput) {
         let delay = self.serving.delay();
-        let Some(actor) = self.actors.get_mut(&p).filter(|actor| !actor.is_closed()) else { return };
-        actor.out.push_back((Instant::now() + delay, out));
-        if actor.out.len() == 1 && actor.loose && delay.is_zero() {
+        let Some(process) = self.processes.get_mut(&p).filter(|process| !process.is_closed()) else { return };
+        process.out.push_back((Instant::now() + delay, out));
+        if process.out.len() == 1 && process.has_read && delay.is_zero() {
             self.release(p);
         }
     }
 
     fn release(&mut self, p: Proc) {
         let proc = p;
-        let Some(actor) = self.actors.get_mut(&p) else { return };
-        let Some((_, out)) = actor.out.pop_front() else { return };
-        actor.loose = false;
-        actor.released = Instant::now();
-        let (what, action) = match out {
-            Out::Bytes(bytes) => {
-                actor.hears(&bytes);
-                (What::FromServer { proc, bytes: Bytes(bytes.clone()) }, Action::Send { to: p, bytes })
+        let Some(process) = self.processes.get_mut(&p) else { return };
+        let Some((_, out)) = process.out.pop_front() else { return };
+        process.has_read = false;
+        process.released = Instant::now();
+        let (kind, action) = match out {
+            PendingOutput::Bytes(bytes) => {
+                process.receive(&bytes);
+                (
+                    EventKind::FromServer { proc, bytes: Bytes(bytes.clone()) },
+                    ServerAction::Send { to: p, bytes },
+                )
             }
-            Out::Close => {
-                actor.closed_by_us = true;
-                (What::ClosedByServer { proc }, Action::Close { proc: p, end: false })
+            PendingOutput::Close => {
+                process.closed_by_us = true;
+                (EventKind::ClosedByServer { proc }, ServerAction::Close { proc: p, end: false })
             }
-            Out::End | Out::Kill => {
-                let ours = matches!(out, Out::Kill);
-                actor.closed_by_us = true;
-                actor.ended = Some(if ours { Why::Script } else { Why::Abort });
-                (What::Ended { proc, ours }, Action::Close { proc: p, end: true })
+            PendingOutput::End | PendingOutput::Kill => {
+                let ours = matches!(out, PendingOutput::Kill);
+                process.closed_by_us = true;
+                process.ended = Some(if ours { Why::Script } else { Why::Abort });
+                (EventKind::Ended { proc, ours }, ServerAction::Close { proc: p, end: true })
             }
         };
-        self.record(what);
+        self.record(kind);
         self.actions.push_back(action);
         self.happened();
     }
 
     fn flush(&mut self, p: Proc) {
-        while self.actors.get(&p).is_some_and(|actor| !actor.out.is_empty()) {
+        while self.processes.get(&p).is_some_and(|process| !process.out.is_empty()) {
             self.release(p);
         }
     }
@@ -334,28 +346,29 @@ impl<'a> Stage<'a> {
     // ----- ends ----------------------------------------------------------------------------------------------------
 
     /// Returns whether some process of a group still has rules to apply, which the end of the group would prevent.
-    fn somebody_is_due(&self, group: GroupId) -> bool {
-        self.actors.iter().any(|(p, actor)| p.group == group && actor.is_due())
+    fn has_pending_rules(&self, group: GroupId) -> bool {
+        self.processes.iter().any(|(p, process)| p.group == group && process.has_pending_rules())
     }
 
     /// Returns whether the end of this process is withheld from the server for now.
     fn is_kept_back(&self, p: Proc) -> bool {
-        self.somebody_is_due(p.group) || self.is_dispensable(p)
+        self.has_pending_rules(p.group) || self.is_dispensable(p)
     }
 
     /// Returns whether the other processes continue, until they are idle, after this process has left without finalize. A program whose
     /// processes never finalize and all exit with status 0 is judged like any other. If a process that must exit with status 0 fails, the
     /// next requests of the others may show the cause.
     fn is_dispensable(&self, p: Proc) -> bool {
-        let actor = self.actors.get(&p).filter(|actor| actor.ended.is_none() && !actor.wants_abort);
-        actor.is_some_and(|actor| match actor.exit {
+        let process =
+            self.processes.get(&p).filter(|process| process.ended.is_none() && !process.wants_abort);
+        process.is_some_and(|process| match process.exit {
             None | Some(Exit::Code(0)) => true,
-            Some(Exit::Code(_)) => actor.must_end_well(),
+            Some(Exit::Code(_)) => process.must_end_well(),
             Some(Exit::Signal(_)) => false,
         })
     }
 
-    fn tell_departed(&mut self) {
+    fn report_departed(&mut self) {
         for p in std::mem::take(&mut self.departed) {
             self.server.closed(p);
         }
@@ -365,13 +378,13 @@ impl<'a> Stage<'a> {
     /// Records that the remaining processes will not end by themselves.
     fn stuck(&mut self, proof: HangProof) {
         let procs: Vec<Proc> =
-            self.actors.iter().filter(|(_, actor)| actor.exit.is_none()).map(|(p, _)| *p).collect();
+            self.processes.iter().filter(|(_, process)| process.exit.is_none()).map(|(p, _)| *p).collect();
         for p in &procs {
-            if let Some(actor) = self.actors.get_mut(p) {
-                actor.ended.get_or_insert(Why::Stuck);
+            if let Some(process) = self.processes.get_mut(p) {
+                process.ended.get_or_insert(Why::Stuck);
             }
         }
-        self.record(What::StillRunning { procs, proof });
+        self.record(EventKind::StillRunning { procs, proof });
     }
 
     /// Returns whether every process of the job waits for the runner.
@@ -389,11 +402,15 @@ impl<'a> Stage<'a> {
             Some(all)
         };
         let pids = HashSet::from([procfs::own_pid()]);
-        IdleCheck::default().all_waiting(list, &Friends { pids, connections: job.connections() }, true)
+        IdleCheck::default().all_waiting(
+            list,
+            &ControlledPeers { pids, connections: job.connections() },
+            true,
+        )
     }
 }
 
-impl Host for Stage<'_> {
+impl Host for ProgramJob<'_> {
     fn add_group(&mut self, spec: GroupSpec) -> GroupId {
         self.server.add_group(spec)
     }
@@ -402,8 +419,8 @@ impl Host for Stage<'_> {
         self.server.size(group)
     }
 
-    fn way_in(&self) -> WayIn {
-        self.server.way_in()
+    fn connection_method(&self) -> ConnectionMethod {
+        self.server.connection_method()
     }
 
     fn welcome(&mut self) -> Vec<u8> {
@@ -414,7 +431,7 @@ impl Host for Stage<'_> {
 
     fn asked_for(&mut self, args: Vec<Bytes>) {
         self.happened();
-        self.record(What::ManagerStarted { proc: ONE, args });
+        self.record(EventKind::ManagerStarted { proc: ONE, args });
     }
 
     fn admit(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)> {
@@ -422,13 +439,13 @@ impl Host for Stage<'_> {
         let admitted = self.server.admit(line);
         let said = [line, b"\n"].concat();
         match &admitted {
-            Some((proc, told)) if self.way_in() == WayIn::Port => {
-                let (proc, told) = (*proc, Bytes(told.clone()));
-                self.record(What::Greeted { proc, said: Bytes(said), told });
+            Some((proc, received)) if self.connection_method() == ConnectionMethod::Port => {
+                let (proc, received) = (*proc, Bytes(received.clone()));
+                self.record(EventKind::Greeted { proc, initack: Bytes(said), response: received });
             }
             _ => {
-                let told = admitted.as_ref().map_or_else(Vec::new, |(_, told)| told.clone());
-                self.told_by_singinit(said, told);
+                let received = admitted.as_ref().map_or_else(Vec::new, |(_, received)| received.clone());
+                self.record_singinit(said, received);
             }
         }
         admitted
@@ -437,14 +454,14 @@ impl Host for Stage<'_> {
     fn environment(&mut self, p: Proc, place: &str) -> Vec<(String, String)> {
         let own = self.server.environment(p, place);
         let mut env: BTreeMap<String, String> = own.into_iter().map(|(n, v)| (n.to_owned(), v)).collect();
-        if let Some(actor) = self.actors.get_mut(&p) {
-            for (name, value) in &actor.part.env {
+        if let Some(process) = self.processes.get_mut(&p) {
+            for (name, value) in &process.part.env {
                 match value {
                     Some(value) => drop(env.insert(name.clone(), value.clone())),
                     None => drop(env.remove(name)),
                 }
             }
-            actor.env.clone_from(&env);
+            process.env.clone_from(&env);
         }
         env.insert(tree::MARK.to_owned(), self.mark.clone());
         let path = self.path.as_ref().map(|path| path.to_string_lossy().into_owned());
@@ -462,37 +479,37 @@ impl Host for Stage<'_> {
             ProcessScript::default()
         });
         let fd = part.env.iter().rev().find(|(name, _)| name == "PMI_FD").and_then(|(_, fd)| fd.clone());
-        self.actors.insert(p, Actor::new(part, self.serving.config().line_max));
+        self.processes.insert(p, ProgramProcess::new(part, self.serving.config().line_max));
         // The first descriptor that is free in most programs, so that the number is the same in every run.
         fd.and_then(|fd| fd.parse().ok()).filter(|n| *n > 2).or(Some(3))
     }
 
     fn receive(&mut self, from: Proc, bytes: &[u8]) {
         self.received += bytes.len() as u64;
-        self.record(What::ToServer { proc: from, bytes: Bytes(bytes.to_vec()) });
+        self.record(EventKind::ToServer { proc: from, bytes: Bytes(bytes.to_vec()) });
         self.happened();
-        let Some(actor) = self.actors.get_mut(&from) else { return };
-        actor.loose = true;
-        actor.spoke = true;
-        actor.connection.push(Direction::ToServer, bytes);
+        let Some(process) = self.processes.get_mut(&from) else { return };
+        process.has_read = true;
+        process.has_written = true;
+        process.connection.push(Direction::ToServer, bytes);
         self.read(from, bytes);
     }
 
     fn left_unread(&mut self, p: Proc) {
-        if self.actors.get(&p).is_some_and(|actor| !actor.is_closed()) {
-            self.record(What::LeftUnread { proc: p });
+        if self.processes.get(&p).is_some_and(|process| !process.is_closed()) {
+            self.record(EventKind::LeftUnread { proc: p });
         }
     }
 
     fn closed(&mut self, from: Proc) {
         self.happened();
-        let Some(actor) = self.actors.get_mut(&from) else { return };
-        if !actor.is_closed() {
-            self.record(What::ClosedByClient { proc: from });
+        let Some(process) = self.processes.get_mut(&from) else { return };
+        if !process.is_closed() {
+            self.record(EventKind::ClosedByClient { proc: from });
         }
-        let Some(actor) = self.actors.get_mut(&from) else { return };
-        actor.left = true;
-        let ended = actor.ended;
+        let Some(process) = self.processes.get_mut(&from) else { return };
+        process.has_closed = true;
+        let ended = process.ended;
         match ended {
             // The scenario's server continues as if it had not noticed the end.
             Some(Why::Script) => {}
@@ -514,141 +531,141 @@ impl Host for Stage<'_> {
         self.server.is_joined(p)
     }
 
-    fn next_action(&mut self) -> Option<Action> {
+    fn next_action(&mut self) -> Option<ServerAction> {
         self.actions.pop_front()
     }
 
     fn started(&mut self, p: Proc) {
-        let Some(actor) = self.actors.get_mut(&p) else { return };
-        let env = actor.env.iter().filter(|(name, _)| name.starts_with("PMI_"));
+        let Some(process) = self.processes.get_mut(&p) else { return };
+        let env = process.env.iter().filter(|(name, _)| name.starts_with("PMI_"));
         let env = env.map(|(name, value)| (name.clone(), value.clone())).collect();
-        let expectations = actor.part.expectations.clone();
+        let expectations = process.part.expectations.clone();
         // Actions at the start need no request.
-        let first = actor.part.rules.first().filter(|rule| rule.trigger.is_none());
+        let first = process.part.rules.first().filter(|rule| rule.trigger.is_none());
         let first = first.map(|rule| (rule.line, rule.acts.clone()));
-        let what = What::Started { proc: p, env, args: Vec::new(), bad_fd: None };
-        if self.actors.keys().all(|other| *other == p) {
+        let kind = EventKind::Started { proc: p, env, args: Vec::new(), bad_fd: None };
+        if self.processes.keys().all(|other| *other == p) {
             self.happened();
         }
-        self.record(what);
+        self.record(kind);
         for (line, expectation) in expectations {
-            self.record_at(line, What::Expected(Box::new(expectation)));
+            self.record_at(line, EventKind::Expected(Box::new(expectation)));
         }
-        if let (Some((line, acts)), Some(actor)) = (first, self.actors.get_mut(&p)) {
-            actor.fire(0);
-            self.record_at(line, What::Reached { proc: p });
+        if let (Some((line, acts)), Some(process)) = (first, self.processes.get_mut(&p)) {
+            process.fire(0);
+            self.record_at(line, EventKind::Reached { proc: p });
             self.perform(p, 0, acts.into(), b"");
         }
     }
 
     fn ended(&mut self, p: Proc, exit: Exit) {
         self.happened();
-        self.told_by_singinit(Vec::new(), Vec::new());
-        self.record(What::Exited { proc: p, exit });
+        self.record_singinit(Vec::new(), Vec::new());
+        self.record(EventKind::Exited { proc: p, exit });
         for stderr in [false, true] {
-            let rest = self.actors.get_mut(&p).and_then(|a| a.lines[usize::from(stderr)].finish());
+            let rest = self.processes.get_mut(&p).and_then(|a| a.lines[usize::from(stderr)].finish());
             if let Some(rest) = rest {
-                self.told(p, stderr, rest);
+                self.record_line(p, stderr, rest);
             }
         }
-        if let Some(actor) = self.actors.get_mut(&p) {
-            actor.exit = Some(exit);
+        if let Some(process) = self.processes.get_mut(&p) {
+            process.exit = Some(exit);
         }
     }
 
     fn output(&mut self, p: Proc, stderr: bool, bytes: &[u8]) {
         self.happened();
-        let Some(actor) = self.actors.get_mut(&p) else { return };
+        let Some(process) = self.processes.get_mut(&p) else { return };
         if !stderr {
-            actor.printed(bytes);
+            process.printed(bytes);
         }
         let mut lines = Vec::new();
-        actor.lines[usize::from(stderr)].push(bytes, &mut |line| lines.push(line));
+        process.lines[usize::from(stderr)].push(bytes, &mut |line| lines.push(line));
         for line in lines {
-            self.told(p, stderr, line);
+            self.record_line(p, stderr, line);
         }
     }
 
-    fn tick(&mut self, job: &dyn View) -> Pace {
+    fn tick(&mut self, job: &dyn View) -> LoopPace {
         if self.wrong || self.interrupted.load(Ordering::Relaxed) {
-            return Pace::End;
+            return LoopPace::End;
         }
         // Bytes that were sent before the answer to an offer can only be read after it.
-        for p in self.actors.keys().copied().collect::<Vec<_>>() {
+        for p in self.processes.keys().copied().collect::<Vec<_>>() {
             self.read(p, b"");
         }
         let now = Instant::now();
         let mut next: Option<Duration> = None;
-        for p in self.actors.keys().copied().collect::<Vec<_>>() {
-            let Some(actor) = self.actors.get(&p) else { continue };
-            let Some((due, _)) = actor.out.front() else { continue };
+        for p in self.processes.keys().copied().collect::<Vec<_>>() {
+            let Some(process) = self.processes.get(&p) else { continue };
+            let Some((due, _)) = process.out.front() else { continue };
             let wait = due.saturating_duration_since(now);
-            let read = actor.loose || now - actor.released > PIECE_MAX || job.has_read_all(p);
+            let read = process.has_read || now - process.released > MAX_READ_WAIT || job.has_read_all(p);
             if wait.is_zero() && read {
                 self.release(p);
             }
-            next = Some(next.unwrap_or(wait.max(PIECE)).min(wait.max(PIECE)));
+            next = Some(next.unwrap_or(wait.max(READ_CHECK_INTERVAL)).min(wait.max(READ_CHECK_INTERVAL)));
         }
         if let Some(next) = next {
-            return Pace::Again(next);
+            return LoopPace::Again(next);
         }
         if !self.departed.is_empty() && !self.departed.iter().any(|p| self.is_kept_back(*p)) {
-            self.tell_departed();
+            self.report_departed();
         }
         let flood = self.received > self.limits.bytes || self.events > EVENTS;
-        if flood || now - self.start > self.limits.step * WHOLE {
+        if flood || now - self.start > self.limits.step * MAX_JOB_FACTOR {
             self.stuck(HangProof::Endless);
-            return Pace::End;
+            return LoopPace::End;
         }
         let quiet = now - self.last;
         // A process that has not written anything may still be loading its libraries.
-        let at_work = self.actors.values().any(|actor| actor.exit.is_none() && !actor.spoke);
+        let at_work = self.processes.values().any(|process| process.exit.is_none() && !process.has_written);
         // Two checks must find the job idle, so that everything written before the first has been received.
         let mut settled = false;
         if !at_work && now >= self.look.0 {
             let idle = self.is_idle(job);
             settled = idle && self.idle.is_some_and(|since| now - since >= SETTLED);
             self.idle = self.idle.filter(|_| idle).or(idle.then_some(now));
-            self.look = (now + self.look.1, (self.look.1 * 2).min(LOOKS[1]));
+            self.look = (now + self.look.1, (self.look.1 * 2).min(IDLE_CHECK_INTERVALS[1]));
         }
         let longest = if at_work { self.limits.start() } else { self.limits.step };
         if settled || quiet >= longest {
             if !self.departed.is_empty() {
-                self.tell_departed();
-                return Pace::Again(LOOKS[0]);
+                self.report_departed();
+                return LoopPace::Again(IDLE_CHECK_INTERVALS[0]);
             }
             self.stuck(if settled { HangProof::Idle } else { HangProof::Quiet(quiet.as_secs()) });
-            return Pace::End;
+            return LoopPace::End;
         }
-        Pace::Again(self.look.0.saturating_duration_since(now).max(Duration::from_millis(1)))
+        LoopPace::Again(self.look.0.saturating_duration_since(now).max(Duration::from_millis(1)))
     }
 
-    fn say(&mut self, line: fmt::Arguments<'_>) {
+    fn print(&mut self, line: fmt::Arguments<'_>) {
         let line = Bytes(line.to_string().into_bytes());
-        self.record(What::Output { proc: None, stderr: true, line });
+        self.record(EventKind::Output { proc: None, stderr: true, line });
     }
 }
 
-impl Stage<'_> {
+impl ProgramJob<'_> {
     /// Records the result of singleton init, if it has begun and was not recorded yet.
-    fn told_by_singinit(&mut self, said: Vec<u8>, told: Vec<u8>) {
+    fn record_singinit(&mut self, said: Vec<u8>, received: Vec<u8>) {
         if let Some(asked) = self.asked.take() {
-            let (asked, said, told) = (Bytes(asked), Bytes(said), Bytes(told));
-            self.record(What::Singinit { proc: ONE, asked, said, told });
+            let (asked, said, received) = (Bytes(asked), Bytes(said), Bytes(received));
+            self.record(EventKind::Singinit { proc: ONE, request: asked, answer: said, reply: received });
         }
     }
 
     /// Records a line of output. The C library calls abort() if it detects corrupted memory, which must not be taken for the program's own
     /// decision.
-    fn told(&mut self, p: Proc, stderr: bool, line: Vec<u8>) {
+    fn record_line(&mut self, p: Proc, stderr: bool, line: Vec<u8>) {
         let text = String::from_utf8_lossy(&line);
         if stderr && is_broken_memory(&text) {
             let text = text.into_owned();
-            self.record(What::BrokenMemory { proc: p, text });
+            self.record(EventKind::BrokenMemory { proc: p, text });
         }
         if self.kept_lines < LINES_MAX {
             self.kept_lines += 1;
-            self.record(What::Output { proc: None, stderr, line: Bytes(line) });
+            self.record(EventKind::Output { proc: None, stderr, line: Bytes(line) });
         }
     }
 }

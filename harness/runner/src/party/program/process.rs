@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
 use pmi_judge::event::Exit;
-use pmi_judge::expectation::Expected;
+use pmi_judge::expectation::ExpectationKind;
 use pmi_scenario::ast::ExitPattern;
 use pmi_wire::{Connection, Direction, Framing, FramingError, SpawnCollector};
 
@@ -16,7 +16,7 @@ const OUTPUT_MAX: usize = 1 << 20;
 
 /// An item on its way to a process.
 #[derive(Debug)]
-pub(super) enum Out {
+pub(super) enum PendingOutput {
     Bytes(Vec<u8>),
     /// The end of the connection.
     Close,
@@ -39,7 +39,7 @@ pub(super) enum Why {
 
 /// A process of the program.
 #[derive(Debug)]
-pub(super) struct Actor {
+pub(super) struct ProgramProcess {
     /// Its part of the scenario.
     pub(super) part: ProcessScript,
     pub(super) env: BTreeMap<String, String>,
@@ -54,16 +54,16 @@ pub(super) struct Actor {
     /// The server has received its init or fullinit, which the scenario answers.
     pub(super) introduced: bool,
     /// The actions after the server's own answer, and the index of their rule.
-    pub(super) behind: Option<(usize, VecDeque<ServerAct>)>,
-    pub(super) out: VecDeque<(Instant, Out)>,
+    pub(super) after_answer: Option<(usize, VecDeque<ServerAct>)>,
+    pub(super) out: VecDeque<(Instant, PendingOutput)>,
     /// It has made a request since the last write to it, so it has read that.
-    pub(super) loose: bool,
+    pub(super) has_read: bool,
     pub(super) released: Instant,
     /// It has written to its connection.
-    pub(super) spoke: bool,
+    pub(super) has_written: bool,
     pub(super) closed_by_us: bool,
     /// Its end of the connection is closed.
-    pub(super) left: bool,
+    pub(super) has_closed: bool,
     pub(super) wants_abort: bool,
     /// The reason why the runner ended it.
     pub(super) ended: Option<Why>,
@@ -76,7 +76,7 @@ pub(super) struct Actor {
     pub(super) lines: [Lines; 2],
 }
 
-impl Actor {
+impl ProgramProcess {
     pub(super) fn new(part: ProcessScript, longest_message: usize) -> Self {
         Self {
             played: vec![false; part.rules.len()],
@@ -86,13 +86,13 @@ impl Actor {
             spawn: None,
             fired: 0,
             introduced: false,
-            behind: None,
+            after_answer: None,
             out: VecDeque::new(),
-            loose: true,
+            has_read: true,
             released: Instant::now(),
-            spoke: false,
+            has_written: false,
             closed_by_us: false,
-            left: false,
+            has_closed: false,
             wants_abort: false,
             ended: None,
             exit: None,
@@ -109,20 +109,20 @@ impl Actor {
     }
 
     /// Reads bytes that are sent to it, since an answer may negotiate the framing of its next messages.
-    pub(super) fn hears(&mut self, bytes: &[u8]) {
+    pub(super) fn receive(&mut self, bytes: &[u8]) {
         self.connection.push(Direction::FromServer, bytes);
         while self.connection.next(Direction::FromServer).is_some() {}
     }
 
     /// Returns whether it must end by itself, even if its program is aborted.
-    pub(super) fn must_end(&self) -> bool {
-        self.part.expectations.iter().any(|(_, e)| e.what.is_an_end_by_itself())
+    pub(super) fn must_exit_itself(&self) -> bool {
+        self.part.expectations.iter().any(|(_, e)| e.kind.is_an_end_by_itself())
     }
 
     /// Returns true if the scenario expects exit status 0.
     pub(super) fn must_end_well(&self) -> bool {
-        let well = Expected::Exits(ExitPattern::Code(0));
-        self.part.expectations.iter().any(|(_, e)| e.what == well)
+        let well = ExpectationKind::Exits(ExitPattern::Code(0));
+        self.part.expectations.iter().any(|(_, e)| e.kind == well)
     }
 
     /// Returns the index of the next rule in order. Rules for every matching request have no place in the order.
@@ -148,13 +148,13 @@ impl Actor {
     }
 
     /// Returns whether some rule of the scenario has not been applied yet.
-    pub(super) fn is_due(&self) -> bool {
+    pub(super) fn has_pending_rules(&self) -> bool {
         self.exit.is_none() && self.ended.is_none() && self.played.iter().any(|played| !played)
     }
 
     /// Returns whether either side has closed the connection.
     pub(super) fn is_closed(&self) -> bool {
-        self.closed_by_us || self.left
+        self.closed_by_us || self.has_closed
     }
 
     /// Returns whether the runner ended it, so that its exit shows nothing.

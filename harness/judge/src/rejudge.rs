@@ -11,7 +11,7 @@ use crate::verdict::{RunHeader, ScenarioResult, Strictness, Verdict};
 use crate::{Judge, Side, result};
 
 /// Judges a log while it is being read. Recorded sessions can be long, so their events are not kept.
-pub struct Again<'a> {
+pub struct Rejudge<'a> {
     /// The party under test; `None` for a recorded session.
     party: Option<Side>,
     suite: &'a Suite,
@@ -20,7 +20,7 @@ pub struct Again<'a> {
     plays: BTreeMap<String, Vec<Event>>,
 }
 
-impl<'a> Again<'a> {
+impl<'a> Rejudge<'a> {
     /// Creates a judge for a log with this header. `strict` determines which results are red.
     pub fn new(header: &RunHeader, suite: &'a Suite, strict: Strictness) -> Self {
         Self { party: header.under_test, suite, strict, sessions: BTreeMap::new(), plays: BTreeMap::new() }
@@ -93,7 +93,7 @@ fn play(
     };
     let outcome = judge.finish(events);
     let mut again =
-        result::of_scenario(blank(recorded), outcome, &suite.catalogue, quote, deviations, strict);
+        result::scenario_result(blank(recorded), outcome, &suite.catalogue, quote, deviations, strict);
     // The log contains the events of one attempt, which was not the last.
     if recorded.verdict == Verdict::Flaky && again.is_red(strict) {
         again.verdict = Verdict::Flaky;

@@ -42,7 +42,7 @@ pub(crate) const JOBS_APART: &str = "iut.jobs-apart";
 const JOBS_APART_TEXT: &str = "Jobs that run at the same time do not affect each other.";
 
 /// The requirements: id, text, and help for the user who sees it broken.
-const OWN: [(&str, &str, &str); 6] = [
+const BUILTIN_REQUIREMENTS: [(&str, &str, &str); 6] = [
     (
         CRASH,
         CRASH_TEXT,
@@ -61,10 +61,10 @@ const OWN: [(&str, &str, &str); 6] = [
 
 /// Returns the text of one of these requirements; `None` for other ids.
 pub fn text(id: &str) -> Option<&'static str> {
-    OWN.iter().find(|(own, ..)| *own == id).map(|(_, text, _)| *text)
+    BUILTIN_REQUIREMENTS.iter().find(|(own, ..)| *own == id).map(|(_, text, _)| *text)
 }
 
 /// Returns the help for one of these requirements.
 pub(crate) fn help(id: &str) -> Option<&'static str> {
-    OWN.iter().find(|(own, ..)| *own == id).map(|(.., help)| *help)
+    BUILTIN_REQUIREMENTS.iter().find(|(own, ..)| *own == id).map(|(.., help)| *help)
 }

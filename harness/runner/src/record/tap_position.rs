@@ -16,20 +16,20 @@ const KNOWN: [(&str, &[&str]); 4] = [
 /// The place of the tap is unknown. The message says what to write.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Unplaced(String);
+pub struct UnknownTapPosition(String);
 
 /// Returns the command with `{tap}` in it: as given by the user, or inserted before the program if the place is certain.
 ///
 /// # Errors
 ///
 /// The place is not certain.
-pub fn placed(command: &[String]) -> Result<Vec<String>, Unplaced> {
+pub fn placed(command: &[String]) -> Result<Vec<String>, UnknownTapPosition> {
     if command.iter().any(|word| word == TAP) {
         return Ok(command.to_vec());
     }
     let program = program(command).ok_or_else(|| {
         let shown = shell_words::join(command);
-        Unplaced(format!(
+        UnknownTapPosition(format!(
             "it cannot be told where the program stands in \"{shown}\": write {TAP} in front of it, as in\n  \
              pmi-conform record -- mpiexec -n 4 {TAP} ./a.out"
         ))

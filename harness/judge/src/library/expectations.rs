@@ -5,18 +5,20 @@ use std::time::Duration;
 use pmi_scenario::ast::Grade;
 use pmi_wire::Proc;
 
-use super::{BegunCall, LibraryJudge, Request, api};
+use super::{BegunCall, LibraryJudge, LibraryRequest, api};
 use crate::Severity;
 use crate::event::{Exit, SilenceProof};
-use crate::expectation::Standing;
-use crate::expectation::{Captures, Choice, Expectation, Expected, Matcher, Misfit, Pattern, ReturnCode};
+use crate::expectation::ExpectationState;
+use crate::expectation::{
+    Captures, Choice, Expectation, ExpectationKind, Matcher, Mismatch, Pattern, ReturnCode,
+};
 use crate::seen::{NO_PROOF, Unended};
 use crate::unjudged::{Unjudged, Unloadable};
 
 /// The proof that nothing more will come, and how long the runner waited for it.
-type Nothing = Option<(SilenceProof, Duration)>;
+type SilenceEvidence = Option<(SilenceProof, Duration)>;
 
-fn silence((proof, waited): (SilenceProof, Duration)) -> String {
+fn describe_silence((proof, waited): (SilenceProof, Duration)) -> String {
     match proof {
         SilenceProof::Idle => "nothing: the process waits, and nothing is due to it".into(),
         SilenceProof::Polled | SilenceProof::Unread | SilenceProof::Timeout => {
@@ -26,8 +28,8 @@ fn silence((proof, waited): (SilenceProof, Duration)) -> String {
 }
 
 /// The next input of a step within a call.
-enum Next {
-    Request(Request),
+enum CallInput {
+    Request(LibraryRequest),
     /// No request will come: the call is over or waits for something else.
     None,
     /// Nothing has come yet.
@@ -36,73 +38,79 @@ enum Next {
 
 impl LibraryJudge {
     /// Checks whether an expectation is met or broken by now, and adds its captures.
-    pub(crate) fn weigh(
+    pub(crate) fn check(
         &mut self,
         p: Proc,
         expectation: &Expectation,
-        nothing: Nothing,
+        silence: SilenceEvidence,
         captures: &mut Captures,
-    ) -> Standing {
+    ) -> ExpectationState {
         if let Some(why) = &self.process(p).missing {
             // RFC 13 requires all functions, and the scenarios about the library's file report those that are missing.
             self.unjudged = Some(Unjudged::NoSuchFunction(why.clone()));
-            return Standing::Broken;
+            return ExpectationState::Broken;
         }
         let cites = expectation.cites.as_str();
-        match &expectation.what {
-            Expected::Started => self.weigh_start(p, cites, nothing),
-            Expected::Asks(patterns) => self.weigh_request(p, cites, patterns, nothing, captures),
-            Expected::OneOf(choices) => self.weigh_choices(p, cites, choices, nothing, captures),
-            Expected::Silence => match self.next(p, nothing) {
-                Next::Request(request) => self.broken(p, cites, "no request", request.shown()),
-                Next::None => Standing::Met,
-                Next::Open => Standing::Open,
+        match &expectation.kind {
+            ExpectationKind::Started => self.check_start(p, cites, silence),
+            ExpectationKind::Asks(patterns) => self.check_request(p, cites, patterns, silence, captures),
+            ExpectationKind::OneOf(choices) => self.check_choices(p, cites, choices, silence, captures),
+            ExpectationKind::Silence => match self.next(p, silence) {
+                CallInput::Request(request) => self.broken(p, cites, "no request", request.shown()),
+                CallInput::None => ExpectationState::Met,
+                CallInput::Open => ExpectationState::Open,
             },
-            Expected::Close => match (self.process(p).closed || self.process(p).exit.is_some(), nothing) {
-                (true, _) => Standing::Met,
-                (false, Some(nothing)) => {
-                    self.broken(p, cites, "the library closes its connection", silence(nothing))
+            ExpectationKind::Close => {
+                match (self.process(p).closed || self.process(p).exit.is_some(), silence) {
+                    (true, _) => ExpectationState::Met,
+                    (false, Some(silence)) => {
+                        self.broken(p, cites, "the library closes its connection", describe_silence(silence))
+                    }
+                    (false, None) => ExpectationState::Open,
                 }
-                (false, None) => Standing::Open,
-            },
-            Expected::Returns { code, outs } => self.weigh_return(p, cites, code, outs, nothing, captures),
-            Expected::Ended => self.weigh_end(p, cites, nothing),
-            Expected::ExitsAsTold => match (self.process(p).exit, nothing) {
-                (Some(_), _) => Standing::Met,
-                (None, Some(nothing)) => self.hangs(p, cites, "the process exits", nothing),
-                (None, None) => Standing::Open,
+            }
+            ExpectationKind::Returns { code, outs } => {
+                self.check_return(p, cites, code, outs, silence, captures)
+            }
+            ExpectationKind::Ended => self.check_end(p, cites, silence),
+            ExpectationKind::ExitsAsInstructed => match (self.process(p).exit, silence) {
+                (Some(_), _) => ExpectationState::Met,
+                (None, Some(silence)) => self.hangs(p, cites, "the process exits", silence),
+                (None, None) => ExpectationState::Open,
             },
             // Other expectations do not apply to libraries.
-            _ => Standing::Met,
+            _ => ExpectationState::Met,
         }
     }
 
-    fn weigh_start(&mut self, p: Proc, cites: &str, nothing: Nothing) -> Standing {
+    fn check_start(&mut self, p: Proc, cites: &str, silence: SilenceEvidence) -> ExpectationState {
         let process = self.process(p);
         let why = match (&process.loaded, process.exit) {
-            (Some(None), None) => return Standing::Met,
+            (Some(None), None) => return ExpectationState::Met,
             (Some(None), Some(_)) => return self.ended(p, cites),
             (Some(Some(why)), _) => Unloadable::Refused(why.clone()),
-            (None, Some(Exit::Signal(_))) => return Standing::Broken,
+            (None, Some(Exit::Signal(_))) => return ExpectationState::Broken,
             (None, Some(exit)) if process.started => Unloadable::Ended(exit),
             (None, Some(_)) => Unloadable::LauncherEnded(p.rank),
-            (None, None) => match nothing {
-                None => return Standing::Open,
+            (None, None) => match silence {
+                None => return ExpectationState::Open,
                 Some(_) if process.started => Unloadable::Stuck,
                 Some((_, waited)) => Unloadable::Unseen(p.rank, waited),
             },
         };
         self.unjudged = Some(Unjudged::Unloadable(why));
-        Standing::Broken
+        ExpectationState::Broken
     }
 
     /// Returns the next request that waits for the scenario.
-    fn next(&mut self, p: Proc, nothing: Nothing) -> Next {
+    fn next(&mut self, p: Proc, silence: SilenceEvidence) -> CallInput {
         let process = self.process(p);
         match process.held_requests.pop_front() {
-            Some(request) => Next::Request(request),
-            None if process.returned.is_some() || process.exit.is_some() || nothing.is_some() => Next::None,
-            None => Next::Open,
+            Some(request) => CallInput::Request(request),
+            None if process.returned.is_some() || process.exit.is_some() || silence.is_some() => {
+                CallInput::None
+            }
+            None => CallInput::Open,
         }
     }
 
@@ -120,27 +128,27 @@ impl LibraryJudge {
         }
     }
 
-    fn weigh_request(
+    fn check_request(
         &mut self,
         p: Proc,
         cites: &str,
         patterns: &[Pattern],
-        nothing: Nothing,
+        silence: SilenceEvidence,
         captures: &mut Captures,
-    ) -> Standing {
+    ) -> ExpectationState {
         loop {
-            match self.next(p, nothing) {
-                Next::Open => return Standing::Open,
-                Next::None => {
+            match self.next(p, silence) {
+                CallInput::Open => return ExpectationState::Open,
+                CallInput::None => {
                     let shown = patterns.first().map_or("", |pattern| &pattern.shown);
                     let seen = self.without(p);
                     return self.waits(p, cites, shown, seen);
                 }
-                Next::Request(request) => match request.fits(patterns) {
+                CallInput::Request(request) => match request.fits(patterns) {
                     Some(found) => {
                         *captures = found;
                         self.process(p).taken = Some(request);
-                        return Standing::Met;
+                        return ExpectationState::Met;
                     }
                     None => self.beside.push((p, request)),
                 },
@@ -148,25 +156,27 @@ impl LibraryJudge {
         }
     }
 
-    fn weigh_choices(
+    fn check_choices(
         &mut self,
         p: Proc,
         cites: &str,
         choices: &[Choice],
-        nothing: Nothing,
+        silence: SilenceEvidence,
         captures: &mut Captures,
-    ) -> Standing {
+    ) -> ExpectationState {
         loop {
-            let next = self.next(p, nothing);
-            if matches!(next, Next::Open) {
-                return Standing::Open;
+            let next = self.next(p, silence);
+            if matches!(next, CallInput::Open) {
+                return ExpectationState::Open;
             }
             let closed = self.process(p).closed;
             let chosen = choices.iter().find_map(|choice| {
-                let found = match (&choice.what, &next) {
-                    (Expected::Asks(patterns), Next::Request(request)) => request.fits(patterns)?,
-                    (Expected::Silence, Next::None) => Captures::new(),
-                    (Expected::Close, Next::None) if closed => Captures::new(),
+                let found = match (&choice.kind, &next) {
+                    (ExpectationKind::Asks(patterns), CallInput::Request(request)) => {
+                        request.fits(patterns)?
+                    }
+                    (ExpectationKind::Silence, CallInput::None) => Captures::new(),
+                    (ExpectationKind::Close, CallInput::None) if closed => Captures::new(),
                     _ => return None,
                 };
                 Some((choice, found))
@@ -176,7 +186,7 @@ impl LibraryJudge {
                     *captures = found;
                     return self.chosen(p, cites, choice, next);
                 }
-                (None, Next::Request(request)) => self.beside.push((p, request)),
+                (None, CallInput::Request(request)) => self.beside.push((p, request)),
                 (None, _) => {
                     let seen = self.without(p);
                     return self.broken(p, cites, "one of the outcomes that the scenario names", seen);
@@ -185,45 +195,45 @@ impl LibraryJudge {
         }
     }
 
-    fn chosen(&mut self, p: Proc, cites: &str, choice: &Choice, next: Next) -> Standing {
+    fn chosen(&mut self, p: Proc, cites: &str, choice: &Choice, next: CallInput) -> ExpectationState {
         let seen = match &next {
-            Next::Request(request) => request.shown(),
+            CallInput::Request(request) => request.shown(),
             _ => self.without(p),
         };
         let process = self.process(p);
         match next {
-            Next::Request(request) => process.taken = Some(request),
+            CallInput::Request(request) => process.taken = Some(request),
             // Without the request, the scenario has nothing to answer, and the rest of this process's steps is skipped.
             _ => process.over = true,
         }
-        let (at_most, standing) = match choice.grade {
-            Grade::Pass => return Standing::Met,
-            Grade::Note => (Some(Severity::Note), Standing::Met),
-            Grade::Warn => (Some(Severity::Warn), Standing::Met),
-            Grade::Fail => (None, Standing::Broken),
+        let (at_most, state) = match choice.grade {
+            Grade::Pass => return ExpectationState::Met,
+            Grade::Note => (Some(Severity::Note), ExpectationState::Met),
+            Grade::Warn => (Some(Severity::Warn), ExpectationState::Met),
+            Grade::Fail => (None, ExpectationState::Broken),
         };
         let cites = choice.cites.as_deref().unwrap_or(cites);
         self.find(Some(p), cites, at_most, "another of the outcomes that the scenario names", seen);
-        standing
+        state
     }
 
-    fn weigh_return(
+    fn check_return(
         &mut self,
         p: Proc,
         cites: &str,
         code: &ReturnCode,
         outs: &[(String, Matcher)],
-        nothing: Nothing,
+        silence: SilenceEvidence,
         captures: &mut Captures,
-    ) -> Standing {
+    ) -> ExpectationState {
         let process = self.process(p);
-        let Some(function) = process.function() else { return Standing::Met };
+        let Some(function) = process.function() else { return ExpectationState::Met };
         let name = function.name;
         let Some(returned) = process.returned.take() else {
-            return match (process.exit, nothing) {
+            return match (process.exit, silence) {
                 (Some(_), _) => self.ended(p, cites),
-                (None, Some(nothing)) => self.hangs(p, cites, &format!("{name} returns"), nothing),
-                (None, None) => Standing::Open,
+                (None, Some(silence)) => self.hangs(p, cites, &format!("{name} returns"), silence),
+                (None, None) => ExpectationState::Open,
             };
         };
         process.call = None;
@@ -234,7 +244,7 @@ impl LibraryJudge {
         for (out, matcher) in outs {
             let held = returned.outs.iter().find(|(n, _)| n == out).map(|(_, held)| held);
             let seen = held.and_then(|held| held.text(name));
-            if let Err(Misfit(what)) = matcher.fits(out, seen.as_deref(), captures) {
+            if let Err(Mismatch(what)) = matcher.fits(out, seen.as_deref(), captures) {
                 let seen = match seen {
                     Some(seen) => format!("{out}={}", seen.escape_ascii()),
                     None => format!("{out} was not set"),
@@ -242,50 +252,58 @@ impl LibraryJudge {
                 return self.broken(p, cites, format!("{name}: {what}"), seen);
             }
         }
-        Standing::Met
+        ExpectationState::Met
     }
 
-    fn weigh_end(&mut self, p: Proc, cites: &str, nothing: Nothing) -> Standing {
+    fn check_end(&mut self, p: Proc, cites: &str, silence: SilenceEvidence) -> ExpectationState {
         let process = self.process(p);
         if let Some(returned) = process.returned.take() {
             // Every return of PMI_Abort is reported elsewhere.
-            let Some(BegunCall { function, .. }) = process.call.take() else { return Standing::Broken };
+            let Some(BegunCall { function, .. }) = process.call.take() else {
+                return ExpectationState::Broken;
+            };
             if api::is_abort(function) {
-                return Standing::Broken;
+                return ExpectationState::Broken;
             }
             let seen = format!("the call returned {}", function.result_name(returned.result));
             return self.broken(p, cites, "the process ends", seen);
         }
-        match (process.exit, nothing) {
+        match (process.exit, silence) {
             (Some(_), _) => self.ended(p, cites),
-            (None, Some(nothing)) => self.hangs(p, cites, "the process ends", nothing),
-            (None, None) => Standing::Open,
+            (None, Some(silence)) => self.hangs(p, cites, "the process ends", silence),
+            (None, None) => ExpectationState::Open,
         }
     }
 
     /// Handles the end of a process. The rest of its steps is skipped, and the end is reported once.
-    fn ended(&mut self, p: Proc, cites: &str) -> Standing {
+    fn ended(&mut self, p: Proc, cites: &str) -> ExpectationState {
         let process = self.process(p);
-        let (Some(exit), Some(end)) = (process.exit, process.end()) else { return Standing::Open };
+        let (Some(exit), Some(end)) = (process.exit, process.end()) else { return ExpectationState::Open };
         process.over = true;
         let function = process.call.take().map(|call| call.function);
         if std::mem::replace(&mut process.done, true)
             || function.is_some_and(api::is_abort)
             || process.may_end(exit)
         {
-            return Standing::Met;
+            return ExpectationState::Met;
         }
         let seen = format!("the process ended in {}, {end}", function.map_or("between calls", |f| f.name));
         self.broken(p, cites, "the call returns", seen)
     }
 
-    fn hangs(&mut self, p: Proc, cites: &str, expected: &str, nothing: (SilenceProof, Duration)) -> Standing {
+    fn hangs(
+        &mut self,
+        p: Proc,
+        cites: &str,
+        expected: &str,
+        silence: (SilenceProof, Duration),
+    ) -> ExpectationState {
         self.hung = true;
-        self.waits(p, cites, expected, silence(nothing))
+        self.waits(p, cites, expected, describe_silence(silence))
     }
 
     /// Reports a call that waits or ends without the expected result. An incomplete request explains why the call waits.
-    fn waits(&mut self, p: Proc, cites: &str, expected: &str, seen: String) -> Standing {
+    fn waits(&mut self, p: Proc, cites: &str, expected: &str, seen: String) -> ExpectationState {
         let process = self.process(p);
         let unended = Unended::new(process.framing, &process.begun, &seen);
         match unended.filter(|_| process.is_in_call()) {
@@ -300,12 +318,12 @@ impl LibraryJudge {
         cites: &str,
         expected: impl Into<String>,
         seen: impl Into<String>,
-    ) -> Standing {
+    ) -> ExpectationState {
         // The consequences of a crash are part of the crash's finding.
         let crashes = matches!(self.process(p).exit, Some(Exit::Signal(_))) && self.crashed.is_some();
         if !crashes {
             self.find(Some(p), cites, None, expected, seen);
         }
-        Standing::Broken
+        ExpectationState::Broken
     }
 }

@@ -8,13 +8,13 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 
-use pmi_wire::port::LONGEST;
+use pmi_wire::port::MAX_RESPONSE;
 
 use crate::agent::channel::Channel;
-use crate::agent::protocol::{Hello, Order};
-use crate::agent::reception::Reception;
+use crate::agent::listener::AgentListener;
+use crate::agent::protocol::{AgentOrder, Hello};
 use crate::process::connection::{NonBlockingStream, Received};
-use crate::process::reactor::{Key, Reactor, Wanted};
+use crate::process::reactor::{Reactor, ReactorKey, WatchMode};
 use crate::process::{context, has_hung_up, lacks_descriptors};
 use pmi_judge::event::Bytes;
 
@@ -22,23 +22,23 @@ use pmi_judge::event::Bytes;
 const WAITING: usize = 1024;
 
 /// A connection that is not assigned to a process yet.
-struct Guest {
+struct PendingConnection {
     number: u64,
     connection: NonBlockingStream,
-    key: Key,
-    heard: Vec<u8>,
+    key: ReactorKey,
+    received: Vec<u8>,
 }
 
 /// The listening socket, and the connections that it has accepted.
 #[derive(Default)]
-pub(super) struct Door {
+pub(super) struct Listener {
     /// `None` if this process connects to the other one.
     listener: Option<TcpListener>,
     /// The socket for programs that a process has started as its process manager. `managers` are the programs that have reported there, by
     /// the numbers of the connections that they have passed on.
-    reception: Option<Reception>,
+    agent_listener: Option<AgentListener>,
     managers: Vec<(u64, Channel)>,
-    guests: Vec<Guest>,
+    pending: Vec<PendingConnection>,
     next: u64,
 }
 
@@ -50,50 +50,50 @@ pub(super) struct FirstLine {
     pub(super) rest: Vec<u8>,
 }
 
-impl Door {
+impl Listener {
     /// Listens on a free port of this address.
     pub(super) fn open<S: Copy>(address: IpAddr, reactor: &mut Reactor<S>, source: S) -> io::Result<Self> {
         let listener = TcpListener::bind((address, 0)).map_err(context(address))?;
         listener.set_nonblocking(true)?;
-        reactor.add(&listener, source, Wanted::Read)?;
+        reactor.add(&listener, source, WatchMode::Read)?;
         Ok(Self { listener: Some(listener), ..Self::default() })
     }
 
     /// Connects to a process on this machine that has requested a process manager, and sends `welcome`.
-    pub(super) fn call<S: Copy>(
+    pub(super) fn connect<S: Copy>(
         port: u16,
         welcome: Vec<u8>,
         reactor: &mut Reactor<S>,
         source: impl Fn(u64) -> S,
     ) -> io::Result<Self> {
-        let mut door = Self::default();
+        let mut listener = Self::default();
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-        door.take_in(stream.into(), welcome, reactor, source)?;
-        Ok(door)
+        listener.add(stream.into(), welcome, reactor, source)?;
+        Ok(listener)
     }
 
     /// Waits for reports of the programs that a process starts as its process manager.
-    pub(super) fn at_reception<S: Copy>(
-        reception: Reception,
+    pub(super) fn with_agent_listener<S: Copy>(
+        listener: AgentListener,
         reactor: &mut Reactor<S>,
         source: S,
     ) -> io::Result<Self> {
-        reception.watch(reactor, source)?;
-        Ok(Self { reception: Some(reception), ..Self::default() })
+        listener.watch(reactor, source)?;
+        Ok(Self { agent_listener: Some(listener), ..Self::default() })
     }
 
     /// Reads such a report and returns the program's arguments. If the program has a connection to the process, sends `welcome` on it.
-    pub(super) fn hear_manager<S: Copy>(
+    pub(super) fn receive_manager<S: Copy>(
         &mut self,
         id: u64,
         welcome: Vec<u8>,
         reactor: &mut Reactor<S>,
         source: impl Fn(u64) -> S,
     ) -> io::Result<Option<Vec<Bytes>>> {
-        let heard = self.reception.as_mut().and_then(|reception| reception.greet(id, reactor));
+        let heard = self.agent_listener.as_mut().and_then(|listener| listener.receive_hello(id, reactor));
         let Some((Hello::Manager { args }, mut control)) = heard else { return Ok(None) };
         if let Some(connection) = control.take_descriptor() {
-            let number = self.take_in(connection, welcome, reactor, source)?;
+            let number = self.add(connection, welcome, reactor, source)?;
             if self.managers.len() < WAITING {
                 self.managers.push((number, control));
             }
@@ -102,30 +102,30 @@ impl Door {
     }
 
     /// Ends a process manager whose connection was rejected, because it is not needed.
-    pub(super) fn dismiss(&mut self, guest: u64) {
-        self.end_managers(1, |number| number == guest);
+    pub(super) fn dismiss(&mut self, pending: u64) {
+        self.end_managers(1, |number| number == pending);
     }
 
     /// Ends the process managers whose connections were accepted and have ended.
     pub(super) fn nothing_to_manage(&mut self) {
-        let guests: Vec<u64> = self.guests.iter().map(|guest| guest.number).collect();
-        self.end_managers(0, |number| !guests.contains(&number));
+        let connections: Vec<u64> = self.pending.iter().map(|pending| pending.number).collect();
+        self.end_managers(0, |number| !connections.contains(&number));
     }
 
     fn end_managers(&mut self, status: u8, who: impl Fn(u64) -> bool) {
         for (_, manager) in self.managers.extract_if(.., |(number, _)| who(*number)) {
             let mut manager = manager;
-            manager.send(&Order::Exit(status));
+            manager.send(&AgentOrder::Exit(status));
         }
     }
 
     /// Returns whether no connection is left that may still identify itself.
     pub(super) fn is_empty(&self) -> bool {
-        self.guests.is_empty()
+        self.pending.is_empty()
     }
 
     /// Adds a connection, and sends `welcome` on it; returns its number.
-    pub(super) fn take_in<S: Copy>(
+    pub(super) fn add<S: Copy>(
         &mut self,
         stream: OwnedFd,
         welcome: Vec<u8>,
@@ -139,8 +139,8 @@ impl Door {
         // A new connection accepts so few bytes at once.
         connection.push(welcome);
         connection.flush();
-        let key = reactor.add(&connection, source(self.next), Wanted::Read)?;
-        self.guests.push(Guest { number: self.next, connection, key, heard: Vec::new() });
+        let key = reactor.add(&connection, source(self.next), WatchMode::Read)?;
+        self.pending.push(PendingConnection { number: self.next, connection, key, received: Vec::new() });
         self.next += 1;
         Ok(self.next - 1)
     }
@@ -150,27 +150,27 @@ impl Door {
         self.listener.as_ref()?.local_addr().ok()
     }
 
-    /// Accepts new connections: to the port as `source`, and to the scratch folder as `newcomer`.
+    /// Accepts new connections: to the port as `source`, and to the scratch folder as `agent`.
     pub(super) fn accept<S: Copy>(
         &mut self,
         reactor: &mut Reactor<S>,
         source: impl Fn(u64) -> S,
-        newcomer: impl Fn(u64) -> S,
+        agent: impl Fn(u64) -> S,
     ) {
-        if let Some(reception) = &mut self.reception {
-            reception.accept(reactor, newcomer);
+        if let Some(listener) = &mut self.agent_listener {
+            listener.accept(reactor, agent);
         }
         while let Some(accepted) = self.listener.as_ref().map(TcpListener::accept) {
             match accepted {
                 Ok((stream, _)) => {
-                    if self.take_in(stream.into(), Vec::new(), reactor, &source).is_ok()
-                        && self.guests.len() > WAITING
+                    if self.add(stream.into(), Vec::new(), reactor, &source).is_ok()
+                        && self.pending.len() > WAITING
                     {
                         self.send_oldest_away(reactor);
                     }
                 }
                 // Connections that are already waiting are not reported again.
-                Err(error) if lacks_descriptors(&error) && !self.guests.is_empty() => {
+                Err(error) if lacks_descriptors(&error) && !self.pending.is_empty() => {
                     self.send_oldest_away(reactor);
                 }
                 Err(error) if has_hung_up(&error) => {}
@@ -180,7 +180,7 @@ impl Door {
     }
 
     fn send_oldest_away<S: Copy>(&mut self, reactor: &mut Reactor<S>) {
-        let oldest = self.guests.remove(0);
+        let oldest = self.pending.remove(0);
         reactor.remove(oldest.key);
         self.dismiss(oldest.number);
     }
@@ -188,20 +188,20 @@ impl Door {
     /// Reads from a connection; returns `None` if its first line is incomplete. A connection that ends, or sends more than an initack can
     /// have without ending its line, is closed.
     pub(super) fn read<S: Copy>(&mut self, number: u64, reactor: &mut Reactor<S>) -> Option<FirstLine> {
-        let at = self.guests.iter().position(|guest| guest.number == number)?;
-        let guest = &mut self.guests[at];
-        let mut buffer = [0; LONGEST];
-        match guest.connection.receive(&mut buffer) {
+        let at = self.pending.iter().position(|pending| pending.number == number)?;
+        let pending = &mut self.pending[at];
+        let mut buffer = [0; MAX_RESPONSE];
+        match pending.connection.receive(&mut buffer) {
             Received::Nothing => return None,
             Received::Bytes(n) => {
-                reactor.after_read(guest.key, n, buffer.len());
-                guest.heard.extend_from_slice(&buffer[..n]);
-                if let Some(end) = guest.heard.iter().position(|b| *b == b'\n') {
-                    let rest = guest.heard.split_off(end + 1);
-                    guest.heard.pop();
-                    return Some(FirstLine { line: std::mem::take(&mut guest.heard), rest });
+                reactor.after_read(pending.key, n, buffer.len());
+                pending.received.extend_from_slice(&buffer[..n]);
+                if let Some(end) = pending.received.iter().position(|b| *b == b'\n') {
+                    let rest = pending.received.split_off(end + 1);
+                    pending.received.pop();
+                    return Some(FirstLine { line: std::mem::take(&mut pending.received), rest });
                 }
-                if guest.heard.len() <= LONGEST {
+                if pending.received.len() <= MAX_RESPONSE {
                     return None;
                 }
             }
@@ -218,9 +218,9 @@ impl Door {
         number: u64,
         reactor: &mut Reactor<S>,
     ) -> Option<NonBlockingStream> {
-        let at = self.guests.iter().position(|guest| guest.number == number)?;
-        let guest = self.guests.remove(at);
-        reactor.remove(guest.key);
-        Some(guest.connection)
+        let at = self.pending.iter().position(|pending| pending.number == number)?;
+        let pending = self.pending.remove(at);
+        reactor.remove(pending.key);
+        Some(pending.connection)
     }
 }

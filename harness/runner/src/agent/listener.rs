@@ -7,40 +7,40 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use super::channel::Channel;
-use super::door::{Door, Listen};
+use super::network_listener::{Listen, NetworkListener};
 use super::protocol::{Hello, Pass, Welcome};
-use super::relay::{OPTION, Way, path_of_group};
+use super::relay::{OPTION, Route, path_of_group};
 use super::{SOCKET, folder, quick, rank};
-use crate::process::reactor::{Key, Reactor, Wanted};
+use crate::process::reactor::{Reactor, ReactorKey, WatchMode};
 use crate::process::scratch::{folder_on_disk, scratch_folder};
 use crate::process::{has_hung_up, lacks_descriptors, nonblocking};
 
 /// Maximum number of agents that have connected and not yet introduced themselves.
-const NEWCOMERS_MAX: usize = 4096;
+const PENDING_MAX: usize = 4096;
 
 /// Maximum number of network peers that have not shown their token; the oldest is disconnected for a new one.
 const UNKNOWN_MAX: usize = 128;
 
 /// A connection whose peer has not introduced itself yet.
-struct Newcomer {
+struct PendingAgent {
     channel: Channel,
-    key: Key,
+    key: ReactorKey,
     /// Its network address, until it has shown its token.
     unknown: Option<SocketAddr>,
 }
 
 /// A scratch folder with the runner's socket in it, and the connections of agents that have not introduced themselves yet.
-pub(crate) struct Reception {
+pub(crate) struct AgentListener {
     listener: UnixListener,
     /// The listener for agents that cannot reach the socket.
-    door: Option<Door>,
-    newcomers: BTreeMap<u64, Newcomer>,
+    network: Option<NetworkListener>,
+    pending: BTreeMap<u64, PendingAgent>,
     count: u64,
     /// Dropped last, because it contains the socket.
     scratch: tempfile::TempDir,
 }
 
-impl Reception {
+impl AgentListener {
     pub(crate) fn open() -> io::Result<Self> {
         Self::open_for(None)
     }
@@ -56,21 +56,21 @@ impl Reception {
     }
 
     fn open_in(scratch: tempfile::TempDir, listen: Option<&Listen>) -> io::Result<Self> {
-        let door = listen.map(Door::open).transpose()?;
+        let door = listen.map(NetworkListener::open).transpose()?;
         let listener = UnixListener::bind(scratch.path().join(SOCKET))?;
         nonblocking(&listener)?;
-        Ok(Self { listener, door, newcomers: BTreeMap::new(), count: 0, scratch })
+        Ok(Self { listener, network: door, pending: BTreeMap::new(), count: 0, scratch })
     }
 
     /// Returns how agents reach it over the network, if they can.
-    pub(crate) fn way(&self) -> Option<&Way> {
-        self.door.as_ref().map(Door::way)
+    pub(crate) fn route(&self) -> Option<&Route> {
+        self.network.as_ref().map(NetworkListener::route)
     }
 
     /// Returns the command that starts an agent of the first process group, which has been made.
     pub(crate) fn words(&self, agent: &Path) -> Vec<String> {
         let path = agent.to_string_lossy().into_owned();
-        let way = self.way().map(|way| [OPTION.to_owned(), way.to_string()]);
+        let way = self.route().map(|route| [OPTION.to_owned(), route.to_string()]);
         std::iter::once(path).chain(way.into_iter().flatten()).collect()
     }
 
@@ -90,18 +90,18 @@ impl Reception {
     }
 
     /// Registers the reactor for new connections.
-    pub(crate) fn watch<S: Copy>(&self, reactor: &mut Reactor<S>, source: S) -> io::Result<Key> {
-        if let Some(door) = &self.door {
-            reactor.add(door.listener(), source, Wanted::Read)?;
+    pub(crate) fn watch<S: Copy>(&self, reactor: &mut Reactor<S>, source: S) -> io::Result<ReactorKey> {
+        if let Some(listener) = &self.network {
+            reactor.add(listener.listener(), source, WatchMode::Read)?;
         }
-        reactor.add(&self.listener, source, Wanted::Read)
+        reactor.add(&self.listener, source, WatchMode::Read)
     }
 
     /// Makes an agent that reports as a member of a process group; the name determines which agent it is. On other machines, the agent
     /// already exists.
     pub(crate) fn make_agent(&self, binary: &Path, name: &str, group: u32) -> io::Result<PathBuf> {
-        if let Some(door) = &self.door {
-            return Ok(path_of_group(door.agent(), group));
+        if let Some(listener) = &self.network {
+            return Ok(path_of_group(listener.agent(), group));
         }
         let folder = folder(self.path(), group);
         std::fs::create_dir_all(&folder)?;
@@ -126,7 +126,7 @@ impl Reception {
         while let Ok((stream, _)) = self.listener.accept() {
             self.let_in(Channel::with_stranger(stream), None, reactor, &source);
         }
-        while let Some(accepted) = self.door.as_ref().map(Door::accept) {
+        while let Some(accepted) = self.network.as_ref().map(NetworkListener::accept) {
             match accepted {
                 Ok((stream, from)) => {
                     if self.unknown().count() >= UNKNOWN_MAX {
@@ -146,7 +146,7 @@ impl Reception {
 
     /// Returns the network peers that have not shown their token.
     fn unknown(&self) -> impl Iterator<Item = u64> {
-        self.newcomers.iter().filter(|(_, newcomer)| newcomer.unknown.is_some()).map(|(id, _)| *id)
+        self.pending.iter().filter(|(_, agent)| agent.unknown.is_some()).map(|(id, _)| *id)
     }
 
     fn send_first_away<S: Copy>(&mut self, reactor: &mut Reactor<S>) {
@@ -161,35 +161,41 @@ impl Reception {
         reactor: &mut Reactor<S>,
         source: &impl Fn(u64) -> S,
     ) {
-        if self.newcomers.len() >= NEWCOMERS_MAX {
+        if self.pending.len() >= PENDING_MAX {
             return;
         }
         self.count += 1;
-        if let Ok(key) = reactor.add(&channel, source(self.count), Wanted::Read) {
-            self.newcomers.insert(self.count, Newcomer { channel, key, unknown });
+        if let Ok(key) = reactor.add(&channel, source(self.count), WatchMode::Read) {
+            self.pending.insert(self.count, PendingAgent { channel, key, unknown });
         }
     }
 
     fn send_away<S: Copy>(&mut self, id: u64, reactor: &mut Reactor<S>) {
-        let Some(Newcomer { key, unknown, .. }) = self.newcomers.remove(&id) else { return };
+        let Some(PendingAgent { key, unknown, .. }) = self.pending.remove(&id) else { return };
         reactor.remove(key);
-        if let (Some(from), Some(door)) = (unknown, &self.door) {
-            door.refuse(from);
+        if let (Some(from), Some(listener)) = (unknown, &self.network) {
+            listener.refuse(from);
         }
     }
 
     /// Returns the connections whose peers have not introduced themselves.
-    pub(crate) fn newcomers(&self) -> Vec<u64> {
-        self.newcomers.keys().copied().collect()
+    pub(crate) fn pending(&self) -> Vec<u64> {
+        self.pending.keys().copied().collect()
     }
 
     /// Reads from such a connection. After its introduction, it belongs to the caller; on any other message, it is closed.
-    pub(crate) fn greet<S: Copy>(&mut self, id: u64, reactor: &mut Reactor<S>) -> Option<(Hello, Channel)> {
-        let Newcomer { channel, unknown, .. } = self.newcomers.get_mut(&id)?;
+    pub(crate) fn receive_hello<S: Copy>(
+        &mut self,
+        id: u64,
+        reactor: &mut Reactor<S>,
+    ) -> Option<(Hello, Channel)> {
+        let PendingAgent { channel, unknown, .. } = self.pending.get_mut(&id)?;
         channel.receive();
         if unknown.is_some() {
             match channel.next::<Pass>() {
-                Some(Ok(Pass { token })) if self.door.as_ref().is_some_and(|door| door.knows(&token)) => {
+                Some(Ok(Pass { token }))
+                    if self.network.as_ref().is_some_and(|listener| listener.knows(&token)) =>
+                {
                     *unknown = None;
                     channel.admit();
                     channel.send(&Welcome {});
@@ -208,7 +214,7 @@ impl Reception {
         if hello.is_none() && !channel.is_over() {
             return None;
         }
-        let Newcomer { mut channel, key, .. } = self.newcomers.remove(&id)?;
+        let PendingAgent { mut channel, key, .. } = self.pending.remove(&id)?;
         reactor.remove(key);
         match hello?.ok()? {
             Hello::Rank(hello) if hello.relays.is_some() => {

@@ -10,38 +10,38 @@ use crate::iut::Iut;
 use crate::party::Limits;
 use crate::party::library::Library;
 use crate::party::server::Implementation;
-use pmi_judge::Outcome;
+use pmi_judge::ScenarioOutcome;
 use pmi_judge::connections::Connections;
-use pmi_judge::event::{Event, What};
-use pmi_judge::library::api::Held;
+use pmi_judge::event::{Event, EventKind};
+use pmi_judge::library::api::OutputValue;
 use pmi_judge::verdict::Verdict;
 use pmi_scenario::ast::{
-    Action, Dialect, Kind, Need, Piece, ProcessAction, Role, Scenario, Spanned, Step, Stmt, Template,
+    Dialect, Need, Piece, ProcessAction, Role, Scenario, Spanned, Step, StepAction, Stmt, Template, ValueType,
 };
 use pmi_scenario::scope::FIRST_ARGUMENT;
 use pmi_scenario::signature;
 use pmi_scenario::suite::Suite;
-use pmi_wire::{Decoded, Direction, Framing, HEADER, Operation, Proc, Version, WayIn};
+use pmi_wire::{ConnectionMethod, Decoded, Direction, Framing, HEADER, Operation, Proc, Version};
 
 /// The optional operations of an implementation, with the reason for each lack.
 #[derive(Default)]
-pub(crate) struct Offers {
+pub(crate) struct OptionalOperations {
     /// For each optional operation in a dialect: true if it is supported, or else the reason.
     needs: BTreeMap<(Dialect, Need), (bool, String)>,
     /// Reasons why scenarios in a dialect do not apply.
-    unspoken: BTreeMap<Dialect, String>,
+    dialect_exclusions: BTreeMap<Dialect, String>,
     /// Reasons why a library does not speak the wire protocol, so that it cannot be judged by its process manager's messages.
-    wireless: BTreeMap<Dialect, String>,
+    no_wire_reasons: BTreeMap<Dialect, String>,
     /// The server passes the arguments of a spawn only if they are numbered from one.
     arguments_from_one: bool,
     /// Reasons why a library cannot be judged after its initialization: it sends nothing on PMI_FD, and its initialization fails.
-    uninitialized: BTreeMap<Dialect, String>,
+    init_failure_reasons: BTreeMap<Dialect, String>,
 }
 
-impl Offers {
+impl OptionalOperations {
     /// Returns the verdict and the reason of a scenario that is not played against this implementation.
     pub(crate) fn excuse(&self, suite: &Suite, scenario: &Scenario, iut: &Iut) -> Option<(Verdict, String)> {
-        if let Some(why) = self.uninitialized.get(&scenario.dialect)
+        if let Some(why) = self.init_failure_reasons.get(&scenario.dialect)
             && needs_initialization(suite, scenario)
         {
             return Some((Verdict::Unjudged, why.clone()));
@@ -50,10 +50,10 @@ impl Offers {
             Some((false, why)) => Some(why),
             _ => None,
         };
-        let unspoken = self.unspoken.get(&scenario.dialect);
+        let unspoken = self.dialect_exclusions.get(&scenario.dialect);
         let why = unspoken.or_else(|| scenario.needs.iter().find_map(unneeded)).or_else(|| match iut {
             Iut::Library(library, ..) if wants_wire(suite, scenario, library.server.is_some()) => {
-                self.wireless.get(&scenario.dialect)
+                self.no_wire_reasons.get(&scenario.dialect)
             }
             _ => None,
         });
@@ -61,7 +61,7 @@ impl Offers {
     }
 }
 
-impl Offers {
+impl OptionalOperations {
     /// Returns the scenario with the names bound whose values depend on the server.
     pub(crate) fn bind(&self, scenario: &Arc<Scenario>) -> Arc<Scenario> {
         if !self.arguments_from_one || !names_first_argument(scenario) {
@@ -81,7 +81,7 @@ fn names_first_argument(scenario: &Scenario) -> bool {
 /// Returns whether a server passes the arguments of a spawned program if they are numbered from one, but not from zero.
 fn takes_arguments_from_one_only(suite: &Suite, iut: &Iut, limits: Limits) -> bool {
     let takes = |text: &str| {
-        let comes = |event: &Event| matches!(&event.what, What::Started { args, .. } if args.iter().any(|arg| arg.0 == b"first"));
+        let comes = |event: &Event| matches!(&event.kind, EventKind::Started { args, .. } if args.iter().any(|arg| arg.0 == b"first"));
         matches!(iut.probe(suite, text, limits), Some(Ok((outcome, _))) if outcome.events.iter().any(comes))
     };
     let from_zero = include_str!("probes/spawn-arguments.pmi");
@@ -89,31 +89,38 @@ fn takes_arguments_from_one_only(suite: &Suite, iut: &Iut, limits: Limits) -> bo
 }
 
 /// Determines which optional operations are supported: from the claims, or else by a probe of each.
-pub(crate) fn offers(suite: &Suite, selected: &[Arc<Scenario>], iut: &Iut, limits: Limits) -> Offers {
-    let mut offers = Offers::default();
+pub(crate) fn offers(
+    suite: &Suite,
+    selected: &[Arc<Scenario>],
+    iut: &Iut,
+    limits: Limits,
+) -> OptionalOperations {
+    let mut operations = OptionalOperations::default();
     let needs: BTreeSet<(Dialect, Need)> =
         selected.iter().flat_map(|s| s.needs.iter().map(|n| (s.dialect, n.value))).collect();
     let upstream = matches!(iut, Iut::Processes(implementation, _) if implementation.has_upstream());
-    let way_in = iut.way_in();
+    let connection_method = iut.connection_method();
     let why = "it needs a proxy whose upstream we play (--server ./hydra_pmi_proxy)".to_owned();
     for (_, dialect) in Dialect::NAMES {
-        offers.needs.insert((dialect, Need::Upstream), (upstream, why.clone()));
-        let is = match way_in {
-            WayIn::Fd => "its processes have PMI_FD",
-            WayIn::Port => "its processes have PMI_PORT",
-            WayIn::Singleton => "it serves a process that it has not started",
+        operations.needs.insert((dialect, Need::Upstream), (upstream, why.clone()));
+        let is = match connection_method {
+            ConnectionMethod::Fd => "its processes have PMI_FD",
+            ConnectionMethod::Port => "its processes have PMI_PORT",
+            ConnectionMethod::Singleton => "it serves a process that it has not started",
         };
         let ways = [
-            (Need::Fd, WayIn::Fd, "fd"),
-            (Need::Port, WayIn::Port, "port"),
-            (Need::Singleton, WayIn::Singleton, "singleton"),
+            (Need::Fd, ConnectionMethod::Fd, "fd"),
+            (Need::Port, ConnectionMethod::Port, "port"),
+            (Need::Singleton, ConnectionMethod::Singleton, "singleton"),
         ];
         for (need, way, word) in ways {
-            offers.needs.insert((dialect, need), (way == way_in, format!("{is} (--connection {word})")));
+            operations
+                .needs
+                .insert((dialect, need), (way == connection_method, format!("{is} (--connection {word})")));
         }
     }
     let claims = match iut {
-        Iut::Memory(_) | Iut::Client(_) => return offers,
+        Iut::Memory(_) | Iut::Client(_) => return operations,
         Iut::Processes(implementation, _) => &implementation.claims,
         Iut::Library(_, claims, _) => claims,
     };
@@ -136,8 +143,8 @@ pub(crate) fn offers(suite: &Suite, selected: &[Arc<Scenario>], iut: &Iut, limit
                     }
                 },
             };
-            offers.wireless.extend(wireless.map(|why| (api, why)));
-            offers.uninitialized.extend(uninitialized.map(|why| (api, why)));
+            operations.no_wire_reasons.extend(wireless.map(|why| (api, why)));
+            operations.init_failure_reasons.extend(uninitialized.map(|why| (api, why)));
         }
     }
     let both = dialects(selected).len() > 1;
@@ -148,13 +155,13 @@ pub(crate) fn offers(suite: &Suite, selected: &[Arc<Scenario>], iut: &Iut, limit
         let why = format!(
             "it does not speak PMI-2: offered version 2.0, it {seen}; --dialect pmi-2 makes it a duty"
         );
-        offers.unspoken.insert(Dialect::Pmi2, why);
+        operations.dialect_exclusions.insert(Dialect::Pmi2, why);
     }
     for (dialect, need) in needs {
-        if offers.unspoken.contains_key(&dialect) {
+        if operations.dialect_exclusions.contains_key(&dialect) {
             continue;
         }
-        if need.is_way_in() {
+        if need.is_connection_method() {
             continue;
         }
         let word = need.word();
@@ -173,13 +180,13 @@ pub(crate) fn offers(suite: &Suite, selected: &[Arc<Scenario>], iut: &Iut, limit
                 }
             },
         };
-        offers.needs.insert((dialect, need), offer);
+        operations.needs.insert((dialect, need), offer);
     }
-    let spawns = matches!(offers.needs.get(&(Dialect::Pmi1, Need::Spawn)), Some((true, _)));
-    offers.arguments_from_one = spawns
+    let spawns = matches!(operations.needs.get(&(Dialect::Pmi1, Need::Spawn)), Some((true, _)));
+    operations.arguments_from_one = spawns
         && selected.iter().any(|scenario| names_first_argument(scenario))
         && takes_arguments_from_one_only(suite, iut, limits);
-    offers
+    operations
 }
 
 /// Returns which of spawn, names and PMI-1.2 a server supports in a dialect, as claimed or else as probed. Campaigns use these operations.
@@ -229,7 +236,7 @@ pub(crate) fn asked_for(
     need: Need,
     iut: &Iut,
     limits: Limits,
-) -> Option<(Outcome, Support)> {
+) -> Option<(ScenarioOutcome, Support)> {
     let (text, request): (_, &[u8]) = match (iut, need, dialect) {
         // These are known without a probe.
         (_, Need::Upstream | Need::Fd | Need::Port | Need::Singleton, _) => return None,
@@ -269,11 +276,11 @@ pub(crate) fn asked_for(
     // must not make an optional operation required. So a failed probe is repeated once, and the second result counts.
     let ask = || Some(iut.probe(suite, text, limits)?.ok()?.0);
     let came_to_something =
-        |outcome: &Outcome| outcome.crashed.is_none() && outcome.unjudged.is_none() && !outcome.hung;
+        |outcome: &ScenarioOutcome| outcome.crashed.is_none() && outcome.unjudged.is_none() && !outcome.hung;
     let outcome = ask().filter(came_to_something).or_else(ask)?;
     let support = match iut {
         // A library that sends the request supports the operation.
-        Iut::Library(..) if asks(&outcome, request) => Support::Acknowledged,
+        Iut::Library(..) if has_sent(&outcome, request) => Support::Acknowledged,
         Iut::Library(..) => failed_call(&outcome).map_or(Support::Acknowledged, Support::Lacking),
         _ => support(&outcome, need, request),
     };
@@ -293,7 +300,7 @@ const LOST: &str = "not judged here: asked once, the server takes a spawn, and n
 fn loses_spawned(suite: &Suite, dialect: Dialect, iut: &Iut, limits: Limits) -> bool {
     iut.is_relayed()
         && asked_for(suite, dialect, Need::Spawn, iut, limits).is_some_and(|(outcome, support)| {
-            let comes = |e: &Event| matches!(e.what, What::Started { proc, .. } if proc.group > 0);
+            let comes = |e: &Event| matches!(e.kind, EventKind::Started { proc, .. } if proc.group > 0);
             support == Support::Acknowledged && !outcome.events.iter().any(comes)
         })
 }
@@ -308,27 +315,28 @@ fn speaks_no_pmi2(suite: &Suite, iut: &Iut, limits: Limits) -> Option<String> {
 }
 
 /// Returns whether a request with this beginning was sent.
-fn asks(outcome: &Outcome, request: &[u8]) -> bool {
+fn has_sent(outcome: &ScenarioOutcome, request: &[u8]) -> bool {
     let begins = |bytes: &[u8]| {
         bytes.starts_with(request) || bytes.get(HEADER..).is_some_and(|body| body.starts_with(request))
     };
-    let is_asked = |event: &Event| matches!(&event.what, What::ToServer { bytes, .. } if begins(&bytes.0));
+    let is_asked =
+        |event: &Event| matches!(&event.kind, EventKind::ToServer { bytes, .. } if begins(&bytes.0));
     outcome.events.iter().any(is_asked)
 }
 
 /// Returns the response of a server to the first request with this beginning. A successful answer counts as support, even if its promise is
 /// not kept. A request that is never answered shows no support; `answered-when-not-served` reports the silence itself.
-fn support(outcome: &Outcome, need: Need, request: &[u8]) -> Support {
+fn support(outcome: &ScenarioOutcome, need: Need, request: &[u8]) -> Support {
     let mut connections = Connections::default();
     let mut asked = None;
     for event in &outcome.events {
-        match &event.what {
-            What::ClosedByServer { proc } | What::Ended { proc, ours: false }
+        match &event.kind {
+            EventKind::ClosedByServer { proc } | EventKind::Ended { proc, ours: false }
                 if asked == Some(*proc) && outcome.crashed.is_none() =>
             {
                 return Support::Lacking("closed the connection".to_owned());
             }
-            What::NoAnswer { proc, .. } if asked == Some(*proc) => {
+            EventKind::NoAnswer { proc, .. } if asked == Some(*proc) => {
                 return match connections.partial(*proc, Direction::FromServer) {
                     [] => Support::Lacking("did not answer".to_owned()),
                     // An incomplete answer is reported by the scenarios.
@@ -338,7 +346,7 @@ fn support(outcome: &Outcome, need: Need, request: &[u8]) -> Support {
             _ => {}
         }
         let arrivals = connections.read(event);
-        let Some((proc, ..)) = event.what.said() else { continue };
+        let Some((proc, ..)) = event.kind.message_bytes() else { continue };
         for message in arrivals.iter().filter_map(|arrival| arrival.decode().ok()) {
             match message.direction {
                 Direction::ToServer if message.text.starts_with(request) => asked = Some(proc),
@@ -375,9 +383,9 @@ fn takes_offer(need: Need, request: &[u8], response: &Decoded<'_>) -> bool {
 }
 
 /// Returns the error of the last call, or `None` if it succeeded.
-fn failed_call(outcome: &Outcome) -> Option<String> {
-    let returned = outcome.events.iter().rev().find_map(|event| match &event.what {
-        What::Returned { function, returned, .. } => Some((function, returned.result)),
+fn failed_call(outcome: &ScenarioOutcome) -> Option<String> {
+    let returned = outcome.events.iter().rev().find_map(|event| match &event.kind {
+        EventKind::Returned { function, returned, .. } => Some((function, returned.result)),
         _ => None,
     });
     returned.and_then(|(function, result)| failure(function, result)).map(|error| format!("answered {error}"))
@@ -403,7 +411,7 @@ pub(crate) fn initialization(api: Dialect, served: bool) -> &'static str {
 /// initialization, if it failed.
 fn without_wire(suite: &Suite, api: Dialect, iut: &Iut, limits: Limits) -> Option<Option<String>> {
     let (outcome, _) = iut.probe(suite, initialization(api, false), limits)?.ok()?;
-    let is_silent = !outcome.events.iter().any(|e| matches!(e.what, What::ToServer { .. }));
+    let is_silent = !outcome.events.iter().any(|e| matches!(e.kind, EventKind::ToServer { .. }));
     if !is_silent || outcome.crashed.is_some() || outcome.hung {
         return None;
     }
@@ -436,18 +444,18 @@ pub(crate) fn failed_initialization(events: &[Event]) -> Option<String> {
     // Processes in their first call.
     let mut initializing = BTreeSet::new();
     let mut called = BTreeSet::new();
-    events.iter().find_map(|event| match &event.what {
-        What::Called { proc, .. } if called.insert(*proc) => {
+    events.iter().find_map(|event| match &event.kind {
+        EventKind::Called { proc, .. } if called.insert(*proc) => {
             initializing.insert(*proc);
             None
         }
-        What::Returned { proc, function, returned } if initializing.remove(proc) => {
+        EventKind::Returned { proc, function, returned } if initializing.remove(proc) => {
             failure(function, returned.result)
         }
-        What::Exited { proc, exit } if initializing.remove(proc) => {
+        EventKind::Exited { proc, exit } if initializing.remove(proc) => {
             Some(format!("the process ended, {exit}"))
         }
-        What::Ended { proc, ours: false } if initializing.remove(proc) => {
+        EventKind::Ended { proc, ours: false } if initializing.remove(proc) => {
             Some("the process manager ended the process".to_owned())
         }
         _ => None,
@@ -478,12 +486,12 @@ pub(crate) fn apart(
 fn singletons(events: &[Event]) -> Option<String> {
     let mut told: BTreeMap<Proc, (Option<i32>, Option<i32>)> = BTreeMap::new();
     for event in events {
-        let What::Returned { proc, returned, .. } = &event.what else { continue };
+        let EventKind::Returned { proc, returned, .. } = &event.kind else { continue };
         let (rank, size) = told.entry(*proc).or_default();
         for (name, held) in &returned.outs {
             match (name.as_str(), held) {
-                ("rank", Held::Int(number)) => *rank = *number,
-                ("size", Held::Int(number)) => *size = *number,
+                ("rank", OutputValue::Int(number)) => *rank = *number,
+                ("size", OutputValue::Int(number)) => *size = *number,
                 _ => {}
             }
         }
@@ -495,12 +503,12 @@ fn singletons(events: &[Event]) -> Option<String> {
 /// Returns the evidence that a process passes the barrier of the probe before the other process enters it.
 fn passes_alone(events: &[Event]) -> Option<String> {
     let mut called = 0;
-    events.iter().find_map(|event| match &event.what {
-        What::Called { function, .. } if BARRIERS.contains(&function.as_str()) => {
+    events.iter().find_map(|event| match &event.kind {
+        EventKind::Called { function, .. } if BARRIERS.contains(&function.as_str()) => {
             called += 1;
             None
         }
-        What::Returned { proc, function, returned }
+        EventKind::Returned { proc, function, returned }
             if called == 1 && returned.result == 0 && BARRIERS.contains(&function.as_str()) =>
         {
             Some(format!("{function} lets rank {proc} pass before the other rank has called it"))
@@ -530,10 +538,10 @@ const WIRE: [&str; 2] = [ids::RFC13_API_WIRE, ids::PMI2_COMMON_API_WIRE];
 fn wants_wire(suite: &Suite, scenario: &Scenario, served: bool) -> bool {
     // A removed variable does not need a process manager.
     let removed =
-        |value: &Template| !served && matches!(value.pieces.as_slice(), [Piece::Typed(Kind::Absent)]);
+        |value: &Template| !served && matches!(value.pieces.as_slice(), [Piece::Typed(ValueType::Absent)]);
     let arranged = |step: &Step| {
         matches!(step.role, Role::Client | Role::Server)
-            || matches!(&step.action, Action::Process(ProcessAction::Env(_, value)) if !removed(value))
+            || matches!(&step.action, StepAction::Process(ProcessAction::Env(_, value)) if !removed(value))
     };
     let tested = !served && tests_wire(scenario);
     !tested && (!served && scenario.ranks > 1 || suite.steps(&scenario.body).any(arranged))
@@ -547,7 +555,7 @@ fn tests_wire(scenario: &Scenario) -> bool {
 /// Returns true if a scenario needs an initialized library. Scenarios about the wire protocol itself report its absence instead.
 fn needs_initialization(suite: &Suite, scenario: &Scenario) -> bool {
     let initializes = |step: &Step| match &step.action {
-        Action::Call(call) => {
+        StepAction::Call(call) => {
             let begins = call.function.as_ref().is_some_and(|function| function.value.ends_with("_Init"));
             begins && call.result.as_ref().is_none_or(|result| result.value != "any")
         }
@@ -576,19 +584,19 @@ mod tests {
 
     const P: Proc = Proc { group: 0, rank: 0 };
 
-    fn called() -> What {
-        What::Called { proc: P, function: "PMI_Init".into(), arguments: Vec::new(), held: false }
+    fn called() -> EventKind {
+        EventKind::Called { proc: P, function: "PMI_Init".into(), arguments: Vec::new(), held: false }
     }
 
     /// The end of a process during its first call counts, whichever side caused it.
     #[rstest::rstest]
-    #[case::ended_by_the_manager(vec![called(), What::Ended { proc: P, ours: false }], true)]
-    #[case::exits(vec![called(), What::Exited { proc: P, exit: Exit::Code(1) }], true)]
-    #[case::never_called(vec![What::Ended { proc: P, ours: false }], false)]
-    #[case::ended_by_us(vec![called(), What::Ended { proc: P, ours: true }], false)]
-    fn end_in_the_first_call_is_a_failure(#[case] whats: Vec<What>, #[case] fails: bool) {
+    #[case::ended_by_the_manager(vec![called(), EventKind::Ended { proc: P, ours: false }], true)]
+    #[case::exits(vec![called(), EventKind::Exited { proc: P, exit: Exit::Code(1) }], true)]
+    #[case::never_called(vec![EventKind::Ended { proc: P, ours: false }], false)]
+    #[case::ended_by_us(vec![called(), EventKind::Ended { proc: P, ours: true }], false)]
+    fn end_in_the_first_call_is_a_failure(#[case] whats: Vec<EventKind>, #[case] fails: bool) {
         let events: Vec<Event> =
-            whats.into_iter().zip(0..).map(|(what, seq)| Event::new(seq, what)).collect();
+            whats.into_iter().zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect();
         assert_eq!(failed_initialization(&events).is_some(), fails);
     }
 }

@@ -15,7 +15,7 @@ pub(super) const PORT: &str = "PMI_PORT";
 
 /// The identity of a process at the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Visitor {
+enum PeerIdentity {
     Ours,
     Stranger,
     Unknown,
@@ -26,42 +26,42 @@ enum Visitor {
 /// decide. A connection on which nothing was sent is not a stranger's.
 pub(super) fn is_stranger(client: &TcpStream, port: &str) -> bool {
     match other_end(client, port) {
-        Visitor::Ours => false,
-        Visitor::Stranger => true,
-        Visitor::Unknown => said(client).is_some_and(|line| !is_ours(&line)),
+        PeerIdentity::Ours => false,
+        PeerIdentity::Stranger => true,
+        PeerIdentity::Unknown => peeked_bytes(client).is_some_and(|line| !is_own_initack(&line)),
     }
 }
 
-fn other_end(client: impl AsFd, port: &str) -> Visitor {
-    let Some(end) = tcp::ends(client).and_then(tcp::other_end) else { return Visitor::Unknown };
+fn other_end(client: impl AsFd, port: &str) -> PeerIdentity {
+    let Some(end) = tcp::ends(client).and_then(tcp::other_end) else { return PeerIdentity::Unknown };
     // A closed connection belongs to no process.
     if end.inode == 0 {
-        return Visitor::Unknown;
+        return PeerIdentity::Unknown;
     }
     let me = procfs::own_pid();
     let family = tree::descendants(me);
     if tcp::owner(end.inode, &family).is_some() {
-        return Visitor::Ours;
+        return PeerIdentity::Ours;
     }
     if let Some(owner) = tcp::owner(end.inode, &tree::everybody()) {
         let is_told = tree::variable_of(owner, PORT).is_some_and(|told| told == port);
-        return if is_told { Visitor::Ours } else { Visitor::Stranger };
+        return if is_told { PeerIdentity::Ours } else { PeerIdentity::Stranger };
     }
     // The process belongs to another user, unless the descriptors of one of our processes cannot be read.
     let all_are_seen = family.iter().all(|pid| fs::read_dir(format!("/proc/{pid}/fd")).is_ok());
-    if all_are_seen { Visitor::Stranger } else { Visitor::Unknown }
+    if all_are_seen { PeerIdentity::Stranger } else { PeerIdentity::Unknown }
 }
 
 /// Returns the first bytes without removing them. They are empty if the connection ended without any, and the result is `None` if nothing
 /// has arrived yet.
-fn said(client: &TcpStream) -> Option<Vec<u8>> {
+fn peeked_bytes(client: &TcpStream) -> Option<Vec<u8>> {
     let mut start = [0; 256];
     let (length, _) = recv(client, &mut start[..], RecvFlags::PEEK | RecvFlags::DONTWAIT).ok()?;
     Some(start[..length].to_vec())
 }
 
 /// Returns whether these bytes are the initack of a process with our id.
-fn is_ours(said: &[u8]) -> bool {
+fn is_own_initack(said: &[u8]) -> bool {
     let id = std::env::var("PMI_ID").unwrap_or_default();
     said.starts_with(format!("{}\n", initack(&id)).as_bytes())
 }
@@ -91,7 +91,7 @@ mod tests {
     fn a_descendant_is_no_stranger() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let (mut child, client) = visit(&listener, "read line");
-        assert_eq!(other_end(&client, "127.0.0.1:1"), Visitor::Ours);
+        assert_eq!(other_end(&client, "127.0.0.1:1"), PeerIdentity::Ours);
         drop(child.stdin.take());
         child.wait().unwrap();
     }
@@ -107,7 +107,7 @@ mod tests {
             ours.write_all(line.as_bytes()).unwrap();
             drop(ours);
             // The kernel transfers the end of a connection by itself, after some time.
-            while self::said(&client).is_none() || other_end(&client, "") != Visitor::Unknown {
+            while peeked_bytes(&client).is_none() || other_end(&client, "") != PeerIdentity::Unknown {
                 std::thread::yield_now();
             }
             assert_eq!(is_stranger(&client, ""), stranger, "{said}");

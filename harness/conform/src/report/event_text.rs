@@ -1,0 +1,275 @@
+//! Events in words, for transcripts and sequence charts.
+
+use super::text;
+use pmi_judge::event::{Bytes, Event, EventKind, Exit, JobTermination, SilenceProof};
+use pmi_wire::Proc;
+
+/// Maximum number of bytes of an event that are shown.
+pub(super) const BYTES: usize = 120;
+
+fn ended(exit: Option<Exit>) -> String {
+    exit.map_or("it does not end".to_owned(), |exit| exit.to_string())
+}
+
+/// The direction of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum EventDirection {
+    /// None: something happened to a process or the job.
+    None,
+    /// From a process to the server.
+    ToServer,
+    /// From the server to a process.
+    FromServer,
+    /// From a proxy to its upstream.
+    ToUpstream,
+    /// From the upstream to a proxy.
+    FromUpstream,
+    /// Between a program and the library in it.
+    Call,
+}
+
+impl EventDirection {
+    /// Returns the sign for transcripts.
+    pub(super) fn arrow(self) -> &'static str {
+        match self {
+            Self::None => "  ",
+            Self::ToServer => "->",
+            Self::FromServer => "<-",
+            Self::ToUpstream => "=>",
+            Self::FromUpstream => "<=",
+            Self::Call => "()",
+        }
+    }
+}
+
+/// An event in words.
+#[derive(Debug)]
+pub(super) struct EventInWords<'a> {
+    /// The process; `None` for the job as a whole.
+    pub(super) proc: Option<Proc>,
+    pub(super) direction: EventDirection,
+    /// The description, with escaped bytes.
+    pub(super) what: String,
+    /// The bytes sent over a connection, as far as the event contains them.
+    pub(super) bytes: Option<&'a [u8]>,
+}
+
+impl EventInWords<'_> {
+    pub(super) fn rank(&self) -> String {
+        self.proc.as_ref().map(Proc::to_string).unwrap_or_default()
+    }
+}
+
+/// Maximum number of frames of the backtrace of a process that died.
+const CALLS: usize = 6;
+
+/// Describes an event. Returns `None` for output, which is shown apart from the transcript: the time at which it arrives says little about
+/// when it was written.
+pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventInWords<'a>> {
+    let told = |proc: Option<&Proc>, direction, what: String| {
+        Some(EventInWords { proc: proc.copied(), direction, what, bytes: None })
+    };
+    let sent = |proc: Proc, direction, bytes: &'a Bytes, more: &str| {
+        let what = text::bytes(&bytes.0, limit, event.cut) + more;
+        Some(EventInWords { proc: Some(proc), direction, what, bytes: Some(&bytes.0) })
+    };
+    match &event.kind {
+        EventKind::Launched { ranks, nodes, .. } => {
+            // A recording knows the number only from the environment of a process.
+            let of = |number: u32, prefix, noun| match number {
+                0 => String::new(),
+                _ => format!("{prefix}{}", text::count(number as usize, noun)),
+            };
+            let (ranks, on) = (of(*ranks, ": ", "rank"), of(*nodes, " on ", "node"));
+            told(None, EventDirection::None, format!("launched{ranks}{on}"))
+        }
+        EventKind::Started { proc, bad_fd: Some(why), .. } => told(
+            Some(proc),
+            EventDirection::None,
+            format!("started without a connection: {}", text::clean(why)),
+        ),
+        EventKind::Started { proc, bad_fd: None, .. } => {
+            told(Some(proc), EventDirection::None, "started".to_owned())
+        }
+        EventKind::Greeted { proc, initack: said, response: answer } => {
+            let (said, answer) = (text::bytes(&said.0, limit, 0), text::bytes(&answer.0, limit, 0));
+            told(
+                Some(proc),
+                EventDirection::None,
+                format!("connected by PMI_PORT: {said} answered by {answer}"),
+            )
+        }
+        EventKind::ManagerStarted { proc, args } => {
+            let args: Vec<String> = args.iter().map(|arg| text::bytes(&arg.0, limit, 0)).collect();
+            told(
+                Some(proc),
+                EventDirection::None,
+                format!("started a process manager: mpiexec {}", args.join(" ")),
+            )
+        }
+        EventKind::Singinit { proc, request: asked, answer: said, reply: answer } => {
+            let shown = |bytes: &Bytes| match bytes.0.is_empty() {
+                true => "nothing".to_owned(),
+                false => text::bytes(&bytes.0, limit, 0),
+            };
+            let [asked, said, answer] = [asked, said, answer].map(shown);
+            told(
+                Some(proc),
+                EventDirection::None,
+                format!("singleton init: {asked} answered by {said}, and then {answer}"),
+            )
+        }
+        EventKind::ToServer { proc, bytes } => sent(*proc, EventDirection::ToServer, bytes, ""),
+        EventKind::FromServer { proc, bytes } => sent(*proc, EventDirection::FromServer, bytes, ""),
+        EventKind::ClosedByClient { proc } => {
+            told(Some(proc), EventDirection::ToServer, "(closed)".to_owned())
+        }
+        EventKind::ClosedByServer { proc } => {
+            told(Some(proc), EventDirection::FromServer, "(closed)".to_owned())
+        }
+        EventKind::Ended { proc, ours: true } => {
+            told(Some(proc), EventDirection::None, "ended as the scenario says".to_owned())
+        }
+        EventKind::Ended { proc, ours: false } => {
+            told(Some(proc), EventDirection::None, "ended by the process manager".to_owned())
+        }
+        EventKind::Exited { proc, exit } => told(Some(proc), EventDirection::None, exit.to_string()),
+        EventKind::NoAnswer { proc, proof } => {
+            let proof = match proof {
+                SilenceProof::Idle => "(nothing: the server has read all and waits)",
+                SilenceProof::Polled => "(nothing: the server has read all and looks around now and then)",
+                SilenceProof::Unread => "(nothing: the server waits, and has not read all)",
+                SilenceProof::Timeout => "(nothing: the time was up)",
+            };
+            told(Some(proc), EventDirection::FromServer, proof.to_owned())
+        }
+        EventKind::NotRead { proc } => told(
+            Some(proc),
+            EventDirection::None,
+            "(not read: what it wrote is still in its socket)".to_owned(),
+        ),
+        EventKind::FromProxy { proxy, text, held, .. } => {
+            let held = if *held { "  (the scenario answers)" } else { "" };
+            sent(Proc::proxy(*proxy), EventDirection::ToUpstream, text, held)
+        }
+        EventKind::ToProxy { proxy, text, .. } => {
+            sent(Proc::proxy(*proxy), EventDirection::FromUpstream, text, "")
+        }
+        EventKind::ClosedByUpstream { proxy } => {
+            told(Some(&Proc::proxy(*proxy)), EventDirection::FromUpstream, "(closed)".to_owned())
+        }
+        EventKind::ProxyEnded { proxy, exit, .. } => {
+            told(Some(&Proc::proxy(*proxy)), EventDirection::None, format!("ended: {exit}"))
+        }
+        EventKind::Output { .. }
+        | EventKind::Expected(_)
+        | EventKind::Nothing { .. }
+        | EventKind::Abandoned(_)
+        | EventKind::NotReached { .. }
+        | EventKind::LibraryFile { .. }
+        | EventKind::Loaded { error: None, .. }
+        | EventKind::PlainRun(_)
+        | EventKind::BrokenMemory { .. }
+        | EventKind::OutputCompared { .. } => None,
+        EventKind::Reached { proc } => {
+            told(Some(proc), EventDirection::None, format!("(line {} of the scenario)", event.line))
+        }
+        EventKind::LeftUnread { proc } => {
+            told(Some(proc), EventDirection::None, "closes its connection without reading all".to_owned())
+        }
+        EventKind::Aborted { by, reason } => told(
+            Some(by),
+            EventDirection::None,
+            format!("makes the server end its group: {}", text::clean(reason)),
+        ),
+        EventKind::StillRunning { procs, .. } if procs.is_empty() => {
+            told(None, EventDirection::None, "still running, and ended now: the launcher".to_owned())
+        }
+        EventKind::Outlived { procs } => {
+            let procs: Vec<String> = procs.iter().map(Proc::to_string).collect();
+            told(None, EventDirection::None, format!("not recorded any more: rank {}", procs.join(", ")))
+        }
+        EventKind::StillRunning { procs, proof } => {
+            let procs: Vec<String> = procs.iter().map(Proc::to_string).collect();
+            told(
+                None,
+                EventDirection::None,
+                format!("still running, and ended now ({proof}): rank {}", procs.join(", ")),
+            )
+        }
+        EventKind::JobStays { procs, names, .. } => {
+            let ours = procs.iter().map(|p| format!("rank {p}"));
+            let all: Vec<String> = ours.chain(names.iter().map(|name| text::clean(name))).collect();
+            told(
+                None,
+                EventDirection::None,
+                format!("the job still runs, and is ended now: {}", all.join(", ")),
+            )
+        }
+        EventKind::JobEnding(JobTermination::Asked { exit }) => {
+            told(None, EventDirection::None, format!("launcher, on SIGTERM: {}", ended(*exit)))
+        }
+        EventKind::JobEnding(JobTermination::Cancelled { command, exit }) => told(
+            None,
+            EventDirection::None,
+            format!("cancelled by {}: {}", text::clean(command), ended(*exit)),
+        ),
+        EventKind::JobEnding(JobTermination::Killed { names }) => {
+            told(None, EventDirection::None, format!("killed: {}", text::clean(&names.join(", "))))
+        }
+        EventKind::LeftoverProcesses { names } => {
+            told(None, EventDirection::None, format!("left behind: {}", text::clean(&names.join(", "))))
+        }
+        EventKind::Flooded { limit } => told(
+            None,
+            EventDirection::FromServer,
+            format!("(more than {limit} bytes: nothing more was read)"),
+        ),
+        EventKind::Called { proc, function, arguments, .. } => {
+            let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+            told(
+                Some(proc),
+                EventDirection::Call,
+                text::clean(&format!("{function}({})", arguments.join(", "))),
+            )
+        }
+        EventKind::NotStarted { proc, why } => told(Some(proc), EventDirection::None, text::clean(why)),
+        EventKind::NotCalled { proc, why } => told(Some(proc), EventDirection::Call, text::clean(why)),
+        EventKind::Returned { proc, function, returned } => told(
+            Some(proc),
+            EventDirection::Call,
+            text::clean(&format!("{function} = {}", returned.shown(function))),
+        ),
+        EventKind::Loaded { proc, error: Some(why) } => {
+            told(Some(proc), EventDirection::None, text::clean(&format!("cannot load the library: {why}")))
+        }
+        EventKind::PlayedAgain { shown_by: Some(scenario), .. } => {
+            told(None, EventDirection::None, format!("interference was shown by {}", text::clean(scenario)))
+        }
+        EventKind::PlayedAgain { beside, played, failed, .. } => {
+            let names = beside.iter().map(|other| other.scenario.as_str()).collect::<Vec<_>>().join(", ");
+            let beside = if names.is_empty() {
+                "without its other jobs".to_owned()
+            } else {
+                format!("beside {}", text::clean(&names))
+            };
+            told(None, EventDirection::None, format!("played again {beside}: failed in {failed} of {played}"))
+        }
+        EventKind::StartsFewer { ranks } => {
+            let ranks = text::count(*ranks as usize, "rank");
+            told(None, EventDirection::None, format!("the same command started {ranks}"))
+        }
+        EventKind::JobExited { exit } => told(None, EventDirection::None, format!("launcher: {exit}")),
+        EventKind::Crashed { name, signal } => {
+            told(None, EventDirection::None, format!("{} killed by signal {signal}", text::clean(name)))
+        }
+        EventKind::Backtrace(trace) => {
+            let calls: Vec<String> = trace.frames.iter().take(CALLS).map(ToString::to_string).collect();
+            let died = format!("{} died {}", trace.name, calls.join("; called "));
+            told(None, EventDirection::None, text::clean(&died).to_string())
+        }
+        EventKind::Untraced { why } => {
+            told(None, EventDirection::None, format!("where it died is not known: {}", text::clean(why)))
+        }
+    }
+}

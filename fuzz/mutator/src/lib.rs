@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_back_is_within_its_room_and_depends_on_the_seed_alone() {
+    fn mutation_fits_its_buffer_and_follows_the_seed() {
         let line = b"cmd=put kvsname=kvs key=a value=b\n";
         let once = |seed: u32, protocol| {
             let mut room = [0xee; 80];

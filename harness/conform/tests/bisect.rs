@@ -13,7 +13,7 @@ fn serve(options: &str) -> String {
 }
 
 #[test]
-fn the_version_that_brings_and_the_one_that_mends_are_told() {
+fn names_versions_that_introduce_and_fix() {
     let folder = TempDir::new().unwrap();
     let (good, bad) = (serve(""), serve("--fault get-missing-rc-zero"));
     let bisect = |servers: [&str; 3], more: &[&str]| {
@@ -46,7 +46,7 @@ fn the_version_that_brings_and_the_one_that_mends_are_told() {
 }
 
 #[test]
-fn stored_runs_tell_the_same() {
+fn bisects_stored_runs() {
     let folder = TempDir::new().unwrap();
     for (log, options) in [("one", ""), ("two", "--fault get-missing-rc-zero")] {
         let server = serve(options);
@@ -70,7 +70,7 @@ fn stored_runs_tell_the_same() {
 }
 
 #[test]
-fn a_version_that_cannot_be_judged_is_told() {
+fn reports_version_that_cannot_be_judged() {
     let folder = TempDir::new().unwrap();
     let good = serve("");
     let args =

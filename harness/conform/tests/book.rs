@@ -231,13 +231,13 @@ fn path(folders: &[PathBuf]) -> String {
 }
 
 #[test]
-fn sessions_come_to_what_they_show() {
+fn book_sessions_produce_the_output_shown() {
     assert!(sessions(&path(&[]), false) > 10);
 }
 
 #[test]
 #[ignore = "needs PMI_CONFORM_PEERS, a folder made by ci/install-peers"]
-fn sessions_with_peers_come_to_what_they_show() {
+fn book_sessions_with_peers_produce_the_output_shown() {
     let debian = fs::read_dir(peers()).unwrap().map(|entry| entry.unwrap().path());
     let debian =
         debian.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("debian-mpich-"));
@@ -274,7 +274,7 @@ fn commands(text: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn commands_have_the_options_that_pages_show() {
+fn commands_accept_the_options_in_the_book() {
     let mut asked = BTreeSet::new();
     for page in pages() {
         for command in commands(&text(&page)) {
@@ -329,7 +329,7 @@ fn links(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn links_lead_somewhere() {
+fn links_resolve() {
     let root = root();
     let mut broken = Vec::new();
     let mut all = pages();
@@ -356,7 +356,7 @@ fn links_lead_somewhere() {
 }
 
 #[test]
-fn the_summary_names_each_page_once() {
+fn summary_names_each_page_once() {
     let source = root().join("docs/src");
     let summary = source.join("SUMMARY.md");
     let mut named: Vec<PathBuf> =
@@ -367,7 +367,7 @@ fn the_summary_names_each_page_once() {
 }
 
 #[test]
-fn pages_of_the_catalogue_are_what_the_command_writes() {
+fn catalogue_pages_are_up_to_date() {
     let folder = TempDir::new().unwrap();
     let written = Command::new(env!("CARGO_BIN_EXE_pmi-conform"))
         .args(["explain", "requirements", "--pages"])

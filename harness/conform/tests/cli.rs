@@ -80,7 +80,7 @@ macro_rules! snapshot {
 #[case("scenario list --help")]
 #[case("suite --help")]
 #[case("suite coverage --help")]
-fn help(#[case] command: &str) {
+fn prints_help_for_each_command(#[case] command: &str) {
     let ran = here(&command.split(' ').collect::<Vec<_>>());
     assert_eq!((ran.status, ran.err.as_str()), (0, ""));
     snapshot!(format!("help_{}", command.replace(' ', "_").trim_matches('-')), ran.out);
@@ -107,7 +107,7 @@ fn former_command_names_its_replacement(#[case] args: &[&str], #[case] new: &str
 }
 
 #[test]
-fn the_reference_conforms_in_memory() {
+fn reference_conforms_in_memory() {
     let ran = here(&["--memory", "-q"]);
     assert_eq!((ran.status, ran.err.as_str()), (0, ""));
     assert!(ran.out.contains(" 0 failed (MUST)") && ran.out.contains(" 0 could not judge"), "{}", ran.out);
@@ -115,7 +115,7 @@ fn the_reference_conforms_in_memory() {
 }
 
 #[test]
-fn a_failure_in_memory() {
+fn reports_failure_in_memory() {
     let folder = folder(&[("right.pmi", RIGHT), ("wrong.pmi", WRONG)]);
     let ran = conform(folder.path(), &["--memory", "."]);
     assert_eq!(ran.status, 1);
@@ -123,7 +123,7 @@ fn a_failure_in_memory() {
 }
 
 #[test]
-fn a_failure_of_processes() {
+fn reports_failure_of_processes() {
     let folder = folder(&[("wrong.pmi", WRONG)]);
     let ran = conform(folder.path(), &["wrong.pmi"]);
     assert_eq!(ran.status, 1);
@@ -136,7 +136,7 @@ fn a_failure_of_processes() {
 }
 
 #[test]
-fn the_command_that_plays_it_again_does() {
+fn suggested_replay_command_works() {
     let folder = folder(&[("right.pmi", RIGHT), ("wrong.pmi", WRONG)]);
     let ran = conform(folder.path(), &["--memory", "."]);
     let again = ran.out.lines().find_map(|line| line.trim().strip_prefix("play it again: ")).unwrap();
@@ -151,7 +151,7 @@ fn the_command_that_plays_it_again_does() {
 #[case("undefined_name", "requires rfc13.get.value\nuse joined\n0  C: cmd=get kvsname=$kvs key=$kye\n")]
 #[case("unknown_requirement", "requires rfc13.get.valu\nuse joined\nuse finalized\n")]
 #[case("unknown_fragment", "requires rfc13.get.value\nuse joind\n")]
-fn a_mistake_in_a_scenario(#[case] name: &str, #[case] text: &str) {
+fn reports_mistakes_in_scenarios(#[case] name: &str, #[case] text: &str) {
     let folder = folder(&[("mistake.pmi", &format!("# It is wrong.\n{text}"))]);
     let ran = conform(folder.path(), &["--memory", "mistake.pmi"]);
     assert_eq!(ran.status, 2);
@@ -200,7 +200,7 @@ fn a_mistake_in_a_scenario(#[case] name: &str, #[case] text: &str) {
 #[case("template_without_agent", &["--server", "./my-pm -n {ranks}"], 2)]
 #[case("part_of_a_profile", &["--server", "@hydra"], 2)]
 #[case("nothing_applies", &["--lacks", "names", "-q", "-f", "=names/own-name"], 4)]
-fn what_cannot_be_done(#[case] name: &str, #[case] args: &[&str], #[case] status: i32) {
+fn rejects_invalid_options(#[case] name: &str, #[case] args: &[&str], #[case] status: i32) {
     let ran = conform(TempDir::new().unwrap().path(), args);
     assert_eq!(ran.status, status, "{}", ran.whole());
     snapshot!(format!("cannot_{name}"), ran.whole());
@@ -208,7 +208,7 @@ fn what_cannot_be_done(#[case] name: &str, #[case] args: &[&str], #[case] status
 
 /// The number of steps that were not judged is in every report; -v, JSON and HTML have the steps.
 #[test]
-fn steps_that_were_not_judged_are_listed() {
+fn lists_steps_that_were_not_judged() {
     let early = "# The server closes the connection.\nrequires rfc13.get.value\n\nuse joined\n\
                  0  C: cmd=get_universe_size\n0  S: <closes>\n0  C: cmd=get_appnum\n\
                  0  S: cmd=appnum rc=ok appnum=<uint>\nuse finalized\n";
@@ -236,7 +236,7 @@ fn steps_that_were_not_judged_are_listed() {
 }
 
 #[test]
-fn deviations() {
+fn applies_and_drafts_deviations() {
     let entry = |requirement: &str, scenario: &str, symptom: &str| {
         format!(
             "implementation = \"the reference\"\n\n[[deviation]]\nrequirement = \"{requirement}\"\n\
@@ -294,7 +294,7 @@ fn deviations() {
 
 /// The server is wrong at its first launch only.
 #[test]
-fn what_is_red_once_is_flaky_and_drafted_as_what_happens_sometimes() {
+fn finding_in_one_attempt_is_flaky_and_drafted() {
     let folder = folder(&[
         ("wrong.pmi", &WRONG.replace("value=2", "value=1")),
         (
@@ -337,7 +337,7 @@ fn what_is_red_once_is_flaky_and_drafted_as_what_happens_sometimes() {
 
 /// Launches on several nodes use another command. If that one does not work, the command for one node may still do.
 #[test]
-fn what_does_not_start_on_two_nodes_is_judged_on_one() {
+fn judges_on_one_node_if_two_nodes_fail() {
     let twice = RIGHT.replace("universe.size\n", "universe.size\nranks 2\nnodes 2\n");
     let folder = folder(&[("z.pmi", RIGHT)]);
     for name in ["a", "b", "c", "d", "e", "f", "g"] {
@@ -352,7 +352,7 @@ fn what_does_not_start_on_two_nodes_is_judged_on_one() {
 }
 
 #[test]
-fn a_file_that_is_given_twice_is_played_once() {
+fn file_given_twice_runs_once() {
     let folder = folder(&[("right.pmi", RIGHT), ("other.pmi", RIGHT)]);
     let ran = conform(folder.path(), &["scenario", "list", "--memory", "right.pmi", "./right.pmi", "."]);
     let names: Vec<&str> = ran.out.lines().filter_map(|line| line.split('\t').next()).collect();
@@ -360,7 +360,7 @@ fn a_file_that_is_given_twice_is_played_once() {
 }
 
 #[test]
-fn a_run_of_nothing_says_in_which_protocol_it_would_have_been() {
+fn empty_run_names_its_protocol() {
     let folder = folder(&[("right.pmi", RIGHT)]);
     let log = conform(folder.path(), &["--memory", "-q", "--report", "ndjson=log", "right.pmi"]);
     assert_eq!(log.status, 0, "{}", log.whole());
@@ -370,7 +370,7 @@ fn a_run_of_nothing_says_in_which_protocol_it_would_have_been() {
 }
 
 #[test]
-fn a_report_that_cannot_be_written_is_named() {
+fn names_report_that_cannot_be_written() {
     if !Path::new("/dev/full").exists() {
         return;
     }
@@ -389,7 +389,7 @@ fn listed(args: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn selections() {
+fn selects_scenarios_by_shard_filter_and_requirement() {
     let all = listed(&[]);
     assert!(all.len() >= 100);
     // The requirement is the one of RFC 13 for each protocol.
@@ -411,7 +411,7 @@ fn selections() {
 }
 
 #[test]
-fn two_runs_are_compared() {
+fn compares_two_runs() {
     let folder = folder(&[("a.pmi", RIGHT), ("b.pmi", WRONG), ("c.pmi", RIGHT)]);
     for (log, scenario) in [("one", "a.pmi"), ("two", "b.pmi")] {
         conform(folder.path(), &["--memory", "--report", &format!("ndjson={log}"), scenario, "c.pmi"]);
@@ -441,7 +441,7 @@ fn two_runs_are_compared() {
 }
 
 #[test]
-fn what_failed_is_played_again() {
+fn reruns_failed_scenarios() {
     let also = WRONG.replace("value=2", "value=3");
     let folder = folder(&[("right.pmi", RIGHT), ("wrong.pmi", WRONG), ("wrong-too.pmi", &also)]);
     let ran = conform(folder.path(), &["--memory", "-q", "--report", "ndjson=run.ndjson", "."]);
@@ -457,7 +457,7 @@ fn what_failed_is_played_again() {
 }
 
 #[test]
-fn reports() {
+fn writes_reports_in_several_formats() {
     let folder = folder(&[("right.pmi", RIGHT), ("wrong.pmi", WRONG)]);
     let formats = ["ndjson", "json", "junit", "tap", "markdown"];
     let specs: Vec<String> = formats.iter().map(|f| format!("--report={f}=run.{f}")).collect();
@@ -533,7 +533,7 @@ fn log(args: &[&str]) -> Vec<Value> {
 }
 
 #[test]
-fn two_runs_in_memory_are_the_same() {
+fn runs_in_memory_are_deterministic() {
     // The logs are identical except for times, which are replaced by one name.
     let log = |jobs| {
         let text = written(&["--memory", jobs]);
@@ -547,7 +547,7 @@ fn two_runs_in_memory_are_the_same() {
 }
 
 #[test]
-fn the_reference_conforms_as_processes_and_two_runs_find_the_same() {
+fn reference_processes_conform_repeatably() {
     // Processes run side by side, so the order of independent events may vary, but the findings may not.
     let found = |args: &[&str]| -> Vec<Value> {
         let mut lines = results(&written(args));
@@ -574,7 +574,7 @@ fn the_reference_conforms_as_processes_and_two_runs_find_the_same() {
 }
 
 #[test]
-fn completions() {
+fn prints_completions_for_each_shell() {
     for (shell, mark) in
         [("bash", "_pmi__conform()"), ("zsh", "#compdef pmi-conform"), ("fish", "complete -c")]
     {
@@ -585,7 +585,7 @@ fn completions() {
 }
 
 #[test]
-fn man_pages() {
+fn writes_man_pages() {
     let folder = TempDir::new().unwrap();
     let ran = conform(folder.path(), &["man", "pages/man1"]);
     assert_eq!((ran.status, ran.err.as_str()), (0, ""));
@@ -597,7 +597,7 @@ fn man_pages() {
 }
 
 #[test]
-fn the_schema_names_every_kind_of_line() {
+fn schema_names_every_line_kind() {
     let ran = here(&["schema"]);
     let schema: Value = serde_json::from_str(&ran.out).unwrap();
     assert!(schema["$schema"].is_string());
@@ -647,7 +647,7 @@ fn shows_a_scenario_in_each_dialect() {
 }
 
 #[test]
-fn requirements_are_explained() {
+fn lists_and_explains_requirements() {
     let ran = here(&["explain", "requirements", "--json"]);
     let list: Vec<Value> = serde_json::from_str(&ran.out).unwrap();
     for requirement in &list {
@@ -663,20 +663,20 @@ fn requirements_are_explained() {
 }
 
 #[test]
-fn the_suite_has_no_warnings() {
+fn suite_has_no_warnings() {
     let ran = here(&["scenario", "check"]);
     assert_eq!(ran.status, 0);
     assert!(ran.out.ends_with(" 0 warnings\n"), "{}", ran.out);
 }
 
 #[test]
-fn the_suite_is_laid_out() {
+fn suite_is_formatted() {
     let ran = here(&["scenario", "fmt", "--check", "scenarios"]);
     assert_eq!((ran.status, ran.out.as_str()), (0, ""), "run `pmi-conform scenario fmt scenarios`");
 }
 
 #[test]
-fn fmt_lays_out_once() {
+fn fmt_is_stable() {
     let messy = RIGHT.replace("0  C:", "0       C:");
     let folder = folder(&[("messy.pmi", &messy)]);
     assert_eq!(conform(folder.path(), &["scenario", "fmt", "--check", "."]).status, 1);
@@ -686,7 +686,7 @@ fn fmt_lays_out_once() {
 }
 
 #[test]
-fn what_is_exported_plays() {
+fn exported_suite_passes() {
     let folder = TempDir::new().unwrap();
     let ran = conform(folder.path(), &["scenario", "export", "suite"]);
     assert_eq!((ran.status, ran.err.as_str()), (0, ""));
@@ -711,7 +711,7 @@ fn serve_runs_a_program() {
 
 /// The server acknowledges a spawn and starts nothing.
 #[test]
-fn acknowledged_operation_is_supported() {
+fn acknowledged_operation_counts_as_supported() {
     let conform = env!("CARGO_BIN_EXE_pmi-conform");
     let server = format!("{conform} serve --fault spawn-starts-nothing -n {{ranks}} {{agent}}");
     let ran = here(&["--server", &server, "--timeout", "1", "-f", "=spawn/kvs-separate"]);
@@ -720,7 +720,7 @@ fn acknowledged_operation_is_supported() {
 }
 
 #[test]
-fn what_is_red_has_levels() {
+fn strict_levels_decide_the_exit_code() {
     // An aborted job ends with status 0.
     let server = format!(
         "sh -c '{} serve \"$@\"; exit 0' sh -n {{ranks}} {{agent}}",
@@ -768,7 +768,7 @@ fn what_is_red_has_levels() {
 }
 
 #[test]
-fn figures_are_the_same_in_all_reports() {
+fn all_reports_have_the_same_figures() {
     let deviations = "implementation = \"the reference\"\n[[deviation]]\nrequirement = \"rfc13.get.value\"\n\
                       scenarios = [\"wrong\"]\nreason = \"for this test\"\n";
     let folder = folder(&[("right.pmi", RIGHT), ("wrong.pmi", WRONG), ("d.toml", deviations)]);
@@ -798,7 +798,7 @@ fn figures_are_the_same_in_all_reports() {
 }
 
 #[test]
-fn what_is_logged_when_the_job_ends_is_logged() {
+fn accepts_error_logged_at_job_end() {
     let played = |last: &str| {
         let serve = env!("CARGO_BIN_EXE_pmi-conform");
         let server = format!("sh -c '{serve} serve \"$@\" 2>/dev/null; {last}' sh -n {{ranks}} {{agent}}");
@@ -810,7 +810,7 @@ fn what_is_logged_when_the_job_ends_is_logged() {
 }
 
 #[test]
-fn what_is_refused_is_lacking() {
+fn refused_operation_is_lacking() {
     let server =
         format!("{} serve --vary names-refused -n {{ranks}} {{agent}}", env!("CARGO_BIN_EXE_pmi-conform"));
     let ran = here(&["--server", &server, "-f", "=names/own-name"]);
@@ -823,7 +823,7 @@ fn what_is_refused_is_lacking() {
 #[case("names-publish-no-answer", "pmi-1.1", "=names/own-name", "=names/answered-when-not-served")]
 #[case("spawn-no-answer", "pmi-1.1", "=spawn/kvs-separate", "=spawn/answered-when-not-served")]
 #[case("spawn-no-answer", "pmi-2", "=pmi2/spawn/one", "=pmi2/spawn/answered-when-not-served")]
-fn unanswered_operation_is_lacking_and_red_once(
+fn unanswered_operation_is_lacking_and_fails_once(
     #[case] fault: &str,
     #[case] dialect: &str,
     #[case] needs: &str,
@@ -866,7 +866,7 @@ fn transcript(name: &str) -> String {
 
 /// Golden transcripts of the self-check: they show every change of how a scenario is played or how the reference answers.
 #[rstest]
-fn goldens(
+fn golden_transcripts_are_unchanged(
     #[values(
         "abort/exit-code",
         "barrier/twice-by-one-of-two",
@@ -893,7 +893,7 @@ fn goldens(
 }
 
 #[test]
-fn pmi2_is_judged_where_it_is_asked_for() {
+fn judges_pmi2_only_on_request() {
     let serve =
         |fault| format!("{} serve --fault {fault} -n {{ranks}} {{agent}}", env!("CARGO_BIN_EXE_pmi-conform"));
     let first_only = format!("{} none {{ranks}} {{agent}}", pmi_test_programs::FAULTY_MANAGER);
@@ -921,7 +921,7 @@ fn pmi2_is_judged_where_it_is_asked_for() {
 }
 
 #[test]
-fn a_start_that_fails_once_makes_no_duty_of_what_nobody_has_to_have() {
+fn failed_start_does_not_make_pmi12_required() {
     let folder = folder(&[]);
     let script = "test -e started && exec \"$0\" \"$@\"; touch started; exit 9";
     let server = format!("sh -c '{script}' {} none {{ranks}} {{agent}}", pmi_test_programs::FAULTY_MANAGER);
@@ -932,7 +932,7 @@ fn a_start_that_fails_once_makes_no_duty_of_what_nobody_has_to_have() {
 
 /// The agent waits for the connection. For any patience, shorter or longer than a step, its report arrives afterwards.
 #[test]
-fn a_process_manager_that_does_not_come_to_its_process_is_at_fault() {
+fn manager_must_connect_to_its_singleton() {
     side_by_side(&["0.3", "3"], |patience| {
         let folder = folder(&[]);
         let server = ["--server", "sleep 1000 {port} {pid}", "--connection", "singleton"];

@@ -84,7 +84,7 @@ fn passes(found: &Found, at_least: usize) {
 
 /// A program that prints the data it receives behaves in the same way for any mapping and universe size.
 #[test]
-fn program_that_prints_what_it_is_told_is_never_red() {
+fn program_that_prints_received_data_passes() {
     let filters =
         ["mapping", "universe", "client/replies/texts[get."].map(|part| ["--filter", part]).concat();
     let found =
@@ -94,7 +94,7 @@ fn program_that_prints_what_it_is_told_is_never_red() {
 }
 
 #[test]
-fn a_clean_program_passes_everything() {
+fn correct_program_passes_everything() {
     passes(&CLEAN, 250);
 }
 
@@ -104,7 +104,7 @@ fn a_clean_program_passes_everything() {
 #[case::lenient("takes-any-byte")]
 #[case::small("needs-small-limits")]
 #[case::speaks_1_2("groups")]
-fn a_lawful_program_passes_as_well(#[case] variation: &str) {
+fn lawful_program_variations_pass(#[case] variation: &str) {
     let filters = one_of_each();
     let filters: Vec<&str> = filters.iter().map(String::as_str).collect();
     passes(&judge(&faulty(variation), "20", &filters), 100);
@@ -115,11 +115,7 @@ fn a_lawful_program_passes_as_well(#[case] variation: &str) {
 #[rstest]
 #[case::aborts("aborts-itself", "closed/at[maxes]", "de-facto.client.exits")]
 #[case::any_version("speaks-any-version", "replies/init-values[too-high]", "rfc13.init.highest-mutual")]
-fn unusual_program_is_noted_and_no_more(
-    #[case] variation: &str,
-    #[case] scenario: &str,
-    #[case] cited: &str,
-) {
+fn unusual_program_is_only_noted(#[case] variation: &str, #[case] scenario: &str, #[case] cited: &str) {
     let filters = one_of_each();
     let named = format!("=client/{scenario}");
     let filters: Vec<&str> = filters.iter().map(String::as_str).chain(["--filter", &named]).collect();
@@ -286,7 +282,7 @@ fn process_without_its_first_thread_is_not_idle() {
 #[case("groups-tag-twice", "plain/ends-well", "mpich-1.2.client.tag-once")]
 #[case("groups-after-1-1", "pmi12/answered-1-1", "mpich-1.2.client.fallback")]
 #[case("groups-well-after-close", "pmi12/closed", "de-facto.client.ends-on-close")]
-fn a_fault_is_found_where_it_is_looked_for(#[case] fault: &str, #[case] scenario: &str, #[case] cited: &str) {
+fn scenario_detects_its_fault(#[case] fault: &str, #[case] scenario: &str, #[case] cited: &str) {
     let filter = format!("=client/{scenario}");
     let found = judge(&faulty(fault), "2", &["--filter", &filter]);
     let (verdict, all) = &found.scenarios[&format!("client/{scenario}")];
@@ -304,14 +300,14 @@ fn faulty_pmi2(fault: &str) -> String {
 static CLEAN_PMI2: LazyLock<Found> = LazyLock::new(|| judge(&faulty_pmi2(""), "20", &[]));
 
 #[test]
-fn a_clean_program_of_pmi2_passes_everything() {
+fn correct_pmi2_program_passes_everything() {
     passes(&CLEAN_PMI2, 80);
 }
 
 #[rstest]
 #[case::pads_on_the_right("pads-on-the-right,writes-bytewise")]
 #[case::pads_with_zeros("pads-with-zeros,gets-without-a-job")]
-fn a_lawful_program_of_pmi2_passes_as_well(#[case] variation: &str) {
+fn lawful_pmi2_program_variations_pass(#[case] variation: &str) {
     passes(
         &judge(&faulty_pmi2(variation), "20", &["--filter", "client/plain", "--filter", "client/lawful"]),
         15,
@@ -351,11 +347,7 @@ fn a_lawful_program_of_pmi2_passes_as_well(#[case] variation: &str) {
 #[case("wants-an-application-number", "lawful/forms[appnum-minus-one]", "iut.no-crash")]
 #[case("crashes-at-a-negative-length", "odd/frame[get.negative]", "iut.no-crash")]
 #[case("crashes-at-an-empty-body", "odd/frame[put.empty]", "iut.no-crash")]
-fn a_fault_in_pmi2_is_found_where_it_is_looked_for(
-    #[case] fault: &str,
-    #[case] scenario: &str,
-    #[case] cited: &str,
-) {
+fn pmi2_scenario_detects_its_fault(#[case] fault: &str, #[case] scenario: &str, #[case] cited: &str) {
     let filter = format!("=pmi2/client/{scenario}");
     let found = judge(&faulty_pmi2(fault), "2", &["--dialect", "pmi-2", "--filter", &filter]);
     let (verdict, all) = &found.scenarios[&format!("pmi2/client/{scenario}")];
@@ -366,7 +358,7 @@ fn a_fault_in_pmi2_is_found_where_it_is_looked_for(
 }
 
 #[test]
-fn a_program_that_speaks_no_pmi_cannot_be_judged() {
+fn program_without_pmi_is_not_judged() {
     let found = judge("true", "20", &["-q"]);
     assert_eq!(found.ran.status, 3, "{}", found.ran.whole());
     assert!(found.ran.out.contains("speaks PMI,"), "{}", found.ran.whole());
@@ -377,7 +369,7 @@ fn a_program_that_speaks_no_pmi_cannot_be_judged() {
 #[rstest]
 #[case::pmi1(faulty("goes-alone"))]
 #[case::pmi2(faulty_pmi2("goes-alone"))]
-fn a_program_whose_processes_go_on_alone_is_told_so(#[case] program: String) {
+fn reports_processes_that_run_as_singletons(#[case] program: String) {
     let found = judge(&program, "20", &["--filter", "client/plain/*"]);
     assert_eq!(found.ran.status, 3, "{}", found.ran.whole());
     let of = |name: &str| (found.scenarios[name].0.as_str(), found.scenarios[name].1.len());
@@ -389,7 +381,7 @@ fn a_program_whose_processes_go_on_alone_is_told_so(#[case] program: String) {
 
 /// The answer to its initack is the only source of its rank and size.
 #[test]
-fn a_program_that_makes_its_connection_itself_is_judged() {
+fn judges_program_that_connects_by_port() {
     let by_port = ["-n", "3", "--connection", "port"];
     let found = judge(CLIENT, "20", &by_port);
     assert_eq!(found.ran.status, 0, "{}", found.ran.whole());
@@ -402,7 +394,7 @@ fn a_program_that_makes_its_connection_itself_is_judged() {
 }
 
 #[test]
-fn a_program_that_is_not_there_is_a_usage_error() {
+fn missing_program_is_a_usage_error() {
     let found = judge("./nowhere --fast", "20", &[]);
     assert_eq!(found.ran.status, 2);
     assert!(found.ran.err.contains("nowhere"), "{}", found.ran.whole());
@@ -410,7 +402,7 @@ fn a_program_that_is_not_there_is_a_usage_error() {
 
 /// Processes that a program leaves running are gone after it has been judged.
 #[test]
-fn nothing_is_left_behind() {
+fn leaves_no_process_running() {
     let mark = format!("{}", 900_000 + std::process::id());
     let command = format!("sh -c 'setsid sleep {mark} & exec {}'", faulty(""));
     let found = judge(&command, "20", &["--filter", "plain"]);
@@ -421,7 +413,7 @@ fn nothing_is_left_behind() {
 
 #[rstest]
 #[ignore = "needs PMI_CONFORM_PEERS, a folder made by ci/install-peers"]
-fn an_mpi_program_deviates_as_recorded(
+fn mpi_program_deviates_as_recorded(
     #[values("debian-mpich-4.0.2", "mpich-4.3.2", "mpich-5.0.2")] name: &str,
 ) {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
@@ -436,7 +428,7 @@ fn an_mpi_program_deviates_as_recorded(
 }
 
 #[test]
-fn a_run_that_is_interrupted_before_it_begins_ends() {
+fn interrupted_probe_ends() {
     let program = Program::new(CLIENT, 2).unwrap();
     // A program that is ended before its first message offers nothing.
     assert_eq!(offered(&program, Limits::default(), &AtomicBool::new(true)), Dialect::Pmi1);
@@ -490,7 +482,7 @@ sys.exit(process.wait())
 #[case::unclear("unclear", Some("singleton.client.answers"))]
 #[case::short("short", Some("singleton.client.arguments"))]
 #[case::twice("twice", Some("singleton.client.once"))]
-fn a_program_without_a_process_manager_starts_one(#[case] how: &str, #[case] breaks: Option<&str>) {
+fn singleton_starts_a_process_manager(#[case] how: &str, #[case] breaks: Option<&str>) {
     let folder = TempDir::new().unwrap();
     let program = folder.path().join("alone.py");
     std::fs::write(&program, ALONE).unwrap();
@@ -514,7 +506,7 @@ fn a_program_without_a_process_manager_starts_one(#[case] how: &str, #[case] bre
 
 /// A process whose second process manager is not needed does not keep it.
 #[test]
-fn a_process_manager_ends_that_is_of_no_use() {
+fn unneeded_process_manager_exits() {
     let folder = TempDir::new().unwrap();
     let program = folder.path().join("alone.py");
     let last = "    manager([str(os.getpid())])\n";
@@ -533,7 +525,7 @@ fn a_process_manager_ends_that_is_of_no_use() {
 
 /// A program that never requests a process manager gets none, and has no finding.
 #[test]
-fn a_program_that_needs_no_process_manager_starts_none() {
+fn program_may_start_no_process_manager() {
     let folder = TempDir::new().unwrap();
     let program = folder.path().join("alone.py");
     std::fs::write(&program, ALONE).unwrap();
@@ -546,7 +538,7 @@ fn a_program_that_needs_no_process_manager_starts_none() {
 /// A program that sends nothing may not speak PMI at all, so its failure to exit is reported, but not as a finding. The runner waits as
 /// long as the user states, and the report names the option.
 #[test]
-fn a_program_that_says_nothing_is_not_judged() {
+fn silent_program_is_not_judged() {
     let found = judge("sleep 1000", "600", &["--start-timeout", "1", "--filter", "client/plain/ends-well"]);
     assert_eq!(found.ran.status, 3, "{}", found.ran.whole());
     let told = "no process said anything to the process manager (rank 0 did not end: it has done nothing for 1 s (no proof: the time was up))";

@@ -28,7 +28,7 @@ fn serve(options: &str) -> String {
 }
 
 #[test]
-fn what_works_and_what_lacks_is_told() {
+fn reports_supported_and_lacking_operations() {
     let (status, steps, told) = examined(&["--server", &serve("--vary names-refused")]);
     let state = |what: &str| steps.iter().find(|s| s.0 == what).map(|s| s.1.as_str());
     assert_eq!((status, &told["fit"]), (0, &true.into()), "{steps:?}");
@@ -41,7 +41,7 @@ fn what_works_and_what_lacks_is_told() {
 }
 
 #[test]
-fn manager_of_pmi2_alone_is_examined_in_pmi2() {
+fn examines_pmi2_only_manager_in_pmi2() {
     let server = format!("python3 {CASES}/pmi2_only.py -n {{ranks}} {{agent}}");
     let (status, steps, told) = examined(&["--server", &server, "--timeout", "20"]);
     let state = |what: &str| steps.iter().find(|s| s.0 == what).map(|s| s.1.as_str());
@@ -77,7 +77,7 @@ fn unanswered_operation_is_not_offered() {
 
 /// An answer that lacks only its newline is not silence.
 #[test]
-fn unended_answer_is_shown() {
+fn shows_answer_without_a_newline() {
     let (status, steps, _) = examined(&["--server", &serve("--fault no-newline"), "--timeout", "5"]);
     let step = steps.iter().find(|step| step.0 == "version").unwrap();
     assert_eq!((status, step.1.as_str()), (1, "fails"), "{steps:?}");
@@ -87,7 +87,7 @@ fn unended_answer_is_shown() {
 
 /// The drafted text is a valid profile for the same implementation.
 #[test]
-fn the_profile_that_it_shows_can_be_used() {
+fn suggested_profile_can_be_used() {
     let server = serve("--nodes {nodes} --vary names-refused");
     let (_, _, told) = examined(&["--server", &server]);
     let folder = TempDir::new().unwrap();
@@ -100,7 +100,7 @@ fn the_profile_that_it_shows_can_be_used() {
 
 /// A manager that starts more slowly than a step allows gets the time that its profile states.
 #[test]
-fn a_profile_says_how_long_processes_may_take_to_start() {
+fn profile_sets_the_start_timeout() {
     let folder = TempDir::new().unwrap();
     let slow = "test -e seen || (touch seen; sleep 3); exec \"$@\"";
     let profile =
@@ -114,7 +114,7 @@ fn a_profile_says_how_long_processes_may_take_to_start() {
 #[case::nothing_starts("false {ranks} {agent}", "started")]
 #[case::no_connection("sh -c 'for i in $(seq $0); do $1 & done; wait' {ranks} {agent}", "connection")]
 #[case::no_version("{CONFORM} serve --fault init-no-answer -n {ranks} {agent}", "version")]
-fn the_first_step_that_fails_is_the_last(#[case] server: &str, #[case] fails: &str) {
+fn stops_after_the_first_failed_step(#[case] server: &str, #[case] fails: &str) {
     let server = server.replace("{CONFORM}", CONFORM);
     let (status, steps, _) = examined(&["--server", &server, "--timeout", "20"]);
     let last = steps.last().unwrap();
@@ -123,7 +123,7 @@ fn the_first_step_that_fails_is_the_last(#[case] server: &str, #[case] fails: &s
 }
 
 #[test]
-fn a_connection_by_port_is_seen_where_there_is_no_other() {
+fn detects_connection_by_port() {
     let (status, steps, _) = examined(&["--server", &serve("--pmi-port")]);
     assert_eq!(status, 0, "{steps:?}");
     assert_eq!((steps[1].1.as_str(), steps[1].2.as_str()), ("odd", "PMI_PORT, and no PMI_FD"));
@@ -133,7 +133,7 @@ fn a_connection_by_port_is_seen_where_there_is_no_other() {
 }
 
 #[test]
-fn programs_and_libraries_are_looked_at() {
+fn examines_programs_and_libraries() {
     let (status, steps, _) = examined(&["--client", FAULTY_PROGRAM]);
     assert_eq!(status, 0, "{steps:?}");
     assert!(steps.iter().any(|step| step.0 == "requests" && step.2.contains("get_maxes")), "{steps:?}");
@@ -149,7 +149,7 @@ fn programs_and_libraries_are_looked_at() {
 
 /// A program that gets another rank's value without a barrier in between breaks a rule, whether the value exists or not.
 #[test]
-fn missing_barrier_of_a_program_is_named() {
+fn names_missing_barrier_of_a_program() {
     let (_, steps, _) = examined(&["--client", &format!("{FAULTY_PROGRAM} gets-before-the-barrier")]);
     let end = steps.last().unwrap();
     let named = end.2.contains("rfc13.put.visible-after-barrier") && end.2.contains("no barrier in between");
@@ -158,7 +158,7 @@ fn missing_barrier_of_a_program_is_named() {
 
 /// The files that `init` writes can be used to judge, and cover the findings.
 #[test]
-fn what_is_written_for_a_repository_is_green_and_never_over_what_is_there() {
+fn init_writes_passing_files_and_overwrites_none() {
     let folder = TempDir::new().unwrap();
     let server = serve("--fault get-missing-rc-zero --vary names-refused");
     let filters = ["-f", "kvs/missing-key-before-any-put", "-f", "=kvs/own-key", "-f", "=names/own-name"];
@@ -212,7 +212,7 @@ fn what_is_written_for_a_repository_is_green_and_never_over_what_is_there() {
 }
 
 #[test]
-fn for_what_cannot_be_judged_nothing_is_written() {
+fn init_writes_nothing_if_launch_fails() {
     let folder = TempDir::new().unwrap();
     let ran = conform(folder.path(), &["init", "--server", "false {ranks} {agent}"]);
     assert_eq!(ran.status, 1, "{}", ran.whole());

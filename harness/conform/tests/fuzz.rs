@@ -72,7 +72,7 @@ fn names(found: &[PathBuf]) -> Vec<String> {
 #[rstest]
 #[case("pmi-1.1")]
 #[case("pmi-2")]
-fn the_planted_manager_conforms_where_no_bug_is_chosen(#[case] dialect: &str) {
+fn planted_manager_without_a_bug_conforms(#[case] dialect: &str) {
     let folder = tempfile::tempdir().unwrap();
     let server = planted_manager(None);
     let mut judge = Command::new(CONFORM);
@@ -85,7 +85,7 @@ fn the_planted_manager_conforms_where_no_bug_is_chosen(#[case] dialect: &str) {
 }
 
 #[test]
-fn rare_bugs_are_found_in_few_sessions() {
+fn finds_rare_server_bugs_in_few_sessions() {
     let cases = [
         ("value-256", "pmi-1.1", "40", "rule--rfc13.get.value--get"),
         ("value-backslash", "pmi-1.1", "20", "rule--rfc13.get.value--get"),
@@ -94,12 +94,10 @@ fn rare_bugs_are_found_in_few_sessions() {
         ("spawn-second-job", "pmi-1.1", "50", "rule--rfc13.kvsname.distinct--get_my_kvsname"),
         ("attribute-two", "pmi-2", "40", "hang--pmi2.common.nodeattr.wait--"),
     ];
-    side_by_side(&cases, |&(bug, dialect, sessions, bucket)| {
-        rare_bug_is_found(bug, dialect, sessions, bucket)
-    });
+    side_by_side(&cases, |&(bug, dialect, sessions, bucket)| check_rare_bug(bug, dialect, sessions, bucket));
 }
 
-fn rare_bug_is_found(bug: &str, dialect: &str, sessions: &str, bucket: &str) {
+fn check_rare_bug(bug: &str, dialect: &str, sessions: &str, bucket: &str) {
     let folder = tempfile::tempdir().unwrap();
     let server = planted_manager(Some(bug));
     let of_server = ["--server", &server, "--dialect", dialect, "--timeout", "2"];
@@ -111,7 +109,7 @@ fn rare_bug_is_found(bug: &str, dialect: &str, sessions: &str, bucket: &str) {
 }
 
 #[test]
-fn a_bug_that_shows_only_after_another_job_is_found_and_played_again_with_both() {
+fn replays_bug_together_with_its_earlier_job() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state");
     let server =
@@ -152,22 +150,22 @@ fn a_bug_that_shows_only_after_another_job_is_found_and_played_again_with_both()
 /// If a server answers 1.2, sessions have barriers of parts of a group, several at once and with any tag. Violations of MPICH's table count
 /// on request only.
 #[test]
-fn bugs_in_barriers_of_parts_of_a_group_are_found() {
+fn finds_bugs_in_group_barriers() {
     let cases = [
         ("group-tag-of-sixteen-bits", "40", "rule--mpich-1.2.barrier.tag--"),
         ("group-one-at-a-time", "12", "hang--mpich-1.2.barrier.several-open--"),
     ];
-    side_by_side(&cases, |&(fault, sessions, bucket)| bug_in_barriers_is_found(fault, sessions, bucket));
+    side_by_side(&cases, |&(fault, sessions, bucket)| check_barrier_bug(fault, sessions, bucket));
 }
 
-fn bug_in_barriers_is_found(fault: &str, sessions: &str, bucket: &str) {
+fn check_barrier_bug(fault: &str, sessions: &str, bucket: &str) {
     let (status, found, text) =
         with_groups(&format!("--fault {fault}"), sessions, &["--against", "mpich-1.2"]);
     assert!(status == 1 && found.iter().any(|name| name.starts_with(bucket)), "{text}");
 }
 
 #[test]
-fn barriers_of_parts_of_a_group_are_right_in_the_reference_and_can_be_left_out() {
+fn reference_has_no_group_barrier_bugs() {
     let (status, found, text) = with_groups("", "50", &["--against", "mpich-1.2"]);
     assert_eq!((status, found.len()), (0, 0), "{text}");
     let (_, found, text) = with_groups("--fault group-one-at-a-time", "25", &["--lacks", "pmi-1.2"]);
@@ -184,18 +182,16 @@ fn with_groups(fault: &str, sessions: &str, more: &[&str]) -> (i32, Vec<String>,
 }
 
 #[test]
-fn a_planted_bug_is_found_shrunk_stored_and_played_again() {
+fn finds_shrinks_stores_and_replays_server_bug() {
     let cases = [
         ("crash", "40", CRASH),
         ("swap", "60", "rule--rfc13.get.value--get"),
         ("hang", "60", "hang--rfc13.abnf.c-put--put"),
     ];
-    side_by_side(&cases, |&(fault, sessions, bucket)| {
-        planted_bug_is_found_and_played_again(fault, sessions, bucket)
-    });
+    side_by_side(&cases, |&(fault, sessions, bucket)| check_planted_bug(fault, sessions, bucket));
 }
 
-fn planted_bug_is_found_and_played_again(fault: &str, sessions: &str, bucket: &str) {
+fn check_planted_bug(fault: &str, sessions: &str, bucket: &str) {
     let folder = tempfile::tempdir().unwrap();
     let server = faulty_manager(fault);
     let campaign = ["--server", &server, "--seed", "2", "--sessions", sessions, "--valid", "--timeout", "5"];
@@ -249,7 +245,7 @@ fn planted_bug_is_found_and_played_again(fault: &str, sessions: &str, bucket: &s
 }
 
 #[test]
-fn a_server_that_keeps_megabytes_for_a_put_is_found() {
+fn finds_memory_leak_of_a_server() {
     let folder = tempfile::tempdir().unwrap();
     let server = faulty_manager("leak");
     let campaign = ["--server", &server, "--seed", "1", "--sessions", "10", "--valid", "--timeout", "5"];
@@ -288,7 +284,7 @@ use joined
 ";
 
 #[test]
-fn a_crash_below_a_launcher_that_ends_well_is_seen_by_campaigns_and_by_the_suite() {
+fn detects_crash_below_a_successful_launcher() {
     let folder = tempfile::tempdir().unwrap();
     let server = format!("sh -c '\"$@\"; exit 0' sh {}", faulty_manager("crash"));
     let campaign = ["--server", &server, "--seed", "2", "--sessions", "40", "--valid", "--timeout", "5"];
@@ -324,7 +320,7 @@ fn crashes_in_places(within: &[&str], more: &[&str]) -> (Vec<String>, String) {
 }
 
 #[test]
-fn a_crash_is_filed_under_the_function_that_it_is_in() {
+fn files_crash_under_its_function() {
     let (all, text) = crashes_in_places(&[], &[]);
     let places: Vec<&str> = all.iter().filter_map(|name| name.rsplit("--").next()).collect();
     let functions = ["keep_even", "keep_odd", "tell_number"];
@@ -337,7 +333,7 @@ fn a_crash_is_filed_under_the_function_that_it_is_in() {
 }
 
 #[test]
-fn where_nobody_may_trace_a_crash_is_filed_under_what_came_before_and_it_is_told_why() {
+fn files_crash_under_last_request_without_ptrace() {
     let (all, text) = crashes_in_places(&[WITHOUT_PTRACE, CONFORM], &[]);
     let bucket = "crash--faulty-manager--SIGABRT--put".to_owned();
     assert!(all.contains(&bucket) && !all.iter().any(|name| name.contains("--in-")), "{all:?} {text}");
@@ -346,7 +342,7 @@ fn where_nobody_may_trace_a_crash_is_filed_under_what_came_before_and_it_is_told
 }
 
 #[test]
-fn a_session_of_an_upstream_is_for_bare_proxies() {
+fn replay_of_upstream_session_requires_a_proxy() {
     let folder = tempfile::tempdir().unwrap();
     let text = "# A.\nrequires rfc13.error.close\nneeds upstream\n\nproxy:0  U: cmd=get_result\n";
     fs::write(folder.path().join("s.pmi"), text).unwrap();
@@ -355,7 +351,7 @@ fn a_session_of_an_upstream_is_for_bare_proxies() {
 }
 
 #[test]
-fn what_is_known_is_not_found_again_and_a_campaign_goes_on() {
+fn skips_known_findings_and_resumes_campaign() {
     let folder = tempfile::tempdir().unwrap();
     let server = faulty_manager("crash");
     fs::write(folder.path().join("known.toml"), "[[known]]\nbucket = \"crash--faulty-manager--*\"\n")
@@ -379,7 +375,7 @@ fn pmi_files(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn sessions_that_get_further_are_kept_and_a_damaged_one_is_named() {
+fn keeps_new_sessions_and_names_a_damaged_one() {
     let folder = tempfile::tempdir().unwrap();
     let go = |args: &[&str]| fuzz(folder.path(), &[&["--seed", "1", "--timeout", "5"][..], args].concat());
     let corpus = folder.path().join("pmi-conform-fuzz/corpus");
@@ -403,7 +399,7 @@ fn sessions_that_get_further_are_kept_and_a_damaged_one_is_named() {
 }
 
 #[test]
-fn corpora_become_one_small_corpus_which_another_version_is_played() {
+fn minimizes_corpora_for_another_version() {
     let folder = tempfile::tempdir().unwrap();
     let go = |args: &[&str]| fuzz(folder.path(), &[&["--timeout", "5"][..], args].concat());
     for (seed, out) in [("1", "one"), ("2", "two")] {
@@ -474,7 +470,7 @@ fn corpora_become_one_small_corpus_which_another_version_is_played() {
 }
 
 #[test]
-fn nothing_is_found_in_the_reference_process_manager() {
+fn finds_nothing_in_the_reference_server() {
     let folder = tempfile::tempdir().unwrap();
     let reports = ["json=r.json", "sarif=r.sarif", "junit=r.xml", "html=r.html"].map(|to| ["--report", to]);
     let (status, text) = fuzz(
@@ -501,7 +497,7 @@ fn nothing_is_found_in_the_reference_process_manager() {
 }
 
 #[test]
-fn a_planted_bug_of_a_server_of_pmi2_is_found_shrunk_stored_and_played_again() {
+fn finds_shrinks_stores_and_replays_pmi2_server_bug() {
     let folder = tempfile::tempdir().unwrap();
     let serve = |fault: &str| format!("{CONFORM} serve {fault} -n {{ranks}} -- {{agent}}");
     let server = serve("--fault nodeattr-wait-at-once");
@@ -533,7 +529,7 @@ fn a_planted_bug_of_a_server_of_pmi2_is_found_shrunk_stored_and_played_again() {
 }
 
 #[test]
-fn nothing_is_found_in_the_reference_process_manager_in_either_protocol() {
+fn finds_nothing_in_the_reference_in_both_protocols() {
     let folder = tempfile::tempdir().unwrap();
     let (status, text) =
         fuzz(folder.path(), &["--dialect", "all", "--seed", "1", "--sessions", "120", "--timeout", "5"]);
@@ -544,7 +540,7 @@ fn nothing_is_found_in_the_reference_process_manager_in_either_protocol() {
 }
 
 #[test]
-fn rare_bugs_of_programs_are_found_in_few_sessions() {
+fn finds_rare_program_bugs_in_few_sessions() {
     let cases = [
         (PLANTED_PROGRAM, "value-256", "60", "crash--client--SIGSEGV--"),
         (PLANTED_PROGRAM, "piece-short", "40", "hang--client--"),
@@ -557,11 +553,11 @@ fn rare_bugs_of_programs_are_found_in_few_sessions() {
         (PLANTED_PMI2_PROGRAM, "frame-1000", "40", "crash--client--SIGSEGV--"),
     ];
     side_by_side(&cases, |&(program, bug, sessions, bucket)| {
-        rare_bug_of_a_program_is_found(program, bug, sessions, bucket)
+        check_rare_program_bug(program, bug, sessions, bucket)
     });
 }
 
-fn rare_bug_of_a_program_is_found(program: &str, bug: &str, sessions: &str, bucket: &str) {
+fn check_rare_program_bug(program: &str, bug: &str, sessions: &str, bucket: &str) {
     let folder = tempfile::tempdir().unwrap();
     let client = format!("{program} {bug}");
     let campaign = ["--seed", "1", "--sessions", sessions, "--workers", "1"];
@@ -579,7 +575,7 @@ fn faulty_pmi2_program(fault: &str) -> String {
 }
 
 #[test]
-fn a_bug_of_a_program_is_found_shrunk_stored_and_played_again() {
+fn finds_shrinks_stores_and_replays_program_bug() {
     type Program = fn(&str) -> String;
     let cases: [(Program, &str, &str, &str, &str, &str); 6] = [
         (faulty_program, "crashes-after-close", "2", "1", "40", "crash--client--SIGSEGV--"),
@@ -597,11 +593,11 @@ fn a_bug_of_a_program_is_found_shrunk_stored_and_played_again() {
         (faulty_pmi2_program, "crashes-after-close", "2", "1", "40", "crash--client--SIGSEGV--"),
     ];
     side_by_side(&cases, |&(program, fault, ranks, seed, sessions, bucket)| {
-        bug_of_a_program_is_found_and_played_again(program, fault, ranks, seed, sessions, bucket)
+        check_program_bug(program, fault, ranks, seed, sessions, bucket)
     });
 }
 
-fn bug_of_a_program_is_found_and_played_again(
+fn check_program_bug(
     program: fn(&str) -> String,
     fault: &str,
     ranks: &str,
@@ -649,7 +645,7 @@ fn bug_of_a_program_is_found_and_played_again(
 }
 
 #[test]
-fn processes_that_a_program_leaves_behind_are_found() {
+fn finds_processes_that_a_program_leaves_running() {
     let folder = tempfile::tempdir().unwrap();
     let client = faulty_program("leaves-a-process-when-it-fails");
     let (status, text) =
@@ -663,7 +659,7 @@ fn processes_that_a_program_leaves_behind_are_found() {
 #[case(faulty_pmi2_program(""))]
 #[case(PLANTED_PROGRAM.to_owned())]
 #[case(PLANTED_PMI2_PROGRAM.to_owned())]
-fn nothing_is_found_in_a_clean_program(#[case] program: String) {
+fn finds_nothing_in_a_correct_program(#[case] program: String) {
     let folder = tempfile::tempdir().unwrap();
     let args = ["--client", &program, "--seed", "1", "--sessions", "150", "--report", "json=r.json"];
     let (status, text) = fuzz(folder.path(), &args);
@@ -680,7 +676,7 @@ fn nothing_is_found_in_a_clean_program(#[case] program: String) {
 #[case(&["--client", "/nonexistent/program"], "--client")]
 #[case(&["--library", "/bin/true"], "takes a shared library: /bin/true: it is a program")]
 #[case(&["--library", "/nonexistent/lib.so"], "--library /nonexistent/lib.so")]
-fn what_cannot_be_tested_is_told(#[case] args: &[&str], #[case] expected: &str) {
+fn rejects_targets_that_cannot_be_tested(#[case] args: &[&str], #[case] expected: &str) {
     let folder = tempfile::tempdir().unwrap();
     let (status, text) = fuzz(folder.path(), args);
     assert_eq!((status, text.contains(expected)), (2, true), "{text}");
@@ -704,7 +700,7 @@ fn small_manager(manager: &str) -> (i32, String, serde_json::Value) {
 const NOT_INSTRUMENTED: &str = "note: it was not built to tell which edges";
 
 #[test]
-fn what_tells_its_edges_is_looked_at_there() {
+fn uses_edges_of_an_instrumented_server() {
     let (status, text, report) = small_manager(SMALL_MANAGER_WITH_EDGES);
     assert_eq!(status, 0, "{text}");
     assert!(report["edges"].as_u64().unwrap() > 60, "{report}");
@@ -712,7 +708,7 @@ fn what_tells_its_edges_is_looked_at_there() {
 }
 
 #[test]
-fn what_does_not_is_told_of_once() {
+fn warns_once_about_missing_instrumentation() {
     let (status, text, report) = small_manager(SMALL_MANAGER);
     assert_eq!((status, &report["edges"]), (0, &serde_json::json!(0)), "{text}");
     assert_eq!(text.matches(NOT_INSTRUMENTED).count(), 1, "{text}");
@@ -725,7 +721,7 @@ fn what_does_not_is_told_of_once() {
 
 /// Uses the real AFL++, if it is installed.
 #[test]
-fn what_afl_has_compiled_tells_its_edges() {
+fn uses_edges_of_an_afl_compiled_server() {
     let folder = tempfile::tempdir().unwrap();
     let manager = folder.path().join("small-manager-of-afl");
     let mut compiler = Command::new("afl-clang-fast");

@@ -87,7 +87,7 @@ fn unique_sleep(salt: u32) -> String {
 }
 
 #[test]
-fn a_crash_is_a_crash_at_the_start_and_later() {
+fn reports_crash_at_the_start_and_later() {
     for server in ["sh -c 'kill -SEGV $$' {ranks} {agent}".to_owned(), hostile("crash")] {
         let run = one(&server);
         assert_eq!((run.only(), run.status), ("crashed", 1), "{}", run.log);
@@ -128,7 +128,7 @@ ranks 1
 }
 
 #[test]
-fn a_time_limit_of_the_socket_is_no_silence() {
+fn socket_timeout_is_not_silence() {
     let folder = tempfile::tempdir().unwrap();
     let scenario = folder.path().join("late.pmi");
     let text = "# An answer that takes its time.
@@ -231,7 +231,7 @@ fn retries_do_not_hide_interference() {
 }
 
 #[test]
-fn floods_and_junk_fail_and_are_cut() {
+fn floods_and_junk_fail_with_a_limited_log() {
     for (mode, requirement) in [
         ("flood", "rfc13.wire.newline"),
         ("flood-lines", "rfc13.wire.response-matches-request"),
@@ -245,7 +245,7 @@ fn floods_and_junk_fail_and_are_cut() {
 }
 
 #[test]
-fn a_missing_descriptor_is_told_as_such() {
+fn missing_descriptor_breaks_its_requirement() {
     for (mode, requirement) in [("no-fd", "rfc13.env.pmi-fd"), ("wrong-fd", "rfc13.connection.preconnected")]
     {
         let run = one(&hostile(mode));
@@ -255,14 +255,14 @@ fn a_missing_descriptor_is_told_as_such() {
 }
 
 #[test]
-fn agents_know_themselves_without_name_and_environment() {
+fn agents_work_without_name_and_environment() {
     // The process manager ends at the first request, which shows that all agents have reported.
     let run = one(&hostile("renamed"));
     assert_eq!(run.only(), "fail", "{}", run.log);
 }
 
 #[test]
-fn who_forks_away_is_told_so_and_is_ended() {
+fn reports_and_kills_background_processes() {
     let sleep = unique_sleep(1);
     let server = format!("sh -c '(sleep {sleep} &) ; exit 0' {{ranks}} {{agent}}");
     let run = one(&server);
@@ -272,7 +272,7 @@ fn who_forks_away_is_told_so_and_is_ended() {
 }
 
 #[test]
-fn what_a_good_manager_leaves_behind_is_ended() {
+fn kills_processes_left_by_a_manager() {
     let sleep = unique_sleep(2);
     // The process has a clean environment and its own session, so only its parent identifies it.
     let server = after(&format!("env -i PATH=\"$PATH\" setsid sleep {sleep} & sleep {sleep} &"));
@@ -341,7 +341,7 @@ impl Drop for Daemon {
 }
 
 #[test]
-fn a_job_that_stays_is_told_and_its_launcher_is_asked_first() {
+fn reports_lingering_job_and_asks_its_launcher_first() {
     let daemon = Daemon::start(4);
     let (run, ending) = daemon.run("");
     assert_eq!((run.only(), run.status), ("note", 0), "{}", run.log);
@@ -385,7 +385,7 @@ fn rebuilt_manager_keeps_its_deviations() {
 }
 
 #[test]
-fn a_job_that_only_a_command_reaches_is_cancelled() {
+fn cancels_job_with_the_profile_command() {
     let daemon = Daemon::start(5);
     let (run, ending) = daemon.run(&format!("cancel = '{}'", daemon.cancel()));
     assert_eq!((run.only(), run.status), ("note", 0), "{}", run.log);
@@ -394,7 +394,7 @@ fn a_job_that_only_a_command_reaches_is_cancelled() {
 }
 
 #[test]
-fn who_starts_nothing_is_given_up_on_alike_side_by_side() {
+fn gives_up_on_launcher_that_starts_nothing() {
     let filter = ["--filter", "init/", "--filter", "maxes/"];
     let server = ["--server", "true {ranks} {agent}"];
     let runs: Vec<Run> =
@@ -411,7 +411,7 @@ fn who_starts_nothing_is_given_up_on_alike_side_by_side() {
 }
 
 #[test]
-fn verdicts_do_not_depend_on_how_many_are_played_side_by_side() {
+fn verdicts_do_not_depend_on_parallelism() {
     let filter = ["--filter", "group/", "--filter", "init/version", "--filter", "barrier/one-rank"];
     for server in [after(":;"), hostile("junk")] {
         let play = |jobs: &str| run(&[&filter[..], &["--server", &server, "-j", jobs]].concat());
@@ -421,7 +421,7 @@ fn verdicts_do_not_depend_on_how_many_are_played_side_by_side() {
 }
 
 #[test]
-fn exit_codes() {
+fn exit_code_depends_on_the_kind_of_failure() {
     for (args, status) in [
         (&["--filter", "=group/appnum"][..], 0),
         (&["--filter", "=group/appnum", "--server", "pm {rank} {agent}"], 2),
@@ -437,7 +437,7 @@ fn exit_codes() {
 }
 
 #[test]
-fn ctrl_c_ends_the_run_and_everything_in_it() {
+fn ctrl_c_ends_the_run_and_its_processes() {
     let sleep = unique_sleep(3);
     let server = format!("sh -c 'sleep {sleep} & wait' {{ranks}} {{agent}}");
     let scratch = tempfile::tempdir().unwrap();
@@ -458,7 +458,7 @@ fn ctrl_c_ends_the_run_and_everything_in_it() {
 
 /// The scenarios that need it are played on connections that processes make themselves, and those about PMI_FD are not.
 #[test]
-fn processes_may_make_their_connections_themselves() {
+fn processes_may_connect_by_port() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pmi-conform"));
     let output = command
         .args([

@@ -39,7 +39,7 @@ fn running(word: &str) -> usize {
 #[case::older("printf '\\0\\0\\0\\0' >&$HYDI_CONTROL_FD; linger", &["--family", "4.1"], &["8 bytes was expected, but 4 came"])]
 #[case::newer("printf 'HYD\\0\\0\\0\\0\\0' >&$HYDI_CONTROL_FD; linger", &["--family", "4.2"], &["12 bytes, of which it sent 8"])]
 #[case::dies("kill -SEGV $$", &["--family", "4.0.3"], &["died of signal 11 (SIGSEGV)"])]
-fn what_is_no_such_proxy_is_told(#[case] text: &str, #[case] args: &[&str], #[case] told: &[&str]) {
+fn explains_why_a_program_is_not_a_proxy(#[case] text: &str, #[case] args: &[&str], #[case] told: &[&str]) {
     let (folder, file) = script(text);
     let args = [&["--server", file.to_str().unwrap(), "--timeout", "0.5"], args].concat();
     let ran = conform(folder.path(), &args);
@@ -52,7 +52,7 @@ fn what_is_no_such_proxy_is_told(#[case] text: &str, #[case] args: &[&str], #[ca
 }
 
 #[test]
-fn an_interrupt_leaves_nothing_behind() {
+fn interrupt_leaves_no_processes() {
     let (_folder, file) = script("sleep 4242 & wait");
     let mut child = Command::new(env!("CARGO_BIN_EXE_pmi-conform"))
         .args(["--server", file.to_str().unwrap(), "--family", "4.2", "--timeout", "60"])
@@ -72,7 +72,7 @@ fn an_interrupt_leaves_nothing_behind() {
 }
 
 #[test]
-fn options_and_families_that_cannot_be_are_usage_errors() {
+fn rejects_invalid_proxy_options_and_families() {
     let (folder, file) = script("exit 0");
     let with_options = format!("{} --pgid 0", file.display());
     for (args, told) in [
@@ -110,7 +110,7 @@ fn real_proxies_deviate_as_recorded(
 /// A spawned process connects to the port, and the requests that the proxy forwards for it are attributed to it.
 #[rstest]
 #[ignore = "needs real proxies: PMI_CONFORM_PEERS"]
-fn processes_of_a_real_proxy_come_by_pmi_port(#[values("mpich-4.3.2", "mpich-5.0.2")] name: &str) {
+fn processes_of_a_proxy_connect_by_port(#[values("mpich-4.3.2", "mpich-5.0.2")] name: &str) {
     let proxy = peer(name);
     let args = [
         "--server",
@@ -129,7 +129,9 @@ fn processes_of_a_real_proxy_come_by_pmi_port(#[values("mpich-4.3.2", "mpich-5.0
 
 #[rstest]
 #[ignore = "needs real proxies: PMI_CONFORM_PEERS"]
-fn nodes_spawns_and_names_work(#[values("debian-mpich-4.0.2", "mpich-4.3.2", "mpich-5.0.2")] name: &str) {
+fn proxies_support_nodes_spawns_and_names(
+    #[values("debian-mpich-4.0.2", "mpich-4.3.2", "mpich-5.0.2")] name: &str,
+) {
     let scratch = TempDir::new().unwrap();
     let mut args = vec!["--server".to_owned(), peer(name).to_str().unwrap().to_owned()];
     for scenario in ["barrier/two-nodes", "environment/two-nodes", "spawn/two-processes", "names/own-name"] {
@@ -143,7 +145,7 @@ fn nodes_spawns_and_names_work(#[values("debian-mpich-4.0.2", "mpich-4.3.2", "mp
 /// The processes receive what a scenario sends as the upstream, and a missing expected message is found.
 #[rstest]
 #[ignore = "needs real proxies: PMI_CONFORM_PEERS"]
-fn the_upstream_side_is_seen_and_answered(
+fn upstream_messages_are_checked_and_answered(
     #[values("debian-mpich-4.0.2", "mpich-4.3.2", "mpich-5.0.2")] name: &str,
     #[values(true, false)] right: bool,
 ) {
@@ -168,7 +170,7 @@ fn the_upstream_side_is_seen_and_answered(
 /// These proxies die of an answer without `cmd=`.
 #[rstest]
 #[ignore = "needs real proxies: PMI_CONFORM_PEERS"]
-fn a_campaign_speaks_as_the_upstream(#[values("mpich-4.3.2", "mpich-5.0.2")] name: &str) {
+fn campaign_plays_the_upstream(#[values("mpich-4.3.2", "mpich-5.0.2")] name: &str) {
     let scratch = TempDir::new().unwrap();
     let proxy = peer(name);
     let proxy = proxy.to_str().unwrap();
@@ -227,7 +229,7 @@ fn a_campaign_speaks_as_the_upstream(#[values("mpich-4.3.2", "mpich-5.0.2")] nam
 }
 
 #[test]
-fn what_needs_an_upstream_does_not_apply_elsewhere() {
+fn upstream_scenarios_require_a_proxy() {
     let scratch = TempDir::new().unwrap();
     for args in [&["--memory"][..], &[]] {
         let ran = conform(scratch.path(), &[args, &["--filter", "upstream/", "-v"]].concat());
@@ -237,11 +239,11 @@ fn what_needs_an_upstream_does_not_apply_elsewhere() {
 }
 
 #[rstest]
-#[case::told_by_the_init_record("debian-mpich-4.0.2", "4.2", "init record")]
-#[case::told_by_the_options("mpich-5.0.2", "4.2", "instead of sending the process ids")]
-#[case::told_by_the_options("mpich-4.3.2", "5.0.2", "instead of sending the process ids")]
+#[case::detected_by_the_init_record("debian-mpich-4.0.2", "4.2", "init record")]
+#[case::detected_by_the_options("mpich-5.0.2", "4.2", "instead of sending the process ids")]
+#[case::detected_by_the_options("mpich-4.3.2", "5.0.2", "instead of sending the process ids")]
 #[ignore = "needs real proxies: PMI_CONFORM_PEERS"]
-fn the_wrong_family_is_told(#[case] name: &str, #[case] family: &str, #[case] told: &str) {
+fn reports_wrong_proxy_family(#[case] name: &str, #[case] family: &str, #[case] told: &str) {
     let scratch = TempDir::new().unwrap();
     let ran = conform(scratch.path(), &["--server", peer(name).to_str().unwrap(), "--family", family]);
     assert_eq!(ran.status, 3, "{}", ran.whole());

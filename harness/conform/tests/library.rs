@@ -446,7 +446,7 @@ fn clean(results: &[ScenarioResult]) {
 }
 
 #[test]
-fn our_own_libraries_are_clean_and_so_are_lawful_ones() {
+fn reference_and_lawful_libraries_pass() {
     let suite = pmi_runner::suite::embedded().unwrap();
     for (dialect, library, valid) in
         [(Dialect::Pmi1, FAULTY_LIBRARY, LAWFUL), (Dialect::Pmi2, FAULTY_PMI2_LIBRARY, PMI2_LAWFUL)]
@@ -459,7 +459,7 @@ fn our_own_libraries_are_clean_and_so_are_lawful_ones() {
 }
 
 #[test]
-fn each_fault_is_found_for_its_reason() {
+fn each_fault_breaks_its_requirements() {
     let suite = pmi_runner::suite::embedded().unwrap();
     let mut survivors: Vec<String> = Vec::new();
     let mut shown: BTreeSet<&str> = BTreeSet::new();
@@ -507,7 +507,7 @@ fn each_fault_is_found_for_its_reason() {
 #[rstest]
 #[case::pmi1(Dialect::Pmi1, FAULTY_LIBRARY, 3)]
 #[case::pmi2(Dialect::Pmi2, FAULTY_PMI2_LIBRARY, 1)]
-fn what_is_alone_is_judged_where_a_library_can_be(
+fn judges_singletons_if_the_library_supports_them(
     #[case] dialect: Dialect,
     #[case] library: &str,
     #[case] scenarios: usize,
@@ -573,7 +573,7 @@ const WITHOUT_FD: &str = "serve -n {ranks} env -u PMI_FD {agent}";
 
 /// A library whose processes do not find their process manager breaks no rule: each process is then a separate job.
 #[rstest]
-#[case::looks_elsewhere(
+#[case::uses_another_manager(
     "lawful-other-manager",
     "serve -n {ranks} {agent}",
     "PMI_Barrier lets rank 0 pass before the other rank has called it, and it says nothing on PMI_FD"
@@ -618,7 +618,7 @@ fn red(result: &ScenarioResult) -> String {
     Some("there is no manager of mine")
 )]
 #[case::under_a_manager("", Some("serve"), 0, "works", None)]
-#[case::that_speaks_to_us("", None, 0, "works", None)]
+#[case::against_the_harness("", None, 0, "works", None)]
 fn doctor_examines_a_library(
     #[case] fault: &str,
     #[case] server: Option<&str>,
@@ -642,7 +642,7 @@ fn doctor_examines_a_library(
 }
 
 #[test]
-fn crash_under_a_manager_is_a_crash() {
+fn reports_crash_under_a_manager() {
     let suite = pmi_runner::suite::embedded().unwrap();
     let results =
         under_serve(&suite, &testing(&suite, &["rfc13.api.get-size"]), CRASHING_LIBRARY.as_ref(), "");
@@ -679,7 +679,7 @@ fn library_that_stays_in_its_barrier_fails() {
 }
 
 #[test]
-fn a_crash_costs_one_scenario() {
+fn crash_affects_one_scenario_only() {
     let suite = pmi_runner::suite::embedded().unwrap();
     let selected = testing(&suite, &["rfc13.api.init.spawned", "rfc13.api.soname-zero"]);
     let results = judge(&suite, &selected, CRASHING_LIBRARY.as_ref(), "");
@@ -691,7 +691,7 @@ fn a_crash_costs_one_scenario() {
 }
 
 #[test]
-fn a_library_is_judged_as_a_program_is() {
+fn library_follows_the_rules_for_programs() {
     let suite = pmi_runner::suite::embedded().unwrap();
     let of = |scenario: &str, fault: &str| {
         let selected: Vec<_> =
@@ -712,7 +712,7 @@ fn a_library_is_judged_as_a_program_is() {
 }
 
 #[test]
-fn a_crash_at_an_odd_environment_is_found() {
+fn detects_crash_on_invalid_environment() {
     let suite = pmi_runner::suite::embedded().unwrap();
     let selected: Vec<_> = testing(&suite, &["rfc13.api.return-codes"])
         .into_iter()
@@ -728,7 +728,7 @@ fn a_crash_at_an_odd_environment_is_found() {
 }
 
 #[test]
-fn a_library_is_judged_under_a_process_manager_of_its_own() {
+fn judges_library_under_a_process_manager() {
     let suite = pmi_runner::suite::embedded().unwrap();
     let under_serve =
         |scenarios: &[Arc<Scenario>], path: &Path, fault: &str| under_serve(&suite, scenarios, path, fault);
@@ -763,7 +763,7 @@ fn a_library_is_judged_under_a_process_manager_of_its_own() {
 
 /// A scenario that expects all ranks on one node does not apply if a launcher spreads them.
 #[test]
-fn ranks_on_other_nodes_are_no_clique() {
+fn one_node_clique_needs_ranks_on_one_node() {
     let suite = pmi_runner::suite::embedded().unwrap();
     let binary = env!("CARGO_BIN_EXE_pmi-conform");
     let spread = r#"sh -c 'SLURMD_NODENAME=node-$((PMI_RANK / 2)) exec "$0"'"#;
@@ -782,7 +782,7 @@ fn ranks_on_other_nodes_are_no_clique() {
     }
 }
 
-fn says_what_it_should(command: &mut Command, libraries: &Path) {
+fn assert_program_output(command: &mut Command, libraries: &Path) {
     let path = std::env::join_paths([folder().as_path(), libraries]).unwrap();
     let out = command.env("LD_LIBRARY_PATH", path).output().unwrap();
     let text = String::from_utf8_lossy(&out.stdout);
@@ -794,14 +794,14 @@ fn says_what_it_should(command: &mut Command, libraries: &Path) {
 }
 
 #[test]
-fn a_program_in_c_runs_under_serve() {
+fn c_program_runs_under_serve() {
     let serve = ["serve", "-n", "3"];
-    says_what_it_should(
+    assert_program_output(
         Command::new(env!("CARGO_BIN_EXE_pmi-conform")).args(serve).arg(LIBRARY_PROGRAM),
         &folder(),
     );
     let serve = ["serve", "-n", "3"];
-    says_what_it_should(
+    assert_program_output(
         Command::new(env!("CARGO_BIN_EXE_pmi-conform")).args(serve).arg(PMI2_LIBRARY_PROGRAM),
         &folder(),
     );
@@ -827,7 +827,7 @@ fn judge_program(program: &str, name: &str, more: &[&str]) -> (Option<i32>, Vec<
 }
 
 #[test]
-fn a_program_that_offers_version_2_is_judged_in_it() {
+fn judges_program_that_offers_version_2_in_pmi2() {
     let (status, red) = judge_program(PMI2_LIBRARY_PROGRAM, "program", &[]);
     assert_eq!((status, red), (Some(0), Vec::new()));
     // It continues in frames after any answer to its offer.
@@ -838,14 +838,14 @@ fn a_program_that_offers_version_2_is_judged_in_it() {
 
 #[test]
 #[ignore = "needs PMI_CONFORM_PEERS"]
-fn a_program_in_c_runs_under_real_managers() {
+fn c_program_runs_under_real_managers() {
     let mut tried = 0;
     for peer in std::fs::read_dir(peers()).unwrap().flatten() {
         let mpiexec = peer.path().join("bin/mpiexec.hydra");
         if mpiexec.exists() {
             tried += 1;
             // Intel's program finds its own libraries only through the path.
-            says_what_it_should(
+            assert_program_output(
                 Command::new(mpiexec).args(["-n", "3"]).arg(LIBRARY_PROGRAM),
                 &peer.path().join("lib"),
             );
@@ -856,7 +856,7 @@ fn a_program_in_c_runs_under_real_managers() {
     let cluster = Command::new("srun").args(["-n", "1", "true"]).stderr(Stdio::null()).status();
     if cluster.is_ok_and(|status| status.success()) {
         let srun = ["--mpi=pmi2", "--overcommit", "-n", "3"];
-        says_what_it_should(Command::new("srun").args(srun).arg(LIBRARY_PROGRAM), &folder());
+        assert_program_output(Command::new("srun").args(srun).arg(LIBRARY_PROGRAM), &folder());
     }
 }
 
@@ -868,7 +868,7 @@ fn a_program_in_c_runs_under_real_managers() {
 #[case(FAULTY_LIBRARY, "get-overruns", Some("get-overruns"))]
 #[case(FAULTY_PMI2_LIBRARY, PMI2_LAWFUL, None)]
 #[case(FAULTY_PMI2_LIBRARY, "get-overrun", Some("get-overrun"))]
-fn a_fault_that_a_library_does_not_have_ends_the_process(
+fn unknown_library_fault_aborts_the_process(
     #[case] library: &str,
     #[case] faults: &str,
     #[case] unknown: Option<&str>,
@@ -900,7 +900,7 @@ fn fuzz(folder: &Path, dialect: Dialect, library: &str, fault: &str, more: &[&st
 #[case(Dialect::Pmi1, FAULTY_LIBRARY, "get-second-equals", "300", "rule--library--rfc13.api.kvs-get--")]
 #[case(Dialect::Pmi2, FAULTY_PMI2_LIBRARY, "put-semicolon-last", "100", "crash--library--SIGABRT--")]
 #[case(Dialect::Pmi2, FAULTY_PMI2_LIBRARY, "array-behind", "40", "rule--library--pmi2.common.api.buffers--")]
-fn a_campaign_finds_a_fault_and_plays_it_again(
+fn campaign_finds_and_replays_library_fault(
     #[case] dialect: Dialect,
     #[case] library: &str,
     #[case] fault: &str,
@@ -929,7 +929,7 @@ fn a_campaign_finds_a_fault_and_plays_it_again(
 #[rstest]
 #[case(Dialect::Pmi1, FAULTY_LIBRARY)]
 #[case(Dialect::Pmi2, FAULTY_PMI2_LIBRARY)]
-fn a_campaign_finds_nothing_in_a_library_without_a_fault(#[case] dialect: Dialect, #[case] library: &str) {
+fn campaign_finds_nothing_in_a_correct_library(#[case] dialect: Dialect, #[case] library: &str) {
     let scratch = tempfile::tempdir().unwrap();
     let campaign = ["--seed", "1", "--sessions", "200"];
     let (status, text) = fuzz(scratch.path(), dialect, library, "", &campaign);

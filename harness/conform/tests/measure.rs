@@ -14,7 +14,7 @@ fn measure(args: &[&str]) -> (i32, String, String) {
 }
 
 #[test]
-fn every_phase_of_every_number_of_ranks_is_measured() {
+fn measures_each_phase_for_each_rank_count() {
     let (status, told, _) = measure(&["--ranks", "4,1,2", "--json"]);
     let told: serde_json::Value = serde_json::from_str(&told).unwrap();
     let measured = told[0]["measured"].as_array().unwrap();
@@ -34,7 +34,7 @@ fn every_phase_of_every_number_of_ranks_is_measured() {
 }
 
 #[test]
-fn frames_are_measured_and_what_is_lacking_is_left_out() {
+fn measures_pmi2_without_lacking_operations() {
     let (status, told, error) =
         measure(&["--ranks", "2", "--dialect", "pmi-2", "--lacks", "spawn,names", "--json"]);
     assert_eq!(status, 0, "{error}");
@@ -52,7 +52,7 @@ fn frames_are_measured_and_what_is_lacking_is_left_out() {
 }
 
 #[test]
-fn what_is_refused_is_left_out_and_what_is_not_answered_is_told() {
+fn omits_refused_and_reports_unanswered_operations() {
     let faulty = |fault: &str| format!("{CONFORM} serve --fault {fault} -n {{ranks}} -- {{agent}}");
     let (status, told, error) =
         measure(&["--server", &faulty("names-second-publish-refused"), "--ranks", "2"]);
@@ -68,7 +68,7 @@ fn what_is_refused_is_left_out_and_what_is_not_answered_is_told() {
 }
 
 #[test]
-fn a_page_has_a_plot_of_each_thing() {
+fn page_has_a_plot_for_each_measurement() {
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("page.html");
     let report = format!("html={}", page.display());
@@ -83,7 +83,7 @@ fn a_page_has_a_plot_of_each_thing() {
 }
 
 #[test]
-fn several_are_compared_with_the_first_on_several_nodes() {
+fn compares_managers_on_several_nodes() {
     let serve = format!("{CONFORM} serve -n {{ranks}} --nodes {{nodes}} -- {{agent}}");
     let (status, told, error) =
         measure(&["--server", &serve, "--server", &serve, "--ranks", "2", "--nodes", "2"]);
@@ -93,7 +93,7 @@ fn several_are_compared_with_the_first_on_several_nodes() {
 }
 
 #[test]
-fn a_budget_that_is_exceeded_makes_it_red() {
+fn exceeded_budget_fails_the_run() {
     let (status, _, error) = measure(&["--ranks", "2", "--budget", "barrier=0", "--budget", "end=1000"]);
     assert_eq!(status, 1);
     assert_eq!(error.matches("over the budget").count(), 1, "{error}");
@@ -104,7 +104,7 @@ fn a_budget_that_is_exceeded_makes_it_red() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_told() {
+fn reports_phase_that_cannot_be_measured() {
     for (mode, told) in
         [("silent", "init of 1 rank: no answer"), ("crash", "init of 1 rank: "), ("no-fd", "no connection")]
     {

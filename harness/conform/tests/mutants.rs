@@ -7,7 +7,7 @@ use pmi_runner::kill_matrix::{FaultResult, run};
 const EVERY: usize = if cfg!(debug_assertions) { 12 } else { 1 };
 
 #[test]
-fn faults_are_killed_and_variations_are_not_punished() {
+fn kills_faults_and_accepts_lawful_variations() {
     let suite = pmi_runner::suite::embedded().expect("the embedded suite is good");
     let faults: Vec<_> = faults().step_by(EVERY).collect();
     let variations: Vec<_> = variations().step_by(EVERY).collect();
@@ -23,7 +23,7 @@ fn faults_are_killed_and_variations_are_not_punished() {
 }
 
 #[test]
-fn faults_break_requirements_that_exist() {
+fn faults_name_existing_requirements() {
     let suite = pmi_runner::suite::embedded().expect("the embedded suite is good");
     for fault in faults() {
         for id in fault.breaks {

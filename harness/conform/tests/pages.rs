@@ -113,7 +113,7 @@ fn items(dom: &str) -> Vec<(String, bool)> {
 
 #[test]
 #[ignore = "needs a browser: apt-get install chromium"]
-fn a_page_opens_and_fetches_nothing() {
+fn page_opens_without_fetching_anything() {
     let (folder, page) = page();
     let (dom, requests) = opened(folder.path(), &page, "");
     assert_eq!(requests, ["GET / HTTP/1.1"], "nothing but the page itself");
@@ -134,7 +134,7 @@ fn a_page_opens_and_fetches_nothing() {
 
 #[test]
 #[ignore = "needs a browser: apt-get install chromium"]
-fn filters_are_kept_in_the_address() {
+fn page_address_sets_the_filter() {
     let (folder, page) = page();
     let (dom, _) = opened(folder.path(), &page, "#show=pass");
     let items_of_passes = items(&dom);
@@ -150,7 +150,7 @@ fn filters_are_kept_in_the_address() {
 
 #[test]
 #[ignore = "needs a browser: apt-get install chromium"]
-fn a_matrix_opens_and_is_filtered() {
+fn matrix_opens_with_a_filter() {
     let (folder, _) = page();
     let log = conform(folder.path(), &["--memory", ".", "-q", "--report", "ndjson=run.ndjson"]);
     assert_eq!(log.status, 1, "{}", log.whole());

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 #[rstest]
 #[ignore = "needs PMI_CONFORM_PEERS, a folder made by ci/install-peers"]
-fn deviates_as_recorded(#[values("debian-mpich-4.0.2", "mpich-4.3.2", "mpich-5.0.2")] name: &str) {
+fn peer_deviates_as_recorded(#[values("debian-mpich-4.0.2", "mpich-4.3.2", "mpich-5.0.2")] name: &str) {
     let launcher = peers().join(name).join("bin/mpiexec.hydra");
     assert!(launcher.is_file(), "{} is not there: see ci/install-peers", launcher.display());
     let deviations =

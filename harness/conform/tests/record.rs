@@ -29,7 +29,7 @@ fn sorted(text: &str) -> Vec<&str> {
 
 /// Returns both scenarios of the last recording, for the process manager and for its program.
 #[test]
-fn a_session_plays_against_either_side() {
+fn recording_plays_against_both_sides() {
     let folder = TempDir::new().unwrap();
     let ran = record(folder.path(), "2", &[CLIENT, "exchange"]);
     assert_eq!(ran.status, 0, "{}", ran.whole());
@@ -70,7 +70,7 @@ fn script(folder: &Path) -> String {
 
 /// RFC 13, wire protocol: requests and answers alternate. `record` reports the same as `--client`.
 #[test]
-fn a_close_before_the_answer_to_finalize_is_reported() {
+fn reports_close_before_finalize_is_answered() {
     let folder = TempDir::new().unwrap();
     let ran = record(folder.path(), "2", &[FAULTY_PROGRAM, "leaves-without-the-answer-to-finalize"]);
     assert_eq!(ran.status, 1, "{}", ran.whole());
@@ -88,7 +88,7 @@ fn a_close_before_the_answer_to_finalize_is_reported() {
 #[case::exits(&["exit", "1", "3"], 1)]
 #[case::dies(&["die", "0"], 1)]
 #[case::aborts(&["abort", "1", "7"], 0)]
-fn a_job_is_the_same_with_a_tap(#[case] mode: &[&str], #[case] code: i32) {
+fn tap_does_not_change_the_job(#[case] mode: &[&str], #[case] code: i32) {
     let folder = TempDir::new().unwrap();
     let plain = conform(folder.path(), &[&["serve", "-n", "3", "--", CLIENT], mode].concat());
     let taped = record(folder.path(), "3", &[&[CLIENT], mode].concat());
@@ -100,7 +100,7 @@ fn a_job_is_the_same_with_a_tap(#[case] mode: &[&str], #[case] code: i32) {
 }
 
 #[test]
-fn many_ranks() {
+fn records_many_ranks() {
     let folder = TempDir::new().unwrap();
     let ran = record(folder.path(), "64", &[CLIENT, "exchange"]);
     assert_eq!(ran.status, 0, "{}", ran.whole());
@@ -109,7 +109,7 @@ fn many_ranks() {
 }
 
 #[test]
-fn spawned_processes_are_recorded() {
+fn records_spawned_processes() {
     let folder = TempDir::new().unwrap();
     let ran = record(folder.path(), "2", &[CLIENT, "spawn", "2", CLIENT, "child"]);
     assert_eq!(ran.status, 0, "{}", ran.whole());
@@ -130,7 +130,7 @@ fn spawned_processes_are_recorded() {
 #[case::draft(&["draft"], 0)]
 #[case::leaves(&["leave", "1", "3"], 1)]
 #[case::aborts(&["abort", "1"], 0)]
-fn a_session_in_frames(#[case] mode: &[&str], #[case] code: i32) {
+fn records_and_plays_pmi2_session(#[case] mode: &[&str], #[case] code: i32) {
     let folder = TempDir::new().unwrap();
     let plain = conform(folder.path(), &[&["serve", "-n", "3", "--", PMI2_CLIENT], mode].concat());
     let taped = record(folder.path(), "3", &[&[PMI2_CLIENT], mode].concat());
@@ -154,7 +154,7 @@ fn a_session_in_frames(#[case] mode: &[&str], #[case] code: i32) {
 
 /// Hydra's fence releases its processes early. Its recording also plays against a process manager whose fence holds them.
 #[test]
-fn behind_a_fence_that_keeps_nobody() {
+fn plays_recording_of_early_fence() {
     let folder = TempDir::new().unwrap();
     let serve =
         ["serve", "-n", "4", "--vary", "fence-holds-gets", "--vary", "length-left", "--vary", "miss-by-rc"];
@@ -167,7 +167,7 @@ fn behind_a_fence_that_keeps_nobody() {
 
 /// The report names the side that is wrong and the document that says so.
 #[test]
-fn who_gives_up_on_an_answer_is_shown_behind_it() {
+fn names_the_answer_after_which_a_client_gives_up() {
     let folder = TempDir::new().unwrap();
     let serve = ["serve", "-n", "2", "--vary", "short-fullinit", "--", "{tap}", PMI2_CLIENT, "strict"];
     let args = [&["record", "-v", "-o", "out", "--", BIN], &serve[..]].concat();
@@ -196,7 +196,7 @@ fn who_gives_up_on_an_answer_is_shown_behind_it() {
 
 /// Compatibility is derived from the logs of both sides alone.
 #[test]
-fn two_halves_are_compared_by_their_logs() {
+fn compatibility_follows_from_both_logs() {
     let folder = TempDir::new().unwrap();
     for (name, vary) in [("works", &[][..]), ("fails", &["--vary", "short-fullinit"][..])] {
         let serve = [&["record", "-o", name, "--", BIN, "serve", "-n", "2"], vary].concat();
@@ -228,7 +228,7 @@ fn two_halves_are_compared_by_their_logs() {
 }
 
 #[test]
-fn processes_spawned_in_frames_are_recorded() {
+fn records_processes_spawned_in_pmi2() {
     let folder = TempDir::new().unwrap();
     let ran = record(folder.path(), "2", &[PMI2_CLIENT, "spawn", "2", PMI2_CLIENT, "child"]);
     assert_eq!(ran.status, 0, "{}", ran.whole());
@@ -247,7 +247,7 @@ fn processes_spawned_in_frames_are_recorded() {
 }
 
 #[test]
-fn a_faulty_process_manager_is_blamed() {
+fn blames_a_faulty_process_manager() {
     let folder = TempDir::new().unwrap();
     let serve = [BIN, "serve", "-n", "2", "--fault", "env-spawned-zero", "--", "{tap}", CLIENT];
     let ran = conform(folder.path(), &[&["record", "--"], &serve[..]].concat());
@@ -258,7 +258,7 @@ fn a_faulty_process_manager_is_blamed() {
 
 /// A shell takes the place of the part of a process manager that serves one node.
 #[test]
-fn crash_of_the_process_manager_is_the_headline() {
+fn headline_is_the_process_manager_crash() {
     if !deaths_are_told() {
         return;
     }
@@ -272,7 +272,7 @@ fn crash_of_the_process_manager_is_the_headline() {
 }
 
 #[test]
-fn a_faulty_program_is_blamed() {
+fn blames_a_faulty_program() {
     let folder = TempDir::new().unwrap();
     let ran = record(folder.path(), "2", &[CLIENT, "junk", "1"]);
     assert_eq!(ran.status, 1, "{}", ran.whole());
@@ -282,7 +282,7 @@ fn a_faulty_program_is_blamed() {
 }
 
 #[test]
-fn the_log_is_one_that_report_renders() {
+fn report_renders_a_recorded_log() {
     let folder = TempDir::new().unwrap();
     record(folder.path(), "2", &[CLIENT]);
     let ran = conform(folder.path(), &["report", "out/session.ndjson", "--format", "tap"]);
@@ -291,7 +291,7 @@ fn the_log_is_one_that_report_renders() {
 }
 
 #[test]
-fn a_program_is_as_without_a_tap() {
+fn tap_does_not_change_the_program_environment() {
     // Checks descriptors, signals, environment, arguments and directory; stdin goes to rank 0.
     let look = "ls -l /proc/self/fd | grep -c socket; grep Sig[BI] /proc/self/status; env | sort | grep -v ^_=; pwd; echo \
                 \"$0\" \"$@\"; cat";
@@ -316,7 +316,7 @@ fn a_program_is_as_without_a_tap() {
 }
 
 #[test]
-fn a_tap_dies_of_the_signal_that_its_program_died_of() {
+fn tap_forwards_signals_and_exit_status() {
     let folder = TempDir::new().unwrap();
     let command = ["record", "--", "{tap}", "sh", "-c", "kill -9 $$"];
     let ran = conform(folder.path(), &command);
@@ -373,7 +373,7 @@ sys.exit(6)
 "#;
 
 #[test]
-fn a_port_has_a_tap_too() {
+fn tap_records_connection_by_port() {
     let folder = TempDir::new().unwrap();
     for (name, text) in [("manager.py", PORT_MANAGER), ("program.py", PORT_PROGRAM)] {
         fs::write(folder.path().join(name), text).unwrap();
@@ -412,7 +412,7 @@ open("gone", "w").close()
 "#;
 
 #[test]
-fn a_stranger_at_the_port_is_not_the_program() {
+fn tap_rejects_stranger_at_the_port() {
     let folder = TempDir::new().unwrap();
     let manager = PORT_MANAGER
         .replace("stream, _ =", "stranger = subprocess.Popen([sys.executable, 'stranger.py'])\nstream, _ =");
@@ -459,7 +459,7 @@ for request in "cmd=init pmi_version=1 pmi_subversion=1", "cmd=get_maxes", "cmd=
 "#;
 
 #[test]
-fn a_job_goes_on_when_its_recorder_is_killed() {
+fn job_survives_death_of_its_recorder() {
     let folder = TempDir::new().unwrap();
     for (name, text) in [("manager.py", KILLING_MANAGER), ("program.py", ASKING_PROGRAM)] {
         fs::write(folder.path().join(name), text).unwrap();
@@ -478,7 +478,7 @@ fn a_job_goes_on_when_its_recorder_is_killed() {
 }
 
 #[test]
-fn programs_under_process_managers_make_a_matrix() {
+fn interop_tests_each_program_with_each_manager() {
     let folder = TempDir::new().unwrap();
     let serve = |extra: &str| format!("{BIN} serve -n {{ranks}} {extra} -- {{program}}");
     let (good, bad) = (serve(""), serve("--fault env-spawned-zero"));
@@ -512,7 +512,7 @@ fn programs_under_process_managers_make_a_matrix() {
 }
 
 #[test]
-fn a_job_that_hangs_costs_its_time_and_leaves_nothing() {
+fn interop_ends_hanging_job_after_the_timeout() {
     let folder = TempDir::new().unwrap();
     let manager = format!("{BIN} serve -n {{ranks}} -- {{program}}");
     let program = "sh -c 'trap \"\" TERM INT; setsid sleep 4711 & sleep 4711'";
@@ -526,15 +526,15 @@ fn a_job_that_hangs_costs_its_time_and_leaves_nothing() {
 }
 
 #[rstest]
-#[case::nowhere(&["my-launcher", "./a.out"], 2, "write {tap} in front of it")]
+#[case::unknown_launcher(&["my-launcher", "./a.out"], 2, "write {tap} in front of it")]
 #[case::not_started(&["true", "{tap}"], 3, "the launcher did not start {tap}")]
 #[case::no_launcher(&["/nowhere/mpiexec", "{tap}", "a"], 2, "cannot start \"/nowhere/mpiexec\"")]
 #[case::no_program(&["{tap}", "/nowhere/a.out"], 3, "the program never started: cannot start /nowhere/a.out")]
 #[case::no_program_with_connection(&[BIN, "serve", "{tap}", "/nowhere/a.out"], 3, "the program never started: cannot start /nowhere/a.out")]
 #[case::silent(&["{tap}", "true"], 3, "said nothing by PMI: the process manager gave them no PMI_FD")]
 #[case::without_pmi(&[BIN, "serve", "{tap}", "true"], 3, "linked with no library which speaks PMI")]
-#[case::nothing_said(&[BIN, "serve", "{tap}", "true"], 3, "the program: not judged: nothing was said")]
-fn what_cannot_be_recorded_is_told(#[case] command: &[&str], #[case] code: i32, #[case] told: &str) {
+#[case::no_messages(&[BIN, "serve", "{tap}", "true"], 3, "the program: not judged: nothing was said")]
+fn explains_why_nothing_was_recorded(#[case] command: &[&str], #[case] code: i32, #[case] told: &str) {
     let folder = TempDir::new().unwrap();
     let ran = conform(folder.path(), &[&["record", "--"], command].concat());
     assert_eq!(ran.status, code, "{}", ran.whole());
@@ -543,7 +543,7 @@ fn what_cannot_be_recorded_is_told(#[case] command: &[&str], #[case] code: i32, 
 
 #[rstest]
 #[ignore = "needs PMI_CONFORM_PEERS, a folder made by ci/install-peers, and a C compiler"]
-fn an_mpi_program_that_spawns(#[values("mpich-4.3.2", "mpich-5.0.2")] name: &str) {
+fn records_mpi_program_that_spawns(#[values("mpich-4.3.2", "mpich-5.0.2")] name: &str) {
     let bin = peers().join(name).join("bin");
     let folder = TempDir::new().unwrap();
     mpi_program(&bin.join("mpicc"), "spawn", folder.path());

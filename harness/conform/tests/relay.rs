@@ -56,7 +56,7 @@ fn serve(option: &str) -> String {
 #[case::conversation("5", &["kvs/many-*", "kvs/o*", "kvs/value-*", "kvs/seven-ranks", "maxes/*", "mapping/*", "environment/*"])]
 #[case::ends("2", &["abort/*", "death/*", "finalize/*"])]
 #[case::spawns("5", &["spawn/arg*", "spawn/a-dozen-groups", "spawn/two-programs*", "pmi2/spawn/one", "pmi2/spawn/two-programs", "pmi2/spawn/arguments"])]
-fn a_scenario_comes_to_the_same(#[case] patience: &str, #[case] filters: &[&str]) {
+fn relay_does_not_change_verdicts(#[case] patience: &str, #[case] filters: &[&str]) {
     let filters = filters.iter().flat_map(|filter| ["--filter", filter]);
     let limits = ["--timeout", patience, "--start-timeout", "20"];
     let found = alike(&limits.into_iter().chain(filters).collect::<Vec<_>>());
@@ -64,12 +64,12 @@ fn a_scenario_comes_to_the_same(#[case] patience: &str, #[case] filters: &[&str]
 }
 
 #[test]
-fn processes_that_connect_by_a_port_relay_too() {
+fn relays_processes_that_connect_by_port() {
     alike(&["--connection", "port", "--filter", "kvs/o*", "--filter", "port/*"]);
 }
 
 #[test]
-fn what_breaks_the_protocol_is_found_as_well() {
+fn detects_faults_through_the_relay() {
     let found = alike(&["--server", &serve("--fault put-lost"), "--filter", "kvs/o*"]);
     assert!(found.values().any(|(verdict, _)| verdict == "fail"), "{found:?}");
 }
@@ -82,14 +82,14 @@ fn what_breaks_the_protocol_is_found_as_well() {
 #[case::junk("junk", "fail")]
 #[case::no_fd("no-fd", "fail")]
 #[case::wrong_fd("wrong-fd", "fail")]
-fn a_hostile_manager_comes_to_the_same(#[case] mode: &str, #[case] verdict: &str) {
+fn relay_does_not_change_hostile_verdicts(#[case] mode: &str, #[case] verdict: &str) {
     let server = format!("{HOSTILE_MANAGER} {mode} {{ranks}} {{agent}}");
     let found = alike(&["--server", &server, "--filter", "=init/version-equal", "--timeout", "2"]);
     assert_eq!(found.values().map(|(verdict, _)| &verdict[..]).collect::<Vec<_>>(), [verdict]);
 }
 
 #[test]
-fn the_words_of_an_agent_within_a_word_are_for_a_shell() {
+fn agent_inside_a_word_is_quoted_for_a_shell() {
     let server = format!("sh -c 'exec {CONFORM} serve -n {{ranks}} -- {{agent}}'");
     alike(&["--server", &server, "--filter", "=group/appnum"]);
 }
@@ -100,7 +100,7 @@ fn free_port() -> u16 {
 }
 
 #[test]
-fn who_has_no_token_is_sent_away_and_told_of() {
+fn rejects_and_reports_connections_without_token() {
     let folder = TempDir::new().unwrap();
     let port = free_port();
     // One connection sends junk, one sends another token, one sends nothing, like an agent that is ended early, and one does not end its
@@ -127,7 +127,7 @@ fn who_has_no_token_is_sent_away_and_told_of() {
 }
 
 #[test]
-fn a_spawned_process_that_does_not_find_us_is_no_ones_fault() {
+fn spawn_unable_to_reach_runner_is_not_applicable() {
     // The environment is not passed on, so the agent does not find the runner.
     let folder = TempDir::new().unwrap();
     let server = format!("env -u CONFORM_RELAY {}", serve(""));
@@ -152,13 +152,13 @@ fn a_spawned_process_that_does_not_find_us_is_no_ones_fault() {
 }
 
 #[rstest]
-#[case::nowhere(&["--listen", "0.0.0.0"], "write the address by which other machines reach this one")]
+#[case::unspecified_address(&["--listen", "0.0.0.0"], "write the address by which other machines reach this one")]
 #[case::few_ports(&["--listen", "127.0.0.1:47000", "-j", "2"], "127.0.0.1:47000-47003")]
 #[case::agent(&["--listen", "127.0.0.1", "--agent", "pmi-conform-agent"], "a path that begins with /")]
 #[case::name(&["--listen", "127.0.0.1", "--agent", "/usr/bin/true"], "ends with /pmi-conform-agent")]
 #[case::singleton(&["--listen", "127.0.0.1", "--connection", "singleton"], "a singleton are started here")]
 #[case::no_listen(&["--agent", "/usr/bin/pmi-conform-agent"], "--listen")]
-fn what_cannot_be_relayed_is_told(#[case] args: &[&str], #[case] told: &str) {
+fn rejects_invalid_relay_options(#[case] args: &[&str], #[case] told: &str) {
     let folder = TempDir::new().unwrap();
     let ran = conform(folder.path(), &[args, &["--filter", "=group/appnum"]].concat());
     assert_eq!(ran.status, 2, "{}", ran.whole());
@@ -166,7 +166,7 @@ fn what_cannot_be_relayed_is_told(#[case] args: &[&str], #[case] told: &str) {
 }
 
 #[test]
-fn a_campaign_is_relayed() {
+fn relays_a_campaign() {
     let folder = TempDir::new().unwrap();
     let server = serve("");
     let args =

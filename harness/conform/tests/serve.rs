@@ -47,7 +47,7 @@ fn ranks_exchange_keys(#[values("1", "4", "64")] ranks: &str) {
 #[rstest]
 #[case::all("goes-alone", "3 of 3 processes")]
 #[case::one("last-goes-alone", "1 of 3 processes")]
-fn processes_that_go_on_alone_are_told_of(#[case] fault: &str, #[case] told: &str) {
+fn warns_of_processes_that_run_as_singletons(#[case] fault: &str, #[case] told: &str) {
     let (_, out, error) = run(&["-n", "3", "--", FAULTY_PROGRAM, fault]);
     assert!(out.contains("rank 0 of 1"), "{out}");
     assert!(error.contains(told) || fault.starts_with("last") && error.contains("protocol error"), "{error}");
@@ -74,7 +74,7 @@ print(os.environ["PMI_ID"], os.environ["LAUNCHED_ON"], places.decode(), "PMI_FD"
 "#;
 
 #[test]
-fn processes_that_a_command_launches_on_hosts_come_back() {
+fn launch_command_starts_processes_on_hosts() {
     let folder = tempfile::Builder::new().prefix("it's a folder ").tempdir().unwrap();
     fs::write(folder.path().join("a b.py"), ELSEWHERE).unwrap();
     let launch = "env LAUNCHED_ON={host} sh -c {command}";
@@ -93,7 +93,7 @@ fn processes_that_a_command_launches_on_hosts_come_back() {
 }
 
 #[test]
-fn a_launch_that_fails_is_told_and_ends_the_job() {
+fn failed_launch_ends_the_job() {
     let launch = r#"sh -c 'test {host} != two && exec sh -c "$0"; exit 7' {command}"#;
     let job = ["-n", "2", "--hosts", "one,two", "--launch", launch, "--", "sleep", "1000"];
     let (status, _, error) = run(&job);
@@ -108,12 +108,12 @@ fn a_launch_that_fails_is_told_and_ends_the_job() {
 }
 
 #[test]
-fn a_thousand_ranks() {
+fn serves_1024_ranks() {
     assert_eq!(run_client("1024", &["neighbours", "3"]), (0, String::new(), String::new()));
 }
 
 #[test]
-fn more_ranks_than_the_soft_limit_of_descriptors() {
+fn raises_the_soft_descriptor_limit() {
     let script = "ulimit -Sn 100; exec \"$@\"";
     let bin = env!("CARGO_BIN_EXE_pmi-conform");
     let rank = "if [ $PMI_RANK = 90 ]; then ulimit -n; fi";
@@ -127,7 +127,7 @@ fn more_ranks_than_the_soft_limit_of_descriptors() {
 }
 
 #[test]
-fn more_ranks_than_the_hard_limit_of_descriptors() {
+fn reports_a_hard_descriptor_limit_that_is_too_low() {
     let bin = env!("CARGO_BIN_EXE_pmi-conform");
     let output = Command::new("sh")
         .args(["-c", "ulimit -n 100; exec \"$@\"", "sh", bin, "serve", "-n", "100", "--", "true"])
@@ -139,14 +139,14 @@ fn more_ranks_than_the_hard_limit_of_descriptors() {
 }
 
 #[test]
-fn environment() {
+fn sets_the_pmi_environment() {
     let mut command = serve(&["-n", "2", "--", "sh", "-c", "echo $PMI_RANK $PMI_SIZE $PMI_SPAWNED$PMI_ID"]);
     let output = command.env("PMI_SPAWNED", "1").env("PMI_ID", "7").output().unwrap();
     assert_eq!(sorted(&String::from_utf8(output.stdout).unwrap()), ["0 2", "1 2"]);
 }
 
 #[test]
-fn a_rank_has_its_own_connection_only() {
+fn rank_inherits_only_its_own_connection() {
     // Prints the numbers of all open sockets of a rank.
     let script = r#"for fd in /proc/$$/fd/*; do case $(readlink $fd) in socket:*) echo ${fd##*/} $PMI_FD;; esac; done"#;
     let (status, stdout, _) = shell("8", script);
@@ -166,15 +166,15 @@ fn rank_0_inherits_stdin() {
 }
 
 #[rstest]
-#[case::all_well("exit 0", 0)]
+#[case::all_succeed("exit 0", 0)]
 #[case::one_fails("[ $PMI_RANK != 2 ] || exit 7", 7)]
 #[case::killed_by_a_signal("[ $PMI_RANK != 1 ] || kill -TERM $$", 143)]
-fn exit_status(#[case] script: &str, #[case] status: i32) {
+fn exit_status_follows_the_ranks(#[case] script: &str, #[case] status: i32) {
     assert_eq!(shell("3", script).0, status);
 }
 
 #[test]
-fn of_several_statuses_the_first_in_time_counts() {
+fn first_failed_rank_sets_the_exit_status() {
     // The others end after rank 0 has been reaped.
     let script = r#"
         if [ $PMI_RANK = 0 ]; then echo $$ >$DIR/new; mv $DIR/new $DIR/first; exit 5; fi
@@ -214,31 +214,31 @@ fn of_several_statuses_the_first_in_time_counts() {
      byte 0x1b at offset 10 is neither blank, tab nor visible ASCII: \"cmd=ju\\tnk \\x1b[31m\"\n",
 )]
 #[case::abort(&["abort", "1", "5"], 5, "pmi-conform serve: rank 1 of group 0: abort requested\n")]
-#[case::abort_with_a_status_of_no_bits(
+#[case::abort_with_status_256(
     &["abort", "1", "256"], 1,
     "pmi-conform serve: rank 1 of group 0: abort requested\n",
 )]
 #[case::abort_with_success(&["abort", "1", "0"], 0, "pmi-conform serve: rank 1 of group 0: abort requested\n")]
-fn a_rank_ends_the_job(#[case] args: &[&str], #[case] status: i32, #[case] log: &str) {
+fn failing_rank_ends_the_job(#[case] args: &[&str], #[case] status: i32, #[case] log: &str) {
     // A process that is not ended would print a line.
     assert_eq!(run_client("3", args), (status, String::new(), log.to_owned()));
 }
 
 #[test]
-fn a_rank_that_does_not_read_is_not_read_from() {
+fn stops_reading_from_rank_that_does_not_read() {
     assert_eq!(run_client("1", &["flood", "1000000"]), (0, "held back\n".to_owned(), String::new()));
     assert_eq!(run_client("2", &["flood", "100"]).0, 0);
 }
 
 #[test]
-fn a_missing_program() {
+fn reports_missing_program() {
     let (status, _, stderr) = run(&["-n", "2", "--", "no-such-program"]);
     assert_eq!(stderr, "pmi-conform serve: no-such-program: program not found\n");
     assert_ne!(status, 0);
 }
 
 #[test]
-fn spawn() {
+fn spawns_processes() {
     let (status, stdout, stderr) = run_client("2", &["spawn", "3", CLIENT, "child"]);
     let child = format!("Value({:?})", b"hello child");
     assert_eq!(sorted(&stdout), ["Spawned(Some([0, 0, 0]))", &child, &child, &child]);
@@ -246,12 +246,12 @@ fn spawn() {
 }
 
 #[test]
-fn the_status_of_a_spawned_process_counts() {
+fn spawned_process_sets_the_exit_status() {
     assert_eq!(run_client("2", &["spawn", "2", "sh", "-c", "exit $((PMI_RANK * 4 + PMI_SPAWNED - 1))"]).0, 4);
 }
 
 #[test]
-fn spawn_of_a_missing_program() {
+fn reports_spawn_of_a_missing_program() {
     let (status, stdout, stderr) = run_client("2", &["spawn", "2", "./no-such-program"]);
     assert!(stdout.starts_with("Failed { operation: Spawn") && stdout.contains("[1, 1]"), "{stdout}");
     assert!(
@@ -297,7 +297,7 @@ const FAMILY: &str = "touch $DIR/$$; sleep 600 & touch $DIR/$!; ";
 #[case::interrupted(Signal::INT, 130)]
 #[case::terminated(Signal::TERM, 143)]
 #[case::hung_up(Signal::HUP, 129)]
-fn a_signal_ends_everything(#[case] signal: Signal, #[case] status: i32) {
+fn signal_ends_all_processes(#[case] signal: Signal, #[case] status: i32) {
     let dir = tempfile::tempdir().unwrap();
     let mut command = serve(&["-n", "3", "--", "sh", "-c", &format!("{FAMILY} wait")]);
     let mut child = command.env("DIR", dir.path()).stderr(Stdio::null()).spawn().unwrap();
@@ -308,7 +308,7 @@ fn a_signal_ends_everything(#[case] signal: Signal, #[case] status: i32) {
 }
 
 #[test]
-fn nothing_is_left_of_a_rank() {
+fn kills_descendants_of_ended_ranks() {
     let dir = tempfile::tempdir().unwrap();
     let mut command = serve(&["-n", "3", "--", "sh", "-c", FAMILY]);
     assert!(command.env("DIR", dir.path()).status().unwrap().success());
@@ -337,7 +337,7 @@ mod mpi {
     #[case::names("names", 2, false)]
     #[case::spawn("spawn", 2, true)]
     #[ignore = "needs MPICH: PMI_CONFORM_PEERS=DIR"]
-    fn program(#[case] name: &str, #[case] lines: usize, #[case] spawns: bool) {
+    fn mpi_program_runs_under_serve(#[case] name: &str, #[case] lines: usize, #[case] spawns: bool) {
         let dir = tempfile::tempdir().unwrap();
         for (mpicc, _) in compilers().into_iter().filter(|(_, can_spawn)| *can_spawn || !spawns) {
             let program = mpi_program(&mpicc, name, dir.path());
@@ -368,7 +368,7 @@ fn heard(stream: &mut std::net::TcpStream, lines: usize) -> String {
 
 /// A running process requests a process manager, and spawns. Its connection determines its end, not its process id.
 #[test]
-fn a_process_that_asks_for_a_manager_is_served() {
+fn serves_singleton_that_requests_a_manager() {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
     let own = std::process::id().to_string();
@@ -395,7 +395,7 @@ fn a_process_that_asks_for_a_manager_is_served() {
 
 /// A process that does not answer correctly is given up.
 #[test]
-fn a_process_that_does_not_answer_singinit_is_given_up() {
+fn gives_up_on_process_without_singinit() {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
     let own = std::process::id().to_string();
@@ -411,7 +411,7 @@ fn a_process_that_does_not_answer_singinit_is_given_up() {
 
 /// Every process can connect to the port. Only the id of a process is accepted, once, and other connections have no effect.
 #[test]
-fn by_port_only_processes_come_in_and_each_once() {
+fn port_accepts_each_process_once() {
     use std::io::{BufRead, BufReader};
     use std::net::TcpStream;
     let mut command =
@@ -453,7 +453,7 @@ fn by_port_only_processes_come_in_and_each_once() {
 
 /// Even if there are more stray connections than descriptors, a later process can connect.
 #[test]
-fn strangers_do_not_take_up_all_descriptors() {
+fn strangers_do_not_exhaust_descriptors() {
     const PROGRAM: &str = r#"
 import os, resource, socket
 most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -480,7 +480,7 @@ for request, answers in ("initack pmiid=0", 4), ("init pmi_version=1 pmi_subvers
 
 /// A process whose port cannot be reached is not a member of the job, and is not ended with it.
 #[test]
-fn a_process_that_cannot_be_reached_is_left_alone() {
+fn leaves_unreachable_process_running() {
     let mut process = Command::new("sleep").arg("1000").spawn().unwrap();
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
@@ -496,7 +496,7 @@ fn a_process_that_cannot_be_reached_is_left_alone() {
 /// A job of a process that requests a process manager ends with that process, also if we end the connection: no other event reports its
 /// end.
 #[test]
-fn a_job_ends_with_the_process_that_it_is_for() {
+fn singleton_job_ends_with_its_process() {
     let mut named = Command::new("sleep").arg("1000").spawn().unwrap();
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = listener.local_addr().unwrap().port().to_string();

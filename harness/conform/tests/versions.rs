@@ -26,7 +26,7 @@ const UNENDED: &str =
     "\"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\" without a newline (rfc13.wire.newline)";
 
 #[test]
-fn what_a_server_answers_stands_in_its_table() {
+fn table_shows_the_answers_of_a_server() {
     let cells = [
         ("init-version-higher", "1.1", "1.2", Some("goes on")),
         ("init-version-2", "0.9", "refused (rc=-1)", None),
@@ -41,7 +41,7 @@ fn what_a_server_answers_stands_in_its_table() {
 }
 
 #[test]
-fn what_a_program_makes_of_an_answer_stands_in_its_table() {
+fn table_shows_the_reactions_of_a_program() {
     let here = Path::new(".");
     let ran = conform(here, &["doctor", "--versions", "--json", "--client", CLIENT]);
     assert_eq!(ran.status, 0, "{}", ran.whole());
@@ -59,7 +59,7 @@ fn what_a_program_makes_of_an_answer_stands_in_its_table() {
 }
 
 #[test]
-fn what_cannot_be_started_has_no_table() {
+fn missing_manager_has_no_table() {
     let ran =
         conform(Path::new("."), &["doctor", "--versions", "--server", "/nowhere/pm -n {ranks} {agent}"]);
     assert_eq!((ran.status, ran.out.as_str()), (2, ""));

@@ -267,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unique_and_can_be_typed() {
+    fn fault_names_are_unique_and_well_formed() {
         let mut seen = HashSet::new();
         let servers = faults().chain(variations()).map(|f| (f.name, f.about));
         let clients = client_faults().chain(client_variations()).map(|f| (f.name, f.about));
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelled_name_is_reported_with_its_entry() {
+    fn reports_misspelled_name_with_its_entry() {
         let read = |at: &str, edit: &str| {
             let text = format!("name = 'x'\ndoes = 'y'\nat = '{at}'\nedit = {edit}");
             toml::from_str::<FaultEntry>(&text).unwrap().keep().map(|_| ()).unwrap_err().to_string()

@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_in_pieces_is_said_as_a_whole() {
+    fn joins_split_writes() {
         let says = |rank, line: &str, partial| write(rank, vec![text(line)], partial);
         let split = |between: Vec<Stmt>| {
             let mut body = vec![join(Dialect::Pmi1), says(0, "cmd=get_", true)];
@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn case_text_round_trips() {
         let nasty: Vec<u8> = (0..=255).filter(|b| *b != b'\n').collect();
         let empty = || template(Vec::new());
         let mut body = vec![
@@ -570,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_in_frames_is_read_again() {
+    fn pmi2_case_text_round_trips() {
         let nasty: Vec<u8> = (0..=255).collect();
         let body = |rank, bodies: Vec<Template>| write_as(rank, Encoding::Body, bodies, false);
         let steps = vec![
@@ -595,7 +595,7 @@ mod tests {
     }
 
     #[test]
-    fn tuples_of_a_suite_become_the_bodies_that_they_are() {
+    fn suite_tuples_become_frame_bodies() {
         let text = "# A.\nrequires pmi2.common.put\ndialect pmi-2\n\n\
                     0  C: cmd=init pmi_version=2 pmi_subversion=0\n\
                     0  C: cmd=kvs-put key=k value=a<sp>b;c$rank\n\
@@ -609,7 +609,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_follow_the_frames_that_are_left() {
+    fn realigns_waits_with_remaining_frames() {
         let bytes = |text: &str| write_as(0, Encoding::Bytes, vec![crate::fields::text(text)], false);
         let body = |text: &str| write_as(0, Encoding::Body, vec![crate::fields::text(text)], false);
         let due = |command: Command| wait(0, AwaitedResponse::Due(command.into()));
@@ -639,7 +639,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_an_attribute_need_not_be_answered_once_nobody_puts_it() {
+    fn wait_for_attribute_that_no_rank_puts_is_optional() {
         let body = |rank, text: &str| write_as(rank, Encoding::Body, vec![crate::fields::text(text)], false);
         let get = || body(0, "cmd=info-getnodeattr;key=k;wait=TRUE;");
         let due = |rank, command: Command| wait(rank, AwaitedResponse::Due(command.into()));
@@ -656,7 +656,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_follow_the_requests_that_are_left() {
+    fn realigns_waits_with_remaining_requests() {
         let write = |line: &str, partial| write(0, vec![text(line)], partial);
         let due = |op: Operation| wait(0, AwaitedResponse::Due(op.into()));
         let optional = || wait(0, AwaitedResponse::Optional);
@@ -686,7 +686,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_in_good_order_takes_the_place_of_what_ranks_say_of_their_own() {
+    fn join_replaces_explicit_startup() {
         let says = |rank, line: &str| write(rank, vec![text(line)], false);
         let get = || says(1, "cmd=get kvsname=a key=b");
         let case = server(
@@ -709,7 +709,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_words_get_a_wait() {
+    fn adds_a_wait_after_the_last_message() {
         let write = |rank| write(rank, vec![text("x")], false);
         let optional = |rank| wait(rank, AwaitedResponse::Optional);
         let waits = |steps: &[Stmt]| {
@@ -725,7 +725,7 @@ mod tests {
     }
 
     #[test]
-    fn names_must_be_bound_and_ranks_exist() {
+    fn sound_case_binds_names_and_uses_existing_ranks() {
         let write = |rank| write(rank, vec![template(vec![kvsname()])], false);
         let sound = |body| server(1, body).is_sound();
         assert!(sound(vec![join(Dialect::Pmi1), write(0)]));

@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_of_others_depends_on_decisions_and_them_alone_and_is_sound() {
+    fn variation_is_sound_and_deterministic() {
         let corpus = corpus(None, 60);
         let scope = SessionFeatures { upstream: true, ..SessionFeatures::default() };
         let mut made = 0;
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn cases_of_pmi2_are_made_of_such_alone_and_ask_for_few_processes() {
+    fn pmi2_variation_uses_only_pmi2_cases() {
         let scope = SessionFeatures { dialects: DialectChoice::Any, ..SessionFeatures::default() };
         let mut corpus = Corpus::default();
         for number in 0..80 {
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn some_cases_are_made_of_others_and_none_where_nothing_is_mutated() {
+    fn varies_corpus_cases_only_if_mutating() {
         let is_made = |case: &Case| case.ingredients.iter().any(|i| i.starts_with("corpus:"));
         let share = |mutate| {
             let evolving = Evolving::new(
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_asked_for_that_is_out_of_scope() {
+    fn variation_stays_within_the_scope() {
         let corpus = corpus(None, 200);
         let scope = SessionFeatures { ranks: 2, spawn: false, names: false, ..SessionFeatures::default() };
         let mut made = 0;
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_read_again_in_the_same_order_and_what_is_damaged_is_named() {
+    fn open_keeps_order_and_names_damaged_file() {
         let folder = tempfile::tempdir().unwrap();
         let kept = corpus(Some(folder.path()), 40);
         let read = Corpus::open(folder.path()).unwrap();
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_go_first() {
+    fn full_corpus_drops_the_largest_case() {
         let folder = tempfile::tempdir().unwrap();
         let mut corpus = Corpus { folder: Some(folder.path().to_owned()), ..Corpus::default() };
         let of = |steps: usize| Case::new(UnderTest::Server, 1, vec![close(0); steps]);

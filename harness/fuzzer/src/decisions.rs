@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_has_its_own_bytes_and_their_end_means_the_first_choice() {
+    fn draw_is_deterministic_and_ends_with_first_choice() {
         assert_eq!(draw(7, 1), draw(7, 1));
         assert!(draw(7, 1) != draw(7, 2) && draw(7, 1) != draw(8, 1));
         let mut u = Unstructured::new(&[]);
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn percent_is_even() {
+    fn percent_is_evenly_distributed() {
         let mut seen = [0; 100];
         for number in 0..200 {
             let bytes = draw(1, number);

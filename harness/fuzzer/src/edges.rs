@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn edges_and_classes_are_new_once() {
+    fn reports_each_edge_and_count_class_once() {
         let mut reached = CoveredEdges::default();
         assert_eq!(reached.add(&edges(&[(3, 1), (9, 200)])), NewCoverage::Edges(vec![3, 9]));
         assert_eq!(reached.add(&edges(&[(3, 1), (9, 128)])), NewCoverage::None);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_edge_that_is_not_steady_no_count_is_new() {
+    fn ignores_counts_of_unstable_edges() {
         let mut reached = CoveredEdges::default();
         let (once, often) = (edges(&[(3, 1), (4, 1)]), edges(&[(3, 7), (4, 1)]));
         reached.add(&once);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_built_for_it_tells_of_no_edge() {
+    fn uninstrumented_target_has_no_edges() {
         let maps = Maps::default();
         let (done, edges) = maps.watch(|| 5).unwrap();
         assert!(done == 5 && edges.is_empty());

@@ -422,7 +422,7 @@ mod tests {
     use pmi_wire::Operation;
 
     #[test]
-    fn a_key_is_shown_as_the_name_of_a_folder() {
+    fn displays_key_as_a_folder_name() {
         let get = || LastAction::Message(MessageKind::Request(Operation::Get.into()));
         let seen = |cause, site| FailureKey::Crash { who: "hydra_pmi_proxy".into(), cause, site };
         let crash = |cause, after| seen(cause, CrashSite::Unseen { call: None, after });

@@ -91,7 +91,7 @@ mod tests {
     use pmi_scenario::ast::UnderTest;
 
     #[test]
-    fn rare_edges_have_their_turn_and_new_ones_more_by_their_smallest_case() {
+    fn prefers_smallest_cases_of_rare_and_new_edges() {
         let case = |steps: usize| Case::new(UnderTest::Server, 1, vec![close(0); steps]);
         let went = |all: &[u32]| Edges::of(all.iter().map(|edge| (*edge, 1)).collect());
         let mut frontier = Frontier::default();

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_suppress_and_avoid() {
+    fn patterns_suppress_findings_and_avoid_ingredients() {
         let known: KnownFailures =
             toml::from_str("[[known]]\nbucket = \"crash--proxy--*\"\navoid = [\"half:*\"]").unwrap();
         let name = |bucket: &str| known.name(bucket, None);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_is_known_by_its_place_and_told_by_what_is_written_if_it_is_sensitive() {
+    fn matches_crash_by_place_and_hides_sensitive_name() {
         let text = "[[known]]\nplace = \"handle_*\"\nbucket = \"crash--pm--*\"\nsensitive = true\n[[known]]\nreason = \"none\"";
         let known: KnownFailures = toml::from_str(text).unwrap();
         let name = |bucket, place| known.name(bucket, place);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_before_a_crash_that_may_be_a_sensitive_one_is_not_told() {
+    fn hides_trigger_of_possibly_sensitive_crash() {
         let crash = FailureKey::Crash {
             who: "pm".to_owned(),
             cause: CrashCause::Signal(11),
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_draft_covers_what_was_found() {
+    fn draft_covers_all_findings() {
         let found = |bucket: &str| -> StoredFinding {
             serde_json::from_value(serde_json::json!({
                 "bucket": bucket, "what": "", "requirement": null, "server": "", "seed": 1, "number": 2,
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_shows_the_known_is_left_out_mostly() {
+    fn mostly_skips_ingredients_with_known_findings() {
         let mut steering = Steering::default();
         for _ in 0..MIN_INGREDIENT_CASES {
             steering.note(&set(&["junk:put"]), true);

@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_of_messages() {
+    fn classifies_requests() {
         for (bytes, expected) in [
             ("cmd=put kvsname=k key=a value=b\n", "put"),
             ("cmd=put kvsname=k\n", "bad-put"),
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_of_what_an_upstream_says() {
+    fn classifies_upstream_messages() {
         for (text, expected) in [
             ("cmd=get_result rc=0 value=x\n", "upstream-get_result"),
             ("cmd=get_result rc=0 value=x", "upstream-partial"),
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_in_several_writes_is_one_request() {
+    fn line_in_several_writes_is_one_request() {
         let [one, other] = [0, 1].map(|rank| Proc { group: 0, rank });
         let mut writes = MessageWrites::new(Dialect::Pmi1);
         for (proc, bytes, expected) in [
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_is_what_it_ends_with() {
+    fn classifies_write_by_its_last_message() {
         let proc = Proc { group: 0, rank: 0 };
         let mut writes = MessageWrites::new(Dialect::Pmi2);
         for (bytes, expected) in [

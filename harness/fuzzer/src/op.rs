@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_have_the_key_of_the_framing() {
+    fn field_keys_depend_on_the_framing() {
         let key = |dialect, operation, name| Op::of(dialect, operation).and_then(|op| op.key(name));
         let lines = |operation, name| key(Dialect::Pmi1, operation, name);
         let frames = |operation, name| key(Dialect::Pmi2, operation, name);

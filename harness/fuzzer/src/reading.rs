@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_do_not_depend_on_how_they_are_cut() {
+    fn messages_do_not_depend_on_chunk_sizes() {
         let line = |text: &[u8]| WireMessage::Line(text.to_vec());
         let frames: &[u8] = b"cmd=init pmi_version=2\n    13cmd=finalize;000000    -1cmd=finalize;";
         let of_frames = vec![
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_bare_without_what_a_success_has() {
+    fn success_without_its_fields_is_bare() {
         for (framing, text, expected) in [
             (Framing::Lines, "cmd=get_result rc=0 value=a b", false),
             (Framing::Lines, "cmd=get_result rc=0", true),

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn the_needed_message_is_all_that_is_left() {
+    fn keeps_only_the_needed_message() {
         let mut tried = 0;
         for number in 0..400 {
             let case = numbered(&SessionFeatures::default(), 5, number);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spawn_keeps_its_numbers_however_small_it_becomes() {
+    fn shrunk_spawn_stays_bounded() {
         let scope = SessionFeatures {
             dialects: DialectChoice::One(Dialect::Pmi2),
             mutate: false,
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_two_ranks_in_one_order_keeps_them() {
+    fn keeps_the_order_of_two_ranks() {
         let write = |rank, line: &str| write(rank, vec![text(line)], false);
         let steps = vec![
             join(Dialect::Pmi1),
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_job_is_left_out_at_once_if_it_is_not_needed() {
+    fn drops_an_unneeded_earlier_job_first() {
         let case = job("cmd=get key=b").after(&job("cmd=put key=a")).unwrap();
         let mut with = 0;
         let small = shrink(case.clone(), 500, true, &mut |case| {
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_earlier_job_what_is_needed_stays_and_is_made_small() {
+    fn shrinks_a_needed_earlier_job() {
         let case = job("cmd=get key=b").after(&job("cmd=put key=a")).unwrap();
         let needs = |case: &Case| {
             says(case, "key=b") && case.earlier.as_ref().is_some_and(|earlier| says(earlier, "key=a"))
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_shrink_to_the_boundary_and_the_budget_is_kept() {
+    fn shrinks_lengths_to_the_boundary_within_budget() {
         let long = vec![template(vec![literal("key="), letters(70_000)])];
         let case = server(1, vec![write(0, long, false)]);
         let length = |case: &Case| {

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_spawn_whose_numbers_are_small_and_can_be_read_is_asked_for() {
+    fn allows_only_readable_spawns_of_few_processes() {
         let program = "subcmd=a;maxprocs=2;argc=1;argv0=x;infokeycount=0;";
         let bounded = |head: &str, programs: &str| {
             is_bounded(framed(&format!("cmd=spawn;{head}{programs}")).as_bytes())

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_covering_has_all_of_it_and_nothing_that_could_be_left_out() {
+    fn covering_is_complete_and_minimal() {
         let set = |all: &str| all.split_whitespace().map(str::to_owned).collect::<BTreeSet<_>>();
         let sets = ["a b", "a", "b c", "c d", "", "a b"].map(set);
         assert_eq!(covering(&sets, &[2, 1, 5, 3, 1, 9]), [0, 3]);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_suite_holds_cases() {
+    fn reads_cases_from_the_suite() {
         let folder = tempfile::tempdir().unwrap();
         let folders = [folder.path().to_owned()];
         suite::export(folder.path()).unwrap();

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_told_apart() {
+    fn splits_bytes_into_messages() {
         let bytes = b"cmd=init pmi_version=2\n    10cmd=put;a=x;\n 9cmd=";
         let line = |text: &[u8]| MessagePart::Line(text.to_vec());
         let all = parts(bytes, Dialect::Pmi2);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_depends_on_the_seed_differs_and_keeps_to_its_bound() {
+    fn mutation_is_deterministic_and_within_its_limit() {
         for dialect in [Dialect::Pmi1, Dialect::Pmi2] {
             let first = drawn(dialect, 7);
             assert!(first.starts_with(b"cmd=init pmi_version=") && parts(&first, dialect).len() > 3);

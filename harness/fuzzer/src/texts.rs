@@ -241,7 +241,7 @@ mod tests {
     use crate::decisions::draw;
 
     #[test]
-    fn every_boundary_and_every_kind_is_drawn() {
+    fn draws_every_boundary_and_every_kind() {
         let (mut lengths, mut texts) = (BTreeSet::new(), BTreeSet::new());
         for number in 0..2000 {
             let bytes = draw(1, number);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn every_length_kind_and_byte_is_among_all_texts_and_boundaries_come_first() {
+    fn texts_cover_every_length_and_byte() {
         for (dialect, used) in pairs() {
             let all = every(dialect, used);
             let letters = all.iter().filter(|text| matches!(text, Text::Letters(_)));

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_is_held_to_proper_answers_and_to_no_others() {
+    fn judges_proxy_only_after_lawful_answers() {
         let request = "cmd=get kvsname=k key=a";
         let proper = "cmd=get_result rc=0 msg=success value=x\n";
         for (valid, kind) in [
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_on_without_our_answer_is_not_judged_and_others_are() {
+    fn ignores_process_that_does_not_wait_for_its_answer() {
         let wrote = |rank, text: &str| EventKind::ToServer {
             proc: Proc { group: 0, rank },
             bytes: Bytes(text.into()),
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_to_the_upstream_is_not_owed() {
+    fn request_left_to_the_upstream_is_not_owed() {
         let mut state = UpstreamState::default();
         for id in [7, 9] {
             state.observe(id, &passed(id, "cmd=get key=a"));

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_the_worst_counts_and_all_findings_are_counted() {
+    fn returns_the_first_worst_attempt() {
         let all = vec![result(&[]), result(&["silence", "value=1"]), result(&["value=2"])];
         let (index, worst) = together(all.clone(), false).unwrap();
         assert_eq!((index, worst.verdict, worst.time_us), (1, Verdict::Fail, 3));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_always_red_is_not_flaky_and_one_attempt_is_as_it_was() {
+    fn consistent_failure_is_not_flaky() {
         let (_, red) = together(vec![result(&["a"]), result(&["b"])], true).unwrap();
         assert_eq!((red.verdict, red.findings[0].finding.seen.as_str()), (Verdict::Fail, "a"));
         assert_eq!(together(vec![result(&["a"])], true), Some((0, result(&["a"]))));

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_is_the_first_function_that_is_nobodys_library() {
+    fn place_is_the_first_function_outside_libraries() {
         let program = |name| frame("pm", Some(name), 0x1234, Some(0x1200));
         let libc = |name| frame("libc.so.6", name, 0x99, None);
         for (frames, place) in [
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_keeps_the_beginning_of_a_name() {
+    fn matches_names_that_the_kernel_truncates() {
         let trace = Backtrace { name: "hydra_pmi_proxy".into(), ..of(Vec::new()) };
         assert!(trace.is_of("hydra_pmi_proxy_of_another_version", 6) && trace.is_of("hydra_pmi_proxy", 6));
         assert!(!trace.is_of("hydra_pmi_proxy", 11) && !trace.is_of("hydra", 6));

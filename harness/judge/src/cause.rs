@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_make_no_difference_but_where_they_tell() {
+    fn ignores_numbers_except_significant_ones() {
         for (one, other) in [
             ("rank 0 died of signal 11", "rank 12 died of signal 11"),
             ("\"cmd=get_result rc=-1 value=a1\"", "\"cmd=get_result rc=-1 value=a23\""),
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_in_another_function_is_another() {
+    fn crash_at_another_address_is_another_cause() {
         let died = |offset| {
             let place = Place::Address { module: "pm-2".into(), offset };
             seen_in(&format!("rank 7 died of signal 11 (in {place})"), Some(place))

@@ -630,7 +630,7 @@ mod tests {
     const DONE: (&str, &str) = ("cmd=finalize;", "cmd=finalize-response;rc=0;");
 
     #[test]
-    fn what_a_client_does_not_do_without_breaks() {
+    fn answer_without_a_required_field_breaks() {
         let works: &[(&str, &str)] = &[(LIBPMI2, HYDRA_4_0), DONE];
         // It goes on without debugged, so that this is not what it misses.
         let shorter = HYDRA_4_0.replace("debugged=FALSE;", "");
@@ -651,7 +651,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_demands_breaks_who_does_not_send_it() {
+    fn request_without_a_demanded_field_breaks() {
         let refused = |request: &str, answer: &str| {
             seen(&[(&[(LIBPMI2, HYDRA_4_0), DONE], None), (&[(request, answer)], None)])
         };
@@ -678,7 +678,7 @@ mod tests {
     }
 
     #[test]
-    fn names_misses_and_threads_are_told_in_several_ways() {
+    fn compares_names_misses_and_thread_ids() {
         let look = "cmd=name-lookup;name=n;";
         let client = |answer| seen(&[(&[(LIBPMI2, HYDRA_4_0), (look, answer), DONE], Some(0))]);
         let server = |answer| seen(&[(&[(LIBPMI2, HYDRA_4_0), (look, answer)], None)]);
@@ -725,7 +725,7 @@ mod tests {
     }
 
     #[test]
-    fn stray_answer_is_no_format() {
+    fn stray_answer_is_not_an_answer_format() {
         // The client gave up after stray answers to a get and to a barrier.
         let client = seen_lines(&[
             &[
@@ -754,7 +754,7 @@ mod tests {
     }
 
     #[test]
-    fn answer_before_the_end_of_the_connection_is_no_reason_to_give_up() {
+    fn answer_before_a_close_does_not_explain_giving_up() {
         let client = seen_lines(&[
             &["> cmd=barrier_in", "< cmd=barrier_out rc=0", "> cmd=finalize", "< cmd=finalize_ack rc=0", "0"],
             &["> cmd=barrier_in", "< cmd=barrier_out", "closes", "1"],
@@ -769,7 +769,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_asked_is_unknown() {
+    fn request_never_sent_is_unknown() {
         let client = seen(&[(
             &[(LIBPMI2, HYDRA_4_0), ("cmd=ring;count=1;left=a;right=b;", "cmd=ring-response;rc=0;"), DONE],
             Some(0),

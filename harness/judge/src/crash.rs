@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_of_the_c_library_are_known_at_the_beginning_of_a_line_only() {
+    fn matches_libc_messages_only_at_line_start() {
         assert!(is_broken_memory("*** stack smashing detected ***: terminated"));
         assert!(is_broken_memory("double free or corruption (out)"));
         assert!(!is_broken_memory("a.out: free(): was called"));

@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn reason_is_about_the_process_that_it_names() {
+    fn reason_applies_only_to_the_process_it_names() {
         let crash = |name: &str| {
             Finding::new(builtin_requirements::CRASH, Side::Server, "", format!("{name} died of signal 11"))
         };
@@ -467,7 +467,7 @@ mod tests {
 
     /// A process dies in each attempt, at one of two addresses, and answers incorrectly in one attempt.
     #[test]
-    fn draft_has_sometimes_for_what_was_absent() {
+    fn draft_marks_intermittent_findings_as_sometimes() {
         let wrong = |seen: &str| {
             let finding = Finding::new("rfc13.error.rc-nonzero", Side::Server, "", seen);
             Judged { finding, ..crash("") }
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_another_connection_do_not_count() {
+    fn ignores_entries_of_another_connection() {
         let text = "implementation = \"x\"\n[[deviation]]\nrequirement = \"iut.no-crash\"\nscenarios = [\"a\"]\n\
                     connection = \"port\"\nreason = \"r\"\nsensitive = true\n";
         let counts = |by| Deviations::parse(Path::new("d"), text, None, by).unwrap().are_sensitive_in("a");

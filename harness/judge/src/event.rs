@@ -660,12 +660,12 @@ mod tests {
     /// A program that prints the mapping and universe size that it received does the same work. A program that prints anything else does
     /// not.
     #[rstest::rstest]
-    #[case::as_told("mapping (vector,[0]x2)\nuniverse -1\nsum 3\n", false)]
+    #[case::prints_received_values("mapping (vector,[0]x2)\nuniverse -1\nsum 3\n", false)]
     #[case::cut("mapping (vector,[0]x\nuniverse -1\nsum 3\n", true)]
     #[case::another_line("mapping (vector,[0]x2)\nuniverse -1\nsum 4\n", true)]
     #[case::value_of_another_field("mapping -1\nuniverse 2\nsum 3\n", true)]
     #[case::one_line_less("mapping (vector,[0]x2)\nuniverse -1\n", true)]
-    fn output_differs_in_more_than_what_was_told(#[case] seen: &str, #[case] differs: bool) {
+    fn detects_output_that_differs_from_received_data(#[case] seen: &str, #[case] differs: bool) {
         let plain = "mapping (vector,(0,1,2))\nuniverse 2\nsum 3\n";
         // No received value can stand for the missing one. In place of a universe size, anything may be printed.
         let untold = told(&[("rc", "-1")]);

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn close_after_finalize_is_no_loss() {
+    fn close_after_finalize_is_not_a_loss() {
         let events = numbered(vec![
             asks(P, "cmd=finalize\n"),
             answers(P, "cmd=finalize_ack\n"),

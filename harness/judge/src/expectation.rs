@@ -474,7 +474,7 @@ mod tests {
     #[case("cmd=kvs-get-response;rc=0;found=FALSE;", true)]
     #[case("cmd=kvs-get-response;rc=0;found=TRUE;value=;", false)]
     #[case("cmd=kvs-get-response;rc=0;value=;", false)]
-    fn value_of_a_miss_is_not_read(#[case] body: &str, #[case] fits: bool) {
+    fn ignores_value_of_a_miss(#[case] body: &str, #[case] fits: bool) {
         let fields = [("rc", Matcher::Text(Bytes(b"0".to_vec()))), ("value", Matcher::Absent)];
         let fields = fields.into_iter().map(|(key, matcher)| (key.to_owned(), matcher)).collect();
         let pattern = Pattern { shown: String::new(), fields };
@@ -489,7 +489,7 @@ mod tests {
     #[case("cmd=my_name rc=0 kvsname=a", None)]
     #[case("cmd=my_kvsname rc=-1 kvsname=a", None)]
     #[case("cmd=my_kvsname rc=0", None)]
-    fn what_does_not_fit_is_read_if_only_a_value_is_wrong(#[case] line: &str, #[case] kvs: Option<&str>) {
+    fn captures_from_answer_with_only_a_wrong_value(#[case] line: &str, #[case] kvs: Option<&str>) {
         let capture = Matcher::Capture { name: "kvs".into(), of: ResolvedType::Word, bound: None };
         let fields = [("cmd", Matcher::Text(Bytes(b"my_kvsname".to_vec()))), ("rc", Matcher::Success)];
         let fields = fields.into_iter().chain([("kvsname", capture)]).map(|(key, m)| (key.to_owned(), m));

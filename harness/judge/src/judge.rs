@@ -1002,7 +1002,10 @@ mod tests {
     #[case::close_only(&[(Grade::Pass, ExpectationKind::Close)], &[])]
     #[case::noted(&[(Grade::Pass, answer("cmd=lookup_result")), (Grade::Note, ExpectationKind::Close)], &["rfc13.error.close"])]
     #[case::not_accepted(&[(Grade::Pass, answer("cmd=lookup_result rc=fail")), (Grade::Pass, ExpectationKind::Silence)], &["rfc13.abnf.c-lookup"])]
-    fn scenario_decides_on_a_close(#[case] choices: &[(Grade, ExpectationKind)], #[case] broken: &[&str]) {
+    fn scenario_decides_whether_a_close_is_accepted(
+        #[case] choices: &[(Grade, ExpectationKind)],
+        #[case] broken: &[&str],
+    ) {
         for closed_first in [false, true] {
             let mut rest =
                 vec![said(false, LOOKUP), expected(choices), EventKind::ClosedByServer { proc: P }];
@@ -1031,7 +1034,7 @@ mod tests {
     }
 
     #[test]
-    fn scenario_decides_on_a_refusal() {
+    fn scenario_decides_whether_a_refusal_is_accepted() {
         let refused = |choices: &[(Grade, ExpectationKind)], line: &[u8]| {
             let found = judged(vec![said(false, b"cmd=get_my_kvsname"), said(true, line), expected(choices)]);
             found.into_iter().map(|f| f.requirement).collect::<Vec<_>>()
@@ -1048,7 +1051,7 @@ mod tests {
     }
 
     #[test]
-    fn note_expects_what_is_usual() {
+    fn note_names_the_usual_expectation() {
         let nothing = EventKind::Nothing { proof: SilenceProof::Idle, waited_ms: 0 };
         let choices = [
             (Grade::Pass, ExpectationKind::Close),
@@ -1080,7 +1083,7 @@ mod tests {
     }
 
     #[test]
-    fn tuples_after_values_are_one_cause() {
+    fn reports_tuples_after_values_once() {
         let get = |key: &str, value: &str, expects: &str| {
             let ask = format!("cmd=get kvsname=k key={key}");
             let told = format!("cmd=get_result rc=0 value={value} found=TRUE");
@@ -1123,7 +1126,7 @@ mod tests {
     #[case::lawful_silence(&[(Grade::Pass, answer("cmd=get_result")), (Grade::Pass, ExpectationKind::Silence)])]
     #[case::noted_silence(&[(Grade::Pass, ExpectationKind::Close), (Grade::Note, ExpectationKind::Silence)])]
     #[case::failing_silence(&[(Grade::Pass, ExpectationKind::Close), (Grade::Fail, ExpectationKind::Silence)])]
-    fn unended_answer_is_not_silence(#[case] choices: &[(Grade, ExpectationKind)]) {
+    fn unterminated_answer_is_not_silence(#[case] choices: &[(Grade, ExpectationKind)]) {
         for request in [GET, b"junk"] {
             let half =
                 EventKind::FromServer { proc: P, bytes: Bytes(b"cmd=get_result rc=0 value=v".to_vec()) };
@@ -1137,7 +1140,7 @@ mod tests {
     }
 
     #[test]
-    fn unended_frame_is_not_silence() {
+    fn unterminated_frame_is_not_silence() {
         let frame = |body: &str| Bytes(format!("{:<6}{body}", body.len()).into_bytes());
         let ask = frame("cmd=info-getjobattr;key=a;");
         let half = Bytes(frame("cmd=info-getjobattr-response;rc=0;found=FALSE;").0[..20].to_vec());
@@ -1180,7 +1183,7 @@ mod tests {
     }
 
     #[test]
-    fn alternatives_keep_the_reason() {
+    fn mismatch_of_alternatives_keeps_the_reason() {
         let refused = (Grade::Pass, answer("cmd=get_result rc=fail"));
         let found = |choices: &[(Grade, ExpectationKind)], line: &[u8]| {
             // After an unreadable answer, only the scenario can report the second one.
@@ -1199,7 +1202,7 @@ mod tests {
     }
 
     #[test]
-    fn scenario_names_what_an_unasked_message_breaks() {
+    fn scenario_cites_requirement_of_unexpected_message() {
         let barrier_out = [
             (Grade::Fail, answer("cmd=barrier_out")),
             (Grade::Pass, ExpectationKind::Silence),
@@ -1236,7 +1239,7 @@ mod tests {
     }
 
     #[test]
-    fn unended_request_explains_a_hang() {
+    fn unterminated_request_explains_a_hang() {
         let half = || EventKind::ToServer { proc: P, bytes: Bytes(b"cmd=get_my_kvsname".to_vec()) };
         let launched = || EventKind::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
         let called =
@@ -1275,7 +1278,7 @@ mod tests {
     }
 
     #[test]
-    fn call_that_must_fail_explains_what_it_writes() {
+    fn call_that_must_fail_explains_its_message() {
         let returns = |shown: &str| {
             let code = ReturnCode::new(shown).expect("a code");
             let kind = ExpectationKind::Returns { code, outs: Vec::new() };

@@ -164,7 +164,7 @@ mod tests {
     const OLD: (&str, &str) = ("cmd=lookup_name service=a", "cmd=lookup_result rc=0 port=old");
 
     #[test]
-    fn what_another_job_has_left_published_may_be_found_or_not() {
+    fn name_of_an_earlier_job_may_be_found_or_missing() {
         let none: [&str; 0] = [];
         let refused = ("cmd=publish_name service=a port=new", "cmd=publish_result rc=-1 msg=known");
         assert_eq!(broken(&[OLD]), none);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_has_published_so_is_not_found() {
+    fn lookup_of_an_unpublished_port_is_a_finding() {
         let lookup = |service: &str, port: &str| {
             (format!("cmd=lookup_name service={service}"), format!("cmd=lookup_result rc=0 port={port}"))
         };

@@ -491,7 +491,7 @@ mod tests {
     use crate::event::{Bytes, Exit, SilenceProof};
 
     #[test]
-    fn crashes_are_told_apart() {
+    fn crash_text_includes_the_assertion() {
         let event = |kind| Event::new(0, kind);
         let says = |text: &str| {
             event(EventKind::Output { proc: None, stderr: true, line: Bytes(text.as_bytes().to_vec()) })
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn where_it_died_stands_behind_how() {
+    fn crash_text_ends_with_the_location() {
         let frame = |function: &str, line: Option<&str>| StackFrame {
             module: Some("pm".into()),
             offset: 0x12,
@@ -664,7 +664,7 @@ mod tests {
     }
 
     #[test]
-    fn output_never_takes_the_place_of_what_was_said() {
+    fn output_does_not_displace_messages() {
         let line = || EventKind::Output { proc: None, stderr: true, line: Bytes(b"noise".to_vec()) };
         let said = || EventKind::ClosedByClient { proc: Proc { group: 0, rank: 0 } };
         let all = (0..50).flat_map(|_| std::iter::once(said()).chain((0..300).map(|_| line())));

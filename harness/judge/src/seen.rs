@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_response_is_told_by_its_command() {
+    fn classifies_response_by_its_command() {
         let kind = |line: &str| SeenText::message(line.as_bytes()).kind;
         let universe = SeenKind::Response(Operation::Universe);
         assert_eq!(kind("cmd=universe_size rc=0 size=-1"), Some(universe));

@@ -533,10 +533,7 @@ mod tests {
     #[rstest]
     #[case::not_offered(&[], false)]
     #[case::offered(&["PMI_RANK"], true)]
-    fn descriptor_is_required_where_the_protocol_is_offered(
-        #[case] variables: &[&str],
-        #[case] broken: bool,
-    ) {
+    fn descriptor_is_required_if_protocol_is_offered(#[case] variables: &[&str], #[case] broken: bool) {
         let env = variables.iter().map(|name| ((*name).to_owned(), "0".to_owned())).collect();
         let command = vec!["srun".to_owned(), "--mpi=none".to_owned()];
         let bad_fd = Some("PMI_FD is not set".to_owned());
@@ -551,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn program_that_never_started_is_the_reason() {
+    fn reports_program_that_never_started() {
         let mut judge = SessionJudge::default();
         let env = [("PMI_FD".to_owned(), "3".to_owned())].into();
         judge.observe(Event::new(0, EventKind::Started { proc: P, env, args: Vec::new(), bad_fd: None }));
@@ -565,10 +562,10 @@ mod tests {
     #[rstest]
     #[case::gives_up(SHORT, Exit::Code(3), Some(Severity::Note))]
     #[case::has_no_reason(WHOLE, Exit::Code(3), None)]
-    #[case::says_that_all_is_well(SHORT, Exit::Code(0), None)]
+    #[case::exits_successfully(SHORT, Exit::Code(0), None)]
     #[case::dies(SHORT, Exit::Signal(11), None)]
     #[case::aborts(SHORT, Exit::Signal(6), Some(Severity::Note))]
-    fn who_gives_up_on_an_answer_has_a_reason(
+    fn invalid_answer_excuses_a_client_that_gives_up(
         #[case] answer: &str,
         #[case] exit: Exit,
         #[case] at_most: Option<Severity>,
@@ -686,7 +683,7 @@ mod tests {
 
     /// A version that is too high in the first answer, many messages, and a request after which the manager ends.
     #[test]
-    fn failed_job_names_its_last_request_and_keeps_what_was_found() {
+    fn failed_job_names_its_last_unanswered_request() {
         let asks = |text: &str| EventKind::ToServer { proc: P, bytes: Bytes(text.into()) };
         let answers = |text: &str| EventKind::FromServer { proc: P, bytes: Bytes(text.into()) };
         let mut events = vec![
@@ -744,7 +741,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_killed_has_left_out_nothing() {
+    fn killed_process_is_not_blamed_for_omissions() {
         let exited = EventKind::Exited { proc: P, exit: Exit::Signal(9) };
         let findings = judge(WHOLE, &[EventKind::ClosedByClient { proc: P }, exited]).findings();
         assert!(findings.iter().all(|f| f.party == Side::Server), "{findings:?}");

@@ -136,7 +136,11 @@ mod tests {
         "signal 6 (in get)"
     )]
     #[case::unknown_place("pm died of signal 11", None, "signal 11")]
-    fn crash_is_signal_and_function(#[case] seen: &str, #[case] place: Option<Place>, #[case] symptom: &str) {
+    fn crash_symptom_is_signal_and_function(
+        #[case] seen: &str,
+        #[case] place: Option<Place>,
+        #[case] symptom: &str,
+    ) {
         assert_eq!(common([&died(seen, place)]).as_deref(), Some(symptom));
     }
 
@@ -175,7 +179,7 @@ mod tests {
     #[case("exit status 1, \"Abort in file /home/me/pmi.c at line 24\"", "exit status 1, \"Abort in file")]
     #[case("\"cmd=get_result rc=0 value=\\x01\\xf0\\x7f\"", "cmd=get_result rc=0")]
     #[case("\"cmd=maxes rc\" ... (5000 bytes)", "cmd=maxes rc\" ... (")]
-    fn message_has_no_volatile_part(#[case] seen: &str, #[case] symptom: &str) {
+    fn message_symptom_has_no_volatile_part(#[case] seen: &str, #[case] symptom: &str) {
         let finding = Finding::new("rfc13.get.value", Side::Server, "", seen);
         assert_eq!(common([&finding]).as_deref(), Some(symptom));
         assert!(matches(symptom, &finding));

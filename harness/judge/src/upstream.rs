@@ -683,7 +683,7 @@ mod tests {
         "p0 < 0 cmd=lookup_result rc=0 port=2", "0 > cmd=lookup_name service=b", "p0 > cmd=lookup_name service=b",
         "p0 < 1 cmd=lookup_result rc=0 port=3", "0 < cmd=lookup_result rc=0 port=2",
     ])]
-    #[case::alike(&[
+    #[case::equal_requests(&[
         "0 > cmd=get kvsname=k key=a", "1 > cmd=get kvsname=k key=a", "p0 > cmd=get kvsname=k key=a",
         "p0 < 0 cmd=get_result rc=-1", "1 < cmd=get_result rc=-1", "p0 > cmd=get kvsname=k key=a",
         "p0 < 1 cmd=get_result rc=0 value=1", "0 < cmd=get_result rc=0 value=1",
@@ -692,10 +692,10 @@ mod tests {
         "0 > mcmd=spawn", "0 > endcmd", "1 > mcmd=spawn", "1 > endcmd", "p0 > mcmd=spawn", "p0 > mcmd=spawn",
         "p0 < 1 cmd=spawn_result rc=0", "1 < cmd=spawn_result rc=0",
     ])]
-    #[case::who_does_not_wait(&[
+    #[case::pipelined_requests(&[
         "0 > cmd=get kvsname=k key=a", "0 > cmd=get_maxes", "0 < cmd=maxes", "p0 > cmd=get kvsname=k key=a",
     ])]
-    #[case::what_we_cannot_read(&["0 > key=a cmd=put value=1", "p0 > cmd=mput a=1"])]
+    #[case::unreadable_request(&["0 > key=a cmd=put value=1", "p0 > cmd=mput a=1"])]
     #[case::spawn(&[
         "1 > mcmd=spawn", "1 > nprocs=1", "1 > execname=cmd=put", "1 > endcmd", "p0 > mcmd=spawn nprocs=1",
         "p0 > mcmd=spawn nprocs=1 spawnssofar=2", "p0 < 0 cmd=spawn_result rc=-1", "1 < cmd=spawn_result rc=-1",
@@ -703,7 +703,7 @@ mod tests {
     #[case::one_of_two(&["0 > cmd=publish_name service=s service=t port=p", "p0 > cmd=publish_name service=t port=p"])]
     #[case::cut_at_a_blank(&["0 > cmd=publish_name service=a b port=p", "p0 > cmd=publish_name service=a port=p"])]
     #[case::port_with_a_blank(&["0 > cmd=publish_name service=a port=b c", "p0 > cmd=publish_name service=a port=b"])]
-    fn a_good_proxy_is_not_blamed(#[case] lines: &[&str]) {
+    fn accepts_correct_proxy(#[case] lines: &[&str]) {
         assert_eq!(found(lines), []);
     }
 
@@ -715,7 +715,7 @@ mod tests {
     #[case::one_rank_twice("barrier-once", "rank 1 had entered 0", &[
         "0 > cmd=barrier_in", "0 > cmd=barrier_in", "p0 > cmd=barrier_in group=WORLD count=2 total_count=4",
     ])]
-    #[case::told_twice("barrier-once", "barrier 2", &[
+    #[case::barrier_sent_twice("barrier-once", "barrier 2", &[
         "0 > cmd=barrier_in", "1 > cmd=barrier_in", "p0 > cmd=barrier_in", "p0 > cmd=barrier_in",
     ])]
     #[case::lost_put("puts-flushed", "\"a\", which rank 0 has put", &[
@@ -729,25 +729,25 @@ mod tests {
     #[case::invented_key("puts-kept", "not \"b\"", &[
         "0 > cmd=put kvsname=k key=a value=1", "p0 > cmd=mput a=1 b=1",
     ])]
-    #[case::others_key("puts-kept", "not \"c\"", &["2 > cmd=put kvsname=k key=c value=1", "p0 > cmd=mput c=1"])]
+    #[case::key_of_another_rank("puts-kept", "not \"c\"", &["2 > cmd=put kvsname=k key=c value=1", "p0 > cmd=mput c=1"])]
     #[case::other_value("puts-kept", "\"1\"", &["0 > cmd=put kvsname=k key=a value=1", "p0 > cmd=mput a=2"])]
     #[case::other_key_asked("requests-kept", "key=a", &[
         "0 > cmd=get kvsname=k key=a", "p0 > cmd=get kvsname=k key=ab",
     ])]
     #[case::invented_request("requests-kept", "only what one of its processes", &["p0 > cmd=lookup_name service=x"])]
-    #[case::alike_too_often("requests-kept", "only what one", &[
+    #[case::equal_requests_too_often("requests-kept", "only what one", &[
         "0 > cmd=get kvsname=k key=a", "1 > cmd=get kvsname=k key=a", "p0 > cmd=get kvsname=k key=a",
         "p0 > cmd=get kvsname=k key=a", "p0 > cmd=get kvsname=k key=a",
     ])]
     #[case::asked_twice("requests-kept", "only what one", &[
         "0 > cmd=get kvsname=k key=a", "p0 > cmd=get kvsname=k key=a", "p0 > cmd=get kvsname=k key=a",
     ])]
-    #[case::others_port("requests-kept", "port=1", &[
+    #[case::port_of_another_request("requests-kept", "port=1", &[
         "0 > cmd=publish_name service=s port=1", "p0 > cmd=publish_name service=s port=2",
     ])]
     #[case::unknown_altered("unknown-kept", "a=b", &["0 > cmd=what a=b", "p0 > cmd=what a=c"])]
     #[case::unknown_cut("unknown-kept", "a=b", &["0 > cmd=what a=b", "p0 > cmd=what"])]
-    #[case::other_value_told("replies-kept", "value=1", &[
+    #[case::other_value_returned("replies-kept", "value=1", &[
         "0 > cmd=get kvsname=k key=a", "p0 > cmd=get kvsname=k key=a", "p0 < 0 cmd=get_result rc=0 value=1",
         "0 < cmd=get_result rc=0 value=2",
     ])]
@@ -770,7 +770,7 @@ mod tests {
         "p0 < 0 cmd=get_result rc=0 value=va", "p0 < 1 cmd=get_result rc=0 value=vb",
         "0 < cmd=get_result rc=0 value=vb",
     ])]
-    fn a_bad_proxy_is_found_out(#[case] id: &str, #[case] told: &str, #[case] lines: &[&str]) {
+    fn reports_incorrect_proxy(#[case] id: &str, #[case] told: &str, #[case] lines: &[&str]) {
         let found = found(lines);
         let [(requirement, text)] = &found[..] else { panic!("{found:?}") };
         assert_eq!(requirement, &format!("hydra.upstream.{id}"), "{text}");
@@ -824,7 +824,7 @@ mod tests {
         "p < 0 cmd=kvs-get-response;rc=1;", "0 < cmd=kvs-get-response;found=FALSE;rc=0;",
     ])]
     #[case::answered_by_itself(&["0 > cmd=job-getid;", "0 < cmd=job-getid-response;rc=0;jobid=j;"])]
-    #[case::alike(&[
+    #[case::equal_requests(&[
         "0 > cmd=kvs-fence;", "1 > cmd=kvs-fence;", "p > cmd=kvs-fence;", "p > cmd=kvs-fence;",
         "p < 1 cmd=kvs-fence-response;rc=0;", "0 < cmd=kvs-fence-response;rc=0;",
     ])]
@@ -833,11 +833,11 @@ mod tests {
         "0 > cmd=kvs-get;thrid=2;key=b;", "p > cmd=kvs-get;key=b;thrid=2;",
         "p < 1 cmd=kvs-get-response;thrid=2;rc=0;value=b;", "0 < cmd=kvs-get-response;thrid=2;rc=0;value=b;",
     ])]
-    #[case::who_does_not_wait(&["0 > cmd=kvs-get;key=a;", "0 > cmd=kvs-get;key=b;", "p > cmd=kvs-get;key=c;"])]
-    #[case::a_value_of_the_draft(&["0 > cmd=kvs-put;key=a;value=x;;y;", "p > cmd=kvs-put;key=a;value=x;"])]
-    #[case::what_we_cannot_read(&["0 > cmd=kvs-put;", "p > cmd=kvs-put;key=a;"])]
-    #[case::abort_for_one_that_died(&["p > cmd=abort;isworld=TRUE;"])]
-    fn a_good_proxy_is_not_blamed_in_pmi2(#[case] lines: &[&str]) {
+    #[case::pipelined_requests(&["0 > cmd=kvs-get;key=a;", "0 > cmd=kvs-get;key=b;", "p > cmd=kvs-get;key=c;"])]
+    #[case::draft_value(&["0 > cmd=kvs-put;key=a;value=x;;y;", "p > cmd=kvs-put;key=a;value=x;"])]
+    #[case::unreadable_request(&["0 > cmd=kvs-put;", "p > cmd=kvs-put;key=a;"])]
+    #[case::abort_for_a_dead_process(&["p > cmd=abort;isworld=TRUE;"])]
+    fn accepts_correct_proxy_in_pmi2(#[case] lines: &[&str]) {
         assert_eq!(found_in_frames(lines), []);
     }
 
@@ -847,7 +847,7 @@ mod tests {
         "0 > cmd=kvs-get;key=a;", "p > cmd=kvs-get;key=a;", "p > cmd=kvs-get;key=a;",
     ])]
     #[case::invented("requests-kept", "only what one", &["p > cmd=name-publish;name=a;port=b;"])]
-    #[case::other_value_told("replies-kept", "value=v;", &[
+    #[case::other_value_returned("replies-kept", "value=v;", &[
         "0 > cmd=kvs-get;key=a;", "p > cmd=kvs-get;key=a;", "p < 0 cmd=kvs-get-response;rc=0;value=v;",
         "0 < cmd=kvs-get-response;rc=0;value=w;",
     ])]
@@ -855,11 +855,11 @@ mod tests {
         "1 > cmd=kvs-put;key=a;value=v;", "p > cmd=kvs-put;key=a;value=v;", "p < 0 cmd=kvs-put-response;rc=1;",
         "1 < cmd=kvs-put-response;rc=0;",
     ])]
-    #[case::another_ranks("replies-routed", "rank 1", &[
+    #[case::reply_to_another_rank("replies-routed", "rank 1", &[
         "0 > cmd=kvs-get;key=a;", "p > cmd=kvs-get;key=a;", "1 > cmd=kvs-get;key=b;", "p > cmd=kvs-get;key=b;",
         "p < 1 cmd=kvs-get-response;rc=0;value=vb;", "0 < cmd=kvs-get-response;rc=0;value=vb;",
     ])]
-    fn a_bad_proxy_is_found_out_in_pmi2(#[case] id: &str, #[case] told: &str, #[case] lines: &[&str]) {
+    fn reports_incorrect_proxy_in_pmi2(#[case] id: &str, #[case] told: &str, #[case] lines: &[&str]) {
         let found = found_in_frames(lines);
         let [(requirement, text)] = &found[..] else { panic!("{found:?}") };
         assert_eq!(requirement, &format!("hydra.upstream.{id}"), "{text}");

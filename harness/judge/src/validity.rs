@@ -195,7 +195,7 @@ mod tests {
     #[case::abort("cmd=abort exitcode=3\n", true)]
     #[case::junk_without_end("\x01\x7fcmd", false)]
     #[case::junk_line("frob\n", false)]
-    #[case::equals_behind_command("cmd=get_my_kvsname==\n", false)]
+    #[case::equals_after_command("cmd=get_my_kvsname==\n", false)]
     #[case::half_a_request("cmd=get_maxes", false)]
     #[case::changed_key("cmd=get kvsna<<lme=k key=a\n", false)]
     #[case::unknown_key("cmd=get kvsname=k key=a x=y\n", false)]
@@ -204,7 +204,7 @@ mod tests {
     #[case::reserved_key("cmd=put kvsname=k key=PMI_process_mapping value=b\n", false)]
     #[case::two_requests_at_once("cmd=get_maxes\ncmd=get_appnum\n", false)]
     #[case::init_again(INIT, false)]
-    fn decides_message_by_message(#[case] text: &str, #[case] valid: bool) {
+    fn classifies_messages_as_valid_or_invalid(#[case] text: &str, #[case] valid: bool) {
         assert_eq!(is_valid(text), valid);
     }
 
@@ -214,13 +214,13 @@ mod tests {
     #[case::value_like_the_end("arg0=endcmd\nargcnt=1\npreput_num=0\n", true)]
     #[case::changed_key("argcnt=0\npreput_num=0\npreput_al_1=\n", false)]
     #[case::other_order("preput_num=0\nargcnt=0\n", false)]
-    fn decides_on_the_lines_of_a_spawn(#[case] fields: &str, #[case] valid: bool) {
+    fn checks_the_lines_of_a_spawn(#[case] fields: &str, #[case] valid: bool) {
         assert_eq!(is_valid(&spawn(fields)), valid);
         assert!(!is_valid(spawn(fields).strip_suffix("endcmd\n").unwrap()));
     }
 
     #[test]
-    fn junk_after_a_normal_end_of_another_rank_counts() {
+    fn junk_after_another_rank_ends_is_invalid_input() {
         let leaves = [asks(1, "cmd=finalize\n"), says(1, "cmd=finalize_ack\n")];
         let end = [
             EventKind::ClosedByServer { proc: proc(1) },
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn junk_after_a_missing_answer_counts() {
+    fn junk_after_a_missing_answer_is_invalid_input() {
         let silence = EventKind::NoAnswer { proc: proc(0), proof: SilenceProof::Idle };
         let events = session(vec![asks(0, "cmd=get_maxes\n"), silence, asks(1, "frob\n")]);
         assert!(!is_reached_by_valid_input(&events, Side::Server, None));
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_to_a_closed_connection_does_not_count() {
+    fn ignores_junk_sent_to_a_closed_connection() {
         let closed = EventKind::ClosedByServer { proc: proc(0) };
         let events = session(vec![asks(0, "cmd=get_maxes\n"), closed, asks(0, "frob\n")]);
         assert!(is_reached_by_valid_input(&events, Side::Server, None));
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_answer_is_invalid_input_for_a_client() {
+    fn bad_answer_is_invalid_input_for_a_client() {
         let answered = |text| {
             let exited = EventKind::ClosedByClient { proc: proc(0) };
             let events = session(vec![asks(0, "cmd=get_appnum\n"), says(0, text), exited]);

@@ -114,7 +114,7 @@ fn gets_before_the_barrier_find_earlier_puts(
     ["cmd=kvs-fence;thrid=7;", "cmd=kvs-fence;"],
     ["0 cmd=kvs-fence-response;thrid=7;rc=0;", "1 cmd=kvs-fence-response;rc=0;"]
 )]
-fn releases_the_barrier_when_all_are_in_it(
+fn barrier_releases_all_ranks_at_once(
     #[case] mut job: Job,
     #[case] requests: [&str; 2],
     #[case] both: [&str; 2],
@@ -134,7 +134,7 @@ fn releases_the_barrier_when_all_are_in_it(
     ["cmd=kvs-fence;", "cmd=finalize;"],
     ["1 cmd=finalize-response;rc=0;", "0 cmd=kvs-fence-response;rc=1;errmsg=a process has left the program;"]
 )]
-fn fails_the_barrier_that_a_finalized_process_can_no_longer_enter(
+fn barrier_fails_after_another_rank_finalizes(
     #[case] mut job: Job,
     #[case] requests: [&str; 2],
     #[case] answers: [&str; 2],
@@ -151,7 +151,7 @@ fn fails_the_barrier_that_a_finalized_process_can_no_longer_enter(
 #[rstest]
 #[case(Job::pmi1(), "cmd=barrier_in")]
 #[case(Job::pmi2(), "cmd=kvs-fence;")]
-fn aborts_if_a_process_ends_between_init_and_finalize(#[case] mut job: Job, #[case] barrier: &str) {
+fn aborts_if_a_process_ends_without_finalize(#[case] mut job: Job, #[case] barrier: &str) {
     assert_eq!(job.ask(0, barrier), [""; 0]);
     job.server.closed(Proc { group: 0, rank: 1 });
     assert_eq!(job.actions(), ["abort: protocol error: connection closed without finalize"]);
@@ -176,7 +176,7 @@ fn accepts_the_longest_pair_and_refuses_longer_ones(
 }
 
 #[test]
-fn answers_a_waiting_process_when_the_attribute_is_there() {
+fn node_attribute_answers_its_waiters() {
     let mut job = Job::joined(Framing::Frames, 4, 2);
     assert_eq!(job.ask(2, "cmd=info-getnodeattr;key=k;wait=TRUE;"), [""; 0]);
     assert_eq!(job.ask(0, "cmd=info-putnodeattr;key=k;value=v;"), ["0 cmd=info-putnodeattr-response;rc=0;"]);
@@ -192,7 +192,7 @@ fn answers_a_waiting_process_when_the_attribute_is_there() {
 #[case("cmd=abort;isworld=TRUE;", "abort: abort requested")]
 #[case("cmd=nonsense;", "0 cmd=nonsense-response;rc=2;errmsg=unknown command;")]
 #[case("cmd=ring;left=a;right=b;count=1;", "0 cmd=ring-response;rc=2;errmsg=unknown command;")]
-fn malformed_frames_end_the_job_and_unknown_commands_are_refused(#[case] body: &str, #[case] done: &str) {
+fn malformed_frame_ends_the_job(#[case] body: &str, #[case] done: &str) {
     assert_eq!(Job::pmi2().ask(0, body), [done]);
 }
 
@@ -217,12 +217,12 @@ fn too_many_waiting_requests_end_the_job() {
 #[case("cmd=spawn-cmd;maxprocs=1;argc=1;argv0=a;", None)]
 #[case("cmd=kvs-put;key=a;concat=9;", None)]
 #[case("cmd=kvs-get;jobid=other;key=a;", Some("0 cmd=kvs-get-response;rc=1;errmsg=unknown keyval space;"))]
-fn refuses_requests_of_the_draft_alone(#[case] body: &str, #[case] reply: Option<&str>) {
+fn refuses_draft_only_requests(#[case] body: &str, #[case] reply: Option<&str>) {
     assert_eq!(Job::pmi2().ask(0, body), Vec::from_iter(reply));
 }
 
 #[test]
-fn speaks_pmi2_only_if_it_is_set_up_so() {
+fn speaks_pmi2_only_if_configured() {
     let mut server = Server::new(Config::default());
     server.add_group(GroupSpec { programs: vec![1], ..GroupSpec::default() });
     server.receive(Proc { group: 0, rank: 0 }, b"cmd=init pmi_version=2 pmi_subversion=0\n");

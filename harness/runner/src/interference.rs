@@ -191,7 +191,7 @@ mod tests {
     #[rstest]
     #[case::load(&[RELATED, UNRELATED_JOB], 1, 1)]
     #[case::jobs(&[RELATED], SHOWS_INTERFERENCE, 0)]
-    fn load_is_told_apart_from_interference(
+    fn distinguishes_load_from_interference(
         #[case] fails_beside: &[u8],
         #[case] together: u32,
         #[case] unrelated: u32,

@@ -336,7 +336,7 @@ mod tests {
 
     /// A scenario in which a fault does not show is not played against it. That it would find nothing is tried for some.
     #[test]
-    fn where_nothing_shows_nothing_would_be_found() {
+    fn skipped_scenarios_would_find_nothing() {
         let suite = crate::suite::embedded().expect("the embedded suite is good");
         let limits = Limits { step: Duration::from_secs(60), bytes: 16 << 20, ..Limits::default() };
         let (faults, variations) = (faults().collect::<Vec<_>>(), variations().collect::<Vec<_>>());

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn scenarios_cite_what_binds_the_party_under_test() {
+    fn scenarios_cite_requirements_on_their_party() {
         let suite = embedded().expect("the embedded suite is good");
         let mut wrong = BTreeSet::new();
         for (party, side) in [

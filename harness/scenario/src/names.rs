@@ -61,7 +61,7 @@ mod tests {
     #[case("kvs/a[size=*]", "kvs/as", false)]
     #[case("a?{b,c}", "a?{b,c}", true)]
     #[case("a?{b,c}", "axb", false)]
-    fn a_star_stands_for_anything(#[case] pattern: &str, #[case] name: &str, #[case] fits: bool) {
+    fn star_matches_any_text(#[case] pattern: &str, #[case] name: &str, #[case] fits: bool) {
         assert_eq!(NamePattern::new(pattern).fits(name), fits);
     }
 }

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn environment_and_init_come_first_and_abort_last() {
+    fn sorts_environment_first_and_abort_last() {
         let mut names =
             ["pmi2/abort/a", "abort/a", "kvs/b", "pmi2/init/a", "kvs/a", "init/a", "environment/a", "mine/a"];
         names.sort_by_cached_key(|name| key(name));
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn every_folder_of_the_suite_has_its_place() {
+    fn every_suite_folder_has_a_chapter() {
         let folders: std::collections::BTreeSet<String> = crate::suite::embedded_files()
             .iter()
             .filter(|(path, _)| path.extension().is_some_and(|e| e == crate::suite::ENDING))

@@ -108,7 +108,7 @@ fn guide() -> Vec<(usize, String)> {
 }
 
 #[test]
-fn examples_of_the_guide_are_correct_and_laid_out_canonically() {
+fn guide_examples_are_valid_and_formatted() {
     let blocks = guide();
     for (line, block) in &blocks {
         let scenario = match parsed("example", block) {
@@ -137,7 +137,7 @@ fn examples_of_the_guide_are_correct_and_laid_out_canonically() {
     "0 C:  <bytewise>   <partial>   a  b\n0 C:\n a\n b\n0 P:   has   arguments   a  b \n0 A: F( 1,\"a  b\" )  = X  a=b\nlet   $x   =  a  b   # c\nlet $y =\n"
 )]
 #[case::empty("\n\n  \n")]
-fn layout_keeps_the_meaning_and_is_stable(#[case] text: &str) {
+fn formatting_keeps_the_meaning_and_is_stable(#[case] text: &str) {
     let first = parsed("t", text).unwrap_or_else(|d| panic!("{}", d[0].render(false)));
     let once = print(&first);
     let second = parsed("t", &once).unwrap_or_else(|d| panic!("{once}\n{}", d[0].render(false)));
@@ -146,13 +146,13 @@ fn layout_keeps_the_meaning_and_is_stable(#[case] text: &str) {
 }
 
 #[test]
-fn layout_aligns_roles_and_keeps_comments() {
+fn formatting_aligns_roles_and_keeps_comments() {
     let text = "# A.\nrequires a   # b\n\n\nrepeat 2\n0 C: mcmd=spawn\n # c\n nprocs=1\n1,2  S: <one of>\n   pass: <closes>\nend\nJ: exits 0";
     assert_snapshot!(print(&parsed("t", text).unwrap()));
 }
 
 #[test]
-fn everything_is_read_as_written() {
+fn parses_every_kind_of_statement() {
     let text = "\
 # First line,
 # second line.
@@ -221,14 +221,14 @@ fn tuples_follow_the_grammar_of_the_message() {
 #[case::downwards("2-0 C: cmd=init", "runs upwards")]
 #[case::group_one("child1:0 P: starts", "is `child`")]
 #[case::rank_twice("0,1,0-2 P: starts", "rank 0 is named twice")]
-#[case::nothing_said("0 C:", "says nothing")]
+#[case::neither_rc_nor_value("0 C:", "says nothing")]
 #[case::more_after_close("0 C: <close>\n   cmd=x", "takes no further lines")]
 #[case::more_after_process("0 P: starts\n   cmd=x", "takes none")]
 #[case::indented_step("0 C: cmd=init\n  0 S: cmd=response_to_init", "indented like a further line")]
 #[case::one_of_nothing("0 S: <one of>", "without outcomes")]
 #[case::one_of_nested("0 S: <one of>\n  pass: <one of>", "within `<one of>`")]
 #[case::no_verdict("0 S: <one of>\n  close", "without a verdict")]
-#[case::we_send_one_of("0 C: <one of>\n  pass: <closes>", "cannot be sent")]
+#[case::one_of_in_a_sent_message("0 C: <one of>\n  pass: <closes>", "cannot be sent")]
 #[case::silent_client("0 C: <nothing>", "`<nothing>` where we send")]
 #[case::lone_angle("0 C: a=<b", "`<` without `>`")]
 #[case::lone_dollar("0 C: a=$ b", "`$` without a name")]
@@ -268,7 +268,7 @@ fn tuples_follow_the_grammar_of_the_message() {
 #[case::call_out_form("0 A: PMI_Get_rank(&rank) = PMI_SUCCESS rank", "expected `name=VALUE`")]
 #[case::call_out_name("0 A: PMI_Get_rank(&1)", "written `&name`")]
 #[case::late_variable("0 C: a=$x\n0 S: cmd=appnum appnum=$x:uint", "`$x` is not bound")]
-#[case::rank_of_nobody("let $x = $rank", "where there is no rank")]
+#[case::rank_outside_a_role("let $x = $rank", "where there is no rank")]
 #[case::counter_outside("repeat 2 as $i\nend\n0 C: a=$i", "`$i` is not bound")]
 #[case::only_sometimes(
     "0 S: <one of>\n pass: cmd=maxes rc=$x:int\n pass: <empty>\n0 C: a=$x",
@@ -277,7 +277,7 @@ fn tuples_follow_the_grammar_of_the_message() {
 #[case::spawn_undeclared("0 C: mcmd=spawn\n   endcmd", "without `needs spawn`")]
 #[case::names_undeclared("0 C: cmd=lookup_name service=a", "without `needs names`")]
 #[case::child_two("needs spawn", "after the first step")]
-fn each_mistake_is_told(#[case] text: &str, #[case] expected: &str) {
+fn reports_each_mistake(#[case] text: &str, #[case] expected: &str) {
     let told = brief(text);
     assert!(told.iter().any(|line| line.contains(expected)), "{told:#?}");
 }
@@ -293,12 +293,12 @@ fn each_mistake_is_told(#[case] text: &str, #[case] expected: &str) {
 #[case::every_outcome_passes(
     "0 C: cmd=get_appnum\n0 S: <one of>\n pass: cmd=<any>\n pass: <closes>\n pass: <empty>\n pass: <silence>"
 )]
-fn what_is_meant_is_accepted(#[case] text: &str) {
+fn accepts_valid_scenarios(#[case] text: &str) {
     assert_eq!(brief(text), [""; 0]);
 }
 
 #[test]
-fn a_line_tells_where() {
+fn diagnostic_names_line_and_column() {
     assert_eq!(
         brief("0 C: a=é$x\n0 C: cmd=gte"),
         ["t.pmi:5:9: `$x` is not bound", "t.pmi:6:10: warning: `gte` is no command of PMI-1"]
@@ -306,7 +306,7 @@ fn a_line_tells_where() {
 }
 
 #[test]
-fn against_a_library_the_sides_change() {
+fn library_scenarios_swap_the_sides() {
     let text = "# A.\nrequires a\ntests library\n0 C: cmd=init pmi_version=$v:uint\n0 S: cmd=response_to_init rc=ok pmi_version=$v\n0 C: <one of>\n  pass: <closes>\n0 S: <nothing>\n";
     assert_eq!(checked(&parsed("t", text).unwrap()), []);
     assert_eq!(
@@ -319,7 +319,7 @@ fn against_a_library_the_sides_change() {
 }
 
 #[test]
-fn against_a_client_the_server_is_described() {
+fn client_scenarios_describe_the_server() {
     let head = "# A.\nrequires rfc13.put.unique\ntests client\n";
     let text = "vary order-reversed two-blanks\nserve keylen_max=32 delay=5\n\
                 0 P: set PMI_FD=<calc 7 + $rank>\n0 C: <every> cmd=get key=$k:word\n0 S: <right>\n0 S: <close>\n0 P: exits nonzero|same\n0 P: prints the same\n";
@@ -334,14 +334,14 @@ fn against_a_client_the_server_is_described() {
 }
 
 #[test]
-fn mistake_server_described_where_none_is_ours() {
+fn rejects_server_settings_in_server_scenarios() {
     assert_snapshot!(mistakes(
         "# A.\nrequires rfc13.put.unique\nvary rc-absent\nserve delay=5\n0 C: <every> cmd=get_maxes\n0 S: <right>\n0 P: exits nonzero|same\n"
     ));
 }
 
 #[test]
-fn fragments_are_judged_where_they_are_used() {
+fn checks_fragments_at_their_uses() {
     let lone = fragment("wants").unwrap();
     assert!(lone.is_fragment());
     assert_eq!(checked(&lone), []);
@@ -351,7 +351,7 @@ fn fragments_are_judged_where_they_are_used() {
 }
 
 #[test]
-fn a_fragment_is_told_what_it_takes() {
+fn checks_arguments_of_fragments() {
     assert_eq!(checked(&fragment("spawn").unwrap()), []);
     let told = "# A.\nrequires a\nneeds spawn\nuse spawn(program=$agent)\nuse spawn(n=2, program=<fill 3>)\n";
     assert_eq!(checked(&parsed("t", told).unwrap()), []);
@@ -360,7 +360,7 @@ fn a_fragment_is_told_what_it_takes() {
 }
 
 #[test]
-fn blanks_count_within_what_a_fragment_is_told_and_not_around_it() {
+fn argument_keeps_inner_blanks_only() {
     let told = |text: &str| print(&parsed("t", &format!("# A.\nrequires a\n\nuse spawn({text})\n")).unwrap());
     let laid = told("program=a (b), n=<sp>1");
     assert_eq!(told("program = a (b) ,n= <sp>1 "), laid);
@@ -368,7 +368,7 @@ fn blanks_count_within_what_a_fragment_is_told_and_not_around_it() {
 }
 
 #[test]
-fn a_table_is_played_row_by_row() {
+fn table_becomes_a_scenario_for_each_row() {
     let text = "# A.\nrequires a\nrow blank   value=a<sp>b  other=\nrow plain value=b other=<fill 3>\n\nuse joined\n0 C: cmd=put value=$value\n";
     let table = parsed("kvs/t", text).unwrap();
     assert_eq!(checked(&table), []);
@@ -383,102 +383,102 @@ fn a_table_is_played_row_by_row() {
 }
 
 #[test]
-fn mistake_misspelt_keyword() {
+fn rejects_misspelt_keyword() {
     assert_snapshot!(mistakes("# A.\nreqires rfc13.put.unique\n"));
 }
 
 #[test]
-fn mistake_misspelt_need() {
+fn rejects_misspelt_need() {
     assert_snapshot!(mistakes("# A.\nneeds spwan\n"));
 }
 
 #[test]
-fn mistake_unknown_requirement() {
+fn rejects_unknown_requirement() {
     assert_snapshot!(mistakes("# A.\nrequires rfc13.put.uniqe\n"));
 }
 
 #[test]
-fn mistake_nothing_said_about_the_file() {
+fn rejects_file_without_a_head() {
     assert_snapshot!(mistakes("0 C: cmd=init\n"));
 }
 
 #[test]
-fn mistake_unknown_fragment() {
+fn rejects_unknown_fragment() {
     assert_snapshot!(steps("use joind"));
 }
 
 #[test]
-fn mistake_unbound_variable() {
+fn rejects_unbound_variable() {
     assert_snapshot!(steps("0 C: cmd=get kvsname=$kvsnam key=<fill $keylen-1>"));
 }
 
 #[test]
-fn mistake_unknown_type() {
+fn rejects_unknown_type() {
     assert_snapshot!(steps("0 S: cmd=appnum appnum=$n:unit port=<wrd>"));
 }
 
 #[test]
-fn mistake_unknown_role_and_group() {
+fn rejects_unknown_role_and_group() {
     assert_snapshot!(steps("0 c: cmd=init\nchlid:0 P: starts"));
 }
 
 #[test]
-fn mistake_unknown_key_and_response() {
+fn rejects_unknown_key_and_response() {
     assert_snapshot!(steps("0 S: cmd=put_reslt rc=ok vallen_mx=<uint>"));
 }
 
 #[test]
-fn mistake_proxy_where_there_is_none() {
+fn rejects_proxy_steps_without_a_proxy() {
     assert_snapshot!(steps(
         "proxy:0 S: cmd=get\nproxy:0 C: cmd=get\n0 U: cmd=get_result\nproxy:4 U: <right>"
     ));
 }
 
 #[test]
-fn mistake_what_no_upstream_does() {
+fn rejects_impossible_upstream_steps() {
     assert_snapshot!(steps(
         "proxy:0 U: <to first> cmd=get_result\nproxy:0 U: <nothing>\nproxy:0 U: <to 1> <close>"
     ));
 }
 
 #[test]
-fn a_scenario_answers_the_requests_that_it_names() {
+fn lists_requests_that_the_scenario_answers() {
     let text = "# A.\nneeds upstream\nproxy:0 S: cmd=get key=a\nrepeat 2\n  proxy:0 S: <one of>\n    pass: mcmd=spawn\n    \
                 note: <silence>\nend\n0 S: cmd=lookup_result\n";
     assert_eq!(parsed("t", text).unwrap().answers(), ["get", "spawn"]);
 }
 
 #[test]
-fn a_proxy_may_pass_on_one_of_several_requests() {
+fn proxy_may_forward_one_of_several_requests() {
     let either = "# It holds.\nrequires rfc13.get.value\nneeds upstream\n\nuse joined\nproxy:0  S: <one of>\n            \
                   pass: cmd=get\n            pass: mcmd=spawn\n            pass: <silence>\n";
     assert_eq!(mistakes(either), "");
 }
 
 #[test]
-fn mistake_rank_and_group_that_do_not_exist() {
+fn rejects_missing_rank_and_group() {
     assert_snapshot!(steps("0,4 C: cmd=abort\nchild:0 P: starts"));
 }
 
 #[test]
-fn mistake_no_positive_control() {
+fn rejects_scenario_without_positive_control() {
     assert_snapshot!(mistakes(
         "# A.\nrequires rfc13.put.unique\n0 C: cmd=put\n0 S: cmd=put_result rc=fail\n"
     ));
 }
 
 #[test]
-fn mistake_misspelt_verdict() {
+fn rejects_misspelt_verdict() {
     assert_snapshot!(steps("0 S: <one of>\n     pas: <closes>\n     fail: <silence>"));
 }
 
 #[test]
-fn mistake_misspelt_command_is_only_doubted() {
+fn misspelt_command_is_only_a_warning() {
     assert_snapshot!(steps("0 C: cmd=gte kvsname=$kvs key=a"));
 }
 
 #[test]
-fn mistake_matcher_where_we_send() {
+fn rejects_matcher_in_a_sent_message() {
     assert_snapshot!(steps("0 C: cmd=get kvsname=$kvs key=<word>"));
 }
 
@@ -492,7 +492,7 @@ fn depth_and_size_are_bounded() {
 }
 
 #[test]
-fn no_text_makes_it_panic() {
+fn parser_never_panics() {
     // Tries every prefix, and replaces characters at every position, of lines that use most of the language.
     let blocks: String = guide().into_iter().map(|(_, block)| block).collect();
     let lines: BTreeSet<&str> = blocks.lines().filter(|line| line.is_ascii()).collect();
@@ -526,7 +526,7 @@ fn no_text_makes_it_panic() {
 }
 
 #[test]
-fn a_mistake_at_a_character_of_several_bytes_covers_all_of_it() {
+fn span_of_a_mistake_covers_multibyte_characters() {
     let text = "ranks 1\n\n0  A: PMI_Init(\u{694}x) = PMI_SUCCESS\n";
     let mistakes = parsed("kvs/s", text).unwrap_err();
     let marked: Vec<&str> = mistakes.iter().map(|m| &text[m.span.start..m.span.end]).collect();
@@ -559,7 +559,7 @@ fn shared_scenarios_quote_no_rfc_in_pmi2() {
 
 /// Unwanted scenarios are skipped by the heads of their files. The expected result filters the complete suite.
 #[test]
-fn a_part_of_the_suite_is_what_is_wanted_of_the_whole() {
+fn partial_suite_equals_filtered_suite() {
     let names = |suite: &Suite| suite.scenarios.iter().map(|s| s.name.clone()).collect::<Vec<_>>();
     let part = |wanted: &dyn Fn(UnderTest, &str) -> bool| {
         Suite::embedded_part(Behaviours::default(), wanted).expect("the embedded suite is good")
@@ -581,7 +581,7 @@ fn a_part_of_the_suite_is_what_is_wanted_of_the_whole() {
 }
 
 #[test]
-fn the_suite_is_written_as_it_is_printed() {
+fn suite_files_are_formatted() {
     for (name, source) in suite() {
         let scenario = parse(Arc::clone(&source), &name).unwrap();
         assert_eq!(print(&scenario), source.text, "{name}");
@@ -668,7 +668,7 @@ fn rules_become_requirements_of_the_dialect() {
     "0  C: barrier\n0  S[rfc13.value.empty]: ok\n",
     "PMI-2 has no requirement with the rule `rfc13.value.empty`"
 )]
-#[case::nothing_asked("0  S: ok\n", "a response to no request")]
+#[case::response_without_request("0  S: ok\n", "a response to no request")]
 #[case::no_response("0  C: abort\n0  S: ok\n", "`abort` has no response")]
 fn rejects_what_a_dialect_cannot_spell(#[case] steps: &str, #[case] message: &str) {
     let text = format!("# A.\nrequires get.value\ndialect pmi-1.1 pmi-2\n\nuse joined\n{steps}");
@@ -677,7 +677,7 @@ fn rejects_what_a_dialect_cannot_spell(#[case] steps: &str, #[case] message: &st
 }
 
 #[test]
-fn each_request_times_each_row_is_played() {
+fn each_request_is_combined_with_each_row() {
     let text = "# A.\nrequires de-facto.client.exits\ntests client\ndialect pmi-1.1 pmi-2\neach request but finalize\n\
                 row no-rc  reply=cmd=$response\nrow empty  reply=\n\n\
                 *  C: cmd=$request\n*  S: <bytes> $reply\n*  P: exits any\n";
@@ -696,7 +696,7 @@ fn each_request_times_each_row_is_played() {
 }
 
 #[test]
-fn each_row_of_a_table_times_each_row_is_played() {
+fn each_row_is_combined_with_each_table_row() {
     let table = "# Two functions.\nrow appnum call={PMI_Get_appnum(&appnum)} asks=get_appnum response=appnum values=appnum=3\n\
                  row barrier call={PMI_Barrier() = PMI_SUCCESS} asks=barrier_in response=barrier_out ready=library-ready\n\n\
                  let $errors = rfc13.api.return-codes rfc13.error.log\nlet $ready =\n";
@@ -729,7 +729,7 @@ fn operations(dialect: Dialect, is_known: impl Fn(&str) -> bool) -> BTreeSet<&'s
 #[case(Dialect::Pmi2, "pmi2/library/replies/fails")]
 #[case(Dialect::Pmi1, "client/replies/refused")]
 #[case(Dialect::Pmi2, "pmi2/client/refused/at")]
-fn every_reply_of_a_dialect_is_refused(#[case] dialect: Dialect, #[case] file: &str) {
+fn suite_refuses_every_reply_of_a_dialect(#[case] dialect: Dialect, #[case] file: &str) {
     let suite = Suite::embedded(Behaviours::default()).unwrap_or_else(|error| panic!("{error}"));
     let refused: BTreeSet<&str> = suite
         .scenarios
@@ -748,7 +748,7 @@ fn every_reply_of_a_dialect_is_refused(#[case] dialect: Dialect, #[case] file: &
 #[rstest]
 #[case(Dialect::Pmi1)]
 #[case(Dialect::Pmi2)]
-fn servers_are_asked_for_every_operation(#[case] dialect: Dialect) {
+fn suite_requests_every_server_operation(#[case] dialect: Dialect) {
     let suite = Suite::embedded(Behaviours::default()).unwrap_or_else(|error| panic!("{error}"));
     let of_dialect = suite.testing(UnderTest::Server).filter(|scenario| scenario.dialect == dialect);
     let bodies: Vec<String> = of_dialect
@@ -773,7 +773,7 @@ fn servers_are_asked_for_every_operation(#[case] dialect: Dialect) {
 }
 
 #[test]
-fn rejects_two_scenarios_of_one_name() {
+fn rejects_two_scenarios_with_one_name() {
     let shared = "# A.\nrequires get.value\ndialect pmi-1.1 pmi-2\n\nuse joined\n";
     let other = "# A.\nrequires pmi2.common.get.value\ndialect pmi-2\n\nuse joined\n";
     let error = suite_of(&[("a", shared), ("pmi2/a", other)]).expect_err("both are pmi2/a").to_string();
@@ -966,7 +966,7 @@ impl Numbers {
 }
 
 #[test]
-fn a_tree_made_by_code_is_read_as_it_was_made() {
+fn generated_tree_round_trips() {
     let mut numbers = Numbers(1);
     for seed in 0..3000 {
         let mut scenario = Scenario::new("t", "It holds.", &["rfc13.put.unique"]);
@@ -985,7 +985,7 @@ fn a_tree_made_by_code_is_read_as_it_was_made() {
 }
 
 #[test]
-fn a_visitor_meets_every_text_and_may_change_it() {
+fn visitor_visits_and_changes_every_text() {
     struct Count(usize, usize);
     impl<'a> visit::Visitor<'a> for Count {
         fn template(&mut self, text: &'a Template) {
@@ -1013,7 +1013,7 @@ fn a_visitor_meets_every_text_and_may_change_it() {
 }
 
 #[test]
-fn the_guide_lists_every_fragment() {
+fn guide_lists_every_fragment() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/README.md");
     // The packaged crate does not contain the guide.
     let Ok(text) = std::fs::read_to_string(path) else { return };
@@ -1046,17 +1046,17 @@ fn written(dialect: &str, steps: &str) -> Vec<String> {
 #[case("0 C: <bytes>   -1x", &["-1x"])]
 #[case("0 C: <partial> cmd=a\n0 C: <bytes> ;", &["     6cmd=a", ";"])]
 #[case("0 C: cmd=a\n     cmd=b", &["     6cmd=a;     6cmd=b;"])]
-fn what_is_said_in_pmi2_is_framed(#[case] steps: &str, #[case] writes: &[&str]) {
+fn frames_pmi2_messages(#[case] steps: &str, #[case] writes: &[&str]) {
     assert_eq!(written("pmi-2", steps), writes);
 }
 
 #[test]
-fn what_is_said_in_pmi1_may_be_framed() {
+fn pmi1_messages_may_be_framed() {
     assert_eq!(written("pmi-1.1", "0 C: <body> cmd=a;\n0 C: cmd=b"), ["     6cmd=a;", "cmd=b\\n"]);
 }
 
 #[test]
-fn a_fragment_speaks_the_dialect_of_its_user() {
+fn fragment_must_match_the_dialect_of_its_user() {
     let scenario = parsed("t", "# A.\nrequires a\ndialect pmi-2\nuse joined\n").unwrap();
     let told: Vec<String> = checked(&scenario).into_iter().map(|d| d.message).collect();
     assert!(told.contains(&"fragment `joined` is of dialect pmi-1.1, not pmi-2".to_owned()), "{told:?}");

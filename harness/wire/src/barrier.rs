@@ -108,7 +108,7 @@ mod tests {
     #[case("0,1:42", "0,1:42", 42)]
     #[case("3", "3", 0)]
     #[case("10,2,2147483647:2147483647", "10,2,2147483647:2147483647", 2_147_483_647)]
-    fn groups_are_read_and_written(#[case] text: &str, #[case] shown: &str, #[case] tag: u64) {
+    fn group_barriers_round_trip(#[case] text: &str, #[case] shown: &str, #[case] tag: u64) {
         let barrier = GroupBarrier::parse(text.as_bytes()).unwrap();
         assert_eq!((barrier.to_string().as_str(), barrier.tag), (shown, tag));
     }
@@ -127,12 +127,12 @@ mod tests {
     #[case("WORLD:-1", GroupError::Tag)]
     #[case("0,1:1:2", GroupError::Tag)]
     #[case("NODE:18446744073709551616", GroupError::Tag)]
-    fn what_is_no_group_is_told(#[case] text: &str, #[case] error: GroupError) {
+    fn rejects_invalid_groups(#[case] text: &str, #[case] error: GroupError) {
         assert_eq!(GroupBarrier::parse(text.as_bytes()), Err(error));
     }
 
     #[test]
-    fn the_ranks_of_a_list_are_those_that_were_written() {
+    fn parses_all_ranks_of_a_list() {
         let mut prng = Prng(12);
         for _ in 0..2000 {
             let ranks: Vec<u32> = (0..1 + prng.below(9)).map(|_| prng.next() as u32).collect();

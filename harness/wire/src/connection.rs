@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_begin_where_the_server_has_taken_the_offer_however_it_is_cut() {
+    fn frames_begin_after_the_accepted_offer() {
         let mut prng = Prng(3);
         let client = [OFFER, b"    13cmd=fullinit;000014cmd=job-getid;13    cmd=finalize;"].concat();
         let server = [TAKEN, b"     7a\nb=\xff;;    0 "].concat();
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_lines_are_read_like_pieces() {
+    fn reading_whole_equals_reading_in_pieces() {
         let long = [&[b'x'; 70][..], b"\n"].concat();
         let chunks: [(Direction, &[u8]); 9] = [
             (ToServer, OFFER),
@@ -324,7 +324,7 @@ mod tests {
     #[rstest]
     #[case(b"cmd=response_to_init rc=-1 pmi_version=2 pmi_subversion=0\n")]
     #[case(b"cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n")]
-    fn lines_stay_where_the_offer_is_not_taken(#[case] answer: &[u8]) {
+    fn keeps_lines_after_a_refused_offer(#[case] answer: &[u8]) {
         let mut connection = Connection::new(64);
         connection.push(ToServer, &[OFFER, b"cmd=get_maxes\n"].concat());
         assert_eq!(taken(&mut connection, ToServer).len(), 1);
@@ -340,7 +340,7 @@ mod tests {
     #[case(OFFER, b"      cmd=fullinit;", &["\"      \" is no length"])]
     #[case(OFFER, b"12\t   cmd=fullinit;", &["\"12\\t   \" is no length"])]
     #[case(OFFER, b"  1000x", &["a message is longer than 64 bytes"])]
-    fn what_is_no_message_is_told_once(#[case] first: &[u8], #[case] then: &[u8], #[case] told: &[&str]) {
+    fn reports_invalid_framing_once(#[case] first: &[u8], #[case] then: &[u8], #[case] told: &[&str]) {
         let mut connection = Connection::new(64);
         connection.push(ToServer, first);
         if first == OFFER {
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_behind_a_line_that_is_too_long_is_noticed_however_it_is_cut() {
+    fn detects_frame_after_an_overlong_line() {
         let text = [&[b'x'; 30][..], b"\n    14cmd=job-getid;"].concat();
         for size in 1..=text.len() {
             let mut connection = Connection::new(16);
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_frame_that_is_too_long_comes_the_next() {
+    fn reads_the_frame_after_an_overlong_frame() {
         let mut framer = Framer::new(4);
         framer.push(b"     5abcde     2f;");
         assert_eq!(framer.next_frame(), Some(Err(Overlong { limit: 4 }.into())));

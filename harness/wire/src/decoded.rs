@@ -272,7 +272,7 @@ mod tests {
     #[case(FromServer, Frames, "cmd=info-getjobattr-response;value=v;rc=0;", None, "value", Some("v"))]
     #[case(FromServer, Lines, "", Some(Operation::Abort), "rc", None)]
     #[case(FromServer, Lines, "nonsense", None, "rc", None)]
-    fn both_framings_have_the_same_names(
+    fn both_framings_use_the_same_field_names(
         #[case] direction: Direction,
         #[case] framing: Framing,
         #[case] text: &str,
@@ -295,7 +295,7 @@ mod tests {
     #[case(Frames, "cmd=kvs-get-response;found=1;rc=0;", None)]
     #[case(Frames, "cmd=kvs-get-response;found=TRUE;", None)]
     #[case(Lines, "cmd=get kvsname=k key=a", None)]
-    fn outcomes_have_many_forms(
+    fn decodes_each_form_of_outcome(
         #[case] framing: Framing,
         #[case] text: &str,
         #[case] outcome: Option<ResponseOutcome>,
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn arrivals_come_in_the_order_in_which_they_can_be_read() {
+    fn arrivals_follow_the_order_of_decoding() {
         let mut connection = crate::Connection::new(64);
         let ahead = b"cmd=init pmi_version=2 pmi_subversion=0\n    13cmd=fullinit;";
         let offer = connection.read(ToServer, ahead);

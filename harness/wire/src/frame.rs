@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_come_out_as_they_went_in_however_they_are_cut() {
+    fn reads_lines_for_any_chunk_sizes() {
         let mut prng = Prng(5);
         for _ in 0..500 {
             let lines: Vec<Vec<u8>> =
@@ -228,14 +228,14 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_counts_the_newline() {
+    fn limit_counts_the_newline() {
         let mut framer = Framer::new(4);
         framer.push(b"abc\nabcd\n");
         assert_eq!(drain(&mut framer), [Ok(b"abc".to_vec()), Err(Overlong { limit: 4 })]);
     }
 
     #[test]
-    fn an_overlong_line_is_reported_before_its_end_and_only_once() {
+    fn reports_overlong_line_early_and_once() {
         let mut framer = Framer::new(4);
         framer.push(b"abcd");
         assert_eq!(drain(&mut framer), [Err(Overlong { limit: 4 })]);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_without_newline_holds_no_more_than_a_line_and_a_chunk() {
+    fn flood_without_newline_uses_bounded_memory() {
         let mut framer = Framer::new(1 << 10);
         let mut reports = 0;
         for _ in 0..10_000 {
@@ -264,14 +264,14 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_zero_still_takes_empty_lines() {
+    fn limit_of_zero_accepts_empty_lines() {
         let mut framer = Framer::new(0);
         framer.push(b"\na\n\n");
         assert_eq!(drain(&mut framer), [Ok(vec![]), Err(Overlong { limit: 1 }), Ok(vec![])]);
     }
 
     #[test]
-    fn the_rest_is_what_follows_the_last_newline_even_undrained() {
+    fn partial_is_the_text_after_the_last_newline() {
         let mut framer = Framer::new(64);
         framer.push(b"a\nb\ncd");
         assert_eq!(framer.partial(), b"cd");

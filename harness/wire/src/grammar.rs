@@ -165,12 +165,12 @@ mod tests {
     #[case(b"a\0", false, false)]
     #[case("\u{e9}".as_bytes(), false, false)]
     #[case(b"a\r", false, false)]
-    fn words_and_strings(#[case] bytes: &[u8], #[case] word: bool, #[case] string: bool) {
+    fn recognizes_words_and_strings(#[case] bytes: &[u8], #[case] word: bool, #[case] string: bool) {
         assert_eq!((is_word(bytes), is_string(bytes)), (word, string));
     }
 
     #[test]
-    fn every_byte_alone_is_classified_by_the_rfcs_ranges() {
+    fn classifies_every_byte_by_the_rfc_ranges() {
         for byte in 0..=u8::MAX {
             let word = matches!(byte, 0x21..=0x3c | 0x3e..=0x7e);
             assert_eq!(is_word(&[byte]), word, "{byte:#x}");
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_byte_is_found_wherever_it_is() {
+    fn finds_a_bad_byte_at_any_position() {
         for len in 1..100 {
             for at in 0..len {
                 let mut bytes = vec![b'v'; len];
@@ -201,12 +201,12 @@ mod tests {
     #[case(b"+1", None)]
     #[case(b"1 ", None)]
     #[case(b"0x1", None)]
-    fn uints(#[case] bytes: &[u8], #[case] value: Option<u64>) {
+    fn parses_uints(#[case] bytes: &[u8], #[case] value: Option<u64>) {
         assert_eq!(parse_uint(bytes), value);
     }
 
     #[test]
-    fn a_uint_may_be_too_long_for_a_number() {
+    fn uint_may_be_too_long_for_a_number() {
         assert!(is_uint(b"99999999999999999999999"));
         assert!(!is_uint(b""));
         assert!(!is_uint(b"1a"));
@@ -226,7 +226,7 @@ mod tests {
     #[case(b"--1", None)]
     #[case(b"-", None)]
     #[case(b"", None)]
-    fn ints(#[case] bytes: &[u8], #[case] value: Option<i64>) {
+    fn parses_ints(#[case] bytes: &[u8], #[case] value: Option<i64>) {
         assert_eq!(parse_int(bytes), value);
     }
 
@@ -237,12 +237,12 @@ mod tests {
     #[case(b"0,", None)]
     #[case(b",0", None)]
     #[case(b"0, 1", None)]
-    fn intlists(#[case] bytes: &[u8], #[case] value: Option<Vec<i64>>) {
+    fn parses_intlists(#[case] bytes: &[u8], #[case] value: Option<Vec<i64>>) {
         assert_eq!(parse_intlist(bytes), value);
     }
 
     #[test]
-    fn printed_integers_are_read_back() {
+    fn printed_integers_round_trip() {
         let mut prng = Prng(1);
         for _ in 0..10_000 {
             let value = prng.next() >> prng.below(64);
@@ -256,7 +256,7 @@ mod tests {
     #[case(b" \ta b\t ", b"a b")]
     #[case(b"\ra\n", b"\ra\n")]
     #[case(b"  ", b"")]
-    fn blanks_are_trimmed(#[case] bytes: &[u8], #[case] trimmed: &[u8]) {
+    fn trims_blanks(#[case] bytes: &[u8], #[case] trimmed: &[u8]) {
         assert_eq!(trim_blanks(bytes), trimmed);
     }
 }

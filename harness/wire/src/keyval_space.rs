@@ -51,7 +51,7 @@ mod tests {
     use super::KeyvalSpaceRequest as Request;
 
     #[test]
-    fn requests_are_read_as_gforker_reads_them() {
+    fn parses_requests_like_gforker() {
         assert_eq!(Request::parse(b"cmd=create_kvs"), Some(Request::Create));
         assert_eq!(Request::parse(b"cmd=destroy_kvs kvsname=a"), Some(Request::Destroy { kvsname: b"a" }));
         let by_index = Request::ByIndex { kvsname: b"a", index: 7 };

@@ -342,7 +342,7 @@ mod tests {
     #[case("(vector,(0,2,1),(0,2,1),(0,2,1),(0,2,1))", &[0, 1, 0, 1, 0, 1, 0, 1])]
     #[case("(vector,(0,2,2),(2,2,4))", &[0, 0, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3])]
     #[case("(vector,(0,4,1),(0,4,1),(2,2,1),(2,2,1))", &[0, 1, 2, 3, 0, 1, 2, 3, 2, 3, 2, 3])]
-    fn the_rfcs_examples(#[case] text: &str, #[case] nodes: &[u32]) {
+    fn rfc_examples_round_trip(#[case] text: &str, #[case] nodes: &[u32]) {
         let mapping = ProcessMapping::parse(text.as_bytes()).unwrap();
         assert_eq!(mapping.expand(nodes.len() as u32).unwrap(), nodes);
         assert_eq!(ProcessMapping::compress(nodes), mapping);
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rfcs_large_example() {
+    fn large_rfc_example_round_trips() {
         let nodes = expand("(vector,(0,4096,256))", 4096 * 256).unwrap();
         assert!(nodes.iter().enumerate().all(|(rank, node)| rank / 256 == *node as usize));
         assert_eq!(ProcessMapping::compress(&nodes).to_string(), "(vector,(0,4096,256))");
@@ -373,7 +373,7 @@ mod tests {
     #[case("(vector,(0,2,1)x2)", 15, r#""," or ")""#)]
     #[case("(vector,(0,1,1)) ", 16, "the end of the value")]
     #[case("(vector, (0,1,1))", 8, r#""(" of a block"#)]
-    fn errors_say_where(#[case] text: &str, #[case] at: usize, #[case] expected: &'static str) {
+    fn errors_state_the_offset(#[case] text: &str, #[case] at: usize, #[case] expected: &'static str) {
         assert_eq!(ProcessMapping::parse(text.as_bytes()), Err(MappingError { at, expected }));
     }
 
@@ -392,7 +392,7 @@ mod tests {
     #[case("(vector, (1.11, 2,2))", "none")]
     #[case("XXX, (1,1))", "none")]
     #[case(" ", "none")]
-    fn forms(#[case] text: &str, #[case] form: &str) {
+    fn classifies_forms_of_mappings(#[case] text: &str, #[case] form: &str) {
         let found = match MappingForm::classify(text.as_bytes()) {
             MappingForm::Rfc(_) => "rfc",
             MappingForm::Unknown => "unknown",
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_ranks_are_counted_and_too_many_cut_off() {
+    fn counts_missing_ranks_and_drops_surplus() {
         assert_eq!(expand("(vector,(0,2,2))", 5), Err(TooFew { covered: 4 }));
         assert_eq!(expand("(vector,(0,2,2))", 3), Ok(vec![0, 0, 1]));
         assert_eq!(expand("(vector,(0,2,2))", 0), Ok(vec![]));
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn mpich_forms_mean_blocks() {
+    fn parses_mpich_forms_as_blocks() {
         for (form, blocks) in [
             ("(vector,(0,1,2),1)", "(vector,(0,1,2),(1,1,1))"),
             ("(vector,[(0,2,1)]x2)", "(vector,(0,2,1),(0,2,1))"),
@@ -431,13 +431,13 @@ mod tests {
     #[case(&[0, 0, 1, 2], "(vector,(0,1,2),(1,2,1))")]
     #[case(&[0, 0, 1, 2, 0, 0], "(vector,(0,1,2),(1,2,1),(0,1,2))")]
     #[case(&[0, 0, 1, 2, 0, 0, 1], "(vector,(0,1,2),(1,2,1),(0,1,2),1)")]
-    fn mpich_writes_what_is_repeated_once(#[case] nodes: &[u32], #[case] text: &str) {
+    fn mpich_form_writes_repeats_once(#[case] nodes: &[u32], #[case] text: &str) {
         let mapping = ProcessMapping::compress(nodes);
         assert_eq!(mapping.mpich().to_string(), text);
     }
 
     #[test]
-    fn what_is_written_in_mpich_form_expands_to_the_same_nodes() {
+    fn mpich_form_expands_to_the_same_nodes() {
         let mut prng = Prng(41);
         for _ in 0..2000 {
             let round: Vec<u32> = (0..1 + prng.below(7)).map(|_| prng.below(4) as u32).collect();
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn wrapping_starts_over() {
+    fn wrapping_expansion_starts_over() {
         let mapping = ProcessMapping::parse(b"(vector,(0,3,1),(5,1,2))").unwrap();
         assert_eq!(mapping.expand_wrapping(12).unwrap(), [0, 1, 2, 5, 5, 0, 1, 2, 5, 5, 0, 1]);
         assert_eq!(mapping.expand_wrapping(2).unwrap(), [0, 1]);
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_numbers_cost_nothing() {
+    fn huge_numbers_are_cheap() {
         const MAX: u64 = u64::MAX;
         for (blocks, size, expected) in [
             (vec![(0, MAX, MAX)], 3, Ok(vec![0, 0, 0])),
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn no_input_makes_it_panic() {
+    fn parsing_never_panics() {
         let mut prng = Prng(7);
         for _ in 0..20_000 {
             let mut text = b"(vector,(0,2,1),(3,4,5))".to_vec();

@@ -291,12 +291,12 @@ mod tests {
         "cmd=maxes msg=m kvsname_max=1 keylen_max=2 vallen_max=3",
         "cmd=<maxes> msg=<m> kvsname_max=<1> keylen_max=<2> vallen_max=<3>"
     )]
-    fn msg_ends_before_a_tuple_that_the_rule_still_wants(#[case] line: &str, #[case] tuples: &str) {
+    fn msg_ends_before_a_tuple_the_rule_requires(#[case] line: &str, #[case] tuples: &str) {
         assert_eq!(show(line, ToEndOfLine), tuples);
     }
 
     #[test]
-    fn tuples_can_be_asked_for() {
+    fn looks_up_tuples_by_key() {
         let line = b"cmd=get key=a key=b";
         let message = Message::parse(line, ToBlank).unwrap();
         assert_eq!(message.get("key"), Some(&b"a"[..]));
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn no_input_makes_it_panic_and_tuples_lie_on_the_line_in_order() {
+    fn parsing_never_panics_and_keeps_tuple_order() {
         let parts =
             ["cmd=", "put", "get_result", "put_result", " ", "\t", "=", "msg=", "value=", "rc=", "a", "\0"];
         let mut prng = Prng(8);

@@ -98,7 +98,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn words_lead_back_to_their_operation_and_to_no_other() {
+    fn command_words_identify_their_operation() {
         for op in Operation::ALL {
             assert_eq!(Operation::from_request_cmd(op.request_cmd().as_bytes()), Some(op));
             let response =

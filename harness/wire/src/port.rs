@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_of_either_form_is_read_back() {
+    fn greeting_round_trips_in_both_forms() {
         let greeting = Greeting { size: 4, rank: 2 };
         for told in [false, true] {
             assert_eq!(Greeting::parse(greeting.lines(told).as_bytes()), Ok(greeting));
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_cannot_read_is_told_by_its_line() {
+    fn error_names_the_invalid_line() {
         let line = |text: &str| Greeting::parse(text.as_bytes()).unwrap_err().line;
         assert_eq!(line(""), 1);
         assert_eq!(line("cmd=initack rc=-1\n"), 1);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_a_host_and_a_port() {
+    fn address_requires_a_host_and_a_port() {
         assert_eq!(address("127.0.0.1:4242"), Some(("127.0.0.1", 4242)));
         for wrong in ["", "host", ":1", "host:", "host:0", "host:70000"] {
             assert_eq!(address(wrong), None, "{wrong}");

@@ -671,7 +671,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_in_the_order_of_their_operations() {
+    fn rows_follow_the_order_of_operations() {
         for op in Operation::ALL {
             let variant = format!("{op:?}").to_lowercase();
             assert_eq!(op.exchange().operation, variant);

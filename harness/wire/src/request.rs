@@ -269,7 +269,7 @@ mod tests {
     #[case("cmd=publish_name service=s port=tag=0$h=x$", Request::Publish { service: b"s", port: b"tag=0$h=x$" })]
     #[case("cmd=unpublish_name service=s", Request::Unpublish { service: b"s" })]
     #[case("cmd=lookup_name service=s", Request::Lookup { service: b"s" })]
-    fn the_rules_are_read_and_written(#[case] line: &str, #[case] request: Request<'_>) {
+    fn each_request_rule_round_trips(#[case] line: &str, #[case] request: Request<'_>) {
         assert_eq!(Request::parse(line.as_bytes(), ToEndOfLine), Ok(request));
         assert_eq!(write(&request), format!("{line}\n"));
         assert_eq!(line.split([' ', '=']).nth(1), Some(request.operation().request_cmd()));
@@ -280,7 +280,7 @@ mod tests {
     #[case("key=k cmd=get kvsname=s", Request::Get { kvsname: b"s", key: b"k" })]
     #[case("group=a group=b cmd=barrier_in", Request::Barrier { group: Some(b"a") })]
     #[case("value=v cmd=put key=k kvsname=s", Request::Put { kvsname: b"s", key: b"k", value: b"v" })]
-    fn unusual_forms_are_tolerated(#[case] line: &str, #[case] request: Request<'_>) {
+    fn tolerates_unusual_forms(#[case] line: &str, #[case] request: Request<'_>) {
         for reading in [ToEndOfLine, ToBlank] {
             assert_eq!(Request::parse(line.as_bytes(), reading), Ok(request));
         }
@@ -311,7 +311,7 @@ mod tests {
     #[case("mcmd=spawn", "spawn is a block of lines")]
     #[case("cmd=spawn", "spawn is a block of lines")]
     #[case("mcmd=other", "no command: the key \"cmd\" is missing")]
-    fn errors_say_what(#[case] line: &str, #[case] text: &str) {
+    fn errors_describe_the_mistake(#[case] line: &str, #[case] text: &str) {
         for reading in [ToEndOfLine, ToBlank] {
             let error = Request::parse(line.as_bytes(), reading).unwrap_err();
             assert!(error.to_string().contains(text), "{error}");

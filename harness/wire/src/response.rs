@@ -270,7 +270,7 @@ mod tests {
     #[case("cmd=lookup_result", ResponseBody::Lookup(None))]
     #[case("cmd=spawn_result errcodes=0,-1", ResponseBody::Spawn(Some(vec![0, -1])))]
     #[case("cmd=spawn_result", ResponseBody::Spawn(None))]
-    fn the_rules_are_read_and_written(#[case] line: &str, #[case] body: ResponseBody<'_>) {
+    fn each_response_rule_round_trips(#[case] line: &str, #[case] body: ResponseBody<'_>) {
         let response = Response { rc: None, msg: None, body };
         assert_eq!(Response::parse(line.as_bytes(), ToEndOfLine).as_ref(), Ok(&response));
         assert_eq!(write(&response), format!("{line}\n"));
@@ -291,7 +291,7 @@ mod tests {
     #[case("cmd=lookup_result port=P info=ok rc=0 msg=success", 0, Some(&b"success"[..]), ResponseBody::Lookup(Some(b"P")))]
     #[case("cmd=lookup_result rc=1 ", 1, None, ResponseBody::Lookup(None))] // the blank that the rule has before an absent tuple
     #[case("\tcmd=barrier_out  tag=0 rc=+0", 0, None, ResponseBody::Barrier(Some(b"0")))]
-    fn unusual_forms_are_tolerated(
+    fn tolerates_unusual_forms(
         #[case] line: &str,
         #[case] rc: i64,
         #[case] msg: Option<&[u8]>,
@@ -320,7 +320,7 @@ mod tests {
     #[case("cmd=my_kvsname kvsname=a=b", "\"kvsname\" is not one or more visible")]
     #[case("cmd=lookup_result port=", "\"port\" is not one or more visible")]
     #[case("cmd=spawn_result errcodes=0,", "\"errcodes\" is not a comma-separated list")]
-    fn errors_say_what(#[case] line: &str, #[case] text: &str) {
+    fn errors_describe_the_mistake(#[case] line: &str, #[case] text: &str) {
         for reading in [ToEndOfLine, ToBlank] {
             let error = Response::parse(line.as_bytes(), reading).unwrap_err();
             assert!(error.to_string().contains(text), "{error}");

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_read_back() {
+    fn singleton_messages_round_trip() {
         assert_eq!(check_asks(REQUEST.as_bytes()), Ok(()));
         assert_eq!(check_answer(RESPONSE.as_bytes()), Ok(Version::V1_1));
         let info = SingletonInfo { kvsname: b"kvs_1".to_vec(), streams: false };
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_peers_send_is_read() {
+    fn parses_messages_of_real_peers() {
         // gforker 4.3.2, Hydra 4.3.2.
         let gforker = b"cmd=singinit pmi_version=1 pmi_subversion=1 stdio=no authtype=none";
         assert_eq!(check_asks(gforker), Ok(()));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_cannot_go_on_from_is_told() {
+    fn rejects_invalid_singleton_messages() {
         assert!(check_asks(b"cmd=singinit authtype=md5").is_err());
         assert!(check_asks(b"cmd=init").is_err());
         let info = SingletonInfo { kvsname: b"k".to_vec(), streams: false };

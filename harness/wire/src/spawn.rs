@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn what_mpich_sends_is_read_and_written_back() {
+    fn mpich_request_round_trips() {
         let request = collect(SpawnLimits::default(), MPICH).unwrap().unwrap();
         let [program] = &request.programs[..] else { panic!("{request:?}") };
         assert_eq!(program.args, [(1, b"-v".to_vec()), (2, b"a b=c".to_vec())]);
@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_may_come_in_any_order_and_with_blanks_and_extra_keys() {
+    fn accepts_any_order_blanks_and_extra_keys() {
         let mut lines: Vec<&str> = MPICH.lines().collect();
         let last = lines.len() - 1;
         lines[1..last].reverse();
@@ -562,14 +562,18 @@ mod tests {
     #[case(&[("spawnssofar=1", "spawnssofar=0")], 9, r#""spawnssofar" is 0 where 1 is expected"#)]
     #[case(&[("totspawns=1", "totspawns=1025")], 4, "more than 1024 programs")]
     #[case(&[("argcnt=0", "argcnt=65537")], 6, "more than 65536 arguments")]
-    fn faults_say_what_and_where(#[case] replace: &[(&str, &str)], #[case] line: usize, #[case] text: &str) {
+    fn faults_state_the_line_and_the_cause(
+        #[case] replace: &[(&str, &str)],
+        #[case] line: usize,
+        #[case] text: &str,
+    ) {
         let error = fault(replace).expect("a fault");
         assert!(error.to_string().contains(text), "{error}");
         assert_eq!(error.line, line, "{error}");
     }
 
     #[test]
-    fn programs_must_be_numbered_on_and_agree_on_their_number() {
+    fn program_numbers_must_be_consecutive_and_agree() {
         let block = |total: u64, number: u64| {
             MINIMAL
                 .join("\n")
@@ -589,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_and_elements_are_bounded_and_an_error_frees_the_assembler() {
+    fn limits_bytes_and_elements_of_a_block() {
         let limits = SpawnLimits { max_bytes: 1000, max_elements: 10, max_programs: 1 };
         let mut assembler = SpawnAssembler::new(limits);
         for (line, what) in
@@ -612,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn the_programs_of_a_request_share_its_bytes() {
+    fn programs_of_a_request_share_its_byte_limit() {
         let block = MINIMAL.join("\n") + "\n";
         let limits = SpawnLimits { max_bytes: block.len() * 2, ..SpawnLimits::default() };
         let text = |total: usize| -> String {
@@ -630,7 +634,7 @@ mod tests {
     }
 
     #[test]
-    fn no_input_makes_it_panic() {
+    fn collector_never_panics() {
         let mut prng = Prng(4);
         let parts = [
             "mcmd=spawn",
@@ -659,7 +663,7 @@ mod tests {
     #[case(b" mcmd=spawn\t", true)]
     #[case(b"mcmd=spawn\r", false)]
     #[case(b"cmd=spawn", false)]
-    fn starts(#[case] line: &[u8], #[case] start: bool) {
+    fn recognizes_the_start_of_a_spawn(#[case] line: &[u8], #[case] start: bool) {
         assert_eq!(SpawnAssembler::is_spawn_start(line), start);
     }
 }

@@ -82,7 +82,7 @@ fn takes(command: &Command, option: &str, value: &str) -> bool {
 }
 
 #[test]
-fn hints_can_be_typed() {
+fn command_line_accepts_suggested_options() {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut hints = Vec::new();
     for name in ["conform", "fuzzer", "runner", "judge", "scenario"] {
@@ -105,7 +105,7 @@ fn hints_can_be_typed() {
 
 /// The log option that a command suggests when it omits events belongs to that command.
 #[test]
-fn option_for_the_log_is_one_of_its_command() {
+fn suggested_log_option_belongs_to_its_command() {
     for (hint, more) in
         [(crate::report::LOG_OPTION, &[][..]), (super::record::LOG_OPTION, &["--", "mpiexec"])]
     {

@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_the_same_whatever_their_order_and_times() {
+    fn ignores_order_and_times() {
         let a = with("a", Verdict::Fail, &["x", "y"]);
         let b = with("b", Verdict::Pass, &[]);
         let slow = ScenarioResult { time_us: 9, ..with("a", Verdict::Fail, &["y", "x"]) };
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn verdicts_requirements_and_absent_scenarios_differ() {
+    fn reports_changed_verdicts_and_requirements() {
         let before = run(vec![
             with("kept", Verdict::Pass, &[]),
             steady("worse", Verdict::Pass, &[]),
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_only_sometimes_may_not_have_come_in_another_run() {
+    fn intermittent_finding_may_be_absent_by_chance() {
         let sometimes = |times, played| {
             let judged = tests::judged("x", Severity::Fail, "this", "that");
             let found = if times == 0 { Vec::new() } else { vec![Repeated { times, absent: false, judged }] };
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_judged_or_weighs_more_has_not_come_about_by_chance() {
+    fn unjudged_or_heavier_result_is_not_chance() {
         let attempts = |severity, verdict, times| {
             let judged = || tests::judged("x", severity, "this", "that");
             let found = vec![Repeated { times, absent: false, judged: judged() }];
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_bad_and_new_is_worse() {
+    fn only_new_failures_are_worse() {
         let one = |verdict, ids: &[&str]| run(vec![with("a", verdict, ids)]);
         let noted = |id: &str| {
             let judged = tests::judged(id, Severity::Note, "this", "that");

@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn intermittent_failure_has_its_frequency_and_no_version() {
+    fn intermittent_failure_has_a_rate_and_no_version() {
         let crashes = |times: u32| {
             let crash = with("a", Verdict::Crashed, &["iut.no-crash"]);
             let found = vec![Repeated { times, absent: false, judged: crash.findings[0].clone() }];
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn each_finding_has_the_version_that_brought_or_mended_it() {
+    fn names_the_version_that_introduced_or_fixed_it() {
         let early = ScenarioResult { unreached: 3, ..with("c", Verdict::Fail, &["w"]) };
         let entries = [
             entry(

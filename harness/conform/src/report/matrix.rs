@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_under_managers_and_what_versions_brought_are_shown() {
+    fn shows_interop_results_and_version_changes() {
         let folder = tempfile::TempDir::new().unwrap();
         let finding = tests::judged("rfc13.get.value", Severity::Fail, "this", "<that>");
         let met = serde_json::json!({
@@ -546,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cell_says_how_it_stands_and_none_is_only_red() {
+    fn each_cell_names_its_result_in_words() {
         let folder = tempfile::TempDir::new().unwrap();
         let written = write_matrix(&entries(), &Extra::default(), folder.path()).unwrap();
         for file in &written {

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn findings_stand_in_it_as_its_schema_has_them() {
+    fn findings_match_the_sarif_schema() {
         let run = tests::run();
         let document = document(&run);
         check(&document);
@@ -270,7 +270,7 @@ mod tests {
 
     /// One cause is one result, in any number of scenarios, and GitHub's limits are kept.
     #[test]
-    fn causes_are_told_once_and_limits_are_kept() {
+    fn reports_each_cause_once_within_github_limits() {
         let many = |number: usize, seen: &dyn Fn(usize) -> String| {
             let results: Vec<ScenarioResult> = (0..number)
                 .map(|at| {

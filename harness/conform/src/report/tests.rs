@@ -209,7 +209,7 @@ fn read(text: &str) -> Result<Run, LogError> {
 }
 
 #[rstest]
-fn every_format(
+fn renders_every_format(
     #[values(
         Format::Ndjson,
         Format::Json,
@@ -260,7 +260,7 @@ fn scripted() -> Run {
 }
 
 #[test]
-fn a_page_says_what_was_said_and_does_nothing_of_it() {
+fn page_escapes_content_and_loads_nothing() {
     let page = rendered(&scripted(), Format::Html);
     assert_eq!(page.matches("<script").count(), 1, "our own");
     assert!(!page.contains("onload=\"") && !page.contains("alert('"));
@@ -272,7 +272,7 @@ fn a_page_says_what_was_said_and_does_nothing_of_it() {
 }
 
 #[test]
-fn each_place_in_a_page_is_there_once_and_each_link_leads_to_one() {
+fn page_ids_are_unique_and_links_resolve() {
     let page = rendered(&run(), Format::Html);
     let values = |key: &str| -> Vec<String> {
         let key = format!(" {key}=\"");
@@ -289,7 +289,7 @@ fn each_place_in_a_page_is_there_once_and_each_link_leads_to_one() {
 }
 
 #[test]
-fn a_page_of_a_thousand_different_failures_stays_small_and_says_what_it_leaves_out() {
+fn page_of_many_failures_stays_small() {
     let mut run = run();
     let failed = run.results[2].clone();
     let many = |n: u32| {
@@ -311,7 +311,7 @@ fn a_page_of_a_thousand_different_failures_stays_small_and_says_what_it_leaves_o
 #[rstest]
 #[case(Verbosity::Quiet)]
 #[case(Verbosity::Verbose)]
-fn more_and_less(#[case] verbosity: Verbosity) {
+fn verbosity_changes_the_terminal_report(#[case] verbosity: Verbosity) {
     let mut out = Vec::new();
     Terminal::new(&mut out, TerminalOptions { color: false, progress: false, verbosity, log: LOG_OPTION })
         .whole(&run())
@@ -320,7 +320,7 @@ fn more_and_less(#[case] verbosity: Verbosity) {
 }
 
 #[test]
-fn colours_mark_the_difference_and_nothing_else_changes() {
+fn colour_changes_no_text() {
     let look =
         TerminalOptions { color: true, progress: false, verbosity: Verbosity::Normal, log: LOG_OPTION };
     let mut out = Vec::new();
@@ -339,7 +339,7 @@ fn colours_mark_the_difference_and_nothing_else_changes() {
 }
 
 #[test]
-fn long_texts_are_cut_alike() {
+fn long_texts_are_cut_at_the_same_place() {
     let (same, kept) = ("x".repeat(500), "x".repeat(98));
     let (left, right) = text::window(&(same.clone() + "ab"), &same, 100);
     assert_eq!(left, format!("...{kept}ab (502 characters)"));
@@ -349,7 +349,7 @@ fn long_texts_are_cut_alike() {
 }
 
 #[test]
-fn a_flood_is_cut() {
+fn reports_limit_repeated_findings_and_events() {
     let mut run = run();
     run.results.truncate(3);
     let findings = &mut run.results[2].findings;
@@ -364,7 +364,7 @@ fn a_flood_is_cut() {
 }
 
 #[test]
-fn a_log_reads_back_as_it_was() {
+fn log_round_trips() {
     let mut run = run();
     run.events.insert("get/value".to_owned(), events());
     let log = rendered(&run, Format::Ndjson);
@@ -380,7 +380,7 @@ fn a_log_reads_back_as_it_was() {
 }
 
 #[test]
-fn of_a_flood_the_edges_are_kept() {
+fn keeps_first_and_last_events_of_a_flood() {
     let mut run = run();
     run.results.truncate(1);
     let many = (0..20_000).map(|seq| Event::new(seq, EventKind::Reached { proc: proc(0, 0) }));
@@ -393,7 +393,7 @@ fn of_a_flood_the_edges_are_kept() {
 }
 
 #[test]
-fn of_a_scenario_without_findings_a_page_keeps_no_event() {
+fn keeps_no_events_of_scenarios_without_findings() {
     let (mut run, mut left) = (run(), 0);
     for result in &run.results {
         let event = Event::new(0, EventKind::Reached { proc: proc(0, 0) });
@@ -407,7 +407,7 @@ fn of_a_scenario_without_findings_a_page_keeps_no_event() {
 }
 
 #[test]
-fn a_torn_log_counts_what_is_missing() {
+fn torn_log_counts_unfinished_scenarios() {
     let run = read(&torn()).unwrap();
     assert_eq!(run.results.len(), 2);
     assert_eq!(run.cut, ["get/value"]);
@@ -418,7 +418,7 @@ fn a_torn_log_counts_what_is_missing() {
 }
 
 #[test]
-fn a_log_torn_anywhere_is_read() {
+fn reads_log_torn_at_any_byte() {
     let log = torn();
     let first = log.find('\n').unwrap();
     for at in first..log.len() {
@@ -428,7 +428,7 @@ fn a_log_torn_anywhere_is_read() {
 }
 
 #[test]
-fn bad_logs_are_told_apart() {
+fn bad_logs_have_distinct_errors() {
     let log = rendered(&run(), Format::Ndjson);
     let (first, rest) = log.split_once('\n').unwrap();
     let future = r#"{"type":"run","format":99,"all":"new"}"#;
@@ -446,7 +446,7 @@ fn bad_logs_are_told_apart() {
 }
 
 #[test]
-fn results_reach_the_disk_at_once() {
+fn flushes_after_each_result() {
     struct Counted<'a>(&'a mut usize);
     impl Write for Counted<'_> {
         fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
@@ -467,7 +467,7 @@ fn results_reach_the_disk_at_once() {
 }
 
 #[test]
-fn junit_reads_back() {
+fn junit_report_parses_with_all_counts() {
     let report = quick_junit::Report::deserialize_from_str(&rendered(&run(), Format::Junit)).unwrap();
     // There is a case for each result, and one for the stale deviation.
     assert_eq!(report.tests, run().results.len() + 1);
@@ -483,7 +483,7 @@ fn junit_reads_back() {
 #[case::whole(run())]
 #[case::torn(read(&torn()).unwrap())]
 #[case::empty(Run { results: Vec::new(), header: RunHeader { selected: 0, ..run().header }, end: None, ..run() })]
-fn tap_keeps_its_plan(#[case] run: Run) {
+fn tap_points_match_the_plan(#[case] run: Run) {
     let tap = rendered(&run, Format::Tap);
     let plan = tap.lines().find_map(|line| line.strip_prefix("1..")).unwrap().parse().unwrap();
     let points = tap.lines().filter_map(|line| line.strip_prefix("not ok ").or(line.strip_prefix("ok ")));
@@ -500,14 +500,14 @@ fn tap_keeps_its_plan(#[case] run: Run) {
 #[case(3, 0, "the harness could not judge")]
 #[case(4, 0, "nothing ran")]
 #[case(130, 3, "interrupted; 3 scenarios without a result")]
-fn exit_codes_in_words(#[case] exit_code: i32, #[case] unfinished: usize, #[case] words: &str) {
+fn explains_exit_codes_in_words(#[case] exit_code: i32, #[case] unfinished: usize, #[case] words: &str) {
     let mut run = run();
     run.end = run.end.map(|end| RunEnd { exit_code, unfinished, ..end });
     assert_eq!(tally::meaning(&run), format!("exit status {exit_code}: {words}"));
 }
 
 #[test]
-fn a_broken_should_is_red_only_if_strict() {
+fn broken_should_fails_only_in_strict_mode() {
     let mut run = run();
     run.results.retain(|r| r.verdict == Verdict::Warn);
     run.header.selected = 1;
@@ -521,7 +521,7 @@ fn a_broken_should_is_red_only_if_strict() {
 }
 
 #[test]
-fn one_cause_is_told_once() {
+fn each_cause_is_reported_once() {
     let mut run = run();
     let failure = run.results.iter().find(|r| r.scenario == "get/value").unwrap().clone();
     let named = |name: &str| ScenarioResult { scenario: name.to_owned(), ..failure.clone() };
@@ -582,7 +582,7 @@ fn one_cause_is_told_once() {
 }
 
 #[test]
-fn hangs_of_one_cause_are_shown_once() {
+fn hangs_with_one_cause_are_shown_once() {
     let mut run = run();
     let hung = |name: String| {
         let finding = judged("rfc13.barrier.released", Severity::Fail, "cmd=barrier_out", "silence");
@@ -598,7 +598,7 @@ fn hangs_of_one_cause_are_shown_once() {
 
 /// A finding that was absent in a retry is not an error in any report of a green run.
 #[test]
-fn flaky_finding_is_no_error() {
+fn flaky_finding_is_not_an_error() {
     let finding = || vec![judged("rfc13.get.value", Severity::Fail, "rc=0", "rc=1")];
     let flaky = ScenarioResult { findings: finding(), ..result("a/1", Verdict::Flaky) };
     let red = ScenarioResult { findings: finding(), ..result("a/2", Verdict::Fail) };
@@ -651,7 +651,7 @@ fn flaky_finding_is_no_error() {
 }
 
 #[test]
-fn requirement_has_few_blocks_and_a_valid_example() {
+fn requirement_shows_few_blocks_and_a_valid_example() {
     let mut run = run();
     let broken = |number: usize| {
         let seen = format!("cmd=answer_{}", (b'a' + number as u8) as char);
@@ -667,7 +667,7 @@ fn requirement_has_few_blocks_and_a_valid_example() {
 }
 
 #[test]
-fn cut_message_has_its_true_length() {
+fn cut_message_shows_its_full_length() {
     let mut run = run();
     let mut long = run.results.iter().find(|r| r.scenario == "get/value").unwrap().clone();
     let mut event = Event::new(6, EventKind::FromServer { proc: proc(1, 0), bytes: Bytes(vec![b'x'; 9000]) });
@@ -681,7 +681,7 @@ fn cut_message_has_its_true_length() {
 }
 
 #[test]
-fn long_requests_that_explain_a_finding_are_whole() {
+fn long_request_that_explains_a_finding_is_whole() {
     let mut run = run();
     let mut long = run.results.iter().find(|r| r.scenario == "get/value").unwrap().clone();
     let request = format!("cmd=get kvsname=k key={} last=1\n", "a".repeat(3000));
@@ -698,7 +698,7 @@ fn long_requests_that_explain_a_finding_are_whole() {
 }
 
 #[test]
-fn why_nothing_was_judged_is_told_once() {
+fn reason_for_no_verdict_is_shown_once() {
     let mut run = run();
     let unjudged = |scenario: &str, why: &str| {
         let mut result = result(scenario, Verdict::Unjudged);
@@ -720,7 +720,7 @@ fn why_nothing_was_judged_is_told_once() {
 }
 
 #[test]
-fn specs_of_reports() {
+fn parses_report_specs() {
     let spec = |format, file: Option<&str>| Ok(ReportSpec { format, file: file.map(PathBuf::from) });
     assert_eq!("junit".parse(), spec(Format::Junit, None));
     assert_eq!("json=a=b.json".parse(), spec(Format::Json, Some("a=b.json")));
@@ -734,7 +734,7 @@ fn specs_of_reports() {
 }
 
 #[test]
-fn the_schema_knows_every_line() {
+fn schema_covers_every_line_kind() {
     let schema = log_schema().to_string();
     for kind in ["run", "event", "result", "end"] {
         assert!(schema.contains(&format!(r#""const":"{kind}""#)), "{kind}");
@@ -743,7 +743,7 @@ fn the_schema_knows_every_line() {
 
 /// Names and findings cannot inject workflow commands for GitHub.
 #[test]
-fn github_gets_no_commands_but_ours() {
+fn content_cannot_inject_github_commands() {
     let mut run = run();
     for result in &mut run.results {
         result.findings.extend([judged(
@@ -807,7 +807,7 @@ fn code_quality_has_one_issue_per_cause() {
 
 /// Reports with a file and a line point to the entry of the deviation. Its fingerprint does not change when the entry moves.
 #[test]
-fn stale_deviation_has_its_file_and_line() {
+fn stale_deviation_names_its_file_and_line() {
     let documents = |line: usize| {
         let mut run = run();
         run.end.iter_mut().flat_map(|end| &mut end.stale).for_each(|stale| stale.line = line);
@@ -837,7 +837,7 @@ fn stale_deviation_has_its_file_and_line() {
 }
 
 #[test]
-fn crash_is_the_message_of_junit() {
+fn junit_message_names_the_crash() {
     let mut crashed = run().results.into_iter().find(|result| result.verdict == Verdict::Crashed).unwrap();
     crashed.reason = Some("rank 0 did not start".to_owned());
     let report = rendered(&Run { results: vec![crashed], ..run() }, Format::Junit);
@@ -847,7 +847,7 @@ fn crash_is_the_message_of_junit() {
 
 /// Two crashes in one place, covered by two deviations.
 #[test]
-fn each_deviation_has_its_reason() {
+fn each_deviation_shows_its_reason() {
     let known = |name: &str, reason: &str| {
         let mut result = result(name, Verdict::Crashed);
         let judged = judged(
@@ -878,7 +878,7 @@ fn each_deviation_has_its_reason() {
 
 /// A page made from the log shows all events of a scenario; without the log, it shows those that the result has kept.
 #[test]
-fn a_page_of_a_log_draws_a_long_scenario_from_its_first_event_on() {
+fn page_made_from_a_log_shows_all_events() {
     let asks = |seq: u64| {
         Event::new(
             seq,

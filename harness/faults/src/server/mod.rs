@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rehearsal_does_what_the_reference_does() {
+    fn rehearsal_behaves_like_the_reference() {
         let all = faults().chain(variations());
         let behaviour = all.fold(Behaviour::default(), |all, entry| entry.added_to(all));
         for plain in [PlainSession::Lines, PlainSession::Groups, PlainSession::Frames] {

@@ -611,7 +611,7 @@ mod tests {
     }
 
     #[test]
-    fn where_edges_are_told_bytes_are_found_one_by_one() {
+    fn edge_coverage_finds_bytes_one_by_one() {
         let (deepest, summary) = looked(true);
         assert_eq!((deepest, summary.progress.edges), (4, Some(5)));
         let kept = summary.progress.corpus;
@@ -658,7 +658,7 @@ mod tests {
     }
 
     #[test]
-    fn what_shows_only_after_the_job_before_is_found_with_that() {
+    fn finding_keeps_the_earlier_job_it_needs() {
         let (found, folder) = remembered(&[&["cmd=barrier_in"], &["cmd=abort"], &["cmd=barrier_in"]]);
         let told: Vec<_> = found.iter().map(|f| (f.number, f.needs_earlier_job, f.again_minimal)).collect();
         assert_eq!(told, [(2, true, 5)]);
@@ -669,7 +669,7 @@ mod tests {
     }
 
     #[test]
-    fn what_shows_only_after_itself_is_told_so() {
+    fn finding_may_need_the_same_job_twice() {
         let both: &[&str] = &["cmd=barrier_in", "cmd=abort"];
         let (found, folder) = remembered(&[both, both]);
         let told: Vec<_> = found.iter().map(|f| (f.number, f.needs_earlier_job)).collect();
@@ -709,7 +709,7 @@ mod tests {
     const INIT: &str = "cmd=init pmi_version=1 pmi_subversion=1";
 
     #[test]
-    fn a_valid_campaign_finds_nothing_by_invalid_input() {
+    fn valid_campaign_ignores_invalid_input() {
         let valid = |found: Vec<StoredFinding>| found.iter().map(|found| found.valid).collect::<Vec<_>>();
         assert_eq!(valid(judged_by_input(&["cmd=frob"], false).0), [false]);
         assert_eq!(valid(judged_by_input(&["cmd=frob"], true).0), [false; 0]);
@@ -717,7 +717,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finding_is_stored_with_the_valid_session_that_meets_it() {
+    fn finding_is_stored_with_its_valid_session() {
         let (found, folder) = judged_by_input(&["cmd=frob", INIT], false);
         assert_eq!(found.iter().map(|found| found.valid).collect::<Vec<_>>(), [true]);
         let (told, case) = store::read(&folder.path().join("out").join(&found[0].bucket)).unwrap();
@@ -725,7 +725,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_shown_again_is_stored_although_the_campaign_ends() {
+    fn confirmed_finding_survives_an_interrupt() {
         // One play meets the failure, and five more confirm it.
         for (after, told) in [(4, None), (5, Some((5, 5)))] {
             let folder = tempfile::tempdir().unwrap();
@@ -748,7 +748,7 @@ mod tests {
     }
 
     #[test]
-    fn what_shows_again_without_a_place_is_found_once() {
+    fn crash_without_a_location_is_found_once() {
         let folder = tempfile::tempdir().unwrap();
         let generator = Evolving::new(SessionFeatures::default(), Corpus::default());
         let options = options(folder.path(), Some(30));
@@ -772,7 +772,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_campaign_few_moments_are_kept_in_order_and_evenly() {
+    fn history_keeps_few_evenly_spaced_moments() {
         let mut history = ProgressHistory { moments: Vec::new(), step: Duration::from_millis(900) };
         for second in 0..100_000 {
             history.note(&Progress {

@@ -51,7 +51,7 @@ mod tests {
     use crate::failure::{FailureKey, LastAction};
 
     #[test]
-    fn what_is_known_sooner_is_tried_first_and_else_what_was_met_first() {
+    fn tries_fast_failures_first_then_oldest() {
         let rule =
             |of: &str| FailureKey::Rule { who: None, requirement: of.into(), after: LastAction::Start };
         let keys = [

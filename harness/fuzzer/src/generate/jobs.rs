@@ -208,7 +208,7 @@ mod tests {
     use crate::target::{Pace, Target, Tracing};
     use crate::testing::read_again;
 
-    fn is_as_it_should_be(case: &Case) {
+    fn assert_well_formed(case: &Case) {
         let earlier = case.earlier.as_ref().unwrap();
         for job in [case, earlier] {
             assert!(job.is_sound() && job.is_bounded() && job.tests() == UnderTest::Server, "{}", job.text());
@@ -219,11 +219,11 @@ mod tests {
     }
 
     #[test]
-    fn a_second_job_says_again_what_the_first_has_said() {
+    fn second_job_repeats_requests_of_the_first() {
         for (_, dialect) in Dialect::NAMES {
             for ending in JobEnding::ALL {
                 let case = after_job(SessionFeatures::default(), dialect, ending);
-                is_as_it_should_be(&case);
+                assert_well_formed(&case);
                 let (first, second) = (case.earlier.as_ref().unwrap().text(), case.text());
                 for said in ["key=k0-0", "key=k1-3", "of-a-job-before", "port=port-of-the-"] {
                     assert!(first.contains(said) && second.contains(said), "{said}: {first}{second}");
@@ -238,13 +238,13 @@ mod tests {
                 dialect,
                 JobEnding::Abort,
             );
-            is_as_it_should_be(&case);
+            assert_well_formed(&case);
             assert!(case.ranks() == 1 && !case.text().contains("of-a-job"), "{}", case.text());
         }
     }
 
     #[test]
-    fn few_sessions_that_are_drawn_come_after_another_job_which_is_lawful() {
+    fn few_sessions_follow_a_lawful_earlier_job() {
         let suite = pmi_runner::suite::embedded().unwrap();
         let access = Access::Memory(pmi_faults::Config::default());
         let server = ServerTarget::new(access, suite, std::time::Duration::from_secs(1)).unwrap();
@@ -255,7 +255,7 @@ mod tests {
             let case = perhaps_after_job(scope, numbered(&scope, 1, number), &mut Unstructured::new(&bytes));
             let case = case.unwrap();
             let Some(earlier) = &case.earlier else { continue };
-            is_as_it_should_be(&case);
+            assert_well_formed(&case);
             after += 1;
             let text = earlier.text();
             let run = server.play(earlier, Pace::Fast, Tracing::Off).unwrap();

@@ -178,7 +178,7 @@ mod tests {
     const PMI2_LIBRARIES: LibraryGenerator = LibraryGenerator { dialect: Dialect::Pmi2, ..LIBRARIES };
 
     #[test]
-    fn a_case_depends_on_seed_and_number_alone() {
+    fn case_depends_only_on_seed_and_number() {
         for number in 0..200 {
             assert_eq!(numbered(&LIBRARIES, 7, number).scenario, numbered(&LIBRARIES, 7, number).scenario);
         }
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn every_case_is_read_again_as_it_was_written_and_every_mutation_strikes() {
+    fn cases_round_trip_and_every_mutation_occurs() {
         for (libraries, all) in [
             (LIBRARIES, Mutation::of_answers(Framing::Lines)),
             (PMI2_LIBRARIES, Mutation::of_answers(Framing::Frames)),
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn every_function_is_called_with_as_many_arguments_as_it_has() {
+    fn calls_every_function_with_all_its_arguments() {
         for libraries in [LIBRARIES, PMI2_LIBRARIES] {
             let mut called = BTreeSet::new();
             for number in 0..1000 {
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn each_session_that_is_not_drawn_is_another_one_and_is_read_again() {
+    fn systematic_sessions_are_distinct_and_round_trip() {
         for libraries in [LIBRARIES, PMI2_LIBRARIES, LibraryGenerator { wire: false, ..LIBRARIES }] {
             let all: Vec<Case> = (0..2000).filter_map(|number| libraries.fixed(number)).collect();
             all.iter().for_each(read_again);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_scope_is_not_drawn() {
+    fn draws_nothing_out_of_scope() {
         for number in 0..300 {
             let text = numbered(&LibraryGenerator { wire: false, ..LIBRARIES }, 3, number).text();
             assert!(text.contains("ranks 1\n") && !text.contains("S:") && !text.contains("C:"), "{text}");

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn each_session_that_is_not_drawn_is_another_one_and_is_read_again() {
+    fn systematic_sessions_are_distinct_and_round_trip() {
         for traces in [vec![trace(1), trace(3)], vec![pmi2_trace(1), pmi2_trace(3)]] {
             let all = fixed(&ProgramGenerator { traces, mutate: true });
             all.iter().for_each(read_again);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_parted_at_each_place_and_each_request_is_refused_with_each_code() {
+    fn splits_each_answer_and_refuses_each_request() {
         let all: String = fixed(&programs(true)).iter().map(Case::text).collect();
         for at in 1.."cmd=barrier_out rc=0".len() {
             let (first, second) = "cmd=barrier_out rc=0".split_at(at);
@@ -255,14 +255,14 @@ mod tests {
     }
 
     #[test]
-    fn without_mutations_only_the_server_is_unusual() {
+    fn unmutated_fixed_cases_have_an_empty_script() {
         for case in fixed(&programs(false)) {
             assert_eq!(case.scenario.body, [crate::statement::ends()], "{}", case.text());
         }
     }
 
     #[test]
-    fn a_case_depends_on_seed_and_number_alone() {
+    fn case_depends_only_on_seed_and_number() {
         let programs = programs(true);
         for number in 0..200 {
             let make = || numbered(&programs, 7, number).scenario;
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn every_case_is_read_again_as_it_was_written_and_every_mutation_strikes() {
+    fn cases_round_trip_and_every_mutation_occurs() {
         let programs = programs(true);
         let mut changed = BTreeSet::new();
         for number in 0..3000 {
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn in_pmi2_every_mutation_of_an_answer_strikes_as_well() {
+    fn every_pmi2_answer_mutation_occurs() {
         let programs = ProgramGenerator { traces: vec![pmi2_trace(1), pmi2_trace(3)], mutate: true };
         let (mut changed, mut texts) = (BTreeSet::new(), String::new());
         for number in 0..3000 {
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lawful_server_says_nothing_of_its_own() {
+    fn unmutated_drawn_cases_have_an_empty_script() {
         let programs = programs(false);
         for number in 0..300 {
             let case = numbered(&programs, 3, number);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_request_is_reached_past_earlier_ones() {
+    fn change_can_apply_to_a_later_request() {
         let trace = trace(1);
         let target =
             || AnswerChange { every: false, done: RequestAction::Respond(vec![ResponseStep::Close]) };

@@ -95,7 +95,7 @@ mod tests {
     const PMI2: DialectChoice = DialectChoice::One(Dialect::Pmi2);
 
     #[test]
-    fn cases_of_pmi2_are_as_sound_as_others_and_every_mutation_strikes() {
+    fn pmi2_cases_are_sound_and_every_mutation_occurs() {
         let scope = SessionFeatures { dialects: PMI2, nodes: 2, ..SessionFeatures::default() };
         let mut changed = BTreeSet::new();
         let mut texts = String::new();
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn every_operation_of_a_dialect_is_asked_for() {
+    fn requests_every_operation_of_a_dialect() {
         // No known server connects jobs, and only Slurm has the ring.
         let is_asked_for =
             |op: &Op| !op.exchange().functions.is_empty() && !op.is(&["connect", "disconnect", "ring"]);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn without_mistakes_every_request_of_pmi2_is_one() {
+    fn unmutated_pmi2_requests_parse() {
         let scope = SessionFeatures { dialects: PMI2, mutate: false, ..SessionFeatures::default() };
         for number in 0..400 {
             let case = generate(1, number, scope);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn where_1_2_is_spoken_barriers_have_groups_and_all_who_are_named_enter_them() {
+    fn pmi12_group_barriers_are_entered_by_all_members() {
         let scope = SessionFeatures { pmi12: true, mutate: false, nodes: 2, ..SessionFeatures::default() };
         let (mut texts, mut of_12) = (String::new(), 0);
         for number in 0..300 {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn where_any_protocol_may_be_spoken_both_are() {
+    fn any_protocol_scope_generates_both_protocols() {
         let scope = SessionFeatures { dialects: DialectChoice::Any, ..SessionFeatures::default() };
         let of_pmi2 = |number: &u64| generate(1, *number, scope).scenario.dialect == Dialect::Pmi2;
         let count = (0..400).filter(of_pmi2).count();
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_case_depends_on_seed_and_number_alone() {
+    fn case_depends_only_on_seed_and_number() {
         let scope = SessionFeatures::default();
         for number in 0..200 {
             assert_eq!(generate(7, number, scope).scenario, generate(7, number, scope).scenario);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn every_case_is_sound_and_read_again_as_it_was_written() {
+    fn cases_are_sound_and_round_trip() {
         let upstream = SessionFeatures { upstream: true, ..SessionFeatures::default() };
         let mut with = 0;
         for number in 0..600 {
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_bytes_decide_is_a_sound_case() {
+    fn any_bytes_decide_a_sound_case() {
         assert!(decided(&SessionFeatures::default(), b"").ingredients.is_empty());
         let mut rng = fastrand::Rng::with_seed(1);
         let (mut changed, mut texts) = (BTreeSet::new(), BTreeSet::new());
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn mutations_stay_when_what_is_lawful_changes() {
+    fn mutation_does_not_depend_on_lawful_choices() {
         let junk = Mutation::of_requests(Framing::Lines).iter().position(|m| *m == Mutation::Junk).unwrap();
         for valid in 1..50 {
             let mut bytes = [valid; 400];
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mutation_strikes_and_less_than_half_are_left_alone() {
+    fn every_mutation_occurs_and_many_cases_are_plain() {
         let mut changed: BTreeMap<String, u32> = BTreeMap::new();
         let mut plain = 0;
         for number in 0..3000 {
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mutation_of_an_upstream_strikes_and_every_kind_of_request_is_answered() {
+    fn every_upstream_mutation_occurs() {
         let scope = SessionFeatures { upstream: true, ..SessionFeatures::default() };
         let (mut changed, mut kinds) = (BTreeSet::new(), BTreeSet::new());
         for number in 0..4000 {
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn without_mutations_every_answer_of_an_upstream_is_proper_or_usual() {
+    fn unmutated_upstream_answers_parse() {
         use crate::statement::ServerStep;
         use pmi_scenario::ast::UpstreamAction;
         let scope = SessionFeatures { mutate: false, upstream: true, ..SessionFeatures::default() };
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_asked_for_that_is_out_of_scope() {
+    fn requests_nothing_out_of_scope() {
         for spoken in [DialectChoice::default(), PMI2] {
             let scope = SessionFeatures {
                 dialects: spoken,

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn all_lengths_are_put_and_each_session_is_sound() {
+    fn puts_all_lengths_in_sound_sessions() {
         for (_, dialect) in Dialect::NAMES {
             let scope =
                 SessionFeatures { dialects: DialectChoice::One(dialect), ..SessionFeatures::default() };
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn each_thing_is_done_so_often_and_what_was_put_is_read() {
+    fn repeats_each_request_and_reads_the_puts() {
         let scope = SessionFeatures::default();
         let times = |through: ServerSession, said: &str| {
             made(scope, Dialect::Pmi1, &through).text().matches(said).count()
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_scope_is_not_asked_for() {
+    fn requests_nothing_out_of_scope() {
         let scope = SessionFeatures {
             dialects: DialectChoice::Any,
             ranks: 1,

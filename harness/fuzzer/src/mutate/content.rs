@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_stay_the_same_ones_wherever_they_stand_and_nothing_else_changes() {
+    fn changes_a_key_everywhere_and_nothing_else() {
         let lines =
             ["cmd=put kvsname=a key=one value=one", "cmd=get kvsname=a key=one", "cmd=get key= thrid=7"];
         let mut differ = 0;
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_of_a_put_is_read_where_that_is_read() {
+    fn multiplied_puts_are_all_read() {
         let lines = ["cmd=put kvsname=a key=one value=1", "cmd=barrier_in", "cmd=get kvsname=a key=one"];
         let mut most = 0;
         for number in 0..50 {

@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_waits_for_us_does_not_hang() {
+    fn process_that_waits_for_the_harness_is_excused() {
         let excused = |says: &str, all: Vec<EventKind>| {
             let events = events(all);
             is_excused(&hang(ZERO, &events), &case("cmd=get", says), &events)
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_tells_the_request_and_its_answer() {
+    fn key_names_the_request_and_its_answer() {
         for (answer, expected) in [
             ("cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=0", "get_maxes-unusual"),
             ("cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024", "get_maxes-ok"),

@@ -273,7 +273,7 @@ mod tests {
     use pmi_judge::{Monitor, Side};
 
     #[test]
-    fn who_asked_first_is_named_where_the_program_is_ended_unless_it_waits_for_others() {
+    fn close_key_names_first_request_outside_barriers() {
         let proc = |rank| Proc { group: 0, rank };
         let asks = |rank, text: &str| EventKind::ToServer { proc: proc(rank), bytes: Bytes(text.into()) };
         let asked = |of_0: &str| {
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_an_answer_that_nobody_asked_for_is_no_failure_of_its_own() {
+    fn ignores_findings_after_an_unexpected_answer() {
         let found =
             |seq, requirement: &str| Finding { seq, ..Finding::new(requirement, Side::Server, "", "") };
         let findings = vec![
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_a_process_that_the_case_has_killed_is_no_crash_of_the_servers() {
+    fn report_of_a_killed_process_is_not_a_server_crash() {
         let found = |said: &str, segfaults| {
             let line = Bytes(said.into());
             let events = vec![Event::new(0, EventKind::Output { proc: None, stderr: false, line })];

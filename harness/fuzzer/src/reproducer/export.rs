@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_has_names_of_its_own_run() {
+    fn script_uses_names_of_its_own_run() {
         let session = vec![
             asks(0, "cmd=get_my_kvsname\n"),
             says(0, "cmd=my_kvsname kvsname=kvs_4711\n"),
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn script_has_probability_of_intermittent_finding() {
+    fn script_states_frequency_of_intermittent_finding() {
         let events = events(vec![asks(0, "cmd=x\n"), says(0, "cmd=y\n")]);
         let finding = Finding { seq: 2, ..Finding::new("rfc13.get.value", Side::Server, "z", "\"cmd=y\"") };
         let symptom = Symptom::of(&finding, &events).unwrap();
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_has_at_most_sixty_lines_and_says_long_values_short() {
+    fn script_is_short_and_abbreviates_long_values() {
         let long = format!("cmd=put key=a value={}\n", "x".repeat(1000));
         let many =
             (0..200).flat_map(|n| [asks(n % 2, &long), says(n % 2, &format!("cmd=put_result rc={n}\n"))]);
@@ -134,14 +134,14 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_answer_is_silence_in_the_script() {
+    fn script_expects_silence_for_a_missing_answer() {
         let silence = EventKind::NoAnswer { proc: proc(1), proof: pmi_judge::event::SilenceProof::Idle };
         let script = script(vec![asks(1, "cmd=get_maxes\n"), silence], 1, "silence").unwrap();
         assert!(script.contains("said, shown = recv(\"0.1\", None)"), "{script}");
     }
 
     #[test]
-    fn what_a_script_cannot_do_is_named() {
+    fn explains_why_a_script_is_impossible() {
         let text = Bytes(Vec::new());
         let passed_on = EventKind::FromProxy { group: 0, proxy: 0, id: 1, text, held: false };
         let session = vec![passed_on, says(0, "cmd=x\n")];

@@ -190,13 +190,13 @@ mod tests {
     }
 
     #[test]
-    fn what_may_differ_is_no_difference() {
+    fn ignores_lawful_differences() {
         let other = Config { kvs_prefix: "other".into(), ..Config::default() };
         assert_eq!(differences(other), Vec::<String>::new());
     }
 
     #[test]
-    fn a_server_that_answers_something_else_is_told() {
+    fn reports_servers_with_different_answers() {
         let mut faults = faults().filter(|f| f.breaks.contains(&"rfc13.get.value"));
         // Some faults need more than these sessions contain.
         let told = faults.any(|fault| {
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_compared_by_what_they_say() {
+    fn compares_answers_by_meaning() {
         let of_line = |text| normalized(Framed { framing: Framing::Lines, text });
         let of_frame = |text| normalized(Framed { framing: Framing::Frames, text });
         let same = |a, b| assert_eq!(of_line(a), of_line(b));

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_found_in_a_server_of_pmi2_however_lawfully_unusual() {
+    fn finds_nothing_in_lawful_pmi2_variations() {
         assert_eq!(found(Behaviour::default(), 150, true), None);
         for variation in variations() {
             assert_eq!(found(variation.behaviour(), 3, true), None, "{}", variation.name);
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_of_pmi2_are_found_for_their_reason() {
+    fn pmi2_faults_break_their_requirements() {
         for name in [
             "frame-length-too-short",
             "kvsname-per-rank",

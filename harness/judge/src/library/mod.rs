@@ -443,12 +443,9 @@ mod tests {
     /// What is found where rank 0 leaves a barrier with PMI_SUCCESS that rank 1 has called, and in which its call failed, having asked for
     /// the barrier or not.
     #[rstest]
-    #[case::after_it_has_asked(true, &[])]
-    #[case::without_a_word(false, &["rfc13.api.barrier"])]
-    fn who_has_asked_for_a_barrier_is_in_it_whatever_its_call_returns(
-        #[case] asks: bool,
-        #[case] found: &[&str],
-    ) {
+    #[case::after_its_request(true, &[])]
+    #[case::without_a_request(false, &["rfc13.api.barrier"])]
+    fn rank_that_requested_a_barrier_has_entered_it(#[case] asks: bool, #[case] found: &[&str]) {
         let [first, second] = [0, 1].map(|rank| Proc { group: 0, rank });
         let called = |proc| EventKind::Called {
             proc,

@@ -339,7 +339,7 @@ mod tests {
     #[rstest]
     #[case::preput("a", &["rfc13.spawn.preput"])]
     #[case::put_by_another_rank("b", &[])]
-    fn only_preput_pairs_are_due_before_a_barrier(#[case] key: &str, #[case] broken: &[&str]) {
+    fn requires_only_preput_pairs_before_a_barrier(#[case] key: &str, #[case] broken: &[&str]) {
         let said = |group, rank, text: &str| EventKind::ToServer {
             proc: Proc { group, rank },
             bytes: Bytes(format!("{text}\n").into_bytes()),

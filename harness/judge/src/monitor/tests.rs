@@ -37,7 +37,7 @@ const JOINED: [(u32, bool, &str); 4] = [
 ];
 
 #[test]
-fn who_asks_ahead_gets_its_answers_in_any_order() {
+fn pipelined_requests_may_be_answered_in_any_order() {
     let barrier = (0, false, "cmd=barrier_in");
     let get = (0, false, "cmd=get_appnum");
     let (out, number) = ((0, true, "cmd=barrier_out"), (0, true, "cmd=appnum appnum=0"));
@@ -55,13 +55,13 @@ fn who_asks_ahead_gets_its_answers_in_any_order() {
 #[case::request("cmd=get kvsname=k key=a", "rfc13.wire.client-sends-requests")]
 #[case::request_with_a_tab("cmd=get\tkvsname=k\tkey=a", "rfc13.abnf.pmi1")]
 #[case::beginning_of_a_request("cmd=get rc=0 value=v", "rfc13.abnf.pmi1")]
-fn malformed_answer_is_no_request(#[case] answer: &str, #[case] broken: &str) {
+fn malformed_answer_is_not_a_request(#[case] answer: &str, #[case] broken: &str) {
     let said = [(0, false, "cmd=get kvsname=k key=a"), (0, true, answer)];
     assert_eq!(findings(&[&JOINED[..], &said].concat()), [broken]);
 }
 
 #[test]
-fn odd_forms_excuse_only_their_own_answers() {
+fn odd_request_excuses_only_its_own_answer() {
     let found = |rest: &[(u32, bool, &'static str)]| findings(&[&JOINED, rest].concat());
     let odd = (0, false, "cmd=get_maxes  extra=1");
     let (limits, refused) = (
@@ -86,7 +86,7 @@ fn odd_forms_excuse_only_their_own_answers() {
 
 /// On a loaded machine, the wait may time out before the server responds.
 #[test]
-fn silence_says_whether_it_is_proved() {
+fn silence_states_whether_it_is_proved() {
     let proc = Proc { group: 0, rank: 0 };
     let seen = |proof| {
         let asks =
@@ -100,7 +100,7 @@ fn silence_says_whether_it_is_proved() {
 }
 
 #[test]
-fn wrong_size_of_one_process_is_not_held_against_others() {
+fn wrong_size_of_one_process_does_not_affect_others() {
     let group = |told: &[u32]| {
         let mut group = MonitoredGroup { size: 3, ..MonitoredGroup::default() };
         told.iter().map(|told| group.told_size(Some(*told))).collect::<Vec<_>>()
@@ -115,7 +115,7 @@ fn wrong_size_of_one_process_is_not_held_against_others() {
 }
 
 #[test]
-fn versions_are_those_of_accepted_offers() {
+fn reports_versions_of_accepted_offers() {
     let told =
         |rank, text: &str| EventKind::FromServer { proc: Proc { group: 0, rank }, bytes: Bytes(text.into()) };
     let taken = "cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=0\n";
@@ -132,7 +132,7 @@ fn versions_are_those_of_accepted_offers() {
 }
 
 #[test]
-fn lost_half_request_is_the_cause() {
+fn lost_partial_request_is_the_cause() {
     let proc = Proc { group: 0, rank: 0 };
     let lines = JOINED.map(|(_, server, line)| {
         let bytes = Bytes(format!("{line}\n").into_bytes());
@@ -153,7 +153,7 @@ fn lost_half_request_is_the_cause() {
 }
 
 #[test]
-fn unended_messages_take_no_effect() {
+fn unterminated_messages_have_no_effect() {
     let proc = |rank| Proc { group: 0, rank };
     let said = |rank, text: &str| EventKind::ToServer { proc: proc(rank), bytes: Bytes(text.into()) };
     let told = |rank, text: &str| EventKind::FromServer { proc: proc(rank), bytes: Bytes(text.into()) };
@@ -181,7 +181,7 @@ fn unended_messages_take_no_effect() {
 }
 
 #[test]
-fn taking_an_unasked_answer_is_no_breach_of_lock_step() {
+fn client_may_take_an_unexpected_answer() {
     let found = |lines: &[(bool, &str)]| {
         let proc = Proc { group: 0, rank: 0 };
         let launched = EventKind::Launched { command: Vec::new(), ranks: 1, nodes: 1 };
@@ -224,7 +224,7 @@ fn missing_answers_to_an_offer_cite_its_version() {
 }
 
 #[test]
-fn server_need_not_take_arguments_from_one() {
+fn server_may_reject_arguments_numbered_from_one() {
     let spawn = |first: u32| {
         format!(
             "mcmd=spawn\nnprocs=1\nexecname=x\ntotspawns=1\nspawnssofar=1\narg{first}=a\nargcnt=1\n\
@@ -260,7 +260,7 @@ fn server_need_not_take_arguments_from_one() {
 }
 
 #[test]
-fn a_request_out_of_order_excuses_the_barrier() {
+fn request_out_of_order_excuses_the_barrier() {
     let enters = |rank| (rank, false, "cmd=barrier_in");
     let leaves = |rank| (rank, true, "cmd=barrier_out");
     let init = |rank| {
@@ -280,7 +280,7 @@ fn a_request_out_of_order_excuses_the_barrier() {
 }
 
 #[test]
-fn a_line_without_end_may_end_the_program() {
+fn endless_line_excuses_a_close() {
     let found = |length: usize| {
         let proc = |rank| Proc { group: 0, rank };
         let write = |rank, text: &str| EventKind::ToServer { proc: proc(rank), bytes: Bytes(text.into()) };
@@ -300,7 +300,7 @@ fn a_line_without_end_may_end_the_program() {
 }
 
 #[test]
-fn who_is_held_up_by_a_half_said_request_is_noted_only() {
+fn silence_after_a_partial_request_is_only_noted() {
     let proc = |rank| Proc { group: 0, rank };
     let write = |rank, text: &str| EventKind::ToServer { proc: proc(rank), bytes: Bytes(text.into()) };
     let found = |said: &[(u32, &str)], closes: bool| {
@@ -328,7 +328,7 @@ fn who_is_held_up_by_a_half_said_request_is_noted_only() {
 }
 
 #[test]
-fn processes_that_nobody_asked_for_are_found_once() {
+fn reports_excess_processes_once() {
     let proc = |group, rank| Proc { group, rank };
     let found = |asks: &str, children: u32| {
         let bytes = Bytes(format!("{asks}\n").into_bytes());
@@ -352,7 +352,7 @@ fn processes_that_nobody_asked_for_are_found_once() {
 }
 
 #[test]
-fn what_is_no_request_may_still_have_put_a_value() {
+fn invalid_put_may_have_stored_its_value() {
     let found = |rest: &[(u32, bool, &'static str)]| findings(&[&JOINED, rest].concat());
     let (get, got) = ((0, false, "cmd=get kvsname=k key=a"), (0, true, "cmd=get_result rc=0 value=v"));
     assert_eq!(found(&[get, got]), ["rfc13.error.rc-nonzero"]);
@@ -363,7 +363,7 @@ fn what_is_no_request_may_still_have_put_a_value() {
 }
 
 #[test]
-fn which_of_several_spawns_is_answered_is_unknown_once_one_was_no_request() {
+fn invalid_spawn_makes_later_spawn_answers_ambiguous() {
     let spawn = |count: u32| {
         format!(
             "mcmd=spawn\nnprocs={count}\nexecname=x\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\n\
@@ -378,7 +378,7 @@ fn which_of_several_spawns_is_answered_is_unknown_once_one_was_no_request() {
 }
 
 #[test]
-fn a_spawn_that_ends_by_nearly_the_right_word_may_be_answered() {
+fn spawn_with_a_malformed_end_may_be_answered() {
     let ends = |end: &str| {
         format!(
             "mcmd=spawn\nnprocs=1\nexecname=x\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\n\
@@ -421,7 +421,7 @@ fn lenient_client_detects_no_protocol_error(#[case] answers: &[&str], #[case] de
 }
 
 #[test]
-fn the_cause_is_cited() {
+fn cites_the_cause_of_a_failure() {
     let proc = Proc { group: 0, rank: 0 };
     let cited = |said: &[(bool, &[u8])], closes: bool| {
         let said = said.iter().map(|(server, bytes)| {
@@ -455,7 +455,7 @@ fn the_cause_is_cited() {
 }
 
 #[test]
-fn names_are_judged_where_the_order_is_known() {
+fn judges_names_only_if_the_order_is_known() {
     let start = [0, 1].map(|r| {
         [
             (r, false, "cmd=init pmi_version=1 pmi_subversion=1"),
@@ -481,7 +481,7 @@ const P: Proc = Proc { group: 0, rank: 0 };
 #[case::killed(&[EventKind::Ended { proc: P, ours: true }], false)]
 #[case::does_not_end(&[EventKind::StillRunning { procs: vec![P], proof: HangProof::Idle }, EventKind::ClosedByClient { proc: P }], false)]
 #[case::reset(&[EventKind::LeftUnread { proc: P }, EventKind::ClosedByClient { proc: P }], false)]
-fn partial_message_is_held_against_client(#[case] end: &[EventKind], #[case] broken: bool) {
+fn partial_message_breaks_rule_if_client_closes(#[case] end: &[EventKind], #[case] broken: bool) {
     for (partial, requirement) in
         [("cmd=get_ma", "rfc13.wire.newline"), ("mcmd=spawn\nnprocs=1\n", "rfc13.abnf.c-spawn")]
     {
@@ -502,7 +502,7 @@ fn partial_message_is_held_against_client(#[case] end: &[EventKind], #[case] bro
 }
 
 #[test]
-fn what_was_put_before_the_name_was_known_is_not_held_against_the_server() {
+fn excuses_puts_before_the_kvsname_is_known() {
     let proc = Proc { group: 0, rank: 0 };
     let mut monitor = Monitor::new();
     let lines = [
@@ -567,7 +567,7 @@ const PUT: [(u32, bool, &str); 2] =
 const MISS: &str = "cmd=kvs-get-response;rc=1;";
 
 #[test]
-fn a_fence_makes_visible_what_was_put_before_it() {
+fn fence_makes_earlier_puts_visible() {
     let fence = |rank| [(rank, false, "cmd=kvs-fence;"), (rank, true, "cmd=kvs-fence-response;rc=0;")];
     let get = (1, false, "cmd=kvs-get;key=k;");
     let both = [fence(0)[0], fence(1)[0], fence(0)[1], fence(1)[1]];
@@ -601,7 +601,7 @@ fn a_fence_makes_visible_what_was_put_before_it() {
 #[case(&[(0, false, "cmd=kvs-get;key=k;"), (0, true, "cmd=kvs-get-response;rc=0;found=TRUE;value=x;")], &["pmi2.common.get.miss"])]
 #[case(&[(0, false, "cmd=kvs-get;key=k;"), (0, true, "cmd=kvs-get-response;rc=0;found=1;")], &["pmi2.common.get.found"])]
 #[case(&[(0, false, "cmd=name-lookup;name=n;"), (0, true, "cmd=name-lookup-response;rc=0;port=p;")], &["pmi2.common.names.miss"])]
-fn each_answer_is_held_to_its_request(#[case] said: &[(u32, bool, &str)], #[case] broken: &[&str]) {
+fn checks_each_answer_against_its_request(#[case] said: &[(u32, bool, &str)], #[case] broken: &[&str]) {
     assert_eq!(found(2, said), broken);
 }
 
@@ -619,15 +619,12 @@ const REFUSED: (u32, bool, &str) = (0, true, "cmd=kvs-getall-response;rc=1;");
 // The parts of a longer exchange are not followed.
 #[case(&[(0, false, "cmd=kvs-put;key=k;concat=1;"), (0, false, "cmd=concat;concatid=1;value=v;"), PUT[1]], &[])]
 #[case(&[(0, false, "cmd=spawn;ncmds=1;preputcount=0;"), (0, false, "cmd=spawn-cmd;maxprocs=1;"), (0, true, "close")], &[])]
-fn requests_of_the_draft_alone_have_one_response_at_most(
-    #[case] said: &[(u32, bool, &str)],
-    #[case] broken: &[&str],
-) {
+fn draft_only_request_has_at_most_one_response(#[case] said: &[(u32, bool, &str)], #[case] broken: &[&str]) {
     assert_eq!(found(1, said), broken);
 }
 
 #[test]
-fn what_is_asked_at_the_same_time_may_be_taken_in_any_order() {
+fn concurrent_requests_may_be_served_in_any_order() {
     let long = format!("cmd=info-putnodeattr;key={};value=v;", "k".repeat(65));
     let publish =
         [(0, false, "cmd=name-publish;name=n;port=p;"), (0, true, "cmd=name-publish-response;rc=0;")];
@@ -716,7 +713,7 @@ fn what_is_asked_at_the_same_time_may_be_taken_in_any_order() {
 }
 
 #[test]
-fn threads_have_answers_of_their_own_in_any_order() {
+fn threads_may_be_answered_in_any_order() {
     let said = [
         (0, false, "cmd=info-getnodeattr;thrid=1;key=k;wait=TRUE;"),
         (0, false, "cmd=info-putnodeattr;thrid=2;key=k;value=v;"),

@@ -868,7 +868,7 @@ mod tests {
     }
 
     #[test]
-    fn every_operation_against_the_server() {
+    fn client_completes_every_operation() {
         let mut pair = Pair::new(2);
         for rank in 0..2 {
             assert_eq!(pair.ask(rank, Client::init), ServerAnswer::Init(Version::V1_1));
@@ -919,7 +919,7 @@ mod tests {
     }
 
     #[test]
-    fn misuse_is_refused() {
+    fn rejects_misuse() {
         let mut client = Client::new();
         assert_eq!(client.maxes(), Err(Misuse::NotInitialized));
         client.init().unwrap();
@@ -960,7 +960,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_errs_is_found_out() {
+    fn reports_server_errors() {
         let cases: [(&[u8], ServerError); 7] = [
             (b"cmd=put_result rc=0\n", ServerError::Mismatched { expected: "get", found: "put" }),
             (b"\n", ServerError::Mismatched { expected: "get", found: "abort" }),
@@ -989,7 +989,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tolerant_client_takes_a_later_subversion_but_no_later_version() {
+    fn tolerant_client_accepts_a_later_subversion() {
         let answer = |bytes: &[u8]| {
             let mut client = Client::tolerant();
             client.init().unwrap();
@@ -1002,7 +1002,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tolerant_client_cuts_off_what_hydra_writes_behind_a_value() {
+    fn tolerant_client_strips_found_from_a_value() {
         for (tolerant, value) in [(true, &b"a b"[..]), (false, &b"a b found=TRUE"[..])] {
             let mut client = Client { tolerant, ..asking() };
             let answer = client.receive(b"cmd=get_result rc=0 value=a b found=TRUE\n");
@@ -1011,7 +1011,7 @@ mod tests {
     }
 
     #[test]
-    fn barriers_of_groups_are_told_apart_by_their_tags() {
+    fn tags_distinguish_group_barriers() {
         let config = Config { pmi12: true, ..Config::default() };
         let mut server = Server::new(config);
         server.add_group(GroupSpec { programs: vec![2], ..GroupSpec::default() });
@@ -1045,7 +1045,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_of_1_2_falls_back_on_1_1() {
+    fn client_of_1_2_falls_back_to_1_1() {
         let mut pair = Pair::new(1);
         pair.clients = vec![Client::with_groups()];
         assert_eq!(pair.ask(0, Client::init), ServerAnswer::Init(Version::V1_1));
@@ -1057,7 +1057,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_come_together_are_taken_one_by_one() {
+    fn returns_pipelined_answers_one_by_one() {
         let mut client = Client::with_groups();
         client.init().unwrap();
         client.receive(b"cmd=response_to_init pmi_version=1 pmi_subversion=2\n").unwrap().unwrap();
@@ -1072,7 +1072,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_init_may_be_repeated() {
+    fn refused_init_may_be_repeated() {
         let mut client = Client::new();
         client.init().unwrap();
         let answer = client.receive(b"cmd=response_to_init rc=-1\n");
@@ -1090,7 +1090,7 @@ mod tests {
     }
 
     #[test]
-    fn junk_neither_panics_nor_makes_it_grow() {
+    fn junk_neither_panics_nor_grows_the_buffer() {
         let pieces: [&[u8]; 12] = [
             b"cmd=",
             b"get_result",

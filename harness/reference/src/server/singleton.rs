@@ -48,7 +48,7 @@ mod tests {
     use crate::{Config, GroupSpec, ServerAction};
 
     #[test]
-    fn a_version_is_well_that_init_answers() {
+    fn singinit_accepts_the_versions_that_init_accepts() {
         for (version, subversion, ok) in [(0, 9, "no"), (1, 1, "yes"), (9, 0, "yes")] {
             let mut server =
                 Server::new(Config { connection_method: ConnectionMethod::Singleton, ..Config::default() });

@@ -288,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_arrive_whole_and_in_order_however_they_were_cut() {
+    fn messages_arrive_whole_and_in_order() {
         let (a, b) = UnixStream::pair().unwrap();
         let (mut here, mut there) = (Channel::new(a), Channel::new(b));
         let long = "x".repeat(1 << 20);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_ends_the_conversation() {
+    fn invalid_message_closes_the_channel() {
         let (mut a, b) = UnixStream::pair().unwrap();
         let mut there = Channel::new(b);
         a.write_all(b"junk\n").unwrap();
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_comes_along_with_the_first_message() {
+    fn descriptor_arrives_with_the_first_message() {
         let (a, b) = UnixStream::pair().unwrap();
         let (mut here, mut there) = (Channel::new(a), Channel::new(b));
         let (mut ours, theirs) = UnixStream::pair().unwrap();

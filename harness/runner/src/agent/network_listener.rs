@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_one_by_which_others_come() {
+    fn rejects_invalid_listen_addresses() {
         assert!(parse("127.0.0.1", 8).unwrap().ports.is_none());
         assert!(parse("localhost", 8).unwrap().address.is_loopback());
         for (text, launches, told) in [
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_launches_have_a_token_in_common() {
+    fn each_launch_has_its_own_token() {
         let listen = parse("127.0.0.1", 1).unwrap();
         let (one, two) = (NetworkListener::open(&listen).unwrap(), NetworkListener::open(&listen).unwrap());
         assert!(one.knows(&one.route.token) && !one.knows(&two.route.token) && !one.knows(""));

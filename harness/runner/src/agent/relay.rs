@@ -330,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_path_of_an_agent_tells_its_process_group() {
+    fn agent_path_encodes_its_process_group() {
         for agent in ["/opt/pmi/pmi-conform-agent", "/pmi-conform-agent"] {
             for group in [0, 1, 12] {
                 let path = path_of_group(Path::new(agent), group);
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_is_read_as_it_was_written() {
+    fn relay_address_round_trips() {
         for address in ["10.0.0.1:5000", "[::1]:5000"] {
             let route = Route { address: address.parse().unwrap(), token: "a1b2".into() };
             assert_eq!(Route::parse(&route.to_string()), Some(route));

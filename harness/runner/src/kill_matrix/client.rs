@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_fault_is_killed_for_the_right_reason_and_no_variation_punished() {
+    fn kills_every_fault_and_punishes_no_variation() {
         let suite = crate::suite::embedded().expect("the embedded suite is good");
         let matrix = run(&suite, &faults().collect::<Vec<_>>(), &variations().collect::<Vec<_>>());
         let alive: Vec<_> = matrix.faults.iter().filter(|f| !f.killed).collect();
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn requirements_that_are_named_exist() {
+    fn faults_name_existing_requirements() {
         let suite = crate::suite::embedded().expect("the embedded suite is good");
         let broken = faults().flat_map(|f| f.breaks.iter().map(move |id| (f.name, *id)));
         for (name, id) in broken.chain(UNSEEN.iter().map(|u| ("unseen", u.id))) {

@@ -184,7 +184,7 @@ mod tests {
     use super::growth;
 
     #[test]
-    fn growth_is_the_exponent_of_a_power() {
+    fn growth_is_the_exponent_of_a_power_law() {
         let of = |power: f64| -> Vec<(u32, f64)> {
             [1, 2, 4, 8].into_iter().map(|n| (n, 0.003 * f64::from(n).powf(power))).collect()
         };

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_is_read_and_forgotten() {
+    fn reads_and_clears_edge_counts() {
         let map = EdgeMap::new().unwrap();
         assert_eq!((map.counted(), map.was_taken()), (vec![], false));
         map.words()[0].store(u64::from_ne_bytes([1, 0, 3, 0, 0, 0, 0, 0]), Ordering::Relaxed);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_started_meanwhile_is_told_of_the_map_and_nothing_else_is() {
+    fn map_is_offered_only_to_enclosed_commands() {
         let map = EdgeMap::new().unwrap();
         let mut command = Command::new("true");
         map.offered(|| prepare(&mut command));

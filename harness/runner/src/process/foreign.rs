@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_who_is_not_reaped_is_told_by_any_kernel() {
+    fn reports_crash_of_an_unreaped_child() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         // The process has this name only a moment after its start.
         while procfs::name(child.id() as i32).as_deref() != Some("sleep") {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_of_another_is_told_of_where_the_kernel_does() {
+    fn reports_signal_of_a_grandchild_if_supported() {
         let mut child = Command::new("sh")
             .args(["-c", "sleep 60 & echo $!; wait"])
             .stdout(Stdio::piped())

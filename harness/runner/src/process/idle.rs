@@ -413,7 +413,7 @@ mod tests {
     use super::{ThreadWait, procfs, reads_file, wait};
 
     #[test]
-    fn who_reads_a_file_is_at_work_and_who_reads_a_pipe_waits() {
+    fn reading_a_file_is_work_and_a_pipe_is_waiting() {
         let me = procfs::own_pid();
         let reads = |from: &OwnedFd, call: u32| {
             reads_file(me, &format!("{call} {:#x} 0x7ffe 0x6 0x0 0x0 0x0 0x7ffe 0x7f", from.as_raw_fd()))
@@ -435,7 +435,7 @@ mod tests {
     #[case::brk("12 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffe 0x7f", ThreadWait::None)]
     #[case::at_work("running", ThreadWait::None)]
     #[case::unreadable("", ThreadWait::None)]
-    fn waits_are_read_off_the_call(#[case] line: &str, #[case] expected: ThreadWait) {
+    fn classifies_waits_by_system_call(#[case] line: &str, #[case] expected: ThreadWait) {
         assert_eq!(wait(line), expected);
     }
 }

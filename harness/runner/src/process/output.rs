@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_cut_and_counted_however_the_pieces_fall() {
+    fn cuts_long_lines_for_any_chunk_size() {
         let long = vec![b'x'; 3 * LINE_MAX];
         let text = [b"a\n\nb", &long[..], b"\nend"].concat();
         for size in [1, 2, 7, text.len()] {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_flood_the_first_and_the_last_lines_are_told() {
+    fn keeps_first_and_last_lines_of_a_flood() {
         let mut command = Command::new("yes");
         let mut output = Output::of(&mut command).unwrap();
         let mut reactor = Reactor::new().unwrap();

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_longer_than_a_page_is_read_to_its_end() {
+    fn reads_lists_longer_than_a_page() {
         let file = tempfile::NamedTempFile::new().unwrap();
         for length in [0, 1, PAGE - LONGEST_LINE - 1, PAGE - 1, PAGE, 3 * PAGE + 7] {
             let text = "x".repeat(length);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_may_look_like_fields() {
+    fn parses_stat_with_parentheses_in_the_name() {
         let stat = Stat::parse("7 (a) Z (c) S 41 9 0\n".into()).unwrap();
         assert_eq!((stat.name(), stat.field(3), stat.number(4)), ("a) Z (c", Some("S"), Some(41)));
         assert_eq!((stat.field(2), stat.field(60), stat.number::<u32>(3)), (None, None, None));

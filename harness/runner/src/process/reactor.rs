@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_in_part_is_told_of_again_and_the_end_as_well() {
+    fn reports_partly_read_source_and_end_again() {
         let (mut here, mut there) = UnixStream::pair().unwrap();
         let mut reactor = Reactor::new().unwrap();
         let key = reactor.add(&here, 7, WatchMode::Read).unwrap();
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_removed_is_told_of_no_more_although_another_holds_it_open() {
+    fn removed_source_is_not_reported() {
         let (here, mut there) = UnixStream::pair().unwrap();
         let _another = here.try_clone().unwrap();
         let mut reactor = Reactor::new().unwrap();
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_waited_for_is_always_ready() {
+    fn unpollable_file_is_always_ready() {
         let null = File::open("/dev/null").unwrap();
         let mut reactor = Reactor::new().unwrap();
         let key = reactor.add(&null, 3, WatchMode::Read).unwrap();

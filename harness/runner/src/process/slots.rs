@@ -165,7 +165,7 @@ mod tests {
     use super::{AtomicBool, Ordering, ProcessorTime, Slots, has_spare, processor_time};
 
     #[test]
-    fn a_machine_is_idle_whose_processors_have_little_to_do() {
+    fn detects_idle_processors() {
         let at = |all, idle| ProcessorTime { all, idle };
         for (now, spare) in [(at(110, 54), true), (at(110, 53), false), (at(100, 50), false)] {
             assert_eq!(has_spare(at(100, 50), now), spare, "{now:?}");
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_makes_room_and_goes_on_without_asking() {
+    fn waiting_frees_a_slot_and_resumes_at_once() {
         let slots = Slots::new(1);
         let interrupted = AtomicBool::new(false);
         let mut first = slots.take(&interrupted).unwrap();

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_other_side_has_not_read_is_seen() {
+    fn counts_unread_bytes_of_the_other_end() {
         let (mut ours, mut other) = pair(&TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
         assert_eq!(ends(std::io::stdin()), None);
         assert_eq!(other_end(ends(&ours).unwrap()).map(|end| end.unread), Some(0));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_have_not_arrived_are_seen() {
+    fn counts_bytes_that_have_not_arrived() {
         let (ours, mut other) = pair(&TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
         rustix::net::sockopt::set_socket_recv_buffer_size(&ours, 4096).unwrap();
         assert_eq!(other_end(ends(&ours).unwrap()).map(|end| end.under_way), Some(0));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_of_either_version_of_the_protocol_is_found() {
+    fn finds_ipv6_peer_of_an_ipv4_connection() {
         let Ok(listener) = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)) else { return };
         let ours = TcpStream::connect((Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port())).unwrap();
         let _other = listener.accept().unwrap();

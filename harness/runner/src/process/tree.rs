@@ -389,7 +389,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_read_whatever_a_process_is_called() {
+    fn reads_memory_for_any_process_name() {
         let stat = |text: String| Stat::parse(text).unwrap();
         let read = memory_in(7, &stat(format!("7 (a) b (c) S {}300 9 0\n", "1 ".repeat(20)))).unwrap();
         let page = rustix::param::page_size() as u64;
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_loses_his_parent_is_left_to_our_first_thread() {
+    fn orphans_are_reparented_to_the_runner() {
         become_subreaper();
         let script = ["-c", "sleep 60 >/dev/null 2>&1 & echo $!"];
         // This thread, which is not the first, starts the shell.
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn process_lives_on_without_its_first_thread() {
+    fn process_survives_its_first_thread() {
         // The call exit() ends only the first thread; the second ends the process once it has read something.
         let script = "import ctypes, os, sys, threading\n\
                       threading.Thread(target=lambda: (print(flush=True), sys.stdin.read(), os._exit(0))).start()\n\
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_found_whatever_bytes_it_is_called() {
+    fn finds_process_with_any_bytes_in_its_name() {
         let script = r"printf '\377) Z' >/proc/$$/comm && echo named && read line";
         let mut command = std::process::Command::new("sh");
         let pipes = command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());

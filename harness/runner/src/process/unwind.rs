@@ -360,7 +360,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_code_of_files_is_kept_of_a_map() {
+    fn keeps_only_executable_file_mappings() {
         let line = "5555-6666 r-xp 00001000 08:01 77                         /usr/bin/a b";
         let code = Mapping { memory: 0x5555..0x6666, offset: 0x1000, path: "/usr/bin/a b".into() };
         assert_eq!(Mapping::of_code(line), Some(code));

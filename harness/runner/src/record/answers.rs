@@ -138,7 +138,7 @@ mod tests {
     use pmi_judge::event::Bytes;
 
     #[test]
-    fn answers_stand_as_they_were_given() {
+    fn writes_answers_as_recorded() {
         let mut whats = vec![EventKind::Launched { command: Vec::new(), ranks: 2, nodes: 0 }];
         for rank in 0..2 {
             let proc = Proc { group: 0, rank };

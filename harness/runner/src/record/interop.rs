@@ -330,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn templates_are_filled_with_a_tap_in_front_of_the_program() {
+    fn templates_put_a_tap_before_the_program() {
         let program = ProgramCommand::new("./a.out 'x y'").unwrap();
         let known = ManagerCommand::new("/opt/bin/mpiexec.hydra -l").unwrap();
         let command = known.command(&program.words, 3);
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_matrix_tells_statuses_and_codes() {
+    fn matrix_reports_statuses_and_exit_code() {
         let cell = |manager: &str, exit, verdict| InteropResult {
             program: "a".into(),
             manager: manager.into(),

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descendant_is_no_stranger() {
+    fn descendant_is_not_a_stranger() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let (mut child, client) = visit(&listener, "read line");
         assert_eq!(other_end(&client, "127.0.0.1:1"), PeerIdentity::Ours);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn of_who_is_gone_what_was_said_decides() {
+    fn closed_visitor_is_identified_by_its_message() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         for (said, stranger) in [("cmd=initack pmiid=4711", true), ("cmd=initack pmiid=", false), ("", true)]
         {

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_fits_goes_both_ways_at_once() {
+    fn forwards_large_data_in_both_directions() {
         let (program, manager, told, pump) = piped();
         let bytes: Vec<u8> = (0..8 << 20).map(|i: u32| (i.wrapping_mul(2654435761) >> 24) as u8).collect();
         let send = |stream: &UnixStream| {
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_close_is_passed_on_after_the_last_bytes() {
+    fn forwards_close_after_the_last_bytes() {
         for first in [PumpSide::Client, PumpSide::Server] {
             let (program, manager, told, pump) = piped();
             let (mut closes, mut stays) = match first {
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_asked_is_not_woken_before_the_answer_and_not_kept_from_writing() {
+    fn leaves_requests_in_the_socket_within_limits() {
         let mut hand = Hand::new();
         let mut taken = 0;
         for _ in 0..100 {
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_passed_on_is_not_passed_on_again_by_who_takes_over() {
+    fn new_pump_does_not_forward_bytes_twice() {
         let mut hand = Hand::new();
         for request in [b"one", b"two"] {
             hand.program.write_all(request).unwrap();
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_left_without_an_answer_sees_an_end_and_no_error() {
+    fn program_without_an_answer_reads_end_of_file() {
         let mut hand = Hand::new();
         hand.program.write_all(b"ask").unwrap();
         assert_eq!(hand.heard(), b"ask");
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_close_leaves_the_other_half() {
+    fn half_close_keeps_the_other_direction_open() {
         let (mut program, mut manager, _told, pump) = piped();
         program.shutdown(std::net::Shutdown::Write).unwrap();
         assert_eq!(all(&mut manager), b"!");

@@ -355,7 +355,7 @@ mod tests {
     /// RFC 13, wire protocol: a client reads the answer to its request before it continues. It violates this if it closes its end before
     /// the answer arrives or is read, and ends successfully.
     #[test]
-    fn answer_to_finalize_is_read_before_the_close() {
+    fn client_reads_finalize_answer_before_close() {
         let (asks, told) = ("0 C: cmd=finalize", "0 S: cmd=finalize_ack rc=0");
         let found = [(Side::Client, "rfc13.wire.lock-step".to_owned(), 0)];
         assert_eq!(blamed(&[asks, "0 closed", "0 exit 0"]), found);
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_is_blamed_and_not_who_is_killed_for_it() {
+    fn blames_the_first_process_that_leaves() {
         let finalize = "rfc13.abnf.c-finalize".to_owned();
         let first = vec![(Side::Client, finalize, 0)];
         assert_eq!(blamed(&["0 closed", "0 exit 3", "1 closed", "1 killed 9"]), first);
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn an_initack_is_no_part_of_the_protocol() {
+    fn initack_is_not_part_of_the_protocol() {
         let init = "cmd=init pmi_version=1 pmi_subversion=1\n";
         let joined = format!("cmd=initack pmiid=0\n{init}");
         let told = Greeting { size: 1, rank: 0 }.lines(false);
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn both_sides_are_judged() {
+    fn judges_both_sides() {
         let early = ["0 C: cmd=barrier_in", "0 S: cmd=barrier_out rc=0"];
         assert_eq!(blamed(&early), [(Side::Server, "rfc13.barrier.all-in-before-any-out".to_owned(), 0)]);
         let twice = ["1 C: cmd=get_maxes", "1 C: cmd=get_appnum"];
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_the_spawn_request_that_named_its_tap() {
+    fn group_belongs_to_the_spawn_that_named_its_tap() {
         let mut recording = recording(&INIT);
         let block = "mcmd=spawn\nnprocs=1\nexecname=a\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n";
         for folder in ["by-1-1", "by-1-2"] {

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_name_changes_however_it_is_cut() {
+    fn rewrites_only_execname_for_any_chunk_size() {
         let twice = [BLOCK, BLOCK].concat();
         for size in 1..=twice.len() {
             let mut rewriter = Rewriter::default();
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn the_programs_of_a_frame_change_and_its_length_with_them_however_it_is_cut() {
+    fn rewrites_programs_and_length_of_spawn_frames() {
         let spawn = |a: &str, b: &str| {
             framed(&format!(
                 "cmd=spawn;ncmds=2;subcmd={a};maxprocs=1;argc=1;argv0=subcmd=x;subcmd={b};maxprocs=2;"
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_before_the_offer_is_taken_passes() {
+    fn frame_sent_before_acceptance_is_unchanged() {
         let spawn = framed("cmd=spawn;ncmds=1;subcmd=a;maxprocs=1;");
         for cut in 0..spawn.len() {
             let mut rewriter = Rewriter::default();
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_are_none_of_spawn_or_none_pass_at_once() {
+    fn other_frames_pass_at_once() {
         let mut rewriter = Rewriter::default();
         rewriter.pass(OFFER, tap);
         rewriter.read_response(TAKEN);
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_outside_of_blocks_pass_at_once() {
+    fn bytes_outside_spawn_blocks_pass_at_once() {
         let mut rewriter = Rewriter::default();
         for piece in [&b"cmd=in"[..], b"it\ncmd=ge", b"t key=execname=x\n", b"exec", b"\0\xff"] {
             assert_eq!(*rewriter.pass(piece, tap), *piece);
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_or_too_long_passes_unchanged() {
+    fn missing_or_overlong_names_pass_unchanged() {
         let long = [b"mcmd=spawn\nexecname=".to_vec(), vec![b'x'; 2 * MAX_BUFFERED], b"\nendcmd\n".to_vec()]
             .concat();
         for input in [

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tap_goes_where_it_is_written_or_in_front_of_the_program() {
+    fn places_the_tap_as_written_or_before_the_program() {
         for (given, expected) in [
             ("pm --x {tap} ./a -n", "pm --x {tap} ./a -n"),
             ("mpiexec -n 4 ./a -n 5", "mpiexec -n 4 {tap} ./a -n 5"),

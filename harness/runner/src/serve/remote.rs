@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_are_on_the_hosts_as_the_mapping_has_them_and_nothing_is_read_by_a_shell() {
+    fn places_ranks_on_hosts_and_quotes_commands() {
         let words: Vec<OsString> = ["./it's $HOME", "a b", "*", ""].map(OsString::from).into();
         let program = Executable::new(&words).unwrap();
         let env = [("PMI_ID".to_owned(), "1; touch x".to_owned())];
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_launch_is_told() {
+    fn rejects_invalid_launch_options() {
         let listen = IpAddr::from([127, 0, 0, 1]);
         assert!(matches!(
             Remote::new(vec!["a".into()], "ssh {host}", listen),

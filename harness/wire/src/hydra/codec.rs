@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scenarios_words_become_what_the_family_has_for_them() {
+    fn encodes_scenario_messages_for_the_family() {
         let address = |family| FrameAddress { family, group: 0, proxy: 0 };
         let (old, new) = (address(Family::Mpich4_2), address(Family::Mpich5_0_2));
         let out = &b"cmd=barrier_out\n"[..];
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recorded_run_of_3_4_3_is_read() {
+    fn decodes_recorded_run_of_3_4_3() {
         let mut decoder = Decoder::new(Family::Mpich3_4, 2);
         decoder.push(&words("00000000"));
         assert_eq!(all(&mut decoder), [Upward::Init { proxy: 0 }]);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recorded_run_of_5_0_2_is_read() {
+    fn decodes_recorded_run_of_5_0_2() {
         let mut decoder = Decoder::new(Family::Mpich5_0_2, 2);
         decoder.push(&words("48594400 00000000 00000000"));
         assert_eq!(all(&mut decoder), [Upward::Init { proxy: 0 }]);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_written_as_recorded() {
+    fn encodes_frames_as_recorded() {
         let wide = FrameAddress { family: Family::Mpich3_4, group: 0, proxy: 0 };
         let text = b"cmd=keyval_cache k0=v0 k1=v1 \n";
         let mut expected = words("02000000 1e000000 05000000 01000000 ffffffff ffffffff ffffffff ffffffff");
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_step_is_told_and_bounded() {
+    fn rejects_invalid_init_lengths_and_commands() {
         for (family, init) in [
             (Family::Mpich3_4, "48594400 00000000"),
             (Family::Mpich4_1, "00000000"),

@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_belong_to_families() {
+    fn maps_versions_to_families() {
         for (version, family) in [
             ("3.4.3", "3.4"),
             ("4.0", "3.4"),

@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_put_together() {
+    fn decodes_requests_byte_by_byte() {
         let mut decoder = IntelDecoder::default();
         let mut barrier = frame(16, [0; 3], b"");
         barrier[4] = 99;
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_goes_up_as_it_goes_down() {
+    fn decodes_puts_that_are_encoded_like_a_cache() {
         let some = vec![(b"k".to_vec(), b"v 1".to_vec()), (b"k2".to_vec(), Vec::new())];
         let mut bytes = cache(0, &some);
         bytes[0] = 19;

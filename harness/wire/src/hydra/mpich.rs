@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_written_as_recorded() {
+    fn encodes_options_as_recorded() {
         let to = FrameAddress { family: Family::Mpich4_2, group: 1, proxy: 2 };
         let mut expected: Vec<u8> =
             [1_i32, 0, 1, 2, 0, 0, 2, 7].into_iter().flat_map(i32::to_ne_bytes).collect();

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn each_family_gets_its_form() {
+    fn launch_options_depend_on_the_family() {
         assert_eq!(
             shown(&launch(None), Family::Mpich3_4),
             "--global-core-map|0,2,4|--pmi-id-map|0,2|--global-process-count|4|--proxy-core-count|2|\

@@ -203,13 +203,17 @@ mod tests {
     #[case(b"v=a;;b=c;", "v=<a;b=c>", "no key=value tuple at offset 4")]
     #[case(b"v=;;;;;", "v=<;;>", "no key=value tuple at offset 3")]
     #[case(b"v=a;;", "the body does not end in a semicolon", "no key=value tuple at offset 4")]
-    fn two_semicolons_depend_on_the_reading(#[case] body: &[u8], #[case] doubled: &str, #[case] plain: &str) {
+    fn double_semicolon_depends_on_the_reading(
+        #[case] body: &[u8],
+        #[case] doubled: &str,
+        #[case] plain: &str,
+    ) {
         assert_eq!(show(body, Doubled), doubled);
         assert_eq!(show(body, Plain), plain);
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn written_tuples_round_trip() {
         let mut prng = Prng(21);
         for _ in 0..2000 {
             let value: Vec<u8> = (0..prng.below(12)).map(|_| prng.pick(b"ab;;;= \n\0\xc3")).collect();
@@ -227,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_those_of_the_draft() {
+    fn accepts_keys_of_the_draft() {
         assert!(is_key(b"infokey0") && is_key(b"pmi-version") && is_key(b"_") && is_key(&[b'k'; 64]));
         assert!(!is_key(b"") && !is_key(b"a b") && !is_key("\u{e9}".as_bytes()) && !is_key(&[b'k'; 65]));
     }

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_again() {
+    fn command_names_round_trip() {
         for command in Command::ALL {
             assert_eq!(Command::from_name(command.name().as_bytes()), Some(command));
             if let Some(name) = command.response_name() {

@@ -491,7 +491,7 @@ mod tests {
     #[case(b"cmd=kvs-putall;thrid=1;jobid=j;npair=2;", Request::DraftOnly(Command::KvsPutall))]
     #[case(b"cmd=spawn;thrid=1;ncmds=2;preputcount=1;ppkey0=k;ppval0=v;", Request::DraftOnly(Command::Spawn))]
     #[case(b"cmd=kvs-put;key=k;concat=1;", Request::DraftOnly(Command::Concat))]
-    fn requests_as_they_are_in_use(#[case] body: &[u8], #[case] request: Request<'_>) {
+    fn parses_requests_of_real_clients(#[case] body: &[u8], #[case] request: Request<'_>) {
         assert_eq!(Request::parse(body, Plain).unwrap(), request);
     }
 
@@ -512,12 +512,12 @@ mod tests {
     #[case(b"cmd=kvs-putall;jobid=j;npair=-1;", "the value of \"npair\" is not an unsigned integer")]
     #[case(b"cmd=concat;", "the key \"concatid\" is missing")]
     #[case(b"cmd=spawn;ncmds=99999999999;", "the value of \"ncmds\" is not a number that can be served")]
-    fn what_is_none_is_told(#[case] body: &[u8], #[case] error: &str) {
+    fn rejects_invalid_requests(#[case] body: &[u8], #[case] error: &str) {
         assert_eq!(Request::parse(body, Doubled).unwrap_err().to_string(), error);
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn requests_round_trip() {
         let mut prng = Prng(33);
         for _ in 0..500 {
             let mut text = || prng.maybe(Prng::string).unwrap_or_else(|| b"a;b;;\n\0".to_vec());

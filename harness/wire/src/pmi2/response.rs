@@ -104,7 +104,7 @@ mod tests {
     #[case(b"cmd=kvs-get-response;rc=-1;found=TRUE;", -1, Some(false))]
     #[case(b"cmd=name-lookup-response;rc=0;port=p;", 0, Some(true))]
     #[case(b"cmd=kvs-get-response;rc=0;found=1;", 0, None)]
-    fn misses_have_many_forms(#[case] body: &[u8], #[case] rc: i64, #[case] found: Option<bool>) {
+    fn recognizes_each_form_of_miss(#[case] body: &[u8], #[case] rc: i64, #[case] found: Option<bool>) {
         let response = Response::parse(body, SemicolonReading::Plain).unwrap();
         assert_eq!((response.rc, response.is_found()), (rc, found));
     }
@@ -116,7 +116,7 @@ mod tests {
     #[case(b"cmd=finalize-response;", ResponseError::NoCode)]
     #[case(b"cmd=finalize-response;rc=ok;", ResponseError::BadCode)]
     #[case(b"cmd=finalize-response;rc=0;rc=0;", ResponseError::RepeatedKey("rc"))]
-    fn what_is_none_is_told(#[case] body: &[u8], #[case] error: ResponseError) {
+    fn rejects_invalid_responses(#[case] body: &[u8], #[case] error: ResponseError) {
         assert_eq!(Response::parse(body, SemicolonReading::Plain).unwrap_err(), error);
     }
 }

@@ -30,7 +30,7 @@ fn drawn(chart: &Chart<'_>) -> String {
 }
 
 #[test]
-fn a_barrier_is_left_by_one_too_early() {
+fn chart_shows_rank_leaving_barrier_early() {
     let mut result = result("barrier/early", Verdict::Fail);
     result.findings = vec![judged("rfc13.barrier.all-in-before-any-out", Severity::Fail, "nothing", "it")];
     result.findings[0].finding.seq = 3;
@@ -60,7 +60,7 @@ fn a_barrier_is_left_by_one_too_early() {
 }
 
 #[test]
-fn what_has_no_event_has_a_row_where_it_was_missed() {
+fn missing_event_has_a_row_at_its_place() {
     let mut result = result("get/value", Verdict::Fail);
     result.findings = vec![judged("rfc13.get.value", Severity::Fail, "an answer", "silence")];
     result.findings[0].finding.seq = 1;
@@ -82,7 +82,7 @@ fn what_has_no_event_has_a_row_where_it_was_missed() {
 }
 
 #[test]
-fn a_crowd_and_a_flood_are_cut() {
+fn chart_limits_lanes_and_rows() {
     let mut result = result("many", Verdict::Fail);
     result.findings = vec![judged("rfc13.get.value", Severity::Fail, "this", "that")];
     result.findings[0].finding.proc = Some(rank(4000));
@@ -102,7 +102,7 @@ fn a_crowd_and_a_flood_are_cut() {
 }
 
 #[test]
-fn what_was_left_out_before_counts_as_well() {
+fn counts_events_dropped_before_the_chart() {
     let result = result("many", Verdict::Pass);
     let events = events((0..450).map(|_| to(rank(0), "cmd=get\n")));
     let text = drawn(&Chart::of_events(&events, 7, &result));
@@ -110,7 +110,7 @@ fn what_was_left_out_before_counts_as_well() {
 }
 
 #[test]
-fn messages_are_found_in_either_framing() {
+fn finds_commands_in_both_framings() {
     for (bytes, found) in [
         ("cmd=a x=1\ncmd=b\n", vec!["a", "b"]),
         ("    12cmd=c;x=1;", vec!["c"]),

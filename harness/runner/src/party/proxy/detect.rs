@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_launcher_beside_it_decides_then_marks_in_its_file() {
+    fn detects_family_by_launcher_then_by_marks() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         let detected = |file: &tempfile::NamedTempFile, launcher| {
             detect(file.path(), launcher).map_err(|error| error.to_string())

@@ -807,7 +807,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_is_told_what_to_start_once_it_has_introduced_itself() {
+    fn sends_launch_once_the_proxy_introduces_itself() {
         let mut upstream = make(Family::Mpich4_2, 3, 2);
         let starts = [
             DriverOrder::Start { link: 0, group: 0, proxy: 0 },
@@ -823,7 +823,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_reach_all_proxies_before_anybody_leaves_the_barrier() {
+    fn sends_pairs_to_all_proxies_before_barrier_out() {
         let mut upstream = started(4, 2);
         assert_eq!(say(&mut upstream, 0, 0, b"cmd=mput a=1 b=x y\n"), []);
         assert_eq!(say(&mut upstream, 0, 0, b"cmd=barrier_in\n"), []);
@@ -849,7 +849,7 @@ mod tests {
     }
 
     #[test]
-    fn barriers_of_part_of_a_group_have_names() {
+    fn barrier_of_a_group_part_has_a_name() {
         let mut upstream = started(4, 2);
         let world = b"cmd=barrier_in group=WORLD count=2 total_count=4\n";
         assert_eq!(say(&mut upstream, 0, -1, world), []);
@@ -862,7 +862,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spawned_group_is_started_as_the_family_does_it() {
+    fn starts_spawned_group_as_the_family_does() {
         let spawn = |name: &str| {
             format!(
                 "mcmd=spawn\nnprocs=2\nexecname={name}\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\n\
@@ -892,7 +892,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_of_pmi2_are_answered_whatever_the_generation_makes_of_them() {
+    fn answers_pmi2_requests_of_every_generation() {
         let done = |route| frame_reply(0, route, "cmd=kvs-put-response;thrid=7;rc=0;");
         for (key, text) in [
             // A complete frame, one with a NUL for the last semicolon, one without the semicolon, and a body without its length.
@@ -911,7 +911,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_leaves_a_fence_before_all_are_in_it() {
+    fn fence_holds_processes_until_all_have_entered() {
         let mut upstream = started(2, 2);
         let fence = b"    14cmd=kvs-fence;";
         assert_eq!(say(&mut upstream, 0, 5, fence), []);
@@ -923,7 +923,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_is_spawned_in_pmi2_is_started_too() {
+    fn starts_group_spawned_in_pmi2() {
         let mut upstream = started(2, 1);
         let spawn = "cmd=spawn;ncmds=1;preputcount=1;ppkey0=k;ppval0=v;subcmd=child;maxprocs=2;argc=0;infokeycount=0;";
         let told = say(&mut upstream, 0, 5, format!("{:>6}{spawn}", spawn.len()).as_bytes());
@@ -942,7 +942,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_proxy_says_is_reported_before_it_is_answered() {
+    fn reports_proxy_requests_before_answers() {
         let mut upstream = started(4, 2);
         upstream.receive(0, &frame(7, 0, 0, 0, b"cmd=put a=1 b=2\n"));
         upstream.receive(0, &frame(7, 0, 0, 9, b"cmd=get kvsname=kvs-0 key=none\0"));
@@ -952,7 +952,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_scenario_answers_waits_for_it() {
+    fn held_request_waits_for_the_scenario() {
         let mut upstream = started(4, 2);
         upstream.command(RunnerCommand::Hold(vec!["get".into(), "barrier_in".into()]));
         assert_eq!(say(&mut upstream, 0, 9, b"cmd=get kvsname=kvs-0 key=a\n"), []);
@@ -975,7 +975,7 @@ mod tests {
     }
 
     #[test]
-    fn the_job_ends_as_its_processes_did() {
+    fn job_status_follows_its_processes() {
         let mut upstream = started(4, 2);
         upstream.receive(0, &frame(6, 0, 0, 0, &ints(&[0, 768])));
         assert!(upstream.has_ended(0) && !upstream.has_ended(1));
@@ -999,7 +999,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_proxy_must_not_say_ends_the_job() {
+    fn illegal_proxy_message_ends_the_job() {
         for (group, text) in [(1, &b"cmd=barrier_in\n"[..]), (0, b"cmd=finalize\n"), (0, b"cmd=init\n")] {
             let mut upstream = started(2, 1);
             upstream.receive(0, &frame(7, group, 0, 0, text));

@@ -713,14 +713,14 @@ mod tests {
     #[case("pm -n 4", "pm -n {ranks}")]
     #[case("pm -np4 -v", "pm -np{ranks} -v")]
     #[case("pm --ntasks=4", "pm --ntasks={ranks}")]
-    fn number_of_processes_is_given_once(#[case] command: &str, #[case] told: &str) {
+    fn suggests_placeholder_for_the_rank_count(#[case] command: &str, #[case] told: &str) {
         assert_eq!(with_ranks(command), told);
         let error = Implementation::from_argument(command).unwrap_err().to_string();
         assert!(error.contains(&format!("--server '{told} {{agent}}'")), "{error}");
     }
 
     #[test]
-    fn templates_and_known_launchers_become_commands() {
+    fn builds_commands_of_templates_and_launchers() {
         let server = Implementation::from_argument("pm -n {ranks} -- {agent} 'a b'").unwrap();
         assert_eq!(
             server.command(3, 1, &["/x/agent".to_owned()], "j"),
@@ -765,14 +765,14 @@ mod tests {
     }
 
     #[test]
-    fn removed_operations_are_named_as_such() {
+    fn names_removed_operations() {
         let error = |word| need(word).unwrap_err().to_string();
         assert!(error("concat").contains("\"concat\" was removed"), "{}", error("concat"));
         assert!(error("nonsense").contains("there are spawn, names, "), "{}", error("nonsense"));
     }
 
     #[test]
-    fn mistakes_are_told_with_the_remedy() {
+    fn errors_suggest_a_remedy() {
         for (argument, told) in [
             ("", "empty"),
             ("pm {rank} {agent}", "unknown placeholder {rank}"),

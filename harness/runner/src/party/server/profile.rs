@@ -345,7 +345,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_of_profiles_need_not_be_semantic() {
+    fn accepts_versions_that_are_not_semantic() {
         let version = |text: &str| {
             let profile = format!("name = \"x\"\ncommand = \"x\"\nversion = \"{text}\"");
             toml::from_str::<Profile>(&profile).map(|p| p.version)
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn name_of_profile_outlives_upgrade() {
+    fn profile_name_does_not_depend_on_the_version() {
         let mut hydra = Implementation::from_argument("mpiexec.hydra -n {ranks} {agent}").unwrap();
         let written_for = |hydra: &mut Implementation, patch| {
             hydra.version = Some(semver::Version::new(5, 0, patch));
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn deviations_of_another_version_are_left_out() {
+    fn ignores_deviations_of_another_version() {
         let text =
             "name = \"x\"\ncommand = \"pm {ranks} {agent}\"\nversion = \"4.3.2\"\ndeviations = \"d\"\n";
         let recorded = |file: &Path| Recorded::File(file.to_owned());
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_profile_says_counts() {
+    fn reads_limits_from_a_profile() {
         let text = "name = \"x\"\ncommand = \"pm {ranks} {agent}\"\nmax-ranks = 3\nstart-timeout = 0.5";
         let recorded = |file: &Path| Recorded::File(file.to_owned());
         let this = read(Path::new("x"), text, &recorded).unwrap();
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_for_an_implementation_starts_it_in_the_same_way() {
+    fn written_profile_starts_the_same_command() {
         let command = "pm --mode='a b' -n {ranks} --on {hosts} 'x {nodes}' {agent}";
         let of = Implementation::from_argument(command).unwrap();
         let text = written(&of, &BTreeMap::from([(Need::Spawn, false), (Need::Names, true)]));
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn every_profile_that_is_built_in_can_be_used_by_each_of_its_names() {
+    fn built_in_profiles_load_under_each_name() {
         let mut names: Vec<String> = builtin().into_iter().flat_map(|b| b.names).collect();
         let count = names.len();
         names.sort();

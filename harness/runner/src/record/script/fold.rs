@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_ranks_say_in_a_round_is_written_once_and_every_rank_keeps_its_order() {
+    fn folds_equal_steps_and_keeps_each_rank_in_order() {
         let all_of = |rank: u32| -> Vec<(StepOrder, String)> {
             let gets =
                 |round: u32| (0..RANKS).map(move |key| (StepOrder::Free, format!("get {round} {key}")));
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_read_in_a_ring_are_written_once() {
+    fn folds_reads_in_a_ring() {
         let gets = |rank: u32| {
             (0..RANKS).map(move |i| (rank, StepOrder::Free, format!("get {}", (rank + i) % RANKS)))
         };
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_is_said_twice_and_around_what_has_its_place_the_order_is_the_recorded_one() {
+    fn keeps_recorded_order_of_distinct_and_fixed_steps() {
         let free = |rank, text: &str| (rank, StepOrder::Free, text.to_owned());
         let fixed = (0, StepOrder::Fixed, "publish".to_owned());
         let steps = [free(0, "a"), free(0, "b"), free(1, "c"), fixed, free(1, "d"), free(0, "e")];

@@ -334,7 +334,7 @@ mod tests {
     ];
 
     #[test]
-    fn what_a_server_chooses_gets_a_name_or_a_type() {
+    fn server_values_become_names_or_types() {
         let body = body(
             &[
                 &NAMES[..],
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_expected_only_after_a_barrier() {
+    fn expects_a_value_only_after_a_barrier() {
         let put = ["0 C: cmd=put kvsname=k1 key=a value=<$1>", "0 S: cmd=put_result rc=0"];
         let get = ["1 C: cmd=get kvsname=k1 key=a", "1 S: cmd=get_result rc=0 value=<$1>"];
         let barrier = [
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_are_played_as_they_were() {
+    fn replays_process_ends_as_recorded() {
         let finalize = ["0 C: cmd=finalize", "0 S: cmd=finalize_ack rc=0", "0 closed"];
         let well = body(&[&NAMES[..], &finalize].concat(), &[(0, Exit::Code(0))]);
         assert!(well.ends_with("cmd=finalize_ack rc=ok\nJ: exits 0\n"), "{well}");
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_that_a_client_sends_can_be_written() {
+    fn writes_any_client_message() {
         for text in
             ["close", "bytewise x", "cmd=", "cmd=a  b", "\u{7f}\u{ff} ", "", "mcmd=spawn x", "$kvs <uint>"]
         {

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_cut_at_its_numbers_only() {
+    fn splits_text_only_at_numbers() {
         for (text, numbers) in [
             ("cmd=get key=a-7 value=12", &[7, 12][..]),
             ("kvsname=$child2_kvs key=k3", &[3]),
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_follow_from_the_rank_are_written_so() {
+    fn expresses_numbers_through_the_rank() {
         let own = [("k=0x v=5", &[0][..]), ("k=1x v=5", &[1]), ("k=2x v=5", &[2])];
         assert_eq!(written(&own, Some(3)), [step(&[0, 1, 2], "k=${rank}x v=5")]);
         let right = [("k=1", &[0][..]), ("k=2", &[1]), ("k=0", &[2])];
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_follow_stays_as_it_is() {
+    fn keeps_numbers_unrelated_to_the_rank() {
         let alike = [("k=3", &[0, 2][..]), ("k=8", &[1])];
         assert_eq!(written(&alike, Some(3)), [step(&[0, 2], "k=3"), step(&[1], "k=8")]);
         // Two ranks may match by chance.

@@ -286,7 +286,7 @@ fn applies_and_drafts_deviations() {
     assert_eq!(ran.err, "deviations drafted in draft.toml: 1 entry, whose reason is to be written\n");
     snapshot!("draft", fs::read_to_string(folder.path().join("draft.toml")).unwrap());
     let ran = conform(folder.path(), &["--memory", "-q", "--deviations", "draft.toml", "."]);
-    assert_eq!((ran.status, ran.err.as_str()), (0, "warning: draft.toml: a reason is still to be written\n"));
+    assert_eq!((ran.status, ran.err.as_str()), (0, "warning: draft.toml: 1 reason is missing\n"));
     // A draft must not overwrite the file that is in use.
     let both = ["--memory", "--deviations", "draft.toml", "--draft-deviations", "draft.toml", "."];
     assert_eq!(conform(folder.path(), &both).status, 2);
@@ -728,7 +728,7 @@ fn strict_levels_decide_the_exit_code() {
     );
     let profile = |strict: &str| format!("name = \"says success\"\ncommand = '''{server}'''\n{strict}\n");
     let folder = folder(&[("p.toml", &profile("")), ("strict.toml", &profile("strict = \"de-facto\""))]);
-    let red = "what implementations agree on is broken, and --strict=de-facto counts it";
+    let red = "a de facto requirement is broken, and --strict=de-facto counts it";
     for (profile, strict, status) in [
         ("@p", None, 0),
         ("@p", Some("--strict"), 0),

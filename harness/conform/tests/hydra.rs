@@ -234,7 +234,7 @@ fn upstream_scenarios_require_a_proxy() {
     for args in [&["--memory"][..], &[]] {
         let ran = conform(scratch.path(), &[args, &["--filter", "upstream/", "-v"]].concat());
         assert_eq!(ran.status, 4, "{}", ran.whole());
-        assert!(ran.out.contains("it needs a proxy whose upstream we play"), "{}", ran.whole());
+        assert!(ran.out.contains("it needs a bare proxy"), "{}", ran.whole());
     }
 }
 

@@ -533,7 +533,7 @@ fn interop_ends_hanging_job_after_the_timeout() {
 #[case::no_program_with_connection(&[BIN, "serve", "{tap}", "/nowhere/a.out"], 3, "the program never started: cannot start /nowhere/a.out")]
 #[case::silent(&["{tap}", "true"], 3, "said nothing by PMI: the process manager gave them no PMI_FD")]
 #[case::without_pmi(&[BIN, "serve", "{tap}", "true"], 3, "linked with no library which speaks PMI")]
-#[case::no_messages(&[BIN, "serve", "{tap}", "true"], 3, "the program: not judged: nothing was said")]
+#[case::no_messages(&[BIN, "serve", "{tap}", "true"], 3, "the program: not judged: no message was sent")]
 fn explains_why_nothing_was_recorded(#[case] command: &[&str], #[case] code: i32, #[case] told: &str) {
     let folder = TempDir::new().unwrap();
     let ran = conform(folder.path(), &[&["record", "--"], command].concat());

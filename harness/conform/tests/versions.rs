@@ -55,7 +55,7 @@ fn table_shows_the_reactions_of_a_program() {
     assert!(then("1.1").starts_with("goes on"), "{}", then("1.1"));
     // RFC 13: a refused client cannot continue.
     assert!(!then("refused (rc=-1)").contains("goes on"), "{}", then("refused (rc=-1)"));
-    assert_eq!(then("no answer"), "waits without end");
+    assert_eq!(then("no answer"), "waits forever");
 }
 
 #[test]

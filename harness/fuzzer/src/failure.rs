@@ -279,7 +279,7 @@ impl Failure {
         distinct.dedup();
         Self {
             key: FailureKey::Leak(distinct),
-            what: format!("processes are left when {starter} has ended: {}", names.join(", ")),
+            what: format!("processes remain after {starter} has ended: {}", names.join(", ")),
             requirement: None,
             seq: None,
             backtrace: None,

@@ -239,7 +239,7 @@ pub enum ReadError {
     #[error("{}", .0.iter().map(|e| e.render(false)).collect::<Vec<_>>().join("\n"))]
     Scenario(Vec<Diagnostic>),
     /// A scenario has a step that campaigns do not support.
-    #[error("{}:{line}: fuzz --replay does not know such a step; play it with pmi-conform {}", file.display(), file.display())]
+    #[error("{}:{line}: fuzz --replay does not support this step; play it with pmi-conform {}", file.display(), file.display())]
     Step {
         /// The file.
         file: PathBuf,

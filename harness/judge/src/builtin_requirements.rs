@@ -7,27 +7,27 @@ pub const CRASH: &str = "iut.no-crash";
 pub(crate) const LIVES: &str = "its processes end by themselves";
 
 /// The text of [`CRASH`].
-const CRASH_TEXT: &str = "A process of the implementation must not die of a signal that nobody sent it.";
+const CRASH_TEXT: &str =
+    "A process of the implementation must not be killed by a signal that no other process sent.";
 
 /// Pseudo requirement for a process under test that does not end.
 pub const HANG: &str = "iut.no-hang";
 
 /// The text of [`HANG`].
-const HANG_TEXT: &str = "A process under test must end by itself once nothing that it waits for is to come.";
+const HANG_TEXT: &str = "A process under test must end by itself when nothing that it waits for can arrive.";
 
 /// Pseudo requirement for a program under test that fails even though nothing is unusual.
 pub const ENDS_WELL: &str = "iut.ends-well";
 
 /// The text of [`ENDS_WELL`].
-const ENDS_WELL_TEXT: &str = "A program under test must end with status 0, and each time with the same output, where its server does nothing \
-     unusual.";
+const ENDS_WELL_TEXT: &str = "A program under test must exit with status 0, and always with the same output, if its server does nothing unusual.";
 
 /// Pseudo requirement for names and limits that cannot be used.
 pub const USABLE: &str = "iut.usable";
 
 /// The text of [`USABLE`].
 const USABLE_TEXT: &str =
-    "The names and limits that a manager tells can be used: there is room for a key and a value.";
+    "The names and limits that a manager sends must be usable: they must leave room for a key and a value.";
 
 /// Pseudo requirement for a process manager that cannot start the requested number of processes.
 pub(crate) const STARTS: &str = "iut.starts";
@@ -49,7 +49,7 @@ const BUILTIN_REQUIREMENTS: [(&str, &str, &str); 6] = [
         "start with the last requests below; `ulimit -c unlimited` keeps a core file for a debugger",
     ),
     (HANG, HANG_TEXT, "attach a debugger to the process; it waits after its last message"),
-    (ENDS_WELL, ENDS_WELL_TEXT, "compare the answers below with those of a run that ends well"),
+    (ENDS_WELL, ENDS_WELL_TEXT, "compare the responses below with those of a successful run"),
     (USABLE, USABLE_TEXT, "check the answers to get_maxes and get_my_kvsname"),
     (STARTS, STARTS_TEXT, "raise the limit that the manager's error message names"),
     (

@@ -427,7 +427,7 @@ fn requests(asks: &CommandExchanges, serves: &CommandExchanges) -> Weighed {
         let broken: FieldNames =
             demands.iter().filter(|group| group.is_disjoint(sent)).flatten().cloned().collect();
         if broken.contains(JOBID) && !tally.told_job {
-            let why = "the client was told no PMI_JOBID in its log, without which it has no pmijobid to send";
+            let why = "the client got no PMI_JOBID in its log, so it had no pmijobid to send";
             return (Fit::Unknown, broken, why.to_owned());
         }
         if !broken.is_empty() {
@@ -485,7 +485,7 @@ fn answers(asks: &CommandExchanges, serves: &CommandExchanges) -> Option<Weighed
             needs.iter().filter(|group| group.is_disjoint(sent)).flatten().cloned().collect();
         if !broken.is_empty() {
             let why = format!(
-                "the server sends {}; the client has not gone on from an answer without {}",
+                "the server sends {}; the client never continued after a response without {}",
                 listed(sent),
                 listed(&broken)
             );
@@ -495,11 +495,12 @@ fn answers(asks: &CommandExchanges, serves: &CommandExchanges) -> Option<Weighed
             return (
                 Fit::Fits,
                 FieldNames::new(),
-                "the client has gone on from what the server sends".to_owned(),
+                "the client continued after what the server sends".to_owned(),
             );
         }
         if refused.contains(&sent) {
-            let why = format!("the server sends {}; the client has not gone on from just that", listed(sent));
+            let why =
+                format!("the server sends {}; the client never continued after exactly that", listed(sent));
             return (Fit::Breaks, FieldNames::new(), why);
         }
         let all = common(accepted.iter().copied());
@@ -507,11 +508,11 @@ fn answers(asks: &CommandExchanges, serves: &CommandExchanges) -> Option<Weighed
             all.iter().flatten().filter(|field| !sent.contains(*field)).cloned().collect();
         let why = match &all {
             Some(_) => format!(
-                "the server sends {}; {} was there in every answer from which the client went on",
+                "the server sends {}; every response after which the client continued had {}",
                 listed(sent),
                 listed(&lacking)
             ),
-            None => "the client's log has no answer from which it went on".to_owned(),
+            None => "the client's log has no response after which it continued".to_owned(),
         };
         (Fit::Unknown, lacking, why)
     };
@@ -520,8 +521,8 @@ fn answers(asks: &CommandExchanges, serves: &CommandExchanges) -> Option<Weighed
     let alike: Vec<&&AnswerForm> = sent.iter().filter(|form| form.threaded == threaded).collect();
     if alike.is_empty() && !sent.is_empty() {
         let why = match threaded {
-            true => "the client sends thrid, with which the server was not asked in its log",
-            false => "the server was asked with a thrid only, which the client does not send",
+            true => "the client sends thrid, but no request in the server's log has one",
+            false => "every request in the server's log has a thrid, which the client does not send",
         };
         return Some((Fit::Unknown, FieldNames::from(["thrid".to_owned()]), why.to_owned()));
     }
@@ -550,11 +551,11 @@ fn misses(asks: &CommandExchanges, serves: &CommandExchanges) -> Option<Weighed>
         [] => Some((
             Fit::Fits,
             FieldNames::new(),
-            "the client was told a miss as the server tells it".to_owned(),
+            "the client got a miss in the form that the server sends".to_owned(),
         )),
         other => {
             let why = format!(
-                "the server tells a miss by {}, by which the client was told none",
+                "the server reports a miss by {}, a form that the client never got",
                 other.join(" or ")
             );
             Some((Fit::Unknown, FieldNames::new(), why))

@@ -353,12 +353,12 @@ pub fn draft(
     }
     let quoted = |text: &str| toml::Value::from(text).to_string();
     let mut text = format!(
-        "# Drafted from {}. Say of each entry why it is so, and where it is reported; delete what is none of the implementation's doing.\n\
+        "# Drafted from {}. State for each entry the reason and where it was reported; delete entries that the implementation did not cause.\n\
          implementation = {}\n",
         // Some scenarios are played more often for other reasons than a repeated run.
         match results.iter().filter(|r| r.verdict.is_judged()).map(|r| r.found().0).min() {
             Some(played @ 2..) => format!("{played} runs"),
-            _ => "one run, which does not show what happens only sometimes (--repeat 5 would)".to_owned(),
+            _ => "one run, which does not show intermittent findings (--repeat 5 would)".to_owned(),
         },
         quoted(implementation)
     );

@@ -585,9 +585,9 @@ pub enum HangProof {
 impl fmt::Display for HangProof {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Idle => f.write_str("it waits, and nothing is to come"),
+            Self::Idle => f.write_str("it waits, and nothing is pending"),
             Self::Quiet(seconds) => write!(f, "it has done nothing for {seconds} s{NO_PROOF}"),
-            Self::Endless => write!(f, "it goes on and on, beyond the limits{NO_PROOF}"),
+            Self::Endless => write!(f, "it exceeds the limits without end{NO_PROOF}"),
         }
     }
 }

@@ -463,7 +463,7 @@ impl ProgramState {
                     "an offer of a version from each of the {} processes, or an exit status other than 0",
                     size(p.group)
                 );
-                let seen = "exit status 0 without a word: it went on alone, as rank 0 of 1 does";
+                let seen = "exit status 0 without an error message: it continued alone, as rank 0 of 1";
                 Finding {
                     proc: Some(*p),
                     seq,

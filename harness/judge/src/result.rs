@@ -27,7 +27,8 @@ const LAST_EVENTS: usize = 40;
 pub const OUTPUT_LINES: usize = 20;
 
 /// The summary of a scenario whose findings are sensitive.
-const KEPT_BACK: &str = "What this scenario sends is kept back: a finding of it is recorded as sensitive.";
+const KEPT_BACK: &str =
+    "The messages of this scenario are withheld: one of its findings is recorded as sensitive.";
 
 /// Maximum length of a scenario's line in a result, in characters.
 const STEP: usize = 200;
@@ -136,7 +137,7 @@ pub fn scenario_result(
     result.reason = match outcome.scenario_error {
         Some((line, what)) => Some(format!("{}:{line}: {what}", result.path)),
         None if result.verdict == Verdict::Unjudged && outcome.unjudged.is_none() => {
-            Some("it ended early, and nothing tells why: please report this".to_owned())
+            Some("it ended early for an unknown reason: please report this".to_owned())
         }
         // The finding explains why the processes have not started.
         None if matches!(result.verdict, Verdict::Fail | Verdict::Hung) => None,
@@ -245,12 +246,12 @@ impl ReplayStatistics {
         let (names, (played, failed)) = (self.beside.join(", "), self.together);
         let how = match &self.shown_by {
             _ if self.alone.1 > 0 => return None,
-            Some(scenario) => format!("it failed beside {names}, as {scenario} does beside others"),
+            Some(scenario) => format!("it failed beside {names}, and {scenario} fails beside others"),
             None if failed < SHOWS_INTERFERENCE => return None,
             None => format!("beside {names} it fails ({failed} of {played})"),
         };
         let alone = self.alone.0;
-        let expected = format!("the same as beside unrelated jobs, where it passes ({alone} of {alone})");
+        let expected = format!("the same beside unrelated jobs, where it passes ({alone} of {alone})");
         let seen =
             format!("interference between jobs: {how}, first with {}: {}", first.requirement, first.seen);
         Some(Finding { seq: self.seq, ..Finding::new(JOBS_APART, under_test, expected, seen) })

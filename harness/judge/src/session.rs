@@ -479,15 +479,14 @@ impl SessionJudge {
             let why = if self.unconnected == self.processes.len() {
                 &lacking
             } else {
-                "they had PMI_FD and did not use it, as a program does that is linked with no library which speaks PMI (one of Open MPI \
-                 speaks PMIx), or that ends before its MPI_Init"
+                "they had PMI_FD and did not use it, like a program without a PMI library (Open MPI uses PMIx), or one that ends before MPI_Init"
             };
-            return Some(format!("the processes said nothing by PMI: {why}"));
+            return Some(format!("the processes sent no PMI message: {why}"));
         }
         if !self.outlived.is_empty() {
             let left: Vec<String> = self.outlived.iter().map(ToString::to_string).collect();
             return Some(format!(
-                "still running when the launcher had ended, and not recorded any more: rank {}",
+                "still running when the launcher had ended, and no longer recorded: rank {}",
                 left.join(", ")
             ));
         }

@@ -90,8 +90,7 @@ impl fmt::Display for Unjudged {
             Self::NotStarted { launcher: Some(exit), rank, .. } => {
                 write!(
                     f,
-                    "the launcher ended ({exit}) before rank {rank} reported: if it says no more, try its command by hand, with true in \
-                     the place of {{agent}}"
+                    "the launcher ended ({exit}) before rank {rank} reported: run its command by hand with true in place of {{agent}} to see why"
                 )
             }
             Self::NotStarted { nothing: Some((SilenceProof::Timeout, waited)), rank, .. } => {
@@ -106,13 +105,12 @@ impl fmt::Display for Unjudged {
                 let end = end.as_ref().map(ToString::to_string).unwrap_or_default();
                 write!(
                     f,
-                    "no process said anything to the process manager ({end}): is it a program that speaks PMI, as MPICH's do? One of \
-                     Open MPI speaks PMIx, says nothing here, and is rank 0 of 1 in each of its processes"
+                    "no process sent a message to the process manager ({end}): is it a PMI program, such as one of MPICH? A program of Open MPI uses PMIx, sends nothing here, and each of its processes is rank 0 of 1"
                 )
             }
             Self::EndsBadly(end) => write!(
                 f,
-                "the program does not end well where nothing is unusual ({end}), so nothing can be held against it here"
+                "the program fails with a server that does nothing unusual ({end}), so this scenario cannot judge it"
             ),
             Self::NoSuchRequest(request) => write!(f, "the program makes no such request: {request}"),
         }

@@ -73,7 +73,7 @@ impl Job {
     Job::pmi2(),
     "cmd=kvs-put;key=k;value=v;",
     "0 cmd=kvs-put-response;rc=0;",
-    "0 cmd=kvs-put-response;rc=1;errmsg=key is there already;"
+    "0 cmd=kvs-put-response;rc=1;errmsg=key exists already;"
 )]
 fn refuses_a_second_put_of_a_key(
     #[case] mut job: Job,
@@ -204,7 +204,7 @@ fn too_many_waiting_requests_end_the_job() {
         assert_eq!(job.ask(0, &request), [""; 0]);
     }
     let told = job.ask(0, "cmd=job-getid;thrid=last;");
-    assert!(told[0].starts_with("abort: protocol error: too many requests that wait"), "{told:?}");
+    assert!(told[0].starts_with("abort: protocol error: too many pending requests"), "{told:?}");
 }
 
 #[rstest]

@@ -186,8 +186,7 @@ pub fn of_server(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
     let mut session = match probe(suite, iut, limits, (all.dialect, room), SESSION) {
         Ok(outcome) => outcome,
         Err(why) => {
-            let remedy = "look what the command does by hand, with true in the place of {agent}; a launcher that needs long may have \
-                          --start-timeout";
+            let remedy = "run the command by hand with true in place of {agent}; for a slow launcher, raise --start-timeout";
             all.steps.push(DoctorStep::new("started", StepState::Fails, why.to_string()).with(remedy));
             return all;
         }
@@ -219,12 +218,12 @@ pub fn of_server(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
         ),
         (Some(what), 0) => {
             DoctorStep::new("session", StepState::Odd, format!("{processes} come through; {what}"))
-                .with("it can be judged, and that will be told")
+                .with("it can be tested, and this will be reported")
         }
         (what, n) => {
             let what = what.unwrap_or_else(|| "it ended early".to_owned());
             DoctorStep::new("session", StepState::Fails, format!("{what}; {n} later steps were not reached"))
-                .with("most scenarios need this much")
+                .with("most scenarios need this")
         }
     });
     if !all.is_fit() {
@@ -266,16 +265,18 @@ fn started(
     steps.push(DoctorStep::new("started", StepState::Works, agents));
     steps.push(match unconnected {
         None if by_port && connection_method != ConnectionMethod::Port => {
-            DoctorStep::new("connection", StepState::Odd, "PMI_PORT, and no PMI_FD").with("--connection port judges that")
+            DoctorStep::new("connection", StepState::Odd, "PMI_PORT, and no PMI_FD")
+                .with("--connection port judges that")
         }
         None if by_port => DoctorStep::new("connection", StepState::Works, "PMI_PORT"),
         None => DoctorStep::new("connection", StepState::Works, "PMI_FD"),
         Some(why) if !ports.is_empty() => {
-            DoctorStep::new("connection", StepState::Fails, format!("{why}, but PMI_PORT is there")).with("--connection port")
+            DoctorStep::new("connection", StepState::Fails, format!("{why}, but PMI_PORT is there"))
+                .with("--connection port")
         }
         Some(why) => {
             let remedy = offering_option(command).unwrap_or_else(|| {
-                "some launchers give it only if they are asked to; where PMIx is spoken, nothing can be judged".to_owned()
+                "some launchers offer it only with an option; PMIx cannot be tested".to_owned()
             });
             DoctorStep::new("connection", StepState::Fails, why).with(remedy)
         }
@@ -304,7 +305,7 @@ fn versions(suite: &Suite, iut: &Iut, limits: Limits, dialect: &mut Dialect) -> 
         return step(StepState::Works).with(format!("it takes {title} only: --dialect {only} judges that"));
     }
     match takes.len() {
-        0 => step(StepState::Fails).with("no offer was taken that we can make"),
+        0 => step(StepState::Fails).with("it accepted no version that pmi-conform offers"),
         1 => step(StepState::Works),
         _ => step(StepState::Works).with("--dialect all judges PMI-1 and PMI-2"),
     }
@@ -334,7 +335,7 @@ fn nodes(suite: &Suite, iut: &Iut, limits: Limits, all: &mut Examination) {
             }
         }
         Err(why) => DoctorStep::new(what, StepState::Odd, why.to_string()).with(
-            "scenarios on two nodes cannot be judged like this: --server-nodes has their command, --max-nodes 1 leaves them out",
+            "scenarios on two nodes cannot be played: name their command with --server-nodes, or skip them with --max-nodes 1",
         ),
     });
 }
@@ -349,7 +350,7 @@ fn optional(
     need: Need,
 ) -> (DoctorStep, Option<bool>) {
     match asked_for(suite, dialect, need, iut, limits) {
-        None => (DoctorStep::new(what, StepState::Odd, "it could not be asked for"), None),
+        None => (DoctorStep::new(what, StepState::Odd, "could not be tried"), None),
         Some((_, Support::Lacking(seen))) => {
             let remedy =
                 format!("--lacks {what}, or lacks = [\"{what}\"] in the profile, spares the question");
@@ -362,10 +363,10 @@ fn optional(
             let offered = (support == Support::Acknowledged).then_some(true);
             let step = match (trouble(suite, &outcome, Severity::Fail), &outcome.unjudged) {
                 (Some(trouble), _) => DoctorStep::new(what, StepState::Odd, format!("asked once: {trouble}"))
-                    .with("it can be judged, and that will be told"),
+                    .with("it can be tested, and this will be reported"),
                 (None, Some(why)) => DoctorStep::new(what, StepState::Odd, why.to_string()),
                 (None, None) if offered.is_none() => {
-                    DoctorStep::new(what, StepState::Odd, "it could not be asked for")
+                    DoctorStep::new(what, StepState::Odd, "could not be tried")
                 }
                 (None, None) => DoctorStep::new(what, StepState::Works, "asked once, it did so"),
             };
@@ -392,24 +393,24 @@ fn silence(suite: &Suite, dialect: Dialect, iut: &Iut, limits: Limits) -> Doctor
     });
     match proof {
         Some(SilenceProof::Idle | SilenceProof::Unread) => {
-            DoctorStep::new(what, StepState::Works, "can be proved: its processes are seen to wait")
+            DoctorStep::new(what, StepState::Works, "can be proved: its processes can be seen waiting")
         }
         Some(proof @ (SilenceProof::Polled | SilenceProof::Timeout)) => {
             let seen = match proof {
                 SilenceProof::Polled => {
-                    "cannot be proved, since it looks around by a timer: believed where it is lawful, else time has to run out"
+                    "cannot be proved, since the process manager polls: accepted where silence is allowed, else the time limit decides"
                 }
                 _ => {
-                    "cannot be proved: it is at work, or runs where it cannot be looked at; time has to run out"
+                    "cannot be proved: the process manager is busy or cannot be inspected; the time limit decides"
                 }
             };
             let most = limits.step.as_secs_f64();
             let remedy = format!(
-                "what is not answered takes {most} s each: --timeout 1 shortens that, -j plays more side by side"
+                "each missing response takes {most} s: --timeout 1 shortens it, -j plays more at a time"
             );
             DoctorStep::new(what, StepState::Odd, seen).with(remedy)
         }
-        None => DoctorStep::new(what, StepState::Odd, "a barrier ended that one rank had not entered"),
+        None => DoctorStep::new(what, StepState::Odd, "a barrier ended before one rank had entered it"),
     }
 }
 
@@ -432,8 +433,7 @@ pub fn of_program(suite: &Suite, program: &Program, iut: &Iut, limits: Limits, r
     if let Some(why) = &outcome.unjudged {
         let step =
             DoctorStep::new("speaks PMI", StepState::Fails, format!("{why}{}", printed(&outcome.events)));
-        all.steps
-            .push(step.with("link it with a library that speaks PMI-1 or PMI-2, and let it call MPI_Init"));
+        all.steps.push(step.with("link it with a library that uses PMI-1 or PMI-2, and call MPI_Init"));
         return all;
     }
     let number =
@@ -447,9 +447,7 @@ pub fn of_program(suite: &Suite, program: &Program, iut: &Iut, limits: Limits, r
         Some(version) => {
             all.steps.push(DoctorStep::new("version", StepState::Works, format!("it offers {version}")))
         }
-        None => {
-            all.steps.push(DoctorStep::new("version", StepState::Odd, "it makes no offer that can be read"))
-        }
+        None => all.steps.push(DoctorStep::new("version", StepState::Odd, "it makes no readable offer")),
     }
     let mut asks: Vec<String> = Vec::new();
     for word in requests(&outcome.events).iter().map(command_of) {
@@ -457,23 +455,22 @@ pub fn of_program(suite: &Suite, program: &Program, iut: &Iut, limits: Limits, r
             asks.push(word);
         }
     }
-    all.steps.push(
-        DoctorStep::new("requests", StepState::Works, asks.join(", ")).with(
-            "what is about others does not apply: a program that puts, gets and spawns is judged in more",
-        ),
-    );
+    all.steps.push(DoctorStep::new("requests", StepState::Works, asks.join(", ")).with(
+        "scenarios about other operations are skipped; a program that puts, gets and spawns is tested more",
+    ));
     let end = exit_of(&outcome.events);
     all.steps.push(match (end, trouble(suite, &outcome, Severity::Note)) {
         (Some(Exit::Code(0)), None) => DoctorStep::new("end", StepState::Works, "exit status 0"),
         (Some(Exit::Code(0)), Some(what)) => {
             DoctorStep::new("end", StepState::Odd, format!("exit status 0; {what}"))
-                .with("it can be judged, and that will be told")
+                .with("it can be tested, and this will be reported")
         }
         (end, what) => {
             let end = end.map_or_else(|| "it did not end".to_owned(), |end| end.to_string());
             let what = what.map(|what| format!("; {what}")).unwrap_or_default();
-            DoctorStep::new("end", StepState::Fails, format!("{end}{what}{}", printed(&outcome.events)))
-                .with("it has to end with status 0 where nothing is unusual, to be judged where something is")
+            DoctorStep::new("end", StepState::Fails, format!("{end}{what}{}", printed(&outcome.events))).with(
+                "it must exit with status 0 if nothing is unusual; only then can unusual cases be tested",
+            )
         }
     });
     all
@@ -530,8 +527,7 @@ pub fn of_library(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
         all.steps.push(match (version, failed, &library.server) {
             (_, None, Some(server)) if let Some(apart) = apart => {
                 let seen = format!("its processes are singletons under {}: {apart}{printed}", server.label);
-                DoctorStep::new(what, StepState::Fails, seen)
-                    .with("name the process manager that it speaks to with --server")
+                DoctorStep::new(what, StepState::Fails, seen).with("name its process manager with --server")
             }
             (_, Some(failed), Some(server)) => DoctorStep::new(
                 what,
@@ -539,7 +535,7 @@ pub fn of_library(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
                 format!("it fails under {}: {failed}{printed}", server.label),
             ),
             (None, Some(failed), None) => {
-                let seen = format!("it fails without a word on PMI_FD: {failed}{printed}");
+                let seen = format!("it fails without a message on PMI_FD: {failed}{printed}");
                 DoctorStep::new(what, StepState::Fails, seen).with(ELSEWHERE)
             }
             (Some(version), Some(failed), None) => DoctorStep::new(
@@ -547,7 +543,7 @@ pub fn of_library(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
                 StepState::Odd,
                 format!("it offers {version}, and fails: {failed}{printed}"),
             )
-            .with("it can be judged, and that will be told"),
+            .with("it can be tested, and this will be reported"),
             (_, None, Some(server)) => {
                 DoctorStep::new(what, StepState::Works, format!("it succeeds under {}", server.label))
             }
@@ -555,9 +551,8 @@ pub fn of_library(suite: &Suite, iut: &Iut, limits: Limits) -> Examination {
                 DoctorStep::new(what, StepState::Works, format!("it offers {version}, and returns"))
             }
             (None, None, None) => {
-                DoctorStep::new(what, StepState::Odd, "it returns without a word on PMI_FD").with(
-                    "its calls are judged; if it speaks to another process manager, name that with --server",
-                )
+                DoctorStep::new(what, StepState::Odd, "it returns without a message on PMI_FD")
+                    .with("its calls are tested; if it uses another process manager, name that with --server")
             }
         });
     }

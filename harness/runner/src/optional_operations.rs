@@ -100,13 +100,13 @@ pub(crate) fn offers(
         selected.iter().flat_map(|s| s.needs.iter().map(|n| (s.dialect, n.value))).collect();
     let upstream = matches!(iut, Iut::Processes(implementation, _) if implementation.has_upstream());
     let connection_method = iut.connection_method();
-    let why = "it needs a proxy whose upstream we play (--server ./hydra_pmi_proxy)".to_owned();
+    let why = "it needs a bare proxy (--server ./hydra_pmi_proxy)".to_owned();
     for (_, dialect) in Dialect::NAMES {
         operations.needs.insert((dialect, Need::Upstream), (upstream, why.clone()));
         let is = match connection_method {
             ConnectionMethod::Fd => "its processes have PMI_FD",
             ConnectionMethod::Port => "its processes have PMI_PORT",
-            ConnectionMethod::Singleton => "it serves a process that it has not started",
+            ConnectionMethod::Singleton => "it serves a process that it did not start",
         };
         let ways = [
             (Need::Fd, ConnectionMethod::Fd, "fd"),
@@ -129,7 +129,7 @@ pub(crate) fn offers(
             let (wireless, uninitialized) = match &library.server {
                 Some(server) => (
                     Some(format!(
-                        "what the process manager says is not ours to arrange: it is {}; without --server, it is",
+                        "the responses of {} cannot be scripted; without --server, they are",
                         server.label
                     )),
                     fails_under_its_manager(suite, api, iut, server, limits),
@@ -138,7 +138,7 @@ pub(crate) fn offers(
                     None => (None, None),
                     Some(None) => (Some(WIRELESS.to_owned()), None),
                     Some(Some(failed)) => {
-                        let why = "it says nothing on PMI_FD, and its initialization fails";
+                        let why = "it sends nothing on PMI_FD, and its initialization fails";
                         (None, Some(format!("{why} ({failed}): {ELSEWHERE}")))
                     }
                 },
@@ -152,9 +152,8 @@ pub(crate) fn offers(
         && matches!(iut, Iut::Processes(..))
         && let Some(seen) = speaks_no_pmi2(suite, iut, limits)
     {
-        let why = format!(
-            "it does not speak PMI-2: offered version 2.0, it {seen}; --dialect pmi-2 makes it a duty"
-        );
+        let why =
+            format!("it does not speak PMI-2: offered version 2.0, it {seen}; --dialect pmi-2 requires it");
         operations.dialect_exclusions.insert(Dialect::Pmi2, why);
     }
     for (dialect, need) in needs {
@@ -170,13 +169,13 @@ pub(crate) fn offers(
                 (false, LOST.to_owned())
             }
             Some(true) => (true, String::new()),
-            Some(false) => (false, format!("it is said to lack {word}")),
+            Some(false) => (false, format!("--lacks {word}")),
             None if upstream && need.is_extra() => (false, PASSED_ON.to_owned()),
             None => match lacking(suite, dialect, need, iut, limits) {
                 None => (true, String::new()),
                 Some(seen) => {
                     let lacks = if need.is_extra() { "does not offer" } else { "lacks" };
-                    (false, format!("it {lacks} {word}: asked once, it {seen}; --has {word} makes it a duty"))
+                    (false, format!("it {lacks} {word}: asked once, it {seen}; --has {word} requires it"))
                 }
             },
         };
@@ -289,7 +288,7 @@ pub(crate) fn asked_for(
 
 /// The reason why a bare proxy is not probed for operations beyond the specifications.
 const PASSED_ON: &str =
-    "a proxy passes on what it does not know, and the upstream that would answer is played by us";
+    "a proxy forwards unknown requests, and pmi-conform plays the upstream that would answer";
 
 /// The reason why spawns are not judged if connections are relayed and no spawned process reaches the runner.
 const LOST: &str = "not judged here: asked once, the server takes a spawn, and no spawned process comes to the address that is told to it by its \
@@ -479,7 +478,7 @@ pub(crate) fn apart(
     let Library { path, binary, env, .. } = &**library;
     let unserved = Library { path: path.clone(), binary: binary.clone(), env: env.clone(), server: None };
     let unserved = Iut::Library(Box::new(unserved), claims.clone(), Arc::clone(interrupted));
-    without_wire(suite, api, &unserved, limits).map(|_| format!("{evidence}, and it says nothing on PMI_FD"))
+    without_wire(suite, api, &unserved, limits).map(|_| format!("{evidence}, and it sends nothing on PMI_FD"))
 }
 
 /// Returns the evidence that each of several processes believes that it is the only one.
@@ -521,14 +520,14 @@ fn passes_alone(events: &[Event]) -> Option<String> {
 const BARRIERS: [&str; 2] = ["PMI_Barrier", "PMI2_KVS_Fence"];
 
 /// The reason why a library is not judged by its process manager's messages.
-const WIRELESS: &str = "it does not speak the wire protocol: it initializes itself, enters a barrier and says nothing on PMI_FD; so \
-     there is no process manager for it here";
+const WIRELESS: &str = "it does not use the wire protocol: it initializes, enters a barrier and sends nothing on PMI_FD, so it cannot be tested without its own process manager";
 
 /// The remedy for a library that cannot be initialized under a process manager.
 pub(crate) const OTHERS: &str = "doctor --library with --server shows what its process prints";
 
 /// The remedy for a library that cannot be initialized.
-pub(crate) const ELSEWHERE: &str = "if it speaks to another process manager, name that with --server; else it does not find the one that PMI_FD leads to";
+pub(crate) const ELSEWHERE: &str =
+    "if it uses another process manager, name that with --server; otherwise, it does not use PMI_FD";
 
 /// Requirements of the scenarios that test whether a library speaks the wire protocol.
 const WIRE: [&str; 2] = [ids::RFC13_API_WIRE, ids::PMI2_COMMON_API_WIRE];

@@ -490,7 +490,7 @@ fn quote(source: &SourceFile, line: usize) -> String {
 
 fn not_tried() -> String {
     format!(
-        "not tried: there was no sign of life in {LIFELESS} scenarios in a row before this one (--no-give-up tries all)"
+        "not tried: {LIFELESS} scenarios in a row before this one got no response (--no-give-up tries all)"
     )
 }
 

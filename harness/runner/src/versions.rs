@@ -447,11 +447,11 @@ fn after_answer(events: &[Event]) -> String {
     });
     let hangs = events.iter().any(|event| matches!(event.kind, EventKind::StillRunning { .. }));
     let end = match ended {
-        _ if hangs => "waits without end".to_owned(),
+        _ if hangs => "waits forever".to_owned(),
         _ if crashed.is_some() => format!("dies of signal {}", crashed.unwrap_or_default()),
         Some(Exit::Code(0)) => "ends with status 0".to_owned(),
         Some(Exit::Signal(signal)) => format!("dies of signal {signal}"),
-        Some(exit) => format!("ends with {exit}{}", if says { " and a word" } else { ", without a word" }),
+        Some(exit) => format!("ends with {exit}{}", if says { " and a word" } else { ", without a message" }),
         None => "waits".to_owned(),
     };
     match asked.as_deref() {

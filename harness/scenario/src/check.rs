@@ -134,7 +134,7 @@ impl Checker<'_> {
             Span { start: 0, end: scenario.source.text.find('\n').unwrap_or(scenario.source.text.len()) };
         if scenario.summary().is_empty() {
             self.sink
-                .error(start, "the file does not say what must hold")
+                .error(start, "the file does not state what must hold")
                 .help("begin it with a comment of one sentence or more");
         }
         if scenario.is_fragment() {
@@ -143,7 +143,7 @@ impl Checker<'_> {
             self.fragments.push(name.to_owned());
         } else if scenario.requires.is_empty() {
             self.sink
-                .error(start, "the scenario does not say which requirement it tests")
+                .error(start, "the scenario does not name the requirement that it tests")
                 .help("add a line `requires ID ...` before the steps");
         }
         for (index, id) in scenario.requires.iter().enumerate() {
@@ -162,14 +162,14 @@ impl Checker<'_> {
                 .rows
                 .first()
                 .filter(|_| scenario.body.iter().any(|statement| !matches!(statement, Stmt::Let { .. })))
-                .map(|row| (row.name.span, "rows in a fragment: it is told what its user wants")),
-            false => scenario.takes.first().map(|told| (told.name.span, "`takes` in what is no fragment")),
+                .map(|row| (row.name.span, "rows in a fragment: a fragment has parameters instead")),
+            false => scenario.takes.first().map(|told| (told.name.span, "`takes` outside a fragment")),
         };
         if let Some((span, message)) = misplaced {
             self.sink.error(span, message);
         }
         for default in scenario.takes.iter().filter_map(|parameter| parameter.default.as_ref()) {
-            self.text(default, UseSite::NoRank, "a fragment is told a text, and this is none");
+            self.text(default, UseSite::NoRank, "an argument of a fragment is a text, and this is not one");
         }
         self.take(&scenario.takes);
         self.rows();
@@ -192,7 +192,7 @@ impl Checker<'_> {
             {
                 self.sink
                     .warning(span, format!("a scenario that {what} without `needs {word}`"))
-                    .help("it would fail where an implementation may lawfully lack this");
+                    .help("it would fail for an implementation that may lack this");
             }
         }
     }
@@ -204,7 +204,7 @@ impl Checker<'_> {
     fn requirement(&mut self, id: &Spanned<String>) {
         if self.own() && !(self.env.requirement_ids)(&id.value) {
             self.sink
-                .error(id.span, format!("there is no requirement `{}`", id.value))
+                .error(id.span, format!("unknown requirement `{}`", id.value))
                 .suggest(&id.value, self.env.requirement_names);
         }
     }
@@ -225,7 +225,7 @@ impl Checker<'_> {
             match stmt {
                 Stmt::Use { name, with } => self.use_(name, with, times),
                 Stmt::Let { name, value } => {
-                    self.text(value, UseSite::NoRank, "a `let` names a text, and this is none");
+                    self.text(value, UseSite::NoRank, "`let` takes a text, and this is not one");
                     self.bind(&name.value, name.span);
                 }
                 Stmt::Repeat { count, var, body, span, .. } => {
@@ -238,7 +238,7 @@ impl Checker<'_> {
 
     fn use_(&mut self, name: &Spanned<String>, with: &[(Spanned<String>, Template)], times: u32) {
         for (_, value) in with {
-            self.text(value, UseSite::NoRank, "a fragment is told a text, and this is none");
+            self.text(value, UseSite::NoRank, "an argument of a fragment is a text, and this is not one");
         }
         if self.fragments.contains(&name.value) {
             self.either(name.span, format!("fragment `{}` uses itself", name.value));
@@ -247,7 +247,7 @@ impl Checker<'_> {
         let Some(fragment) = (self.env.fragments)(&name.value) else {
             if self.own() {
                 self.sink
-                    .error(name.span, format!("there is no fragment `{}`", name.value))
+                    .error(name.span, format!("unknown fragment `{}`", name.value))
                     .suggest(&name.value, self.env.fragment_names);
             }
             return;
@@ -302,12 +302,12 @@ impl Checker<'_> {
                 self.sink.error(told.span, message).suggest(&told.value, &known);
             }
             if with[..index].iter().any(|(earlier, _)| earlier.value == told.value) {
-                self.sink.error(told.span, format!("`{}` is told twice", told.value));
+                self.sink.error(told.span, format!("`{}` is given twice", told.value));
             }
         }
         for parameter in takes.iter().filter(|parameter| parameter.default.is_none()) {
             if !with.iter().any(|(told, _)| told.value == parameter.name.value) {
-                let message = format!("fragment `{}` is not told `{}`", name.value, parameter.name.value);
+                let message = format!("fragment `{}` needs `{}`", name.value, parameter.name.value);
                 self.sink.error(name.span, message);
             }
         }
@@ -325,11 +325,11 @@ impl Checker<'_> {
             if names(row) != names(&rows[0]) {
                 self.sink
                     .error(row.name.span, format!("row `{}` has other names than the first", row.name.value))
-                    .help("every row says the same names in the same order");
+                    .help("every row has the same names in the same order");
             }
             let before = self.bound.len();
             for (name, value) in &row.values {
-                self.text(value, UseSite::NoRank, "a row names a text, and this is none");
+                self.text(value, UseSite::NoRank, "a row takes texts, and this is not one");
                 self.bound.push(name.value.clone());
             }
             self.bound.truncate(before);
@@ -355,7 +355,7 @@ impl Checker<'_> {
             && let Some(n) = constant
             && !(1..=MAX_REPEAT).contains(&n)
         {
-            self.sink.error(span, format!("a repetition of {n} times; from 1 to {MAX_REPEAT} make sense"));
+            self.sink.error(span, format!("a repetition of {n} times; the range is 1 to {MAX_REPEAT}"));
         }
         let shadowed = var.is_some_and(|var| self.bound.contains(&var.value));
         if let Some(var) = var {
@@ -392,9 +392,7 @@ impl Checker<'_> {
     fn used(&mut self, name: &str, span: Span, place: UseSite) {
         if name == "rank" && place == UseSite::NoRank {
             if self.own() {
-                self.sink
-                    .error(span, "`$rank` where there is no rank")
-                    .help("it stands for the rank of a step");
+                self.sink.error(span, "`$rank` in a step without a rank").help("it is the rank of a step");
             }
             return;
         }
@@ -463,7 +461,7 @@ impl Checker<'_> {
                         .help("`<any>` matches whatever comes");
                 }
                 Piece::Cut => {
-                    self.sink.error(*span, "`<|>` ends a write, and here we read");
+                    self.sink.error(*span, "`<|>` ends a write, and this step reads");
                 }
                 _ => {}
             }
@@ -481,7 +479,7 @@ impl Checker<'_> {
                     && let Some(n) = expr::constant(n)
                     && !(0..=MAX_FILL).contains(&n)
                 {
-                    self.sink.error(span, format!("{n} bytes; from 0 to {MAX_FILL} make sense"));
+                    self.sink.error(span, format!("{n} bytes; the range is 0 to {MAX_FILL}"));
                 }
             }
             Piece::Typed(ValueType::Uint(low, high)) => {
@@ -587,7 +585,7 @@ impl Checker<'_> {
         let all = matches!(&step.who, StepTarget::Ranks { set: RankSet::All, .. });
         if all || self.scenario.tests != UnderTest::Server || matches!(step.action, StepAction::Process(_)) {
             let message =
-                "a stray connection is no process, and only servers have any; each is named by its number";
+                "a stray connection is not a process, and only servers have any; name it by its number";
             if self.own() {
                 self.sink.error(span, message).help("write `stray:0 C: ...` or `stray:0 S: ...`");
             }
@@ -744,8 +742,11 @@ impl Checker<'_> {
                 let how = WriteMode { every: false, ..*mode };
                 if !ours && how != WriteMode::default() && self.own() {
                     self.sink
-                        .error(head_line(&self.source, span), "`<bytewise>` and `<partial>` where we read")
-                        .help("they say how we write");
+                        .error(
+                            head_line(&self.source, span),
+                            "`<bytewise>` and `<partial>` in a step that reads",
+                        )
+                        .help("they change how a message is written");
                 }
                 for line in lines {
                     if ours { self.sent(line, span) } else { self.expected(role, line, span) }
@@ -754,7 +755,7 @@ impl Checker<'_> {
             // If a client is under test, `S: <nothing>` is an action of the harness and means that it does not answer.
             StepAction::Silence if ours && role == Role::Client && self.own() => {
                 self.sink
-                    .error(head_line(&self.source, span), "`<nothing>` where we send")
+                    .error(head_line(&self.source, span), "`<nothing>` in a step that sends")
                     .help("leave it out");
             }
             StepAction::Close | StepAction::Silence if role == Role::Server && !ours => self.refused(span),
@@ -778,7 +779,7 @@ impl Checker<'_> {
         {
             self.sink
                 .warning(line.span, format!("`{form}` is a text here"))
-                .help(format!("write `<{form}>` if something else than this text is meant"));
+                .help(format!("write `<{form}>` unless you mean this text"));
         }
         let pieces = self.located(line, true);
         for Located { piece, span } in &pieces {
@@ -788,17 +789,19 @@ impl Checker<'_> {
             }
             match piece {
                 Piece::Capture(name, _) => {
-                    self.sink.error(*span, "a capture where we send").help(format!(
-                        "write `${name}` to send what is bound; only what the other side says is captured"
+                    self.sink.error(*span, "a capture in a step that sends").help(format!(
+                        "write `${name}` to send a bound value; only messages of the other side are captured"
                     ));
                 }
                 Piece::Typed(ValueType::RcOk | ValueType::RcFail) => {}
                 Piece::Typed(ValueType::Absent | ValueType::Empty) => {
-                    self.sink.error(*span, "a matcher where we send").help("leave the key or its value out");
+                    self.sink
+                        .error(*span, "a matcher in a step that sends")
+                        .help("leave the key or its value out");
                 }
                 Piece::Typed(_) => {
                     self.sink
-                        .error(*span, "a matcher where we send")
+                        .error(*span, "a matcher in a step that sends")
                         .help("write the value; `<fill N>` and `<junk N>` make long ones");
                 }
                 _ => {}
@@ -826,7 +829,7 @@ impl Checker<'_> {
                 self.sink
                     .warning(
                         self.value_span(line, &pieces, "cmd"),
-                        format!("`{value}` is no command of {}", self.scenario.dialect.title()),
+                        format!("unknown command `{value}` of {}", self.scenario.dialect.title()),
                     )
                     .label(format!("did you mean `{near}`?"));
             }
@@ -876,7 +879,7 @@ impl Checker<'_> {
                 (Role::Server, "") => {
                     let word = text.unwrap_or_default();
                     let words = ["<closes>", "<empty>", "<silence>", "<one of>"];
-                    let diagnostic = self.sink.error(whole, "this is no `key=value` tuple");
+                    let diagnostic = self.sink.error(whole, "not a `key=value` tuple");
                     match closest(&word, &words) {
                         Some(near) => diagnostic.label(format!("did you mean `{near}`?")),
                         None => diagnostic.help("write `<sp>` for a blank within a value"),
@@ -925,7 +928,7 @@ impl Checker<'_> {
             && let Some(near) = closest(text, known)
         {
             self.sink
-                .error(span, format!("`{text}` is no {what} of {}", self.scenario.dialect.title()))
+                .error(span, format!("unknown {what} `{text}` of {}", self.scenario.dialect.title()))
                 .label(format!("did you mean `{near}`?"));
         }
     }
@@ -939,7 +942,7 @@ impl Checker<'_> {
                 }
                 // The harness can also make sure that a variable is `<absent>`.
                 _ if template.pieces == [Piece::Typed(ValueType::Absent)] => {}
-                _ => self.text(template, UseSite::Step, "a matcher where we start the process"),
+                _ => self.text(template, UseSite::Step, "a matcher in a step that starts a process"),
             },
             _ => {}
         }
@@ -961,7 +964,9 @@ impl Checker<'_> {
         }
         for arg in &call.args {
             match arg {
-                Arg::Text(text) => self.text(text, UseSite::Step, "a matcher where we call"),
+                Arg::Text(text) => {
+                    self.text(text, UseSite::Step, "a matcher in a step that calls a function")
+                }
                 Arg::Number(number) => self.expr(number, UseSite::Step),
                 Arg::Null => {}
                 Arg::Out(name, size) => {

@@ -11,7 +11,7 @@ pub(super) fn check(scenario: &Scenario, behaviours: &Behaviours, sink: &mut Sin
     if scenario.tests != UnderTest::Client {
         let spans = serving.variations.iter().chain(&serving.fault).map(|name| name.span);
         for span in spans.chain(serving.settings.iter().map(|(setting, _)| setting.span)) {
-            sink.error(span, "a server that is set up, where no client is under test")
+            sink.error(span, "server settings without a client under test")
                 .help("`vary`, `fault` and `serve` go with `tests client`");
         }
         steps(&scenario.body).for_each(|step| misplaced(step, sink));
@@ -35,8 +35,8 @@ pub(super) fn check(scenario: &Scenario, behaviours: &Behaviours, sink: &mut Sin
     }
     if !expects && !scenario.is_fragment() {
         let span = scenario.requires.first().map(|r| r.span).unwrap_or_default();
-        sink.error(span, "nothing is expected of the client").help(
-            "say what it comes to: `* P: exits 0`, `* P: exits nonzero`, `* P: exits nonzero|same`, `* P: ends`, `* P: prints the same`",
+        sink.error(span, "the scenario expects nothing of the client").help(
+            "add the expected end: `* P: exits 0`, `* P: exits nonzero`, `* P: exits nonzero|same`, `* P: ends`, `* P: prints the same`",
         );
     }
 }
@@ -66,23 +66,25 @@ fn misplaced(step: &Step, sink: &mut Sink) {
         StepAction::Process(ProcessAction::SameOutput) => "prints the same",
         _ => return,
     };
-    sink.error(step.span, format!("`{what}` where no client is under test"));
+    sink.error(step.span, format!("`{what}` without a client under test"));
 }
 
 fn step_of_client(step: &Step, sink: &mut Sink) {
     let wrong = match (step.role, &step.action) {
         (Role::Client, StepAction::Message { .. }) => return,
         (Role::Client, _) => {
-            "a program decides itself what it sends; `C:` names the request that is answered otherwise"
+            "a program decides what it sends; `C:` names the request whose response is changed"
         }
         (Role::Server, StepAction::Message { mode, .. }) if mode.every => {
-            "`<every>` says which requests are meant, so it stands under `C:`"
+            "`<every>` selects requests, so write it in a `C:` step"
         }
         (
             Role::Server,
             StepAction::Message { .. } | StepAction::Close | StepAction::Empty | StepAction::Right,
         ) => return,
-        (Role::Server, _) => "we are the server: say what it sends, `<right>`, `<empty>` or `<close>`",
+        (Role::Server, _) => {
+            "the harness is the server: write the message, `<right>`, `<empty>` or `<close>`"
+        }
         (Role::Process, StepAction::Process(ProcessAction::Kill(9))) => return,
         (Role::Process, StepAction::Process(ProcessAction::Kill(_))) => {
             "processes under test are killed with signal 9"

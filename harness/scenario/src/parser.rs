@@ -102,7 +102,7 @@ impl<'a> Parser<'a> {
                 let at = start + tab;
                 self.sink
                     .error(Span { start: at, end: at + 1 }, "a tab as indentation")
-                    .help("indent with blanks");
+                    .help("indent with spaces");
             }
         }
         let mut rest =
@@ -117,7 +117,7 @@ impl<'a> Parser<'a> {
                 let at = before + tab;
                 self.sink
                     .error(Span { start: at, end: at + 1 }, "a tab as indentation")
-                    .help("indent with blanks");
+                    .help("indent with spaces");
             }
             self.line(first.span, &more);
         }
@@ -171,13 +171,13 @@ impl<'a> Parser<'a> {
             }
         } else {
             let span = Span { start: line.start, end: line.start + first.len() };
-            let message = format!("`{first}` begins no head line, statement or step");
+            let message = format!("`{first}` does not begin a head line, statement or step");
             let diagnostic = self.sink.error(span, message);
             if expr::who(first, 0).is_ok() {
                 diagnostic.message = "a step without a role".to_owned();
                 diagnostic.help("a step reads `RANKS ROLE: ...`, with role C, S, A or P");
             } else if first.ends_with(',') && expr::who(first.trim_end_matches(','), 0).is_ok() {
-                diagnostic.message = "a blank in a list of ranks".to_owned();
+                diagnostic.message = "a space in a list of ranks".to_owned();
                 diagnostic.help("write `0,1 C: ...`");
             } else {
                 diagnostic.suggest(first, KEYWORDS);
@@ -208,7 +208,7 @@ impl<'a> Parser<'a> {
         let words: Vec<Span> =
             layout::words(content).into_iter().map(|w| Self::within(argument, w)).collect();
         if words.is_empty() {
-            self.sink.error(line, format!("`{keyword}` of what?"));
+            self.sink.error(line, format!("`{keyword}` needs a value"));
         }
         match keyword {
             "requires" => {
@@ -221,7 +221,7 @@ impl<'a> Parser<'a> {
                     let word = self.of(span);
                     let Some((_, value)) = Need::NAMES.into_iter().find(|(name, _)| *name == word) else {
                         let words = Need::NAMES.map(|(name, _)| name);
-                        self.sink.error(span, format!("nothing can need `{word}`")).suggest(word, &words);
+                        self.sink.error(span, format!("unknown need `{word}`")).suggest(word, &words);
                         continue;
                     };
                     self.scenario.needs.push(Spanned { value, span });
@@ -234,7 +234,7 @@ impl<'a> Parser<'a> {
                         Some(tests) => self.scenario.tests = tests,
                         None => {
                             self.sink
-                                .error(span, format!("nothing can test `{word}`"))
+                                .error(span, format!("unknown implementation under test `{word}`"))
                                 .suggest(word, PARTIES);
                         }
                     }
@@ -248,7 +248,7 @@ impl<'a> Parser<'a> {
                         Some(dialect) if index == 0 => self.scenario.dialect = dialect,
                         Some(dialect) => self.scenario.also.push(dialect),
                         None => {
-                            let message = format!("there is no dialect `{word}`");
+                            let message = format!("unknown dialect `{word}`");
                             self.sink
                                 .error(span, message)
                                 .suggest(word, &names)
@@ -283,7 +283,7 @@ impl<'a> Parser<'a> {
 
     fn fault(&mut self, line: Span, argument: Span, words: &[Span]) {
         if words.len() > 1 || self.scenario.serving.fault.is_some() {
-            self.sink.error(line, "a second fault").help("with one, what is found can be told apart");
+            self.sink.error(line, "a second fault").help("a dialect distinguishes the findings");
         }
         let value = self.of(argument).to_owned();
         self.scenario.serving.fault = Some(Spanned { value, span: argument });
@@ -295,7 +295,7 @@ impl<'a> Parser<'a> {
         let (name, value) = word.split_once('=').unwrap_or((word, ""));
         let Some((_, setting)) = Setting::NAMES.iter().find(|(known, _)| *known == name) else {
             let known = Setting::NAMES.map(|(known, _)| known);
-            self.sink.error(span, format!("a server has no setting `{name}`")).suggest(name, &known);
+            self.sink.error(span, format!("unknown server setting `{name}`")).suggest(name, &known);
             return;
         };
         match value.parse() {
@@ -329,7 +329,7 @@ impl<'a> Parser<'a> {
             }
             _ => {
                 self.sink
-                    .error(line, "`each` of what?")
+                    .error(line, "`each` needs a product")
                     .help("write `each request`, `each TABLE` or `each TABLE but NAME ...`");
             }
         }
@@ -341,8 +341,8 @@ impl<'a> Parser<'a> {
         let word = self.of(name);
         let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.';
         if !word.bytes().all(good) {
-            self.sink.error(name, "this is no name of a row").help(
-                "a row is called by small letters, digits, `-` and `.`, and says `NAME=TEXT` for each name",
+            self.sink.error(name, "invalid row name").help(
+                "a row has a name of lower-case letters, digits, `-` and `.`, and `NAME=TEXT` for each name",
             );
             return;
         }
@@ -355,9 +355,7 @@ impl<'a> Parser<'a> {
     fn bare_name(&mut self, span: Span) -> Option<Spanned<String>> {
         let word = self.of(span);
         if !word.starts_with(expr::is_name_start) || !word.chars().all(expr::is_name_char) {
-            self.sink
-                .error(span, "this is no name")
-                .help("names have letters, digits and `_`, no digit first");
+            self.sink.error(span, "invalid name").help("names have letters, digits and `_`, no digit first");
             return None;
         }
         Some(Spanned { value: word.to_owned(), span })
@@ -378,7 +376,7 @@ impl<'a> Parser<'a> {
             || !id.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-._".contains(&b))
         {
             self.sink
-                .error(span, "this is no requirement id")
+                .error(span, "invalid requirement id")
                 .help("ids are lower case, as `rfc13.put.visible-after-barrier`");
             return None;
         }
@@ -416,7 +414,7 @@ impl<'a> Parser<'a> {
         let named = name.strip_prefix('$').unwrap_or(name);
         if !named.chars().all(good) || named.split('/').any(|part| part.is_empty() || part.starts_with('.')) {
             self.sink
-                .error(span, "this is no fragment name")
+                .error(span, "invalid fragment name")
                 .help("`use` takes one name of letters, digits, `-` and `_`, without `.pmi`");
             return;
         }
@@ -542,7 +540,7 @@ impl<'a> Parser<'a> {
                     let start = ranks.start + wrong.at;
                     let diagnostic = self.sink.error(ranks, wrong.message);
                     if text.ends_with(',') || text.starts_with(',') {
-                        diagnostic.help("there are no blanks in a list of ranks");
+                        diagnostic.help("a list of ranks has no spaces");
                     }
                     if let Some((group, _)) = text.split_once(':')
                         && expr::who(&format!("{group}:0"), 0).is_err()
@@ -586,7 +584,7 @@ impl<'a> Parser<'a> {
             "J" => Role::Job,
             "U" => Role::Upstream,
             _ => {
-                let diagnostic = self.sink.error(span, format!("there is no role `{word}`"));
+                let diagnostic = self.sink.error(span, format!("unknown role `{word}`"));
                 let upper = word.get(..1).unwrap_or_default().to_ascii_uppercase();
                 if ["C", "S", "A", "P", "J", "U"].contains(&upper.as_str()) {
                     diagnostic.label(format!("did you mean `{upper}`?"));
@@ -663,7 +661,7 @@ impl<'a> Parser<'a> {
         }
         if lines.is_empty() {
             let help = "write a message, `<empty>` for a bare newline, or what else happens";
-            self.sink.error(rest, "a step that says nothing").help(help);
+            self.sink.error(rest, "an empty step").help(help);
             return None;
         }
         Some(StepAction::Message { mode, lines })
@@ -711,7 +709,7 @@ impl<'a> Parser<'a> {
             StepAction::Close if to.is_none() => Some(UpstreamAction::Close),
             _ => {
                 self.sink
-                    .error(text, "this is nothing that an upstream can do")
+                    .error(text, "an upstream cannot do this")
                     .help("write a message, `<partial>` and a message, `<right>` or `<close>`, and before it perhaps `<to N>`");
                 None
             }
@@ -759,7 +757,7 @@ impl<'a> Parser<'a> {
             "warn" => Grade::Warn,
             "fail" => Grade::Fail,
             _ => {
-                self.sink.error(grade, format!("there is no verdict `{word}`")).suggest(word, GRADES);
+                self.sink.error(grade, format!("unknown verdict `{word}`")).suggest(word, GRADES);
                 return None;
             }
         };
@@ -841,9 +839,9 @@ impl<'a> Parser<'a> {
 
     fn unknown_word<T>(&mut self, span: Span, word: &str, what: &str, known: &[&str]) -> Option<T> {
         let message = if word.is_empty() {
-            "a step that says nothing".to_owned()
+            "an empty step".to_owned()
         } else {
-            format!("a {what} step cannot say `{word}`")
+            format!("unknown word `{word}` in a {what} step")
         };
         self.sink.error(span, message).suggest(word, known);
         None
@@ -879,7 +877,7 @@ impl<'a> Parser<'a> {
         let value = template::read(self.text, value, &mut self.sink);
         let word = self.of(name);
         if !word.starts_with(expr::is_name_start) || !word.chars().all(expr::is_name_char) {
-            self.sink.error(name, "this is no name of an environment variable");
+            self.sink.error(name, "invalid name of an environment variable");
             return None;
         }
         Some(ProcessAction::Env(Spanned { value: word.to_owned(), span: name }, value))

@@ -267,7 +267,9 @@ impl Speller<'_> {
         step.cites = named.as_ref().and_then(|id| self.requirement(id));
         if let (Some(id), None) = (&named, &step.cites) {
             let message = format!("{} has no requirement with the rule `{}`", self.dialect.title(), id.value);
-            self.sink.error(id.span, message).help("cite a rule that every dialect of the scenario has");
+            self.sink
+                .error(id.span, message)
+                .help("cite a rule that exists in every dialect of the scenario");
         }
         let Step { who: target, role, cites, action, span } = step;
         match action {
@@ -416,7 +418,7 @@ impl Speller<'_> {
             let message = format!("{} has no operation `{operation}`", self.dialect.title());
             self.sink
                 .error(line.span, message)
-                .help("say in the head which dialects have it: `dialect NAME`");
+                .help("name the dialects that have it in the head: `dialect NAME`");
         }
         found
     }

@@ -307,7 +307,7 @@ impl Scanner<'_> {
                     '\t' => "write `<tab>`".to_owned(),
                     c => format!("write `<0x{:02x}>`", u32::from(c)),
                 };
-                self.sink.error(span, "a character that cannot be seen").help(help);
+                self.sink.error(span, "an invisible character").help(help);
             }
             _ => {
                 let end = rest.find(|c: char| c == '$' || c == '<' || c.is_control()).unwrap_or(rest.len());
@@ -354,7 +354,7 @@ impl Scanner<'_> {
             Some(kind) => self.push(start, Piece::Capture(name, kind)),
             None => {
                 let span = self.span(from, to);
-                let message = format!("there is no type `{word}`");
+                let message = format!("unknown type `{word}`");
                 let help =
                     format!("write `${{{name}}}:{word}` if it is text; types are {}", KINDS.join(", "));
                 self.sink.error(span, message).suggest(word, KINDS).help(help);
@@ -391,7 +391,7 @@ impl Scanner<'_> {
                 }
                 _ => {
                     let span = self.span(start, self.at);
-                    self.sink.error(span, "a byte is written with two digits, as `<0x0d>`");
+                    self.sink.error(span, "write a byte with two digits, as `<0x0d>`");
                 }
             }
             return;
@@ -431,7 +431,7 @@ impl Scanner<'_> {
             None => {
                 let span = self.span(start, self.at);
                 let help = format!("write `<<` for the character itself; there is <{}>", FORMS.join("> <"));
-                self.sink.error(span, format!("there is no `<{word}>`")).suggest(word, FORMS).help(help);
+                self.sink.error(span, format!("unknown form `<{word}>`")).suggest(word, FORMS).help(help);
             }
         }
     }

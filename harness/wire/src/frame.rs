@@ -22,7 +22,7 @@ pub enum FrameError {
     #[error(transparent)]
     Overlong(#[from] Overlong),
     /// The header is not a length, so the beginning of the next frame is unknown. It is reported once, and nothing after it is read.
-    #[error("\"{}\" is no length", header.escape_ascii())]
+    #[error("invalid frame length \"{}\"", header.escape_ascii())]
     Header {
         /// The six bytes instead of a header.
         header: [u8; HEADER],

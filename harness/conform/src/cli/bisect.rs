@@ -16,7 +16,7 @@ use crate::report::{History, NamedRun, Run};
 
 pub(super) fn bisect(args: &Bisect) -> anyhow::Result<u8> {
     let versions = args.logs.len().max(args.server.len());
-    anyhow::ensure!(versions > 1, "name two versions at least, the oldest first");
+    anyhow::ensure!(versions > 1, "name at least two versions, the oldest first");
     let mut entries = Vec::new();
     for log in &args.logs {
         entries.push(named_run(log)?);
@@ -29,7 +29,7 @@ pub(super) fn bisect(args: &Bisect) -> anyhow::Result<u8> {
     if let Some(entry) = entries.iter().find(unjudged) {
         let reason = entry.run.results.iter().find_map(|result| result.reason.as_deref());
         let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
-        writeln!(anstream::stderr(), "error: of {}, nothing could be judged{reason}", entry.name)?;
+        writeln!(anstream::stderr(), "error: {}: nothing could be judged{reason}", entry.name)?;
         return Ok(UNJUDGED);
     }
     let history = History::of(&entries);
@@ -68,7 +68,7 @@ fn played(args: &Bisect) -> anyhow::Result<Option<Vec<NamedRun>>> {
     words.push(format!("--repeat={}", args.repeat));
     for ((server, entry), number) in args.server.iter().zip(&mut entries).zip(1..) {
         let what = format!(
-            "playing what differs {} times on {server} ({number} of {})",
+            "playing differing scenarios {} times on {server} ({number} of {})",
             args.repeat,
             args.server.len()
         );

@@ -63,13 +63,15 @@ pub(super) fn profiles(json: bool) -> anyhow::Result<u8> {
                 known.push(format!("{what} {}", operations.join(" and ")));
             }
         }
-        known.extend(profile.start_timeout.map(|seconds| format!("its processes have {seconds} s to start")));
-        known.extend(profile.max_ranks.map(|most| format!("{most} ranks at most")));
+        known.extend(
+            profile.start_timeout.map(|seconds| format!("its processes may take {seconds} s to start")),
+        );
+        known.extend(profile.max_ranks.map(|most| format!("at most {most} ranks")));
         if !known.is_empty() {
             writeln!(text, "  {}", known.join("; "))?;
         }
         if profile.has_deviations {
-            writeln!(text, "  what it does differently is recorded")?;
+            writeln!(text, "  its deviations are recorded")?;
         }
         if !profile.remark.is_empty() {
             writeln!(text, "  {}", profile.remark)?;
@@ -124,7 +126,7 @@ pub(super) fn show(name: &str, dialect: Option<Dialect>) -> anyhow::Result<u8> {
             None => {
                 let names = suite.scenarios.iter().map(|s| s.name.as_str());
                 let hint = hint(name, names, "`pmi-conform scenario list` lists scenarios");
-                anyhow::bail!("there is no scenario and no fragment {name}{hint}");
+                anyhow::bail!("unknown scenario or fragment {name}{hint}");
             }
         },
     };
@@ -227,7 +229,7 @@ fn fields(text: &mut String, label: &str, fields: &[Field]) -> anyhow::Result<()
 pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
     let suite = pmi_runner::suite::embedded().map_err(scenario_errors)?;
     if let Some(text) = builtin_requirements::text(id) {
-        print(&format!("{id}\n\n  {text}\n\nIt is looked for in every scenario.\n"))?;
+        print(&format!("{id}\n\n  {text}\n\nEvery scenario checks it.\n"))?;
         return Ok(0);
     }
     let Some(r) = suite.catalogue.get(id) else {
@@ -251,14 +253,14 @@ pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
         let ids = suite.catalogue.iter().flat_map(|r| r.rules.iter().chain([&r.id])).map(String::as_str);
         let hint =
             hint(id, ids.chain(names), "`pmi-conform explain requirements` and `scenario list` list them");
-        anyhow::bail!("there is no requirement, rule, scenario or operation {id}{hint}");
+        anyhow::bail!("unknown requirement, rule, scenario or operation {id}{hint}");
     };
     let mut text = format!("{}  ({}, binds {})\n{}\n\n  {}\n", r.id, r.level, binds(r), r.section, r.text);
     for (label, value) in [
         ("Grammar rule", &r.abnf),
         ("Reading", &r.reading),
         ("Reported, never failed", &r.contradiction),
-        ("A wording that would mend the text", &r.proposal),
+        ("Proposed wording", &r.proposal),
         ("Not tested", &r.excluded),
     ] {
         if let Some(value) = value {
@@ -366,7 +368,7 @@ pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
             (true, true) => "fails on a fault, and on a client's",
             (true, false) => "fails on a fault",
             (false, true) => "fails on a client's fault",
-            (false, false) if UNSEEN.iter().any(|u| u.id == r.id) => "does not show on the wire",
+            (false, false) if UNSEEN.iter().any(|u| u.id == r.id) => "not visible on the wire",
             (false, false) => "",
         };
         writeln!(text, "{:8} {:40} {:12} {scenarios:3} scenario(s)  {kill}", r.level, r.id, state)?;

@@ -21,7 +21,7 @@ pub(super) fn check(paths: &[PathBuf]) -> anyhow::Result<u8> {
 
 pub(super) fn export(folder: &Path) -> anyhow::Result<u8> {
     let files = pmi_runner::suite::export(folder).with_context(|| folder.display().to_string())?;
-    print(&format!("{files} files written to {}\n", folder.display()))?;
+    print(&format!("wrote {files} files to {}\n", folder.display()))?;
     Ok(0)
 }
 

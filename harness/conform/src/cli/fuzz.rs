@@ -84,9 +84,7 @@ fn client(args: &Fuzz, interrupted: &Arc<AtomicBool>) -> anyhow::Result<u8> {
         for dialect in apis {
             let wire = client.has_requests(dialect)?;
             if !wire {
-                note(
-                    "it says nothing on PMI_FD, so that there is nothing to answer: calls of one process are drawn",
-                )?;
+                note("it sends nothing on PMI_FD, so the campaign only calls the functions of one process")?;
             }
             all.push(LibraryGenerator { dialect, ring, ranks, mutate, wire });
         }
@@ -130,7 +128,7 @@ fn campaign(
     let stored = args.only_corpus.then(|| stored(args)).transpose()?;
     let state = match CampaignState::read(&args.out)? {
         Some(_) if !args.resume => anyhow::bail!(
-            "{} holds a campaign: --resume goes on with it, --out takes another folder",
+            "{}: contains a campaign; continue it with --resume, or name another folder with --out",
             args.out.display()
         ),
         Some(state) if args.seed.is_some_and(|seed| seed != state.seed) => {
@@ -168,7 +166,7 @@ fn campaign(
     if let Some(file) = &args.draft_known {
         let entries = KnownFailures::draft(&campaign.found)?;
         let head = format!(
-            "# Drafted from the campaign in {} with seed {}. Say of each entry why it is accepted, and where it is reported.\n",
+            "# Drafted from the campaign in {} with seed {}. State for each entry why it is accepted and where it was reported.\n",
             args.out.display(),
             options.seed
         );
@@ -198,7 +196,7 @@ fn stored(args: &Fuzz) -> anyhow::Result<Stored> {
     let folders: Vec<String> = args.corpus.iter().map(|folder| folder.display().to_string()).collect();
     anyhow::ensure!(
         !stored.cases().is_empty(),
-        "{}: none of the {} scenarios is a session for what is tested, made of single steps of single ranks",
+        "{}: none of the {} scenarios can be played as a session of this implementation (single steps of single ranks)",
         folders.join(", "),
         stored.others()
     );
@@ -208,7 +206,11 @@ fn stored(args: &Fuzz) -> anyhow::Result<Stored> {
 /// Writes a small set of sessions with the same coverage and findings as all of them.
 fn minimize(args: &Fuzz, target: &dyn Target, folder: &Path, interrupted: &AtomicBool) -> anyhow::Result<u8> {
     let mut corpus = Corpus::open(folder)?;
-    anyhow::ensure!(corpus.is_empty(), "{} holds a corpus already", folder.display());
+    anyhow::ensure!(
+        corpus.is_empty(),
+        "{}: contains a corpus already; name another folder",
+        folder.display()
+    );
     let stored = stored(args)?;
     let kept = stored.minimized(target, interrupted)?;
     if interrupted.load(Ordering::Relaxed) {
@@ -217,7 +219,7 @@ fn minimize(args: &Fuzz, target: &dyn Target, folder: &Path, interrupted: &Atomi
     let kept: Vec<Case> = kept.into_iter().cloned().collect();
     corpus.give(&kept)?;
     let all = stored.cases().len();
-    print(&format!("{} of {all} sessions written to {}\n", kept.len(), folder.display()))?;
+    print(&format!("wrote {} of {all} sessions to {}\n", kept.len(), folder.display()))?;
     Ok(if kept.is_empty() { UNJUDGED } else { 0 })
 }
 
@@ -391,13 +393,12 @@ impl Reporter for ProgressDisplay {
 
     fn not_instrumented(&self) {
         self.line(
-            "note: it was not built to tell which edges of its program it goes along (as afl-clang-fast does), so that sessions are kept \
-             for what they reach of the model alone",
+            "note: it was built without edge coverage (as afl-clang-fast adds), so the corpus keeps sessions only for new transitions of the model",
         );
     }
 
     fn found(&self, found: &StoredFinding) {
-        let unseen = found.untraced.as_ref().map(|why| format!("\n     where it dies is not known: {why}"));
+        let unseen = found.untraced.as_ref().map(|why| format!("\n     place of the crash unknown: {why}"));
         let unseen = unseen.unwrap_or_default();
         self.line(&format!("new: {} ({})\n     {}{unseen}", found.bucket, found.label(), found.what));
     }
@@ -445,7 +446,7 @@ fn replay(target: &dyn Target, path: &Path, interrupted: &AtomicBool) -> anyhow:
     let more = match elsewhere {
         0 => String::new(),
         // Contents of uninitialized memory differ between runs, and with them the place of the crash.
-        times => format!("; in another place it died of the same signal {times} times"),
+        times => format!("; the same signal killed it in another place {times} times"),
     };
     print(&format!("{what}: {shown} of {TRIES}{more}\n"))?;
     Ok(u8::from(shown + elsewhere > 0))
@@ -470,11 +471,9 @@ fn export(out: &Path, folder: &Path) -> anyhow::Result<u8> {
         let file = folder.join(format!("{}.pmi", found.bucket));
         std::fs::write(&file, case.text()).with_context(|| file.display().to_string())?;
     }
-    let mut text = format!("{written} scenarios written to {}\n", folder.display());
+    let mut text = format!("wrote {written} scenarios to {}\n", folder.display());
     if left_out > 0 {
-        text += &format!(
-            "{left_out} left out: a scenario is one job, and --replay plays what needs an earlier one\n"
-        );
+        text += &format!("left out {left_out} that need an earlier job: --replay plays them\n");
     }
     print(&text)?;
     Ok(0)

@@ -33,11 +33,7 @@ pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
     };
     let files = [PROFILE, DEVIATIONS].into_iter().chain(ci.iter().map(|(file, _)| *file));
     let there: Vec<&str> = files.filter(|file| Path::new(file).exists()).collect();
-    anyhow::ensure!(
-        there.is_empty(),
-        "there is {} already, and nothing is written over what is there",
-        there.join(", ")
-    );
+    anyhow::ensure!(there.is_empty(), "{}: already exists, and init overwrites no file", there.join(", "));
     let words = |command: &str| {
         let mut words = vec!["pmi-conform".to_owned()];
         words.extend((!command.is_empty()).then(|| command.to_owned()));
@@ -53,7 +49,7 @@ pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
     let patient = examined(&doctor)?;
     let Some(mut profile) = patient.profile.clone().filter(|_| patient.examination.is_fit()) else {
         print(&doctor_text(&patient.label, &patient.examination, patient.profile.as_deref(), &patient.next))?;
-        anyhow::ensure!(!patient.examination.is_fit(), "{} is a profile already", args.server);
+        anyhow::ensure!(!patient.examination.is_fit(), "{}: is already a profile", args.server);
         return Ok(UNFIT);
     };
     let mut words = words("");
@@ -94,19 +90,16 @@ pub(super) fn init(args: &Init) -> anyhow::Result<u8> {
     let mut text = format!("{}\n", counts_text(&run));
     for file in &written {
         let what = match file.to_str() {
-            Some(PROFILE) => "how it is started; complete what is missing".to_owned(),
+            Some(PROFILE) => "the command that starts it; complete the missing settings".to_owned(),
             Some(DEVIATIONS) => match (entries, unwritten) {
-                (0, _) => "what it is known to do differently: nothing".to_owned(),
-                (1, 1) => "what it is known to do differently: 1 cause, of which the reason is to be written"
-                    .to_owned(),
-                (n, to_write) if n == to_write => format!(
-                    "what it is known to do differently: {n} causes, of which the reasons are to be written"
-                ),
-                (n, to_write) => format!(
-                    "what it is known to do differently: causes: {n}, with a reason to be written: {to_write}"
-                ),
+                (0, _) => "known deviations: none".to_owned(),
+                (1, 1) => "known deviations: 1 cause, whose reason is to be written".to_owned(),
+                (n, to_write) if n == to_write => {
+                    format!("known deviations: {n} causes, whose reasons are to be written")
+                }
+                (n, to_write) => format!("known deviations: {n} causes, of which {to_write} need a reason"),
             },
-            _ => "judges it at each push: see what is to be added to it".to_owned(),
+            _ => "tests it at each push; adapt the steps marked in it".to_owned(),
         };
         text += &format!("  {:34} {what}\n", file.display());
     }

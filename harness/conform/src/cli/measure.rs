@@ -21,7 +21,7 @@ pub(super) fn measure(args: &Measure) -> anyhow::Result<u8> {
         implementation.can_start().context("--server")?;
         anyhow::ensure!(
             !implementation.has_upstream(),
-            "--server: a bare proxy is measured with its mpiexec, since its upstream would be ours"
+            "--server: a bare proxy cannot be measured, since pmi-conform would be its upstream; name its mpiexec"
         );
         servers.push(implementation);
     }

@@ -66,15 +66,13 @@ fn show_clients(text: &mut String, matrix: &ClientMatrix) -> std::fmt::Result {
         writeln!(text, "PUNISHED {}: {}\n  {by}", variation.name, variation.about)?;
     }
     for id in &matrix.without_fault {
-        writeln!(text, "NO FAULT of a client shows that {id} is watched over")?;
+        writeln!(text, "NO FAULT of a client shows that {id} is tested")?;
     }
     let total = matrix.faults.len();
     let killed = total - survived - wrong;
     writeln!(
         text,
-        "{killed} of {total} client faults found by the requirement they break, {survived} survived, {wrong} found for \
-         the wrong reason; {punished} of {} client variations punished; {} MUST(s) for clients without a fault, {} that \
-         do not show on the wire",
+        "{killed} of {total} client faults killed by the requirement they break, {survived} survived, {wrong} killed for the wrong reason; {punished} of {} client variations punished; {} MUST(s) for clients without a fault, {} not visible on the wire",
         matrix.variations.len(),
         matrix.without_fault.len(),
         matrix.unseen.len()

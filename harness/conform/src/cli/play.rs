@@ -48,16 +48,13 @@ pub(super) fn play(args: &Play) -> anyhow::Result<u8> {
     are_scenario_files(args)?;
     // A draft must not overwrite a file that the user has edited.
     if let Some(path) = args.draft_deviations.as_ref().filter(|path| path.exists()) {
-        anyhow::bail!(
-            "--draft-deviations would overwrite {}: name a file that is not there yet",
-            path.display()
-        );
+        anyhow::bail!("--draft-deviations: {} exists already; name a new file", path.display());
     }
     let mut targets = BTreeSet::new();
     if let Some(twice) = args.report.iter().find(|report| !targets.insert(report.file.as_ref())) {
         let place =
             twice.file.as_ref().map_or("standard output".to_owned(), |file| file.display().to_string());
-        anyhow::bail!("two reports would be written to {place}: give each a file of its own");
+        anyhow::bail!("two reports would be written to {place}: name a file for each");
     }
     let Some(prepared) = choose(args)?.prepare(args, &ends_on_signals()?)? else { return Ok(INTERRUPTED) };
     let mut observer = Reports::open(args)?;
@@ -70,10 +67,10 @@ pub(super) fn play(args: &Play) -> anyhow::Result<u8> {
         let (entries, unwritten) = drafted(&text);
         std::fs::write(path, text).with_context(|| path.display().to_string())?;
         let told = match (entries, unwritten) {
-            (0, _) => "nothing to record, and a file without entries".to_owned(),
+            (0, _) => "nothing to record; the file has no entries".to_owned(),
             (1, 1) => "1 entry, whose reason is to be written".to_owned(),
             (n, to_write) if n == to_write => format!("{n} entries, whose reasons are to be written"),
-            (n, to_write) => format!("entries: {n}, with a reason to be written: {to_write}"),
+            (n, to_write) => format!("{n} entries, of which {to_write} need a reason"),
         };
         notice = Some(format!("deviations drafted in {}: {told}\n", path.display()));
     }
@@ -285,14 +282,13 @@ pub(super) fn listen(
 ) -> anyhow::Result<Listen> {
     if implementation.has_upstream() || implementation.connection_method == ConnectionMethod::Singleton {
         anyhow::bail!(
-            "--listen is for processes that a launcher starts elsewhere; a bare proxy and a singleton are started here"
+            "--listen: only a launcher starts processes on other machines; a bare proxy and a singleton run on this one"
         );
     }
     let agent = agent.unwrap_or(&environment.agent);
     if !agent.is_absolute() || agent.file_name().is_none_or(|name| name != NAME) {
         anyhow::bail!(
-            "--agent {}: the job's machines have to know the agent by a path that begins with / and ends with /{NAME}; that may be a link \
-             to pmi-conform",
+            "--agent {}: the path of the agent on the job's machines must be absolute and end with /{NAME}; it may be a link to pmi-conform",
             agent.display()
         );
     }
@@ -497,7 +493,7 @@ impl Reports {
             write_report(&run, spec.format, spec.file.as_deref())?;
         }
         match self.error {
-            Some((what, error)) => Err(error).with_context(|| format!("{what} was not written to its end")),
+            Some((what, error)) => Err(error).with_context(|| format!("{what} was not written completely")),
             None => Ok(()),
         }
     }

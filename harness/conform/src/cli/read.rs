@@ -47,14 +47,12 @@ pub(super) fn read_deviations(
             suite.catalogue.iter().map(|r| r.id.as_str()),
             "`pmi-conform explain requirements` lists them",
         );
-        anyhow::bail!("{}:{line}: there is no requirement {id}{hint}", path.display());
+        anyhow::bail!("{}:{line}: unknown requirement {id}{hint}", path.display());
     }
     match deviations.unexplained() {
         0 => {}
-        1 => writeln!(anstream::stderr(), "warning: {}: a reason is still to be written", path.display())?,
-        n => {
-            writeln!(anstream::stderr(), "warning: {}: {n} reasons are still to be written", path.display())?
-        }
+        1 => writeln!(anstream::stderr(), "warning: {}: 1 reason is missing", path.display())?,
+        n => writeln!(anstream::stderr(), "warning: {}: {n} reasons are missing", path.display())?,
     }
     Ok(deviations)
 }

@@ -148,7 +148,7 @@ fn standing(judged: &ScenarioResult, party: Side, messages: usize) -> String {
         (true, 0) => "erred: it crashed".to_owned(),
         (true, _) => format!("erred: it crashed, and {broken}"),
         (false, 0) if of_party().next().is_some() => "no MUST broken".to_owned(),
-        (false, 0) if messages == 0 => "not judged: nothing was said".to_owned(),
+        (false, 0) if messages == 0 => "not judged: no message was sent".to_owned(),
         (false, 0) => "nothing found".to_owned(),
         (false, _) => format!("erred: {broken}"),
     }

@@ -92,8 +92,7 @@ pub(super) fn are_scenario_files(args: &Play) -> anyhow::Result<()> {
             let program = if word.contains('/') { word.clone() } else { format!("./{word}") };
             anyhow::ensure!(
                 !executable,
-                "{word} is a program and no scenario file: judge a process manager by --server '{program} -n {{ranks}} {{agent}}', a \
-                 program that speaks PMI by --client {program}, and a library by --library {program}"
+                "{word}: is a program, not a scenario file; test a process manager with --server '{program} -n {{ranks}} {{agent}}', a program with --client {program}, and a library with --library {program}"
             );
         }
         if path.exists() {
@@ -102,23 +101,18 @@ pub(super) fn are_scenario_files(args: &Play) -> anyhow::Result<()> {
         let suite = pmi_runner::suite::embedded().map_err(scenario_errors)?;
         let named = |name: &str| name == word || of_table(name) == word.trim_end_matches(".pmi");
         if suite.scenarios.iter().any(|s| named(&s.name)) {
-            anyhow::bail!(
-                "there is no file {word}; the scenario of this name is played by --filter '={word}'"
-            );
+            anyhow::bail!("{word}: no such file; to play the scenario of this name, use --filter '={word}'");
         }
         let folder = format!("{}/", word.trim_end_matches('/'));
         if suite.scenarios.iter().any(|s| s.name.starts_with(&folder)) {
             anyhow::bail!(
-                "there is no folder {word}; the scenarios below this name are played by --filter {folder}"
+                "{word}: no such folder; to play the scenarios of this chapter, use --filter {folder}"
             );
         }
         if word.bytes().all(|b| b.is_ascii_lowercase() || b == b'-') {
             let commands = Cli::command();
             let all = commands.get_subcommands().filter(|c| !c.is_hide_set()).map(|c| c.get_name());
-            anyhow::bail!(
-                "there is neither a command nor a scenario file {word}{}",
-                hint(&word, all, "see --help")
-            );
+            anyhow::bail!("{word}: no such command or scenario file{}", hint(&word, all, "see --help"));
         }
     }
     Ok(())
@@ -138,7 +132,7 @@ fn elsewhere(suite: &Suite, whom: UnderTest, fits: impl Fn(&Scenario) -> bool) -
         UnderTest::Client => ("programs", "--client"),
         UnderTest::Library => ("libraries", "--library"),
     };
-    Some(format!("scenarios for {whose}, such as {example}: {option} says which is judged"))
+    Some(format!("scenarios for {whose}, such as {example}: name it with {option}"))
 }
 
 /// Returns the selected scenarios, in the order of the suite.
@@ -163,13 +157,13 @@ pub(super) fn select(suite: &Suite, args: &Play, dialects: &[Dialect]) -> anyhow
     if let Some((pattern, filter)) = args.filter.iter().zip(&filters).find(fits_none) {
         let whole = whole()?;
         if let Some(where_to) = elsewhere(&whole, whom, |s| filter.fits(&s.name)) {
-            anyhow::bail!("--filter {pattern} fits only {where_to}");
+            anyhow::bail!("--filter {pattern}: matches only {where_to}");
         }
         let names = || whole.scenarios.iter().filter(is_played).map(|s| s.name.as_str());
         let folders = names().filter_map(|name| name.rfind('/').map(|end| &name[..=end]));
         let word = pattern.trim_start_matches('=').trim_end_matches('*');
         anyhow::bail!(
-            "--filter {pattern} fits no scenario{}",
+            "--filter {pattern}: matches no scenario{}",
             hint(word, names().chain(folders), "`pmi-conform scenario list` lists them")
         );
     }
@@ -180,7 +174,7 @@ pub(super) fn select(suite: &Suite, args: &Play, dialects: &[Dialect]) -> anyhow
             continue;
         }
         if let Some(where_to) = elsewhere(&whole()?, whom, tests) {
-            anyhow::bail!("--requirement {word} is tested only by {where_to}");
+            anyhow::bail!("--requirement {word}: tested only by {where_to}");
         }
         let ids = || suite.catalogue.iter().map(|requirement| requirement.id.as_str());
         match suite.catalogue.iter().find(|requirement| pattern.fits(&requirement.id)) {
@@ -188,7 +182,7 @@ pub(super) fn select(suite: &Suite, args: &Play, dialects: &[Dialect]) -> anyhow
                 let why = one.excluded.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
                 anyhow::bail!("--requirement {word}: no scenario tests {}{why}", one.id);
             }
-            None => anyhow::bail!("--requirement {word} fits no requirement{}", hint(word, ids(), "")),
+            None => anyhow::bail!("--requirement {word}: matches no requirement{}", hint(word, ids(), "")),
         }
     }
     let mut selected: Vec<Arc<Scenario>> = playable

@@ -60,7 +60,7 @@ pub(super) fn versions(args: &Doctor) -> anyhow::Result<u8> {
         progress.get_or_insert_with(begin).step(name);
     };
     let Some(rows) = table(&suite, &iut, limits, &mut step) else {
-        anstream::eprintln!("error: nothing was offered or answered that can be read");
+        anstream::eprintln!("error: no readable offer or response was seen");
         return Ok(UNJUDGED);
     };
     match args.json {

@@ -106,7 +106,11 @@ impl Display for ResultBlock<'_> {
             writeln!(f, "  as a consequence  {line}")?;
         }
         if result.unreached > 0 {
-            writeln!(f, "  not reached, and so not judged: {}", text::count(result.unreached, "later step"))?;
+            writeln!(
+                f,
+                "  not reached and therefore not judged: {}",
+                text::count(result.unreached, "later step")
+            )?;
             let steps = if *verbose { &result.unreached_steps[..] } else { &[] };
             for line in steps.iter().map(unreached) {
                 writeln!(f, "    {line}")?;
@@ -127,7 +131,7 @@ impl Display for ResultBlock<'_> {
 /// Returns the text after "play it again" for a scenario that was red in only some of its attempts.
 pub(super) fn chance(result: &ScenarioResult) -> String {
     let by_chance = result.attempts.as_ref().filter(|attempts| attempts.red < attempts.played);
-    let words = |a: &Attempts| format!(" (red in {} of {} attempts, so it may not show)", a.red, a.played);
+    let words = |a: &Attempts| format!(" (red in {} of {} attempts, so it may pass)", a.red, a.played);
     by_chance.map(words).unwrap_or_default()
 }
 

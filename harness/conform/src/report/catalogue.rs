@@ -17,46 +17,45 @@ const SOURCES: &[(&str, &str, &str, &str)] = &[
     (
         "de-facto.",
         "requirements/de-facto.md",
-        "What implementations of PMI-1 agree on",
-        "What clients rely on and RFC 13 does not say. A breach is noted, and red with `--strict=de-facto`.",
+        "De facto requirements of PMI-1",
+        "Behavior that clients rely on and RFC 13 does not specify. A violation is a note, and red with `--strict=de-facto`.",
     ),
     (
         "pmi-port.",
         "requirements/pmi-port.md",
         "PMI_PORT",
-        "How a process gets in that makes its connection itself. No specification describes it.",
+        "How a process connects to PMI_PORT. No specification describes it.",
     ),
     (
         "singleton.",
         "requirements/singleton.md",
         "Singleton init",
-        "How a process gets a process manager that was started without one. No specification describes it.",
+        "How a process that was started without a process manager starts one. No specification describes it.",
     ),
     (
         "mpich-1.2.",
         "requirements/mpich-1.2.md",
         "MPICH's PMI-1.2",
-        "From MPICH's table of messages. A breach is noted, and red with `--against mpich-1.2`.",
+        "From MPICH's table of messages. A violation is a note, and red with `--against mpich-1.2`.",
     ),
     (
         "mpich-paper.",
         "requirements/mpich-paper.md",
         "MPICH's paper on process management",
-        "What the paper has that PMI began with: taken up by RFC 13, still in use, or never more than a draft. A breach is noted, and red \
-         with `--strict=de-facto`.",
+        "Statements of the paper that introduced PMI: adopted by RFC 13, still in use, or never more than a draft. A violation is a note, and red with `--strict=de-facto`.",
     ),
     (
         "hydra.",
         "requirements/hydra.md",
         "A Hydra proxy and its upstream",
-        "What follows from RFC 13 for the part of a process manager that serves one node.",
+        "Consequences of RFC 13 for the part of a process manager that serves one node.",
     ),
     (
         "pmi2.",
         "requirements/pmi2.md",
         "PMI-2",
-        "What every known server keeps (`pmi2.common`), what only MPICH's draft has (`pmi2.draft`) and what MPICH's table and header have (`pmi2.mpich`). \
-         A breach of the last two is noted, and red with `--against pmi2-draft` and `--against pmi2-mpich`.",
+        "Requirements that every known server meets (`pmi2.common`), those of MPICH's draft only (`pmi2.draft`), and those of MPICH's table and header (`pmi2.mpich`). \
+         A violation of the last two is a note, and red with `--against pmi2-draft` and `--against pmi2-mpich`.",
     ),
 ];
 
@@ -101,10 +100,8 @@ fn page(catalogue: &Catalogue, prefix: &str, title: &str, about: &str) -> String
 fn errata(catalogue: &Catalogue) -> String {
     let mut text = String::from(
         "# Errata of the specifications\n\n\
-         Where RFC 13, the draft of PMI-2 and MPICH's tables slip, are silent or contradict themselves: what we ask for, by which reading, which \
-         implementations are recorded as doing otherwise, and a wording that would mend it. The wordings are ours, and are free for those who keep these \
-         texts to take.\n\n\
-         A point on which a text contradicts itself is told and never fails. `pmi-conform explain requirements --pages docs/src` writes this page from the catalogue \
+         Points at which RFC 13, the draft of PMI-2 and MPICH's tables have errors, are silent or contradict themselves. Each entry gives the requirement that we test, our reading, the implementations with a recorded deviation, and a proposed wording, which the authors of these texts may use freely.\n\n\
+         If a text contradicts itself, the point is reported and never fails. `pmi-conform explain requirements --pages docs/src` writes this page from the catalogue \
          (`scenarios/*.toml`) and the recorded deviations (`golden/`).\n",
     );
     for (prefix, _, title, _) in SOURCES {
@@ -120,7 +117,7 @@ fn errata(catalogue: &Catalogue) -> String {
                 }
             }
             text += &list("Seen", r.evidence.iter().cloned());
-            text += &list("Recorded as doing otherwise", behaviours(&r.id));
+            text += &list("Recorded deviations", behaviours(&r.id));
             if let Some(proposal) = &r.proposal {
                 text += &format!("\n**Proposed.**\n\n> {}\n", plain(proposal));
             }

@@ -328,12 +328,12 @@ impl Comparison {
         }
         if !self.varies.is_empty() {
             let names = text::clean(&self.varies.join(" "));
-            writeln!(out, "\nnot the same in each attempt, so that two runs may differ: {names}")?;
+            writeln!(out, "\nintermittent, so two runs may differ: {names}")?;
         }
         if !self.uncertain.is_empty() {
             writeln!(
                 out,
-                "\nmay be chance, by the number of attempts (--repeat {ENOUGH_ATTEMPTS} in both runs tells it from change):"
+                "\nmay be chance, given the number of attempts (--repeat {ENOUGH_ATTEMPTS} in both runs distinguishes it from change):"
             )?;
         }
         for Uncertain { scenario, requirement, before, after } in &self.uncertain {
@@ -355,7 +355,10 @@ impl Comparison {
         let worse = self.changed.iter().filter(|change| change.worse).count();
         let uncertain: BTreeSet<&str> = self.uncertain.iter().map(|u| u.scenario.as_str()).collect();
         let (same, apart) = (self.same + self.varies.len() + uncertain.len(), self.changed.len());
-        writeln!(out, "\n{same} the same, {apart} not, {worse} worse (+ newly broken, - no longer broken)")
+        writeln!(
+            out,
+            "\n{same} the same, {apart} different, {worse} worse (+ newly broken, - no longer broken)"
+        )
     }
 }
 

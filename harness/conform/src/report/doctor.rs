@@ -27,11 +27,11 @@ pub(crate) fn doctor_text(label: &str, of: &Examination, profile: Option<&str>, 
         }
     }
     if !of.is_fit() {
-        return out + "\nIt cannot be judged like this.\n";
+        return out + "\nIt cannot be tested like this.\n";
     }
     if let Some(profile) = profile {
-        out += "\nA profile for it, to be kept as NAME.toml and given as --server @NAME (pmi-conform init writes one):\n\n";
+        out += "\nA profile for it: keep it as NAME.toml and use --server @NAME (pmi-conform init writes one)\n\n";
         profile.lines().for_each(|line| out += &format!("    {}\n", text::clean(line)));
     }
-    out + &format!("\nIt can be judged: {}\n", text::clean(next))
+    out + &format!("\nIt can be tested: {}\n", text::clean(next))
 }

@@ -136,17 +136,17 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventInWord
         EventKind::Exited { proc, exit } => told(Some(proc), EventDirection::None, exit.to_string()),
         EventKind::NoAnswer { proc, proof } => {
             let proof = match proof {
-                SilenceProof::Idle => "(nothing: the server has read all and waits)",
-                SilenceProof::Polled => "(nothing: the server has read all and looks around now and then)",
-                SilenceProof::Unread => "(nothing: the server waits, and has not read all)",
-                SilenceProof::Timeout => "(nothing: the time was up)",
+                SilenceProof::Idle => "(nothing: the server has read everything and waits)",
+                SilenceProof::Polled => "(nothing: the server has read everything and polls)",
+                SilenceProof::Unread => "(nothing: the server waits, and has not read everything)",
+                SilenceProof::Timeout => "(nothing: the time limit was reached)",
             };
             told(Some(proc), EventDirection::FromServer, proof.to_owned())
         }
         EventKind::NotRead { proc } => told(
             Some(proc),
             EventDirection::None,
-            "(not read: what it wrote is still in its socket)".to_owned(),
+            "(not read: the request is still in its socket)".to_owned(),
         ),
         EventKind::FromProxy { proxy, text, held, .. } => {
             let held = if *held { "  (the scenario answers)" } else { "" };
@@ -174,27 +174,29 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventInWord
         EventKind::Reached { proc } => {
             told(Some(proc), EventDirection::None, format!("(line {} of the scenario)", event.line))
         }
-        EventKind::LeftUnread { proc } => {
-            told(Some(proc), EventDirection::None, "closes its connection without reading all".to_owned())
-        }
+        EventKind::LeftUnread { proc } => told(
+            Some(proc),
+            EventDirection::None,
+            "closes its connection before reading everything".to_owned(),
+        ),
         EventKind::Aborted { by, reason } => told(
             Some(by),
             EventDirection::None,
             format!("makes the server end its group: {}", text::clean(reason)),
         ),
         EventKind::StillRunning { procs, .. } if procs.is_empty() => {
-            told(None, EventDirection::None, "still running, and ended now: the launcher".to_owned())
+            told(None, EventDirection::None, "still running, so the harness ends it: the launcher".to_owned())
         }
         EventKind::Outlived { procs } => {
             let procs: Vec<String> = procs.iter().map(Proc::to_string).collect();
-            told(None, EventDirection::None, format!("not recorded any more: rank {}", procs.join(", ")))
+            told(None, EventDirection::None, format!("no longer recorded: rank {}", procs.join(", ")))
         }
         EventKind::StillRunning { procs, proof } => {
             let procs: Vec<String> = procs.iter().map(Proc::to_string).collect();
             told(
                 None,
                 EventDirection::None,
-                format!("still running, and ended now ({proof}): rank {}", procs.join(", ")),
+                format!("still running, so the harness ends it ({proof}): rank {}", procs.join(", ")),
             )
         }
         EventKind::JobStays { procs, names, .. } => {
@@ -203,7 +205,7 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventInWord
             told(
                 None,
                 EventDirection::None,
-                format!("the job still runs, and is ended now: {}", all.join(", ")),
+                format!("the job still runs, so the harness ends it: {}", all.join(", ")),
             )
         }
         EventKind::JobEnding(JobTermination::Asked { exit }) => {
@@ -223,7 +225,7 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventInWord
         EventKind::Flooded { limit } => told(
             None,
             EventDirection::FromServer,
-            format!("(more than {limit} bytes: nothing more was read)"),
+            format!("(more than {limit} bytes; the rest was not read)"),
         ),
         EventKind::Called { proc, function, arguments, .. } => {
             let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
@@ -269,7 +271,7 @@ pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventInWord
             told(None, EventDirection::None, text::clean(&died).to_string())
         }
         EventKind::Untraced { why } => {
-            told(None, EventDirection::None, format!("where it died is not known: {}", text::clean(why)))
+            told(None, EventDirection::None, format!("place of death unknown: {}", text::clean(why)))
         }
     }
 }

@@ -63,7 +63,7 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
     }
     let more = errors.len().saturating_sub(SHOWN) + warnings.len().saturating_sub(SHOWN);
     if more > 0 {
-        writeln!(out, "::notice title=pmi-conform::{more} more stand in the reports")?;
+        writeln!(out, "::notice title=pmi-conform::{more} more are in the reports")?;
     }
     // At the beginning of a line, it would be taken for another command.
     writeln!(out, "{}: {}", run.title(), tally::meaning(run))

@@ -72,7 +72,7 @@ impl ChangeKind {
             Self::Brought => "brought by",
             Self::Mended => "mended by",
             Self::FirstSeen => "first seen in (the one before ended those scenarios earlier)",
-            Self::LostSight => "not seen any more in (it ends those scenarios earlier)",
+            Self::LostSight => "no longer seen in (it ends those scenarios earlier)",
         }
     }
 }
@@ -240,7 +240,7 @@ impl History {
             }
         }
         if !self.intermittent.is_empty() {
-            writeln!(out, "\nintermittent, or in too few runs to name a version")?;
+            writeln!(out, "\nintermittent, or too few runs to name a version")?;
         }
         for Intermittent { requirement, scenario, seen, frequency } in &self.intermittent {
             let of = |frequency: &Option<(u32, u32)>| match frequency {
@@ -254,7 +254,7 @@ impl History {
         writeln!(out)?;
         if !noted.is_empty() {
             let notes = text::count(noted.len(), "change");
-            writeln!(out, "{notes} of what is only noted (-v tells them)")?;
+            writeln!(out, "{notes} notes (-v prints them)")?;
         }
         match &self.always[..] {
             [] => writeln!(out, "no requirement is broken by every version"),

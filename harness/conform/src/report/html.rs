@@ -303,7 +303,7 @@ fn of_run<'a>(run: &Run, catalogue: &Catalogue) -> RunPage<'a> {
         causes_left_out: match left_out {
             0 => String::new(),
             more => format!(
-                "{} left out, to keep the page small: they are in the log",
+                "{} left out to keep the page small; they are in the log",
                 text::count(more, "more finding")
             ),
         },
@@ -492,11 +492,11 @@ fn groups<'a>(
         shown.anchor = anchors.add("finding", &format!("{}:{}", result.scenario, cause.requirement));
         let chart = Chart::of_result(result);
         if !chart.is_empty() && !drawn.insert(result.scenario.as_str()) {
-            shown.chart_left_out = "The chart of this scenario stands with another finding of it.";
+            shown.chart_left_out = "The chart of this scenario is next to another finding of it.";
         } else if !chart.is_empty() {
             let size = chart.size(CHART_ROW);
             if size > room {
-                shown.chart_left_out = "The chart is left out, to keep the page small: pmi-conform report LOG --format sequence draws it.";
+                shown.chart_left_out = "The chart is left out to keep the page small; pmi-conform report LOG --format sequence prints it.";
             } else {
                 room -= size;
                 shown.chart = Some(Drawing::of(&chart));
@@ -509,7 +509,7 @@ fn groups<'a>(
                     room -= program.text.len();
                     shown.reproducer = program.text;
                 }
-                Ok(_) => shown.no_reproducer = "it is left out, to keep the page small".to_owned(),
+                Ok(_) => shown.no_reproducer = "left out to keep the page small".to_owned(),
                 Err(why) => shown.no_reproducer = why.to_string(),
             }
         }
@@ -556,7 +556,7 @@ fn group(
         kind,
         label,
         level: judged.level.map(|level| level.to_string()).unwrap_or_default(),
-        section: requirement.map_or_else(|| "it is asked of every implementation".to_owned(), source),
+        section: requirement.map_or_else(|| "required of every implementation".to_owned(), source),
         link: requirement.map(link).unwrap_or_default(),
         text: words(&judged.text),
         reading: judged.help.clone(),

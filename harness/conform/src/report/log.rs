@@ -221,8 +221,9 @@ pub(crate) fn read_parts(
         }
         let parsed = match &run {
             None => first(&name, &bytes),
-            Some(_) => serde_json::from_slice(&bytes)
-                .map_err(|e| wrong(format!("no line of a log, {}: delete it to read the rest", reason(&e)))),
+            Some(_) => serde_json::from_slice(&bytes).map_err(|e| {
+                wrong(format!("not a line of a log, {}: delete it to read the rest", reason(&e)))
+            }),
         };
         let parsed = match parsed {
             Err(LogError::Line { .. }) if !bytes.ends_with(b"\n") => break,
@@ -283,7 +284,7 @@ fn first(name: &str, bytes: &[u8]) -> Result<LogLine, LogError> {
     let wrong = |e: serde_json::Error| LogError::Line {
         name: name.to_owned(),
         line: 1,
-        why: text::clean(&format!("no log of pmi-conform, {}: name another file", reason(&e))),
+        why: text::clean(&format!("not a log of pmi-conform, {}: name another file", reason(&e))),
     };
     let value: serde_json::Value = serde_json::from_slice(bytes).map_err(wrong)?;
     match value["format"].as_u64() {

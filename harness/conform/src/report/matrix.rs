@@ -221,7 +221,7 @@ fn reason<'a>(id: &str, entry: &RequirementStatus<'a>) -> &'a str {
     };
     match entry.standing {
         Status::Passes => "",
-        Status::NotReached => "scenarios that test it ended before what they would have shown",
+        Status::NotReached => "the scenarios that test it ended too early to show it",
         _ => entry.reason.or_else(seen).unwrap_or_default(),
     }
 }
@@ -340,9 +340,8 @@ fn tables(entries: &[NamedRun], names: &[String], catalogue: &Catalogue, history
 
 fn in_markdown(matrix: &MatrixPages) -> String {
     let mut out = format!(
-        "# How implementations stand\n\n\
-         Made by `pmi-conform report matrix`, with the suite of pmi-conform {}. A requirement counts as kept if a scenario that tests it was played to \
-         its end and nothing contradicts it; what deviates as recorded does so by the deviations that the run was given.\n",
+        "# Results by implementation\n\n\
+         Made by `pmi-conform report matrix`, with the suite of pmi-conform {}. A requirement is met if a scenario that tests it was played to its end and nothing contradicts it. Recorded deviations are those of the run.\n",
         matrix.version
     );
     for table in &matrix.tables {
@@ -379,7 +378,7 @@ fn in_markdown(matrix: &MatrixPages) -> String {
             })
             .collect();
         if broken.is_empty() {
-            out.push_str("\nNothing that binds is broken.\n");
+            out.push_str("\nNo requirement is broken.\n");
             continue;
         }
         out.push_str("\n| Requirement | Level | Broken by (**bold**: and not recorded) |\n|---|---|---|\n");
@@ -397,7 +396,7 @@ fn in_markdown(matrix: &MatrixPages) -> String {
         let rule = "---|".repeat(heads.len());
         let _ = writeln!(
             out,
-            "\n## Programs under process managers\n\nWhat a job came to, who broke a MUST, and the versions that were agreed on.\n\n\
+            "\n## Programs under process managers\n\nThe result of each job, the party that broke a MUST, and the negotiated versions.\n\n\
              | | {} |\n|---|{rule}",
             heads.join(" | ")
         );
@@ -586,7 +585,7 @@ mod tests {
         assert_eq!(row("rfc13.get.value")[0]["reason"], "that");
         assert_eq!(
             row("rfc13.put.unique")[0]["reason"],
-            "scenarios that test it ended before what they would have shown"
+            "the scenarios that test it ended too early to show it"
         );
         assert_eq!(json["tables"][0]["runs"][1]["name"], "One | <b>1.0 (2)");
         assert_eq!(row("rfc13.spawn.command")[0]["standing"], "not-offered");

@@ -73,7 +73,8 @@ impl Run {
         }
         let others = self.unfinished().saturating_sub(self.cut.len());
         if others > 0 {
-            let text = format!("{} without a result: the run was cut short", text::count(others, "scenario"));
+            let text =
+                format!("{} without a result: the run was interrupted", text::count(others, "scenario"));
             all.push(Complaint::new("unfinished scenarios", text));
         } else if self.results.is_empty() && all.is_empty() {
             all.push(Complaint::new("empty run", "no scenario was played".to_owned()));
@@ -89,8 +90,7 @@ impl Run {
 }
 
 /// The limits of observation when connections are relayed.
-pub(crate) const RELAYED: &str = "the processes relay their connections: whoever stays or grows on their machines is not seen, nor \
-     who dies there but those they are connected to, and that an answer does not come is known by waiting alone";
+pub(crate) const RELAYED: &str = "the processes relay their connections: processes that remain, grow or die on other machines are not seen, except those with a connection, and only waiting shows that no response comes";
 
 /// Returns the name of the implementation under test, with its version unless the name contains it.
 pub(super) fn subject(header: &RunHeader) -> String {

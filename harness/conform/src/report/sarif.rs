@@ -51,8 +51,11 @@ pub(super) fn write(run: &Run, out: &mut dyn Write) -> io::Result<()> {
         results.push(other(RUN, &message, place(path, line), &fingerprint));
     }
     for (id, text) in [
-        (UNJUDGED, "What could not be judged says nothing of the implementation."),
-        (RUN, "What is wrong with the run as a whole."),
+        (
+            UNJUDGED,
+            "The harness could not judge these scenarios; this says nothing about the implementation.",
+        ),
+        (RUN, "Problems of the run as a whole."),
     ] {
         if results.iter().any(|result| result["ruleId"] == id) {
             rules.insert(id.to_owned(), rule(id, text, ""));

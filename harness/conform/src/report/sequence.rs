@@ -29,7 +29,7 @@ pub(super) fn write(run: &Run, palette: Palette, out: &mut dyn Write) -> io::Res
             }
         }
         if chart.is_empty() {
-            let _ = writeln!(shown, "  no events are kept of it");
+            let _ = writeln!(shown, "  its events were not kept");
         } else {
             chart::write(&chart, palette, &mut shown).map_err(io::Error::other)?;
         }

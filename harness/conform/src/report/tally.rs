@@ -122,7 +122,7 @@ pub(super) fn counts(results: &[ScenarioResult], strict: Strictness) -> Vec<(usi
 pub(super) fn meaning(run: &Run) -> String {
     let Some(end) = &run.end else {
         let (missing, of) = (run.unfinished(), run.header.selected);
-        return format!("cut short: {missing} of {of} scenarios have no result");
+        return format!("interrupted: {missing} of {of} scenarios have no result");
     };
     let strict = run.header.strict;
     let red: Vec<_> = run.results.iter().filter(|r| r.is_red(strict)).collect();
@@ -141,10 +141,7 @@ pub(super) fn meaning(run: &Run) -> String {
                 (came_to(Verdict::Crashed), "the implementation crashed"),
                 (came_to(Verdict::Hung), "the implementation hung"),
                 (broken(Severity::Warn), "a SHOULD is broken, and --strict counts it"),
-                (
-                    broken(Severity::Note),
-                    "what implementations agree on is broken, and --strict=de-facto counts it",
-                ),
+                (broken(Severity::Note), "a de facto requirement is broken, and --strict=de-facto counts it"),
             ];
             why.extend(reasons.iter().filter(|(is_so, _)| *is_so).map(|(_, text)| (*text).to_owned()));
             if !end.stale.is_empty() {

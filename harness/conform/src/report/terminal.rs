@@ -236,7 +236,7 @@ impl<W: Write> Terminal<W> {
             let _ = writeln!(shown, "  {number:>5}  {dim}{reason}{dim:#}");
         }
         if let Some(more @ 1..) = reasons.len().checked_sub(REASONS) {
-            let _ = writeln!(shown, "         {dim}and {more} more reasons (-v tells them){dim:#}");
+            let _ = writeln!(shown, "         {dim}and {more} more reasons (-v prints them){dim:#}");
         }
         shown.push('\n');
     }
@@ -269,7 +269,7 @@ impl<W: Write> Terminal<W> {
             }
         }
         if let Some(more @ 1..) = causes.len().checked_sub(most) {
-            let _ = writeln!(shown, "       and {} (-v lists them)", text::count(more, "more cause"));
+            let _ = writeln!(shown, "       and {} (-v prints them)", text::count(more, "more cause"));
         }
         for ((verdict, reason), results) in bare {
             let label = verdict.label();

@@ -9,7 +9,7 @@ pub type VerbAndArguments = &'static [&'static str];
 
 /// A step that its target does not have, or whose arguments are wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("there is no such step, or it has other arguments")]
+#[error("unknown step, or other arguments")]
 pub struct UnknownStep;
 
 /// A target of steps.

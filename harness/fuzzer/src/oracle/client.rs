@@ -43,7 +43,7 @@ pub(crate) fn failures(case: &Case, outcome: &ScenarioOutcome, catalogue: &Catal
         let at = located(trace);
         let at = at.trim_end_matches(',');
         all.push(Failure {
-            what: format!("{name} died of signal {signal} ({of}){at}; last out of the ordinary was {after}"),
+            what: format!("{name} died of signal {signal} ({of}){at}; last unusual response: {after}"),
             key: FailureKey::Crash {
                 who: who.to_owned(),
                 cause: CrashCause::Signal(*signal),
@@ -70,7 +70,7 @@ pub(crate) fn failures(case: &Case, outcome: &ScenarioOutcome, catalogue: &Catal
         }
         let after = finding.proc.map_or(LastAction::NoRequest, |p| concerned(events, p, finding.seq));
         let what = format!(
-            "{}: expected {}; seen: {}; last out of the ordinary was {after}",
+            "{}: expected {}; seen: {}; last unusual response: {after}",
             finding.requirement, finding.expected, finding.seen
         );
         let who = Some(who);

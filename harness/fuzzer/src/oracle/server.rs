@@ -78,8 +78,8 @@ pub(crate) fn failures(seen: &Observation, catalogue: &Catalogue) -> Vec<Failure
     let stopped = seen.grows_dangerously();
     if let Some(proof) = seen.job_stays.filter(|_| all.is_empty() && !stopped) {
         let how = match proof {
-            SilenceProof::Idle | SilenceProof::Unread => "its processes wait for ever",
-            SilenceProof::Polled | SilenceProof::Timeout => "its processes are at work or wait for a time",
+            SilenceProof::Idle | SilenceProof::Unread => "its processes wait forever",
+            SilenceProof::Polled | SilenceProof::Timeout => "its processes are busy or wait for a time",
         };
         let what = format!("the job does not end after all of its processes have: {how}; last came {last}");
         all.push(fails(FailureKey::JobStays(last), what));
@@ -140,7 +140,7 @@ fn broken(seen: &Observation, kinds: &Kinds, catalogue: &Catalogue, over: bool) 
         let (key, what) = match finding.kind {
             Some(SeenKind::SilenceBehindPartialRequest) => (
                 FailureKey::HangDuringPartialRequest,
-                format!("{after} is not answered while a request of another process is half said"),
+                format!("{after} is not answered while another process has sent half a request"),
             ),
             Some(SeenKind::Silence) => {
                 let requirement = Some(requirement.clone());

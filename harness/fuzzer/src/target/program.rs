@@ -70,7 +70,7 @@ pub enum CaseError {
     #[error("line {0} of the scenario: {1}")]
     Case(usize, String),
     /// The program fails even in a plain run, so that its failures prove nothing.
-    #[error("it must end well where nothing is unusual: {0}")]
+    #[error("it must succeed if its server does nothing unusual: {0}")]
     FailsPlain(String),
 }
 
@@ -102,7 +102,7 @@ impl ClientTarget {
     /// All runs were skipped; the error describes the last one.
     pub fn traces(&mut self, ranks: u32) -> Result<Vec<Trace>, CaseError> {
         let mut traces = Vec::new();
-        let mut why = "it is no program".to_owned();
+        let mut why = "not a program".to_owned();
         for ranks in 1..=ranks {
             let begin = Instant::now();
             let outcome = self.outcome(&self.plain(ranks), THOROUGH.max(self.wait))?;
@@ -114,7 +114,7 @@ impl ClientTarget {
                         traces.push(trace);
                     }
                     Some(trace) => why = format!("it speaks {}", trace.dialect.title()),
-                    None => why = "it asks for nothing".to_owned(),
+                    None => why = "it sends no request".to_owned(),
                 },
             }
             self.wait = self.wait.max(begin.elapsed() * PLAIN);

@@ -217,7 +217,7 @@ impl Target for ServerTarget {
         }
         if case.needs_upstream() && !upstream {
             return Err(io::Error::other(
-                "the session speaks as the upstream of a proxy, so the server must be a bare hydra_pmi_proxy",
+                "the session plays the upstream of a proxy, so --server must be a bare hydra_pmi_proxy",
             ));
         }
         let times = Times { pace, limits, ending };

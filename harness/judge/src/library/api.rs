@@ -179,7 +179,7 @@ pub(crate) fn returned(call: &BegunCall, returned: &Returned) -> Vec<ApiViolatio
         return all;
     }
     for name in &returned.overrun {
-        let expected = format!("nothing is written outside of {name}");
+        let expected = format!("nothing is written outside {name}");
         let id = if function.dialect == Dialect::Pmi2 { ids::PMI2_COMMON_API_BUFFERS } else { function.does };
         all.push(violation(id, expected, "memory around it was changed"));
     }
@@ -212,7 +212,7 @@ pub(crate) fn returned(call: &BegunCall, returned: &Returned) -> Vec<ApiViolatio
                 OutputValue::Int(None) => "it was not set",
                 // A buffer without any bytes has no room for the NUL.
                 OutputValue::Text(None) if !cut && !call.has_no_room(name) => {
-                    "no terminating NUL within the room given"
+                    "no terminating NUL within the given size"
                 }
                 _ => continue,
             };

@@ -41,14 +41,12 @@ impl LibraryFile<'_> {
             }
             ids::PMI2_COMMON_API_FUNCTIONS => missing("all functions of PMI-2", &|optional, _| !optional),
             ids::RFC13_API_ALL_FUNCTIONS => missing("all functions of RFC 13", &|optional, _| !optional),
-            ids::RFC13_API_OPTIONAL_DEFINED => {
-                missing("the functions that are optional, too", &|optional, _| optional)
-            }
+            ids::RFC13_API_OPTIONAL_DEFINED => missing("the optional functions too", &|optional, _| optional),
             ids::RFC13_API_NO_OTHER_FUNCTIONS => {
                 let is_more = |name: &&String| name.starts_with("PMI_") && function(name).is_none();
                 let more: Vec<&str> = self.functions.iter().filter(is_more).map(String::as_str).collect();
                 let seen = || format!("{} more: {}", more.len(), more.join(", "));
-                (!more.is_empty()).then(|| ("no function PMI_* beyond those of RFC 13", seen()))
+                (!more.is_empty()).then(|| ("no PMI_* functions other than those of RFC 13", seen()))
             }
             ids::RFC13_API_KVS_CREATE
             | ids::RFC13_API_KVS_DESTROY

@@ -12,6 +12,7 @@ mod group_barrier_state;
 mod kvs;
 mod lifecycle;
 mod mapping;
+mod name_request;
 mod names;
 mod requests;
 mod response;
@@ -24,7 +25,7 @@ mod unspecified;
 
 use pmi_wire::{Arrival, Proc};
 
-pub(crate) use names::NameRequest;
+pub(crate) use name_request::NameRequest;
 pub use state::Monitor;
 pub use unspecified::Unspecified;
 

@@ -1,55 +1,14 @@
 //! Published names: requests about them and what their responses may say.
 
 use pmi_scenario::ids::{self, rules};
-use pmi_wire::{Decoded, Framing, Operation, Proc, ResponseOutcome};
+use pmi_wire::{Decoded, Framing, Proc, ResponseOutcome};
 
 use super::kvs::values_rule;
+use super::name_request::NameRequest;
 use super::state::{COMPLETE, Monitor, cite};
 use crate::Severity;
 use crate::finding::Side;
 use crate::seen::{SeenText, show};
-
-/// A request about a name.
-#[derive(Debug, Clone)]
-pub(crate) enum NameRequest {
-    Publish { name: Vec<u8>, port: Vec<u8> },
-    Unpublish { name: Vec<u8> },
-    Lookup { name: Vec<u8> },
-}
-
-impl NameRequest {
-    /// Reads a well-formed request, if it is about a name.
-    pub(crate) fn new(message: &Decoded<'_>) -> Option<Self> {
-        let name = || message.field("service").unwrap_or_default().into_owned();
-        Some(match message.operation()? {
-            Operation::Publish => {
-                Self::Publish { name: name(), port: message.field("port").unwrap_or_default().into_owned() }
-            }
-            Operation::Unpublish => Self::Unpublish { name: name() },
-            Operation::Lookup => Self::Lookup { name: name() },
-            _ => return None,
-        })
-    }
-
-    pub(crate) fn operation(&self) -> Operation {
-        match self {
-            Self::Publish { .. } => Operation::Publish,
-            Self::Unpublish { .. } => Operation::Unpublish,
-            Self::Lookup { .. } => Operation::Lookup,
-        }
-    }
-
-    pub(crate) fn name(&self) -> &[u8] {
-        let (Self::Publish { name, .. } | Self::Unpublish { name } | Self::Lookup { name }) = self;
-        name
-    }
-
-    /// Returns true if two requests concern the same name and one of them changes it.
-    pub(crate) fn contends(&self, other: &Self) -> bool {
-        let only_look = matches!((self, other), (Self::Lookup { .. }, Self::Lookup { .. }));
-        !only_look && self.name() == other.name()
-    }
-}
 
 impl Monitor {
     /// Notes that a request about a name overlaps with another one, so that a server may take the two in any order.

@@ -11,7 +11,7 @@ use pmi_wire::{
 };
 
 use super::grammar::{EMPTY, has_known_keys, is_canonical};
-use super::names::NameRequest;
+use super::name_request::NameRequest;
 use super::spawn::number_at_end;
 use super::state::{LONG_REQUEST, Monitor, MonitoredRequest, PAGE, RequestDetail};
 use super::unspecified::Unspecified;

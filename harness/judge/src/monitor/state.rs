@@ -9,7 +9,7 @@ use pmi_wire::{
 };
 
 use super::group_barrier_state::{GroupBarrierLog, GroupBarrierName};
-use super::names::NameRequest;
+use super::name_request::NameRequest;
 use super::unspecified::Unspecified;
 use crate::Severity;
 use crate::connections::Connections;

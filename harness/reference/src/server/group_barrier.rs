@@ -35,7 +35,7 @@ impl Server {
             return self.enter_part(from, header, barrier);
         }
         if self.process(from).is_in_barrier() {
-            return Err("it is in that barrier".into());
+            return Err("the process is already in that barrier".into());
         }
         self.barrier(from, header);
         Ok(())
@@ -75,7 +75,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// If it is in that barrier, or in too many.
+    /// If the process is already in that barrier, or in too many.
     pub fn join_part(&mut self, from: Proc, name: &BarrierIdentity, tag: u64) -> Result<bool, ProtocolError> {
         if self.open_parts(from) >= MAX_OPEN {
             return Err("too many barriers are open".into());
@@ -87,7 +87,7 @@ impl Server {
         });
         let open = &mut open_barriers[at];
         if open.entered.iter().any(|(rank, _)| *rank == from.rank) {
-            return Err("it is in that barrier".into());
+            return Err("the process is already in that barrier".into());
         }
         open.entered.push((from.rank, tag));
         Ok(open.entered.len() >= open.name.members.len())
@@ -118,10 +118,10 @@ impl Server {
                 let mut members = Vec::new();
                 for rank in list.iter() {
                     if rank >= size {
-                        return Err("there is no such rank");
+                        return Err("unknown rank");
                     }
                     if members.len() as u32 == size {
-                        return Err("a rank is there twice");
+                        return Err("duplicate rank");
                     }
                     members.push(rank);
                 }
@@ -132,7 +132,7 @@ impl Server {
                 let listed = members.len();
                 members.dedup();
                 if members.len() < listed {
-                    return Err("a rank is there twice");
+                    return Err("duplicate rank");
                 }
                 (GroupNotation::Ranks, members)
             }

@@ -30,7 +30,7 @@ impl Server {
             return OperationResult::failed(why);
         }
         let kvs = &mut self.groups[from.group as usize].kvs;
-        let there = OperationResult::failed("key is there already");
+        let there = OperationResult::failed("key exists already");
         match self.spaces.iter_mut().find(|other| !is_own && Some(&other.name[..]) == space) {
             Some(other) if other.get(key).is_some() => return there,
             Some(other) => other.pairs.push((key.to_vec(), value.to_vec())),

@@ -222,7 +222,7 @@ impl Server {
             (ProcessPhase::Joined, _) => {}
         }
         if process.held.len() >= MAX_HELD {
-            return Err("too many requests that wait".into());
+            return Err("too many pending requests".into());
         }
         let ends = matches!(request, ServerRequest::Spawn(_) | ServerRequest::Finalize);
         let has_groups = process.version.has_group_barriers();

@@ -151,7 +151,7 @@ enum OutBuffer {
 fn call(library: &Shared, name: &str, arguments: Vec<CallArgument>) -> LibraryReport {
     let refuse = |missing, why: String| LibraryReport::NotCalled { missing, why };
     let Some(function) = signature::function(name) else {
-        return refuse(false, format!("no PMI has a function {name}"));
+        return refuse(false, format!("unknown PMI function {name}"));
     };
     #[expect(unsafe_code, reason = "looks up a function of the library under test")]
     // SAFETY: the address is only called with the parameters that the function of this name has.

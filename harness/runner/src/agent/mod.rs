@@ -90,11 +90,11 @@ pub(crate) fn protocol_environment() -> BTreeMap<String, String> {
 pub(crate) enum BadFd {
     #[error("PMI_FD is not set")]
     Unset,
-    #[error("PMI_FD={0} is no number")]
+    #[error("PMI_FD: invalid number \"{0}\"")]
     NoNumber(String),
-    #[error("PMI_FD={0} is not open")]
+    #[error("PMI_FD: descriptor {0} is not open")]
     NotOpen(String),
-    #[error("PMI_FD={0} is not connected")]
+    #[error("PMI_FD: descriptor {0} is not connected")]
     NotConnected(String),
 }
 

@@ -54,7 +54,7 @@ fn run(args: &[OsString], scratch: &Path, folder: &Path) -> io::Result<u8> {
     let args = args.iter().map(|arg| Bytes(arg.clone().into_vec())).collect();
     runner.send_with_descriptor(&Hello::Manager { args }, stream.as_ref())?;
     if stream.is_none() {
-        return Err(io::Error::other("there is nobody to connect to"));
+        return Err(io::Error::other("no process listens there"));
     }
     drop(stream);
     // A process manager stays as long as there is a process to manage.

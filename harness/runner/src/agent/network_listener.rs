@@ -65,8 +65,7 @@ impl Listen {
             let (few, first) = (few.len(), few.start());
             let last = usize::from(*first) + launches - 1;
             return Err(wrong(&format!(
-                "{launches} launches may be open at once and need a port each, and there are {few}: write {host}:{first}-{last}, or leave the ports \
-                 out"
+                "{launches} simultaneous launches need a port each, but there are {few}: write {host}:{first}-{last}, or leave out the ports"
             )));
         }
         let this = Self { address, ports, agent, report: tell, reported: Arc::default() };
@@ -101,7 +100,7 @@ impl NetworkListener {
         }
         Err(io::Error::new(
             failed.kind(),
-            format!("nobody can listen at {} for agents: {failed}", listen.address),
+            format!("cannot listen at {} for agents: {failed}", listen.address),
         ))
     }
 
@@ -135,10 +134,11 @@ impl NetworkListener {
     pub(super) fn refuse(&self, from: SocketAddr) {
         let before = self.listen.reported.fetch_add(1, Ordering::Relaxed);
         if before < MAX_REJECTIONS_REPORTED {
-            let more = if before + 1 == MAX_REJECTIONS_REPORTED { "; no more of them are told" } else { "" };
+            let more =
+                if before + 1 == MAX_REJECTIONS_REPORTED { "; further ones are not reported" } else { "" };
             let here = self.route.address;
             (self.listen.report)(&format!(
-                "{from} connected to {here} without the token of this launch, and was sent away{more}"
+                "{from} connected to {here} without the token of this launch and was rejected{more}"
             ));
         }
     }
@@ -149,7 +149,7 @@ fn token() -> io::Result<String> {
     let mut bytes = [0; 16];
     let read = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
     if read < bytes.len() {
-        return Err(io::Error::other("the system gives no random numbers"));
+        return Err(io::Error::other("cannot get random numbers from the system"));
     }
     Ok(bytes.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");

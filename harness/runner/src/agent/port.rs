@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// An error of PMI_PORT.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BadPort {
-    #[error("PMI_PORT={0} is no HOST:PORT")]
+    #[error("PMI_PORT: \"{0}\" is not HOST:PORT")]
     NoAddress(String),
     #[error("PMI_ID is not set")]
     NoId,

@@ -80,7 +80,7 @@ impl Route {
         match runner.wait::<Welcome>()? {
             Some(Welcome {}) => Ok(runner),
             None => {
-                let what = format!("the runner at {} knows no launch of our token", self.address);
+                let what = format!("the runner at {} does not accept our token", self.address);
                 Err(io::Error::new(io::ErrorKind::PermissionDenied, what))
             }
         }

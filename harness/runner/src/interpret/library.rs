@@ -103,7 +103,7 @@ impl Interpreter<'_> {
                 StepAction::Process(ProcessAction::Logged) => {
                     return Ok(self.expect(None, ExpectationKind::Logs)?);
                 }
-                _ => return Err(mistake("a library has no job; `P: ends` is how a process ends")),
+                _ => return Err(mistake("a library has no job; write `P: ends` for the end of a process")),
             },
             StepTarget::Ranks { group: 0, set } => self.members(0, set),
             StepTarget::Ranks { .. } | StepTarget::Spawned { .. } => {
@@ -236,7 +236,7 @@ impl Interpreter<'_> {
             self.cited = begun.function.does.to_owned();
         }
         let Some(code) = ReturnCode::new(&wanted.value) else {
-            return Err(Ended::Mistake(format!("{} is no return code", wanted.value)));
+            return Err(Ended::Mistake(format!("unknown return code {}", wanted.value)));
         };
         self.scope.enter(p.rank, self.scenario.ranks);
         let outs = call.outs.iter();
@@ -317,7 +317,7 @@ impl Interpreter<'_> {
             ProcessAction::Started => return self.load(p),
             ProcessAction::IsEnded => return self.process_step(p, action),
             ProcessAction::Exit(_) | ProcessAction::Kill(_) => self.process_step(p, action)?,
-            _ => return Err(mistake("this cannot be said of a process that loads a library")),
+            _ => return Err(mistake("not supported for a process that loads a library")),
         }
         let deadline = Instant::now() + self.limits.step;
         self.listen(deadline, Silence::Wrong, &|judge| judge.library().has_ended(p))?;

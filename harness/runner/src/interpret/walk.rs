@@ -112,9 +112,7 @@ impl<'a> StepWalk<'a> {
     ) -> Result<(), S::Stop> {
         let deeper = || {
             depth.checked_sub(1).ok_or_else(|| {
-                ScenarioError::Mistake(format!(
-                    "fragments and repetitions lie more than {DEPTH} deep in each other"
-                ))
+                ScenarioError::Mistake(format!("fragments and repetitions are nested more than {DEPTH} deep"))
             })
         };
         let statement = |steps: &mut S, index: usize, stmt: &Stmt| -> Result<(), S::Stop> {
@@ -123,7 +121,7 @@ impl<'a> StepWalk<'a> {
             match stmt {
                 Stmt::Use { name, with } => {
                     let fragment = (self.fragments)(&name.value).ok_or_else(|| {
-                        ScenarioError::Mistake(format!("there is no fragment \"{}\"", name.value))
+                        ScenarioError::Mistake(format!("unknown fragment \"{}\"", name.value))
                     })?;
                     let told = |parameter: &'_ Parameter| {
                         with.iter().find(|(name, _)| *name == parameter.name).map(|(_, value)| value)

@@ -106,12 +106,12 @@ impl MeasuredJob {
             }
             Incoming::Interrupted => Err(Unmeasured::Interrupted),
             Incoming::Nothing(SilenceProof::Idle) => {
-                Err(self.wrong("no answer, and its processes wait".to_owned()))
+                Err(self.wrong("no response, and its processes wait".to_owned()))
             }
             Incoming::Nothing(SilenceProof::Unread) => {
                 let ranks = self.party.unread().iter().map(Proc::to_string).collect::<Vec<_>>().join(", ");
                 Err(self.wrong(format!(
-                    "no answer: its processes wait, and have not read the request of rank {ranks}"
+                    "no response: its processes wait and have not read the request of rank {ranks}"
                 )))
             }
             Incoming::Nothing(SilenceProof::Polled | SilenceProof::Timeout) => {
@@ -158,7 +158,7 @@ impl MeasuredJob {
         let seen = size.map(|size| format!("PMI_SIZE={size}"));
         match seen.or(twice.map(|rank| format!("PMI_RANK={rank} twice"))) {
             Some(seen) => {
-                Err(self.wrong(format!("its processes find {seen}, and are not the ranks of one job")))
+                Err(self.wrong(format!("its processes have {seen}, so they are not the ranks of one job")))
             }
             None => Ok(()),
         }
@@ -186,7 +186,7 @@ impl MeasuredJob {
             let framed =
                 |proc| self.connections.get(proc).and_then(Connection::negotiated) == Some(Framing::Frames);
             if !procs.iter().all(framed) {
-                return Err(self.wrong("it does not take the offer of PMI-2".to_owned()));
+                return Err(self.wrong("it does not accept PMI-2".to_owned()));
             }
             let joined = self.all(MeasuredPhase::Init, &procs, 1, &|rank, _| Ask::Fullinit(rank))?;
             self.none_refused(&joined)?;

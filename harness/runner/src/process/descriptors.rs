@@ -15,7 +15,7 @@ pub(crate) fn raise(needed: u64, what: impl Display) -> io::Result<Option<Rlimit
     }
     if let Some(maximum) = limit.maximum.filter(|maximum| *maximum < needed) {
         return Err(io::Error::other(format!(
-            "{what} take {needed} file descriptors, but only {maximum} are allowed (ulimit -Hn)"
+            "{what} need {needed} file descriptors, but only {maximum} are allowed (ulimit -Hn)"
         )));
     }
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;

@@ -78,7 +78,7 @@ impl Last {
     fn report(&mut self, tell: &mut dyn FnMut(Bytes)) {
         let dropped = std::mem::take(&mut self.dropped);
         if dropped > 0 {
-            tell(Bytes(format!("({dropped} lines are left out here)").into_bytes()));
+            tell(Bytes(format!("({dropped} lines left out)").into_bytes()));
         }
         self.lines.drain(..).for_each(|line| tell(Bytes(line)));
     }

@@ -26,7 +26,10 @@ pub(crate) fn folder_on_disk() -> io::Result<TempDir> {
     // The paths of sockets must be short.
     let temp = if temp.as_os_str().len() > 60 { Path::new("/tmp") } else { &temp };
     folder_in(temp).map_err(|e| {
-        io::Error::new(e.kind(), format!("cannot make a scratch folder in {} (TMPDIR): {e}", temp.display()))
+        io::Error::new(
+            e.kind(),
+            format!("cannot create a scratch folder in {} (TMPDIR): {e}", temp.display()),
+        )
     })
 }
 

@@ -43,9 +43,7 @@ pub fn traced<T>(program: &Path, play: impl FnOnce() -> T) -> (T, Vec<EventKind>
             let done = while_asking(tracer.connection.as_raw_fd(), pid, play);
             (done, tracer.into_events())
         }
-        Err(error) => {
-            (play(), vec![EventKind::Untraced { why: format!("no tracer can be started: {error}") }])
-        }
+        Err(error) => (play(), vec![EventKind::Untraced { why: format!("cannot start a tracer: {error}") }]),
     }
 }
 
@@ -75,7 +73,7 @@ impl Tracer {
                     _ => seen,
                 }
             }
-            Err(error) => untraced(format!("the tracer tells nothing: {error}")),
+            Err(error) => untraced(format!("the tracer does not respond: {error}")),
         }
     }
 

@@ -52,7 +52,7 @@ impl ManagerCommand {
             if !KNOWN.contains(&name.split('.').next().unwrap_or_default()) {
                 let what = if counted { "where the program goes" } else { "where ranks and program go" };
                 return Err(TemplateError(format!(
-                    "\"{name}\" is no launcher that we know: say {what}, as in --manager '{command} {PROGRAM}'"
+                    "unknown launcher \"{name}\": name {what}, as in --manager '{command} {PROGRAM}'"
                 )));
             }
             words = split(&command)?;

@@ -54,8 +54,7 @@ pub fn result(
         return result;
     }
     // The unobserved messages may explain every apparent violation.
-    let reason = "some of its processes were not recorded, since too few file descriptors are allowed, of which each process takes three \
-                  (ulimit -Hn)";
+    let reason = "some of its processes were not recorded, because each needs three file descriptors and too few are allowed (ulimit -Hn)";
     ScenarioResult {
         verdict: Verdict::Unjudged,
         reason: Some(reason.to_owned()),

@@ -121,7 +121,7 @@ fn run(mut argv: Vec<OsString>) -> io::Result<u8> {
         argv.insert(0, OsString::from_vec(name));
     }
     if argv.is_empty() {
-        return Err(wrong("no program to start: write {tap} in front of one"));
+        return Err(wrong("no program to start: write {tap} before one"));
     }
     let cannot = |e: io::Error| {
         io::Error::new(e.kind(), format!("cannot start {}: {e}", argv[0].as_bytes().escape_ascii()))

@@ -30,7 +30,7 @@ pub fn placed(command: &[String]) -> Result<Vec<String>, UnknownTapPosition> {
     let program = program(command).ok_or_else(|| {
         let shown = shell_words::join(command);
         UnknownTapPosition(format!(
-            "it cannot be told where the program stands in \"{shown}\": write {TAP} in front of it, as in\n  \
+            "cannot find the program in \"{shown}\": write {TAP} before it, as in\n  \
              pmi-conform record -- mpiexec -n 4 {TAP} ./a.out"
         ))
     })?;

@@ -235,7 +235,7 @@ impl<H: Host> Job<H> {
             let alone = processes.iter().filter(silent).count();
             if alone > 0 {
                 self.host.print(format_args!(
-                    "{alone} of {} processes have ended well and said nothing by PMI: if they are an MPI program, each was rank 0 of 1",
+                    "{alone} of {} processes exited with status 0 without a PMI message; in an MPI program, each of them was rank 0 of 1",
                     group.size
                 ));
             }
@@ -423,7 +423,9 @@ impl<H: Host> Job<H> {
             |p: &&JobProcess| p.child.is_anothers() && !p.child.is_reaped() && p.connection.is_none();
         let Some(caller) = self.processes.first().filter(missed).filter(|_| gone) else { return Ok(()) };
         if !caller.spoke {
-            self.host.print(format_args!("the process that has asked for us does not answer as it should"));
+            self.host.print(format_args!(
+                "the process that started this process manager sends an invalid response"
+            ));
             self.settle(1);
         }
         self.ended(0, &mut [])
@@ -646,7 +648,7 @@ impl<H: Host> Job<H> {
             self.settle(status(end));
             // No other component reports that a process is missing for which others may wait.
             if self.remote.is_some() && end != Exit::Code(0) && !self.processes[index].spoke {
-                self.abort(id, status(end).into(), "the command that was to start it has failed");
+                self.abort(id, status(end).into(), "the command to start it failed");
             }
         }
         self.host.ended(id, end);

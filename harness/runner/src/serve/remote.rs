@@ -33,10 +33,10 @@ pub enum RemoteError {
     #[error("\"{0}\" cannot be split into words: {1}")]
     Words(String, shell_words::ParseError),
     /// The launch command does not contain the placeholder for the command to run.
-    #[error("\"{0}\" has no {COMMAND}: as in 'ssh {HOST} {COMMAND}'")]
+    #[error("\"{0}\": {COMMAND} is missing; write it as in 'ssh {HOST} {COMMAND}'")]
     NoCommand(String),
     /// A host is empty, or could be mistaken for an option of a command.
-    #[error("\"{0}\" is no host")]
+    #[error("invalid host \"{0}\"")]
     Host(String),
 }
 

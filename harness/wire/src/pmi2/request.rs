@@ -443,7 +443,7 @@ impl Section {
             (None, Some(least)) => least,
             (None, None) => return Err(RequestError::MissingKey(key.to_owned())),
         };
-        if value > SPAWN_LIMIT { Err(bad(key, "a number that can be served")) } else { Ok(value) }
+        if value > SPAWN_LIMIT { Err(bad(key, "a number within the server's limits")) } else { Ok(value) }
     }
 
     /// Returns the values of `count` numbered keys.
@@ -511,7 +511,10 @@ mod tests {
     #[case(b"cmd=kvs-putall;jobid=j;", "the key \"npair\" is missing")]
     #[case(b"cmd=kvs-putall;jobid=j;npair=-1;", "the value of \"npair\" is not an unsigned integer")]
     #[case(b"cmd=concat;", "the key \"concatid\" is missing")]
-    #[case(b"cmd=spawn;ncmds=99999999999;", "the value of \"ncmds\" is not a number that can be served")]
+    #[case(
+        b"cmd=spawn;ncmds=99999999999;",
+        "the value of \"ncmds\" is not a number within the server's limits"
+    )]
     fn rejects_invalid_requests(#[case] body: &[u8], #[case] error: &str) {
         assert_eq!(Request::parse(body, Doubled).unwrap_err().to_string(), error);
     }

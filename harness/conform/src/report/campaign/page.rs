@@ -174,7 +174,7 @@ fn facts(options: &CampaignOptions, campaign: &Summary) -> Vec<CampaignFact> {
         },
         CampaignFact {
             name: "left out",
-            value: format!("{} sessions, which only show what is known", progress.skipped),
+            value: format!("{} sessions with known findings only", progress.skipped),
         },
         CampaignFact { name: "requests", value: progress.requests.to_string() },
         CampaignFact { name: "transitions", value: format!("{} of the model", progress.transitions) },
@@ -183,7 +183,7 @@ fn facts(options: &CampaignOptions, campaign: &Summary) -> Vec<CampaignFact> {
     match progress.edges {
         None => {}
         Some(0) => {
-            facts.push(CampaignFact { name: "edges", value: "none: it was not built to tell them".into() })
+            facts.push(CampaignFact { name: "edges", value: "none: built without edge coverage".into() })
         }
         Some(edges) => facts.push(CampaignFact { name: "edges", value: format!("{edges} of its program") }),
     }

@@ -18,7 +18,7 @@ pub(crate) fn progress_line(progress: &Progress) -> String {
     let edges = progress.edges.filter(|n| *n > 0).map_or(String::new(), |n| format!(", {n} edges"));
     let examining = match progress.examining {
         0 => String::new(),
-        failures => format!(", {failures} being looked into"),
+        failures => format!(", {failures} being examined"),
     };
     format!(
         "{:.0} s: {} sessions ({:.0}/s), {:.0} requests/s, {} left out, {} transitions{edges}, corpus {}, buckets: {} new, {} known{examining}{silence}",

@@ -22,7 +22,7 @@ impl fmt::Display for Unreported {
             Self::Unconfirmed(seen) => {
                 write!(f, "not confirmed: seen {seen} times, and in at most one of {TRIES} more runs each")
             }
-            Self::Unexamined => write!(f, "not looked into: the campaign was over"),
+            Self::Unexamined => write!(f, "not examined: the campaign had ended"),
         }
     }
 }

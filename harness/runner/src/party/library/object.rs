@@ -23,7 +23,7 @@ enum Unreadable {
     File(std::io::Error),
     #[error(transparent)]
     Object(object::Error),
-    #[error("{0:?} is no shared library in ELF form")]
+    #[error("{0:?}: not a shared library (ELF)")]
     Kind(FileKind),
     #[error("it is a program")]
     Program,

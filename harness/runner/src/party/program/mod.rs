@@ -60,8 +60,7 @@ pub enum ProgramError {
     NotFound(String),
     /// It is a launcher, which has its own process manager.
     #[error(
-        "{0} is a launcher: --client takes the program alone, which is started under our own process manager. To judge {0}, name it by \
-         --server; to judge both sides of a job of it: pmi-conform record -- {1}"
+        "--client: {0} is a launcher; name only the program, which is started under the reference process manager. To test {0}, use --server; to judge both sides of one of its jobs: pmi-conform record -- {1}"
     )]
     Launcher(String, String),
 }

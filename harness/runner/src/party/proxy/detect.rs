@@ -48,7 +48,7 @@ fn of_launcher(text: &str) -> LauncherVersion {
 pub(crate) enum UndetectedFamily {
     #[error("{}: {error}", proxy.display())]
     File { proxy: PathBuf, error: std::io::Error },
-    #[error("{} is of no generation of Hydra that we know: {seen}; {}", proxy.display(), choices())]
+    #[error("{}: unknown generation of Hydra: {seen}; {}", proxy.display(), choices())]
     Generation { proxy: PathBuf, seen: String },
 }
 
@@ -62,12 +62,12 @@ pub(crate) fn detect(proxy: &Path, launcher: Option<&str>) -> Result<Family, Und
     let mut seen = match &launcher {
         Some(LauncherVersion::Of(family)) => return Ok(*family),
         Some(LauncherVersion::Nameless) => {
-            "the mpiexec.hydra beside it names no version that we can read".to_owned()
+            "the mpiexec.hydra next to it prints no readable version".to_owned()
         }
         Some(LauncherVersion::Unspoken(version)) => {
-            format!("the mpiexec.hydra beside it is version {version}")
+            format!("the mpiexec.hydra next to it is version {version}")
         }
-        None => "there is no mpiexec.hydra beside it that tells its version".to_owned(),
+        None => "there is no mpiexec.hydra next to it".to_owned(),
     };
     let file =
         std::fs::read(proxy).map_err(|error| UndetectedFamily::File { proxy: proxy.to_owned(), error })?;
@@ -75,7 +75,7 @@ pub(crate) fn detect(proxy: &Path, launcher: Option<&str>) -> Result<Family, Und
         // A known but unsupported version is not replaced by a guess.
         Some(family) if !matches!(launcher, Some(LauncherVersion::Unspoken(_))) => return Ok(family),
         Some(family) => seen += &format!(", and its file looks like {}", family.versions()),
-        None => seen += ", and its file holds none of the option names by which we know a proxy",
+        None => seen += ", and its file contains none of the option names of a known proxy",
     }
     Err(UndetectedFamily::Generation { proxy: proxy.to_owned(), seen })
 }
@@ -83,7 +83,7 @@ pub(crate) fn detect(proxy: &Path, launcher: Option<&str>) -> Result<Family, Und
 /// Lists the choices of `--family`, for messages.
 pub(crate) fn choices() -> String {
     let all = Family::ALL.map(|f| format!("{} ({})", f.name(), f.versions()));
-    format!("--family says which to speak: {}", all.join(", "))
+    format!("name its control protocol with --family: {}", all.join(", "))
 }
 
 #[cfg(test)]

@@ -192,7 +192,7 @@ impl ProxyDriver {
                         }
                         // It is still read from, because it may need to finish writing before it reads.
                         if connection.unwritten() > UNWRITTEN_MAX {
-                            log(format_args!("proxy {link} reads nothing of what it is answered"));
+                            log(format_args!("proxy {link} does not read the responses"));
                             return Ok(Some(JobEnd::Status(1)));
                         }
                     }
@@ -343,7 +343,7 @@ impl ProxyDriver {
         }
         if !self.upstream.has_ended(link) {
             log(format_args!(
-                "proxy {link} ended with status {code} and did not tell how its processes ended"
+                "proxy {link} ended with status {code} without reporting the exit statuses of its processes"
             ));
             return Ok(Some(JobEnd::Status(if code == 0 { 1 } else { code })));
         }
@@ -365,7 +365,7 @@ impl ProxyDriver {
             log(format_args!("proxy {link} did not send {awaited} within {seconds} s"));
             return Some(JobEnd::Status(PROTOCOL_ERROR_STATUS));
         }
-        log(format_args!("proxy {link} did not end within {seconds} s of its last word"));
+        log(format_args!("proxy {link} did not end within {seconds} s after its last message"));
         Some(JobEnd::Status(match self.upstream.status() {
             0 => 1,
             status => status,

@@ -114,7 +114,7 @@ pub fn need(word: &str) -> Result<Need, ImplementationError> {
             ));
         }
         let words: Vec<&str> = optional.map(|(name, _)| name).collect();
-        ImplementationError(format!("\"{word}\" is no optional operation; there are {}", words.join(", ")))
+        ImplementationError(format!("unknown optional operation \"{word}\"; known: {}", words.join(", ")))
     })
 }
 
@@ -288,7 +288,7 @@ impl Implementation {
                     return Err(ImplementationError(what));
                 }
                 let proxy = find_file(&words[0])
-                    .ok_or_else(|| ImplementationError(format!("there is no file {}", words[0])))?;
+                    .ok_or_else(|| ImplementationError(format!("{}: no such file", words[0])))?;
                 self.proxy = Some(proxy);
                 self.alarms = false;
                 self.claims = BTreeMap::from([(Need::Spawn, true), (Need::Names, true)]);
@@ -333,7 +333,7 @@ impl Implementation {
                 let what = if counted { "where our agent goes" } else { "where the ranks and our agent go" };
                 let command = if counted { self.label.clone() } else { with_ranks(&self.label) };
                 return Err(ImplementationError(format!(
-                    "\"{program}\" is no launcher that we know: say {what}, as in --server '{command} {{agent}}'; {PLACEHOLDERS}"
+                    "unknown launcher \"{program}\": name {what}, as in --server '{command} {{agent}}'; {PLACEHOLDERS}"
                 )));
             }
         }
@@ -422,7 +422,7 @@ impl Implementation {
         let said = String::from_utf8_lossy(&output.stderr[..output.stderr.len().min(4096)]).into_owned();
         let family = self.family.map_or("", Family::versions);
         Err(unknown(format!(
-            "spoken to as to a proxy of {family}, it could not start a program\n{}",
+            "with the control protocol of {family}, it could not start a program\n{}",
             said.trim_end()
         )))
     }
@@ -487,7 +487,7 @@ impl Implementation {
     pub fn serve_singleton(&mut self) -> Result<(), ImplementationError> {
         let Some(command) = self.singleton.take() else {
             let what = format!(
-                "write how it is started to serve a process that it has not started, as in --server 'CMD {}'",
+                "write the command that serves a process which is already running, as in --server 'CMD {}'",
                 AS_MPIEXEC.join(" ")
             );
             return Err(ImplementationError(what));
@@ -519,7 +519,7 @@ impl Implementation {
             let counted = has(command, "{ranks}") || has(command, "{hosts}") || self.max_ranks == Some(1);
             if has(command, "{agent}") && !counted {
                 return Err(ImplementationError(format!(
-                    "\"{}\" does not say where the number of processes goes: write {{ranks}}, or say --max-ranks 1",
+                    "\"{}\": {{ranks}} is missing; write it where the number of processes goes, or add --max-ranks 1",
                     self.label
                 )));
             }
@@ -548,15 +548,13 @@ impl Implementation {
             return Some("a process that asks for a process manager itself is alone in its group".to_owned());
         }
         if nodes > 1 && self.command_nodes.is_none() {
-            return Some(format!("no command is given that starts it on {nodes} nodes (--server-nodes)"));
+            return Some(format!("no command for {nodes} nodes (--server-nodes)"));
         }
         if let Some(most) = self.max_ranks.filter(|most| ranks > *most) {
-            return Some(format!(
-                "it needs {ranks} processes, and a job is to have {most} at most (--max-ranks)"
-            ));
+            return Some(format!("it needs {ranks} processes (--max-ranks is {most})"));
         }
         let most = self.max_nodes.filter(|most| nodes > *most)?;
-        Some(format!("it needs {nodes} nodes, and a job is to have {most} at most (--max-nodes)"))
+        Some(format!("it needs {nodes} nodes (--max-nodes is {most})"))
     }
 
     /// Returns the shell command that ends the job of this name, if one is defined. See also `with_pids`.
@@ -645,7 +643,7 @@ pub(crate) fn with_ranks(command: &str) -> String {
 fn counted_twice(words: &[String], label: &str) -> Result<(), ImplementationError> {
     let Some(at) = words.iter().position(|word| is_count(word)) else { return Ok(()) };
     if has(words, "{ranks}") {
-        let what = format!("say where our agent goes, as in --server '{label} {{agent}}'; {PLACEHOLDERS}");
+        let what = format!("add {{agent}}, as in --server '{label} {{agent}}'; {PLACEHOLDERS}");
         return Err(ImplementationError(what));
     }
     let given = if COUNTS.contains(&words[at].as_str()) { words.get(at + 1) } else { None };
@@ -659,10 +657,10 @@ fn counted_twice(words: &[String], label: &str) -> Result<(), ImplementationErro
 
 /// Formats the error that a program does not exist, and mentions a file of that name in the current folder.
 pub(crate) fn no_program(program: &str) -> String {
-    let where_to = if program.contains('/') { "is no file" } else { "is in no folder of PATH" };
+    let where_to = if program.contains('/') { "is no file" } else { "is not in PATH" };
     let here = !program.contains('/') && Path::new(program).is_file();
     let here = if here { format!("; for the file here, write ./{program}") } else { String::new() };
-    format!("there is no program {program}: it {where_to}{here}")
+    format!("{program}: no such program: it {where_to}{here}")
 }
 
 /// Finds the file of a command: by its path, or in `PATH`.

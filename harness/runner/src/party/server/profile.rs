@@ -78,14 +78,15 @@ struct Profile {
 
 fn version<'de, D: serde::Deserializer<'de>>(text: D) -> Result<Option<semver::Version>, D::Error> {
     let text = String::deserialize(text)?;
-    let wrong = || serde::de::Error::custom(format!("\"{text}\" is no version, as 4.3.2 or 22.05.8 are"));
+    let wrong =
+        || serde::de::Error::custom(format!("invalid version \"{text}\"; write it like 4.3.2 or 22.05.8"));
     parse_version(&text).map(Some).ok_or_else(wrong)
 }
 
 fn seconds<'de, D: serde::Deserializer<'de>>(number: D) -> Result<Option<Duration>, D::Error> {
     let seconds = f64::deserialize(number)?;
     let time = Duration::try_from_secs_f64(seconds).ok().filter(|time| !time.is_zero());
-    time.map(Some).ok_or_else(|| serde::de::Error::custom(format!("{seconds} is no time in seconds")))
+    time.map(Some).ok_or_else(|| serde::de::Error::custom(format!("invalid number of seconds {seconds}")))
 }
 
 /// A built-in profile.
@@ -194,7 +195,7 @@ fn find(name: &str) -> Result<Implementation, ImplementationError> {
         }
         meant => format!("did you mean {}? (pmi-conform explain profiles)", shown(meant)),
     };
-    Err(ImplementationError(format!("there is no profile @{name}, and no file {tried}: {hint}")))
+    Err(ImplementationError(format!("unknown profile @{name}, and no file {tried}: {hint}")))
 }
 
 fn read(
@@ -229,7 +230,7 @@ fn read(
     match (&profile.version, &there) {
         (Some(of), Some(there)) if of != there && recorded.is_some() => {
             this.notice = Some(format!(
-                "what is there is version {there}; the deviations that {} records are those of {of}, and are left out",
+                "this is version {there}; the recorded deviations of {} are for {of}, so they are not used",
                 path.display()
             ));
         }

@@ -1,0 +1,45 @@
+//! Requests about published names, which the monitor and the judge of earlier names read.
+
+use pmi_wire::{Decoded, Operation};
+
+/// A request about a name.
+#[derive(Debug, Clone)]
+pub(crate) enum NameRequest {
+    Publish { name: Vec<u8>, port: Vec<u8> },
+    Unpublish { name: Vec<u8> },
+    Lookup { name: Vec<u8> },
+}
+
+impl NameRequest {
+    /// Reads a well-formed request, if it is about a name.
+    pub(crate) fn new(message: &Decoded<'_>) -> Option<Self> {
+        let name = || message.field("service").unwrap_or_default().into_owned();
+        Some(match message.operation()? {
+            Operation::Publish => {
+                Self::Publish { name: name(), port: message.field("port").unwrap_or_default().into_owned() }
+            }
+            Operation::Unpublish => Self::Unpublish { name: name() },
+            Operation::Lookup => Self::Lookup { name: name() },
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn operation(&self) -> Operation {
+        match self {
+            Self::Publish { .. } => Operation::Publish,
+            Self::Unpublish { .. } => Operation::Unpublish,
+            Self::Lookup { .. } => Operation::Lookup,
+        }
+    }
+
+    pub(crate) fn name(&self) -> &[u8] {
+        let (Self::Publish { name, .. } | Self::Unpublish { name } | Self::Lookup { name }) = self;
+        name
+    }
+
+    /// Returns true if two requests concern the same name and one of them changes it.
+    pub(crate) fn contends(&self, other: &Self) -> bool {
+        let only_look = matches!((self, other), (Self::Lookup { .. }, Self::Lookup { .. }));
+        !only_look && self.name() == other.name()
+    }
+}

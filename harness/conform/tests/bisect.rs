@@ -60,7 +60,7 @@ fn bisects_stored_runs() {
     assert_eq!(ran.status, 1, "{}", ran.whole());
     assert!(ran.out.contains("brought by 2  2.0\n  FAIL rfc13.error.rc-nonzero"), "{}", ran.out);
     for (args, told) in [
-        (&["report", "bisect", "one"][..], "two versions at least"),
+        (&["report", "bisect", "one"][..], "at least two versions"),
         (&["report", "bisect", "one", "nowhere"], "nowhere"),
         (&["report", "bisect", "one", "two", "--filter", "x"], "cannot be used with"),
     ] {
@@ -78,7 +78,7 @@ fn reports_version_that_cannot_be_judged() {
     let ran = conform(folder.path(), &args);
     assert_eq!(ran.status, 3, "{}", ran.whole());
     assert!(
-        ran.err.contains("of false {ranks} {agent}, nothing could be judged: the launcher ended"),
+        ran.err.contains("false {ranks} {agent}: nothing could be judged: the launcher ended"),
         "{}",
         ran.err
     );

@@ -144,7 +144,7 @@ fn replays_bug_together_with_its_earlier_job() {
     assert!(why.starts_with("the finding needs an earlier job"), "{why}");
     // A scenario of the suite is one job, so this finding is not exported.
     let (status, text) = fuzz(folder.path(), &["--export", "exported"]);
-    assert!(status == 0 && text.starts_with("0 scenarios written to exported\n1 left out"), "{text}");
+    assert!(status == 0 && text.starts_with("wrote 0 scenarios to exported\nleft out 1"), "{text}");
 }
 
 /// If a server answers 1.2, sessions have barriers of parts of a group, several at once and with any tag. Violations of MPICH's table count
@@ -337,7 +337,7 @@ fn files_crash_under_last_request_without_ptrace() {
     let (all, text) = crashes_in_places(&[WITHOUT_PTRACE, CONFORM], &[]);
     let bucket = "crash--faulty-manager--SIGABRT--put".to_owned();
     assert!(all.contains(&bucket) && !all.iter().any(|name| name.contains("--in-")), "{all:?} {text}");
-    let why = "where it dies is not known: ptrace is refused: Operation not permitted";
+    let why = "place of the crash unknown: ptrace is refused: Operation not permitted";
     assert!(text.contains(why), "{text}");
 }
 
@@ -362,7 +362,7 @@ fn skips_known_findings_and_resumes_campaign() {
     assert!(text.contains("known  crash--faulty-manager--SIGABRT--get"), "{text}");
     // The folder is not overwritten by accident, and its findings are known.
     let (status, text) = fuzz(folder.path(), &known);
-    assert!(status == 2 && text.contains("--resume goes on with it"), "{text}");
+    assert!(status == 2 && text.contains("continue it with --resume"), "{text}");
     let (status, text) =
         fuzz(folder.path(), &["--server", &server, "--sessions", "10", "--valid", "--resume"]);
     assert!(status == 0 && text.contains("seed 2, from session 40"), "{text}");
@@ -391,7 +391,7 @@ fn keeps_new_sessions_and_names_a_damaged_one() {
     assert!(all >= kept(), "{all}: {text}");
     fs::write(folder.path().join("none.pmi"), "# A.\nrequires rfc13.put.unique\n*  C: cmd=put\n").unwrap();
     let (status, text) = go(&["--corpus", "none.pmi", "--out", "third"]);
-    assert!(status == 2 && text.contains("none of the 1 scenarios is a session"), "{text}");
+    assert!(status == 2 && text.contains("none of the 1 scenarios can be played as a session"), "{text}");
     let damaged = pmi_files(&corpus).remove(0);
     fs::write(&damaged, "0 C: <").unwrap();
     let (status, text) = go(&["--resume"]);
@@ -414,7 +414,7 @@ fn minimizes_corpora_for_another_version() {
     assert!(text.contains(&format!("{small} of {all} sessions")), "{text}");
     // An existing corpus is not mixed with another one.
     let (status, text) = go(&[&both[..], &["--minimize-corpus", "small"]].concat());
-    assert!(status == 2 && text.contains("small holds a corpus already"), "{text}");
+    assert!(status == 2 && text.contains("small: contains a corpus already"), "{text}");
     // The small corpus reaches everything that the large one reached.
     let transitions = |out: &str| {
         let text = fs::read_to_string(folder.path().join(out).join("campaign.json")).unwrap();
@@ -670,9 +670,9 @@ fn finds_nothing_in_a_correct_program(#[case] program: String) {
 }
 
 #[rstest]
-#[case(&["--client", PMI2_CLIENT, "--dialect", "pmi-1.1"], "it must end well where nothing is unusual")]
+#[case(&["--client", PMI2_CLIENT, "--dialect", "pmi-1.1"], "it must succeed if its server does nothing unusual")]
 #[case(&["--client", FAULTY_PROGRAM, "--dialect", "pmi-2"], "it speaks PMI-1")]
-#[case(&["--client", "/bin/true"], "it must end well where nothing is unusual")]
+#[case(&["--client", "/bin/true"], "it must succeed if its server does nothing unusual")]
 #[case(&["--client", "/nonexistent/program"], "--client")]
 #[case(&["--library", "/bin/true"], "takes a shared library: /bin/true: it is a program")]
 #[case(&["--library", "/nonexistent/lib.so"], "--library /nonexistent/lib.so")]
@@ -697,7 +697,7 @@ fn small_manager(manager: &str) -> (i32, String, serde_json::Value) {
     (status, text, report)
 }
 
-const NOT_INSTRUMENTED: &str = "note: it was not built to tell which edges";
+const NOT_INSTRUMENTED: &str = "note: it was built without edge coverage";
 
 #[test]
 fn uses_edges_of_an_instrumented_server() {

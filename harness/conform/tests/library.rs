@@ -576,7 +576,7 @@ const WITHOUT_FD: &str = "serve -n {ranks} env -u PMI_FD {agent}";
 #[case::uses_another_manager(
     "lawful-other-manager",
     "serve -n {ranks} {agent}",
-    "PMI_Barrier lets rank 0 pass before the other rank has called it, and it says nothing on PMI_FD"
+    "PMI_Barrier lets rank 0 pass before the other rank has called it, and it sends nothing on PMI_FD"
 )]
 #[case::rank_0_of_1("lawful-alone", WITHOUT_FD, "each of its 2 processes is rank 0 of 1")]
 fn singletons_under_a_manager_are_not_judged(

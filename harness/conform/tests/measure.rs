@@ -61,7 +61,7 @@ fn omits_refused_and_reports_unanswered_operations() {
     let silent = faulty("spawn-no-answer");
     let (status, _, error) = measure(&["--server", &silent, "--ranks", "2", "--timeout", "5"]);
     assert_eq!(status, 3);
-    assert!(error.contains("spawn of 2 ranks: no answer"), "{error}");
+    assert!(error.contains("spawn of 2 ranks: no response"), "{error}");
     let (status, told, error) = measure(&["--server", &silent, "--ranks", "2", "--lacks", "spawn"]);
     assert_eq!(status, 0, "{error}");
     assert!(told.contains("lookup") && !told.contains("spawn |"), "{told}");
@@ -106,7 +106,7 @@ fn exceeded_budget_fails_the_run() {
 #[test]
 fn reports_phase_that_cannot_be_measured() {
     for (mode, told) in
-        [("silent", "init of 1 rank: no answer"), ("crash", "init of 1 rank: "), ("no-fd", "no connection")]
+        [("silent", "init of 1 rank: no response"), ("crash", "init of 1 rank: "), ("no-fd", "no connection")]
     {
         let server = format!("{HOSTILE_MANAGER} {mode} {{ranks}} {{agent}}");
         let (status, _, error) = measure(&["--server", &server, "--ranks", "1", "--timeout", "5"]);

@@ -526,13 +526,13 @@ fn interop_ends_hanging_job_after_the_timeout() {
 }
 
 #[rstest]
-#[case::unknown_launcher(&["my-launcher", "./a.out"], 2, "write {tap} in front of it")]
+#[case::unknown_launcher(&["my-launcher", "./a.out"], 2, "write {tap} before it")]
 #[case::not_started(&["true", "{tap}"], 3, "the launcher did not start {tap}")]
 #[case::no_launcher(&["/nowhere/mpiexec", "{tap}", "a"], 2, "cannot start \"/nowhere/mpiexec\"")]
 #[case::no_program(&["{tap}", "/nowhere/a.out"], 3, "the program never started: cannot start /nowhere/a.out")]
 #[case::no_program_with_connection(&[BIN, "serve", "{tap}", "/nowhere/a.out"], 3, "the program never started: cannot start /nowhere/a.out")]
-#[case::silent(&["{tap}", "true"], 3, "said nothing by PMI: the process manager gave them no PMI_FD")]
-#[case::without_pmi(&[BIN, "serve", "{tap}", "true"], 3, "linked with no library which speaks PMI")]
+#[case::silent(&["{tap}", "true"], 3, "sent no PMI message: the process manager gave them no PMI_FD")]
+#[case::without_pmi(&[BIN, "serve", "{tap}", "true"], 3, "like a program without a PMI library")]
 #[case::no_messages(&[BIN, "serve", "{tap}", "true"], 3, "the program: not judged: no message was sent")]
 fn explains_why_nothing_was_recorded(#[case] command: &[&str], #[case] code: i32, #[case] told: &str) {
     let folder = TempDir::new().unwrap();

@@ -122,7 +122,7 @@ fn rejects_and_reports_connections_without_token() {
         &["--server", &server, "--filter", "=group/appnum", "--listen", &listen, "-j", "1"],
     );
     assert_eq!(found["group/appnum"].0, "pass", "{}", ran.whole());
-    let told = ran.err.matches("without the token of this launch, and was sent away").count();
+    let told = ran.err.matches("without the token of this launch and was rejected").count();
     assert_eq!(told, 3, "{}", ran.whole());
 }
 
@@ -154,9 +154,9 @@ fn spawn_unable_to_reach_runner_is_not_applicable() {
 #[rstest]
 #[case::unspecified_address(&["--listen", "0.0.0.0"], "write the address by which other machines reach this one")]
 #[case::few_ports(&["--listen", "127.0.0.1:47000", "-j", "2"], "127.0.0.1:47000-47003")]
-#[case::agent(&["--listen", "127.0.0.1", "--agent", "pmi-conform-agent"], "a path that begins with /")]
-#[case::name(&["--listen", "127.0.0.1", "--agent", "/usr/bin/true"], "ends with /pmi-conform-agent")]
-#[case::singleton(&["--listen", "127.0.0.1", "--connection", "singleton"], "a singleton are started here")]
+#[case::agent(&["--listen", "127.0.0.1", "--agent", "pmi-conform-agent"], "must be absolute")]
+#[case::name(&["--listen", "127.0.0.1", "--agent", "/usr/bin/true"], "end with /pmi-conform-agent")]
+#[case::singleton(&["--listen", "127.0.0.1", "--connection", "singleton"], "a singleton run on this one")]
 #[case::no_listen(&["--agent", "/usr/bin/pmi-conform-agent"], "--listen")]
 fn rejects_invalid_relay_options(#[case] args: &[&str], #[case] told: &str) {
     let folder = TempDir::new().unwrap();

@@ -100,7 +100,7 @@ fn failed_launch_ends_the_job() {
     assert_eq!(status, 7, "{error}");
     assert!(error.contains("rank 1 of group 0: the command to start it failed"), "{error}");
     for (launch, told) in
-        [("ssh {host}", "has no {command}"), ("no-such-shell {host} {command}", "not found")]
+        [("ssh {host}", "{command} is missing"), ("no-such-shell {host} {command}", "not found")]
     {
         let (status, _, error) = run(&["--hosts", "one", "--launch", launch, "--", "true"]);
         assert!(status == 2 && error.contains(told), "{status} {error}");
@@ -134,7 +134,7 @@ fn reports_a_hard_descriptor_limit_that_is_too_low() {
         .output()
         .unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(stderr.contains("100 processes take 264 file descriptors, but only 100 are allowed"), "{stderr}");
+    assert!(stderr.contains("100 processes need 264 file descriptors, but only 100 are allowed"), "{stderr}");
     assert!(!output.status.success());
 }
 
@@ -241,7 +241,10 @@ fn reports_missing_program() {
 fn spawns_processes() {
     let (status, stdout, stderr) = run_client("2", &["spawn", "3", CLIENT, "child"]);
     let child = format!("Value({:?})", b"hello child");
-    assert_eq!(sorted(&stdout), ["Spawned(Some([0, 0, 0]))", &child, &child, &child]);
+    assert_eq!(
+        sorted(&stdout),
+        ["Spawned { errcodes: Some([0, 0, 0]), jobid: None }", &child, &child, &child]
+    );
     assert_eq!((status, &*stderr), (0, ""));
 }
 
@@ -253,7 +256,7 @@ fn spawned_process_sets_the_exit_status() {
 #[test]
 fn reports_spawn_of_a_missing_program() {
     let (status, stdout, stderr) = run_client("2", &["spawn", "2", "./no-such-program"]);
-    assert!(stdout.starts_with("Failed { operation: Spawn") && stdout.contains("[1, 1]"), "{stdout}");
+    assert!(stdout.starts_with("Failed { operation: \"spawn\"") && stdout.contains("[1, 1]"), "{stdout}");
     assert!(
         stderr.contains("rank 0 of group 0: spawn failed: ./no-such-program: program not found"),
         "{stderr}"

@@ -67,7 +67,7 @@ impl Job {
     Job::pmi1(),
     "cmd=put kvsname=kvs-0 key=k value=v",
     "0 cmd=put_result rc=0",
-    "0 cmd=put_result rc=-1 msg=key_is_there_already"
+    "0 cmd=put_result rc=-1 msg=key_exists_already"
 )]
 #[case(
     Job::pmi2(),

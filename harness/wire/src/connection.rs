@@ -336,9 +336,9 @@ mod tests {
     #[rstest]
     #[case(b"    13cmd=fullinit;", b"", &["a frame where a line is due"])]
     #[case(OFFER, b"cmd=fullinit\n", &["a line where a frame is due"])]
-    #[case(OFFER, b"   -13cmd=fullinit;", &["\"   -13\" is no length"])]
-    #[case(OFFER, b"      cmd=fullinit;", &["\"      \" is no length"])]
-    #[case(OFFER, b"12\t   cmd=fullinit;", &["\"12\\t   \" is no length"])]
+    #[case(OFFER, b"   -13cmd=fullinit;", &["invalid frame length \"   -13\""])]
+    #[case(OFFER, b"      cmd=fullinit;", &["invalid frame length \"      \""])]
+    #[case(OFFER, b"12\t   cmd=fullinit;", &["invalid frame length \"12\\t   \""])]
     #[case(OFFER, b"  1000x", &["a message is longer than 64 bytes"])]
     fn reports_invalid_framing_once(#[case] first: &[u8], #[case] then: &[u8], #[case] told: &[&str]) {
         let mut connection = Connection::new(64);

@@ -174,7 +174,7 @@ mod tests {
             ("127.0.0.1:none", 1, "write ADDRESS"),
             ("127.0.0.1:9-8", 1, "write ADDRESS"),
             ("127.0.0.1:40000", 2, "127.0.0.1:40000-40001"),
-            ("192.0.2.1", 1, "nobody can listen"),
+            ("192.0.2.1", 1, "cannot listen"),
             ("no such host.invalid", 1, "there is no such address"),
         ] {
             let error = parse(text, launches).unwrap_err().to_string();

@@ -208,7 +208,7 @@ mod tests {
         let mut rest = Vec::new();
         output.read_rest(false, &mut reactor, &mut |line| rest.push(line.to_string()));
         assert_eq!(rest.len(), 1 + LAST_LINES);
-        assert!(rest[0].ends_with(" lines are left out here)") && rest[1..].iter().all(|line| line == "y"));
+        assert!(rest[0].ends_with(" lines left out)") && rest[1..].iter().all(|line| line == "y"));
         child.kill().unwrap();
         child.wait().unwrap();
     }

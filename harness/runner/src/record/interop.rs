@@ -342,8 +342,8 @@ mod tests {
         let own = ManagerCommand::new("pm --n={ranks} -- {program} -z").unwrap();
         assert_eq!(own.command(&program.words, 2), ["pm", "--n=2", "--", "{tap}", "./a.out", "x y", "-z"]);
         for (bad, told) in [
-            ("pm -n 2", "say where ranks and program go, as in --manager 'pm -n {ranks} {program}'"),
-            ("pm -n {ranks}", "say where the program goes, as in --manager 'pm -n {ranks} {program}'"),
+            ("pm -n 2", "name where ranks and program go, as in --manager 'pm -n {ranks} {program}'"),
+            ("pm -n {ranks}", "name where the program goes, as in --manager 'pm -n {ranks} {program}'"),
             ("", "empty"),
             ("pm 'x", "cannot be split"),
         ] {

@@ -90,7 +90,7 @@ mod tests {
             ["pm ./a", "mpiexec -f hosts -n 2 ./a", "mpiexec -n 2", "mpiexec -n 1 a : -n 1 b", "flux ./a"]
         {
             let error = placed(&words(doubtful)).unwrap_err().to_string();
-            assert!(error.contains("write {tap} in front of it"), "{error}");
+            assert!(error.contains("write {tap} before it"), "{error}");
         }
     }
 }

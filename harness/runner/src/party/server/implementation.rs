@@ -551,10 +551,10 @@ impl Implementation {
             return Some(format!("no command for {nodes} nodes (--server-nodes)"));
         }
         if let Some(most) = self.max_ranks.filter(|most| ranks > *most) {
-            return Some(format!("it needs {ranks} processes (--max-ranks is {most})"));
+            return Some(format!("it needs {ranks} processes (--max-ranks {most})"));
         }
         let most = self.max_nodes.filter(|most| nodes > *most)?;
-        Some(format!("it needs {nodes} nodes (--max-nodes is {most})"))
+        Some(format!("it needs {nodes} nodes (--max-nodes {most})"))
     }
 
     /// Returns the shell command that ends the job of this name, if one is defined. See also `with_pids`.
@@ -766,7 +766,7 @@ mod tests {
     fn names_removed_operations() {
         let error = |word| need(word).unwrap_err().to_string();
         assert!(error("concat").contains("\"concat\" was removed"), "{}", error("concat"));
-        assert!(error("nonsense").contains("there are spawn, names, "), "{}", error("nonsense"));
+        assert!(error("nonsense").contains("known: spawn, names, "), "{}", error("nonsense"));
     }
 
     #[test]

@@ -352,7 +352,7 @@ mod tests {
             toml::from_str::<Profile>(&profile).map(|p| p.version)
         };
         assert_eq!(version("22.05.8"), Ok(Some(semver::Version::new(22, 5, 8))));
-        assert!(version("new").unwrap_err().message().contains("\"new\" is no version"));
+        assert!(version("new").unwrap_err().message().contains("invalid version \"new\""));
     }
 
     #[rstest]
@@ -415,7 +415,12 @@ mod tests {
         assert!(this.lacks_room(4, 1).is_some_and(|why| why.contains("4 processes")));
         assert_eq!(this.start_timeout, Some(Duration::from_millis(500)));
         let wrong = text.replace("0.5", "-1");
-        assert!(read(Path::new("x"), &wrong, &recorded).unwrap_err().to_string().contains("no time"));
+        assert!(
+            read(Path::new("x"), &wrong, &recorded)
+                .unwrap_err()
+                .to_string()
+                .contains("invalid number of seconds")
+        );
     }
 
     #[test]

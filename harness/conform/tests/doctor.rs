@@ -205,7 +205,7 @@ fn init_writes_passing_files_and_overwrites_none() {
     std::fs::remove_file(folder.path().join("pmi-conform.toml")).unwrap();
     let ran = init(&["--ci", "none"]);
     assert_eq!(ran.status, 2, "{}", ran.whole());
-    assert!(ran.err.contains("there is pmi-conform-deviations.toml already"), "{}", ran.err);
+    assert!(ran.err.contains("pmi-conform-deviations.toml: already exists"), "{}", ran.err);
     assert!(!folder.path().join("pmi-conform.toml").exists());
     assert_eq!(read("pmi-conform-deviations.toml"), known);
 }

@@ -33,13 +33,17 @@ fn names_versions_that_introduce_and_fix() {
     let turns = told["turns"].as_array().unwrap().iter();
     let turns: Vec<_> = turns.map(|t| (&t["version"], &t["becomes"], &t["requirement"])).collect();
     let id = "rfc13.error.rc-nonzero".into();
-    assert_eq!(turns, [(&1.into(), &"brought".into(), &id), (&2.into(), &"mended".into(), &id)], "{told:#}");
+    assert_eq!(
+        turns,
+        [(&1.into(), &"introduced".into(), &id), (&2.into(), &"fixed".into(), &id)],
+        "{told:#}"
+    );
     assert_eq!(told["turns"][0]["scenarios"], serde_json::json!(["kvs/missing-key-before-any-put"]));
 
     // Improvements, and findings of every version, do not make it fail.
     let ran = bisect([&bad, &bad, &good], &[]);
     assert_eq!(ran.status, 0, "{}", ran.whole());
-    assert!(ran.out.contains("mended by 3") && !ran.out.contains("brought by"), "{}", ran.out);
+    assert!(ran.out.contains("fixed in 3") && !ran.out.contains("introduced in"), "{}", ran.out);
     let ran = bisect([&bad, &bad, &bad], &["-v"]);
     assert_eq!(ran.status, 0, "{}", ran.whole());
     assert!(ran.out.contains("broken by every version: rfc13.error.rc-nonzero"), "{}", ran.out);
@@ -58,7 +62,7 @@ fn bisects_stored_runs() {
     }
     let ran = conform(folder.path(), &["report", "bisect", "1.0=one", "2.0=two"]);
     assert_eq!(ran.status, 1, "{}", ran.whole());
-    assert!(ran.out.contains("brought by 2  2.0\n  FAIL rfc13.error.rc-nonzero"), "{}", ran.out);
+    assert!(ran.out.contains("introduced in 2  2.0\n  FAIL rfc13.error.rc-nonzero"), "{}", ran.out);
     for (args, told) in [
         (&["report", "bisect", "one"][..], "at least two versions"),
         (&["report", "bisect", "one", "nowhere"], "nowhere"),

@@ -175,7 +175,7 @@ ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
 "#;
 
 #[test]
-fn process_without_its_first_thread_is_not_idle() {
+fn process_without_main_thread_is_not_idle() {
     let folder = TempDir::new().unwrap();
     let program = folder.path().join("threads.py");
     std::fs::write(&program, LAST_THREAD).unwrap();
@@ -262,7 +262,7 @@ fn process_without_its_first_thread_is_not_idle() {
 #[case("overruns-a-buffer", "long/value-beyond-the-limit", "iut.no-crash")]
 #[case("crashes-on-long-names", "long/kvsname-beyond-the-limit", "iut.no-crash")]
 #[case("believes-any-mapping", "garbage/mapping[beyond]", "iut.no-crash")]
-// Faults in the reaction to any reply.
+// Other faults in handling responses and the environment.
 #[case("crashes-at-keys-of-others", "lawful/forms[extra-known-keys]", "iut.no-crash")]
 #[case("wants-the-command-first", "lawful/forms[command-not-first]", "rfc13.parser.order")]
 #[case("divides-by-the-universe", "replies/numbers[universe.zero]", "iut.no-crash")]

@@ -284,7 +284,7 @@ use joined
 ";
 
 #[test]
-fn detects_crash_below_a_successful_launcher() {
+fn detects_crash_under_a_successful_launcher() {
     let folder = tempfile::tempdir().unwrap();
     let server = format!("sh -c '\"$@\"; exit 0' sh {}", faulty_manager("crash"));
     let campaign = ["--server", &server, "--seed", "2", "--sessions", "40", "--valid", "--timeout", "5"];

@@ -783,6 +783,8 @@ fn one_node_clique_needs_ranks_on_one_node() {
 }
 
 fn assert_program_output(command: &mut Command, libraries: &Path) {
+    // Without our own libraries, the loader would find those of the system.
+    LazyLock::force(&OWN);
     let path = std::env::join_paths([folder().as_path(), libraries]).unwrap();
     let out = command.env("LD_LIBRARY_PATH", path).output().unwrap();
     let text = String::from_utf8_lossy(&out.stdout);

@@ -370,8 +370,8 @@ impl Case {
         Some(joined)
     }
 
-    /// Returns this case with a wait for the effect of its last step, if it has none and a server is under test: a scenario ends with its
-    /// last step.
+    /// Returns this case with a final wait for the effect of its last step, because the scenario ends right after that step. Returns `None`
+    /// if there is nothing to wait for, or if no server is under test.
     pub(crate) fn awaited(&self) -> Option<Self> {
         if self.tests() != UnderTest::Server {
             return None;

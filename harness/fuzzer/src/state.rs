@@ -66,8 +66,7 @@ pub struct Alias {
     pub place: Option<String>,
 }
 
-/// Number of first occurrences of an alias with a known place that are all examined. After them, one in [`LATER`] is enough.
-/// is enough.
+/// The first occurrences of an alias with a known place, up to this number, are all examined; after that, one in [`LATER`].
 const MAX_ALIAS_RUNS: u64 = 16;
 const LATER: u64 = 8;
 

@@ -623,7 +623,7 @@ mod tests {
         (found.fit, found.fields.clone())
     }
 
-    // The measured example: libpmi2, Hydra before and since 4.1, Slurm, and MPICH's client since 4.1.
+    // Messages recorded from real implementations: libpmi2, Hydra before and after 4.1, Slurm, and MPICH's client from 4.1 on.
     const LIBPMI2: &str = "cmd=fullinit;pmijobid=1;pmirank=0;threaded=FALSE;";
     const MPICH: &str = "cmd=fullinit;pmirank=0;";
     const HYDRA_4_0: &str = "cmd=fullinit-response;pmi-version=2;pmi-subversion=0;rank=0;size=1;appnum=0;debugged=FALSE;pmiverbose=FALSE;rc=0;";
@@ -652,7 +652,7 @@ mod tests {
     }
 
     #[test]
-    fn request_without_a_demanded_field_breaks() {
+    fn request_without_a_required_field_breaks() {
         let refused = |request: &str, answer: &str| {
             seen(&[(&[(LIBPMI2, HYDRA_4_0), DONE], None), (&[(request, answer)], None)])
         };

@@ -69,8 +69,8 @@ pub(crate) fn command<'a>(finding: &Finding, events: &'a [Event]) -> Option<&'a 
     command.split(|byte| matches!(byte, b' ' | b';' | b'\n')).next()
 }
 
-/// Returns whether a finding follows a process that left with an incomplete or unanswered message. It depends on timing whether the server
-/// reads that message before the next request of another process.
+/// Returns whether, before the finding, another process closed its connection while its last message was incomplete or unanswered. Whether
+/// the server reads that message before the next request from a different process depends on timing.
 pub fn follows_a_race(finding: &Finding, events: &[Event]) -> bool {
     let before = || events.iter().filter(|event| event.seq < finding.seq);
     let leaves = |event: &Event| {

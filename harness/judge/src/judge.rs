@@ -1051,7 +1051,7 @@ mod tests {
     }
 
     #[test]
-    fn note_names_the_usual_expectation() {
+    fn note_names_the_passing_outcome() {
         let nothing = EventKind::Nothing { proof: SilenceProof::Idle, waited_ms: 0 };
         let choices = [
             (Grade::Pass, ExpectationKind::Close),

@@ -176,7 +176,7 @@ impl ProcessState {
 
     /// Reads a response.
     fn read_response(&mut self, message: &Decoded<'_>, seq: u64) {
-        // The response names a keyval space by something that is not a word.
+        // A malformed my_kvsname response: the name in it is not a valid `word`.
         self.misnamed |= message.text.starts_with(b"cmd=my_kvsname") && !message.is_well_formed();
         let fields = fields(message.framing, message.text);
         // A failed response carries no value.

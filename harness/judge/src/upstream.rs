@@ -247,7 +247,7 @@ impl UpstreamMonitor {
             let other = self.passed.values().find(|p| p.by != proc && p.reply.as_deref().is_some_and(fits));
             if let Some(by) = other.map(|p| p.by) {
                 let expected = format!(
-                    "the answer to its own request, which the upstream has not given; {} is the answer to rank {by}",
+                    "the answer to its own request, but the upstream has not sent one yet; {} is the answer to rank {by}",
                     show(line)
                 );
                 self.find(proc, ids::HYDRA_UPSTREAM_REPLIES_ROUTED, expected, SeenText::message(line));

@@ -4,7 +4,7 @@ use pmi_faults::{Behaviour, Fault, Variation, faults, variations};
 
 /// A name that no fault or variation has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no {kind} {name}{}`pmi-conform mutants --list` lists them", near(nearest))]
+#[error("unknown {kind} {name}{}`pmi-conform suite mutants --list` lists them", near(nearest))]
 pub struct UnknownBehaviour {
     kind: &'static str,
     name: String,
@@ -76,9 +76,9 @@ mod tests {
         let error = behaviour(Some("put-lots"), []).unwrap_err().to_string();
         assert_eq!(
             error,
-            "there is no fault put-lots, did you mean put-lost? `pmi-conform mutants --list` lists them"
+            "unknown fault put-lots, did you mean put-lost? `pmi-conform suite mutants --list` lists them"
         );
         let error = behaviour(None, ["put-lost"]).unwrap_err().to_string();
-        assert!(error.starts_with("there is no variation put-lost"), "{error}");
+        assert!(error.starts_with("unknown variation put-lost"), "{error}");
     }
 }

@@ -161,7 +161,7 @@ pub struct TableRow {
 }
 
 impl TableRow {
-    /// Returns the text of a name.
+    /// Returns the value that this row gives to a name.
     pub(super) fn text(&self, name: &str) -> Option<&Template> {
         self.values.iter().find(|(other, _)| other.value == name).map(|(_, value)| value)
     }

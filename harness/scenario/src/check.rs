@@ -219,7 +219,7 @@ impl Checker<'_> {
                 let span = Span { start: 0, end: 0 };
                 self.sink.error(
                     span,
-                    format!("more than {MAX_STATEMENTS} statements with all fragments in place"),
+                    format!("more than {MAX_STATEMENTS} statements after all fragments are expanded"),
                 );
             }
             match stmt {

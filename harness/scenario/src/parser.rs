@@ -415,7 +415,7 @@ impl<'a> Parser<'a> {
         if !named.chars().all(good) || named.split('/').any(|part| part.is_empty() || part.starts_with('.')) {
             self.sink
                 .error(span, "invalid fragment name")
-                .help("`use` takes one name of letters, digits, `-` and `_`, without `.pmi`");
+                .help("a fragment name consists of letters, digits, `-`, `_`, `.` and `/`; omit the `.pmi`");
             return;
         }
         let name = Spanned { value: name.to_owned(), span };

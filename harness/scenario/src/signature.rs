@@ -60,7 +60,7 @@ pub struct Function {
     pub codes: &'static [i32],
     /// True if the RFC makes it optional, always or without dynamic processes.
     pub optional: bool,
-    /// True if its last parameter reports that the requested value exists. If it does not exist, the other parameters need not be set.
+    /// True if its last parameter reports whether the requested value exists. If it does not, the other output parameters need not be set.
     pub tells_found: bool,
 }
 

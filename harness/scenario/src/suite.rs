@@ -259,7 +259,7 @@ impl Suite {
         if wrong.is_empty() { Ok(()) } else { Err(SuiteError::Diagnostics(wrong)) }
     }
 
-    /// Adds scenarios, and returns the mistakes in those that cannot be parsed.
+    /// Adds scenarios and returns the errors found in them, including duplicate names.
     fn add(&mut self, sources: Vec<(String, Arc<SourceFile>)>) -> Vec<Diagnostic> {
         let mut wrong = Vec::new();
         for (name, source) in sources {

@@ -41,7 +41,7 @@ pub enum Content<'a> {
 pub enum ResponseOutcome {
     /// The operation succeeded, and the requested key or name was found.
     Success,
-    /// The key or name was not found, as a flag of PMI-2 reports.
+    /// The key or name was not found, according to a PMI-2 flag such as `found`.
     Miss,
     /// The operation failed: `rc` is not 0.
     Failure,

@@ -350,7 +350,7 @@ pub(super) struct Play {
     /// PMI library with the C API; with --server, under that process manager
     #[arg(long, value_name = "FILE", env = "PMI_CONFORM_LIBRARY", hide_env = true, conflicts_with = "memory", help_heading = IUT)]
     pub(super) library: Option<PathBuf>,
-    /// pmi-1.1, pmi-2 or all [default: pmi-1.1 with --server, else all]
+    /// pmi-1.1, pmi-2 or all [default: pmi-1.1 with --server, else detected]
     #[arg(long, value_name = "DIALECT", value_parser = dialects(), hide_possible_values = true, help_heading = IUT)]
     pub(super) dialect: Option<String>,
     /// Connections of processes: fd, port (PMI_PORT) or singleton
@@ -411,7 +411,7 @@ pub(super) struct Play {
     /// Play each scenario N times, and count the worst result
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = RUN, hide_short_help = true)]
     pub(super) repeat: Option<u32>,
-    /// Play red scenarios up to N times more; one that passes is FLAKY
+    /// Replay red scenarios up to N times; one that then passes is FLAKY
     #[arg(long, value_name = "N", conflicts_with = "repeat", value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = RUN)]
     pub(super) retries: Option<u32>,
     /// Stop after N red scenarios
@@ -705,7 +705,7 @@ pub(super) struct Fuzz {
     #[arg(long, value_name = "SET", help_heading = IUT, value_delimiter = ',', value_parser = advisory_sets())]
     pub(super) against: Vec<String>,
 
-    /// Seed of all sessions [default: random, and printed]
+    /// Seed for the whole campaign [default: random; it is printed]
     #[arg(long, value_name = "N", help_heading = CAMPAIGN)]
     pub(super) seed: Option<u64>,
     /// End after N sessions

@@ -56,7 +56,7 @@ pub(crate) struct ResultChange {
     /// Requirements that are broken in the second run only.
     pub(crate) broken: BTreeSet<String>,
     /// Requirements that are broken in the first run only.
-    pub(crate) mended: BTreeSet<String>,
+    pub(crate) fixed: BTreeSet<String>,
     /// True if a finding is new, or the verdict is worse.
     pub(crate) worse: bool,
 }
@@ -223,15 +223,15 @@ impl Comparison {
         let is_uncertain =
             |id: &str| one_sided.get(id).is_some_and(|(before, after)| !is_one_sided(*before, *after));
         for (scenario, old, new, was, is) in &judged {
-            let (mut broken, mut mended) = (is.without(was), was.without(is));
-            if old.verdict == new.verdict && broken.is_empty() && mended.is_empty() {
+            let (mut broken, mut fixed) = (is.without(was), was.without(is));
+            if old.verdict == new.verdict && broken.is_empty() && fixed.is_empty() {
                 this.same += 1;
                 continue;
             }
             let both_judged = old.verdict.is_judged() && new.verdict.is_judged();
             let mut uncertain = Vec::new();
             if both_judged {
-                for (ids, here, there) in [(&mut broken, is, was), (&mut mended, was, is)] {
+                for (ids, here, there) in [(&mut broken, is, was), (&mut fixed, was, is)] {
                     ids.retain(|id| {
                         let chance = here.may_be_chance(id, there) && is_uncertain(id);
                         uncertain.extend(chance.then_some(*id));
@@ -240,9 +240,9 @@ impl Comparison {
                 }
             }
             broken.retain(|id| !is.may_be_missed(id, was));
-            mended.retain(|id| !was.may_be_missed(id, is));
+            fixed.retain(|id| !was.may_be_missed(id, is));
             let unsteady = !(was.is_steady() && is.is_steady());
-            if broken.is_empty() && mended.is_empty() && both_judged && was.weighs_as(is) {
+            if broken.is_empty() && fixed.is_empty() && both_judged && was.weighs_as(is) {
                 if unsteady {
                     this.varies.push((*scenario).clone());
                     continue;
@@ -264,7 +264,7 @@ impl Comparison {
                 before: old.verdict,
                 after: new.verdict,
                 broken: owned(&broken),
-                mended: owned(&mended),
+                fixed: owned(&fixed),
             });
         }
         this
@@ -311,7 +311,7 @@ impl Comparison {
                 false => format!("{} -> {}", change.before.label(), change.after.label()),
             };
             writeln!(out, "  {:44} {verdicts}", text::clean(&change.scenario))?;
-            for (mark, ids) in [('+', &change.broken), ('-', &change.mended)] {
+            for (mark, ids) in [('+', &change.broken), ('-', &change.fixed)] {
                 for id in ids {
                     writeln!(out, "      {mark} {}", text::clean(id))?;
                 }

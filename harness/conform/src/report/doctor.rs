@@ -30,7 +30,7 @@ pub(crate) fn doctor_text(label: &str, of: &Examination, profile: Option<&str>, 
         return out + "\nIt cannot be tested like this.\n";
     }
     if let Some(profile) = profile {
-        out += "\nA profile for it: keep it as NAME.toml and use --server @NAME (pmi-conform init writes one)\n\n";
+        out += "\nProfile for this implementation (save it as NAME.toml and use --server @NAME; pmi-conform init writes one):\n\n";
         profile.lines().for_each(|line| out += &format!("    {}\n", text::clean(line)));
     }
     out + &format!("\nIt can be tested: {}\n", text::clean(next))

@@ -57,9 +57,9 @@ struct HistoryVersion {
 #[serde(rename_all = "kebab-case")]
 enum ChangeKind {
     /// This version has the finding, and the version before does not.
-    Brought,
+    Introduced,
     /// The version before has the finding, and this one does not.
-    Mended,
+    Fixed,
     /// This version has the finding, and the scenario ended earlier in the version before.
     FirstSeen,
     /// The version before has the finding, and the scenario ends earlier in this one.
@@ -69,8 +69,8 @@ enum ChangeKind {
 impl ChangeKind {
     fn label(self) -> &'static str {
         match self {
-            Self::Brought => "brought by",
-            Self::Mended => "mended by",
+            Self::Introduced => "introduced in",
+            Self::Fixed => "fixed in",
             Self::FirstSeen => "first seen in (the one before ended those scenarios earlier)",
             Self::LostSight => "no longer seen in (it ends those scenarios earlier)",
         }
@@ -196,7 +196,7 @@ impl History {
 
     /// Returns whether a version introduced a finding that is more than a note.
     pub(crate) fn got_worse(&self) -> bool {
-        self.turns.iter().any(|turn| turn.change == ChangeKind::Brought && turn.severity > Severity::Note)
+        self.turns.iter().any(|turn| turn.change == ChangeKind::Introduced && turn.severity > Severity::Note)
     }
 
     /// Writes the history as text. Notes, and findings of every version, are counted, and with `all` also listed.
@@ -282,9 +282,9 @@ fn turns_of(version: usize, before: &Run, after: &Run, pair: &Comparison) -> Vec
         if !(old.verdict.is_judged() && new.verdict.is_judged()) {
             continue;
         }
-        let brought = if ends_early(old) { ChangeKind::FirstSeen } else { ChangeKind::Brought };
-        let mended = if ends_early(new) { ChangeKind::LostSight } else { ChangeKind::Mended };
-        for (ids, becomes, shows) in [(&change.broken, brought, new), (&change.mended, mended, old)] {
+        let introduced = if ends_early(old) { ChangeKind::FirstSeen } else { ChangeKind::Introduced };
+        let fixed = if ends_early(new) { ChangeKind::LostSight } else { ChangeKind::Fixed };
+        for (ids, becomes, shows) in [(&change.broken, introduced, new), (&change.fixed, fixed, old)] {
             for id in ids {
                 let Some((judged, frequency)) = found(shows, id) else { continue };
                 let same = turns.iter_mut().find(|t| t.change == becomes && t.requirement == text::clean(id));
@@ -383,14 +383,14 @@ mod tests {
         assert_eq!(
             turns,
             [
-                (1, ChangeKind::Brought, "y"),
-                (1, ChangeKind::Brought, "w"),
-                (1, ChangeKind::Mended, "x"),
+                (1, ChangeKind::Introduced, "y"),
+                (1, ChangeKind::Introduced, "w"),
+                (1, ChangeKind::Fixed, "x"),
                 // A scenario that ends early does not fix its later findings.
                 (1, ChangeKind::LostSight, "z"),
                 // A scenario that gets further does not introduce them. A scenario that does not apply does neither.
-                (2, ChangeKind::Brought, "x"),
-                (2, ChangeKind::Mended, "w"),
+                (2, ChangeKind::Introduced, "x"),
+                (2, ChangeKind::Fixed, "w"),
                 (2, ChangeKind::FirstSeen, "z"),
             ]
         );

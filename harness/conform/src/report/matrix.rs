@@ -221,7 +221,7 @@ fn reason<'a>(id: &str, entry: &RequirementStatus<'a>) -> &'a str {
     };
     match entry.standing {
         Status::Passes => "",
-        Status::NotReached => "the scenarios that test it ended too early to show it",
+        Status::NotReached => "the scenarios that test it ended before they reached it",
         _ => entry.reason.or_else(seen).unwrap_or_default(),
     }
 }
@@ -345,7 +345,7 @@ fn in_markdown(matrix: &MatrixPages) -> String {
         matrix.version
     );
     for table in &matrix.tables {
-        // Most runs do not play scenarios again, so that nothing is flaky.
+        // Most runs do not repeat scenarios, so nothing can be flaky and the column is left out.
         let occurs = |kind: &Status| {
             *kind != Status::Flaky || table.runs.iter().any(|run| run.requirements.contains_key(kind))
         };
@@ -524,7 +524,7 @@ mod tests {
         // The first run crashes where the second passes.
         let turns = json["tables"][0]["history"]["turns"].as_array().unwrap();
         let turn = |turn: &serde_json::Value| (turn["becomes"].clone(), turn["requirement"].clone());
-        assert_eq!(turns.iter().map(turn).collect::<Vec<_>>(), [("mended".into(), "iut.no-crash".into())]);
+        assert_eq!(turns.iter().map(turn).collect::<Vec<_>>(), [("fixed".into(), "iut.no-crash".into())]);
         assert!(
             read(MARKDOWN).contains("| ./a&lt;b&gt; | manager breaks 1 (1.1) | ok (2.0) |"),
             "{}",
@@ -585,7 +585,7 @@ mod tests {
         assert_eq!(row("rfc13.get.value")[0]["reason"], "that");
         assert_eq!(
             row("rfc13.put.unique")[0]["reason"],
-            "the scenarios that test it ended too early to show it"
+            "the scenarios that test it ended before they reached it"
         );
         assert_eq!(json["tables"][0]["runs"][1]["name"], "One | <b>1.0 (2)");
         assert_eq!(row("rfc13.spawn.command")[0]["standing"], "not-offered");

@@ -54,7 +54,7 @@ const ALONE: u32 = 96;
 /// The name that the first job leaves published, and the one that it withdraws.
 const NAMES: [&str; 2] = ["of-a-job", "of-a-job-before"];
 
-/// Returns a second job that repeats the requests of a first one, which ends as `ending`.
+/// Returns a case with two jobs: the first ends in the way given by `ending`, and the second repeats its requests.
 pub(super) fn after_job(scope: SessionFeatures, dialect: Dialect, ending: JobEnding) -> Case {
     let ranks = [scope.ranks.clamp(1, 2); 2];
     let jobs = Jobs { dialect, ranks, keys: 4, ending, misses: true, again: true, names: scope.names };

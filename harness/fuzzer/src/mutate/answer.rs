@@ -108,7 +108,7 @@ impl CorrectResponse<'_> {
         Ok((Mutation::Close, vec![ResponseStep::Close]))
     }
 
-    /// Returns the key of the text that another process has put, and its use.
+    /// Returns the key of the response field that holds text from another process, and the purpose of that text.
     pub(crate) fn value_field(&self) -> Option<(&'static str, Use)> {
         let key = ["value", "port"].into_iter().find(|key| self.fields.iter().any(|f| f.key == *key))?;
         (!self.mapping).then_some((key, if key == "port" { Use::Port } else { Use::Value }))

@@ -128,7 +128,7 @@ fn is_excused(finding: &Finding, case: &Case, events: &[Event]) -> bool {
     own.is_owed() || !own.cut_off && procs.iter().any(|p| Some(*p) != finding.proc && history(*p).is_owed())
 }
 
-/// Returns the pattern of the request that a step answers.
+/// Returns the request that a step expects from the client; `None` for other steps.
 fn answered(stmt: &Stmt) -> Option<&Template> {
     match stmt {
         Stmt::Step(Step { role: Role::Client, action: StepAction::Message { lines, .. }, .. }) => {

@@ -110,7 +110,7 @@ fn broken(seen: &Observation, kinds: &Kinds, catalogue: &Catalogue, over: bool) 
     let end = lost().map(|f| f.seq).min();
     let waited = |f: &Finding| asked_at(seen, f).filter(|at| end.is_some_and(|end| (*at as u64) < end));
     let first = end.and_then(|_| {
-        // Whoever waits for others anyway has not brought it about.
+        // A process that waits for others anyway did not cause it.
         let waits = |at: &usize| {
             let kind = seen.events.get(*at).and_then(|event| kinds.get(&event.seq));
             matches!(kind, Some((MessageKind::Request(op), _)) if op.waits())

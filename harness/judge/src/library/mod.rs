@@ -132,7 +132,7 @@ impl LibraryProcess {
         };
     }
 
-    /// Returns true if the process may end because of the harness. RFC 13, Error Handling: a client that detects an error aborts.
+    /// Returns true if the harness's own behaviour can explain this exit. RFC 13, Error Handling: a client that detects an error aborts.
     fn may_end(&self, exit: Exit) -> bool {
         let half = self.half_answered;
         match exit {

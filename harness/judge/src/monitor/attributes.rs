@@ -116,7 +116,7 @@ impl Monitor {
         self.groups.get(&p.group).is_some_and(|group| group.node_there.contains(&node))
     }
 
-    /// Notes a request for an attribute, or another one without an effect.
+    /// Records a put or get of a node attribute. Any other request that arrives here does not change the state.
     pub(super) fn attribute_asked(&mut self, p: Proc, message: &Decoded<'_>) -> RequestDetail {
         let field = |name| message.field(name).map(Cow::into_owned).unwrap_or_default();
         match message.exchange().map_or("", |row| row.operation) {

@@ -133,7 +133,7 @@ impl Monitor {
         let group = self.group(p.group);
         let size = if p.group == 0 { group.size } else { group.told_size(number("PMI_SIZE")) };
         if size == 0 || (p.group != 0 && self.spawns_unknown) {
-            // Nobody asked for this group in words of RFC 13: there is nothing to hold it against.
+            // The request for this group is unknown or outside RFC 13, so its size and ranks cannot be checked.
             return;
         }
         if number("PMI_SIZE") != Some(size) {

@@ -190,7 +190,7 @@ impl Monitor {
                 self.client_error(p, frame_request_rule(error), expected, seen);
                 // The draft does not say what a server answers, if anything.
                 self.lose_correlation(p, Unspecified::NotARequest);
-                // A server that ends this job may end those that depend on it, such as that of a spawned process.
+                // A server that ends this job may also end jobs that depend on it, such as one that it spawned.
                 for group in self.groups.values_mut() {
                     group.may_abort.get_or_insert(Unspecified::NotARequest);
                 }

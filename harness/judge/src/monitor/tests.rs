@@ -681,7 +681,7 @@ fn concurrent_requests_may_be_served_in_any_order() {
         (1, true, "cmd=kvs-fence-response;rc=1;"),
     ];
     assert!(found(2, &leaves).is_empty());
-    // No name of a tuple is so long.
+    // A tuple name may not be this long.
     let long = format!("cmd=job-getid;{}=1;", "k".repeat(65));
     assert!(found(1, &[(0, false, &long), (0, true, "close")]).is_empty());
     let longest = format!("cmd=job-getid;{}=1;", "k".repeat(64));

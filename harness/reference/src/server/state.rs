@@ -200,7 +200,7 @@ impl Server {
         id
     }
 
-    /// Number of processes of a group.
+    /// Returns the number of processes in a group.
     pub fn size(&self, group: GroupId) -> u32 {
         self.groups[group as usize].procs.len() as u32
     }

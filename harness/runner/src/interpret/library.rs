@@ -60,7 +60,7 @@ pub fn play(
     interpreter.scope.set_agent(manager.server.agent(1));
     interpreter.manager = Some(manager);
     interpreter.recorder.record(EventKind::Launched { command, ranks: scenario.ranks, nodes });
-    // If the play ended early, the judge knows the reason.
+    // If the run ended early, the judge already knows why.
     let _ = interpreter.run_calls(fragments);
     let Recorder { events, judge, .. } = interpreter.recorder;
     Ok(judge.finish(events))

@@ -157,7 +157,7 @@ impl Playing<'_> {
     }
 }
 
-/// Plays a session and tells what the monitor makes of it.
+/// Plays a session and returns the monitor's findings.
 fn judged(session: &ClientSession) -> Vec<Finding> {
     let ClientSession { server_fault, pmi2, pmi12, .. } = *session;
     // The names are those of our own data.

@@ -158,8 +158,8 @@ pub fn memory_per_rank(measured: &[Measured]) -> Option<f64> {
     slope(&known.map(|of| (f64::from(of.ranks), of.memory as f64)).collect::<Vec<_>>())
 }
 
-/// Returns the exponent with which a value grows as a power of the number of ranks: 0 if it is constant, 1 if it doubles with twice the
-/// ranks. `None` for fewer than three numbers of ranks.
+/// Returns the exponent `k` for which the value grows as `ranks^k`: 0 if it is constant, 1 if it doubles when the number of ranks doubles.
+/// `None` for fewer than three numbers of ranks.
 pub fn growth(points: &[(u32, f64)]) -> Option<f64> {
     let logs: Vec<(f64, f64)> = points
         .iter()

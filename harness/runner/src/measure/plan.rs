@@ -18,7 +18,7 @@ pub enum MeasuredPhase {
     FirstBarrier,
     /// Every rank passes another barrier.
     Barrier,
-    /// Every rank passes a fence of PMI-2, for the first time.
+    /// Every rank passes its first PMI-2 fence.
     FirstFence,
     /// Every rank passes another fence.
     Fence,

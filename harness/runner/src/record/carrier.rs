@@ -445,7 +445,8 @@ impl Carrier {
 }
 
 impl TapConnection {
-    /// Takes over the connection that accompanies the message. Returns false if it is missing, because descriptors have run out.
+    /// Takes over the connection whose two descriptors came with the last message. Returns false if they did not arrive, because
+    /// descriptors have run out, or if the pump cannot be created.
     fn take_over(&mut self, id: u64, reactor: &mut Reactor<CarrierSource>) -> bool {
         let (Some(client), Some(server)) = (self.control.take_descriptor(), self.control.take_descriptor())
         else {

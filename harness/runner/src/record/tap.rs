@@ -414,8 +414,8 @@ fn stand_in(mut between: TapLink, mut program: Child, signals: &SignalFd) -> io:
     Ok(end_like(exit))
 }
 
-/// Leaves the process group. Then a signal to the group reaches the program once, and a signal to this process can be forwarded. The leader
-/// of a session cannot leave; its signals are sent to the group, so nothing is forwarded.
+/// Leaves the process group, so that a signal to the group reaches the program only once and a signal to this process can be forwarded. A
+/// session leader cannot leave; signals for it go to the whole group, so nothing is forwarded.
 fn leave_group() -> bool {
     let me = rustix::process::getpid();
     if rustix::process::getpgrp() != me {

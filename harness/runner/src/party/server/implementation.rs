@@ -1,4 +1,4 @@
-//! The meaning of `--server`: a command template or a well-known launcher. `profile` reads the profiles.
+//! Interprets `--server`: a command template, a well-known launcher or a bare proxy. `profile` reads the profiles.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1104,8 +1104,8 @@ impl ServerParty {
         self.break_silence();
         if let Some(rank) = self.ranks.get_mut(&proc) {
             rank.dismissed = true;
-            // The process gets its descriptor back, so that its connection ends as for any process that exits or dies: together with it, by
-            // the kernel.
+            // The process gets its descriptor back, so the kernel closes the connection when the process exits or dies, as it does for any
+            // other process.
             let pmi = rank.close(&mut self.reactor);
             if rank.relayed.is_some() {
                 // The order follows the earlier orders to write.

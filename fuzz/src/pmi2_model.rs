@@ -319,7 +319,9 @@ impl Pmi2Model {
             },
             Pmi2ClientOp::Spawn { first, second, key } => {
                 let size = u32::from(first) + second.map_or(0, u32::from);
-                if size == 0 || u64::from(size) > SPAWN_MAX {
+                // The limits of a put also hold for the pairs of a spawn.
+                let is_too_long = key.is_some_and(|key| KEYS[usize::from(key)].len() > 64);
+                if size == 0 || u64::from(size) > SPAWN_MAX || is_too_long {
                     return self.refuse(who, thrid, "spawn", 1);
                 }
                 let id = self.groups();

@@ -1045,8 +1045,14 @@ impl<'a> Parser<'a> {
             let name = self.bare_name(Span { start: token.start, end: token.start + equals });
             let mut value = Span { start: token.start + equals + 1, end: token.end };
             let text = self.of(value);
-            if text.starts_with('{') && text.ends_with('}') {
-                value = Span { start: value.start + 1, end: value.end - 1 };
+            match (text.starts_with('{'), text.len() > 1 && text.ends_with('}')) {
+                (true, true) => value = Span { start: value.start + 1, end: value.end - 1 },
+                (true, false) => {
+                    self.sink
+                        .error(value, "`{` without `}`")
+                        .help("write `<0x7b>` for a brace at the beginning of a value");
+                }
+                (false, _) => {}
             }
             let value = template::read(self.text, value, &mut self.sink);
             outs.extend(name.map(|name| (name, value)));

@@ -62,7 +62,8 @@ impl Server {
             return if list.is_empty() { answer } else { answer.with("errcodes", list) };
         }
         let group = &self.groups[group as usize];
-        let answer = if group.aborted { answer } else { answer.with("jobid", group.kvsname.clone()) };
+        let is_started = errcodes.iter().all(|code| *code == 0);
+        let answer = if is_started { answer.with("jobid", group.kvsname.clone()) } else { answer };
         let answer = answer.with_number("nerrs", errcodes.len());
         let numbered = errcodes.iter().enumerate();
         numbered.fold(answer, |answer, (i, code)| answer.with_number(format!("err{i}"), code))

@@ -71,9 +71,14 @@ pub(crate) struct Pmi2Model {
     pub(crate) due: Vec<Pmi2ExpectedAction>,
 }
 
+/// Returns whether a key is within the limit of the draft.
+fn is_short(key: u8) -> bool {
+    KEYS[usize::from(key)].len() <= 64
+}
+
 /// Returns whether a pair is within the limits of the draft.
 fn fits(key: u8, value: u8) -> bool {
-    KEYS[usize::from(key)].len() <= 64 && value_of(value).len() <= 1024
+    is_short(key) && value_of(value).len() <= 1024
 }
 
 fn doubled(text: &str) -> String {
@@ -133,7 +138,7 @@ impl Pmi2Model {
         let parts = [
             process.phase as u32,
             process.waits.len().min(3) as u32,
-            others.clone().any(|p| p.waits.iter().any(|(_, waits)| *waits == Pmi2ModelWait::Fence)).into(),
+            others.clone().any(Self::in_fence).into(),
             others.clone().any(|p| matches!(p.phase, Pmi2ModelPhase::Left | Pmi2ModelPhase::Closed)).into(),
             group.dead.into(),
             u32::from(who.0 > 0),
@@ -320,7 +325,7 @@ impl Pmi2Model {
             Pmi2ClientOp::Spawn { first, second, key } => {
                 let size = u32::from(first) + second.map_or(0, u32::from);
                 // The limits of a put also hold for the pairs of a spawn.
-                let is_too_long = key.is_some_and(|key| KEYS[usize::from(key)].len() > 64);
+                let is_too_long = key.is_some_and(|key| !is_short(key));
                 if size == 0 || u64::from(size) > SPAWN_MAX || is_too_long {
                     return self.refuse(who, thrid, "spawn", 1);
                 }
@@ -363,8 +368,12 @@ impl Pmi2Model {
         }
     }
 
+    fn fences(process: &Pmi2ModelProcess) -> usize {
+        process.waits.iter().filter(|(_, waits)| *waits == Pmi2ModelWait::Fence).count()
+    }
+
     fn in_fence(process: &Pmi2ModelProcess) -> bool {
-        process.waits.iter().any(|(_, waits)| *waits == Pmi2ModelWait::Fence)
+        Self::fences(process) > 0
     }
 
     fn fence(&mut self, group: u32) {
@@ -378,8 +387,10 @@ impl Pmi2Model {
     /// Fails the fence if a process has left, since it will never enter.
     fn fail_fence(&mut self, group: u32) {
         let left = |p: &Pmi2ModelProcess| matches!(p.phase, Pmi2ModelPhase::Left | Pmi2ModelPhase::Closed);
-        if self.groups[group as usize].processes.iter().any(left) {
-            self.leave_fence(group, false);
+        let processes = &self.groups[group as usize].processes;
+        if processes.iter().any(left) {
+            let fences = processes.iter().map(Self::fences).max().unwrap_or(0);
+            (0..fences).for_each(|_| self.leave_fence(group, false));
         }
     }
 

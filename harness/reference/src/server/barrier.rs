@@ -3,7 +3,7 @@
 use pmi_wire::Proc;
 
 use super::config::GroupId;
-use super::state::{AwaitedEvent, HeldRequest, Server};
+use super::state::{AwaitedEvent, Server};
 use crate::reply::{OperationResult, ReplyHeader};
 
 impl Server {
@@ -22,9 +22,10 @@ impl Server {
 
     /// Counts a process as entered. Returns whether all processes have.
     pub fn join_barrier(&mut self, from: Proc, header: ReplyHeader) -> bool {
-        self.process_mut(from).held.push(HeldRequest { header, what: AwaitedEvent::Barrier });
+        let is_first = !self.process(from).is_in_barrier();
+        self.hold(from, header, AwaitedEvent::Barrier);
         let group = &mut self.groups[from.group as usize];
-        group.entered += 1;
+        group.entered += u32::from(is_first);
         group.entered == group.procs.len() as u32
     }
 
@@ -35,7 +36,7 @@ impl Server {
     /// between init and finalize aborts the whole program instead, see [`Server::closed`].)
     pub fn fail_barrier(&mut self, group: GroupId) {
         self.fail_parts(group);
-        if self.is_barrier_lost(group) {
+        while self.is_barrier_lost(group) {
             self.release_barrier(group, Err("a process has left the program"));
         }
     }
@@ -46,12 +47,13 @@ impl Server {
         group.left > 0 && group.entered > 0
     }
 
-    /// Answers all processes that wait in the barrier.
+    /// Answers all processes that wait in the barrier: one fence of each, if several threads of a process wait in one.
     pub fn release_barrier(&mut self, id: GroupId, done: Result<(), &'static str>) {
-        self.groups[id as usize].entered = 0;
         for rank in 0..self.size(id) {
             self.leave_barrier(Proc { group: id, rank }, done);
         }
+        let group = &mut self.groups[id as usize];
+        group.entered = group.procs.iter().filter(|proc| proc.is_in_barrier()).count() as u32;
     }
 
     /// Answers one process, if it waits in the barrier. PMI-1.2: this barrier is the one with tag 0.

@@ -1,6 +1,6 @@
 //! The occasions on which an effect applies.
 
-use pmi_wire::{Framing, place};
+use pmi_wire::{Framing, node_of};
 use serde::Deserialize;
 
 /// The circumstances in which a server does something.
@@ -77,8 +77,8 @@ impl When {
             }
             Self::NotFirst => circumstances.rank > 0,
             Self::OtherNodes => {
-                let nodes = place(circumstances.size, circumstances.nodes);
-                circumstances.group == 0 && nodes.get(circumstances.rank as usize).is_some_and(|n| *n > 0)
+                let node = node_of(circumstances.rank, circumstances.size, circumstances.nodes);
+                circumstances.group == 0 && node.is_some_and(|node| node > 0)
             }
             Self::Refused => circumstances.refused,
             Self::Waiting => circumstances.waiting,

@@ -28,18 +28,19 @@ pub type Variation = Fault;
 impl Fault {
     /// The behaviour of a server with this entry alone.
     pub fn behaviour(&self) -> Behaviour {
-        self.added_to(Behaviour::default())
+        std::iter::once(self).collect()
     }
+}
 
-    /// A behaviour with this entry as well.
-    #[must_use]
-    pub fn added_to(&self, behaviour: Behaviour) -> Behaviour {
-        behaviour.with(self.effect, self.when, self.dialects)
+/// The behaviour of a server with all of these entries, which apply in their order.
+impl<'a> FromIterator<&'a Fault> for Behaviour {
+    fn from_iter<I: IntoIterator<Item = &'a Fault>>(entries: I) -> Self {
+        let add = |all: Self, entry: &Fault| all.with(entry.effect, entry.when, entry.dialects);
+        entries.into_iter().fold(Self::default(), add)
     }
 }
 
 /// The behaviour of a server that has these variations, and this fault.
 pub fn behaviour(fault: Option<&Fault>, variations: &[&Variation]) -> Behaviour {
-    let all = variations.iter().copied().chain(fault);
-    all.fold(Behaviour::default(), |all, entry| entry.added_to(all))
+    variations.iter().copied().chain(fault).collect()
 }

@@ -121,13 +121,20 @@ pub(crate) fn text(bytes: impl Into<Vec<u8>>) -> Template {
     template(vec![literal(bytes)])
 }
 
-/// Returns the tuples of a message; an empty list if a frame's body cannot be parsed.
+/// Returns the tuples of a message. In the values of a frame, semicolons are still doubled. The list is empty if the body of a frame cannot
+/// be parsed.
 pub(crate) fn tuples_of(framing: Framing, text: &[u8]) -> FieldList {
     let field = |(key, value): (&[u8], &[u8])| MessageField {
         key: String::from_utf8_lossy(key).into_owned(),
         value: self::text(value),
     };
-    pairs_of(framing, text).into_iter().map(field).collect()
+    match framing {
+        Framing::Lines => pairs_of_line(text).into_iter().map(field).collect(),
+        Framing::Frames => {
+            let message = Decoded::new(Direction::ToServer, framing, text);
+            message.tuples().map(|tuple| field((tuple.key, tuple.value))).collect()
+        }
+    }
 }
 
 /// Returns the text of a message in this framing.
@@ -138,13 +145,8 @@ pub(crate) fn message(framing: Framing, fields: &[MessageField]) -> Template {
     }
 }
 
-/// The tuples of a message: in a line, the value of get_result and msg run to its end; in a frame, the values have their semicolons
-/// still doubled, and a body that is not a series of tuples has none.
-pub(crate) fn pairs_of(framing: Framing, text: &[u8]) -> Vec<(&[u8], &[u8])> {
-    if framing == Framing::Frames {
-        let message = Decoded::new(Direction::ToServer, framing, text);
-        return message.tuples().map(|tuple| (tuple.key, tuple.value)).collect();
-    }
+/// Returns the tuples of a line. `value` and `msg` extend to its end.
+pub(crate) fn pairs_of_line(text: &[u8]) -> Vec<(&[u8], &[u8])> {
     let mut pairs = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {

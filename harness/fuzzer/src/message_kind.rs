@@ -5,11 +5,11 @@ use std::fmt;
 
 use pmi_judge::event::{Event, EventKind};
 use pmi_scenario::ast::Dialect;
-use pmi_wire::{Framing, Operation, Proc};
+use pmi_wire::{Decoded, Direction, Framing, Operation, Proc};
 
-use super::fields::pairs_of;
+use super::fields::pairs_of_line;
 use super::op::Op;
-use super::reading::{MessageReader, ParsedResponse, WireMessage, request};
+use super::reading::{MessageReader, ParsedResponse, WireMessage, request_of};
 
 /// A message with more keys is classified by their number alone. Messages of RFC 13 have at most five.
 const MANY_KEYS: usize = 20;
@@ -86,12 +86,16 @@ impl MessageKind {
         let Some(rest) = text.strip_prefix(b"cmd=") else { return Self::NoCommand };
         let name = rest.split(|b| if is_line { !b.is_ascii_graphic() } else { *b == b';' }).next();
         let op = name.and_then(|name| Op::of_request(framing, name));
+        let message = Decoded::new(Direction::ToServer, framing, text);
         // Any number of processes may be asked for at once.
-        let keys = || pairs_of(framing, text).iter().filter(|(_, value)| !value.is_empty()).count();
+        let keys = || match framing {
+            Framing::Lines => pairs_of_line(text).iter().filter(|(_, value)| !value.is_empty()).count(),
+            Framing::Frames => message.tuples().filter(|tuple| !tuple.value.is_empty()).count(),
+        };
         if op.is_none_or(|op| !op.is_spawn()) && keys() > MANY_KEYS {
             return Self::ManyKeys;
         }
-        match (op, request(framing, text).1) {
+        match (op, request_of(&message).1) {
             (None, _) => Self::UnknownCommand,
             (Some(op), true) => Self::Request(op),
             (Some(op), false) => Self::Malformed(op),

@@ -134,10 +134,6 @@ pub(crate) fn whole_spawn(lines: &[Template]) -> Option<SpawnRequest> {
 /// A response.
 pub(crate) struct ParsedResponse<'a> {
     pub(crate) op: Op,
-    /// The request succeeded.
-    pub(crate) is_success: bool,
-    /// The request succeeded, and its key or name exists as far as the response states it.
-    pub(crate) is_found: bool,
     message: Decoded<'a>,
 }
 
@@ -150,9 +146,17 @@ impl<'a> ParsedResponse<'a> {
             Content::FrameResponse(Ok(response)) => response.command.into(),
             _ => return None,
         };
-        let (is_success, is_found) =
-            (message.is_success(), message.outcome() == Some(ResponseOutcome::Success));
-        Some(Self { op, is_success, is_found, message })
+        Some(Self { op, message })
+    }
+
+    /// Returns whether the request succeeded.
+    pub(crate) fn is_success(&self) -> bool {
+        self.message.is_success()
+    }
+
+    /// Returns whether the request succeeded, and its key or name exists as far as the response states it.
+    pub(crate) fn is_found(&self) -> bool {
+        self.message.outcome() == Some(ResponseOutcome::Success)
     }
 
     /// Returns the value of a key.
@@ -170,7 +174,7 @@ impl<'a> ParsedResponse<'a> {
     pub(crate) fn is_bare(&self) -> bool {
         let needed = |field: &&Field| match self.op.framing() {
             Framing::Lines => true,
-            Framing::Frames => !field.optional || field.name == "value" && self.is_found,
+            Framing::Frames => !field.optional || field.name == "value" && self.is_found(),
         };
         let results = protocol::without_extensions(self.op.exchange().results);
         results.filter(needed).any(|field| self.get(field.key).is_none())

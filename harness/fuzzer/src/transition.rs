@@ -124,7 +124,7 @@ fn reaction(said: &WireMessage) -> Reaction {
         WireMessage::Body(body) => ParsedResponse::read(Framing::Frames, body),
         WireMessage::NoFrame => None,
     };
-    answered.map_or(Reaction::Unreadable, |answered| match answered.is_found {
+    answered.map_or(Reaction::Unreadable, |answered| match answered.is_found() {
         true => Reaction::Success,
         false => Reaction::Refusal,
     })

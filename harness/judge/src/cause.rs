@@ -254,7 +254,7 @@ pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
     add_special_to_general(&mut all);
     let kind =
         |cause: &CommonCause<'_>| cause.findings.first().map(|(_, judged)| MistakeKind::of(&judged.finding));
-    all.sort_by_key(|cause| {
+    all.sort_by_cached_key(|cause| {
         (
             cause.deviation.is_some(),
             Reverse(cause.severity),

@@ -120,7 +120,7 @@ impl ObservedConnection {
         if *framing == Framing::Lines && (self.in_block || SpawnAssembler::is_spawn_start(text)) {
             self.in_block = *text != b"endcmd";
             let pending = UnansweredRequest {
-                dialect: dialect(*framing),
+                dialect: Dialect::of(*framing),
                 command: "spawn".to_owned(),
                 fields: FieldNames::new(),
                 offer: None,
@@ -129,21 +129,15 @@ impl ObservedConnection {
             return (!self.in_block).then_some(pending);
         }
         let read = read(message)?;
-        let dialect = dialect(*framing);
         let offer = read.version.filter(|_| read.command == "init");
         Some(UnansweredRequest {
-            dialect,
+            dialect: Dialect::of(*framing),
             command: read.command,
             fields: read.fields,
             offer,
             told_job: self.told_job,
         })
     }
-}
-
-/// Returns the dialect with this framing.
-fn dialect(framing: Framing) -> Dialect {
-    Dialect::NAMES[framing as usize].1
 }
 
 impl Observations {

@@ -1,8 +1,14 @@
-//! The option with which a launcher offers the wire protocol.
+//! The variables by which a process manager offers the wire protocol, and the launcher options that make it do so.
 
 use pmi_scenario::ids;
 
 use crate::verdict::Judged;
+
+/// Variables by which a process manager offers the wire protocol.
+pub(crate) const OFFER_VARIABLES: [&str; 5] = ["PMI_FD", "PMI_PORT", "PMI_ID", "PMI_RANK", "PMI_SIZE"];
+
+/// Variables by which a process manager offers its connection.
+pub(crate) const CONNECTION_VARIABLES: [&str; 2] = ["PMI_FD", "PMI_PORT"];
 
 /// The requirements of the environment by which the wire protocol is offered.
 const ENVIRONMENT: [&str; 4] = [

@@ -16,6 +16,7 @@ use crate::event::{
     Difference, Event, EventKind, Exit, HangProof, PlainRun, ProcessEnd, ProcessExitKind, ReceivedValues,
 };
 use crate::expectation::{Expectation, ExpectationKind};
+use crate::offer::CONNECTION_VARIABLES;
 use crate::seen::{Unended, show};
 use crate::unjudged::Unjudged;
 use crate::{Finding, Side};
@@ -289,8 +290,7 @@ impl ProgramState {
     ) {
         match &event.kind {
             EventKind::Started { proc, env, .. } => {
-                self.process(*proc).offered =
-                    ["PMI_FD", "PMI_PORT"].iter().any(|name| env.contains_key(*name));
+                self.process(*proc).offered = CONNECTION_VARIABLES.iter().any(|name| env.contains_key(*name));
             }
             EventKind::Greeted { proc, .. } => self.process(*proc).has_written = true,
             EventKind::Expected(expectation) if expectation.kind.is_of_a_program() => {
@@ -510,7 +510,7 @@ impl ProgramState {
                     format!("a barrier between the put of {key} by rank {writer} and the get by rank {p}");
                 (expected, format!("rank {writer} puts {key} with no barrier in between"))
             };
-            let visible = ids::rules::PUT_VISIBLE[framing as usize];
+            let visible = framing.pick(ids::rules::PUT_VISIBLE);
             for (expected, seen) in early.iter().map(no_barrier) {
                 find(visible, 0, Some(Severity::Note), expected, seen);
             }
@@ -587,7 +587,7 @@ impl ProgramState {
 pub(crate) fn unacknowledged(framing: Framing) -> Finding {
     let expected = "the answer to finalize is read before the connection is closed";
     // No description of PMI-2 requires that a client waits for this answer.
-    let (id, at_most) = [(LOCK_STEP_RULE, None), (FINALIZE[1], Some(Severity::Note))][framing as usize];
+    let (id, at_most) = framing.pick([(LOCK_STEP_RULE, None), (FINALIZE[1], Some(Severity::Note))]);
     Finding { at_most, ..Finding::new(id, Side::Client, expected, "closed without reading it") }
 }
 

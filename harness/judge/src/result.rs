@@ -491,6 +491,28 @@ mod tests {
     use crate::backtrace::StackFrame;
     use crate::event::{Bytes, Exit, SilenceProof};
 
+    /// Returns the outcome of a scenario that tests a server.
+    fn outcome(events: Vec<Event>, findings: Vec<Finding>) -> ScenarioOutcome {
+        ScenarioOutcome {
+            events,
+            findings,
+            under_test: Side::Server,
+            hung: false,
+            lifeless: false,
+            crashed: None,
+            negotiated: Vec::new(),
+            leftover_processes: Vec::new(),
+            unjudged: None,
+            scenario_error: None,
+            unreached: Vec::new(),
+        }
+    }
+
+    fn result_of(outcome: ScenarioOutcome, catalogue: &Catalogue) -> ScenarioResult {
+        let (blank, mut deviations) = (ScenarioResult::default(), Deviations::default());
+        scenario_result(blank, outcome, catalogue, |_| String::new(), &mut deviations, Strictness::Must)
+    }
+
     #[test]
     fn crash_text_includes_the_assertion() {
         let event = |kind| Event::new(0, kind);
@@ -560,32 +582,15 @@ mod tests {
             seq,
             ..Finding::new(id, Side::Server, "", "seen")
         };
-        let outcome = ScenarioOutcome {
-            events: (0..).zip(events).map(|(seq, kind)| Event::new(seq, kind)).collect(),
-            findings: vec![
-                found("rfc13.appnum.value", 0, wrong),
-                found("rfc13.abnf.c-barrier", 0, closed),
-                found("rfc13.barrier.released", 1, closed + 1),
-            ],
-            under_test: Side::Server,
-            hung: false,
-            lifeless: false,
-            crashed: Some(("proxy".into(), 11)),
-            negotiated: Vec::new(),
-            leftover_processes: Vec::new(),
-            unjudged: None,
-            scenario_error: None,
-            unreached: Vec::new(),
-        };
-        let (blank, catalogue) = (ScenarioResult::default(), Catalogue::default());
-        let result = scenario_result(
-            blank,
-            outcome,
-            &catalogue,
-            |_| String::new(),
-            &mut Deviations::default(),
-            Strictness::Must,
-        );
+        let events = (0..).zip(events).map(|(seq, kind)| Event::new(seq, kind)).collect();
+        let findings = vec![
+            found("rfc13.appnum.value", 0, wrong),
+            found("rfc13.abnf.c-barrier", 0, closed),
+            found("rfc13.barrier.released", 1, closed + 1),
+        ];
+        let crashed = Some(("proxy".into(), 11));
+        let outcome = ScenarioOutcome { crashed, ..outcome(events, findings) };
+        let result = result_of(outcome, &Catalogue::default());
         let ids = |all: &[Judged]| all.iter().map(|j| j.finding.requirement.clone()).collect::<Vec<_>>();
         assert_eq!(ids(&result.findings), [CRASH, "rfc13.appnum.value"]);
         assert_eq!(ids(&result.consequences), ["rfc13.abnf.c-barrier", "rfc13.barrier.released"]);
@@ -612,29 +617,10 @@ mod tests {
         #[case] unjudged: Option<Unjudged>,
         #[case] verdict: Verdict,
     ) {
-        let outcome = ScenarioOutcome {
-            events: Vec::new(),
-            findings: vec![Finding::new(id, Side::Server, "", "silence")],
-            under_test: Side::Server,
-            hung,
-            lifeless: false,
-            crashed: None,
-            negotiated: Vec::new(),
-            leftover_processes: Vec::new(),
-            unjudged,
-            scenario_error: None,
-            unreached: Vec::new(),
-        };
-        let (blank, strict) = (ScenarioResult::default(), Strictness::Must);
-        let catalogue = embedded_catalogue().unwrap();
-        let result = scenario_result(
-            blank,
-            outcome,
-            &catalogue,
-            |_| String::new(),
-            &mut Deviations::default(),
-            strict,
-        );
+        let findings = vec![Finding::new(id, Side::Server, "", "silence")];
+        let outcome = ScenarioOutcome { hung, unjudged, ..outcome(Vec::new(), findings) };
+        let result = result_of(outcome, &embedded_catalogue().unwrap());
+        let strict = Strictness::Must;
         assert_eq!((result.verdict, result.is_red(strict)), (verdict, true));
         let end = RunEnd {
             counts: BTreeMap::new(),

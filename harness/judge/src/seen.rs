@@ -102,10 +102,10 @@ pub(crate) struct Unended {
 impl Unended {
     /// Describes the incomplete message `partial`, followed by the event `then`. Returns `None` if `partial` is empty.
     pub(crate) fn new(framing: Framing, partial: &[u8], then: impl fmt::Display) -> Option<Self> {
-        let (rule, expected) = [
+        let (rule, expected) = framing.pick([
             (ids::RFC13_WIRE_NEWLINE, "a message that ends with a newline"),
             (ids::PMI2_COMMON_FRAME, "so many bytes as the frame's length says"),
-        ][framing as usize];
+        ]);
         let seen = SeenText::message(partial).and(format_args!("and then {then}"));
         (!partial.is_empty()).then_some(Self { rule, expected, seen })
     }

@@ -17,7 +17,7 @@ use crate::connections::{CompletedMessage, decode};
 use crate::crash::SignalCause;
 use crate::deviations::Deviations;
 use crate::event::{Abandoned, Event, EventKind, Exit};
-use crate::offer::{name_option, offering_option};
+use crate::offer::{OFFER_VARIABLES, name_option, offering_option};
 use crate::program::{FINALIZE, unacknowledged};
 use crate::recent::Recent;
 use crate::result::{crash, excerpt, judged, same};
@@ -36,9 +36,6 @@ const UNANSWERED: usize = 5;
 
 /// Requirements besides finalize that a client breaks if it is killed at any place.
 const CUT_OFF: [&str; 3] = [ids::RFC13_WIRE_NEWLINE, ids::RFC13_ABNF_C_SPAWN, ids::PMI2_COMMON_FRAME];
-
-/// Variables by which a process manager offers the wire protocol.
-const OFFER: [&str; 5] = ["PMI_FD", "PMI_PORT", "PMI_ID", "PMI_RANK", "PMI_SIZE"];
 
 /// The requirement of a descriptor, which applies where the wire protocol is offered.
 const DESCRIPTOR: &str = ids::RFC13_ENV_PMI_FD;
@@ -173,7 +170,8 @@ impl SessionJudge {
             EventKind::Started { proc, env, bad_fd, .. } => {
                 *self.process(*proc) = SessionProcess::default();
                 self.unconnected += usize::from(bad_fd.is_some());
-                self.is_offered |= bad_fd.is_none() || OFFER.iter().any(|name| env.contains_key(*name));
+                self.is_offered |=
+                    bad_fd.is_none() || OFFER_VARIABLES.iter().any(|name| env.contains_key(*name));
             }
             EventKind::NotStarted { why, .. } => {
                 self.not_started.get_or_insert_with(|| why.clone());
@@ -301,7 +299,7 @@ impl SessionJudge {
             match process.key.as_ref().filter(|key| self.monitor.is_put(p.group, key)) {
                 Some(key) => {
                     let (framing, key) = (self.monitor.framing(p), key.escape_ascii());
-                    finding.requirement = ids::rules::PUT_VISIBLE[framing as usize].to_owned();
+                    finding.requirement = framing.pick(ids::rules::PUT_VISIBLE).to_owned();
                     finding.expected = format!("a barrier between the put of {key} and the get by rank {p}");
                     finding.seen = format!(
                         "the get of {key} found nothing, with no barrier before it, and the process gave up"
@@ -503,9 +501,12 @@ mod tests {
 
     const P: Proc = Proc { group: 0, rank: 0 };
 
+    fn framed(body: &str) -> Bytes {
+        Bytes(format!("{:>6}{body}", body.len()).into_bytes())
+    }
+
     /// Judges a process that joins with PMI-2, gets an incomplete response, sends this, and ends like this.
     fn judge(answer: &str, rest: &[EventKind]) -> SessionJudge {
-        let framed = |body: &str| Bytes(format!("{:>6}{body}", body.len()).into_bytes());
         let line = |text: &str| Bytes(format!("{text}\n").into_bytes());
         let mut events = vec![
             EventKind::Launched { command: Vec::new(), ranks: 1, nodes: 0 },
@@ -598,7 +599,6 @@ mod tests {
     /// A process that asks once more after an answer that breaks a MUST, and then gives up.
     #[test]
     fn earlier_unlawful_answer_is_cited() {
-        let framed = |body: &str| Bytes(format!("{:>6}{body}", body.len()).into_bytes());
         let rest = [
             EventKind::ToServer { proc: P, bytes: framed("cmd=job-getid;") },
             EventKind::FromServer { proc: P, bytes: framed("cmd=job-getid-response;rc=0;jobid=j;") },
@@ -722,7 +722,7 @@ mod tests {
     fn crash_of_the_manager_is_the_headline() {
         let crashed = EventKind::Crashed { name: "proxy".into(), signal: 11 };
         let closed = EventKind::ClosedByServer { proc: P };
-        let asks = EventKind::ToServer { proc: P, bytes: Bytes(format!("{:>6}cmd=kvs-fence;", 14).into()) };
+        let asks = EventKind::ToServer { proc: P, bytes: framed("cmd=kvs-fence;") };
         let exits = EventKind::Exited { proc: P, exit: Exit::Code(1) };
         let job = EventKind::JobExited { exit: Exit::Code(255) };
         let judge = judge(WHOLE, &[asks, closed, exits, crashed, job]);

@@ -8,6 +8,7 @@ use pmi_wire::{Direction, Proc, grammar};
 
 use crate::event::{Event, EventKind};
 use crate::library::api::{CallArgument, OutputValue};
+use crate::offer::CONNECTION_VARIABLES;
 use crate::{Monitor, Side};
 
 /// The requirement that every known library breaks: they number the arguments of a spawn from one. A request in their form is
@@ -45,9 +46,6 @@ pub fn is_reached_by_valid_input(events: &[Event], under_test: Side, shown_at: O
     !monitor.is_irregular_of(ours) && !monitor.is_mid_message(direction)
 }
 
-/// Variables by which a process manager offers its connection.
-const CONNECTION: [&str; 2] = ["PMI_FD", "PMI_PORT"];
-
 /// Functions that take a key, and the place of it among the arguments.
 const KEYS: [(&str, usize); 7] = [
     ("PMI_KVS_Put", 1),
@@ -71,7 +69,9 @@ impl LibraryCalls {
     /// that a function has no use for.
     fn breaks(&mut self, event: &Event) -> bool {
         match &event.kind {
-            EventKind::Started { env, .. } => CONNECTION.iter().all(|name| !env.contains_key(*name)),
+            EventKind::Started { env, .. } => {
+                CONNECTION_VARIABLES.iter().all(|name| !env.contains_key(*name))
+            }
             EventKind::Returned { function, returned, .. } => {
                 let is_name = function == "PMI_KVS_Get_my_name" || function == "PMI_KVS_Create";
                 for (_, held) in returned.outs.iter().filter(|_| is_name) {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use pmi_wire::pmi2::write_tuple;
 use pmi_wire::protocol::{Exchange, Field};
-use pmi_wire::{Framing, Operation, ResponseOutcome};
+use pmi_wire::{Framing, Operation, ResponseOutcome, write_line_tuple};
 
 /// `rc` of a failure in PMI-2. The draft ("PMI Wireprotocol Error Codes") assigns no numbers.
 const FAILED: i64 = 1;
@@ -200,10 +200,7 @@ impl ReplyParts {
         let mut out = Vec::with_capacity(64);
         match self.header.framing {
             Framing::Lines if self.header.response.is_empty() => {}
-            Framing::Lines => self.each_tuple(|key, value| {
-                let blank: &[u8] = if out.is_empty() { b"" } else { b" " };
-                [blank, key.as_bytes(), b"=", value].into_iter().for_each(|part| out.extend_from_slice(part));
-            }),
+            Framing::Lines => self.each_tuple(|key, value| write_line_tuple(&mut out, key, value)),
             Framing::Frames => {
                 self.each_tuple(|key, value| write_tuple(&mut out, key, value));
                 out.splice(0..0, format!("{:>6}", out.len()).into_bytes());

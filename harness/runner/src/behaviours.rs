@@ -1,56 +1,28 @@
 //! Faults and variations of the reference server, by name.
 
-use pmi_faults::{Behaviour, Fault, Variation, faults, variations};
+use pmi_faults::{Behaviour, Fault};
+
+use crate::hint::hint;
 
 /// A name that no fault or variation has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown {kind} {name}{}`pmi-conform suite mutants --list` lists them", near(nearest))]
+#[error("unknown {kind} {name}{hint}")]
 pub struct UnknownBehaviour {
     kind: &'static str,
     name: String,
-    nearest: Option<&'static str>,
+    hint: String,
 }
 
-fn near(nearest: &Option<&'static str>) -> String {
-    nearest.map_or_else(|| "; ".to_owned(), |nearest| format!(", did you mean {nearest}? "))
-}
-
-fn find(
+fn find<I: Iterator<Item = &'static Fault>>(
     kind: &'static str,
     name: &str,
-    all: impl Iterator<Item = &'static Fault>,
+    all: impl Fn() -> I,
 ) -> Result<&'static Fault, UnknownBehaviour> {
-    /// Least likeness of a name that is suggested.
-    const ALIKE: f64 = 0.75;
-    let mut nearest = (ALIKE, None);
-    for entry in all {
-        if entry.name == name {
-            return Ok(entry);
-        }
-        let likeness = strsim::jaro_winkler(name, entry.name);
-        if likeness > nearest.0 {
-            nearest = (likeness, Some(entry.name));
-        }
-    }
-    Err(UnknownBehaviour { kind, name: name.to_owned(), nearest: nearest.1 })
-}
-
-/// Returns the fault of this name.
-///
-/// # Errors
-///
-/// Fails if there is none.
-pub fn fault(name: &str) -> Result<&'static Fault, UnknownBehaviour> {
-    find("fault", name, faults())
-}
-
-/// Returns the variation of this name.
-///
-/// # Errors
-///
-/// Fails if there is none.
-pub fn variation(name: &str) -> Result<&'static Variation, UnknownBehaviour> {
-    find("variation", name, variations())
+    all().find(|entry| entry.name == name).ok_or_else(|| {
+        let names = all().map(|entry| entry.name);
+        let hint = hint(name, names, "`pmi-conform suite mutants --list` lists them");
+        UnknownBehaviour { kind, name: name.to_owned(), hint }
+    })
 }
 
 /// Returns the behaviour of a server with these variations and this fault.
@@ -62,8 +34,12 @@ pub fn behaviour<'a>(
     fault: Option<&str>,
     variations: impl IntoIterator<Item = &'a str>,
 ) -> Result<Behaviour, UnknownBehaviour> {
-    let varied = variations.into_iter().map(variation).collect::<Result<Vec<_>, _>>()?;
-    Ok(pmi_faults::behaviour(fault.map(self::fault).transpose()?, &varied))
+    let varied = variations
+        .into_iter()
+        .map(|name| find("variation", name, pmi_faults::variations))
+        .collect::<Result<Vec<_>, _>>()?;
+    let fault = fault.map(|name| find("fault", name, pmi_faults::faults)).transpose()?;
+    Ok(pmi_faults::behaviour(fault, &varied))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ pub mod client;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pmi_faults::{Behaviour, Config, Dialects, Fault, Variation};
@@ -150,6 +150,29 @@ struct Rehearsed<'a> {
     shows: Vec<bool>,
 }
 
+/// Does `work` for each number below `count`, on so many threads. Returns the results in the order of the numbers.
+fn in_parallel<T: Send>(count: usize, jobs: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let next = AtomicUsize::new(0);
+    let results = Mutex::new(Vec::with_capacity(count));
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.max(1) {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= count {
+                        break;
+                    }
+                    let result = work(number);
+                    results.lock().unwrap_or_else(PoisonError::into_inner).push((number, result));
+                }
+            });
+        }
+    });
+    let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.sort_by_key(|(number, _)| *number);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
 /// Plays each scenario once with the plain server and lets it note what would have shown, on so many threads.
 fn rehearse<'a>(
     suite: &'a Suite,
@@ -158,26 +181,15 @@ fn rehearse<'a>(
     jobs: usize,
     limits: Limits,
 ) -> Vec<Rehearsed<'a>> {
-    let all = faults.iter().chain(variations).copied();
-    let behaviour = all.fold(Behaviour::default(), |all, entry| entry.added_to(all)).rehearsed();
+    let behaviour = faults.iter().chain(variations).copied().collect::<Behaviour>().rehearsed();
     let exchanged = |e: &&Event| !matches!(e.kind, EventKind::Expected(_) | EventKind::Nothing { .. });
     let scenarios: Vec<&Scenario> = in_memory(suite).collect();
-    let next = AtomicUsize::new(0);
-    let results = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..jobs.max(1) {
-            scope.spawn(|| {
-                loop {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(scenario) = scenarios.get(at).copied() else { break };
-                    let (outcome, shows) = play_scenario(suite, scenario, &behaviour, limits);
-                    let is_long = outcome.events.iter().filter(exchanged).count() > LONG;
-                    lock(&results).push((at, Rehearsed { scenario, is_long, shows }));
-                }
-            });
-        }
-    });
-    in_order(results)
+    in_parallel(scenarios.len(), jobs, |number| {
+        let scenario = scenarios[number];
+        let (outcome, shows) = play_scenario(suite, scenario, &behaviour, limits);
+        let is_long = outcome.events.iter().filter(exchanged).count() > LONG;
+        Rehearsed { scenario, is_long, shows }
+    })
 }
 
 /// The scenarios that can be played in memory, where nobody has an upstream.
@@ -207,40 +219,22 @@ pub fn run(
     // Nothing has to be waited for in memory, and what floods is soon known to.
     let limits = Limits { step: Duration::from_secs(60), bytes: 16 << 20, ..Limits::default() };
     let rehearsed = rehearse(suite, faults, variations, jobs, limits);
-    let next = AtomicUsize::new(0);
-    let fault_results = Mutex::new(Vec::new());
-    let variation_results = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..jobs.max(1) {
-            scope.spawn(|| {
-                loop {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    if let Some(fault) = faults.get(at) {
-                        for (number, (_, dialect)) in (0..).zip(Dialect::NAMES) {
-                            let breaks = broken_in(fault, dialect);
-                            if !breaks.is_empty() {
-                                let result =
-                                    try_fault(suite, &rehearsed, at, (fault, dialect, breaks), all, limits);
-                                lock(&fault_results).push((at * Dialect::NAMES.len() + number, result));
-                            }
-                        }
-                    } else if at <= faults.len() + variations.len() {
-                        let variation = at.checked_sub(faults.len() + 1);
-                        let shows = variation.map(|variation| faults.len() + variation);
-                        let variation = variation.map(|at| variations[at]);
-                        let result = try_variation(suite, &rehearsed, shows, variation, limits);
-                        lock(&variation_results).push((at, result));
-                    } else {
-                        break;
-                    }
-                }
-            });
-        }
-    });
+    let cases: Vec<(usize, &'static Fault, Dialect)> = faults
+        .iter()
+        .copied()
+        .enumerate()
+        .flat_map(|(number, fault)| Dialect::NAMES.map(|(_, dialect)| (number, fault, dialect)))
+        .filter(|(_, fault, dialect)| !broken_in(fault, *dialect).is_empty())
+        .collect();
+    // The plain server, then each variation with its number among what was rehearsed.
+    let entries = (faults.len()..).zip(variations.iter().copied()).map(Some);
+    let servers: Vec<Option<(usize, &'static Variation)>> = std::iter::once(None).chain(entries).collect();
     let mut matrix = KillMatrix {
         scenarios: in_memory(suite).count(),
-        faults: in_order(fault_results),
-        variations: in_order(variation_results),
+        faults: in_parallel(cases.len(), jobs, |at| try_fault(suite, &rehearsed, cases[at], all, limits)),
+        variations: in_parallel(servers.len(), jobs, |at| {
+            try_variation(suite, &rehearsed, servers[at], limits)
+        }),
         without_fault: Vec::new(),
     };
     let shown = matrix.shown();
@@ -253,24 +247,15 @@ pub fn run(
     matrix
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-fn in_order<T>(results: Mutex<Vec<(usize, T)>>) -> Vec<T> {
-    let mut results = results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    results.sort_by_key(|(at, _)| *at);
-    results.into_iter().map(|(_, result)| result).collect()
-}
-
+/// `number` is that of the fault among what was rehearsed.
 fn try_fault(
     suite: &Suite,
     rehearsed: &[Rehearsed<'_>],
-    number: usize,
-    (fault, dialect, breaks): (&'static Fault, Dialect, Vec<&'static str>),
+    (number, fault, dialect): (usize, &'static Fault, Dialect),
     all: bool,
     limits: Limits,
 ) -> FaultResult {
+    let breaks = broken_in(fault, dialect);
     let right = |f: &KillResult| f.requirements.iter().any(|id| breaks.contains(&id.as_str()));
     let behaviour = fault.behaviour();
     let of = |long: bool| -> Vec<KillResult> {
@@ -297,14 +282,14 @@ fn broken_in(fault: &Fault, dialect: Dialect) -> Vec<&'static str> {
     }
 }
 
-/// `number` is that of the variation among what was rehearsed; without one the plain server plays everything.
+/// A variation comes with its number among what was rehearsed; without one, the plain server plays everything.
 fn try_variation(
     suite: &Suite,
     rehearsed: &[Rehearsed<'_>],
-    number: Option<usize>,
-    variation: Option<&'static Variation>,
+    entry: Option<(usize, &'static Variation)>,
     limits: Limits,
 ) -> VariationResult {
+    let (number, variation) = entry.unzip();
     let behaviour = variation.map(Variation::behaviour).unwrap_or_default();
     let config = Config { wrapper: behaviour.clone(), ..Config::default() };
     let needs = [Need::Spawn, Need::Names];

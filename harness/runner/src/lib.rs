@@ -3,6 +3,7 @@
 pub mod agent;
 pub mod behaviours;
 pub mod doctor;
+pub mod hint;
 mod interference;
 pub mod interpret;
 pub mod iut;

@@ -214,6 +214,14 @@ impl Dialect {
         Self::NAMES.into_iter().find(|(name, _)| *name == word).map(|(_, dialect)| dialect)
     }
 
+    /// Returns the dialect whose messages after the init line have this framing.
+    pub fn of(framing: Framing) -> Self {
+        match framing {
+            Framing::Lines => Self::Pmi1,
+            Framing::Frames => Self::Pmi2,
+        }
+    }
+
     /// Returns the framing of messages after the init line.
     pub fn framing(self) -> Framing {
         match self {

@@ -1,5 +1,7 @@
 //! Additional checks of scenarios for clients: the steps that they may contain, and the server that they describe.
 
+use std::cell::LazyCell;
+
 use super::ast::{ProcessAction, Role, Scenario, Spanned, Step, StepAction, UnderTest, WriteMode};
 use super::diag::Sink;
 use super::visit::steps;
@@ -17,12 +19,14 @@ pub(super) fn check(scenario: &Scenario, behaviours: &Behaviours, sink: &mut Sin
         steps(&scenario.body).for_each(|step| misplaced(step, sink));
         return;
     }
+    // Most scenarios name no variation.
+    let variations = LazyCell::new(behaviours.variations);
     for name in &serving.variations {
         if name.value.starts_with('$') && !scenario.rows.is_empty() {
             let of_row = scenario.rows.iter().map(|row| row.variation(name).unwrap_or_else(|| name.clone()));
-            of_row.for_each(|name| exists(&name, "variation", &(behaviours.variations)(), sink));
+            of_row.for_each(|name| exists(&name, "variation", &variations, sink));
         } else {
-            exists(name, "variation", &(behaviours.variations)(), sink);
+            exists(name, "variation", &variations, sink);
         }
     }
     if let Some(name) = &serving.fault {

@@ -92,7 +92,7 @@ impl<'a> HeadRow<'a> {
         let values = self.values;
         let words = std::iter::successors(Some(0..0), |last: &std::ops::Range<usize>| {
             let start = skip_blanks(values, last.end);
-            (start < values.len()).then(|| start..value_end(values, start))
+            (start < values.len()).then(|| start..value_end(values, start).0)
         });
         words.skip(1).filter_map(|word| Some(values[word].split_once('=')?.0)).collect()
     }
@@ -107,8 +107,8 @@ pub(super) fn mentions(text: &str, word: &str) -> bool {
 }
 
 /// Returns the offset at which the `NAME=TEXT` that begins at `at` ends: at a blank outside of `<...>`, and outside of `{...}` if the text
-/// begins with a brace.
-pub(super) fn value_end(content: &str, at: usize) -> usize {
+/// begins with a brace. Also returns whether all of its braces are closed.
+pub(super) fn value_end(content: &str, at: usize) -> (usize, bool) {
     let (mut within, mut depth) = (false, 0_usize);
     let is_braced = content[at..].split_once('=').is_some_and(|(_, text)| text.starts_with('{'));
     let mut chars = content[at..].char_indices().peekable();
@@ -121,11 +121,11 @@ pub(super) fn value_end(content: &str, at: usize) -> usize {
             '>' => within = false,
             '{' if is_braced => depth += 1,
             '}' if is_braced => depth = depth.saturating_sub(1),
-            ' ' if !within && depth == 0 => return at + offset,
+            ' ' if !within && depth == 0 => return (at + offset, true),
             _ => {}
         }
     }
-    content.len()
+    (content.len(), depth == 0)
 }
 
 /// Parses only the head of a file.

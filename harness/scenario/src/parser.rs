@@ -36,14 +36,7 @@ fn comment(content: &str) -> String {
 ///
 /// Returns all mistakes, in the order of the file.
 pub fn parse(source: Arc<SourceFile>, name: &str) -> Result<Scenario, Vec<Diagnostic>> {
-    let text = source.text.clone();
-    let mut parser = Parser {
-        text: &text,
-        sink: Sink::new(Arc::clone(&source)),
-        scenario: Scenario { heading: Vec::new(), source, ..Scenario::new(name, "", &[]) },
-        seen: Vec::new(),
-        open: Vec::new(),
-    };
+    let mut parser = Parser::new(&source, name);
     parser.file();
     if parser.sink.is_empty() { Ok(parser.scenario) } else { Err(parser.sink.finish()) }
 }
@@ -51,13 +44,7 @@ pub fn parse(source: Arc<SourceFile>, name: &str) -> Result<Scenario, Vec<Diagno
 /// Parses the call of an `A:` step.
 pub(super) fn call(text: &str) -> Option<Call> {
     let source = Arc::new(SourceFile { path: String::new(), text: text.to_owned() });
-    let mut parser = Parser {
-        text,
-        sink: Sink::new(source),
-        scenario: Scenario::new("", "", &[]),
-        seen: Vec::new(),
-        open: Vec::new(),
-    };
+    let mut parser = Parser::new(&source, "");
     parser.call(Span { start: 0, end: text.len() }).filter(|_| parser.sink.is_empty())
 }
 
@@ -79,6 +66,16 @@ struct Repeat {
 }
 
 impl<'a> Parser<'a> {
+    fn new(source: &'a Arc<SourceFile>, name: &str) -> Self {
+        Self {
+            text: &source.text,
+            sink: Sink::new(Arc::clone(source)),
+            scenario: Scenario { source: Arc::clone(source), ..Scenario::new(name, "", &[]) },
+            seen: Vec::new(),
+            open: Vec::new(),
+        }
+    }
+
     fn of(&self, span: Span) -> &'a str {
         span.of(self.text)
     }
@@ -1035,7 +1032,7 @@ impl<'a> Parser<'a> {
         let content = self.of(span);
         let mut at = layout::skip_blanks(content, 0);
         while at < content.len() {
-            let end = layout::value_end(content, at);
+            let (end, is_closed) = layout::value_end(content, at);
             let token = Self::within(span, Span { start: at, end });
             at = layout::skip_blanks(content, end);
             let Some(equals) = self.of(token).find('=') else {
@@ -1045,7 +1042,7 @@ impl<'a> Parser<'a> {
             let name = self.bare_name(Span { start: token.start, end: token.start + equals });
             let mut value = Span { start: token.start + equals + 1, end: token.end };
             let text = self.of(value);
-            match (text.starts_with('{'), text.len() > 1 && text.ends_with('}')) {
+            match (text.starts_with('{'), is_closed && text.ends_with('}')) {
                 (true, true) => value = Span { start: value.start + 1, end: value.end - 1 },
                 (true, false) => {
                     self.sink

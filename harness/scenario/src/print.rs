@@ -143,10 +143,8 @@ impl Printer<'_> {
         }
         let longest = scenario.rows.iter().map(|row| row.name.value.len()).max().unwrap_or(0);
         for row in &scenario.rows {
-            let values =
-                row.values.iter().map(|(name, value)| format!(" {}={}", name.value, value_of_row(value)));
             let name = &row.name.value;
-            let line = format!("row {name:longest$} {}", values.collect::<String>());
+            let line = format!("row {name:longest$} {}", values(&row.values));
             let end = row.values.last().map_or(row.name.span.end, |(_, value)| value.span.end);
             self.lone_line(0, &line, Span { end, ..row.name.span });
         }
@@ -291,8 +289,13 @@ fn parameter(parameter: &Parameter) -> Spanned<String> {
     Spanned { value: name.value.clone() + &default, span: name.span }
 }
 
-/// Returns a text of a row. It is in braces if it contains blanks that separate tuples.
-fn value_of_row(value: &Template) -> String {
+/// Returns ` NAME=TEXT` for each value of a row, or of the result of a call.
+fn values(all: &[(Spanned<String>, Template)]) -> String {
+    all.iter().map(|(name, text)| format!(" {}={}", name.value, value_text(text))).collect()
+}
+
+/// Returns a text of a row, or of the result of a call. It is in braces if it contains blanks that separate tuples.
+fn value_text(value: &Template) -> String {
     let parts =
         |piece: &Piece| matches!(piece, Piece::Literal { bytes, quoted: false } if bytes.contains(&b' '));
     match value.pieces.iter().any(parts) {
@@ -400,10 +403,8 @@ fn call(call: &Call) -> String {
         let _ = write!(all, "{}({})", function.value, args.join(", "));
     }
     if let Some(result) = &call.result {
-        let _ = write!(all, "{}= {}", if all.is_empty() { "" } else { " " }, result.value);
-        for (name, value) in &call.outs {
-            let _ = write!(all, " {}={}", name.value, text(&value.pieces, QuotingContext::Word));
-        }
+        let blank = if all.is_empty() { "" } else { " " };
+        let _ = write!(all, "{blank}= {}{}", result.value, values(&call.outs));
     }
     all
 }

@@ -147,15 +147,11 @@ struct Speller<'a> {
     asked: Vec<(StepTarget, &'static str)>,
 }
 
-/// Returns the operation with this name, if some dialect has it.
-fn operation_named(word: &str) -> Option<&'static str> {
+/// Returns the operation whose name begins a line, if some dialect has it.
+fn operation(line: &Template) -> Option<&'static str> {
+    let word = first_word(line)?;
     let mut exchanges = [Framing::Lines, Framing::Frames].into_iter().flat_map(protocol::exchanges);
     exchanges.find(|exchange| exchange.operation == word).map(|exchange| exchange.operation)
-}
-
-/// Returns the operation whose name begins a line.
-fn operation(line: &Template) -> Option<&'static str> {
-    operation_named(first_word(line)?)
 }
 
 /// Returns the unquoted word that begins a line.
@@ -211,19 +207,19 @@ fn tuple(message: Template, key: &str, value: &[Piece], framing: Framing) -> Tem
 impl Speller<'_> {
     /// Returns the rows of a table of the dialect, each with those of the scenario.
     fn rows(&mut self, each: &Each, scenario: &Scenario) -> Vec<TableRow> {
-        let Some(table) = self.references.table(&each.table.value, self.dialect) else {
+        let tables = Dialect::NAMES.map(|(_, dialect)| self.references.table(&each.table.value, dialect));
+        let Some(table) = &tables[self.dialect as usize] else {
             let message = format!("there is no table `{}`", each.table.value);
             self.sink.error(each.table.span, message).help("a table is a fragment that has rows");
             return Vec::new();
         };
-        let of = |(_, dialect)| self.references.table(&each.table.value, dialect).unwrap_or_default();
-        let known: Vec<TableRow> = Dialect::NAMES.into_iter().flat_map(of).collect();
+        let known: Vec<&TableRow> = tables.iter().flatten().flatten().collect();
         for name in each.but.iter().filter(|name| known.iter().all(|row| row.name.value != name.value)) {
             let message = format!("table `{}` has no row `{}`", each.table.value, name.value);
             self.sink.error(name.span, message);
         }
         let but: Vec<&str> = each.but.iter().map(|name| name.value.as_str()).collect();
-        table::rows(&table, &known, &but, scenario)
+        table::rows(table, &known, &but, scenario)
     }
 
     /// Returns the requirement of the dialect with this id, or the one that has this rule.

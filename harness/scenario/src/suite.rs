@@ -94,6 +94,8 @@ struct Embedded {
 static FILES: LazyLock<Vec<Embedded>> = LazyLock::new(|| {
     let is_scenario =
         |path: &Path| path.extension().is_some_and(|e| e == ENDING) && !path.starts_with("fragments");
+    // Many files share a table.
+    let mut tables: BTreeMap<&str, EmbeddedTable> = BTreeMap::new();
     embedded_files()
         .iter()
         .filter(|(path, _)| is_scenario(path))
@@ -107,7 +109,10 @@ static FILES: LazyLock<Vec<Embedded>> = LazyLock::new(|| {
             for dialect in &dialects {
                 let name = spell::name_in(&name, dialects[0], *dialect);
                 let rows = match &head.each {
-                    Some((table, but)) => names_of_each(*dialect, table, but, text),
+                    Some((table, but)) => {
+                        let table = tables.entry(*table).or_insert_with(|| EmbeddedTable::new(table));
+                        table.names(*dialect, but, &head)
+                    }
                     None => head.rows.iter().map(|row| row.name.to_owned()).collect(),
                 };
                 match rows.is_empty() {
@@ -120,8 +125,34 @@ static FILES: LazyLock<Vec<Embedded>> = LazyLock::new(|| {
         .collect()
 });
 
+/// The names in an embedded table.
+struct EmbeddedTable {
+    /// The rows, by dialect.
+    rows: [Vec<RequestWords<'static>>; 2],
+    /// The words of the rows of all dialects.
+    known: Vec<&'static str>,
+}
+
+impl EmbeddedTable {
+    /// Reads the table with this name.
+    fn new(table: &str) -> Self {
+        let rows = Dialect::NAMES.map(|(_, dialect)| embedded_rows(dialect, table));
+        let known = table::distinct(rows.iter().flatten().flat_map(|row| row.words.iter().copied()));
+        Self { rows, known }
+    }
+
+    /// Returns the names of the rows of a dialect, each with those of a file.
+    fn names(&self, dialect: Dialect, but: &[&str], file: &layout::Head<'_>) -> Vec<String> {
+        let rows = &self.rows[dialect as usize];
+        let name = |(row, of_file): (usize, Option<usize>)| {
+            table::name(rows[row].name, of_file.map(|place| file.rows[place].name))
+        };
+        table::crossed(rows, &self.known, but, file).into_iter().map(name).collect()
+    }
+}
+
 /// Returns the rows of an embedded table in a dialect.
-fn embedded_table(dialect: Dialect, table: &str) -> Vec<RequestWords<'static>> {
+fn embedded_rows(dialect: Dialect, table: &str) -> Vec<RequestWords<'static>> {
     static REQUESTS: LazyLock<[Vec<TableRow>; 2]> =
         LazyLock::new(|| Dialect::NAMES.map(|(_, dialect)| table::of_requests(dialect)));
     if table == Each::REQUEST {
@@ -136,17 +167,6 @@ fn embedded_table(dialect: Dialect, table: &str) -> Vec<RequestWords<'static>> {
     let of_all = head.lets();
     let words = |row: &layout::HeadRow<'static>| [row.words(), of_all.clone()].concat();
     head.rows.iter().map(|row| RequestWords { name: row.name, words: words(row) }).collect()
-}
-
-/// Returns the names of the rows of an embedded table, each with those of a file.
-fn names_of_each(dialect: Dialect, table: &str, but: &[&str], text: &str) -> Vec<String> {
-    let words = embedded_table(dialect, table);
-    let known = Dialect::NAMES.map(|(_, dialect)| embedded_table(dialect, table)).concat();
-    let own = layout::head(text).rows;
-    let name = |(row, of_file): (usize, Option<usize>)| {
-        table::name(words[row].name, of_file.map(|place| own[place].name))
-    };
-    table::crossed(&words, &table::all_words(&known), but, text).into_iter().map(name).collect()
 }
 
 impl Embedded {

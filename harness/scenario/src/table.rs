@@ -46,7 +46,6 @@ pub(crate) fn of_fragment(fragment: &Scenario) -> Vec<TableRow> {
 }
 
 /// The words of a row of a table.
-#[derive(Clone)]
 pub(crate) struct RequestWords<'a> {
     /// The name of the row.
     pub(crate) name: &'a str,
@@ -67,35 +66,35 @@ pub(crate) fn crossed(
     table: &[RequestWords<'_>],
     known: &[&str],
     but: &[&str],
-    text: &str,
+    file: &layout::Head<'_>,
 ) -> Vec<(usize, Option<usize>)> {
-    let head = layout::head(text);
-    let has_all = |row: &RequestWords<'_>, text: &str| {
-        let lacks = |word: &&&str| !row.words.contains(*word) && layout::mentions(text, word);
-        !known.iter().any(|word| lacks(&word))
+    let named =
+        |text: &str| known.iter().copied().filter(|word| layout::mentions(text, word)).collect::<Vec<_>>();
+    let has_all = |row: &RequestWords<'_>, named: &[&str]| named.iter().all(|word| row.words.contains(word));
+    let of_body = named(file.body);
+    let of_file: Vec<_> = match file.rows.is_empty() {
+        true => vec![(None, Vec::new())],
+        false => file.rows.iter().enumerate().map(|(place, row)| (Some(place), named(row.values))).collect(),
     };
-    let of_file: Vec<_> = match head.rows.is_empty() {
-        true => vec![(None, "")],
-        false => head.rows.iter().enumerate().map(|(place, row)| (Some(place), row.values)).collect(),
-    };
-    let is_played = |row: &RequestWords<'_>| !but.contains(&row.name) && has_all(row, head.body);
+    let is_played = |row: &RequestWords<'_>| !but.contains(&row.name) && has_all(row, &of_body);
     let mut pairs = Vec::new();
     for (place, row) in table.iter().enumerate().filter(|(_, row)| is_played(row)) {
-        let own = of_file.iter().filter(|(_, text)| has_all(row, text));
+        let own = of_file.iter().filter(|(_, named)| has_all(row, named));
         pairs.extend(own.map(|(own, _)| (place, *own)));
     }
     pairs
 }
 
-/// Returns each pair of a row of a table and a row of a file as one row.
+/// Returns each pair of a row of a table and a row of a file as one row. `known` are the rows of the table in all dialects.
 pub(crate) fn rows(
     table: &[TableRow],
-    known: &[TableRow],
+    known: &[&TableRow],
     but: &[&str],
     scenario: &Scenario,
 ) -> Vec<TableRow> {
     let words: Vec<RequestWords<'_>> = table.iter().map(RequestWords::from).collect();
-    let known: Vec<RequestWords<'_>> = known.iter().map(RequestWords::from).collect();
+    let known = distinct(known.iter().flat_map(|row| &row.values).map(|(name, _)| name.value.as_str()));
+    let file = layout::head(&scenario.source.text);
     let joined = |(of_table, own): (usize, Option<usize>)| {
         let mut row = table[of_table].clone();
         if let Some(own) = own.map(|own| &scenario.rows[own]) {
@@ -104,12 +103,12 @@ pub(crate) fn rows(
         }
         row
     };
-    crossed(&words, &all_words(&known), but, &scenario.source.text).into_iter().map(joined).collect()
+    crossed(&words, &known, but, &file).into_iter().map(joined).collect()
 }
 
-/// Returns the words of the rows without duplicates.
-pub(crate) fn all_words<'a>(rows: &[RequestWords<'a>]) -> Vec<&'a str> {
-    let mut all: Vec<&str> = rows.iter().flat_map(|row| row.words.iter().copied()).collect();
+/// Returns the words without duplicates.
+pub(crate) fn distinct<'a>(words: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut all: Vec<&str> = words.collect();
     all.sort_unstable();
     all.dedup();
     all
@@ -163,6 +162,7 @@ impl Scenario {
         if self.rows.is_empty() {
             return vec![Arc::clone(self)];
         }
+        let is_product = self.is_product();
         // No scenario keeps the rows of the others.
         let without = Self { rows: Vec::new(), each: None, ..Self::clone(self) };
         let with = |row: &TableRow| {
@@ -171,8 +171,8 @@ impl Scenario {
                 name: name.clone(),
                 value: value.clone(),
             };
-            write(row, self.is_product(), &mut one);
-            if !self.is_product() {
+            write(row, is_product, &mut one);
+            if !is_product {
                 one.body.splice(0..0, row.values.iter().map(bind));
             }
             for variation in &mut one.serving.variations {
@@ -198,20 +198,14 @@ impl<'t> VisitorMut<'t> for Writer<'_> {
 
     fn template(&mut self, template: &'t mut Template) {
         for _ in 0..MAX_DEPTH {
-            let before = template.pieces.len();
-            let pieces = std::mem::take(&mut template.pieces);
-            let mut is_whole = true;
-            for piece in pieces {
-                let word = match &piece {
-                    Piece::Var(name) => self.0.text(name),
-                    _ => None,
-                };
-                is_whole &= word.is_none();
-                let written = word.map_or_else(|| vec![piece], |word| word.pieces.clone());
-                written.into_iter().for_each(|piece| template.join(piece));
-            }
-            if is_whole && template.pieces.len() == before {
+            if template.pieces.iter().all(|piece| self.named(piece).is_none()) {
                 break;
+            }
+            for piece in std::mem::take(&mut template.pieces) {
+                match self.named(&piece) {
+                    Some(word) => word.pieces.iter().for_each(|piece| template.join(piece.clone())),
+                    None => template.join(piece),
+                }
             }
         }
         visit::template_mut(self, template);
@@ -246,6 +240,14 @@ impl<'t> VisitorMut<'t> for CallWordReplacer<'_> {
 }
 
 impl Writer<'_> {
+    /// Returns the text of the word that a piece names, as the row has it.
+    fn named(&self, piece: &Piece) -> Option<&Template> {
+        match piece {
+            Piece::Var(name) => self.0.text(name),
+            _ => None,
+        }
+    }
+
     /// Returns the text of a word, after replacing the words that it names.
     fn word(&self, name: &str) -> Option<Template> {
         let mut text = self.0.text(name)?.clone();

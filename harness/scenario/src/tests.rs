@@ -136,6 +136,9 @@ fn guide_examples_are_valid_and_formatted() {
 #[case::modes(
     "0 C:  <bytewise>   <partial>   a  b\n0 C:\n a\n b\n0 P:   has   arguments   a  b \n0 A: F( 1,\"a  b\" )  = X  a=b\nlet   $x   =  a  b   # c\nlet $y =\n"
 )]
+#[case::braces(
+    "row a x={b  c} y=<0x7b>d z={}\nrow b x={ e}\n0 A: F()  = X a={b c}   d=<0x7b>e f={}\n0 A: = X a={<0x7b> b}\n"
+)]
 #[case::empty("\n\n  \n")]
 fn formatting_keeps_the_meaning_and_is_stable(#[case] text: &str) {
     let first = parsed("t", text).unwrap_or_else(|d| panic!("{}", d[0].render(false)));
@@ -267,6 +270,7 @@ fn tuples_follow_the_grammar_of_the_message() {
 #[case::call_out("0 A: PMI_Get_rank(&rank) = PMI_SUCCESS size=3", "no out argument `size`")]
 #[case::call_out_form("0 A: PMI_Get_rank(&rank) = PMI_SUCCESS rank", "expected `name=VALUE`")]
 #[case::call_out_name("0 A: PMI_Get_rank(&1)", "written `&name`")]
+#[case::open_brace("0 A: PMI_Get_rank(&rank) = PMI_SUCCESS rank={1{2 size={3}", "`{` without `}`")]
 #[case::late_variable("0 C: a=$x\n0 S: cmd=appnum appnum=$x:uint", "`$x` is not bound")]
 #[case::rank_outside_a_role("let $x = $rank", "in a step without a rank")]
 #[case::counter_outside("repeat 2 as $i\nend\n0 C: a=$i", "`$i` is not bound")]

@@ -318,7 +318,7 @@ mod tests {
             shown.iter().map(|(from, _)| *from).collect::<Vec<_>>(),
             [FromServer, ToServer, FromServer]
         );
-        assert_eq!(shown[0].1.version(), Some(Version { version: 2, subversion: 0 }));
+        assert_eq!(shown[0].1.version(), Some(Version::V2_0));
         assert_eq!(shown[1].1.operation(), Some(Operation::Init));
         assert!(!shown[2].1.has_tuples());
     }

@@ -29,10 +29,10 @@ pub use keyval_space::{KeyvalSpaceRequest, is_extra_command};
 pub use mapping::{MappingBlock, MappingError, MappingForm, ProcessMapping, TooFew};
 pub use message::{Message, MessageError, Tuple, ValueReading};
 pub use op::Operation;
-pub use placement::place;
+pub use placement::{node_of, place};
 pub use process::{ConnectionMethod, Proc};
 pub use protocol::{Direction, Framing, Version};
-pub use request::{Request, RequestError};
+pub use request::{Request, RequestError, write_line_tuple};
 pub use response::{Maxes, Response, ResponseBody, ResponseError};
 pub use spawn::{
     SpawnAssembler, SpawnCollector, SpawnError, SpawnFault, SpawnLimits, SpawnProgram, SpawnRequest,

@@ -2,14 +2,31 @@
 ///
 /// The first `size % nodes` nodes get one more rank. No node is empty if `size >= nodes`.
 pub fn place(size: u32, nodes: u32) -> Vec<u32> {
-    let nodes = nodes.clamp(1, size.max(1));
+    let nodes = used_nodes(size, nodes);
     let (share, extra) = (size / nodes, size % nodes);
     (0..nodes).flat_map(|n| std::iter::repeat_n(n, (share + u32::from(n < extra)) as usize)).collect()
 }
 
+/// Returns the node id of one rank in the placement of [`place`]. `None` if `rank >= size`.
+pub fn node_of(rank: u32, size: u32, nodes: u32) -> Option<u32> {
+    if rank >= size {
+        return None;
+    }
+    let nodes = used_nodes(size, nodes);
+    let (share, extra) = (size / nodes, size % nodes);
+    // The number of ranks on the nodes with one more rank.
+    let on_larger = extra * share + extra;
+    Some(if rank < on_larger { rank / (share + 1) } else { extra + (rank - on_larger) / share })
+}
+
+/// Returns the number of nodes that ranks are placed on. It is at least 1.
+fn used_nodes(size: u32, nodes: u32) -> u32 {
+    nodes.clamp(1, size.max(1))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::place;
+    use super::{node_of, place};
 
     #[test]
     fn blocks_are_even_and_in_order() {
@@ -17,5 +34,16 @@ mod tests {
         assert_eq!(place(1, 4), [0]);
         assert_eq!(place(4, 1), [0; 4]);
         assert_eq!(place(0, 3), Vec::<u32>::new());
+    }
+
+    #[test]
+    fn node_of_a_rank_agrees_with_place() {
+        for (size, nodes) in (0..=20).flat_map(|size| (0..=20).map(move |nodes| (size, nodes))) {
+            let each: Vec<u32> = (0..size).filter_map(|rank| node_of(rank, size, nodes)).collect();
+            assert_eq!(each, place(size, nodes), "{size} ranks on {nodes} nodes");
+            assert_eq!((node_of(size, size, nodes), node_of(size + 1, size, nodes)), (None, None));
+        }
+        assert_eq!(node_of(u32::MAX - 1, u32::MAX, 1), Some(0));
+        assert_eq!(node_of(u32::MAX - 1, u32::MAX, u32::MAX), Some(u32::MAX - 1));
     }
 }

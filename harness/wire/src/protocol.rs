@@ -19,6 +19,16 @@ pub enum Framing {
     Frames,
 }
 
+impl Framing {
+    /// Returns the item for this framing from a pair: the first is for lines, the second for frames.
+    pub fn pick<T>(self, [line, frame]: [T; 2]) -> T {
+        match self {
+            Self::Lines => line,
+            Self::Frames => frame,
+        }
+    }
+}
+
 /// The direction of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Direction {
@@ -44,6 +54,8 @@ impl Version {
     pub const V1_1: Self = Self { version: 1, subversion: 1 };
     /// MPICH's 1.1 with barriers of parts of a process group.
     pub const V1_2: Self = Self { version: 1, subversion: 2 };
+    /// The version of PMI-2.
+    pub const V2_0: Self = Self { version: 2, subversion: 0 };
 
     /// Returns whether `group` and `tag` of the barrier have a meaning on a connection of this version.
     pub fn has_group_barriers(self) -> bool {
@@ -580,15 +592,6 @@ pub fn exchanges(framing: Framing) -> impl Iterator<Item = &'static Exchange> {
         Framing::Frames => &[],
     };
     documented(framing).iter().chain(extra)
-}
-
-/// Returns whether any message of a framing has this key.
-pub fn is_known_key(framing: Framing, key: &str) -> bool {
-    let fields = |exchange: &'static Exchange| exchange.arguments.iter().chain(exchange.results);
-    matches!(key, "cmd" | "mcmd" | "endcmd")
-        || common_arguments(framing).iter().any(|field| field.fits(key))
-        || is_response_key(framing, key)
-        || exchanges(framing).flat_map(fields).any(|field| field.fits(key))
 }
 
 /// Returns whether any response of a framing has this key.

@@ -233,6 +233,14 @@ pub(crate) fn put_tuple(out: &mut Vec<u8>, key: &str, value: impl AsRef<[u8]>) {
     out.extend_from_slice(value.as_ref());
 }
 
+/// Appends a tuple to a line, with a blank before it unless the line is empty. The bytes of the value are not checked.
+pub fn write_line_tuple(out: &mut Vec<u8>, key: &str, value: &[u8]) {
+    if !out.is_empty() {
+        out.push(b' ');
+    }
+    put_tuple(out, key, value);
+}
+
 pub(crate) fn put_more(out: &mut Vec<u8>, key: &str, value: impl AsRef<[u8]>) {
     out.push(b' ');
     put_tuple(out, key, value);

@@ -105,7 +105,7 @@ const RUN: &str = "Selection and run";
 const RESULT: &str = "Result";
 
 /// Commands by task, in the order in which the help lists them.
-const GROUPS: [(&str, &[&str]); 4] = [
+pub(super) const GROUPS: [(&str, &[&str]); 4] = [
     ("Test an implementation (without a command: judge it)", &["doctor", "init", "record", "interop"]),
     ("Explore and measure it", &["fuzz", "measure", "serve"]),
     ("Work with results", &["report", "explain"]),
@@ -113,7 +113,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
 ];
 
 /// Former commands and options, and their replacements.
-const RENAMED: [(&str, &str); 15] = [
+pub(super) const RENAMED: [(&str, &str); 15] = [
     ("bisect", "report bisect"),
     ("check", "scenario check"),
     ("compare", "report compare"),
@@ -326,8 +326,16 @@ pub(super) enum Connection {
 }
 
 impl Connection {
+    /// Returns the option that selects this connection, unless it is the default.
+    pub(super) fn option(self) -> Vec<String> {
+        match self {
+            Self::Fd => Vec::new(),
+            Self::Port | Self::Singleton => vec!["--connection".to_owned(), self.word().to_owned()],
+        }
+    }
+
     /// Returns the value as it is typed.
-    pub(super) fn word(self) -> &'static str {
+    fn word(self) -> &'static str {
         match self {
             Self::Fd => "fd",
             Self::Port => "port",

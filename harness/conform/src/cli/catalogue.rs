@@ -2,18 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::report::{Keep, catalogue_pages, read_log};
+use crate::report::{Keep, catalogue_pages};
 use anyhow::Context;
 use pmi_faults::client::{self as of_clients, UNSEEN};
 use pmi_faults::faults;
 use pmi_judge::builtin_requirements;
 use pmi_judge::deviations::{Deviations, recorded};
 use pmi_judge::verdict::Verdict;
+use pmi_runner::hint::hint;
 use pmi_runner::iut::Iut;
 use pmi_runner::kill_matrix;
 use pmi_runner::kill_matrix::client::needs_client_fault;
@@ -28,7 +28,8 @@ use pmi_wire::protocol::{self, Exchange, Field};
 
 use super::args::{Coverage, side_by_side};
 use super::inputs::Inputs;
-use super::output::{hint, print, scenario_errors};
+use super::output::{print, scenario_errors};
+use super::read::read_run;
 use super::select::of_table;
 
 fn testing<'a>(suite: &'a Suite, id: &str) -> Vec<&'a str> {
@@ -288,21 +289,19 @@ pub(super) fn explain(id: &str) -> anyhow::Result<u8> {
 
 pub(super) fn coverage(args: &Coverage) -> anyhow::Result<u8> {
     let suite = pmi_runner::suite::embedded().map_err(scenario_errors)?;
-    let mut results = Vec::new();
-    let mut inputs = Inputs::default();
+    let mut logged = Vec::new();
     for path in &args.log {
-        let name = path.display().to_string();
-        let file = std::fs::File::open(path).context(name.clone())?;
-        results.extend(read_log(&name, io::BufReader::new(file), Keep::Nothing)?.results);
+        logged.extend(read_run(path, Keep::Nothing)?.results);
     }
-    if args.log.is_empty() {
-        let options = RunOptions::uncounted(Limits::default());
-        let iut = Iut::Memory(pmi_faults::Config::default());
-        let never = AtomicBool::new(false);
-        let all: Vec<_> = suite.testing(UnderTest::Server).cloned().collect();
-        results = run(&suite, &all, &iut, &mut Deviations::default(), &options, &never, &mut inputs).1;
-        inputs.add_products(&suite);
-    }
+    // The input space is that of the suite, whatever the logs contain.
+    let mut inputs = Inputs::default();
+    let options = RunOptions::uncounted(Limits::default());
+    let iut = Iut::Memory(pmi_faults::Config::default());
+    let never = AtomicBool::new(false);
+    let all: Vec<_> = suite.testing(UnderTest::Server).cloned().collect();
+    let played = run(&suite, &all, &iut, &mut Deviations::default(), &options, &never, &mut inputs).1;
+    inputs.add_products(&suite);
+    let results = if args.log.is_empty() { played } else { logged };
     let mut cells = String::new();
     let open = inputs.table(&mut cells)?;
     if args.inputs {

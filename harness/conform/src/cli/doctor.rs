@@ -13,7 +13,7 @@ use pmi_runner::party::program::Program;
 use pmi_runner::party::server::{Implementation, LaunchEnvironment, profile};
 use serde_json::json;
 
-use super::args::{Connection, Doctor};
+use super::args::Doctor;
 use super::exit::UNFIT;
 use super::output::print;
 use super::play::{by_connection, library_at};
@@ -104,9 +104,7 @@ pub(super) fn examined(args: &Doctor) -> anyhow::Result<Patient> {
     for (option, value) in [("--server", &args.server), ("--server-nodes", &args.server_nodes)] {
         next.extend(value.iter().flat_map(|value| [option.to_owned(), value.clone()]));
     }
-    if args.connection != Connection::Fd {
-        next.extend(["--connection", args.connection.word()].map(str::to_owned));
-    }
+    next.extend(args.connection.option());
     if examination.dialect != plain.dialect.unwrap_or_default() {
         next.extend(["--dialect".to_owned(), examination.dialect.to_string()]);
         plain.dialect = Some(examination.dialect);

@@ -34,7 +34,7 @@ use pmi_runner::party::server::{Implementation, LaunchEnvironment, need};
 use pmi_runner::process::slots::Slots;
 use pmi_scenario::ast::{Dialect, Need, UnderTest};
 
-use super::args::{Connection, Fuzz, side_by_side};
+use super::args::{Fuzz, side_by_side};
 use super::exit::{INTERRUPTED, UNJUDGED};
 use super::output::print;
 use super::play::{ends_on_signals, library_at};
@@ -338,8 +338,7 @@ fn command_line(args: &Fuzz) -> String {
     words.extend(args.library.iter().flat_map(|l| ["--library".to_owned(), l.display().to_string()]));
     words.extend(args.dialect.iter().flat_map(|d| ["--dialect".to_owned(), d.clone()]));
     words.extend(args.against.iter().flat_map(|set| ["--against".to_owned(), set.clone()]));
-    let connection = Some(args.connection).filter(|way| *way != Connection::Fd);
-    words.extend(connection.into_iter().flat_map(|way| ["--connection", way.word()].map(str::to_owned)));
+    words.extend(args.connection.option());
     words.extend(args.listen.iter().flat_map(|l| ["--listen".to_owned(), l.clone()]));
     words.extend(args.agent.iter().flat_map(|a| ["--agent".to_owned(), a.display().to_string()]));
     words.extend(args.family.iter().flat_map(|f| ["--family".to_owned(), f.name().to_owned()]));

@@ -7,7 +7,7 @@ use clap::error::ErrorKind;
 use clap::{Command, CommandFactory};
 use pmi_scenario::ast::{Dialect, Need};
 
-use super::args::Cli;
+use super::args::{Cli, GROUPS, RENAMED, parser};
 
 /// Options of other programs that our messages mention.
 const FOREIGN: [&str; 2] = ["mpi", "oneliner"];
@@ -112,5 +112,28 @@ fn suggested_log_option_belongs_to_its_command() {
         let words = ["pmi-conform"].into_iter().chain(hint.split(' ')).chain(more.iter().copied());
         let parsed = Cli::command().try_get_matches_from(words);
         assert!(parsed.is_ok(), "{hint}: {}", parsed.unwrap_err());
+    }
+}
+
+#[test]
+fn help_lists_each_public_command_once() {
+    let root = parser();
+    let mut public: Vec<&str> =
+        root.get_subcommands().filter(|command| !command.is_hide_set()).map(Command::get_name).collect();
+    let mut listed: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+    public.sort_unstable();
+    listed.sort_unstable();
+    assert_eq!(listed, public);
+}
+
+#[test]
+fn replacements_of_former_commands_exist() {
+    let root = parser();
+    for (old, new) in RENAMED {
+        assert!(root.find_subcommand(old).is_none(), "{old}");
+        let mut command = &root;
+        for word in new.split(' ').take_while(|word| !word.starts_with("--")) {
+            command = command.find_subcommand(word).unwrap_or_else(|| panic!("{new}"));
+        }
     }
 }

@@ -69,6 +69,12 @@ const EMPTY: &[(&str, &str, &str, &str)] = &[
     ("client PMI-2", "*", "replies/wrong", "the reply has no value; `replies/odd` plays it"),
 ];
 
+/// Returns the entries of [`EMPTY`] for a party and a dialect: the operation, the column and the reason.
+fn reasons(side: &str) -> Vec<(NamePattern, NamePattern, &'static str)> {
+    let entries = EMPTY.iter().filter(|(of, ..)| NamePattern::new(of).fits(side));
+    entries.map(|(_, name, part, why)| (NamePattern::new(name), NamePattern::new(part), *why)).collect()
+}
+
 /// The keys and values of a request.
 type RequestTuples = Vec<(String, Vec<u8>)>;
 type PartyAndDialect = (UnderTest, Dialect);
@@ -76,7 +82,7 @@ type PartyAndDialect = (UnderTest, Dialect);
 /// The operations that scenarios play for each kind of implementation in each dialect, with the columns.
 #[derive(Default)]
 pub(super) struct Inputs {
-    played: BTreeMap<PartyAndDialect, BTreeSet<(&'static str, String)>>,
+    played: BTreeMap<PartyAndDialect, BTreeMap<&'static str, BTreeSet<String>>>,
     sessions: HashMap<String, ScriptedSession>,
 }
 
@@ -111,8 +117,10 @@ impl Observer for Inputs {
                 continue;
             }
             if let Some((exchange, tuples)) = session.request(proc, &message) {
-                let cells = session.cells(proc, exchange, &tuples);
-                self.played.entry((UnderTest::Server, dialect(message.framing))).or_default().extend(cells);
+                let columns = session.columns(proc, exchange, &tuples);
+                let played =
+                    self.played.entry((UnderTest::Server, Dialect::of(message.framing))).or_default();
+                played.entry(exchange.operation).or_default().extend(columns);
             }
         }
     }
@@ -147,13 +155,13 @@ impl ScriptedSession {
         None
     }
 
-    /// Returns the cells of a request, and notes how it changes the state.
-    fn cells(
+    /// Returns the columns of a request, and notes how it changes the state.
+    fn columns(
         &mut self,
         proc: Proc,
         exchange: &'static Exchange,
         tuples: &[(String, Vec<u8>)],
-    ) -> Vec<(&'static str, String)> {
+    ) -> Vec<String> {
         let others_wait = self.processes.iter().any(|(other, process)| *other != proc && process.waits);
         let process = self.processes.entry(proc).or_default();
         let times = process.times.entry(exchange.operation).or_default();
@@ -171,15 +179,20 @@ impl ScriptedSession {
         process.is_finalized |= exchange.operation == "finalize";
         process.waits = true;
         let states = STATES.into_iter().zip(is_in).filter(|(_, is_in)| *is_in);
-        let mut cells: Vec<_> = states.map(|(state, _)| (exchange.operation, state.to_owned())).collect();
+        let mut columns: Vec<_> = states.map(|(state, _)| state.to_owned()).collect();
         for field in exchange.arguments {
             let values: Vec<&[u8]> =
                 tuples.iter().filter(|(key, _)| field.fits(key)).map(|(_, value)| &value[..]).collect();
             let kinds = kinds(field).iter().filter(|(_, fits)| fits(&values));
-            cells.extend(kinds.map(|(kind, _)| (exchange.operation, format!("{}:{kind}", field.name))));
+            columns.extend(kinds.map(|(kind, _)| column_of(field, kind)));
         }
-        cells
+        columns
     }
+}
+
+/// Returns the column of the values of a kind.
+fn column_of(field: &Field, kind: &str) -> String {
+    format!("{}:{kind}", field.name)
 }
 
 type ValueClass = (&'static str, fn(&[&[u8]]) -> bool);
@@ -207,10 +220,6 @@ fn kinds(field: &Field) -> &'static [ValueClass] {
     }
 }
 
-fn dialect(framing: Framing) -> Dialect {
-    if framing == Framing::Lines { Dialect::Pmi1 } else { Dialect::Pmi2 }
-}
-
 impl Inputs {
     /// Adds the products for programs and libraries, whose rows begin with the name of an operation.
     pub(super) fn add_products(&mut self, suite: &Suite) {
@@ -222,7 +231,7 @@ impl Inputs {
             if let Some(exchange) = exchanges.find(|exchange| exchange.operation == name) {
                 let column = file.trim_start_matches("pmi2/").split_once('/').unwrap_or_default().1;
                 let played = self.played.entry((scenario.tests, scenario.dialect)).or_default();
-                played.insert((exchange.operation, column.to_owned()));
+                played.entry(exchange.operation).or_default().insert(column.to_owned());
             }
         }
     }
@@ -233,29 +242,27 @@ impl Inputs {
         for ((tests, dialect), played) in &self.played {
             let side = format!("{} {}", format!("{tests:?}").to_lowercase(), dialect.title());
             writeln!(text, "== {side}\n")?;
-            let operations: BTreeSet<_> = protocol::documented(dialect.framing())
-                .iter()
-                .filter(|exchange| exchange.response.is_some() && !exchange.functions.is_empty())
-                .map(|exchange| exchange.operation)
-                .collect();
-            let columns: BTreeSet<_> = played.iter().map(|(_, column)| column.clone()).collect();
-            for operation in operations {
-                let mut all: BTreeSet<String> = columns.clone();
-                if *tests == UnderTest::Server {
-                    let exchanges = protocol::documented(dialect.framing()).iter();
-                    let fields = exchanges.filter(|e| e.operation == operation).flat_map(|e| e.arguments);
-                    let of_fields =
-                        fields.flat_map(|f| kinds(f).iter().map(move |k| format!("{}:{}", f.name, k.0)));
-                    all = STATES.into_iter().map(str::to_owned).chain(of_fields).collect();
-                }
-                let (full, empty): (Vec<_>, Vec<_>) =
-                    all.into_iter().partition(|column| played.contains(&(operation, column.clone())));
+            let mut operations: BTreeMap<&str, Vec<&Field>> = BTreeMap::new();
+            let documented = protocol::documented(dialect.framing()).iter();
+            for exchange in documented.filter(|e| e.response.is_some() && !e.functions.is_empty()) {
+                operations.entry(exchange.operation).or_default().extend(exchange.arguments);
+            }
+            let reasons = reasons(&side);
+            let products: BTreeSet<&String> = played.values().flatten().collect();
+            for (operation, fields) in operations {
+                let of_fields =
+                    fields.iter().flat_map(|f| kinds(f).iter().map(|(kind, _)| column_of(f, kind)));
+                let columns: BTreeSet<String> = match tests {
+                    UnderTest::Server => STATES.into_iter().map(str::to_owned).chain(of_fields).collect(),
+                    _ => products.iter().map(|column| (*column).clone()).collect(),
+                };
+                let (full, empty): (Vec<_>, Vec<_>) = columns
+                    .into_iter()
+                    .partition(|column| played.get(operation).is_some_and(|all| all.contains(column)));
                 writeln!(text, "{operation}: {}", full.join(" "))?;
                 for column in empty {
-                    let reason = EMPTY.iter().find(|(of, name, part, _)| {
-                        let fits = |pattern: &str, name: &str| NamePattern::new(pattern).fits(name);
-                        fits(of, &side) && fits(name, operation) && fits(part, &column)
-                    });
+                    let reason =
+                        reasons.iter().find(|(name, part, _)| name.fits(operation) && part.fits(&column));
                     open += usize::from(reason.is_none());
                     writeln!(text, "    {column}: {}", reason.map_or("EMPTY", |(.., reason)| reason))?;
                 }

@@ -108,8 +108,7 @@ pub(crate) fn main() -> ExitCode {
 fn print_help() -> anyhow::Result<u8> {
     let help =
         args::command().mut_args(|arg| arg.hide_short_help(false)).after_help(EXIT_CODES).render_help();
-    anstream::print!("{}", help.ansi());
-    Ok(0)
+    print(&help.ansi().to_string()).map(|()| 0)
 }
 
 fn run_explain(explain: Explain) -> anyhow::Result<u8> {

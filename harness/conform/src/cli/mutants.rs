@@ -1,4 +1,4 @@
-//! `mutants`: lists faults and variations, and plays the suite against them. Also builds the faulty server of `serve`.
+//! `suite mutants`: lists faults and variations, and plays the suite against them.
 
 use std::fmt::Write;
 use std::time::Instant;

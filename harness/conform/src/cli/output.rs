@@ -1,4 +1,4 @@
-//! Output to the user: standard output, reports, errors and hints.
+//! Output to the user: standard output, reports and errors.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -8,21 +8,6 @@ use pmi_runner::suite::FilesError;
 use pmi_scenario::suite::SuiteError;
 
 use crate::report::{Format, Run, render, write_reproducers};
-
-/// Returns the end of an error message about an unknown word: the most similar word, if one is similar enough, and `help`.
-pub(super) fn hint<'a>(word: &str, words: impl Iterator<Item = &'a str>, help: &str) -> String {
-    let alike = words.map(|other| (strsim::jaro_winkler(word, other), other));
-    let nearest = alike.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(likeness, _)| *likeness > 0.75);
-    match (nearest, help) {
-        (None, "") => String::new(),
-        (None, help) => format!("; {help}"),
-        (Some((_, other)), "") => format!(", did you mean {other}?"),
-        (Some((_, other)), help) => {
-            let (first, rest) = help.split_at(1);
-            format!(", did you mean {other}? {}{rest}", first.to_ascii_uppercase())
-        }
-    }
-}
 
 /// Writes to standard output. A closed pipe (`| head`) is not an error.
 pub(super) fn print(text: &str) -> anyhow::Result<()> {

@@ -31,7 +31,7 @@ use pmi_scenario::suite::Suite;
 use super::args::{Connection, Play, side_by_side};
 use super::exit::{INTERRUPTED, NOTHING_RAN};
 use super::output::{print, write_report};
-use super::read::read_deviations;
+use super::read::{judge_by, read_deviations};
 use super::select::{are_scenario_files, select, suite_for};
 
 /// Lists the scenarios that these arguments select. Starts nothing, so that the scenarios of a program are those of all dialects.
@@ -116,9 +116,7 @@ pub(super) fn choose(args: &Play) -> anyhow::Result<Chosen> {
 /// Selects the scenarios. With `probe`, starts a program under test to detect its dialect.
 fn chosen(args: &Play, probe: bool) -> anyhow::Result<Chosen> {
     let mut suite = suite_for(args)?;
-    for set in &args.against {
-        suite.catalogue.judge_by(set);
-    }
+    judge_by(&mut suite.catalogue, &args.against);
     let named = args.server.as_deref().map(Implementation::from_argument).transpose().context("--server")?;
     let client = args.client.as_ref().map(|command| Program::new(command, args.ranks));
     let mut client = client.transpose().context("--client")?;
@@ -359,8 +357,7 @@ fn replay(args: &Play) -> Vec<String> {
     for (flag, value) in [("--server", &args.server), ("--server-nodes", &args.server_nodes), client] {
         words.extend(value.iter().flat_map(|v| [flag.to_owned(), v.clone()]));
     }
-    let connection = Some(args.connection).filter(|way| *way != Connection::Fd);
-    words.extend(connection.into_iter().flat_map(|way| ["--connection", way.word()].map(str::to_owned)));
+    words.extend(args.connection.option());
     words.extend(args.listen.iter().flat_map(|l| ["--listen".to_owned(), l.clone()]));
     words.extend(args.agent.iter().flat_map(|a| ["--agent".to_owned(), a.display().to_string()]));
     words.extend(args.library.iter().flat_map(|l| ["--library".to_owned(), l.display().to_string()]));

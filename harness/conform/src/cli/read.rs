@@ -5,11 +5,12 @@ use std::path::Path;
 
 use anyhow::Context;
 use pmi_judge::deviations::{Deviations, Version};
+use pmi_runner::hint::hint;
 use pmi_scenario::requirement::Catalogue;
 use pmi_scenario::suite::{Suite, embedded_catalogue};
 use pmi_wire::ConnectionMethod;
 
-use super::output::{hint, scenario_errors};
+use super::output::scenario_errors;
 use crate::report::{Keep, NamedRun, Run, read_log};
 
 /// Returns the embedded requirements and fragments without scenarios, with these sets of requirements enabled.
@@ -26,7 +27,8 @@ pub(super) fn catalogue_against(sets: &[String]) -> anyhow::Result<Catalogue> {
     Ok(catalogue)
 }
 
-fn judge_by(catalogue: &mut Catalogue, sets: &[String]) {
+/// Enables sets of requirements.
+pub(super) fn judge_by(catalogue: &mut Catalogue, sets: &[String]) {
     for set in sets {
         catalogue.judge_by(set);
     }

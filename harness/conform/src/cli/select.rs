@@ -1,22 +1,21 @@
 //! Selects the scenarios to play: by name, by requirement, by an earlier run, by shard. A pattern that selects nothing is an error,
 //! reported with a suggestion.
 
-use std::fs::File;
-use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
-use anyhow::Context;
 use clap::CommandFactory;
 use pmi_judge::verdict::ScenarioResult;
+use pmi_runner::hint::hint;
 use pmi_scenario::UnderTest;
 use pmi_scenario::ast::{Dialect, Scenario};
 use pmi_scenario::names::NamePattern;
 use pmi_scenario::suite::Suite;
 
 use super::args::{Cli, Play};
-use super::output::{hint, scenario_errors};
-use crate::report::{Keep, read_log};
+use super::output::scenario_errors;
+use super::read::read_run;
+use crate::report::Keep;
 
 /// A pattern of `--filter`.
 pub(super) enum Filter<'a> {
@@ -195,9 +194,7 @@ pub(super) fn select(suite: &Suite, args: &Play, dialects: &[Dialect]) -> anyhow
         .cloned()
         .collect();
     if let Some(path) = &args.rerun_failed {
-        let name = path.display().to_string();
-        let log =
-            read_log(&name, io::BufReader::new(File::open(path).context(name.clone())?), Keep::Nothing)?;
+        let log = read_run(path, Keep::Nothing)?;
         let red: Vec<&ScenarioResult> = log.results.iter().filter(|r| r.is_red(log.header.strict)).collect();
         selected.retain(|s| red.iter().any(|r| r.scenario == s.name) || log.cut.contains(&s.name));
     }

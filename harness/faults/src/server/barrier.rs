@@ -107,14 +107,13 @@ impl Server {
 
     /// See [`pmi_reference::Server::fail_barrier`].
     pub(super) fn fail_barrier(&mut self, by: Proc) {
-        self.server.fail_parts(by.group);
-        if !self.server.is_barrier_lost(by.group) {
-            return;
+        if self.server.is_barrier_lost(by.group) {
+            if self.barrier_effect(by) == Some(BarrierEffect::LeaverCounts) {
+                self.server.fail_parts(by.group);
+                return self.release(by.group);
+            }
+            self.forget_round(by.group);
         }
-        if self.barrier_effect(by) == Some(BarrierEffect::LeaverCounts) {
-            return self.release(by.group);
-        }
-        self.forget_round(by.group);
         self.server.fail_barrier(by.group);
     }
 

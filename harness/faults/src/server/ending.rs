@@ -2,7 +2,7 @@
 
 use pmi_reference::server::{ProcessPhase, ProtocolError, ServerProcess};
 use pmi_reference::{GroupId, OperationResult, ReplyHeader, ServerAction};
-use pmi_wire::{Operation, Proc, Version, place, protocol};
+use pmi_wire::{Operation, Proc, Version, node_of, protocol};
 
 use super::Server;
 use crate::edit::{RequestText, command};
@@ -125,8 +125,8 @@ impl Server {
     pub(super) fn affected_abort(&mut self, from: Proc, header: &ReplyHeader) -> bool {
         let Some(effect) = self.pick(from, picked!(Effect::Abort)) else { return false };
         let size = self.size(from.group);
-        let place = place(size, self.server.config.nodes);
-        let node = |rank: u32| place.get(rank as usize).copied();
+        let nodes = self.server.config.nodes;
+        let node = |rank: u32| node_of(rank, size, nodes);
         match effect {
             AbortEffect::Ignored => self.server.reply(from, header.clone(), OperationResult::done()),
             AbortEffect::SenderOnly => self.end_some(from.group, |rank, _| rank == from.rank),

@@ -83,7 +83,7 @@ impl Server {
                 return ok;
             }
             // The server's own keys stay as they are.
-            Some(PutEffect::Replaces | PutEffect::AcceptsOverlong) if !key.starts_with(b"PMI_") => {}
+            Some(PutEffect::Replaces | PutEffect::AcceptsOverlong) if !is_own_key(key) => {}
             _ if there => return None,
             _ => {}
         }

@@ -484,8 +484,7 @@ mod tests {
 
     #[test]
     fn rehearsal_behaves_like_the_reference() {
-        let all = faults().chain(variations());
-        let behaviour = all.fold(Behaviour::default(), |all, entry| entry.added_to(all));
+        let behaviour: Behaviour = faults().chain(variations()).collect();
         for plain in [PlainSession::Lines, PlainSession::Groups, PlainSession::Frames] {
             let config = pmi_reference::Config { pmi2: true, pmi12: true, ..Default::default() };
             let reference = actions_of!(pmi_reference::Server::new(config.clone()), plain);

@@ -165,7 +165,7 @@ fn is_plausible(dialect: Dialect, stmt: &Stmt, line: &Template, mapping: bool) -
                 Framing::Frames => true,
             };
             let tells = relied_on && answered.fields_of_operation().next().is_some();
-            answered.is_success && !mapping && (tells || answered.op.is(&["barrier"]))
+            answered.is_success() && !mapping && (tells || answered.op.is(&["barrier"]))
         })
     };
     MessageReader::new(dialect.framing()).push(&said).iter().any(|said| match said {
@@ -393,7 +393,7 @@ fn answer(op: Option<Op>, Framed { framing, text }: Framed<'_>) -> AnswerKind {
     };
     if Some(answered.op) != op {
         AnswerKind::ForOtherRequest
-    } else if !answered.is_success {
+    } else if !answered.is_success() {
         AnswerKind::Refused
     } else if answered.is_bare() {
         AnswerKind::WithoutValue

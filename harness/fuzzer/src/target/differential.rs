@@ -150,7 +150,7 @@ fn normalized(message: Framed<'_>) -> String {
         return "unreadable".into();
     };
     let name = answered.op.response_name().unwrap_or("empty");
-    if !answered.is_found {
+    if !answered.is_found() {
         return format!("{name} refused");
     }
     let value = answered.get("value").or_else(|| answered.get("port"));

@@ -1,10 +1,13 @@
 //! The numbers and names that a process manager provides: limits, the universe, the name of the keyval space, and node attributes.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use pmi_scenario::ids::{self, rules};
 use pmi_wire::grammar::parse_bool;
-use pmi_wire::{Content, Decoded, Framing, Operation, Proc, Response, ResponseBody, ResponseOutcome, place};
+use pmi_wire::{
+    Content, Decoded, Framing, Operation, Proc, Response, ResponseBody, ResponseOutcome, node_of,
+};
 
 use super::kvs::{is_within_limits, values_rule};
 use super::state::{COMPLETE, Monitor, RESERVED, RequestDetail, SingletonState, cite, request_rule};
@@ -14,11 +17,13 @@ const NODE: &str = ids::PMI2_COMMON_NODEATTR;
 
 /// Returns the result fields of a response that has none of them, in words.
 fn missing(message: &Decoded<'_>) -> Option<String> {
-    let keys: Vec<&str> = message.exchange()?.results.iter().map(|field| field.key).collect();
+    let fields = message.exchange()?.results;
+    if fields.iter().any(|field| message.raw(field.key).is_some()) {
+        return None;
+    }
+    let keys: Vec<&str> = fields.iter().map(|field| field.key).collect();
     let (last, others) = keys.split_last()?;
-    let words =
-        if others.is_empty() { (*last).to_owned() } else { format!("{} and {last}", others.join(", ")) };
-    keys.iter().all(|key| message.raw(key).is_none()).then_some(words)
+    Some(if others.is_empty() { (*last).to_owned() } else { format!("{} and {last}", others.join(", ")) })
 }
 
 impl Monitor {
@@ -51,20 +56,20 @@ impl Monitor {
         }
         let (id, expected) = if ok {
             let Some(missing) = missing(message) else { return };
-            let expected = [&*format!("success comes with {missing}"), "success with a jobid"];
-            let id = cite(message, [COMPLETE, ids::PMI2_COMMON_JOBID]);
-            (id.to_owned(), expected[message.framing as usize].to_owned())
+            match message.framing {
+                Framing::Lines => (COMPLETE, format!("success comes with {missing}")),
+                Framing::Frames => (ids::PMI2_COMMON_JOBID, "success with a jobid".to_owned()),
+            }
         } else {
-            let of_frame = match op {
-                Operation::Finalize => (ids::PMI2_COMMON_FINALIZE, "success"),
-                _ => (ids::PMI2_COMMON_JOBID, "success with a jobid"),
-            };
-            let (rule, expected) = (request_rule(op), format!("success of {}", op.request_cmd()));
-            let of_line = (self.in_pieces_or(p, &rule), &*expected);
-            let (id, expected) = [of_line, of_frame][message.framing as usize];
-            (id.to_owned(), expected.to_owned())
+            match (message.framing, op) {
+                (Framing::Lines, _) => {
+                    (self.in_pieces_or(p, request_rule(op)), format!("success of {}", op.request_cmd()))
+                }
+                (Framing::Frames, Operation::Finalize) => (ids::PMI2_COMMON_FINALIZE, "success".to_owned()),
+                (Framing::Frames, _) => (ids::PMI2_COMMON_JOBID, "success with a jobid".to_owned()),
+            }
         };
-        self.server_error(p, &id, expected, SeenText::message(message.text));
+        self.server_error(p, id, expected, SeenText::message(message.text));
     }
 
     /// Judges the name of the keyval space: the kvsname of PMI-1, the jobid of PMI-2.
@@ -94,7 +99,7 @@ impl Monitor {
             // The first name belongs to another group, which has been reported.
             self.group(p.group).names[index] = Some(name.to_vec());
         } else if first != name {
-            let (key, whole) = [("kvsname", "group"), ("jobid", "job")][index];
+            let (key, whole) = message.framing.pick([("kvsname", "group"), ("jobid", "job")]);
             let expected = format!("{key}={} for every process of the {whole}", first.escape_ascii());
             self.server_error(p, cite(message, rules::KVSNAME_COMMON), expected, seen());
         }
@@ -106,8 +111,8 @@ impl Monitor {
 
     /// Returns the node of a process of the first group. Of others, the node is unknown and taken as the first one.
     fn node_of(&self, p: Proc) -> u32 {
-        let Some(group) = self.groups.get(&p.group).filter(|_| p.group == 0) else { return 0 };
-        place(group.size, group.nodes).get(p.rank as usize).copied().unwrap_or(0)
+        let group = self.groups.get(&p.group).filter(|_| p.group == 0);
+        group.and_then(|group| node_of(p.rank, group.size, group.nodes)).unwrap_or(0)
     }
 
     /// Returns true if a node attribute has been accepted by the server.
@@ -180,12 +185,12 @@ impl Monitor {
         }
         let node = (self.node_of(p), key.to_vec());
         let excused = self.may_abort(p);
-        let group = self.group(p.group);
-        let values = group.node.get(&node).cloned().unwrap_or_default();
-        let elsewhere = group.node.keys().any(|(other, k)| *other != node.0 && k == key);
+        let (group, none) = (self.group(p.group), HashSet::new());
+        let values = group.node.get(&node).unwrap_or(&none);
+        let elsewhere = || group.node.keys().any(|(other, k)| *other != node.0 && k == key);
         let (id, expected) = match message.field("value").filter(|_| is_found) {
             Some(_) if values.is_empty() => {
-                let id = if elsewhere { ids::PMI2_COMMON_NODEATTR_OWN_NODE } else { wait.unwrap_or(NODE) };
+                let id = if elsewhere() { ids::PMI2_COMMON_NODEATTR_OWN_NODE } else { wait.unwrap_or(NODE) };
                 (id, "no value, since nobody on this node has put it")
             }
             Some(value) if values.contains(&*value) => return,
@@ -193,7 +198,7 @@ impl Monitor {
             None if excused || (wait.is_none() && !there) => return,
             None if wait.is_some() => (wait.unwrap_or(NODE), "no answer before there is a value"),
             _ => (
-                values_rule(message, key, &values, [NODE; 2]),
+                values_rule(message, key, values, [NODE; 2]),
                 "the value that a process of this node has put",
             ),
         };

@@ -2,6 +2,7 @@
 
 use super::state::{Monitor, SingletonState};
 use crate::event::Bytes;
+use crate::offer::OFFER_VARIABLES;
 use crate::seen::show;
 use pmi_scenario::ids;
 use pmi_wire::Proc;
@@ -100,8 +101,7 @@ impl Monitor {
             }
             return;
         }
-        let told = ["PMI_FD", "PMI_PORT", "PMI_ID", "PMI_RANK", "PMI_SIZE"];
-        if bad_fd.is_none() && told.iter().all(|name| env(name).is_none()) {
+        if bad_fd.is_none() && OFFER_VARIABLES.iter().all(|name| env(name).is_none()) {
             // Nobody was to tell it anything: it is for the process to ask.
             return;
         }

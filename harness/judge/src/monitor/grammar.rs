@@ -44,28 +44,28 @@ pub(super) fn has_known_keys(request: &pmi2::Request<'_>, message: &Decoded<'_>)
 }
 
 /// Returns the requirement that a malformed line of a client breaks.
-fn line_request_rule(message: &Decoded<'_>, error: &RequestError) -> String {
+fn line_request_rule(message: &Decoded<'_>, error: &RequestError) -> &'static str {
     let (line, cmd) = (message.text, message.command());
     let op = cmd.and_then(Operation::from_request_cmd);
     match (op, error) {
         // The newline is LF alone.
-        _ if line.ends_with(b"\r") => ids::RFC13_WIRE_NEWLINE.into(),
+        _ if line.ends_with(b"\r") => ids::RFC13_WIRE_NEWLINE,
         // The value of a put extends to the end of the line, so an error there is an error of the value.
         (_, RequestError::Message(MessageError::BadByte { at, .. }))
             if line.starts_with(b"cmd=put ") && line[..*at].windows(7).any(|part| part == b" value=") =>
         {
-            ids::RFC13_ABNF_STRING.into()
+            ids::RFC13_ABNF_STRING
         }
-        (_, RequestError::Message(_)) => ids::RFC13_WIRE_TUPLES.into(),
-        (Some(_), RequestError::BadValue { expected: Rule::Uint, .. }) => ids::RFC13_ABNF_UINT.into(),
-        (Some(_), RequestError::BadValue { expected: Rule::Word, .. }) => ids::RFC13_ABNF_WORD.into(),
+        (_, RequestError::Message(_)) => ids::RFC13_WIRE_TUPLES,
+        (Some(_), RequestError::BadValue { expected: Rule::Uint, .. }) => ids::RFC13_ABNF_UINT,
+        (Some(_), RequestError::BadValue { expected: Rule::Word, .. }) => ids::RFC13_ABNF_WORD,
         (Some(op), _) => request_rule(op),
         (None, RequestError::SpawnOutsideBlock) => request_rule(Operation::Spawn),
         (None, _) if cmd.is_some_and(|cmd| Operation::from_response_cmd(cmd).is_some()) => {
-            ids::RFC13_WIRE_SERVER_SENDS_RESPONSES.into()
+            ids::RFC13_WIRE_SERVER_SENDS_RESPONSES
         }
-        (None, _) if cmd.is_some_and(is_extra_command) => ids::DE_FACTO_REQUEST_EXTRA.into(),
-        (None, _) => ids::RFC13_ABNF_PMI1.into(),
+        (None, _) if cmd.is_some_and(is_extra_command) => ids::DE_FACTO_REQUEST_EXTRA,
+        (None, _) => ids::RFC13_ABNF_PMI1,
     }
 }
 
@@ -95,6 +95,26 @@ pub(super) fn spawn_rule(fault: &SpawnFault) -> &'static str {
         SpawnFault::MissingElement(_) => ids::RFC13_SPAWN_INDICES,
         SpawnFault::MissingArgument(_) => ids::RFC13_SPAWN_ARG_INDICES,
         _ => ids::RFC13_ABNF_C_SPAWN,
+    }
+}
+
+/// Returns the requirement of the grammar for the response to an operation: `rfc13.abnf.s-get` and so on.
+fn response_rule(op: Operation) -> &'static str {
+    match op {
+        Operation::Init => ids::RFC13_ABNF_S_INIT,
+        Operation::Maxes => ids::RFC13_ABNF_S_MAXES,
+        Operation::Abort => ids::RFC13_ABNF_S_ABORT,
+        Operation::Finalize => ids::RFC13_ABNF_S_FINALIZE,
+        Operation::Universe => ids::RFC13_ABNF_S_UNIVERSE,
+        Operation::Appnum => ids::RFC13_ABNF_S_APPNUM,
+        Operation::Put => ids::RFC13_ABNF_S_PUT,
+        Operation::Kvsname => ids::RFC13_ABNF_S_KVSNAME,
+        Operation::Barrier => ids::RFC13_ABNF_S_BARRIER,
+        Operation::Get => ids::RFC13_ABNF_S_GET,
+        Operation::Publish => ids::RFC13_ABNF_S_PUBLISH,
+        Operation::Unpublish => ids::RFC13_ABNF_S_UNPUBLISH,
+        Operation::Lookup => ids::RFC13_ABNF_S_LOOKUP,
+        Operation::Spawn => ids::RFC13_ABNF_S_SPAWN,
     }
 }
 
@@ -183,7 +203,7 @@ impl Monitor {
             Content::LineRequest(Err(error)) => {
                 self.unknown_sent(p);
                 let rule = line_request_rule(message, error);
-                self.client_error(p, &rule, format!("a request of RFC 13 ({error})"), seen);
+                self.client_error(p, rule, format!("a request of RFC 13 ({error})"), seen);
             }
             Content::FrameRequest(Err(error)) => {
                 let expected = format!("a request of PMI-2 ({error})");
@@ -219,37 +239,35 @@ impl Monitor {
         let (id, expected) = match error {
             // The value of a get extends to the end of the line, so an error there is an error of the value.
             ResponseError::Message(MessageError::BadByte { .. }) if line.starts_with(b"cmd=get_result ") => {
-                (ids::RFC13_ABNF_STRING.to_owned(), format!("blanks, tabs and visible characters ({error})"))
+                (ids::RFC13_ABNF_STRING, format!("blanks, tabs and visible characters ({error})"))
             }
             ResponseError::Message(MessageError::BadByte { at, .. })
                 if key_at(line, at) == Some(b"kvsname".as_slice()) =>
             {
-                (ids::RFC13_ABNF_WORD.to_owned(), format!("a kvsname of visible characters ({error})"))
+                (ids::RFC13_ABNF_WORD, format!("a kvsname of visible characters ({error})"))
             }
             ResponseError::Message(_) => {
-                (ids::RFC13_WIRE_TUPLES.to_owned(), format!("a series of key=value tuples ({error})"))
+                (ids::RFC13_WIRE_TUPLES, format!("a series of key=value tuples ({error})"))
             }
             ResponseError::NoCommand => {
-                (ids::RFC13_WIRE_RESPONSE_MATCHES_REQUEST.to_owned(), "a response with its cmd".to_owned())
+                (ids::RFC13_WIRE_RESPONSE_MATCHES_REQUEST, "a response with its cmd".to_owned())
             }
             ResponseError::UnknownCommand if is_request(message) => {
-                (ids::RFC13_WIRE_CLIENT_SENDS_REQUESTS.to_owned(), "a response, not a request".to_owned())
+                (ids::RFC13_WIRE_CLIENT_SENDS_REQUESTS, "a response, not a request".to_owned())
             }
             _ if front.is_none() => {
-                (ids::RFC13_WIRE_LOCK_STEP.to_owned(), "no message, since nothing was asked".to_owned())
+                (ids::RFC13_WIRE_LOCK_STEP, "no message, since nothing was asked".to_owned())
             }
             // The answer to something that is not a request of PMI-1 may have another name.
             ResponseError::UnknownCommand if front == Some(None) => {
                 self.rank(p).pending.pop_front();
                 return;
             }
-            ResponseError::UnknownCommand => {
-                (ids::RFC13_ABNF_PMI1.to_owned(), "a response of RFC 13".to_owned())
-            }
-            ResponseError::BadValue { key, expected } => (value_rule(key, expected).to_owned(), of_rfc()),
+            ResponseError::UnknownCommand => (ids::RFC13_ABNF_PMI1, "a response of RFC 13".to_owned()),
+            ResponseError::BadValue { key, expected } => (value_rule(key, expected), of_rfc()),
             ResponseError::MissingKey(_) | ResponseError::RepeatedKey(_) => {
-                let rule = message.exchange().map_or("init", |row| row.operation);
-                (format!("rfc13.abnf.s-{rule}"), of_rfc())
+                let op = message.command().and_then(Operation::from_response_cmd);
+                (response_rule(op.unwrap_or(Operation::Init)), of_rfc())
             }
         };
         if matches!(error, ResponseError::Message(_)) {
@@ -259,12 +277,12 @@ impl Monitor {
                 return;
             }
             self.rank(p).no_message |= !is_readable_leniently(message);
-            return self.unreadable(p, &id, &expected, SeenText::message(line));
+            return self.unreadable(p, id, &expected, SeenText::message(line));
         }
         let rank = self.rank(p);
         // An error in a response to init is reported once, and not for each request that follows.
         rank.joined |= rank.pending.pop_front().is_some_and(|pending| pending.op == Some(Operation::Init));
-        self.server_error(p, &id, expected, SeenText::message(line));
+        self.server_error(p, id, expected, SeenText::message(line));
     }
 
     fn bad_frame_response(&mut self, p: Proc, error: pmi2::ResponseError, message: &Decoded<'_>) {

@@ -65,26 +65,26 @@ impl Monitor {
         if !is_canonical {
             self.irregular_sent(p);
         }
-        if GroupBarrier::parse(group) == Ok(GroupBarrier::PLAIN) {
+        let barrier = GroupBarrier::parse(group);
+        if barrier == Ok(GroupBarrier::PLAIN) {
             self.request(p, message, None);
-        } else {
-            self.order(p, Some(Operation::Barrier), None, message);
-            self.group_barrier_entered(p, group, line);
+            return true;
+        }
+        self.order(p, Some(Operation::Barrier), None, message);
+        match barrier {
+            Ok(barrier) => self.group_barrier_entered(p, barrier, line),
+            Err(error) => {
+                self.unknown_sent(p);
+                let expected = format!("WORLD, NODE or a list of ranks, and a tag behind a colon ({error})");
+                let id = ids::MPICH_1_2_CLIENT_GROUP_FORM;
+                self.client_error(p, id, expected, SeenText::message(line));
+            }
         }
         true
     }
 
     /// Notes that a process enters the barrier of a part of its group.
-    fn group_barrier_entered(&mut self, p: Proc, group: &[u8], line: &[u8]) {
-        let barrier = match GroupBarrier::parse(group) {
-            Ok(barrier) => barrier,
-            Err(error) => {
-                self.unknown_sent(p);
-                let expected = format!("WORLD, NODE or a list of ranks, and a tag behind a colon ({error})");
-                let id = ids::MPICH_1_2_CLIENT_GROUP_FORM;
-                return self.client_error(p, id, expected, SeenText::message(line));
-            }
-        };
+    fn group_barrier_entered(&mut self, p: Proc, barrier: GroupBarrier<'_>, line: &[u8]) {
         let size = self.group(p.group).size;
         let (kind, mut members) = match barrier.members {
             Members::World => (GroupBarrierKind::World, (0..size).collect::<Vec<u32>>()),

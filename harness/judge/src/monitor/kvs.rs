@@ -4,11 +4,11 @@ use std::borrow::Cow;
 
 use pmi_scenario::ids::{self, rules};
 use pmi_wire::grammar::parse_int;
-use pmi_wire::pmi2::is_key;
+use pmi_wire::pmi2::{KEY_MAX, VALUE_MAX, is_key};
 use pmi_wire::{Decoded, Framing, Proc, ResponseOutcome};
 
 use super::grammar::EMPTY;
-use super::state::{COMPLETE, IN_PIECES, KEY_MAX, Monitor, RESERVED, RequestDetail, VALUE_MAX, cite};
+use super::state::{COMPLETE, IN_PIECES, Monitor, RESERVED, RequestDetail, cite};
 use crate::kvs::{PREPUT, is_ambiguous, without_tuples};
 use crate::seen::{SeenText, show};
 

@@ -264,7 +264,7 @@ impl Monitor {
             self.allow_abort(p, Unspecified::Left);
             if joined {
                 let expected = "finalize before the connection is closed";
-                self.client_misuse(p, FINALIZE[framing as usize], expected, "closed without it");
+                self.client_misuse(p, framing.pick(FINALIZE), expected, "closed without it");
             }
         }
     }

@@ -1,5 +1,7 @@
 //! Published names: requests about them and what their responses may say.
 
+use std::collections::HashSet;
+
 use pmi_scenario::ids::{self, rules};
 use pmi_wire::{Decoded, Framing, Proc, ResponseOutcome};
 
@@ -54,10 +56,13 @@ impl Monitor {
         if self.contested_names.contains(name) || self.state_unknown(p) {
             return;
         }
-        let ports = self.names.get(name).cloned().unwrap_or_default();
-        let mut shown: Vec<String> = ports.iter().map(|port| show(port)).collect();
-        shown.sort();
-        let shown = shown.join(" or ");
+        let none = HashSet::new();
+        let ports = self.names.get(name).unwrap_or(&none);
+        let shown = || {
+            let mut shown: Vec<String> = ports.iter().map(|port| show(port)).collect();
+            shown.sort();
+            shown.join(" or ")
+        };
         let found = message.outcome() == Some(ResponseOutcome::Success);
         let (id, expected) = match message.field("port") {
             port if ports.is_empty() && found => {
@@ -70,14 +75,14 @@ impl Monitor {
             }
             _ if ports.is_empty() => return,
             Some(port) if found && !ports.contains(&*port) => {
-                let id = values_rule(message, name, &ports, rules::NAMES_PORT);
-                (id, format!("the port that was published, {shown}"))
+                let id = values_rule(message, name, ports, rules::NAMES_PORT);
+                (id, format!("the port that was published, {}", shown()))
             }
             None if found => {
-                (cite(message, [COMPLETE, ids::PMI2_COMMON_NAMES_LOOKUP]), format!("a port, {shown}"))
+                (cite(message, [COMPLETE, ids::PMI2_COMMON_NAMES_LOOKUP]), format!("a port, {}", shown()))
             }
             _ if !found && !self.may_abort(p) => {
-                (cite(message, rules::NAMES_LOOKUP), format!("the port that was published, {shown}"))
+                (cite(message, rules::NAMES_LOOKUP), format!("the port that was published, {}", shown()))
             }
             _ => return,
         };

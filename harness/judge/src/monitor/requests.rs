@@ -183,10 +183,6 @@ impl Monitor {
 
     /// Notes the effect of a request. Returns the part that its answer is compared with, or `None` if it has no answer.
     fn asked(&mut self, p: Proc, op: Option<Operation>, message: &Decoded<'_>) -> Option<RequestDetail> {
-        if let Some(asked) = NameRequest::new(message) {
-            self.name_asked(&asked);
-            return Some(RequestDetail::Name(asked));
-        }
         Some(match op {
             Some(Operation::Init) => self.init_asked(p, message),
             Some(Operation::Abort) => return self.abort_asked(p, message),
@@ -195,6 +191,11 @@ impl Monitor {
             Some(Operation::Get) => self.get_asked(p, message),
             Some(Operation::Barrier) => self.barrier_asked(p, message),
             Some(Operation::Spawn) => self.spawn_asked(p, message),
+            Some(Operation::Publish | Operation::Unpublish | Operation::Lookup) => {
+                let asked = NameRequest::new(message)?;
+                self.name_asked(&asked);
+                RequestDetail::Name(asked)
+            }
             _ => self.attribute_asked(p, message),
         })
     }

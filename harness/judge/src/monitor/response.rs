@@ -1,10 +1,9 @@
 //! Checks a response against the protocol table, to decide whether the input of a client was valid.
 
 use pmi_wire::grammar::{Rule, parse_bool, parse_int, parse_intlist};
+use pmi_wire::pmi2::VALUE_MAX;
 use pmi_wire::protocol::{Field, common_results};
 use pmi_wire::{Decoded, Framing, ProcessMapping};
-
-use super::state::VALUE_MAX;
 
 /// Returns false if a response has a field that the protocol table does not derive, or one too few: a client may lawfully make anything
 /// of it. `asked` tells whether a request with this `thrid` waits for its answer. What cannot be read at all is for the monitor.

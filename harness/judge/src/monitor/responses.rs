@@ -41,20 +41,10 @@ fn unanswered_duty(pending: &MonitoredRequest) -> Option<&'static str> {
 /// Returns the requirement that a server breaks if it ignores a request.
 fn duty(op: Operation) -> &'static str {
     match op {
-        Operation::Init => ids::RFC13_ABNF_C_INIT,
-        Operation::Maxes => ids::RFC13_ABNF_C_MAXES,
         Operation::Abort => ids::RFC13_ABORT_GROUP,
         Operation::Finalize => ids::RFC13_FINALIZE_ACK,
-        Operation::Universe => ids::RFC13_ABNF_C_UNIVERSE,
-        Operation::Appnum => ids::RFC13_ABNF_C_APPNUM,
-        Operation::Put => ids::RFC13_ABNF_C_PUT,
-        Operation::Kvsname => ids::RFC13_ABNF_C_KVSNAME,
         Operation::Barrier => ids::RFC13_BARRIER_RELEASED,
-        Operation::Get => ids::RFC13_ABNF_C_GET,
-        Operation::Publish => ids::RFC13_ABNF_C_PUBLISH,
-        Operation::Unpublish => ids::RFC13_ABNF_C_UNPUBLISH,
-        Operation::Lookup => ids::RFC13_ABNF_C_LOOKUP,
-        Operation::Spawn => ids::RFC13_ABNF_C_SPAWN,
+        _ => request_rule(op),
     }
 }
 
@@ -90,7 +80,7 @@ impl Monitor {
             self.irregular_response |= !regular || message.text.len() > LONG_REQUEST;
         }
         if let Some(version) = message.version().filter(|_| message.is_success()) {
-            self.versions.insert((version.version, version.subversion));
+            self.versions.insert(version);
         }
         if !message.is_well_formed() {
             return self.bad_response(p, message);
@@ -279,24 +269,24 @@ impl Monitor {
             matches!(op, Operation::Put | Operation::Get | Operation::Barrier) && self.is_about_full(p);
         // Silence shows that the pieces were not joined. A connection may have ended for another reason, if there is one.
         let id = if self.rank(p).split_write && !(closed && full) {
-            IN_PIECES.to_owned()
+            IN_PIECES
         } else if op == Operation::Barrier && self.group(p.group).puts_protocol_words {
             // Such keys distinguish this barrier: a manager distributes them by then.
-            ids::RFC13_ABNF_WORD.to_owned()
+            ids::RFC13_ABNF_WORD
         } else if full {
-            FULL.to_owned()
+            FULL
         } else if closed && duty == self::duty(op) {
             // The server did not accept it as a request.
             request_rule(op)
         } else if op == Operation::Barrier && self.rank(p).left > 0 {
             // The barrier has worked before.
-            ids::RFC13_BARRIER_GENERIC.to_owned()
+            ids::RFC13_BARRIER_GENERIC
         } else {
-            duty.to_owned()
+            duty
         };
         // RFC 13 requires an answer, but the server may first wait for the requests of other processes.
         let at_most = (how == SeenKind::SilenceBehindPartialRequest).then_some(Severity::Note);
-        self.report_missing(p, &id, at_most, format!("an answer to {}", op.request_cmd()), how);
+        self.report_missing(p, id, at_most, format!("an answer to {}", op.request_cmd()), how);
     }
 
     /// Reports the first request of PMI-2 that has no response and should have one.

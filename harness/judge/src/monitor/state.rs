@@ -42,13 +42,9 @@ pub(super) const COMPLETE: &str = ids::RFC13_RESPONSE_COMPLETE_ON_SUCCESS;
 /// The reserved first letters of keys that the process manager itself provides.
 pub(super) const RESERVED: &[u8] = b"PMI_";
 
-/// Longest key and longest value of PMI-2, in bytes (the draft, kvs-put).
-pub(super) const KEY_MAX: usize = 64;
-pub(super) const VALUE_MAX: usize = 1024;
-
 /// Returns the requirement of a rule for the dialect of a message.
 pub(super) fn cite(message: &Decoded<'_>, rule: [&'static str; 2]) -> &'static str {
-    rule[message.framing as usize]
+    message.framing.pick(rule)
 }
 
 /// A request that has no answer yet.
@@ -329,7 +325,7 @@ pub struct Monitor {
     /// The requirements that the scenario tests, if there is one.
     pub(super) focus: Option<Vec<String>>,
     /// The versions that the connections have agreed on.
-    pub(super) versions: BTreeSet<(u64, u64)>,
+    pub(super) versions: BTreeSet<Version>,
     /// The first version that was too high.
     pub(super) first_version: Option<Version>,
     pub(super) groups: BTreeMap<u32, MonitoredGroup>,
@@ -373,9 +369,24 @@ pub struct Monitor {
     pub(super) findings: Vec<Finding>,
 }
 
-/// `rfc13.abnf.c-get` and so on.
-pub(super) fn request_rule(op: Operation) -> String {
-    format!("rfc13.abnf.c-{}", op.rule())
+/// Returns the requirement of the grammar for the request of an operation: `rfc13.abnf.c-get` and so on.
+pub(super) fn request_rule(op: Operation) -> &'static str {
+    match op {
+        Operation::Init => ids::RFC13_ABNF_C_INIT,
+        Operation::Maxes => ids::RFC13_ABNF_C_MAXES,
+        Operation::Abort => ids::RFC13_ABNF_C_ABORT,
+        Operation::Finalize => ids::RFC13_ABNF_C_FINALIZE,
+        Operation::Universe => ids::RFC13_ABNF_C_UNIVERSE,
+        Operation::Appnum => ids::RFC13_ABNF_C_APPNUM,
+        Operation::Put => ids::RFC13_ABNF_C_PUT,
+        Operation::Kvsname => ids::RFC13_ABNF_C_KVSNAME,
+        Operation::Barrier => ids::RFC13_ABNF_C_BARRIER,
+        Operation::Get => ids::RFC13_ABNF_C_GET,
+        Operation::Publish => ids::RFC13_ABNF_C_PUBLISH,
+        Operation::Unpublish => ids::RFC13_ABNF_C_UNPUBLISH,
+        Operation::Lookup => ids::RFC13_ABNF_C_LOOKUP,
+        Operation::Spawn => ids::RFC13_ABNF_C_SPAWN,
+    }
 }
 
 impl Monitor {
@@ -407,7 +418,7 @@ impl Monitor {
 
     /// The versions that the connections have agreed on, the lowest first: `1.1`.
     pub(crate) fn versions(&self) -> Vec<String> {
-        self.versions.iter().map(|(version, subversion)| format!("{version}.{subversion}")).collect()
+        self.versions.iter().map(Version::to_string).collect()
     }
 
     /// Number of messages from and to the processes.
@@ -458,7 +469,7 @@ impl Monitor {
     pub(crate) fn unread_rule(&self, not_read: &BTreeSet<Proc>) -> Option<&'static str> {
         let mut ranks = not_read.iter().filter_map(|p| Some((*p, self.known(*p)?)));
         let (p, _) = ranks.find(|(_, rank)| !rank.answered || rank.unanswered_pages <= 1)?;
-        Some(rules::REQUEST_ANSWERED[self.connections.framing(p) as usize])
+        Some(self.connections.framing(p).pick(rules::REQUEST_ANSWERED))
     }
 
     /// Returns whether the server has accepted the init of a process.

@@ -640,10 +640,9 @@ fn concurrent_requests_may_be_served_in_any_order() {
     assert!(found(2, &[get, put[0], put[1], none]).is_empty());
     assert_eq!(found(2, &[put[0], put[1], get, none]), ["pmi2.common.nodeattr"]);
     // A value that ends at a doubled semicolon has its own requirement.
-    let put = [(0, false, "cmd=info-putnodeattr;key=k;value=a;;b;"), put[1]];
+    let doubled = [(0, false, "cmd=info-putnodeattr;key=k;value=a;;b;"), put[1]];
     let cut = (1, true, "cmd=info-getnodeattr-response;found=TRUE;value=a;rc=0;");
-    assert_eq!(found(2, &[put[0], put[1], get, cut]), ["pmi2.draft.semicolons"]);
-    let put = [(0, false, "cmd=info-putnodeattr;key=k;value=v;"), put[1]];
+    assert_eq!(found(2, &[doubled[0], doubled[1], get, cut]), ["pmi2.draft.semicolons"]);
     let refused = (0, true, "cmd=info-putnodeattr-response;rc=1;");
     assert!(found(1, &[(0, false, &long), refused]).is_empty());
     assert_eq!(found(1, &[put[0], refused]), ["pmi2.common.nodeattr"]);

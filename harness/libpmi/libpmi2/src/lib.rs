@@ -169,7 +169,9 @@ api! {
             // SAFETY: guaranteed by the caller.
             let mut programs = unsafe { arrays.read() }?;
             let preput = unsafe { preput(preput_keyval_vector, preput_keyval_size) }?;
-            programs.iter_mut().take(1).for_each(|program| program.preput.clone_from(&preput));
+            if let Some(first) = programs.first_mut() {
+                first.preput = preput;
+            }
             let answer = session.ask(|client| client.spawn(&programs))?;
             let ServerAnswer::Spawned { jobid: id, .. } = answer else { return Err(Code::Fail) };
             let id = id.unwrap_or_default();

@@ -7,11 +7,11 @@
 use std::collections::HashSet;
 
 use pmi_wire::grammar::{Rule, is_string, parse_int, parse_intlist, parse_uint};
-use pmi_wire::pmi2::{self, is_key, write_tuple};
+use pmi_wire::pmi2::{self, KEY_MAX, VALUE_MAX, is_key, write_tuple};
 use pmi_wire::protocol::{self, Exchange};
 use pmi_wire::{
     Connection, Decoded, Direction, Framing, FramingError, GroupBarrier, Maxes, ResponseOutcome,
-    SpawnProgram, Version, frame_header,
+    SpawnProgram, Version, frame_header, write_line_tuple,
 };
 use thiserror::Error;
 
@@ -215,11 +215,9 @@ impl Default for Client {
 /// Maximum length of a message: enough for a value of any known server, and for the error codes of 10,000 processes.
 const MESSAGE_MAX: usize = 100_000;
 
-/// The version of PMI-2.
-const V2_0: Version = Version { version: 2, subversion: 0 };
-
 /// The limits of PMI-2 (draft, "The protocol"), in the form of PMI-1, where they count a NUL.
-const DRAFT_LIMITS: Maxes = Maxes { kvsname_max: u64::MAX, keylen_max: 65, vallen_max: 1025 };
+const DRAFT_LIMITS: Maxes =
+    Maxes { kvsname_max: u64::MAX, keylen_max: KEY_MAX as u64 + 1, vallen_max: VALUE_MAX as u64 + 1 };
 
 /// See [`Client::tolerant`].
 const FOUND: &[u8] = b" found=TRUE";
@@ -258,7 +256,7 @@ impl Client {
 
     /// A client that offers 2.0. With a server that answers a lower version, it uses that one.
     pub fn with_pmi2() -> Self {
-        Self { offers: V2_0, ..Self::new() }
+        Self { offers: Version::V2_0, ..Self::new() }
     }
 
     /// The negotiated version; 1.1 before that.
@@ -626,12 +624,7 @@ impl Client {
         let mut bytes = Vec::with_capacity(64);
         let mut tuple = |key: &str, value: &[u8]| match is_frame {
             true => write_tuple(&mut bytes, key, value),
-            false => {
-                let blank: &[u8] = if bytes.is_empty() { b"" } else { b" " };
-                [blank, key.as_bytes(), b"=", value]
-                    .into_iter()
-                    .for_each(|part| bytes.extend_from_slice(part));
-            }
+            false => write_line_tuple(&mut bytes, key, value),
         };
         tuple("cmd", exchange.request.as_bytes());
         if let Some(thrid) = self.thrid.as_ref().filter(|_| is_frame) {
@@ -651,7 +644,7 @@ impl Client {
     /// Checks a value: its characters, which PMI-2 restricts only in keys, and its length. The limits count a terminating NUL.
     fn check(&self, name: &'static str, rule: Rule, value: &[u8]) -> Result<(), Misuse> {
         let is_good = match (self.is_pmi2(), rule) {
-            (true, _) => name != "key" || is_key(value) || value.len() > 64,
+            (true, _) => name != "key" || is_key(value) || value.len() > KEY_MAX,
             (false, Rule::String) => value.is_empty() || is_string(value),
             (false, rule) => rule.accepts(value),
         };
@@ -983,9 +976,8 @@ mod tests {
 
         let mut client = Client::new();
         client.init().unwrap();
-        let higher = Version { version: 2, subversion: 0 };
         let answer = client.receive(b"cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0\n");
-        assert_eq!(answer, Some(Err(ServerError::BadVersion(higher))));
+        assert_eq!(answer, Some(Err(ServerError::BadVersion(Version::V2_0))));
     }
 
     #[test]
@@ -1133,8 +1125,7 @@ mod tests {
         let mut client = Client::with_pmi2();
         assert_eq!(client.fullinit(None, Some(0), false), Err(Misuse::NotInitialized));
         client.init().unwrap();
-        let version = Version { version: 2, subversion: 0 };
-        assert_eq!(client.receive(TAKEN), Some(Ok(ServerAnswer::Init(version))));
+        assert_eq!(client.receive(TAKEN), Some(Ok(ServerAnswer::Init(Version::V2_0))));
         assert_eq!(client.barrier(), Err(Misuse::NotInitialized));
         client.fullinit(None, Some(0), false).unwrap();
         let joined = ServerAnswer::Joined { rank: 0, size: 1, appnum: -1, spawned: false };

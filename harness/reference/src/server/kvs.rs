@@ -1,13 +1,10 @@
 //! The keyval space: put and get, in every dialect.
 
+use pmi_wire::pmi2::{KEY_MAX, VALUE_MAX};
 use pmi_wire::{Framing, Proc};
 
 use super::state::{KeyvalSpace, Server};
 use crate::reply::OperationResult;
-
-/// Limits for keys and values in PMI-2 (draft, "The protocol"), in bytes. They do not count a NUL.
-const KEY_MAX: u64 = 64;
-const VALUE_MAX: u64 = 1024;
 
 impl Server {
     /// Stores a pair.
@@ -66,7 +63,7 @@ impl Server {
         self.spaces.iter().find(|space| Some(&space.name[..]) == name)
     }
 
-    /// Checks the lengths of a pair. The limits of RFC 13 count the terminating NUL of the C API.
+    /// Checks the lengths of a pair. The limits of RFC 13 count the terminating NUL of the C API; those of PMI-2 do not.
     ///
     /// # Errors
     ///
@@ -74,7 +71,7 @@ impl Server {
     pub fn check_lengths(&self, from: Proc, key: &[u8], value: &[u8]) -> Result<(), &'static str> {
         let (key_max, value_max) = match self.process(from).framing {
             Framing::Lines => (self.config.maxes.keylen_max, self.config.maxes.vallen_max),
-            Framing::Frames => (KEY_MAX + 1, VALUE_MAX + 1),
+            Framing::Frames => (KEY_MAX as u64 + 1, VALUE_MAX as u64 + 1),
         };
         match (key.len() as u64 >= key_max, value.len() as u64 >= value_max) {
             (true, _) => Err("key too long"),

@@ -5,9 +5,6 @@ use pmi_wire::{Framing, Proc, Version};
 use super::state::{ProcessPhase, Server};
 use crate::reply::{OperationResult, ReplyHeader};
 
-/// The version of PMI-2 that the server speaks.
-const V2_0: Version = Version { version: 2, subversion: 0 };
-
 /// The reason why a message, or the end of a connection, is a protocol error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -32,9 +29,9 @@ impl Server {
         if self.process(from).phase == ProcessPhase::Joined {
             return Err("init twice".into());
         }
-        if self.config.pmi2 && offered.version == V2_0.version {
+        if self.config.pmi2 && offered.version == Version::V2_0.version {
             self.process_mut(from).framing = Framing::Frames;
-            self.join(from, header, V2_0);
+            self.join(from, header, Version::V2_0);
         } else if offered < Version::V1_0 {
             let why = format!("version {offered} is not supported, 1.0 and 1.1 are");
             self.reply(from, header, OperationResult::failed(why));
@@ -64,8 +61,8 @@ impl Server {
         }
         self.process_mut(from).has_fullinit = true;
         let answer = OperationResult::done()
-            .with_number("pmi-version", V2_0.version)
-            .with_number("pmi-subversion", V2_0.subversion)
+            .with_number("pmi-version", Version::V2_0.version)
+            .with_number("pmi-subversion", Version::V2_0.subversion)
             .with_number("rank", from.rank)
             .with_number("size", self.size(from.group))
             .with_number("appnum", self.appnum(from));

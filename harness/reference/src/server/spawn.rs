@@ -1,6 +1,6 @@
 //! Spawn, in every dialect.
 
-use pmi_wire::{Framing, Proc, SpawnRequest};
+use pmi_wire::{Framing, Proc, ResponseOutcome, SpawnRequest};
 
 use super::config::{GroupId, GroupSpec, ServerAction};
 use super::state::{AwaitedEvent, Server};
@@ -62,7 +62,7 @@ impl Server {
             return if list.is_empty() { answer } else { answer.with("errcodes", list) };
         }
         let group = &self.groups[group as usize];
-        let is_started = errcodes.iter().all(|code| *code == 0);
+        let is_started = answer.outcome == ResponseOutcome::Success;
         let answer = if is_started { answer.with("jobid", group.kvsname.clone()) } else { answer };
         let answer = answer.with_number("nerrs", errcodes.len());
         let numbered = errcodes.iter().enumerate();

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use pmi_wire::{ConnectionMethod, Framer, Framing, Proc, ProcessMapping, SpawnCollector, Version, place};
+use pmi_wire::{
+    ConnectionMethod, Framer, Framing, Proc, ProcessMapping, SpawnCollector, Version, node_of, place,
+};
 
 use super::config::{Config, GroupId, GroupSpec, ServerAction};
 use super::open_barrier::OpenBarrier;
@@ -260,7 +262,7 @@ impl Server {
 
     /// The node of a process.
     pub fn node(&self, p: Proc) -> u32 {
-        place(self.size(p.group), self.config.nodes).get(p.rank as usize).copied().unwrap_or(0)
+        node_of(p.rank, self.size(p.group), self.config.nodes).unwrap_or(0)
     }
 
     /// Answers a request.

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use pmi_wire::place;
+use pmi_wire::node_of;
 
 use super::launch::Executable;
 
@@ -75,7 +75,7 @@ impl Remote {
         environment: &[(String, String)],
         here: &Path,
     ) -> Executable {
-        let node = place(size, self.nodes())[rank as usize];
+        let node = node_of(rank, size, self.nodes()).unwrap_or_default();
         let there = command(program, environment, here);
         let fill = |word: &String| {
             OsString::from(word.replace(HOST, &self.hosts[node as usize]).replace(COMMAND, &there))

@@ -121,10 +121,15 @@ pub fn write_tuple(out: &mut Vec<u8>, key: &str, value: &[u8]) {
     out.push(b';');
 }
 
+/// The maximum length of a key in bytes (draft, "The protocol"). It does not count a NUL.
+pub const KEY_MAX: usize = 64;
+/// The maximum length of a value in bytes (draft, "The protocol"). It does not count a NUL.
+pub const VALUE_MAX: usize = 1024;
+
 /// Returns whether the draft allows it as a key: 1 to 64 letters, digits, hyphens and underscores.
 pub fn is_key(key: &[u8]) -> bool {
     let allowed = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
-    (1..=64).contains(&key.len()) && key.iter().all(allowed)
+    (1..=KEY_MAX).contains(&key.len()) && key.iter().all(allowed)
 }
 
 struct BodyTuples<'a> {

@@ -6,7 +6,7 @@ mod command;
 mod request;
 mod response;
 
-pub use body::{Body, BodyError, SemicolonReading, halved, is_key, write_tuple};
+pub use body::{Body, BodyError, KEY_MAX, SemicolonReading, VALUE_MAX, halved, is_key, write_tuple};
 pub use command::Command;
 pub use request::{Pmi2SpawnProgram, Request, RequestError};
 pub use response::{Response, ResponseError};

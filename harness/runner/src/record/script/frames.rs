@@ -1,17 +1,13 @@
 //! Steps for messages in frames, which are those of PMI-2.
 
 use pmi_scenario::ids;
-use pmi_wire::pmi2::{Command, Request, Response, is_key};
+use pmi_wire::pmi2::{Command, KEY_MAX, Request, Response, VALUE_MAX, is_key};
 use pmi_wire::{Decoded, Direction, Proc, Tuple};
 
 use super::fold::StepOrder;
 use super::state::{
     FrameDetail, Happening, PendingFrame, RESERVED, ScenarioWriter, escaped, is_plain, variable,
 };
-
-/// The limits of the draft. A pair within these limits can be put.
-const KEY_MAX: usize = 64;
-const VALUE_MAX: usize = 1024;
 
 /// All forms of a miss that are in use.
 const MISS: &str =

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use pmi_wire::port::Greeting;
-use pmi_wire::{Content, Decoded, Direction, Framing, Operation, Proc, pmi2};
+use pmi_wire::protocol::by_request;
+use pmi_wire::{Decoded, Direction, Framing, Operation, Proc};
 
 use crate::connections::CompletedMessage;
 use crate::event::{Bytes, Event, EventKind, Exit};
@@ -220,14 +221,11 @@ impl Conversation {
     }
 
     fn read_request(&mut self, message: &Decoded<'_>) {
-        match &message.content {
-            Content::LineRequest(_) => self.spawn_line(message.text),
-            Content::FrameRequest(Ok(pmi2::Request::Spawn { programs, .. })) => {
-                self.groups += 1;
-                let all = programs.iter().fold(0, |n: u64, p| n.saturating_add(p.maxprocs));
-                self.sizes.insert(self.groups, u32::try_from(all).unwrap_or(u32::MAX));
-            }
-            _ => {}
+        if message.framing == Framing::Lines {
+            self.spawn_line(message.text);
+        } else if let Some(request) = message.spawn() {
+            self.groups += 1;
+            self.sizes.insert(self.groups, u32::try_from(request.processes()).unwrap_or(u32::MAX));
         }
     }
 
@@ -273,5 +271,5 @@ impl Conversation {
 pub(crate) fn is_passed_frame(text: &[u8]) -> bool {
     let name =
         text.strip_suffix(b";").and_then(|text| text.split(|b| *b == b';').next()?.strip_prefix(b"cmd="));
-    name.is_some_and(|name| pmi2::Command::from_name(name).is_some())
+    name.is_some_and(|name| by_request(Framing::Frames, name).is_some())
 }

@@ -285,7 +285,7 @@ impl Pattern {
     pub fn fits(&self, text: &[u8], framing: Framing) -> Result<Captures, Mismatch> {
         let message = Decoded::new(Direction::FromServer, framing, text);
         if !message.has_tuples() {
-            let why = message.error().unwrap_or_else(|| MessageError::Empty.to_string());
+            let why = message.error().map_or_else(|| MessageError::Empty.to_string(), ToString::to_string);
             return Err(Mismatch(why));
         }
         // Clients ignore the value of a frame that reports a miss or a failure.

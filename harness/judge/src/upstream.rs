@@ -9,8 +9,8 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use pmi_wire::place;
-use pmi_wire::pmi2;
 use pmi_wire::port::Greeting;
+use pmi_wire::protocol::{Field, by_request};
 use pmi_wire::{Decoded, Direction, Framing, FramingError, Operation, ResponseOutcome, grammar};
 
 use crate::connections::CompletedMessage;
@@ -472,11 +472,12 @@ fn plain(direction: Direction, body: &[u8]) -> Option<Decoded<'_>> {
 fn same_frame(passed: &[u8], asked: &[u8]) -> bool {
     let read = |body| plain(Direction::ToServer, body);
     let (Some(passed), Some(asked)) = (read(passed), read(asked)) else { return false };
-    let command = asked.command().and_then(pmi2::Command::from_name);
-    let mut keys = command.into_iter().flat_map(pmi2::Command::request_keys);
+    let mut fields =
+        asked.exchange().filter(|row| row.operation != "spawn").into_iter().flat_map(|row| row.arguments);
     // The origin of a request does not affect its meaning, and a count of 0 pairs may be omitted.
-    let told = |key: &str| !matches!(key, "srcid" | "infokeycount") && command != Some(pmi2::Command::Spawn);
-    passed.command() == asked.command() && keys.all(|key| !told(key) || passed.raw(key) == asked.raw(key))
+    let is_ignored = |field: &Field| field.numbered || matches!(field.key, "srcid" | "infokeycount");
+    passed.command() == asked.command()
+        && fields.all(|field| is_ignored(field) || passed.raw(field.key) == asked.raw(field.key))
 }
 
 /// Returns whether a PMI-2 response says the same as the upstream's, in the fields that matter to a client.
@@ -493,12 +494,12 @@ impl UpstreamMonitor {
     fn requested_in_frame(&mut self, group: u32, proxy: u32, id: u64, text: &[u8]) {
         let name = command_of(text);
         // A proxy sends an abort by itself, or for a client that has died. Requests that the monitor cannot parse are not judged.
-        let Some(command) = name.and_then(pmi2::Command::from_name) else { return };
+        let Some(row) = name.and_then(|name| by_request(Framing::Frames, name)) else { return };
         let served = self.served(group, proxy);
         let frames = |proc: &Proc| self.clients.get(proc).map(|client| client.frames.as_ref());
         // The requests of a process that has not negotiated PMI-2 are unknown here.
         let clear = served.iter().all(|p| matches!(frames(p), Some(Some(frames)) if !frames.is_ambiguous));
-        if command == pmi2::Command::Abort || !clear {
+        if row.operation == "abort" || !clear {
             return;
         }
         let pending = |p: &Proc| frames(p).flatten().into_iter().flat_map(|frames| &frames.pending);

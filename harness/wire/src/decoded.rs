@@ -2,14 +2,19 @@
 
 use std::borrow::Cow;
 
-use crate::message::{Message, ValueReading};
-use crate::op::Operation;
-use crate::pmi2::{self, SemicolonReading};
-use crate::protocol::{self, Exchange, Framing};
-use crate::{Direction, Request, RequestError, Response, ResponseError, Tuple, Version};
+use thiserror::Error;
 
-/// A message, decoded once for all of its readers. In a line, `value` extends to the end (RFC 13). In a frame, two semicolons in a value
-/// stand for one (the draft).
+use crate::grammar::{Rule, parse_bool, parse_int, parse_uint};
+use crate::message::{Message, MessageError, ValueReading};
+use crate::op::Operation;
+use crate::pmi2::{Body, BodyError, SemicolonReading};
+use crate::protocol::{
+    Exchange, Field, Framing, common_arguments, common_results, documented, extra, without_extensions,
+};
+use crate::spawn::SpawnRequest;
+use crate::{Direction, Maxes, Tuple, Version};
+
+/// A message, decoded once for all of its readers.
 #[derive(Debug)]
 pub struct Decoded<'a> {
     /// The side that sent it.
@@ -18,22 +23,65 @@ pub struct Decoded<'a> {
     pub framing: Framing,
     /// A line without its newline, or the body of a frame.
     pub text: &'a [u8],
-    /// The content, parsed by the grammar of its framing.
-    pub content: Content<'a>,
     tuples: Option<DecodedTuples<'a>>,
+    exchange: Option<&'static Exchange>,
+    spawn: Option<Box<SpawnRequest>>,
+    error: Option<DecodeError>,
 }
 
-/// The content of a message, or the grammar error.
-#[derive(Debug)]
-pub enum Content<'a> {
-    /// A line of a client.
-    LineRequest(Result<Request<'a>, RequestError>),
-    /// A line of a server.
-    LineResponse(Result<Response<'a>, ResponseError>),
-    /// A frame of a client.
-    FrameRequest(Result<pmi2::Request<'a>, pmi2::RequestError>),
-    /// A frame of a server.
-    FrameResponse(Result<pmi2::Response<'a>, pmi2::ResponseError>),
+/// An error in a message.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum DecodeError {
+    /// The line is not a series of tuples.
+    #[error(transparent)]
+    Line(#[from] MessageError),
+    /// The body is not a series of tuples.
+    #[error(transparent)]
+    Body(#[from] BodyError),
+    /// `cmd` is missing, or is not the first tuple of a frame.
+    #[error("{}", framing.pick(["no command: the key \"cmd\" is missing", "the first key is not \"cmd\""]))]
+    NoCommand {
+        /// The framing of the message.
+        framing: Framing,
+    },
+    /// The document of the framing has no such command in this direction.
+    #[error("not a {} of {}", match direction { Direction::ToServer => "request", Direction::FromServer => "response" },
+        framing.pick(["PMI-1.1", "PMI-2"]))]
+    UnknownCommand {
+        /// The framing of the message.
+        framing: Framing,
+        /// The side that sent it.
+        direction: Direction,
+    },
+    /// A required key is missing.
+    #[error("the key \"{0}\" is missing")]
+    MissingKey(Cow<'static, str>),
+    /// The value of a key does not follow its rule.
+    #[error("the value of \"{key}\" is not {expected}")]
+    BadValue {
+        /// The key.
+        key: &'static str,
+        /// The rule for the value.
+        rule: Rule,
+        /// A description of valid values.
+        expected: &'static str,
+    },
+    /// A key appears more than once.
+    #[error("the key \"{0}\" appears more than once")]
+    RepeatedKey(&'static str),
+    /// In lines, spawn is a block, which a [`SpawnCollector`](crate::SpawnCollector) reads.
+    #[error("spawn is a block of lines from \"mcmd=spawn\" to \"endcmd\"")]
+    SpawnOutsideBlock,
+}
+
+impl DecodeError {
+    /// Returns the error about a value that does not follow its rule.
+    pub(crate) fn value(key: &'static str, rule: Rule, framing: Framing) -> Self {
+        let text = rule.description();
+        // RFC 13 does not apply to frames.
+        let expected = framing.pick([text, text.split(" (").next().unwrap_or(text)]);
+        Self::BadValue { key, rule, expected }
+    }
 }
 
 /// The outcome that a response reports.
@@ -51,53 +99,158 @@ pub enum ResponseOutcome {
 #[derive(Debug, Clone, Copy)]
 enum DecodedTuples<'a> {
     Line(Message<'a>),
-    Frame(pmi2::Body<'a>),
+    Frame(Body<'a>),
 }
 
+/// Counts that no known server checks, and neither does this crate.
+const UNCHECKED: [&str; 2] = ["infokeycount", "count"];
+
 impl<'a> Decoded<'a> {
-    /// Decodes a message.
+    /// Decodes a message. In a line, `value` extends to the end (RFC 13). In a frame, two semicolons in a value stand for one (the draft).
     pub fn new(direction: Direction, framing: Framing, text: &'a [u8]) -> Self {
-        let (tuples, content) = match framing {
-            Framing::Lines => {
-                let line = Message::parse(text, ValueReading::ToEndOfLine);
-                let content = match direction {
-                    Direction::ToServer => {
-                        Content::LineRequest(line.map_err(RequestError::from).and_then(Request::read))
-                    }
-                    // The response to abort.
-                    Direction::FromServer if text.is_empty() => {
-                        Content::LineResponse(Response::parse(text, ValueReading::ToEndOfLine))
-                    }
-                    Direction::FromServer => {
-                        Content::LineResponse(line.map_err(ResponseError::from).and_then(Response::read))
-                    }
-                };
-                (line.ok().map(DecodedTuples::Line), content)
-            }
-            Framing::Frames => {
-                let body = pmi2::Body::parse(text, SemicolonReading::Doubled);
-                let content = match direction {
-                    Direction::ToServer => Content::FrameRequest(
-                        body.map_err(pmi2::RequestError::from).and_then(pmi2::Request::read),
-                    ),
-                    Direction::FromServer => Content::FrameResponse(
-                        body.map_err(pmi2::ResponseError::from).and_then(pmi2::Response::read),
-                    ),
-                };
-                (body.ok().map(DecodedTuples::Frame), content)
-            }
+        match framing {
+            Framing::Lines => Self::line(direction, text, ValueReading::ToEndOfLine),
+            Framing::Frames => Self::body(direction, text, SemicolonReading::Doubled),
+        }
+    }
+
+    /// Decodes a line without its newline.
+    pub fn line(direction: Direction, text: &'a [u8], reading: ValueReading) -> Self {
+        let mut decoded = Self::unread(direction, Framing::Lines, text);
+        if direction == Direction::FromServer && text.is_empty() {
+            decoded.exchange = Some(Operation::Abort.exchange());
+            return decoded;
+        }
+        let checked = Message::parse(text, reading).map_err(DecodeError::from).and_then(|message| {
+            decoded.tuples = Some(DecodedTuples::Line(message));
+            decoded.check_line(message)
+        });
+        decoded.error = checked.err();
+        decoded
+    }
+
+    /// Decodes the body of a frame.
+    pub fn body(direction: Direction, text: &'a [u8], reading: SemicolonReading) -> Self {
+        let mut decoded = Self::unread(direction, Framing::Frames, text);
+        let checked = Body::parse(text, reading).map_err(DecodeError::from).and_then(|body| {
+            decoded.tuples = Some(DecodedTuples::Frame(body));
+            decoded.check_body(body)
+        });
+        decoded.error = checked.err();
+        decoded
+    }
+
+    fn unread(direction: Direction, framing: Framing, text: &'a [u8]) -> Self {
+        Self { direction, framing, text, tuples: None, exchange: None, spawn: None, error: None }
+    }
+
+    /// Finds the row of the command in the protocol table.
+    fn find(&mut self, command: &[u8]) -> Result<&'static Exchange, DecodeError> {
+        let fits =
+            |row: &&Exchange| row.command(self.direction).is_some_and(|word| word.as_bytes() == command);
+        let found = documented(self.framing).iter().find(fits);
+        self.exchange = found.or_else(|| extra(self.framing).iter().find(fits));
+        found.ok_or(DecodeError::UnknownCommand { framing: self.framing, direction: self.direction })
+    }
+
+    /// Checks a line. Tuples may have any order and may be mixed with keys that the rule does not have.
+    fn check_line(&mut self, message: Message<'a>) -> Result<(), DecodeError> {
+        let is_request = self.direction == Direction::ToServer;
+        let Some(command) = message.cmd() else {
+            return Err(match message.get("mcmd") {
+                Some(b"spawn") if is_request => DecodeError::SpawnOutsideBlock,
+                _ => DecodeError::NoCommand { framing: self.framing },
+            });
         };
-        Self { direction, framing, text, content, tuples }
+        let row = self.find(command)?;
+        if is_request && row.operation == "spawn" {
+            return Err(DecodeError::SpawnOutsideBlock);
+        }
+        let fields = without_extensions(row.fields(self.direction));
+        let own: &[&'static str] = if is_request { &["cmd"] } else { &["cmd", "rc", "msg"] };
+        let mut keys = [""; 6];
+        for (key, known) in keys.iter_mut().zip(own.iter().copied().chain(fields.clone().map(|f| f.key))) {
+            *key = known;
+        }
+        let found = message.fields(keys).map_err(DecodeError::RepeatedKey)?;
+        let (rc, values) = (found[1].filter(|_| !is_request), &found[own.len()..]);
+        if rc.is_some_and(|rc| !Rule::Int.accepts(rc)) {
+            return Err(DecodeError::value("rc", Rule::Int, self.framing));
+        }
+        // In the RFC, the fields of a response are optional only all together.
+        let is_optional = |field: &Field| {
+            if is_request { field.optional } else { values.iter().all(Option::is_none) }
+        };
+        let mut missing = None;
+        for (field, value) in fields.zip(values) {
+            match value {
+                Some(value) if !field.rule.accepts(value) => {
+                    return Err(DecodeError::value(field.key, field.rule, self.framing));
+                }
+                None if !is_optional(field) && is_request => {
+                    return Err(DecodeError::MissingKey(field.key.into()));
+                }
+                None if !is_optional(field) => missing = missing.or(Some(field.key)),
+                _ => {}
+            }
+        }
+        missing.map_or(Ok(()), |key| Err(DecodeError::MissingKey(key.into())))
+    }
+
+    /// Checks a body. Keys may have any order after `cmd`, and may be mixed with keys that are not in the draft.
+    fn check_body(&mut self, body: Body<'a>) -> Result<(), DecodeError> {
+        let is_request = self.direction == Direction::ToServer;
+        let command = body.cmd().ok_or(DecodeError::NoCommand { framing: self.framing })?;
+        let row = self.find(command)?;
+        if is_request && body.tuples().last().is_some_and(|tuple| tuple.key == b"concat") {
+            // The rest of the command follows in other messages.
+            return self.find(b"concat").map(drop);
+        }
+        let is_spawn = is_request && row.request == "spawn";
+        let fields = || row.fields(self.direction).iter().filter(|field| !field.numbered);
+        // A spawn has a section for each program, in which the keys occur again.
+        let own = fields().filter(|_| !is_spawn).map(|field| field.key);
+        let common = self.common_fields().iter().map(|field| field.key);
+        let mut keys = own.chain(common).chain((!is_spawn).then_some("cmd"));
+        if let Some(key) = keys.find(|key| body.repeats(key)) {
+            return Err(DecodeError::RepeatedKey(key));
+        }
+        if is_spawn {
+            self.spawn = SpawnRequest::of_body(&body)?.map(Box::new);
+            return Ok(());
+        }
+        if !is_request {
+            return match body.raw("rc").map(|rc| Rule::Int.accepts(rc)) {
+                Some(true) => Ok(()),
+                Some(false) => Err(DecodeError::value("rc", Rule::Int, self.framing)),
+                None => Err(DecodeError::MissingKey("rc".into())),
+            };
+        }
+        for field in fields().filter(|field| !UNCHECKED.contains(&field.key)) {
+            // Words are not a separate type in PMI-2: no implementation rejects a word with other characters.
+            let is_checked = matches!(field.rule, Rule::Uint | Rule::Int | Rule::Bool);
+            match body.raw(field.key) {
+                Some(value) if is_checked && !field.rule.accepts(value) => {
+                    return Err(DecodeError::value(field.key, field.rule, self.framing));
+                }
+                None if !field.optional => return Err(DecodeError::MissingKey(field.key.into())),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the fields that every message of this direction may have besides `cmd`.
+    fn common_fields(&self) -> &'static [Field] {
+        match self.direction {
+            Direction::ToServer => common_arguments(self.framing),
+            Direction::FromServer => common_results(self.framing),
+        }
     }
 
     /// Returns whether the message follows the grammar of its framing.
     pub fn is_well_formed(&self) -> bool {
-        match &self.content {
-            Content::LineRequest(request) => request.is_ok(),
-            Content::LineResponse(response) => response.is_ok(),
-            Content::FrameRequest(request) => request.is_ok(),
-            Content::FrameResponse(response) => response.is_ok(),
-        }
+        self.error.is_none()
     }
 
     /// Returns whether the message is a series of tuples.
@@ -105,40 +258,24 @@ impl<'a> Decoded<'a> {
         self.tuples.is_some()
     }
 
-    /// Returns the reason why the message violates the grammar, if it does.
-    pub fn error(&self) -> Option<String> {
-        match &self.content {
-            Content::LineRequest(request) => request.as_ref().err().map(ToString::to_string),
-            Content::LineResponse(response) => response.as_ref().err().map(ToString::to_string),
-            Content::FrameRequest(request) => request.as_ref().err().map(ToString::to_string),
-            Content::FrameResponse(response) => response.as_ref().err().map(ToString::to_string),
-        }
+    /// Returns the violation of the grammar, if any.
+    pub fn error(&self) -> Option<&DecodeError> {
+        self.error.as_ref()
     }
 
     /// Returns the row of the protocol table. A message with the right command has one even if it violates the grammar.
     pub fn exchange(&self) -> Option<&'static Exchange> {
-        match &self.content {
-            Content::LineRequest(Ok(request)) => Some(request.operation().exchange()),
-            Content::LineResponse(Ok(response)) => Some(response.operation().exchange()),
-            Content::FrameRequest(Ok(request)) => Some(request.command().exchange()),
-            Content::FrameResponse(Ok(response)) => Some(response.command.exchange()),
-            Content::LineRequest(Err(_)) | Content::FrameRequest(Err(_)) => {
-                protocol::by_request(self.framing, self.command()?)
-            }
-            Content::LineResponse(Err(_)) | Content::FrameResponse(Err(_)) => {
-                protocol::by_response(self.framing, self.command()?)
-            }
-        }
+        self.exchange
     }
 
     /// Returns the operation of a well-formed message, if RFC 13 has it. In frames, fullinit counts as init.
     pub fn operation(&self) -> Option<Operation> {
-        match &self.content {
-            Content::LineRequest(Ok(request)) => Some(request.operation()),
-            Content::LineResponse(Ok(response)) => Some(response.operation()),
-            _ if !self.is_well_formed() => None,
-            _ => Operation::from_rule(self.exchange()?.operation),
-        }
+        Operation::from_rule(self.exchange.filter(|_| self.is_well_formed())?.operation)
+    }
+
+    /// Returns the programs of a well-formed spawn request in a frame. `None` if they follow in separate messages, as in the draft.
+    pub fn spawn(&self) -> Option<&SpawnRequest> {
+        self.spawn.as_deref()
     }
 
     /// Returns the command word: the value of `cmd`, which is the first tuple of a frame.
@@ -149,7 +286,7 @@ impl<'a> Decoded<'a> {
         }
     }
 
-    /// Returns the tuples in order, with values as on the wire. A malformed message has none.
+    /// Returns the tuples in order, with values as on the wire. A message that is not a series of tuples has none.
     pub fn tuples(&self) -> impl Iterator<Item = Tuple<'a>> + use<'a> {
         let (line, body) = match self.tuples {
             Some(DecodedTuples::Line(message)) => (Some(message), None),
@@ -176,41 +313,48 @@ impl<'a> Decoded<'a> {
         }
     }
 
+    /// Returns the number in the value of the first tuple with this key. `None` if it is not an unsigned integer below 2^64.
+    pub fn number(&self, key: &str) -> Option<u64> {
+        self.raw(key).and_then(parse_uint)
+    }
+
+    /// Returns whether the first tuple with this key has the value true. `None` if it is neither true nor false.
+    pub fn truth(&self, key: &str) -> Option<bool> {
+        self.raw(key).and_then(parse_bool)
+    }
+
     /// Returns the value of a field by its name in the protocol table, which is the same in both framings. If several keys have this name,
     /// the key with the same spelling takes precedence.
     pub fn field(&self, name: &str) -> Option<Cow<'a, [u8]>> {
-        let exchange = self.exchange()?;
-        let (own, common) = match self.direction {
-            Direction::ToServer => (exchange.arguments, protocol::common_arguments(self.framing)),
-            Direction::FromServer => (exchange.results, protocol::common_results(self.framing)),
-        };
-        let fields = || own.iter().chain(common).filter(|field| field.name == name);
+        let own = self.exchange?.fields(self.direction);
+        let fields = || own.iter().chain(self.common_fields()).filter(|field| field.name == name);
         let mut keys = fields().filter(|field| field.key == name).chain(fields());
         keys.find_map(|field| self.value(field.key))
     }
 
-    /// Returns the outcome of a well-formed response. `None` for other messages, and if the flag is neither true nor false.
+    /// Returns `rc`.
+    pub fn rc(&self) -> Option<i64> {
+        self.raw("rc").and_then(parse_int)
+    }
+
+    /// Returns the outcome of a well-formed response. `None` for other messages, and if the flag is neither true nor false. A miss has the
+    /// key `flag` in the draft, and `found` in implementations.
     pub fn outcome(&self) -> Option<ResponseOutcome> {
-        let (is_success, is_found) = match &self.content {
-            Content::LineResponse(Ok(response)) => (response.is_success(), Some(true)),
-            Content::FrameResponse(Ok(response)) => (response.is_success(), response.is_found()),
-            _ => return None,
-        };
-        match (is_success, is_found) {
-            (false, _) => Some(ResponseOutcome::Failure),
-            (true, found) => {
-                found.map(|found| if found { ResponseOutcome::Success } else { ResponseOutcome::Miss })
-            }
+        let is_response = self.direction == Direction::FromServer && self.is_well_formed();
+        if !is_response || !is_zero(self.rc()) {
+            return is_response.then_some(ResponseOutcome::Failure);
+        }
+        let flag = self.raw("found").or_else(|| self.raw("flag")).filter(|_| self.framing == Framing::Frames);
+        match flag.map(parse_bool) {
+            None | Some(Some(true)) => Some(ResponseOutcome::Success),
+            Some(Some(false)) => Some(ResponseOutcome::Miss),
+            Some(None) => None,
         }
     }
 
-    /// Returns whether this is a well-formed response whose `rc`, if it has one, is 0.
+    /// Returns whether this is a well-formed response whose `rc`, if it has one, is 0 (RFC 13, "Error Handling").
     pub fn is_success(&self) -> bool {
-        match &self.content {
-            Content::LineResponse(Ok(response)) => response.is_success(),
-            Content::FrameResponse(Ok(response)) => response.is_success(),
-            _ => false,
-        }
+        self.direction == Direction::FromServer && self.is_well_formed() && is_zero(self.rc())
     }
 
     /// Returns whether this is a well-formed response whose `rc` is not 0.
@@ -220,14 +364,49 @@ impl<'a> Decoded<'a> {
 
     /// Returns the version of a well-formed init line, or of the response to it.
     pub fn version(&self) -> Option<Version> {
-        match &self.content {
-            Content::LineRequest(Ok(Request::Init(version))) => Some(*version),
-            Content::LineResponse(Ok(Response { body: crate::ResponseBody::Init(version), .. })) => *version,
-            _ => None,
+        if self.framing == Framing::Frames || self.operation() != Some(Operation::Init) {
+            return None;
         }
+        let (version, subversion) = self.number("pmi_version").zip(self.number("pmi_subversion"))?;
+        Some(Version { version, subversion })
+    }
+
+    /// Returns the limits in a well-formed response to get_maxes.
+    pub fn maxes(&self) -> Option<Maxes> {
+        if self.operation() != Some(Operation::Maxes) {
+            return None;
+        }
+        Some(Maxes {
+            kvsname_max: self.number("kvsname_max")?,
+            keylen_max: self.number("keylen_max")?,
+            vallen_max: self.number("vallen_max")?,
+        })
+    }
+
+    /// Returns whether a line is written like RFC 13's grammar: in its order, with one blank between tuples, numbers without extra
+    /// characters, and no further keys.
+    pub fn is_canonical(&self) -> bool {
+        let Some(row) = self.exchange.filter(|_| self.is_well_formed()) else { return false };
+        let mut line = Vec::with_capacity(self.text.len());
+        let mut tuple = |key: &str, value: &[u8]| self.framing.write_tuple(&mut line, key, value);
+        row.command(self.direction).into_iter().for_each(|word| tuple("cmd", word.as_bytes()));
+        for field in row.fields(self.direction) {
+            let Some(value) = self.raw(field.key) else { continue };
+            let number = match field.rule {
+                Rule::Uint => parse_uint(value).map(|number| number.to_string()),
+                Rule::Int => parse_int(value).map(|number| number.to_string()),
+                _ => None,
+            };
+            tuple(field.key, number.as_ref().map_or(value, |number| number.as_bytes()));
+        }
+        line == self.text
     }
 }
 
+/// Returns whether an `rc` reports success.
+fn is_zero(rc: Option<i64>) -> bool {
+    rc.is_none_or(|rc| rc == 0)
+}
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
@@ -303,6 +482,130 @@ mod tests {
         let message = Decoded::new(FromServer, framing, text.as_bytes());
         assert_eq!(message.outcome(), outcome);
         assert_eq!(message.is_refusal(), outcome == Some(ResponseOutcome::Failure));
+    }
+
+    #[rstest]
+    #[case(ToServer, "", "the line is empty")]
+    #[case(ToServer, "\0", "byte 0x00 at offset 0 is neither blank, tab nor visible ASCII")]
+    #[case(ToServer, "barrier_in", "no key=value tuple at offset 0")]
+    #[case(ToServer, "key=k", "no command: the key \"cmd\" is missing")]
+    #[case(ToServer, "cmd=", "not a request of PMI-1.1")]
+    #[case(ToServer, "cmd=put_result", "not a request of PMI-1.1")]
+    #[case(ToServer, "cmd=create_kvs", "not a request of PMI-1.1")]
+    #[case(ToServer, "cmd=init pmi_version=1", "the key \"pmi_subversion\" is missing")]
+    #[case(
+        ToServer,
+        "cmd=init pmi_version=one pmi_subversion=1",
+        "the value of \"pmi_version\" is not an unsigned integer below 2^64 (RFC 13: uint)"
+    )]
+    #[case(ToServer, "cmd=abort exitcode=", "the value of \"exitcode\" is not an integer (RFC 13: int)")]
+    #[case(ToServer, "cmd=get kvsname=s", "the key \"key\" is missing")]
+    #[case(ToServer, "cmd=get kvsname=s key=k key=k", "the key \"key\" appears more than once")]
+    #[case(ToServer, "cmd=get_maxes cmd=get_maxes", "the key \"cmd\" appears more than once")]
+    #[case(
+        ToServer,
+        "cmd=publish_name service=s port=",
+        "the value of \"port\" is not one or more visible characters"
+    )]
+    #[case(ToServer, "mcmd=spawn", "spawn is a block of lines from \"mcmd=spawn\" to \"endcmd\"")]
+    #[case(ToServer, "cmd=spawn", "spawn is a block of lines from \"mcmd=spawn\" to \"endcmd\"")]
+    #[case(ToServer, "mcmd=other", "no command: the key \"cmd\" is missing")]
+    #[case(FromServer, " ", "the line is empty")]
+    #[case(FromServer, "rc=0", "no command: the key \"cmd\" is missing")]
+    #[case(FromServer, "cmd=put", "not a response of PMI-1.1")]
+    #[case(FromServer, "cmd=abort", "not a response of PMI-1.1")]
+    #[case(FromServer, "cmd=put_result rc=ok", "the value of \"rc\" is not an integer (RFC 13: int)")]
+    #[case(FromServer, "cmd=put_result rc=0 rc=0", "the key \"rc\" appears more than once")]
+    // The fields of a response are optional only all together.
+    #[case(FromServer, "cmd=response_to_init pmi_version=1", "the key \"pmi_subversion\" is missing")]
+    #[case(FromServer, "cmd=maxes keylen_max=1 vallen_max=1", "the key \"kvsname_max\" is missing")]
+    #[case(FromServer, "cmd=maxes", "")]
+    #[case(FromServer, "cmd=get_result value=", "")]
+    #[case(FromServer, "cmd=lookup_result rc=1 ", "")]
+    #[case(ToServer, " pmi_subversion=2\tx=y  pmi_version=1 cmd=init ", "")]
+    #[case(ToServer, "group=a group=b cmd=barrier_in", "")]
+    #[case(ToServer, "value=v cmd=put key=k kvsname=s", "")]
+    #[case(ToServer, "cmd=publish_name service=s port=tag=0$h=x$", "")]
+    fn errors_in_lines_describe_the_mistake(
+        #[case] direction: Direction,
+        #[case] line: &str,
+        #[case] error: &str,
+    ) {
+        for reading in [ValueReading::ToEndOfLine, ValueReading::ToBlank] {
+            let decoded = Decoded::line(direction, line.as_bytes(), reading);
+            assert_eq!(decoded.error().map(ToString::to_string).unwrap_or_default(), error);
+            assert_eq!(decoded.is_well_formed(), error.is_empty());
+        }
+    }
+
+    #[rstest]
+    #[case(ToServer, "thrid=1;cmd=finalize;", "the first key is not \"cmd\"")]
+    #[case(ToServer, "cmd=barrier_in;", "not a request of PMI-2")]
+    #[case(ToServer, "cmd=kvs-put;key=k;", "the key \"value\" is missing")]
+    #[case(ToServer, "cmd=kvs-put;key=k;key=l;value=v;", "the key \"key\" appears more than once")]
+    #[case(
+        ToServer,
+        "cmd=fullinit;pmirank=x;",
+        "the value of \"pmirank\" is not an unsigned integer below 2^64"
+    )]
+    #[case(ToServer, "cmd=info-getnodeattr;key=k;wait=yes;", "the value of \"wait\" is not true or false")]
+    #[case(
+        ToServer,
+        "cmd=spawn;ncmds=2;subcmd=a;maxprocs=1;",
+        "the value of \"ncmds\" is not the number of programs"
+    )]
+    #[case(ToServer, "cmd=spawn;ncmds=1;subcmd=a;maxprocs=1;argc=2;argv0=x;", "the key \"argv1\" is missing")]
+    #[case(ToServer, "cmd=spawn;ncmds=1;subcmd=a;", "the key \"maxprocs\" is missing")]
+    #[case(ToServer, "cmd=spawn;ncmds=0;", "the value of \"ncmds\" is not the number of programs")]
+    #[case(
+        ToServer,
+        "cmd=spawn;ncmds=99999999999;",
+        "the value of \"ncmds\" is not a number within the server's limits"
+    )]
+    #[case(ToServer, "cmd=spawn-cmd;argc=0;", "the key \"maxprocs\" is missing")]
+    #[case(
+        ToServer,
+        "cmd=kvs-putall;jobid=j;npair=-1;",
+        "the value of \"npair\" is not an unsigned integer below 2^64"
+    )]
+    #[case(ToServer, "cmd=concat;", "the key \"concatid\" is missing")]
+    #[case(ToServer, "cmd=kvs-get;thrid=0x7f;srcid=-1;x=y;key=;jobid=j;", "")]
+    #[case(ToServer, "cmd=fullinit;authtype=challenge-sha256;authinfo=x;", "")]
+    #[case(ToServer, "cmd=spawn;thrid=1;ncmds=2;preputcount=1;ppkey0=k;ppval0=v;", "")]
+    #[case(ToServer, "cmd=name-publish;name=n;port=p;infokeycount=x;", "")]
+    // The rest of the command follows in other messages.
+    #[case(ToServer, "cmd=kvs-put;key=k;concat=1;", "")]
+    #[case(FromServer, "cmd=kvs-get;rc=0;", "not a response of PMI-2")]
+    #[case(FromServer, "cmd=abort-response;rc=0;", "not a response of PMI-2")]
+    #[case(FromServer, "rc=0;cmd=kvs-get-response;", "the first key is not \"cmd\"")]
+    #[case(FromServer, "cmd=finalize-response;", "the key \"rc\" is missing")]
+    #[case(FromServer, "cmd=finalize-response;rc=ok;", "the value of \"rc\" is not an integer")]
+    #[case(FromServer, "cmd=finalize-response;rc=0;rc=0;", "the key \"rc\" appears more than once")]
+    fn errors_in_frames_describe_the_mistake(
+        #[case] direction: Direction,
+        #[case] body: &str,
+        #[case] error: &str,
+    ) {
+        for reading in [SemicolonReading::Doubled, SemicolonReading::Plain] {
+            let decoded = Decoded::body(direction, body.as_bytes(), reading);
+            assert_eq!(decoded.error().map(ToString::to_string).unwrap_or_default(), error);
+        }
+    }
+
+    #[rstest]
+    #[case("cmd=init pmi_version=1 pmi_subversion=1", true)]
+    #[case("cmd=init pmi_version=01 pmi_subversion=1", false)]
+    #[case("cmd=init pmi_subversion=1 pmi_version=1", false)]
+    #[case("cmd=abort exitcode=-1", true)]
+    #[case("cmd=abort exitcode=+1", false)]
+    #[case("cmd=put kvsname=s key=k value=a b=c", true)]
+    #[case("cmd=put kvsname=s key=k value=", true)]
+    #[case("cmd=barrier_in group=0,1:42", true)]
+    #[case("cmd=barrier_in ", false)]
+    #[case("cmd=barrier_in x=y", false)]
+    #[case("cmd=get kvsname=s", false)]
+    fn recognizes_the_form_of_the_grammar(#[case] line: &str, #[case] is_canonical: bool) {
+        assert_eq!(Decoded::new(ToServer, Lines, line.as_bytes()).is_canonical(), is_canonical);
     }
 
     #[test]

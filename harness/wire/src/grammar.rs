@@ -43,9 +43,10 @@ impl Rule {
     }
 }
 
-impl fmt::Display for Rule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Rule {
+    /// Describes the values that the rule derives.
+    pub fn description(self) -> &'static str {
+        match self {
             Self::Word => "one or more visible characters without \"=\" (RFC 13: word)",
             Self::String => "one or more characters",
             Self::Uint => "an unsigned integer below 2^64 (RFC 13: uint)",
@@ -53,7 +54,13 @@ impl fmt::Display for Rule {
             Self::IntList => "a comma-separated list of integers (RFC 13: intlist)",
             Self::Visible => "one or more visible characters",
             Self::Bool => "true or false",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.description())
     }
 }
 

@@ -7,7 +7,6 @@ mod decoded;
 mod frame;
 pub mod grammar;
 pub mod hydra;
-mod keyval_space;
 mod mapping;
 mod message;
 mod op;
@@ -16,24 +15,19 @@ pub mod pmi2;
 pub mod port;
 mod process;
 pub mod protocol;
-mod request;
-mod response;
 pub mod singleton;
 mod spawn;
 
 pub use barrier::{GroupBarrier, GroupError, Members, RankList};
 pub use connection::{Arrival, Connection, Framed, FramingError};
-pub use decoded::{Content, Decoded, ResponseOutcome};
+pub use decoded::{DecodeError, Decoded, ResponseOutcome};
 pub use frame::{FrameError, Framer, HEADER, Overlong, frame_header, frame_length};
-pub use keyval_space::{KeyvalSpaceRequest, is_extra_command};
 pub use mapping::{MappingBlock, MappingError, MappingForm, ProcessMapping, TooFew};
 pub use message::{Message, MessageError, Tuple, ValueReading};
 pub use op::Operation;
 pub use placement::{node_of, place};
 pub use process::{ConnectionMethod, Proc};
-pub use protocol::{Direction, Framing, Version};
-pub use request::{Request, RequestError, write_line_tuple};
-pub use response::{Maxes, Response, ResponseBody, ResponseError};
+pub use protocol::{Direction, Framing, Maxes, Version};
 pub use spawn::{
     SpawnAssembler, SpawnCollector, SpawnError, SpawnFault, SpawnLimits, SpawnProgram, SpawnRequest,
 };

@@ -5,7 +5,9 @@
 
 use std::fmt;
 
+use crate::frame::frame_header;
 use crate::grammar::{Rule, is_uint};
+use crate::pmi2;
 
 /// The way in which messages are separated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -27,6 +29,32 @@ impl Framing {
             Self::Frames => frame,
         }
     }
+
+    /// Appends a tuple. The bytes are not checked; in a frame, each semicolon in the value is doubled as the draft requires.
+    pub fn write_tuple(self, out: &mut Vec<u8>, key: &str, value: &[u8]) {
+        match self {
+            Self::Lines if out.is_empty() => {}
+            Self::Lines => out.push(b' '),
+            Self::Frames => return pmi2::write_tuple(out, key, value),
+        }
+        put_tuple(out, key, value);
+    }
+
+    /// Completes tuples to a message: a line with its newline, or a body after its length. `None` if the body is too long for a frame.
+    pub fn complete(self, mut tuples: Vec<u8>) -> Option<Vec<u8>> {
+        match self {
+            Self::Lines => tuples.push(b'\n'),
+            Self::Frames => drop(tuples.splice(0..0, frame_header(tuples.len())?)),
+        }
+        Some(tuples)
+    }
+}
+
+/// Appends a key and its value without a separator.
+pub(crate) fn put_tuple(out: &mut Vec<u8>, key: &str, value: &[u8]) {
+    out.extend_from_slice(key.as_bytes());
+    out.push(b'=');
+    out.extend_from_slice(value);
 }
 
 /// The direction of a message.
@@ -69,6 +97,17 @@ impl fmt::Display for Version {
     }
 }
 
+/// The limits in the answer to get_maxes. Lengths are in bytes; according to the API's section, they include the terminating NUL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Maxes {
+    /// The longest name of a keyval space.
+    pub kvsname_max: u64,
+    /// The longest key.
+    pub keylen_max: u64,
+    /// The longest value.
+    pub vallen_max: u64,
+}
+
 /// A request and its response, as spelled in one framing.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Exchange {
@@ -86,6 +125,31 @@ pub struct Exchange {
     pub functions: &'static [&'static str],
     /// The document and the section that define the exchange.
     pub source: &'static str,
+}
+
+impl Exchange {
+    /// Returns the value of `cmd` in the message of this direction.
+    pub fn command(&self, direction: Direction) -> Option<&'static str> {
+        match direction {
+            Direction::ToServer => Some(self.request),
+            Direction::FromServer => self.response,
+        }
+    }
+
+    /// Returns the fields of the message of this direction.
+    pub fn fields(&self, direction: Direction) -> &'static [Field] {
+        match direction {
+            Direction::ToServer => self.arguments,
+            Direction::FromServer => self.results,
+        }
+    }
+
+    /// Returns whether only the draft of PMI-2 describes the request, or a part of it: no known implementation has it.
+    pub fn is_draft_only(&self) -> bool {
+        const OPERATIONS: [&str; 6] =
+            ["authenticate", "connect", "disconnect", "get-all", "put-all", "continue"];
+        OPERATIONS.contains(&self.operation) || self.request == "spawn-cmd"
+    }
 }
 
 /// A field of a message.
@@ -191,7 +255,7 @@ const fn exchange(
 }
 
 /// The operations of RFC 13 in lines, in the order of [`Operation::ALL`](crate::Operation::ALL).
-pub(crate) const LINES: [Exchange; 14] = [
+pub(crate) const LINES: &[Exchange] = &[
     exchange(
         "init",
         ["init", "response_to_init"],
@@ -306,7 +370,7 @@ pub(crate) const LINES: [Exchange; 14] = [
 ];
 
 /// Requests in lines that RFC 13 does not have and some clients send. No manager with public source answers those without fields.
-pub(crate) const EXTRA_LINES: [Exchange; 6] = [
+const EXTRA_LINES: &[Exchange] = &[
     exchange("kvs-create", ["create_kvs", "newkvs"], &[], &[], &[KVSNAME], "MPICH's gforker"),
     exchange("kvs-destroy", ["destroy_kvs", "kvs_destroyed"], &[], &[KVSNAME], &[], "MPICH's gforker"),
     exchange(
@@ -322,8 +386,8 @@ pub(crate) const EXTRA_LINES: [Exchange; 6] = [
     exchange("debugger", ["tv_ready", ""], &[], &[], &[], "clients of MPD"),
 ];
 
-/// The commands of PMI-2 in frames, in the order of [`pmi2::Command::ALL`](crate::pmi2::Command::ALL).
-pub(crate) const FRAMES: [Exchange; 24] = [
+/// The commands of PMI-2 in frames, in the order of the draft.
+const FRAMES: &[Exchange] = &[
     exchange(
         "init",
         ["fullinit", "fullinit-response"],
@@ -580,18 +644,19 @@ pub fn common_results(framing: Framing) -> &'static [Field] {
 /// Returns the exchanges of a framing that its document defines, and the ring of Slurm. PMI-2 begins with the init line of PMI-1.
 pub fn documented(framing: Framing) -> &'static [Exchange] {
     match framing {
-        Framing::Lines => &LINES,
-        Framing::Frames => &FRAMES,
+        Framing::Lines => LINES,
+        Framing::Frames => FRAMES,
     }
+}
+
+/// Returns the exchanges of a framing that only implementations define.
+pub fn extra(framing: Framing) -> &'static [Exchange] {
+    framing.pick([EXTRA_LINES, &[]])
 }
 
 /// Returns all exchanges of a framing, including those that only implementations define.
 pub fn exchanges(framing: Framing) -> impl Iterator<Item = &'static Exchange> {
-    let extra: &[_] = match framing {
-        Framing::Lines => &EXTRA_LINES,
-        Framing::Frames => &[],
-    };
-    documented(framing).iter().chain(extra)
+    documented(framing).iter().chain(extra(framing))
 }
 
 /// Returns whether any response of a framing has this key.
@@ -629,8 +694,8 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::pmi2::{self, Command, SemicolonReading};
-    use crate::{Operation, Request, Response, ValueReading};
+    use crate::pmi2::SemicolonReading;
+    use crate::{Decoded, Operation, ValueReading};
 
     /// Returns a value that the rule accepts, and one that it rejects, if there is one.
     fn values(rule: Rule) -> (&'static str, Option<&'static str>) {
@@ -652,25 +717,15 @@ mod tests {
         std::iter::once(format!("cmd={cmd}")).chain(own).collect()
     }
 
-    /// Returns the parse error of a message, if any.
-    fn error(framing: Framing, is_request: bool, tuples: &[String]) -> Option<String> {
+    /// Returns the error of a message, if any, in the reading that has no exceptions for values.
+    fn error(framing: Framing, direction: Direction, tuples: &[String]) -> Option<String> {
         let line = tuples.join(" ");
         let body = format!("{};", tuples.join(";"));
-        let kind = match (framing, is_request) {
-            (Framing::Lines, true) => {
-                Request::parse(line.as_bytes(), ValueReading::ToBlank).map(drop).map_err(|e| e.to_string())
-            }
-            (Framing::Lines, false) => {
-                Response::parse(line.as_bytes(), ValueReading::ToBlank).map(drop).map_err(|e| e.to_string())
-            }
-            (Framing::Frames, true) => pmi2::Request::parse(body.as_bytes(), SemicolonReading::Plain)
-                .map(drop)
-                .map_err(|e| e.to_string()),
-            (Framing::Frames, false) => pmi2::Response::parse(body.as_bytes(), SemicolonReading::Plain)
-                .map(drop)
-                .map_err(|e| e.to_string()),
+        let decoded = match framing {
+            Framing::Lines => Decoded::line(direction, line.as_bytes(), ValueReading::ToBlank),
+            Framing::Frames => Decoded::body(direction, body.as_bytes(), SemicolonReading::Plain),
         };
-        kind.err()
+        decoded.error().map(ToString::to_string)
     }
 
     #[test]
@@ -678,10 +733,6 @@ mod tests {
         for op in Operation::ALL {
             let variant = format!("{op:?}").to_lowercase();
             assert_eq!(op.exchange().operation, variant);
-        }
-        for command in Command::ALL {
-            let variant = format!("{command:?}").to_lowercase();
-            assert_eq!(command.exchange().request.replace('-', ""), variant);
         }
     }
 
@@ -698,23 +749,19 @@ mod tests {
         }
     }
 
-    /// Checks each parser against the table: the accepted messages, and the errors about a missing field and an invalid value. Messages of
+    /// Checks the decoder against the table: the accepted messages, and the errors about a missing field and an invalid value. Messages of
     /// more than one line or section are excluded.
     #[rstest]
-    #[case(Framing::Lines, true)]
-    #[case(Framing::Lines, false)]
-    #[case(Framing::Frames, true)]
-    fn parsers_follow_the_table(#[case] framing: Framing, #[case] is_request: bool) {
-        for exchange in
-            exchanges(framing).filter(|e| !e.request.starts_with("spawn") && !EXTRA_LINES.contains(e))
-        {
-            let (cmd, fields) = match (is_request, exchange.response) {
-                (true, _) => (exchange.request, exchange.arguments),
-                (false, Some(response)) => (response, exchange.results),
-                (false, None) => continue,
-            };
+    #[case(Framing::Lines, Direction::ToServer)]
+    #[case(Framing::Lines, Direction::FromServer)]
+    #[case(Framing::Frames, Direction::ToServer)]
+    fn decoding_follows_the_table(#[case] framing: Framing, #[case] direction: Direction) {
+        let is_request = direction == Direction::ToServer;
+        for exchange in documented(framing).iter().filter(|e| !e.request.starts_with("spawn")) {
+            let Some(cmd) = exchange.command(direction) else { continue };
+            let fields = exchange.fields(direction);
             let all = tuples(cmd, fields);
-            assert_eq!(error(framing, is_request, &all), None, "{all:?}");
+            assert_eq!(error(framing, direction, &all), None, "{all:?}");
             let checked = |field: &&Field| {
                 let is_info = field.key.starts_with("infokey") || field.key == "count";
                 !field.numbered && field.since.is_none() && !is_info
@@ -725,13 +772,13 @@ mod tests {
                 let missing = format!("the key \"{}\" is missing", field.key);
                 let expected = (!field.optional).then_some(missing);
                 if is_request {
-                    assert_eq!(error(framing, is_request, &without), expected, "{without:?}");
+                    assert_eq!(error(framing, direction, &without), expected, "{without:?}");
                 }
                 let wrong = values(field.rule).1.filter(|_| is_request || framing == Framing::Lines);
                 // In PMI-2, words are not a separate type: no implementation rejects a word with other characters.
                 if let Some(wrong) = wrong.filter(|_| framing == Framing::Lines || field.rule != Rule::Word) {
                     let bad = without.iter().cloned().chain([format!("{prefix}{wrong}")]).collect::<Vec<_>>();
-                    let error = error(framing, is_request, &bad).unwrap_or_default();
+                    let error = error(framing, direction, &bad).unwrap_or_default();
                     assert!(
                         error.starts_with(&format!("the value of \"{}\" is not", field.key)),
                         "{bad:?} {error}"
@@ -739,7 +786,7 @@ mod tests {
                 }
                 let twice = all.iter().cloned().chain([format!("{prefix}{}", values(field.rule).0)]);
                 let repeated = format!("the key \"{}\" appears more than once", field.key);
-                let seen = error(framing, is_request, &twice.collect::<Vec<_>>());
+                let seen = error(framing, direction, &twice.collect::<Vec<_>>());
                 assert_eq!(seen, Some(repeated));
             }
         }

@@ -1,11 +1,13 @@
-//! The spawn request, the only one that has several lines (RFC 13, "Spawn Operation" and the rule `C:spawn`).
+//! The spawn request: several lines in PMI-1 (RFC 13, "Spawn Operation" and the rule `C:spawn`), one frame in PMI-2.
 
+use crate::decoded::DecodeError;
 use crate::grammar::{
     Rule, first_bad_byte, is_blank, is_string, is_word, parse_int, parse_uint, trim_blanks,
 };
-use crate::request::put_tuple;
+use crate::pmi2::{Body, write_tuple};
+use crate::protocol::{Framing, put_tuple};
 use memchr::memchr;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use thiserror::Error;
 
 /// One program of a spawn request: a block from `mcmd=spawn` to `endcmd`.
@@ -15,13 +17,14 @@ pub struct SpawnProgram {
     pub nprocs: u64,
     /// The program, a `string`.
     pub execname: Vec<u8>,
-    /// The number of programs in the request.
+    /// The number of programs in the request; 0 in a parsed frame, which does not repeat it.
     pub totspawns: u64,
-    /// The number of this program, from 1.
+    /// The number of this program, from 1; 0 in a parsed frame, which does not number them.
     pub spawnssofar: u64,
     /// The arguments with their written index, in the order of the index.
     pub args: Vec<(u64, Vec<u8>)>,
-    /// Keys (`word`) and values to put into the new keyval space, in order of their index, which begins with 0.
+    /// Keys (`word`) and values to put into the new keyval space, in order of their index, which begins with 0. In a parsed frame, the first
+    /// program has all of them.
     pub preput: Vec<(Vec<u8>, Vec<u8>)>,
     /// Info keys and values, in order of their index, which begins with 0.
     pub info: Vec<(Vec<u8>, Vec<u8>)>,
@@ -65,6 +68,122 @@ impl SpawnProgram {
 pub struct SpawnRequest {
     /// The programs; a parsed request has at least one.
     pub programs: Vec<SpawnProgram>,
+}
+
+impl SpawnRequest {
+    /// Returns the number of processes that the request asks for.
+    pub fn processes(&self) -> u64 {
+        self.programs.iter().fold(0, |n, program| n.saturating_add(program.nprocs))
+    }
+
+    /// Reads the body of a frame. Each program's keys come after its `subcmd`. In the draft, which has a separate message for each program,
+    /// the request may contain none; the result is then `None`.
+    pub(crate) fn of_body(body: &Body<'_>) -> Result<Option<Self>, DecodeError> {
+        let mut sections = vec![SpawnSection::default()];
+        for tuple in body.tuples() {
+            if tuple.key == b"subcmd" {
+                sections.push(SpawnSection::default());
+            }
+            if let Some(last) = sections.last_mut() {
+                last.0.entry(tuple.key.to_vec()).or_insert_with(|| body.plain(tuple.value).into_owned());
+            }
+        }
+        let head = &sections[0];
+        let ncmds = head.number("ncmds", None)?;
+        let preput = head.pairs("preputcount", ["ppkey", "ppval"])?;
+        if sections.len() == 1 && !head.0.contains_key(&b"maxprocs"[..]) && ncmds > 0 {
+            return Ok(None);
+        }
+        let mut programs = sections[1..].iter().map(SpawnSection::program).collect::<Result<Vec<_>, _>>()?;
+        match programs.first_mut() {
+            Some(first) if sections.len() as u64 - 1 == ncmds => first.preput = preput,
+            _ => return Err(SpawnSection::bad("ncmds", "the number of programs")),
+        }
+        Ok(Some(Self { programs }))
+    }
+
+    /// Appends the body of a frame in the order of the draft. The pairs of all programs come first, and the indices of arguments are counted
+    /// again.
+    pub fn write_body(&self, thrid: Option<&[u8]>, out: &mut Vec<u8>) {
+        write_tuple(out, "cmd", b"spawn");
+        thrid.into_iter().for_each(|thrid| write_tuple(out, "thrid", thrid));
+        write_tuple(out, "ncmds", self.programs.len().to_string().as_bytes());
+        let preput: Vec<_> = self.programs.iter().flat_map(|program| &program.preput).collect();
+        write_pairs(out, "preputcount", ["ppkey", "ppval"], &preput);
+        for program in &self.programs {
+            write_tuple(out, "subcmd", &program.execname);
+            write_tuple(out, "maxprocs", program.nprocs.to_string().as_bytes());
+            write_tuple(out, "argc", program.args.len().to_string().as_bytes());
+            for (i, (_, arg)) in program.args.iter().enumerate() {
+                write_tuple(out, &format!("argv{i}"), arg);
+            }
+            let info: Vec<_> = program.info.iter().collect();
+            write_pairs(out, "infokeycount", ["infokey", "infoval"], &info);
+        }
+    }
+}
+
+/// Appends the number of pairs, and the pairs under numbered keys.
+fn write_pairs(out: &mut Vec<u8>, count: &str, [key, value]: [&str; 2], pairs: &[&(Vec<u8>, Vec<u8>)]) {
+    write_tuple(out, count, pairs.len().to_string().as_bytes());
+    for (i, (own_key, own_value)) in pairs.iter().enumerate() {
+        write_tuple(out, &format!("{key}{i}"), own_key);
+        write_tuple(out, &format!("{value}{i}"), own_value);
+    }
+}
+
+/// The keys and values of a spawn request in a frame, before the first `subcmd` or from one on.
+#[derive(Default)]
+struct SpawnSection(HashMap<Vec<u8>, Vec<u8>>);
+
+impl SpawnSection {
+    /// Maximum number of programs, arguments and pairs.
+    const LIMIT: u64 = 100_000;
+
+    fn bad(key: &'static str, expected: &'static str) -> DecodeError {
+        DecodeError::BadValue { key, rule: Rule::Uint, expected }
+    }
+
+    /// Returns a number; if the key is missing, `least`, or an error if that is `None`.
+    fn number(&self, key: &'static str, least: Option<u64>) -> Result<u64, DecodeError> {
+        let value = match (self.0.get(key.as_bytes()), least) {
+            (Some(value), _) => {
+                parse_uint(value).ok_or(DecodeError::value(key, Rule::Uint, Framing::Frames))?
+            }
+            (None, Some(least)) => least,
+            (None, None) => return Err(DecodeError::MissingKey(key.into())),
+        };
+        let is_bounded = value <= Self::LIMIT;
+        if is_bounded { Ok(value) } else { Err(Self::bad(key, "a number within the server's limits")) }
+    }
+
+    /// Returns the values of `count` numbered keys.
+    fn list(&self, prefix: &str, count: u64) -> Result<Vec<Vec<u8>>, DecodeError> {
+        let value = |i| {
+            let key = format!("{prefix}{i}");
+            self.0.get(key.as_bytes()).cloned().ok_or(DecodeError::MissingKey(key.into()))
+        };
+        (0..count).map(value).collect()
+    }
+
+    /// Returns numbered pairs, whose number is the value of `count`.
+    #[expect(clippy::type_complexity, reason = "a list of pairs that can fail")]
+    fn pairs(&self, count: &'static str, keys: [&str; 2]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, DecodeError> {
+        let count = self.number(count, Some(0))?;
+        Ok(self.list(keys[0], count)?.into_iter().zip(self.list(keys[1], count)?).collect())
+    }
+
+    fn program(&self) -> Result<SpawnProgram, DecodeError> {
+        let argc = self.number("argc", Some(0))?;
+        let info = self.pairs("infokeycount", ["infokey", "infoval"]);
+        Ok(SpawnProgram {
+            execname: self.0.get(&b"subcmd"[..]).cloned().unwrap_or_default(),
+            nprocs: self.number("maxprocs", None)?,
+            args: (0..).zip(self.list("argv", argc)?).collect(),
+            info: info?,
+            ..SpawnProgram::default()
+        })
+    }
 }
 
 /// Limits for a spawn request, so that a peer cannot exhaust the memory of its reader.
@@ -665,5 +784,28 @@ mod tests {
     #[case(b"cmd=spawn", false)]
     fn recognizes_the_start_of_a_spawn(#[case] line: &[u8], #[case] start: bool) {
         assert_eq!(SpawnAssembler::is_spawn_start(line), start);
+    }
+
+    #[test]
+    fn requests_in_frames_round_trip() {
+        use crate::{Decoded, Direction};
+        let mut prng = Prng(33);
+        for _ in 0..500 {
+            let mut text = || prng.maybe(Prng::string).unwrap_or_else(|| b"a;b;;\n\0".to_vec());
+            let program = SpawnProgram {
+                execname: text(),
+                nprocs: 3,
+                args: vec![(0, text()), (1, text())],
+                info: vec![(text(), text())],
+                ..SpawnProgram::default()
+            };
+            let first = SpawnProgram { preput: vec![(text(), text())], ..program.clone() };
+            let request = SpawnRequest { programs: vec![first, program] };
+            let mut body = Vec::new();
+            request.write_body(Some(b"t;1"), &mut body);
+            let decoded = Decoded::new(Direction::ToServer, Framing::Frames, &body);
+            assert_eq!(decoded.spawn(), Some(&request), "{:?}", decoded.error());
+            assert_eq!(decoded.value("thrid").as_deref(), Some(&b"t;1"[..]));
+        }
     }
 }

@@ -5,9 +5,7 @@ use std::collections::HashSet;
 
 use pmi_scenario::ids::{self, rules};
 use pmi_wire::grammar::parse_bool;
-use pmi_wire::{
-    Content, Decoded, Framing, Operation, Proc, Response, ResponseBody, ResponseOutcome, node_of,
-};
+use pmi_wire::{Decoded, Framing, Operation, Proc, ResponseOutcome, node_of};
 
 use super::kvs::{is_within_limits, values_rule};
 use super::state::{COMPLETE, Monitor, RESERVED, RequestDetail, SingletonState, cite, request_rule};
@@ -31,10 +29,8 @@ impl Monitor {
     pub(super) fn plain_answered(&mut self, p: Proc, op: Option<Operation>, message: &Decoded<'_>) {
         let Some(op) = op else { return };
         let ok = message.is_success();
-        if let Content::LineResponse(Ok(Response { body: ResponseBody::Maxes(maxes @ Some(_)), .. })) =
-            message.content
-        {
-            self.rank(p).maxes = maxes;
+        if let Some(maxes) = message.maxes() {
+            self.rank(p).maxes = Some(maxes);
         }
         match op {
             // RFC 13, PMI_Get_universe_size and PMI_Get_appnum: the server may not know the number.

@@ -2,11 +2,11 @@
 
 use pmi_scenario::ids;
 use pmi_wire::grammar::Rule;
-use pmi_wire::pmi2::{self, BodyError, Command};
-use pmi_wire::protocol::PARTS;
+use pmi_wire::pmi2::BodyError;
+use pmi_wire::protocol::{Exchange, PARTS};
 use pmi_wire::{
-    Content, Decoded, Direction, FrameError, FramingError, MessageError, Operation, Proc, Request,
-    RequestError, ResponseError, SpawnFault, is_extra_command,
+    DecodeError, Decoded, Direction, FrameError, Framing, FramingError, MessageError, Operation, Proc,
+    SpawnFault,
 };
 
 use super::state::{Monitor, request_rule};
@@ -18,23 +18,15 @@ use crate::seen::SeenText;
 /// The draft does not say whether a value may be empty, and not all servers accept one.
 pub(super) const EMPTY: &str = ids::PMI2_DRAFT_EMPTY_VALUE;
 
-/// Returns true if a request is written like RFC 13's grammar: in its order, with one blank between tuples and no further keys.
-pub(super) fn is_canonical(request: &Request<'_>, line: &[u8]) -> bool {
-    let mut canonical = Vec::with_capacity(line.len() + 1);
-    request.write_to(&mut canonical);
-    canonical.strip_suffix(b"\n") == Some(line)
-}
-
 /// Returns true if a request has no unknown keys. In a spawn, numbered keys have to agree with their counts as well.
-pub(super) fn has_known_keys(request: &pmi2::Request<'_>, message: &Decoded<'_>) -> bool {
-    let known = || request.command().request_keys().chain(["cmd", "thrid"]);
-    let is_known = |key: &[u8]| known().any(|known| known.as_bytes() == key);
-    let is_spawn = matches!(request.command(), Command::Spawn | Command::SpawnCmd);
-    if !is_spawn && message.tuples().all(|tuple| is_known(tuple.key)) {
-        return true;
-    }
+pub(super) fn has_known_keys(row: &Exchange, message: &Decoded<'_>) -> bool {
+    let Some(request) = message.spawn() else {
+        let own = || row.arguments.iter().filter(|field| !field.numbered).map(|field| field.key);
+        let is_known = |key: &[u8]| own().chain(["cmd", "thrid"]).any(|known| known.as_bytes() == key);
+        return row.operation != "spawn" && message.tuples().all(|tuple| is_known(tuple.key));
+    };
     let mut canonical = Vec::new();
-    request.write_to(message.raw("thrid"), &mut canonical);
+    request.write_body(message.raw("thrid"), &mut canonical);
     let keys = |message: &Decoded<'_>| {
         let mut keys: Vec<_> = message.tuples().map(|tuple| tuple.key.to_vec()).collect();
         keys.sort_unstable();
@@ -44,39 +36,37 @@ pub(super) fn has_known_keys(request: &pmi2::Request<'_>, message: &Decoded<'_>)
 }
 
 /// Returns the requirement that a malformed line of a client breaks.
-fn line_request_rule(message: &Decoded<'_>, error: &RequestError) -> &'static str {
+fn line_request_rule(message: &Decoded<'_>, error: &DecodeError) -> &'static str {
     let (line, cmd) = (message.text, message.command());
     let op = cmd.and_then(Operation::from_request_cmd);
     match (op, error) {
         // The newline is LF alone.
         _ if line.ends_with(b"\r") => ids::RFC13_WIRE_NEWLINE,
         // The value of a put extends to the end of the line, so an error there is an error of the value.
-        (_, RequestError::Message(MessageError::BadByte { at, .. }))
+        (_, DecodeError::Line(MessageError::BadByte { at, .. }))
             if line.starts_with(b"cmd=put ") && line[..*at].windows(7).any(|part| part == b" value=") =>
         {
             ids::RFC13_ABNF_STRING
         }
-        (_, RequestError::Message(_)) => ids::RFC13_WIRE_TUPLES,
-        (Some(_), RequestError::BadValue { expected: Rule::Uint, .. }) => ids::RFC13_ABNF_UINT,
-        (Some(_), RequestError::BadValue { expected: Rule::Word, .. }) => ids::RFC13_ABNF_WORD,
+        (_, DecodeError::Line(_)) => ids::RFC13_WIRE_TUPLES,
+        (Some(_), DecodeError::BadValue { rule: Rule::Uint, .. }) => ids::RFC13_ABNF_UINT,
+        (Some(_), DecodeError::BadValue { rule: Rule::Word, .. }) => ids::RFC13_ABNF_WORD,
         (Some(op), _) => request_rule(op),
-        (None, RequestError::SpawnOutsideBlock) => request_rule(Operation::Spawn),
+        (None, DecodeError::SpawnOutsideBlock) => request_rule(Operation::Spawn),
         (None, _) if cmd.is_some_and(|cmd| Operation::from_response_cmd(cmd).is_some()) => {
             ids::RFC13_WIRE_SERVER_SENDS_RESPONSES
         }
-        (None, _) if cmd.is_some_and(is_extra_command) => ids::DE_FACTO_REQUEST_EXTRA,
+        (None, _) if message.exchange().is_some() => ids::DE_FACTO_REQUEST_EXTRA,
         (None, _) => ids::RFC13_ABNF_PMI1,
     }
 }
 
 /// Returns the requirement that a malformed frame of a client breaks.
-fn frame_request_rule(error: &pmi2::RequestError) -> &'static str {
+fn frame_request_rule(error: &DecodeError) -> &'static str {
     match error {
-        pmi2::RequestError::Body(_) | pmi2::RequestError::NoCommand => ids::PMI2_COMMON_TUPLES,
-        pmi2::RequestError::UnknownCommand => ids::PMI2_DRAFT_COMMAND,
-        pmi2::RequestError::MissingKey(_)
-        | pmi2::RequestError::BadValue { .. }
-        | pmi2::RequestError::RepeatedKey(_) => ids::PMI2_COMMON_REQUEST_COMPLETE,
+        DecodeError::Body(_) | DecodeError::NoCommand { .. } => ids::PMI2_COMMON_TUPLES,
+        DecodeError::UnknownCommand { .. } => ids::PMI2_DRAFT_COMMAND,
+        _ => ids::PMI2_COMMON_REQUEST_COMPLETE,
     }
 }
 
@@ -198,14 +188,15 @@ impl Monitor {
 
     /// Judges a message of a client that is not a request.
     pub(super) fn bad_request(&mut self, p: Proc, message: &Decoded<'_>) {
+        let Some(error) = message.error() else { return };
         let seen = SeenText::message(message.text);
-        match &message.content {
-            Content::LineRequest(Err(error)) => {
+        match message.framing {
+            Framing::Lines => {
                 self.unknown_sent(p);
                 let rule = line_request_rule(message, error);
                 self.client_error(p, rule, format!("a request of RFC 13 ({error})"), seen);
             }
-            Content::FrameRequest(Err(error)) => {
+            Framing::Frames => {
                 let expected = format!("a request of PMI-2 ({error})");
                 self.client_error(p, frame_request_rule(error), expected, seen);
                 // The draft does not say what a server answers, if anything.
@@ -215,62 +206,61 @@ impl Monitor {
                     group.may_abort.get_or_insert(Unspecified::NotARequest);
                 }
             }
-            _ => {}
         }
     }
 
     /// Judges a message of a server that is not a response.
     pub(super) fn bad_response(&mut self, p: Proc, message: &Decoded<'_>) {
-        match &message.content {
-            Content::LineResponse(Err(error)) => {
+        let Some(error) = message.error() else { return };
+        match message.framing {
+            Framing::Lines => {
                 self.irregular_answered(p, false);
-                self.bad_line_response(p, *error, message);
+                self.bad_line_response(p, error, message);
             }
-            Content::FrameResponse(Err(error)) => self.bad_frame_response(p, *error, message),
-            _ => {}
+            Framing::Frames => self.bad_frame_response(p, error, message),
         }
     }
 
-    fn bad_line_response(&mut self, p: Proc, error: ResponseError, message: &Decoded<'_>) {
+    fn bad_line_response(&mut self, p: Proc, error: &DecodeError, message: &Decoded<'_>) {
         let line = message.text;
         let front = self.rank(p).pending.front().map(|pending| pending.row);
         self.rank(p).got_unasked |= front.is_none();
         let of_rfc = || format!("a response of RFC 13 ({error})");
         let (id, expected) = match error {
             // The value of a get extends to the end of the line, so an error there is an error of the value.
-            ResponseError::Message(MessageError::BadByte { .. }) if line.starts_with(b"cmd=get_result ") => {
+            DecodeError::Line(MessageError::BadByte { .. }) if line.starts_with(b"cmd=get_result ") => {
                 (ids::RFC13_ABNF_STRING, format!("blanks, tabs and visible characters ({error})"))
             }
-            ResponseError::Message(MessageError::BadByte { at, .. })
-                if key_at(line, at) == Some(b"kvsname".as_slice()) =>
+            DecodeError::Line(MessageError::BadByte { at, .. })
+                if key_at(line, *at) == Some(b"kvsname".as_slice()) =>
             {
                 (ids::RFC13_ABNF_WORD, format!("a kvsname of visible characters ({error})"))
             }
-            ResponseError::Message(_) => {
+            DecodeError::Line(_) => {
                 (ids::RFC13_WIRE_TUPLES, format!("a series of key=value tuples ({error})"))
             }
-            ResponseError::NoCommand => {
+            DecodeError::NoCommand { .. } => {
                 (ids::RFC13_WIRE_RESPONSE_MATCHES_REQUEST, "a response with its cmd".to_owned())
             }
-            ResponseError::UnknownCommand if is_request(message) => {
+            DecodeError::UnknownCommand { .. } if is_request(message) => {
                 (ids::RFC13_WIRE_CLIENT_SENDS_REQUESTS, "a response, not a request".to_owned())
             }
             _ if front.is_none() => {
                 (ids::RFC13_WIRE_LOCK_STEP, "no message, since nothing was asked".to_owned())
             }
             // The answer to something that is not a request of PMI-1 may have another name.
-            ResponseError::UnknownCommand if front == Some(None) => {
+            DecodeError::UnknownCommand { .. } if front == Some(None) => {
                 self.rank(p).pending.pop_front();
                 return;
             }
-            ResponseError::UnknownCommand => (ids::RFC13_ABNF_PMI1, "a response of RFC 13".to_owned()),
-            ResponseError::BadValue { key, expected } => (value_rule(key, expected), of_rfc()),
-            ResponseError::MissingKey(_) | ResponseError::RepeatedKey(_) => {
+            DecodeError::UnknownCommand { .. } => (ids::RFC13_ABNF_PMI1, "a response of RFC 13".to_owned()),
+            DecodeError::BadValue { key, rule, .. } => (value_rule(key, *rule), of_rfc()),
+            _ => {
                 let op = message.command().and_then(Operation::from_response_cmd);
                 (response_rule(op.unwrap_or(Operation::Init)), of_rfc())
             }
         };
-        if matches!(error, ResponseError::Message(_)) {
+        if matches!(error, DecodeError::Line(_)) {
             // Bytes that the client should not have sent may be part of the response, as a value or in an error message.
             if self.state_unknown(p) {
                 self.rank(p).pending.pop_front();
@@ -285,8 +275,9 @@ impl Monitor {
         self.server_error(p, id, expected, SeenText::message(line));
     }
 
-    fn bad_frame_response(&mut self, p: Proc, error: pmi2::ResponseError, message: &Decoded<'_>) {
-        let is_part = error == pmi2::ResponseError::UnknownCommand && self.is_expected_part(p, message);
+    fn bad_frame_response(&mut self, p: Proc, error: &DecodeError, message: &Decoded<'_>) {
+        let is_unknown = matches!(error, DecodeError::UnknownCommand { .. });
+        let is_part = is_unknown && self.is_expected_part(p, message);
         if is_part || self.state_unknown(p) {
             return;
         }
@@ -295,12 +286,13 @@ impl Monitor {
         self.rank(p).fullinit_accepted |=
             asked.as_ref().is_some_and(|asked| asked.op == Some(Operation::Init));
         let requirement = match error {
-            pmi2::ResponseError::Body(BodyError::Unterminated) => ids::PMI2_COMMON_TERMINATED,
-            pmi2::ResponseError::Body(_) | pmi2::ResponseError::NoCommand => ids::PMI2_COMMON_TUPLES,
+            DecodeError::Body(BodyError::Unterminated) => ids::PMI2_COMMON_TERMINATED,
+            DecodeError::Body(_) | DecodeError::NoCommand { .. } => ids::PMI2_COMMON_TUPLES,
             _ if asked.is_none() => ids::PMI2_COMMON_ONE_RESPONSE,
-            pmi2::ResponseError::UnknownCommand => ids::PMI2_COMMON_RESPONSE_NAME,
-            pmi2::ResponseError::NoCode | pmi2::ResponseError::BadCode => ids::PMI2_COMMON_RC,
-            pmi2::ResponseError::RepeatedKey(_) => ids::PMI2_COMMON_TUPLES,
+            _ if is_unknown => ids::PMI2_COMMON_RESPONSE_NAME,
+            DecodeError::RepeatedKey(_) => ids::PMI2_COMMON_TUPLES,
+            // In a frame, only `rc` is checked.
+            _ => ids::PMI2_COMMON_RC,
         };
         let expected = format!("a response of PMI-2 ({error})");
         self.server_error(p, requirement, expected, SeenText::message(message.text));

@@ -2,10 +2,7 @@
 
 use pmi_scenario::ids;
 use pmi_wire::grammar::parse_uint;
-use pmi_wire::{
-    Content, Decoded, GroupBarrier, MappingForm, Members, Operation, Proc, Response, ResponseBody, Version,
-    place,
-};
+use pmi_wire::{Decoded, Framing, GroupBarrier, MappingForm, Members, Operation, Proc, Version, place};
 
 use super::group_barrier_state::{GroupBarrierKind, GroupBarrierLog, GroupBarrierName};
 use super::state::{Monitor, MonitoredGroup, MonitoredRequest};
@@ -136,11 +133,8 @@ impl Monitor {
     /// Takes an answer to a barrier for that of a barrier of a group. Whether it was one.
     pub(super) fn group_barrier_answered(&mut self, p: Proc, message: &Decoded<'_>) -> bool {
         let line = message.text;
-        let Content::LineResponse(Ok(Response { body: ResponseBody::Barrier(tag), .. })) = message.content
-        else {
-            return false;
-        };
-        if !self.rank(p).has_group_barriers() {
+        let is_barrier = message.operation() == Some(Operation::Barrier);
+        if !is_barrier || message.framing != Framing::Lines || !self.rank(p).has_group_barriers() {
             return false;
         }
         let rank = self.rank(p);
@@ -148,7 +142,7 @@ impl Monitor {
         if rank.open.is_empty() && !plain {
             return false;
         }
-        let number = tag.map_or(Some(0), parse_uint);
+        let number = message.raw("tag").map_or(Some(0), parse_uint);
         let open = rank.open.iter().position(|open| Some(open.tag) == number);
         if plain && open.is_none() && number == Some(0) {
             return false;

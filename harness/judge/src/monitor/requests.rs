@@ -3,14 +3,13 @@
 use std::borrow::Cow;
 
 use pmi_scenario::ids;
-use pmi_wire::grammar::parse_uint;
-use pmi_wire::pmi2::{self, is_key};
+use pmi_wire::pmi2::is_key;
+use pmi_wire::protocol::Exchange;
 use pmi_wire::{
-    Content, Decoded, Direction, Framing, FramingError, HEADER, Operation, Proc, Request, SpawnAssembler,
-    frame_length,
+    Decoded, Direction, Framing, FramingError, HEADER, Operation, Proc, SpawnAssembler, frame_length,
 };
 
-use super::grammar::{EMPTY, has_known_keys, is_canonical};
+use super::grammar::{EMPTY, has_known_keys};
 use super::name_request::NameRequest;
 use super::spawn::number_at_end;
 use super::state::{LONG_REQUEST, Monitor, MonitoredRequest, PAGE, RequestDetail};
@@ -72,9 +71,9 @@ impl Monitor {
         if message.text.len() > LONG_REQUEST {
             self.irregular_sent(p);
         }
-        match &message.content {
-            Content::LineRequest(request) => self.line_arrived(p, request.as_ref().ok(), message),
-            Content::FrameRequest(Ok(request)) => self.frame_arrived(p, request, message),
+        match (message.framing, message.exchange()) {
+            (Framing::Lines, _) => self.line_arrived(p, message),
+            (Framing::Frames, Some(row)) if message.is_well_formed() => self.frame_arrived(p, row, message),
             _ => self.bad_request(p, message),
         }
     }
@@ -88,7 +87,7 @@ impl Monitor {
         }
     }
 
-    fn line_arrived(&mut self, p: Proc, request: Option<&Request<'_>>, message: &Decoded<'_>) {
+    fn line_arrived(&mut self, p: Proc, message: &Decoded<'_>) {
         let line = message.text;
         if line.trim_ascii().starts_with(b"nprocs") {
             self.processes_requested =
@@ -98,9 +97,11 @@ impl Monitor {
             return self.spawn_line(p, message);
         }
         self.after_error(p, line);
-        let Some(request) = request else { return self.bad_request(p, message) };
-        let is_canonical = is_canonical(request, line);
-        if let Request::Barrier { group: Some(group) } = request
+        if !message.is_well_formed() {
+            return self.bad_request(p, message);
+        }
+        let is_canonical = message.is_canonical();
+        if let (Some(Operation::Barrier), Some(group)) = (message.operation(), message.raw("group"))
             && self.group_barrier_asked(p, group, is_canonical, message)
         {
             return;
@@ -113,7 +114,7 @@ impl Monitor {
         self.request(p, message, None);
     }
 
-    fn frame_arrived(&mut self, p: Proc, request: &pmi2::Request<'_>, message: &Decoded<'_>) {
+    fn frame_arrived(&mut self, p: Proc, row: &'static Exchange, message: &Decoded<'_>) {
         let body = message.text;
         if let Some(tuple) = message.tuples().find(|t| !is_key(t.key)) {
             let expected = "letters, digits, hyphens and underscores";
@@ -122,28 +123,22 @@ impl Monitor {
             self.irregular_sent(p);
         }
         // Servers that read info may end a job if its count is invalid.
-        let count = message.raw("infokeycount");
-        if count.is_some_and(|count| parse_uint(count).is_none()) {
+        if message.raw("infokeycount").is_some() && message.number("infokeycount").is_none() {
             self.irregular_sent(p);
         }
-        self.irregular |= !has_known_keys(request, message);
+        self.irregular |= !has_known_keys(row, message);
         // Only the draft has these, and Slurm the ring. A server without them may end the job.
-        let is_draft_only = matches!(
-            request,
-            pmi2::Request::JobConnect { .. }
-                | pmi2::Request::JobDisconnect { .. }
-                | pmi2::Request::DraftOnly(_)
-        );
-        if is_draft_only || matches!(request, pmi2::Request::Ring { .. }) {
+        let is_draft_only = row.is_draft_only() || row.operation == "spawn" && message.spawn().is_none();
+        if is_draft_only || row.operation == "ring" {
             self.irregular_sent(p);
         }
         self.spawns_unknown |= is_draft_only;
-        if is_draft_only && request.command().response_name().is_none() {
+        if is_draft_only && row.response.is_none() {
             // Part of a longer exchange, which is not followed.
             return self.lose_correlation(p, Unspecified::Unusual);
         }
         let key = message.field("key");
-        let read = key.clone().filter(|_| !matches!(request, pmi2::Request::InfoGetjobattr { .. }));
+        let read = key.clone().filter(|_| row.operation != "get-job-attribute");
         if read.or_else(|| message.field("service")).is_some_and(|key| key.iter().any(|b| b";\0".contains(b)))
         {
             // A server that does not halve semicolons, or that reads a C string, has read another key.

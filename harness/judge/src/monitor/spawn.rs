@@ -1,10 +1,9 @@
 //! Spawn requests and their responses.
 
 use pmi_scenario::ids;
-use pmi_wire::pmi2::{self, is_key};
-use pmi_wire::{
-    Content, Decoded, Operation, Proc, Response, ResponseBody, SpawnCollector, SpawnLimits, SpawnRequest,
-};
+use pmi_wire::grammar::parse_intlist;
+use pmi_wire::pmi2::is_key;
+use pmi_wire::{Decoded, Operation, Proc, SpawnCollector, SpawnLimits, SpawnRequest};
 
 use super::grammar::spawn_rule;
 use super::kvs::{is_short, is_within_limits};
@@ -29,11 +28,6 @@ fn is_ordinary(request: &SpawnRequest) -> bool {
 /// Returns true if the arguments of a spawn request are numbered from one, which breaks the protocol.
 pub(super) fn counts_from_one(request: &SpawnRequest) -> bool {
     request.programs.iter().any(|program| program.args_base().is_some_and(|base| base != 0))
-}
-
-/// Returns the number of processes that a request asks for.
-fn processes(request: &SpawnRequest) -> u64 {
-    request.programs.iter().fold(0, |n, program| n.saturating_add(program.nprocs))
 }
 
 /// Returns the number at the end of a line, or zero.
@@ -94,7 +88,7 @@ impl Monitor {
         request.programs.iter().for_each(|program| program.write_to(&mut canonical));
         let as_written = std::mem::take(&mut self.rank(p).spawn_lines);
         self.irregular |= canonical != as_written || !is_ordinary(&request);
-        self.group_asked(p, processes(&request), request.programs.iter().flat_map(|p| &p.preput));
+        self.group_asked(p, request.processes(), request.programs.iter().flat_map(|p| &p.preput));
         if counts_from_one(&request) {
             let expected = "the numbered indices of a spawn request begin with zero";
             self.client_misuse(p, ids::RFC13_SPAWN_ARG_INDICES, expected, "args numbered from 1");
@@ -113,8 +107,9 @@ impl Monitor {
 
     /// Notes the spawn request of a frame.
     pub(super) fn spawn_asked(&mut self, p: Proc, message: &Decoded<'_>) -> RequestDetail {
-        if let Content::FrameRequest(Ok(pmi2::Request::Spawn { preput, programs })) = &message.content {
-            let size = programs.iter().fold(0u64, |n, p| n.saturating_add(p.maxprocs));
+        if let Some(request) = message.spawn() {
+            let size = request.processes();
+            let preput = request.programs.first().map_or(&[][..], |first| &first.preput);
             self.processes_requested = self.processes_requested.saturating_add(size);
             if preput.iter().any(|(key, _)| !is_key(key)) {
                 self.irregular_sent(p);
@@ -130,12 +125,8 @@ impl Monitor {
     pub(super) fn spawn_answered(&mut self, p: Proc, request: &SpawnRequest, message: &Decoded<'_>) {
         let ok = message.is_success();
         self.takes_arguments_from_one |= ok && counts_from_one(request);
-        let Content::LineResponse(Ok(Response { body: ResponseBody::Spawn(Some(codes)), .. })) =
-            &message.content
-        else {
-            return;
-        };
-        let asked = processes(request);
+        let Some(codes) = message.raw("errcodes").and_then(parse_intlist) else { return };
+        let asked = request.processes();
         // A server that may have read an earlier request in another way may answer another one than it seems.
         if codes.len() as u64 != asked && ok && !self.spawns_unknown {
             let expected = format!("an error code for each of the {asked} processes");

@@ -58,11 +58,6 @@ impl<'a> Body<'a> {
         Ok(Self { bytes, semicolons })
     }
 
-    /// Returns the reading of semicolons.
-    pub(super) fn semicolons(&self) -> SemicolonReading {
-        self.semicolons
-    }
-
     /// Returns the tuples in order, with values as on the wire.
     pub fn tuples(&self) -> impl Iterator<Item = Tuple<'a>> + use<'a> {
         // `parse` has read the same tuples without an error.
@@ -74,12 +69,17 @@ impl<'a> Body<'a> {
         self.tuples().find(|tuple| tuple.key == key.as_ref()).map(|tuple| tuple.value)
     }
 
-    /// Returns the value of the first tuple with this key. Doubled semicolons are reduced to one if the reading requires it.
+    /// Returns the value of the first tuple with this key, as [`Body::plain`].
     pub fn value(&self, key: impl AsRef<[u8]>) -> Option<Cow<'a, [u8]>> {
-        self.raw(key).map(|raw| match self.semicolons {
+        self.raw(key).map(|raw| self.plain(raw))
+    }
+
+    /// Returns a value in which doubled semicolons are reduced to one if the reading requires it.
+    pub fn plain<'b>(&self, raw: &'b [u8]) -> Cow<'b, [u8]> {
+        match self.semicolons {
             SemicolonReading::Doubled => halved(raw),
             SemicolonReading::Plain => Cow::Borrowed(raw),
-        })
+        }
     }
 
     /// Returns the command: the value of `cmd`, which must be the first tuple.
@@ -94,7 +94,7 @@ impl<'a> Body<'a> {
 }
 
 /// Returns a value with each pair of semicolons replaced by one.
-pub fn halved(raw: &[u8]) -> Cow<'_, [u8]> {
+fn halved(raw: &[u8]) -> Cow<'_, [u8]> {
     if memchr(b';', raw).is_none() {
         return Cow::Borrowed(raw);
     }

@@ -2,11 +2,5 @@
 //! implementations agree on something else, the documentation of the item states it.
 
 mod body;
-mod command;
-mod request;
-mod response;
 
-pub use body::{Body, BodyError, KEY_MAX, SemicolonReading, VALUE_MAX, halved, is_key, write_tuple};
-pub use command::Command;
-pub use request::{Pmi2SpawnProgram, Request, RequestError};
-pub use response::{Response, ResponseError};
+pub use body::{Body, BodyError, KEY_MAX, SemicolonReading, VALUE_MAX, is_key, write_tuple};

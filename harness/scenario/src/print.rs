@@ -148,7 +148,9 @@ impl Printer<'_> {
             let end = row.values.last().map_or(row.name.span.end, |(_, value)| value.span.end);
             self.lone_line(0, &line, Span { end, ..row.name.span });
         }
-        self.blank |= self.out.len() > start;
+        // A comment of a line that is not printed must not become a part of the heading.
+        let has_comment = self.comments.front().is_some_and(|comment| comment.kind != CommentKind::Blank);
+        self.blank |= self.out.len() > start || has_comment;
     }
 
     /// Prints a head line with several words, on as many lines as necessary.

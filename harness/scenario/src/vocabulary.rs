@@ -44,7 +44,8 @@ pub fn is_spawn_key(key: &str) -> bool {
     key == "mcmd" || Operation::Spawn.exchange().arguments.iter().any(|field| field.fits(key))
 }
 
-/// The names of the variations and faults that a scenario may request from the reference server. They are read when a scenario names one.
+/// The names of the variations and faults that a scenario may request from the reference server. They are read only when a scenario names
+/// one.
 #[derive(Debug, Clone, Copy)]
 pub struct Behaviours {
     /// Names for `vary`.

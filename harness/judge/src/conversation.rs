@@ -204,7 +204,7 @@ impl Conversation {
                     if link.lines.len() >= LINES_LIMIT {
                         continue;
                     }
-                    // A framing error fits no expectation, and neither does an empty message. The monitor reports it.
+                    // A framing error is stored as an empty message. The monitor reports the error.
                     let (framing, text) = message
                         .as_ref()
                         .map_or_else(|_| Default::default(), |m| (m.framing, m.text.to_vec()));
@@ -258,7 +258,7 @@ impl Conversation {
         let words: Vec<&[u8]> = text.split(|b| *b == b'\n').collect();
         let text = match words[..] {
             [line] => line.to_vec(),
-            // The line that ends a block has no tuple.
+            // The line that ends a block is not a tuple.
             _ => words.into_iter().filter(|w| w.contains(&b'=')).collect::<Vec<_>>().join(&b' '),
         };
         let framing = if is_passed_frame(&text) { Framing::Frames } else { Framing::Lines };

@@ -21,7 +21,7 @@ use crate::seen::{Unended, show};
 use crate::unjudged::Unjudged;
 use crate::{Finding, Side};
 
-/// Cited if a process that could not continue was killed by a signal that it sent itself or that a closed connection caused.
+/// Cited if a process that could not continue died of a signal that it sent itself or that a closed connection caused.
 pub(crate) const EXITS: &str = ids::DE_FACTO_CLIENT_EXITS;
 
 /// Broken by a process that has a connection, never uses it, and exits with status 0: it ran as a singleton.
@@ -73,7 +73,7 @@ struct ExchangeSummary {
 
 #[derive(Debug, Default)]
 struct ProcessState {
-    /// The expectations about it, each with its line of the scenario.
+    /// The expectations about the process, each with its line in the scenario.
     expectations: Vec<(usize, Expectation)>,
     /// The number of situations that the scenario scripts for it, how many of them it has reached, and the line of the last one.
     places: usize,
@@ -111,10 +111,10 @@ struct ProcessState {
     values: ReceivedValues,
     /// It received a malformed keyval space name.
     misnamed: bool,
-    /// The reason of its end, unless it ended by itself.
+    /// The reason why it ended, unless it ended by itself.
     ended: Option<ProcessExitKind>,
     exit: Option<Exit>,
-    /// The proof that it does not end, if it is itself to blame.
+    /// The proof that it does not end, if the process itself is to blame.
     hung: Option<HangProof>,
     broken_memory: Option<String>,
     difference: Option<Difference>,
@@ -130,7 +130,7 @@ impl ProcessState {
         }
     }
 
-    /// Reads the messages that event number `seq` completes. `is_partial` is true if a message of the server is incomplete.
+    /// Reads the messages that event number `seq` completes. `is_partial` is true if a message from the server is incomplete.
     fn reads(
         &mut self,
         p: Proc,
@@ -234,7 +234,7 @@ impl ProcessState {
         crashed.then_some(signal)
     }
 
-    /// Returns the signal of `abort()`, if the process was to succeed: the input was lawful and no reason to give up.
+    /// Returns the signal of `abort()` if the process should have succeeded, because its input was lawful and gave it no reason to give up.
     fn gave_up(&self) -> Option<i32> {
         let well = |duty: &Expectation| duty.kind == ExpectationKind::Exits(ExitPattern::Code(0));
         match self.end() {
@@ -440,7 +440,7 @@ impl ProgramState {
         leaves || misled
     }
 
-    /// Returns whether the scenario expects anything but success of some process.
+    /// Returns whether the scenario expects anything but success from some process.
     fn is_hostile(&self) -> bool {
         let well = [ExpectationKind::Exits(ExitPattern::Code(0)), ExpectationKind::SameOutput];
         self.processes
@@ -533,7 +533,7 @@ impl ProgramState {
                     _ => continue,
                 };
                 match (broken, process.end()) {
-                    // The crash says it all.
+                    // The crash itself is reported.
                     _ if process.gave_up().is_some() => {}
                     // It fails because it did not wait for the value that it needs.
                     (Some((_, end)), ProcessExitKind::Itself(Exit::Code(1..))) if !missed.is_empty() => {
@@ -542,7 +542,7 @@ impl ProgramState {
                         }
                     }
                     (Some((expected, seen)), _) => find(&duty.cites, *line, None, expected, seen),
-                    // A process must report its end by an exit status.
+                    // A process must end with an exit status.
                     (None, ProcessExitKind::Itself(exit @ Exit::Signal(_)))
                         if process.crash().is_none() && duty.kind != ExpectationKind::SameOutput =>
                     {

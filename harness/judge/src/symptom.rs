@@ -57,7 +57,7 @@ pub(crate) fn of(finding: &Finding) -> String {
     if let Some(crash) = Crash::read(&finding.seen).filter(|_| finding.requirement == CRASH) {
         return match &finding.place {
             Some(Place::Function(name)) => format!("signal {} (in {name})", crash.signal),
-            // An address changes with each build.
+            // An address changes with every build.
             _ => format!("signal {}", crash.signal),
         };
     }

@@ -1,4 +1,4 @@
-//! A monitor of the messages between a proxy and its upstream, where a server under test can be observed a second time.
+//! A monitor of the messages between a proxy and its upstream, which are a second place to observe a server under test.
 //!
 //! A proxy serves the processes of its node and passes on what concerns other nodes. It must not lose, invent or misroute anything, and
 //! must not announce a barrier before all of its processes have entered it. A scenario may make the upstream send wrong messages on
@@ -254,7 +254,7 @@ impl UpstreamMonitor {
             }
             return;
         };
-        // A proxy may handle a malformed response as it likes.
+        // A proxy may handle a malformed response in any way.
         if !response(&given).has_tuples() || command(&given) != command(line) || same_reply(line, &given) {
             return;
         }

@@ -106,7 +106,7 @@ impl InitializedProcess {
         };
         let mut code = Code::Fail;
         let answer = self.ask(|c| c.put(key, value).inspect_err(|misuse| code = what(misuse)), Code::Fail);
-        // Both a request that was refused before it was sent and a refusal by the process manager give this code.
+        // This code stands both for a request that was refused before it was sent and for a refusal by the process manager.
         answer.map(drop).map_err(|_| code)
     }
 
@@ -129,7 +129,7 @@ impl InitializedProcess {
         Ok((0..).zip(&nodes).filter(|(_, node)| *node == here).map(|(rank, _)| rank).collect())
     }
 
-    /// Starts programs and returns the error codes of the process manager.
+    /// Starts programs and returns the error codes from the process manager.
     pub(crate) fn spawn(&mut self, programs: &[SpawnProgram]) -> Result<Vec<i64>, Code> {
         match self.ask(|c| c.spawn(programs), Code::InvalidArg)? {
             ServerAnswer::Spawned { errcodes, .. } => Ok(errcodes.unwrap_or_default()),

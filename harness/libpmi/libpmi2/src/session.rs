@@ -74,7 +74,7 @@ impl InitializedProcess {
         }
     }
 
-    /// Returns the number of processes of the job on the node of this one.
+    /// Returns the number of processes of the job on this node.
     pub(crate) fn local_size(&mut self) -> Result<c_int, Code> {
         let value = self.find(|client| client.get_job_attribute(MAPPING))?.ok_or(Code::Fail)?;
         let (MappingForm::Rfc(mapping) | MappingForm::Mpich(mapping)) = MappingForm::classify(&value) else {

@@ -58,7 +58,7 @@ impl Server {
         space.is_none_or(|name| name == self.groups[from.group as usize].kvsname)
     }
 
-    /// The keyval space of this name that a process has created.
+    /// Returns the keyval space with this name that a process has created.
     pub fn created_space(&self, name: Option<&[u8]>) -> Option<&KeyvalSpace> {
         self.spaces.iter().find(|space| Some(&space.name[..]) == name)
     }

@@ -85,8 +85,8 @@ pub struct CommonCause<'a> {
     pub severity: Severity,
     /// The reason of the deviation that covers them, if there is one.
     pub deviation: Option<&'a str>,
-    /// The findings, one for each scenario. The first one represents the cause; valid input reaches it, unless valid input reaches none of
-    /// them. The others are in the order of the results.
+    /// The findings, one for each scenario. The first one represents the cause, and is one that valid input reaches, if there is any. The
+    /// others are in the order of the results.
     pub findings: Vec<(&'a ScenarioResult, &'a Judged)>,
 }
 

@@ -70,7 +70,7 @@ struct UnansweredRequest {
     fields: FieldNames,
     /// The version that it offers, if it is an init.
     offer: Option<String>,
-    /// True if the environment of the process contained the id of its job, so that it can send the id.
+    /// True if the environment of the process contained the id of its job, so it can send the id.
     told_job: bool,
 }
 

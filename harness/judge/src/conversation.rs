@@ -38,14 +38,14 @@ pub(crate) struct ProcessConnection {
     pub(crate) started: bool,
     pub(crate) env: HashMap<String, String>,
     pub(crate) args: Vec<Bytes>,
-    /// The server has closed it.
+    /// True if the server has closed it.
     pub(crate) closed: bool,
-    /// Its end was one of the outcomes that a step allows, so further steps of this process are skipped.
+    /// True if its end was one of the outcomes that a step allows. Further steps of this process are then skipped.
     pub(crate) over: bool,
-    /// The harness has closed it.
+    /// True if the harness has closed it.
     pub(crate) ours_closed: bool,
     pub(crate) ended: bool,
-    /// The process has requested an abort of its process group.
+    /// True if the process has requested an abort of its process group.
     pub(crate) wants_abort: bool,
     /// Numbers of a proxy's requests that steps have consumed.
     pub(crate) taken: Vec<u64>,
@@ -72,7 +72,7 @@ struct PartialSpawnRequest {
     processes: u32,
     /// `totspawns`.
     programs: u32,
-    /// More programs will follow.
+    /// True if more programs will follow.
     open: bool,
 }
 
@@ -88,12 +88,12 @@ pub(crate) struct Conversation {
     /// Groups whose spawn was refused, lawfully or with a finding. Steps about them are skipped.
     refused: HashSet<u32>,
     pub(crate) job: Option<Exit>,
-    /// The job has written output.
+    /// True if the job has written output.
     pub(crate) output: bool,
     pub(crate) crashed: Option<(String, i32)>,
     /// Number of bytes received from the other side.
     pub(crate) received: u64,
-    /// A process has started without a usable PMI_FD.
+    /// True if a process has started without a usable PMI_FD.
     pub(crate) unconnected: bool,
 }
 

@@ -47,13 +47,14 @@ struct DeviationEntry {
     reason: String,
     #[serde(default)]
     link: Option<String>,
-    /// It happens only in some runs, so the entry cannot be stale.
+    /// True if it happens only in some runs. The entry then cannot be stale.
     #[serde(default)]
     sometimes: bool,
-    /// It happens in every run on some systems and never on others, depending on the kernel or the build. The entry cannot be stale either.
+    /// True if it happens in every run on some systems and never on others, depending on the kernel or the build. The entry cannot be stale
+    /// either.
     #[serde(default, rename = "some-systems")]
     some_systems: bool,
-    /// The input that triggers it is not public yet, so reports show only the symptom.
+    /// True if the input that triggers it is not public yet. Reports then show only the symptom.
     #[serde(default)]
     sensitive: bool,
 }

@@ -138,7 +138,7 @@ pub enum EventKind {
         /// The initack that the process sent.
         #[serde(rename = "said")]
         initack: Bytes,
-        /// The response of the server.
+        /// The server's response.
         #[serde(rename = "told")]
         response: Bytes,
     },
@@ -154,7 +154,7 @@ pub enum EventKind {
     Singinit {
         /// The process.
         proc: Proc,
-        /// The first message of the process manager; empty if it sent none or did not connect.
+        /// The process manager's first message; empty if it sent none or did not connect.
         #[serde(rename = "asked")]
         request: Bytes,
         /// The process's answer.

@@ -151,7 +151,7 @@ pub fn evidence<'a>(findings: impl Iterator<Item = &'a Finding>, events: &[Event
     kept
 }
 
-/// Returns the last message of a process up to this event, and the message of the other side before it.
+/// Returns the last message of a process up to this event, and the message from the other side before it.
 fn exchange(events: &[Event], proc: Proc, seq: u64) -> Vec<u64> {
     let messages = events.iter().rev().filter(|event| event.seq <= seq);
     let of_process =

@@ -80,7 +80,7 @@ impl Finding {
             || is_status
     }
 
-    /// Returns the absence that was seen in place of a response, without the evidence for it.
+    /// Returns what was seen in place of a response (silence or the end of the connection), without the evidence for it.
     pub(crate) fn absence(&self) -> Option<&'static str> {
         ["silence", "the end of the connection"].into_iter().find(|word| self.seen.starts_with(word))
     }

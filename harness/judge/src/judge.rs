@@ -269,7 +269,7 @@ impl Judge {
         &self.library
     }
 
-    /// Returns and removes the new requests of a library that the scenario does not answer itself.
+    /// Returns and removes the new requests from a library that the scenario does not answer itself.
     pub fn take_unscripted(&mut self) -> Vec<(Proc, library::LibraryRequest)> {
         self.library.take_unscripted()
     }

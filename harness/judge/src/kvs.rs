@@ -69,7 +69,7 @@ impl Kvs {
         self.puts.get(key).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Records that the server has accepted a put of this rank.
+    /// Records that the server has accepted a put by this rank.
     pub(crate) fn acknowledged(&mut self, key: &[u8], value: &[u8], by: u32) {
         let number = self.acknowledged;
         if let Some(at) = self.open(key, value, by)

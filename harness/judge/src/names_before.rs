@@ -25,7 +25,7 @@ struct AnsweredNameRequests {
     asked: NameRequest,
     seq: u64,
     succeeds: bool,
-    /// The request is a lookup that has found a port.
+    /// True if the request is a lookup that has found a port.
     finds: bool,
 }
 

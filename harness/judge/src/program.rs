@@ -79,23 +79,23 @@ struct ProcessState {
     places: usize,
     reached: usize,
     last_place: usize,
-    /// It received the location of its connection.
+    /// True if it received the location of its connection.
     offered: bool,
-    /// It has sent something on its connection.
+    /// True if it has sent something on its connection.
     has_written: bool,
-    /// One of its requests is unanswered.
+    /// True if one of its requests is unanswered.
     waits: bool,
-    /// It has sent a finalize request.
+    /// True if it has sent a finalize request.
     finalized: bool,
     /// Numbers of requests sent and of messages received.
     requests: usize,
     messages_received: usize,
-    /// It received a response that it had not requested.
+    /// True if it received a response that it had not requested.
     has_unsolicited_response: bool,
     /// Its last request, and the key of that request if it is a get.
     last_request: String,
     gets: Option<Vec<u8>>,
-    /// The scenario scripts the response to its last request.
+    /// True if the scenario scripts the response to its last request.
     scripted: bool,
     /// The last exchange that the scenario scripted, and the last other exchange.
     unusual: Option<ExchangeSummary>,
@@ -104,12 +104,12 @@ struct ProcessState {
     /// The number of barriers that it has entered, and the events at which it left one.
     entered: usize,
     released: Vec<u64>,
-    /// It closed its connection before the server answered its last request.
+    /// True if it closed its connection before the server answered its last request.
     left_waiting: bool,
-    /// It closed its connection before it had read everything from the server.
+    /// True if it closed its connection before it had read everything from the server.
     left_unread: bool,
     values: ReceivedValues,
-    /// It received a malformed keyval space name.
+    /// True if it received a malformed keyval space name.
     misnamed: bool,
     /// The reason why it ended, unless it ended by itself.
     ended: Option<ProcessExitKind>,
@@ -269,7 +269,7 @@ pub(crate) struct ProgramState {
     plain: Option<PlainRun>,
     /// The first request whose response the scenario scripts.
     request: Option<String>,
-    /// Some process has written to its connection.
+    /// True if some process has written to its connection.
     spoke: bool,
     puts: BTreeMap<GroupKey, FirstPut>,
     pub(crate) leftover_processes: Vec<String>,
@@ -574,7 +574,7 @@ impl ProgramState {
         })
     }
 
-    /// Reports an aborted program once, at the process that caused the abort.
+    /// Reports an aborted program once, for the process that caused the abort.
     fn was_aborted(&self, p: Proc, pattern: ExitPattern) -> Option<(String, String)> {
         let (_, reason) = self.aborts.iter().find(|(by, _)| *by == p)?;
         let failed = |process: &ProcessState| matches!(process.end(), ProcessExitKind::Itself(exit) if exit != Exit::Code(0));

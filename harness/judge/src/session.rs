@@ -62,16 +62,16 @@ struct SessionProcess {
     closed: bool,
     /// The way in which it ended; unknown if its tap was killed with it.
     exit: Option<Exit>,
-    /// Another process had failed before its connection ended, so it may have been killed.
+    /// True if another process had failed before its connection ended, so it may have been killed.
     in_trouble: bool,
     /// The events with the last bytes from it and to it.
     asked: u64,
     answered: u64,
     /// The key of its last request, if that is a get.
     key: Option<Vec<u8>>,
-    /// Its last response is a refusal, or reports that nothing was found.
+    /// True if its last response is a refusal, or reports that nothing was found.
     is_refused: bool,
-    /// It has closed its connection with unread bytes from the server.
+    /// True if it has closed its connection with unread bytes from the server.
     left_unread: bool,
     /// The event at which it closed its connection without reading the response to its finalize.
     unacknowledged: Option<u64>,
@@ -102,16 +102,16 @@ pub struct SessionJudge {
     processes: Recent<Proc, SessionProcess>,
     /// Processes without a connection.
     unconnected: usize,
-    /// The environment of some process has a variable of the wire protocol.
+    /// True if the environment of some process has a variable of the wire protocol.
     is_offered: bool,
     /// The command of the launcher.
     command: Vec<String>,
     /// The reason why a program could not be started.
     not_started: Option<String>,
-    /// A failure has occurred after which the process manager may end everything.
+    /// True if a failure has occurred after which the process manager may end everything.
     trouble: bool,
     exit: Option<Exit>,
-    /// The session timed out.
+    /// True if the session timed out.
     hung: bool,
     outlived: Vec<Proc>,
     /// The first crash of a process of the manager or the program, and the first event that shows it.

@@ -85,7 +85,7 @@ pub(crate) struct UpstreamMonitor {
     nodes: u32,
     /// Sizes of the process groups.
     sizes: BTreeMap<u32, u32>,
-    /// True if a proxy has confused processes, so that the origin of its requests is unknown. Another monitor reports that.
+    /// True if a proxy has confused processes, so the origin of its requests is unknown. Another monitor reports that.
     has_confused_processes: bool,
     clients: BTreeMap<Proc, UpstreamClient>,
     proxies: BTreeMap<(u32, u32), ProxyState>,

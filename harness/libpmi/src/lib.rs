@@ -257,7 +257,7 @@ api! {
         })
     }
 
-    /// Does nothing, because every put was sent at once.
+    /// Does nothing, because every put was sent immediately.
     fn PMI_KVS_Commit(kvsname: *const c_char) {
         // SAFETY: guaranteed by the caller.
         joined(|session| unsafe { own_space(session, kvsname, Code::InvalidArg) })

@@ -98,7 +98,7 @@ impl InitializedProcess {
         Code::Fail
     }
 
-    /// Puts a pair, and sends it at once.
+    /// Puts a pair, and sends it immediately.
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Code> {
         let what = |misuse: &Misuse| match misuse {
             Misuse::BadField("value") | Misuse::TooLong { what: "value", .. } => Code::InvalidVal,
@@ -137,7 +137,7 @@ impl InitializedProcess {
         }
     }
 
-    /// Requests the end of the program. The process ends at once and does not wait for an answer.
+    /// Requests the end of the program. The process ends immediately and does not wait for an answer.
     pub(crate) fn abort(&mut self) {
         if let Ok(bytes) = self.client.abort(None) {
             // The process ends now, so a write error cannot be reported.

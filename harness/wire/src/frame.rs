@@ -56,7 +56,7 @@ pub struct Framer {
     start: usize,
     /// Offset up to which no newline was found, so that a line that arrives byte by byte is searched only once.
     searched: usize,
-    /// The rest of a line that was reported as too long is still arriving.
+    /// True while the rest of a line that was reported as too long is still arriving.
     skipping: bool,
     /// Number of bytes still to be dropped from a frame that was reported as too long; unlimited if its end is unknown.
     left: usize,

@@ -14,7 +14,7 @@ pub const LINES: usize = 4;
 /// Maximum length in bytes of an answer to initack: several times the length of any server's answer.
 pub const MAX_RESPONSE: usize = 1024;
 
-/// Returns the first message of a process, without the newline.
+/// Returns the first message that a process sends, without the newline.
 pub fn initack(id: &str) -> String {
     format!("cmd=initack pmiid={id}")
 }

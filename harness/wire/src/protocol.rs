@@ -97,9 +97,9 @@ pub struct Field {
     pub key: &'static str,
     /// The rule for the value.
     pub rule: Rule,
-    /// The message may omit the field.
+    /// True if the message may omit the field.
     pub optional: bool,
-    /// The key ends in a number, so the message may contain several of these fields.
+    /// True if the key ends in a number, so the message may contain several of these fields.
     pub numbered: bool,
     /// The limit on the length of the value, by its name in the response to get_maxes.
     pub limit: Option<&'static str>,

@@ -20,13 +20,13 @@ pub const MAX_LINE: usize = 1024;
 /// Number of additional connections from a process manager that forwards the standard streams.
 pub const STREAMS: usize = 3;
 
-/// The first message of the process manager, without the newline.
+/// The process manager's first message, without the newline.
 pub const REQUEST: &str = "cmd=singinit authtype=none";
 
 /// The answer of MPICH's client, without the newline.
 pub const RESPONSE: &str = "cmd=singinit pmi_version=1 pmi_subversion=1 stdio=yes authtype=none";
 
-/// The last message of the process manager.
+/// The process manager's last message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SingletonInfo {
     /// The name of the keyval space.

@@ -390,7 +390,7 @@ impl SpawnCollector {
         Self { assembler: SpawnAssembler::new(limits), programs: Vec::new(), bytes: 0 }
     }
 
-    /// Returns whether a request has begun but not ended, so that the next line belongs to it.
+    /// Returns whether a request has begun but not ended, so the next line belongs to it.
     pub fn in_request(&self) -> bool {
         self.assembler.in_block() || !self.programs.is_empty()
     }

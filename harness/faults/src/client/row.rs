@@ -31,7 +31,7 @@ impl ClientFault {
     }
 }
 
-/// A requirement on clients whose breach cannot be shown on the wire by a script.
+/// A requirement on clients that no script can break in a way that shows on the wire.
 #[derive(Debug)]
 pub struct Unseen {
     /// Its id.

@@ -28,7 +28,7 @@ impl Editable for ProcessVariables {
                 set(self, "PMI_SIZE", places.iter().filter(|node| **node == here).count().to_string());
             }
             ["more-variables"] => {
-                // Together with PMI_PORT, PMI_ID has a meaning.
+                // With PMI_PORT, PMI_ID would have a meaning.
                 if !self.iter().any(|(name, _)| *name == "PMI_PORT") {
                     self.push(("PMI_ID", "7".into()));
                 }

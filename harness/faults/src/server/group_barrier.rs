@@ -88,7 +88,7 @@ impl Server {
         let named = |from| self.server.barrier_name(from, barrier).ok();
         let all = || (0..self.size(from.group)).collect();
         let mut name = match (effect, barrier.members) {
-            // The effect accepts outsiders, so the barrier is named as for a member.
+            // The effect accepts outsiders, who enter the barrier as a member would.
             (GroupBarrierEffect::TakesOutsiders, Members::Ranks(list)) => {
                 named(Proc { rank: list.iter().next()?, ..from })?
             }

@@ -86,7 +86,7 @@ struct LibraryProcess {
     hung_up: bool,
     stderr: Vec<u8>,
     exit: Option<Exit>,
-    /// True if its exit status or signal is unknown, so that `exit` is a placeholder.
+    /// True if its exit status or signal is unknown, so `exit` is a placeholder.
     end_unseen: bool,
     /// True if the runner has told it to exit.
     exiting: bool,
@@ -172,7 +172,7 @@ impl LibraryJudge {
         Self { requires, ..Self::default() }
     }
 
-    /// Returns the call of a process whose return has not been consumed by a step.
+    /// Returns the open call of a process, or one whose return no step has consumed yet.
     pub fn call(&self, p: Proc) -> Option<&BegunCall> {
         self.processes.get(&p)?.call.as_ref()
     }
@@ -197,7 +197,7 @@ impl LibraryJudge {
         self.processes.get(&p).map_or(0, |process| process.answered_at)
     }
 
-    /// Returns the last request of a process that a step has taken.
+    /// Returns the last request of a process that a step has consumed.
     pub fn taken(&self, p: Proc) -> Option<&LibraryRequest> {
         self.processes.get(&p)?.taken.as_ref()
     }

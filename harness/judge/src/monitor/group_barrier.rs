@@ -33,8 +33,8 @@ impl MonitoredGroup {
 }
 
 impl Monitor {
-    /// Returns true if PMI-1.2 is in use on this connection. A client that offered a lower version but was answered 1.2 uses it from its
-    /// first group barrier on.
+    /// Returns true if PMI-1.2 is in use on this connection. A client that offered a lower version but got 1.2 as the answer uses it from
+    /// its first group barrier on.
     pub(super) fn speaks_groups(&mut self, p: Proc) -> bool {
         let rank = self.rank(p);
         if rank.granted.is_some_and(Version::has_group_barriers) {
@@ -43,8 +43,8 @@ impl Monitor {
         rank.has_group_barriers()
     }
 
-    /// Judges a barrier request that names a group. Returns false if PMI-1.2 was not negotiated, so that the request is a barrier of the
-    /// whole group.
+    /// Judges a barrier request that names a group. Returns false if PMI-1.2 was not negotiated, so the request is a barrier of the whole
+    /// group.
     pub(super) fn group_barrier_asked(
         &mut self,
         p: Proc,

@@ -39,7 +39,7 @@ impl Monitor {
         let told = partial.first_chunk().filter(|_| !is_line);
         let length = told.and_then(|header| frame_length(*header)).unwrap_or(0).max(partial.len());
         let is_like_a_frame = partial.get(HEADER..).is_some_and(|b| b.starts_with(b"cmd="));
-        // A request has begun before the last one was answered.
+        // A request began before the previous one was answered.
         if is_line && !self.rank(p).pending.is_empty() {
             self.lose_correlation(p, Unspecified::OutOfOrder);
         }

@@ -49,7 +49,7 @@ pub(super) fn cite(message: &Decoded<'_>, rule: [&'static str; 2]) -> &'static s
 /// A request that has not been answered yet.
 #[derive(Debug)]
 pub(super) struct MonitoredRequest {
-    /// The row of the protocol table. `None` if the message is not a request, so that its answer is unknown.
+    /// The row of the protocol table. `None` if the message is not a request, so its answer is unknown.
     pub(super) row: Option<&'static Exchange>,
     /// The operation, if RFC 13 defines it.
     pub(super) op: Option<Operation>,
@@ -120,11 +120,11 @@ pub(super) enum SingletonState {
 pub(super) struct MonitoredRank {
     /// The framing of the pending requests.
     pub(super) framing: Framing,
-    /// It has sent the fullinit of PMI-2.
+    /// True if it has sent the fullinit of PMI-2.
     pub(super) fullinit_sent: bool,
-    /// Its fullinit has been accepted.
+    /// True if its fullinit has been accepted.
     pub(super) fullinit_accepted: bool,
-    /// The last response in a frame was a refusal.
+    /// True if the last response in a frame was a refusal.
     pub(super) refused: bool,
     /// The spawn request that it is in the middle of.
     pub(super) spawn: Option<SpawnCollector>,
@@ -132,25 +132,25 @@ pub(super) struct MonitoredRank {
     pub(super) spawn_lines: Vec<u8>,
     /// The requests that have not been answered yet, the oldest first.
     pub(super) pending: VecDeque<MonitoredRequest>,
-    /// The process has started a process manager.
+    /// True if the process has started a process manager.
     pub(super) has_manager: bool,
     /// The outcome of singleton init, if the process has requested a process manager itself.
     pub(super) singinit: Option<SingletonState>,
-    /// Its environment has been judged.
+    /// True if its environment has been judged.
     pub(super) started: bool,
-    /// Its init has been answered with success.
+    /// True if its init has been answered with success.
     pub(super) joined: bool,
-    /// It has sent finalize.
+    /// True if it has sent finalize.
     pub(super) finalized: bool,
-    /// The server has answered its finalize with a failure.
+    /// True if the server has answered its finalize with a failure.
     pub(super) finalize_refused: bool,
-    /// The server has closed the connection.
+    /// True if the server has closed the connection.
     pub(super) closed: bool,
-    /// The process has closed the connection, or has ended.
+    /// True if the process has closed the connection, or has ended.
     pub(super) gone: bool,
-    /// Its connection ended after a barrier_in that lacked its newline.
+    /// True if its connection ended after a barrier_in that lacked its newline.
     pub(super) unended_barrier: bool,
-    /// It closed the connection with unread bytes.
+    /// True if it closed the connection with unread bytes.
     pub(super) left_unread: bool,
     /// The number of barriers that it has entered.
     pub(super) entered: u64,
@@ -160,7 +160,7 @@ pub(super) struct MonitoredRank {
     pub(super) granted: Option<Version>,
     /// The version in use; 1.1 if there is none. An answer above the offer counts only once the client makes use of it.
     pub(super) version: Option<Version>,
-    /// The version that it offered and the higher one that the server answered.
+    /// The version that it offered, and the higher one in the server's answer.
     pub(super) unoffered: Option<(Version, Version)>,
     /// In PMI-1.2, the `group` of the last barrier that it entered, because WORLD may also name the whole group.
     pub(super) world_written: Option<Vec<u8>>,
@@ -169,28 +169,28 @@ pub(super) struct MonitoredRank {
     /// The puts that it must see after barriers over part of its group.
     pub(super) knows: KnownPuts,
     pub(super) maxes: Option<Maxes>,
-    /// The server has sent an unreadable message on this connection, which is reported once.
+    /// True if the server has sent an unreadable message on this connection, which is reported once.
     pub(super) unreadable: bool,
-    /// The server has sent an unrequested message, which the process may take as the response to a later request.
+    /// True if the server has sent an unrequested message, which the process may take as the response to a later request.
     pub(super) got_unasked: bool,
-    /// The server has sent bytes on this connection that even a lenient parser rejects.
+    /// True if the server has sent bytes on this connection that even a lenient parser rejects.
     pub(super) no_message: bool,
-    /// The server has sent something on this connection.
+    /// True if the server has sent something on this connection.
     pub(super) answered: bool,
     /// Number of pages that this process has written since the last response, counting at least one for each write.
     pub(super) unanswered_pages: usize,
-    /// Its last request came in several writes.
+    /// True if its last request came in several writes.
     pub(super) split_write: bool,
-    /// Its last request came in one write with others.
+    /// True if its last request came in one write with others.
     pub(super) joined_write: bool,
-    /// It has sent a spawn request.
+    /// True if it has sent a spawn request.
     pub(super) spawns: bool,
-    /// It has sent init.
+    /// True if it has sent init.
     pub(super) init_sent: bool,
-    /// It has sent a request after it received bytes that are not a message. That is reported once.
+    /// True if it has sent a request after it received bytes that are not a message. That is reported once.
     pub(super) continued_after_error: bool,
-    /// It has sent something that is not a request, or a request before the previous one was answered. Until all pending requests are
-    /// answered, it is unknown which answer belongs to which request.
+    /// True if it has sent something that is not a request, or a request before the previous one was answered. Until all pending requests
+    /// are answered, it is unknown which answer belongs to which request.
     pub(super) uncorrelated: bool,
 }
 
@@ -240,9 +240,9 @@ pub(super) struct MonitoredGroup {
     pub(super) node: HashMap<(u32, Vec<u8>), HashSet<Vec<u8>>>,
     /// The node attributes that the server has accepted.
     pub(super) node_there: HashSet<(u32, Vec<u8>)>,
-    /// A key that is also a word of the protocol has been put since the last barrier.
+    /// True if a key that is also a word of the protocol has been put since the last barrier.
     pub(super) puts_protocol_words: bool,
-    /// A key or a value of the maximum length has been put since the last barrier.
+    /// True if a key or a value of the maximum length has been put since the last barrier.
     pub(super) puts_full: bool,
     /// The keys of such pairs.
     pub(super) full_keys: HashSet<Vec<u8>>,
@@ -312,13 +312,13 @@ impl MonitoredGroup {
 #[derive(Debug, Default)]
 pub struct Monitor {
     pub(crate) connections: Connections,
-    /// The bytes of the event continue a message that began in an earlier event.
+    /// True if the bytes of the event continue a message that began in an earlier event.
     pub(super) goes_on: bool,
-    /// Bytes were sent on a connection that belongs to no process.
+    /// True if bytes were sent on a connection that belongs to no process.
     pub(super) strayed: bool,
-    /// The server writes tuples after values that extend to the end of the line, which has been reported.
+    /// True if the server writes tuples after values that extend to the end of the line, which has been reported.
     pub(super) adds_tuples: bool,
-    /// The server has accepted spawn arguments that are numbered from one.
+    /// True if the server has accepted spawn arguments that are numbered from one.
     pub(super) takes_arguments_from_one: bool,
     /// The requirements that the scenario tests, if there is one.
     pub(super) focus: Option<Vec<String>>,
@@ -339,29 +339,29 @@ pub struct Monitor {
     pub(super) processes_requested: u64,
     /// The number of processes that were started in spawned groups.
     pub(super) processes_spawned: u64,
-    /// A spawn request could not be read, or was sent before the previous request was answered. It is unknown which process was started for
-    /// which request.
+    /// True if a spawn request could not be read, or was sent before the previous request was answered. It is then unknown which process
+    /// was started for which request.
     pub(super) spawns_unknown: bool,
-    /// A process of the first group asked to abort the group, as a failure.
+    /// True if a process of the first group asked to abort the group, as a failure.
     pub(super) aborted: bool,
-    /// A process of the first group asked to abort the group with an exit code of 0.
+    /// True if a process of the first group asked to abort the group with an exit code of 0.
     pub(super) aborted_as_success: bool,
-    /// The scenario has sent a message as the upstream of a proxy.
+    /// True if the scenario has sent a message as the upstream of a proxy.
     pub(super) scripted: bool,
     /// The number of messages, including those that could not be read.
     pub(super) messages: usize,
-    /// A process has sent an abort.
+    /// True if a process has sent an abort.
     pub(super) abort_sent: bool,
-    /// A client has sent something that the grammar or the state rules out, or that servers may read in several ways, whether
-    /// or not a finding reports it.
+    /// True if a client has sent something that the grammar or the state rules out, or that servers may read in several ways, whether or
+    /// not a finding reports it.
     pub(super) irregular: bool,
-    /// The server has sent a response to which a client may lawfully react in any way, whether or not a finding reports it.
+    /// True if the server has sent a response to which a client may lawfully react in any way, whether or not a finding reports it.
     pub(super) irregular_response: bool,
     /// True if responses are inspected for `irregular_response`.
     pub(crate) inspects_responses: bool,
     /// The processes whose requests the server had not read when the current expectation was last checked.
     pub(super) not_read: BTreeSet<Proc>,
-    /// Only a timeout shows that the last response is missing.
+    /// True if only a timeout shows that the last response is missing.
     pub(super) unproved: bool,
     pub(super) seq: u64,
     pub(super) findings: Vec<Finding>,

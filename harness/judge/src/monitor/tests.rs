@@ -574,7 +574,7 @@ fn fence_makes_earlier_puts_visible() {
     assert_eq!(found(2, &[&PUT[..], &both, &[get, (1, true, MISS)]].concat()), ["pmi2.common.fence.visible"]);
     // Without a fence after the put, the value need not be visible.
     assert!(found(2, &[&PUT[..], &[get, (1, true, MISS)]].concat()).is_empty());
-    // Hydra lets rank 1 go at once and holds back its get.
+    // Hydra releases rank 1 immediately and holds back its get.
     let early = [&fence(1)[..], &[get], &PUT, &fence(0)].concat();
     let value = (1, true, "cmd=kvs-get-response;rc=0;found=TRUE;value=v;");
     assert_eq!(found(2, &[&early[..], &[value]].concat()), ["pmi2.draft.fence.blocks"]);
@@ -639,7 +639,7 @@ fn concurrent_requests_may_be_served_in_any_order() {
     let none = (1, true, "cmd=info-getnodeattr-response;found=FALSE;rc=0;");
     assert!(found(2, &[get, put[0], put[1], none]).is_empty());
     assert_eq!(found(2, &[put[0], put[1], get, none]), ["pmi2.common.nodeattr"]);
-    // A value that ends at a doubled semicolon has its own requirement.
+    // A value that is cut at a doubled semicolon breaks a separate requirement.
     let doubled = [(0, false, "cmd=info-putnodeattr;key=k;value=a;;b;"), put[1]];
     let cut = (1, true, "cmd=info-getnodeattr-response;found=TRUE;value=a;rc=0;");
     assert_eq!(found(2, &[doubled[0], doubled[1], get, cut]), ["pmi2.draft.semicolons"]);

@@ -6,7 +6,7 @@ use std::fmt;
 /// program, and what it stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unspecified {
-    /// RFC 13, Error Handling: a server that cannot read a message aborts the program. The draft says nothing.
+    /// RFC 13, Error Handling: a server that cannot read a message aborts the program. The draft does not say what happens.
     NotARequest,
     /// RFC 13, Wire Protocol: a client waits for the response before its next request. The draft allows several pending requests with a
     /// `thrid`.

@@ -86,7 +86,7 @@ impl InitializedProcess {
         c_int::try_from(nodes.iter().filter(|node| *node == own).count()).map_err(|_| Code::Fail)
     }
 
-    /// Requests the end of the job. The process ends at once and does not wait for an answer.
+    /// Requests the end of the job. The process ends immediately and does not wait for an answer.
     pub(crate) fn abort(&mut self, world: bool, message: &[u8]) {
         if let Ok(bytes) = self.client.abort_job(world, message) {
             // The process ends now, so a write error cannot be reported.

@@ -243,18 +243,18 @@ impl Client {
         }
     }
 
-    /// Creates a PMI-1.1 client that accepts two breaches of the standard: a later subversion, because MPICH's Hydra 5.0 answers 1.2 to an
-    /// offer of 1.1; and `found=TRUE` after each value, which Hydra 4.1 and 4.2 write.
+    /// Creates a PMI-1.1 client that accepts two breaches of the standard: a later subversion, because MPICH's Hydra 5.0 answers an offer
+    /// of 1.1 with 1.2; and `found=TRUE` after each value, which Hydra 4.1 and 4.2 write.
     pub fn tolerant() -> Self {
         Self { tolerant: true, ..Self::new() }
     }
 
-    /// Creates a client that offers 1.2. If the server answers a lower version, the client does without groups.
+    /// Creates a client that offers 1.2. If the server answers with a lower version, the client does without groups.
     pub fn with_groups() -> Self {
         Self { offers: Version::V1_2, ..Self::new() }
     }
 
-    /// Creates a client that offers 2.0. If the server answers a lower version, the client uses that one.
+    /// Creates a client that offers 2.0. If the server answers with a lower version, the client uses that one.
     pub fn with_pmi2() -> Self {
         Self { offers: Version::V2_0, ..Self::new() }
     }

@@ -10,8 +10,8 @@ impl Server {
     /// Enters the barrier.
     ///
     /// * RFC 13, "`PMI_Barrier`": the call blocks "until all processes in the process group have entered the barrier call, or an error occurs".
-    /// * PMI-2 draft, "`PMI_KVS_Fence`": the same, and every pair that was put before it is visible after it. This server stores pairs at
-    ///   once, so a fence has nothing else to do.
+    /// * PMI-2 draft, "`PMI_KVS_Fence`": the same, and every pair that was put before it is visible after it. This server stores pairs
+    ///   immediately, so a fence has nothing else to do.
     pub(super) fn barrier(&mut self, from: Proc, header: ReplyHeader) {
         if self.join_barrier(from, header) {
             self.release_barrier(from.group, Ok(()));

@@ -25,7 +25,7 @@ pub struct Config<W = ()> {
     pub spawn_max: u64,
     /// True if it accepts an offer of PMI-2. It always accepts PMI-1.1.
     pub pmi2: bool,
-    /// True if it answers 1.2 to an offer of 1.2 or more.
+    /// True if it answers an offer of 1.2 or more with 1.2.
     pub pmi12: bool,
     /// True if it supports additional keyval spaces and access to pairs by index, which RFC 13 does not have.
     pub keyval_spaces: bool,

@@ -53,8 +53,8 @@ impl Server {
         self.reply(from, header, answer);
     }
 
-    /// Draft, "`PMI_Init`": fullinit. All its keys are optional. The server knows the process by its connection and needs no authentication;
-    /// it refuses a client that asks for one.
+    /// Draft, "`PMI_Init`": fullinit. All its keys are optional. The server identifies the process by its connection and needs no
+    /// authentication; it refuses a client that asks for one.
     pub(super) fn fullinit(&mut self, from: Proc, authtype: Option<&[u8]>) -> OperationResult {
         if authtype.is_some() {
             return OperationResult::failed("unknown authtype");
@@ -119,8 +119,8 @@ impl Server {
         self.abort(from, exitcode.unwrap_or(1), "abort requested".into());
     }
 
-    /// RFC 13, "`PMI_Finalize`"; draft, "`PMI_Finalize`": the server acknowledges at once and does not wait for other processes. A barrier
-    /// that needs this process fails, see [`Server::fail_barrier`].
+    /// RFC 13, "`PMI_Finalize`"; draft, "`PMI_Finalize`": the server acknowledges immediately and does not wait for other processes. A
+    /// barrier that needs this process fails, see [`Server::fail_barrier`].
     pub(super) fn finalize(&mut self, from: Proc, header: ReplyHeader) {
         self.leave(from);
         self.reply(from, header, OperationResult::done());

@@ -110,7 +110,7 @@ impl Server {
                 self.create_space(from, header, name);
                 return Ok(());
             }
-            // These requests are answered at once.
+            // These requests are answered immediately.
             ServerRequest::Fullinit { authtype } => self.fullinit(from, authtype.as_deref()),
             ServerRequest::Maxes => self.maxes(),
             ServerRequest::Kvsname => self.kvsname(from),

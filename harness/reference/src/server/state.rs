@@ -176,7 +176,7 @@ impl Server {
         }
     }
 
-    /// Adds a process group; its processes may connect at once.
+    /// Adds a process group. Its processes may connect immediately.
     pub fn add_group(&mut self, spec: GroupSpec) -> GroupId {
         let id = self.groups.len() as GroupId;
         let size: u32 = spec.programs.iter().sum();
@@ -240,7 +240,7 @@ impl Server {
         self.outputs.pop_front()
     }
 
-    /// Returns whether the process has initialized and not finalized, so that [`closed`](Self::closed) would be an error.
+    /// Returns whether the process has initialized and not finalized, so [`closed`](Self::closed) would be an error.
     pub fn is_joined(&self, p: Proc) -> bool {
         !self.is_gone(p) && self.process(p).phase == ProcessPhase::Joined
     }

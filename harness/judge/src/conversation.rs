@@ -131,7 +131,7 @@ impl Conversation {
         }
     }
 
-    /// Marks the group of the last spawn request as refused, so that no process of it is expected.
+    /// Marks the group of the last spawn request as refused, so that none of its processes is expected.
     pub(crate) fn refuse_spawn(&mut self) {
         self.refused.insert(self.groups);
     }

@@ -271,7 +271,7 @@ pub enum EventKind {
     },
     /// A scenario that had failed while other jobs were running was played again.
     PlayedAgain {
-        /// The other jobs of the implementation that ran at the same time; empty if it was played alone or next to other load.
+        /// The other jobs of the implementation that ran at the same time; empty if it was played alone or under unrelated load.
         beside: Vec<OtherJob>,
         /// Number of times it was played.
         played: u32,
@@ -517,7 +517,7 @@ pub enum PlainRun {
     Flawed(Vec<Flaw>),
     /// A process ended in another way.
     EndedBadly(ProcessEnd),
-    /// No process wrote to its connection. Contains the end of the first process.
+    /// No process wrote to its connection. Contains the way in which the first process ended.
     Silent(Option<ProcessEnd>),
     /// The program could not be run.
     Failed(String),

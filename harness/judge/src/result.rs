@@ -122,7 +122,7 @@ pub fn scenario_result(
         Some(Unjudged::Interrupted) => Verdict::Unjudged,
         // A launcher that crashes before it starts anything explains why the scenario was not judged.
         _ if outcome.crashed.is_some() => Verdict::Crashed,
-        // Findings from before the call of a missing function remain valid.
+        // Findings that precede the call of a missing function remain valid.
         Some(Unjudged::NoSuchFunction(_)) if worst.is_some() => found,
         // A requirement that is broken before the scenario ends early may be the reason for that.
         Some(_) if worst == Some(Severity::Fail) => found,
@@ -207,15 +207,15 @@ fn cannot_start(outcome: &ScenarioOutcome) -> Option<Finding> {
     Some(Finding { seq, ..Finding::new(STARTS, outcome.under_test, expected, seen) })
 }
 
-/// Number of failures next to other jobs that distinguishes interference from chance, if the scenario never fails alone.
+/// Number of failures alongside other jobs that distinguishes interference from chance, if the scenario never fails alone.
 pub const SHOWS_INTERFERENCE: u32 = 4;
 
-/// Statistics of a scenario that was played again after it had failed next to other jobs.
+/// Statistics of a scenario that was played again after it had failed alongside other jobs.
 #[derive(Default)]
 struct ReplayStatistics {
-    /// Number of plays and of failures, alone or next to unrelated jobs.
+    /// Number of plays and of failures, alone or alongside unrelated jobs.
     alone: (u32, u32),
-    /// Number of plays and of failures next to other jobs of the implementation.
+    /// Number of plays and of failures alongside other jobs of the implementation.
     together: (u32, u32),
     /// The scenarios of the other jobs.
     beside: Vec<String>,
@@ -560,7 +560,7 @@ mod tests {
         assert_eq!((located(Some(&trace(Vec::new()))), located(None)), (String::new(), String::new()));
     }
 
-    /// A spawn that is answered, many messages, a wrong value, and then the crash of a proxy, which interrupts two barriers.
+    /// The server answers a spawn, sends many messages and one wrong value, and then a proxy crashes, which interrupts two barriers.
     #[test]
     fn crash_is_the_headline_and_keeps_its_evidence() {
         let proc = |rank| Proc { group: 0, rank };

@@ -112,7 +112,7 @@ fn command(line: &[u8]) -> &[u8] {
     first.strip_prefix(b"mcmd=").or(first.strip_prefix(b"cmd=")).unwrap_or(first)
 }
 
-/// Returns the words of a request. A value with blanks is several words.
+/// Returns the words of a request. A value with blanks counts as several words.
 fn words(line: &[u8]) -> HashSet<&[u8]> {
     line.split(|b| *b == b' ').filter(|word| !word.is_empty()).collect()
 }

@@ -497,7 +497,7 @@ fn depth_and_size_are_bounded() {
 
 #[test]
 fn parser_never_panics() {
-    // Tries every prefix, and replaces characters at every position, of lines that use most of the language.
+    // Takes lines that use most of the language, tries every prefix of them, and replaces characters at every position.
     let blocks: String = guide().into_iter().map(|(_, block)| block).collect();
     let lines: BTreeSet<&str> = blocks.lines().filter(|line| line.is_ascii()).collect();
     let judge = |text: &str| match parsed("t", text) {

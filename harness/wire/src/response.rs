@@ -351,7 +351,7 @@ mod tests {
             let response =
                 Response { rc: prng.maybe(|prng| prng.next() as i64), msg: prng.maybe(|_| &msg[..]), body };
             let text = write(&response);
-            // The blanks before the next tuple do not belong to `msg`. Only there can blanks be lost.
+            // These blanks separate `msg` from the next tuple. Only such blanks can be lost.
             let line = text.trim_end_matches('\n').as_bytes();
             let mut read = Response::parse(line, ToEndOfLine).unwrap();
             if matches!(response.body, ResponseBody::Get(Some(_))) && response.msg.is_some() {

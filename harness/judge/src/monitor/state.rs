@@ -162,7 +162,7 @@ pub(super) struct MonitoredRank {
     pub(super) version: Option<Version>,
     /// The version that it offered, and the higher one in the server's answer.
     pub(super) unoffered: Option<(Version, Version)>,
-    /// In PMI-1.2, the `group` of the last barrier that it entered, because WORLD may also name the whole group.
+    /// In PMI-1.2, the `group` of the last barrier of the whole group that it entered: `WORLD`, or `None` if the key was missing.
     pub(super) world_written: Option<Vec<u8>>,
     /// The barriers over part of its group that it has entered and not left.
     pub(super) open: Vec<GroupBarrierName>,

@@ -69,7 +69,7 @@ impl MistakeKind {
     }
 }
 
-/// Returns whether the seen text is a response with an rc other than 0.
+/// Returns whether the observed text is a response with an rc other than 0.
 fn is_refusal(seen: &str) -> bool {
     let tuples = seen.split([' ', ';', '"']);
     let mut codes = tuples.filter_map(|tuple| tuple.strip_prefix("rc="));
@@ -83,7 +83,7 @@ pub struct CommonCause<'a> {
     pub requirement: &'a str,
     /// The severity of the findings.
     pub severity: Severity,
-    /// The reason of the deviation that covers them, if there is one.
+    /// The reason for the deviation that covers them, if there is one.
     pub deviation: Option<&'a str>,
     /// The findings, one for each scenario. The first one represents the cause, and is one that valid input reaches, if there is any. The
     /// others are in the order of the results.
@@ -141,7 +141,7 @@ pub(crate) fn masked(seen: &str) -> String {
     shape
 }
 
-/// Returns the key that the findings of one cause share besides their requirement: the place of a crash, otherwise the seen text.
+/// Returns the key that the findings of one cause share besides their requirement: the place of a crash, otherwise the observed text.
 pub fn key(finding: &Finding) -> String {
     if finding.requirement != CRASH {
         return shape(finding);

@@ -195,7 +195,7 @@ impl Deviations {
         entries.find(|expected| expected.entry.covers(finding)).map(|expected| &expected.entry)
     }
 
-    /// Returns the indices of the entries that name this scenario, apply to each run, and were not confirmed by this result.
+    /// Returns the indices of the entries that name this scenario, apply to every run, and were not confirmed by this result.
     pub fn missed_in(&self, result: &ScenarioResult) -> BTreeSet<usize> {
         let found = || result.findings.iter().chain(&result.consequences);
         let is_broken = |id: &str| found().any(|judged| judged.finding.requirement == *id);

@@ -70,12 +70,12 @@ fn is_zero(line: &usize) -> bool {
 }
 
 impl Event {
-    /// Creates an event with this number, at time 0 and at no line of a scenario.
+    /// Creates an event with this number, with time 0 and without a line of a scenario.
     pub fn new(seq: u64, kind: EventKind) -> Self {
         Self { seq, time_us: 0, line: 0, cut: 0, kind }
     }
 
-    /// Cuts the event's message to its first `most` bytes. Returns the number of bytes kept.
+    /// Truncates the event's message to its first `most` bytes. Returns the number of bytes kept.
     pub fn cut_to(&mut self, most: usize) -> usize {
         let Some(bytes) = self.kind.bytes_mut() else { return 0 };
         self.cut += bytes.len().saturating_sub(most);
@@ -91,7 +91,7 @@ impl Event {
 pub enum Abandoned {
     /// The user interrupted the run.
     Interrupted,
-    /// A mistake in the scenario that shows only when it is played.
+    /// A mistake in the scenario that only shows when it is played.
     Mistake(String),
     /// The scenario cannot be played against the implementation under test.
     Unplayable(String),
@@ -104,7 +104,7 @@ pub enum Abandoned {
 #[serde(rename_all = "snake_case")]
 #[serde(rename = "What")]
 pub enum EventKind {
-    /// The implementation was started, with a request for a process group of this shape.
+    /// The implementation was started, with a request for a process group of this size.
     Launched {
         /// The command as it was run; empty in memory.
         command: Vec<String>,
@@ -188,7 +188,7 @@ pub enum EventKind {
         /// The client.
         proc: Proc,
     },
-    /// A process is gone: it ended itself (`exit` and `kill` steps), or the process manager ended it.
+    /// A process is gone, because the harness (`exit` and `kill` steps) or the process manager ended it.
     Ended {
         /// The process.
         proc: Proc,
@@ -220,7 +220,7 @@ pub enum EventKind {
         group: u32,
         /// The proxy: the number of its node within the group.
         proxy: u32,
-        /// Number of the request, counted over all proxies of the launch.
+        /// Number of the request, counted across all proxies of the launch.
         id: u64,
         /// The request without its terminator, in one form for all versions of Hydra's protocol.
         text: Bytes,

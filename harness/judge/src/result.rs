@@ -190,7 +190,7 @@ fn reason(why: &Unjudged, events: &[Event]) -> String {
     }
 }
 
-/// Returns the finding about a launcher that fails, although a smaller number of processes starts.
+/// Returns the finding about a launcher that fails, although it can start a smaller number of processes.
 fn cannot_start(outcome: &ScenarioOutcome) -> Option<Finding> {
     let Some(Unjudged::NotStarted { launcher: Some(exit), .. }) = outcome.unjudged else { return None };
     let (seq, fewer) = outcome.events.iter().find_map(|event| match event.kind {

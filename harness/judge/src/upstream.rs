@@ -50,8 +50,8 @@ struct UpstreamClient {
     in_block: bool,
     /// Number of that request on the upstream side.
     passed: Option<u64>,
-    /// True if it has sent a request before the previous one was answered, or was answered twice. Responses can then not be matched with
-    /// requests.
+    /// True if it has sent a request before the previous one was answered, or was answered twice. Responses can then no longer be matched
+    /// with requests.
     breaks_lock_step: bool,
     /// True if it has sent lines that the proxy may parse differently from this monitor.
     has_unparsable_lines: bool,
@@ -134,7 +134,7 @@ fn is_success(line: &[u8]) -> bool {
     get(line, "rc").is_none_or(|rc| grammar::parse_int(rc) == Some(0))
 }
 
-/// Returns whether a response says the same as the upstream's, in the fields that matter to a client.
+/// Returns whether a response means the same as the upstream's, in the fields that matter to a client.
 fn same_reply(seen: &[u8], given: &[u8]) -> bool {
     let keys = ["value", "port"].iter().all(|key| get(seen, key) == get(given, key));
     is_success(seen) == is_success(given) && (keys || !is_success(given))
@@ -479,7 +479,7 @@ fn same_frame(passed: &[u8], asked: &[u8]) -> bool {
     passed.command() == asked.command() && keys.all(|key| !told(key) || passed.raw(key) == asked.raw(key))
 }
 
-/// Returns whether a PMI-2 response says the same as the upstream's, in the fields that matter to a client.
+/// Returns whether a PMI-2 response means the same as the upstream's, in the fields that matter to a client.
 fn same_answer(seen: &[u8], given: &[u8]) -> bool {
     let read = |body| plain(Direction::FromServer, body).filter(Decoded::is_well_formed);
     let (Some(seen), Some(given)) = (read(seen), read(given)) else { return true };

@@ -141,7 +141,7 @@ pub struct Judged {
     /// The text of the line of the scenario at which it was found. Users who installed the command do not have the file.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub step: String,
-    /// The reason of the deviation that covers it, if there is one.
+    /// The reason for the deviation that covers it, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deviation: Option<String>,
 }

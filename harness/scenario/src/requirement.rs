@@ -113,7 +113,7 @@ pub struct Requirement {
     /// The contradiction in the text, if there is one. A breach is then only a note.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contradiction: Option<String>,
-    /// An ambiguity or error of the text, and the interpretation that the judge applies.
+    /// An ambiguity or error in the text, and the interpretation that the judge applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reading: Option<String>,
     /// A proposal for a better wording, addressed to the editors of the text.

@@ -1,4 +1,4 @@
-//! The functions of the C APIs of RFC 13 and of PMI-2: their parameters, their return codes and the requirements about them.
+//! The functions of the C APIs of RFC 13 and of PMI-2: their parameters, their return codes and the requirements on them.
 
 use crate::ast::Dialect;
 

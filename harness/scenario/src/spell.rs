@@ -69,7 +69,7 @@ impl References<'_> {
     }
 }
 
-/// Returns the scenario in one of its dialects. Operations become messages, and rules and fragments are replaced by those of the dialect.
+/// Returns the scenario in one of its dialects. Operations become messages, and rules and fragments are replaced with those of the dialect.
 /// Requirements of other dialects are dropped.
 ///
 /// # Errors

@@ -207,7 +207,7 @@ impl Suite {
         suite.unless(wrong)
     }
 
-    /// Loads the scenarios of these named files, with the embedded fragments and requirements. A file in a folder `fragments` is a
+    /// Loads scenarios from these named files, together with the embedded fragments and requirements. A file in a folder `fragments` is a
     /// fragment.
     ///
     /// # Errors

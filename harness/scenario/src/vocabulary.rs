@@ -1,4 +1,4 @@
-//! The vocabulary of RFC 13 and PMI-2, which the checker uses for suggestions and to distinguish typing mistakes from intent.
+//! The vocabulary of RFC 13 and PMI-2, which the checker uses for suggestions and to distinguish typos from intent.
 
 use pmi_wire::protocol::{self, Exchange};
 use pmi_wire::{Framing, Operation};
@@ -18,7 +18,7 @@ pub fn commands(dialect: Dialect) -> Vec<(&'static str, &'static str)> {
     }
 }
 
-/// Returns the keys that occur in responses of a dialect, by its document or in practice. Numbered keys are left out.
+/// Returns the keys that occur in responses of a dialect, according to its document or in practice. Numbered keys are left out.
 pub fn response_keys(dialect: Dialect) -> Vec<&'static str> {
     let fields = protocol::response_fields(dialect.framing()).filter(|field| !field.numbered);
     fields.map(|field| field.key).chain(["cmd"]).collect()

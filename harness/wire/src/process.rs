@@ -29,7 +29,7 @@ pub struct Proc {
 }
 
 impl Proc {
-    /// The group number of the proxies of the first group, which are counted like ranks. On their connections, the server under test makes
+    /// The group number of the proxies of the first group, which are numbered like ranks. On their connections, the server under test makes
     /// the requests.
     pub const PROXIES: u32 = u32::MAX;
 

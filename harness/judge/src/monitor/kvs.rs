@@ -335,7 +335,7 @@ mod tests {
     use super::*;
     use crate::event::{Bytes, Event, EventKind};
 
-    /// A put of a spawned process becomes visible with a barrier; a preput pair is visible from the start.
+    /// A put by a spawned process becomes visible with a barrier; a preput pair is visible from the start.
     #[rstest]
     #[case::preput("a", &["rfc13.spawn.preput"])]
     #[case::put_by_another_rank("b", &[])]

@@ -158,7 +158,7 @@ pub enum ServerAnswer {
         outcome: ResponseOutcome,
         /// `rc`.
         rc: i64,
-        /// The reason, for people.
+        /// The reason, for humans.
         msg: Option<Vec<u8>>,
         /// The error codes of a spawn, if the server sent them.
         errcodes: Option<Vec<i64>>,
@@ -491,7 +491,7 @@ impl Client {
         self.abort_with(&fields)
     }
 
-    /// Draft, "`PMI_Abort`": requests the end of the job, with a message for people. No response follows.
+    /// Draft, "`PMI_Abort`": requests the end of the job, with a message for humans. No response follows.
     pub fn abort_job(&mut self, is_world: bool, message: &[u8]) -> Result<Vec<u8>, Misuse> {
         self.abort_with(&[("isworld", truth(is_world)), ("msg", message)])
     }

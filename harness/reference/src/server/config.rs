@@ -15,7 +15,7 @@ pub struct Config<W = ()> {
     pub maxes: Maxes,
     /// The way in which processes get their connections.
     pub connection_method: ConnectionMethod,
-    /// Maximum length of a message, in bytes with the newline. A longer one is a protocol error.
+    /// Maximum length of a message, in bytes including the newline. A longer one is a protocol error.
     pub line_max: usize,
     /// The answer to `get_universe_size`; `None` stands for the size of the group.
     pub universe_size: Option<u64>,

@@ -101,7 +101,7 @@ pub struct ProcessGroup {
     pub entered: u32,
     /// Group barriers that at least one process has entered.
     pub open_barriers: Vec<OpenBarrier>,
-    /// The number of processes that have left: finalized or closed. It is stored because every barrier needs it.
+    /// The number of processes that have left: finalized or closed. It is stored rather than counted, because every barrier needs it.
     pub left: u32,
     /// True if it was aborted.
     pub aborted: bool,

@@ -24,7 +24,7 @@ pub enum BodyError {
     /// The body is empty.
     #[error("the body is empty")]
     Empty,
-    /// The last tuple has no semicolon. A semicolon must end each tuple, not only separate tuples.
+    /// The last tuple has no semicolon. Semicolons must end tuples, not just separate them.
     #[error("the body does not end in a semicolon")]
     Unterminated,
     /// Text before a semicolon has no `=`, or nothing before it.

@@ -201,7 +201,7 @@ impl ProcessState {
         }
     }
 
-    /// Describes its end and, if it failed, the last response before it.
+    /// Describes how the process ended and, if it failed, the last response before that.
     fn describe_end(&self, exit: Exit) -> String {
         match self.unusual.as_ref().or(self.last.as_ref()) {
             Some(ExchangeSummary { request, answer }) if exit != Exit::Code(0) && !self.waits => {
@@ -215,7 +215,7 @@ impl ProcessState {
         self.end() == ProcessExitKind::Itself(Exit::Code(0))
     }
 
-    /// Returns whether the scenario still scripts something for it.
+    /// Returns whether the scenario still has something scripted for it.
     fn has_pending_script(&self) -> bool {
         self.exit.is_none() && self.ended.is_none() && self.reached < self.places
     }

@@ -373,7 +373,8 @@ pub fn same(one: &Finding, other: &Finding) -> bool {
     one.requirement == other.requirement && one.expected == other.expected && one.seen == other.seen
 }
 
-/// Returns the bound parties whose requirements a party must meet. A library is also a client, because it writes the client's messages. A
+/// Returns the roles whose requirements a party must meet. A library is also a client, because it writes the client's messages. A proxy is
+/// a server.
 /// proxy is a server.
 pub fn bindings(party: Side) -> &'static [Binds] {
     match party {

@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(common([&died(seen, place)]).as_deref(), Some(symptom));
     }
 
-    // Places of another build, and texts that an earlier version wrote into a draft.
+    // Places in another build, and texts that an earlier version wrote into a draft.
     #[rstest]
     #[case("signal 11 (in get)", function("get"), true)]
     #[case("signal 11 (in get at /a/pm.c:10)", function("get"), true)]

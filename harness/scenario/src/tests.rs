@@ -574,7 +574,7 @@ fn partial_suite_equals_filtered_suite() {
         assert_eq!(names(&part(&|tests, _| tests == whom)), of_whom);
     }
     let all = names(&whole);
-    // Every seventh scenario. The selection contains single rows of tables.
+    // Takes every seventh scenario, which selects single rows of tables.
     let some: BTreeSet<&str> = all.iter().step_by(7).map(String::as_str).collect();
     let in_order: Vec<&String> = all.iter().filter(|name| some.contains(name.as_str())).collect();
     assert_eq!(names(&part(&|_, name| some.contains(name))).iter().collect::<Vec<_>>(), in_order);

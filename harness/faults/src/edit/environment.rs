@@ -28,7 +28,7 @@ impl Editable for ProcessVariables {
                 set(self, "PMI_SIZE", places.iter().filter(|node| **node == here).count().to_string());
             }
             ["more-variables"] => {
-                // With PMI_PORT, PMI_ID would have a meaning.
+                // PMI_ID would have a meaning if PMI_PORT were set.
                 if !self.iter().any(|(name, _)| *name == "PMI_PORT") {
                     self.push(("PMI_ID", "7".into()));
                 }

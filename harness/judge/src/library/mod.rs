@@ -384,7 +384,7 @@ impl LibraryJudge {
             (.., Some(function)) => format!("the library, in {},", function.name),
         };
         match exit {
-            // As for a program, a process should end with an exit status. PMI-2 does not define how an aborting process ends.
+            // Like any program, the process should end with an exit status. PMI-2 does not define how an aborting process ends.
             Exit::Signal(signal) if aborts && SignalCause::of(signal) == SignalCause::Abort => {}
             Exit::Signal(_) if excused => self.find(Some(p), EXITS, None, "an exit status", exit.to_string()),
             Exit::Signal(signal) => drop(self.crashed.get_or_insert((when, signal))),

@@ -375,7 +375,6 @@ pub fn same(one: &Finding, other: &Finding) -> bool {
 
 /// Returns the roles whose requirements a party must meet. A library is also a client, because it writes the client's messages. A proxy is
 /// a server.
-/// proxy is a server.
 pub fn bindings(party: Side) -> &'static [Binds] {
     match party {
         Side::Server => &[Binds::Server, Binds::Proxy],

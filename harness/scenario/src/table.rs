@@ -163,7 +163,7 @@ impl Scenario {
             return vec![Arc::clone(self)];
         }
         let is_product = self.is_product();
-        // Each resulting scenario drops the rows of the others.
+        // No scenario keeps the rows of the others.
         let without = Self { rows: Vec::new(), each: None, ..Self::clone(self) };
         let with = |row: &TableRow| {
             let mut one = Self { name: Self::name_of_row(&self.name, &row.name.value), ..without.clone() };

@@ -102,7 +102,7 @@ impl Printer<'_> {
         self.raw(indent, text.trim_end_matches(' '));
     }
 
-    /// Prints the head in canonical order. Comments between its lines are printed after it.
+    /// Prints the head in canonical order. Comments between its lines follow it.
     fn head(&mut self, scenario: &Scenario) {
         let start = self.out.len();
         let Scenario { requires, needs, tests, dialect, also, ranks, nodes, serving, .. } = scenario;

@@ -8,8 +8,8 @@ use crate::pmi2::{self, SemicolonReading};
 use crate::protocol::{self, Exchange, Framing};
 use crate::{Direction, Request, RequestError, Response, ResponseError, Tuple, Version};
 
-/// A message, decoded once for all of its readers. In a line, `value` extends to the end (RFC 13). In a frame, two semicolons in a value
-/// stand for one (the draft).
+/// A message, decoded once for all of its readers. In a line, `value` extends to the end of the line (RFC 13). In a frame, two consecutive
+/// semicolons in a value stand for one (the draft).
 #[derive(Debug)]
 pub struct Decoded<'a> {
     /// The side that sent it.
@@ -26,13 +26,13 @@ pub struct Decoded<'a> {
 /// The content of a message, or the grammar error.
 #[derive(Debug)]
 pub enum Content<'a> {
-    /// A line of a client.
+    /// A line from a client.
     LineRequest(Result<Request<'a>, RequestError>),
-    /// A line of a server.
+    /// A line from a server.
     LineResponse(Result<Response<'a>, ResponseError>),
-    /// A frame of a client.
+    /// A frame from a client.
     FrameRequest(Result<pmi2::Request<'a>, pmi2::RequestError>),
-    /// A frame of a server.
+    /// A frame from a server.
     FrameResponse(Result<pmi2::Response<'a>, pmi2::ResponseError>),
 }
 
@@ -64,7 +64,7 @@ impl<'a> Decoded<'a> {
                     Direction::ToServer => {
                         Content::LineRequest(line.map_err(RequestError::from).and_then(Request::read))
                     }
-                    // The response to abort.
+                    // An empty line is the response to abort.
                     Direction::FromServer if text.is_empty() => {
                         Content::LineResponse(Response::parse(text, ValueReading::ToEndOfLine))
                     }
@@ -115,7 +115,7 @@ impl<'a> Decoded<'a> {
         }
     }
 
-    /// Returns the row of the protocol table. A message with the right command has one even if it violates the grammar.
+    /// Returns the message's row in the protocol table. A message with a known command has one even if it violates the grammar.
     pub fn exchange(&self) -> Option<&'static Exchange> {
         match &self.content {
             Content::LineRequest(Ok(request)) => Some(request.operation().exchange()),
@@ -131,7 +131,7 @@ impl<'a> Decoded<'a> {
         }
     }
 
-    /// Returns the operation of a well-formed message, if RFC 13 has it. In frames, fullinit counts as init.
+    /// Returns the operation of a well-formed message, if RFC 13 defines one. In frames, fullinit counts as init.
     pub fn operation(&self) -> Option<Operation> {
         match &self.content {
             Content::LineRequest(Ok(request)) => Some(request.operation()),
@@ -189,7 +189,7 @@ impl<'a> Decoded<'a> {
         keys.find_map(|field| self.value(field.key))
     }
 
-    /// Returns the outcome of a well-formed response. `None` for other messages, and if the flag is neither true nor false.
+    /// Returns the outcome of a well-formed response. Returns `None` for other messages, and if the flag is neither true nor false.
     pub fn outcome(&self) -> Option<ResponseOutcome> {
         let (is_success, is_found) = match &self.content {
             Content::LineResponse(Ok(response)) => (response.is_success(), Some(true)),
@@ -266,7 +266,7 @@ mod tests {
         "port",
         Some("v")
     )]
-    // A request without a required field has no operation; its other fields can be read.
+    // A request that lacks a required field has no operation, but its other fields can still be read.
     #[case(ToServer, Lines, "cmd=put key=a", None, "key", Some("a"))]
     #[case(ToServer, Frames, "cmd=kvs-put;key=a;", None, "key", Some("a"))]
     #[case(FromServer, Frames, "cmd=info-getjobattr-response;value=v;rc=0;", None, "value", Some("v"))]

@@ -1,17 +1,17 @@
-//! Requests of PMI-1 that RFC 13 omits and some process managers support: further keyval spaces, and access to the pairs of one by number.
-//! MPICH's paper on process management has their functions (`PMI_KVS_Create`, `PMI_KVS_Destroy`, `PMI_KVS_Iter_first`). The messages here
-//! are those that MPICH's gforker answers.
+//! PMI-1 requests that RFC 13 omits but some process managers support: additional keyval spaces, and access to the pairs in a space by
+//! index. MPICH's paper on process management describes their functions (`PMI_KVS_Create`, `PMI_KVS_Destroy`, `PMI_KVS_Iter_first`). The
+//! messages here are those that MPICH's gforker answers.
 
 use crate::grammar::{is_word, parse_uint};
 use crate::message::{Message, ValueReading};
 use crate::protocol::EXTRA_LINES;
 
-/// Returns whether a command is one that RFC 13 does not have but some clients send.
+/// Returns whether a command is one that some clients send although RFC 13 does not define it.
 pub fn is_extra_command(cmd: &[u8]) -> bool {
     EXTRA_LINES.iter().any(|exchange| exchange.request.as_bytes() == cmd)
 }
 
-/// A request about further keyval spaces.
+/// A request about additional keyval spaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyvalSpaceRequest<'a> {
     /// `create_kvs`: creates a space.
@@ -21,17 +21,17 @@ pub enum KeyvalSpaceRequest<'a> {
         /// The name of the space.
         kvsname: &'a [u8],
     },
-    /// `getbyidx`: gets a pair of a space by its number.
+    /// `getbyidx`: gets a pair of a space by its index.
     ByIndex {
         /// The name of the space.
         kvsname: &'a [u8],
-        /// The number of the pair, from 0.
+        /// The index of the pair, from 0.
         index: u64,
     },
 }
 
 impl<'a> KeyvalSpaceRequest<'a> {
-    /// Parses a line without its newline; returns `None` if it is another request.
+    /// Parses a line without its newline. Returns `None` for any other request.
     pub fn parse(line: &'a [u8]) -> Option<Self> {
         let message = Message::parse(line, ValueReading::ToEndOfLine).ok()?;
         let kvsname = || message.get("kvsname").filter(|name| is_word(name));

@@ -10,7 +10,7 @@ use thiserror::Error;
 /// Fields are bytes as on the wire. A `word` has at least one byte, and contains no blank and no `=`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Request<'a> {
-    /// `cmd=init`, with the highest version the client supports.
+    /// `cmd=init`, with the highest version that the client supports.
     Init(Version),
     /// `cmd=get_maxes`.
     Maxes,
@@ -53,7 +53,7 @@ pub enum Request<'a> {
     Publish {
         /// The service, a `word`.
         service: &'a [u8],
-        /// The port: visible characters. The RFC requires a `word`, which has no `=`, but the ports of real MPI libraries have one.
+        /// The port: visible characters. The RFC requires a `word`, which cannot contain `=`, but the ports of real MPI libraries do.
         port: &'a [u8],
     },
     /// `cmd=unpublish_name`.
@@ -94,7 +94,7 @@ pub enum RequestError {
     /// A key of the request's rule appears more than once.
     #[error("the key \"{0}\" appears more than once")]
     RepeatedKey(&'static str),
-    /// Spawn is a block of lines, which a [`SpawnCollector`](crate::SpawnCollector) reads.
+    /// A spawn request is a block of lines, which a [`SpawnCollector`](crate::SpawnCollector) reads.
     #[error("spawn is a block of lines from \"mcmd=spawn\" to \"endcmd\"")]
     SpawnOutsideBlock,
 }
@@ -102,7 +102,7 @@ pub enum RequestError {
 impl<'a> Request<'a> {
     /// Parses a line without its newline.
     ///
-    /// Tuples may have any order and may be mixed with keys that the rule does not have.
+    /// Tuples may come in any order, mixed with keys that the rule does not define.
     ///
     /// # Errors
     ///
@@ -201,7 +201,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Maximum number of fields of a request on one line.
+/// Maximum number of fields in a request on one line.
 const MAX_ARGUMENTS: usize = 3;
 
 /// Returns the values of the fields that RFC 13 defines for the operation's request, in the order of the table.
@@ -233,7 +233,7 @@ pub(crate) fn put_tuple(out: &mut Vec<u8>, key: &str, value: impl AsRef<[u8]>) {
     out.extend_from_slice(value.as_ref());
 }
 
-/// Appends a tuple to a line, with a blank before it unless the line is empty. The bytes of the value are not checked.
+/// Appends a tuple to a line, preceded by a blank unless the line is empty. The bytes of the value are not checked.
 pub fn write_line_tuple(out: &mut Vec<u8>, key: &str, value: &[u8]) {
     if !out.is_empty() {
         out.push(b' ');

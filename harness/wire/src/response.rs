@@ -7,7 +7,7 @@ use crate::{Message, MessageError, Operation, ValueReading, Version};
 use std::borrow::Cow;
 use thiserror::Error;
 
-/// The limits in the answer to get_maxes. Lengths are in bytes; according to the API's section, they include the terminating NUL.
+/// The limits in the answer to get_maxes. Lengths are in bytes and, according to the RFC's section on the API, include the terminating NUL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Maxes {
     /// The longest name of a keyval space.
@@ -18,7 +18,7 @@ pub struct Maxes {
     pub vallen_max: u64,
 }
 
-/// The part of a response that depends on the operation. `None` if the optional tuples of the rule are absent, as in most errors.
+/// The part of a response that depends on the operation. `None` if the rule's optional tuples are absent, as in most error responses.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ResponseBody<'a> {
     /// `cmd=response_to_init`: the version that this connection will use.
@@ -93,8 +93,8 @@ pub enum ResponseError {
 impl<'a> Response<'a> {
     /// Parses a line without its newline. Allocates for `errcodes` only.
     ///
-    /// Tuples may have any order and may be mixed with keys that the rule does not have. The caller must judge whether optional tuples
-    /// should have been present.
+    /// Tuples may come in any order, mixed with keys that the rule does not define. The caller must judge whether optional tuples should
+    /// have been present.
     ///
     /// # Errors
     ///
@@ -127,7 +127,7 @@ impl<'a> Response<'a> {
                 return Err(bad(field.key, field.rule));
             }
         }
-        // In the RFC, the fields of a response are optional only all together.
+        // In the RFC, a response has either all or none of its optional fields.
         let present = values.iter().any(Option::is_some);
         if let Some((field, _)) = fields.zip(values).find(|(_, value)| present && value.is_none()) {
             return Err(ResponseError::MissingKey(field.key));
@@ -186,8 +186,8 @@ impl<'a> Response<'a> {
 
     /// Appends the line, including its newline, in the order of the RFC's rule. The bytes of the fields are not checked.
     ///
-    /// `msg` comes last, except before the value of `get_result`, which extends to the end of the line. The answer to abort has no place
-    /// for `rc` and `msg`.
+    /// `msg` comes last, except before the value of `get_result`, which extends to the end of the line. The answer to abort cannot contain
+    /// `rc` or `msg`.
     pub fn write_to(&self, out: &mut Vec<u8>) {
         let exchange = self.operation().exchange();
         let Some(cmd) = exchange.response else {
@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(line.split([' ', '=']).nth(1), response.operation().response_cmd());
     }
 
-    // Messages of real process managers; see the two readings for the others.
+    // Messages from real process managers; see the two readings for the others.
     #[rstest]
     #[case(
         "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0",
@@ -351,7 +351,7 @@ mod tests {
             let response =
                 Response { rc: prng.maybe(|prng| prng.next() as i64), msg: prng.maybe(|_| &msg[..]), body };
             let text = write(&response);
-            // The blanks before the next tuple are not part of a message; only there can they be lost.
+            // These blanks separate `msg` from the next tuple. Only such blanks can be lost.
             let line = text.trim_end_matches('\n').as_bytes();
             let mut read = Response::parse(line, ToEndOfLine).unwrap();
             if matches!(response.body, ResponseBody::Get(Some(_))) && response.msg.is_some() {

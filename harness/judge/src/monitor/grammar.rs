@@ -1,4 +1,4 @@
-//! The form of messages, and the requirements that a malformed one breaks.
+//! The form of messages, and the requirements that malformed messages break.
 
 use pmi_scenario::ids;
 use pmi_wire::grammar::Rule;
@@ -18,14 +18,15 @@ use crate::seen::SeenText;
 /// The draft does not say whether a value may be empty, and not all servers accept one.
 pub(super) const EMPTY: &str = ids::PMI2_DRAFT_EMPTY_VALUE;
 
-/// Returns true if a request is written like RFC 13's grammar: in its order, with one blank between tuples and no further keys.
+/// Returns true if a request follows RFC 13's grammar to the letter: in the same order, with one blank between tuples and without other
+/// keys.
 pub(super) fn is_canonical(request: &Request<'_>, line: &[u8]) -> bool {
     let mut canonical = Vec::with_capacity(line.len() + 1);
     request.write_to(&mut canonical);
     canonical.strip_suffix(b"\n") == Some(line)
 }
 
-/// Returns true if a request has no unknown keys. In a spawn, numbered keys have to agree with their counts as well.
+/// Returns true if a request has no unknown keys. In a spawn, numbered keys must also agree with their counts.
 pub(super) fn has_known_keys(request: &pmi2::Request<'_>, message: &Decoded<'_>) -> bool {
     let known = || request.command().request_keys().chain(["cmd", "thrid"]);
     let is_known = |key: &[u8]| known().any(|known| known.as_bytes() == key);
@@ -43,14 +44,14 @@ pub(super) fn has_known_keys(request: &pmi2::Request<'_>, message: &Decoded<'_>)
     keys(&Decoded::new(message.direction, message.framing, &canonical)) == keys(message)
 }
 
-/// Returns the requirement that a malformed line of a client breaks.
+/// Returns the requirement that a malformed line from a client breaks.
 fn line_request_rule(message: &Decoded<'_>, error: &RequestError) -> &'static str {
     let (line, cmd) = (message.text, message.command());
     let op = cmd.and_then(Operation::from_request_cmd);
     match (op, error) {
         // The newline is LF alone.
         _ if line.ends_with(b"\r") => ids::RFC13_WIRE_NEWLINE,
-        // The value of a put extends to the end of the line, so an error there is an error of the value.
+        // The value of a put extends to the end of the line, so an error there is an error in the value.
         (_, RequestError::Message(MessageError::BadByte { at, .. }))
             if line.starts_with(b"cmd=put ") && line[..*at].windows(7).any(|part| part == b" value=") =>
         {
@@ -69,7 +70,7 @@ fn line_request_rule(message: &Decoded<'_>, error: &RequestError) -> &'static st
     }
 }
 
-/// Returns the requirement that a malformed frame of a client breaks.
+/// Returns the requirement that a malformed frame from a client breaks.
 fn frame_request_rule(error: &pmi2::RequestError) -> &'static str {
     match error {
         pmi2::RequestError::Body(_) | pmi2::RequestError::NoCommand => ids::PMI2_COMMON_TUPLES,
@@ -98,7 +99,7 @@ pub(super) fn spawn_rule(fault: &SpawnFault) -> &'static str {
     }
 }
 
-/// Returns the requirement of the grammar for the response to an operation: `rfc13.abnf.s-get` and so on.
+/// Returns the grammar requirement for the response to an operation: `rfc13.abnf.s-get` and so on.
 fn response_rule(op: Operation) -> &'static str {
     match op {
         Operation::Init => ids::RFC13_ABNF_S_INIT,
@@ -118,7 +119,7 @@ fn response_rule(op: Operation) -> &'static str {
     }
 }
 
-/// Returns the rule of the grammar that a value of a response breaks.
+/// Returns the grammar rule that a value in a response breaks.
 fn value_rule(key: &str, expected: Rule) -> &'static str {
     match key {
         "errcodes" => ids::RFC13_ABNF_INTLIST,
@@ -146,7 +147,7 @@ fn is_readable_leniently(message: &Decoded<'_>) -> bool {
     Decoded::new(message.direction, message.framing, &line).is_well_formed()
 }
 
-/// Returns true if a message of a server is a well-formed request. A line that only begins like a request is a malformed response.
+/// Returns true if a message from a server is a well-formed request. A line that only begins like a request is a malformed response.
 fn is_request(message: &Decoded<'_>) -> bool {
     !message.text.contains(&b'\t')
         && Decoded::new(Direction::ToServer, message.framing, message.text).is_well_formed()
@@ -188,7 +189,8 @@ impl Monitor {
         }
     }
 
-    /// Reports a message that cannot be read at all, once for each connection: its consequences are rarely findings of their own.
+    /// Reports a message that cannot be read at all. It is reported once for each connection, because its consequences are rarely separate
+    /// findings.
     fn unreadable(&mut self, p: Proc, requirement: &str, expected: &str, seen: impl Into<SeenText>) {
         self.rank(p).pending.pop_front();
         if !std::mem::replace(&mut self.rank(p).unreadable, true) {
@@ -196,7 +198,7 @@ impl Monitor {
         }
     }
 
-    /// Judges a message of a client that is not a request.
+    /// Judges a message from a client that is not a request.
     pub(super) fn bad_request(&mut self, p: Proc, message: &Decoded<'_>) {
         let seen = SeenText::message(message.text);
         match &message.content {
@@ -219,7 +221,7 @@ impl Monitor {
         }
     }
 
-    /// Judges a message of a server that is not a response.
+    /// Judges a message from a server that is not a response.
     pub(super) fn bad_response(&mut self, p: Proc, message: &Decoded<'_>) {
         match &message.content {
             Content::LineResponse(Err(error)) => {
@@ -237,7 +239,7 @@ impl Monitor {
         self.rank(p).got_unasked |= front.is_none();
         let of_rfc = || format!("a response of RFC 13 ({error})");
         let (id, expected) = match error {
-            // The value of a get extends to the end of the line, so an error there is an error of the value.
+            // The value of a get extends to the end of the line, so an error there is an error in the value.
             ResponseError::Message(MessageError::BadByte { .. }) if line.starts_with(b"cmd=get_result ") => {
                 (ids::RFC13_ABNF_STRING, format!("blanks, tabs and visible characters ({error})"))
             }
@@ -258,7 +260,7 @@ impl Monitor {
             _ if front.is_none() => {
                 (ids::RFC13_WIRE_LOCK_STEP, "no message, since nothing was asked".to_owned())
             }
-            // The answer to something that is not a request of PMI-1 may have another name.
+            // The answer to something other than a PMI-1 request may have any name.
             ResponseError::UnknownCommand if front == Some(None) => {
                 self.rank(p).pending.pop_front();
                 return;
@@ -306,8 +308,8 @@ impl Monitor {
         self.server_error(p, requirement, expected, SeenText::message(message.text));
     }
 
-    /// Returns true if the draft has this message before the response to a pending request: a challenge before that to fullinit, and
-    /// the pairs before that to kvs-getall.
+    /// Returns true if the draft allows this message before the response to a pending request: a challenge before the response to fullinit,
+    /// and the pairs before the response to kvs-getall.
     fn is_expected_part(&mut self, p: Proc, message: &Decoded<'_>) -> bool {
         let Some((name, _)) = PARTS.into_iter().find(|(name, _)| message.command() == Some(name.as_bytes()))
         else {

@@ -23,9 +23,9 @@ pub enum Command {
     JobConnect,
     /// Disconnects from it.
     JobDisconnect,
-    /// Reads all pairs of a job, so that they can be carried to another server.
+    /// Reads all pairs of a job, in order to copy them to another server.
     KvsGetall,
-    /// Adds all pairs of a job from another server.
+    /// Adds all pairs of a job that come from another server.
     KvsPutall,
     /// Sends one of these pairs.
     KvsPutallPair,
@@ -35,7 +35,7 @@ pub enum Command {
     KvsGet,
     /// Waits for all ranks; values that were put before it are visible after it.
     KvsFence,
-    /// Stores a value for the processes of the same node.
+    /// Stores a value for the processes on the same node.
     InfoPutnodeattr,
     /// Reads such a value.
     InfoGetnodeattr,
@@ -53,7 +53,7 @@ pub enum Command {
     SpawnCmd,
     /// Continues a command that is too long for one message.
     Concat,
-    /// Exchanges values with neighbours. It is not in the draft: Slurm supports it, with `PMIX_Ring` of its library.
+    /// Exchanges values with neighbours. Not in the draft; Slurm supports it through its library's `PMIX_Ring`.
     Ring,
 }
 

@@ -11,10 +11,10 @@ use crate::grammar::{Rule, parse_bool, parse_int, parse_uint};
 /// Maximum number of programs, arguments and pairs in a spawn request.
 const SPAWN_LIMIT: u64 = 100_000;
 
-/// A value.
+/// The value of a field.
 type RequestValue<'a> = Cow<'a, [u8]>;
 
-/// A request with all fields of the draft, except `thrid`: see [`Request::thrid`].
+/// A request with all fields of the draft except `thrid`, which [`Request::thrid`] returns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request<'a> {
     /// `cmd=fullinit`. In the draft, every key is optional.
@@ -23,7 +23,7 @@ pub enum Request<'a> {
         pmijobid: Option<RequestValue<'a>>,
         /// The rank, if the process knows it.
         pmirank: Option<u64>,
-        /// Requests will have a `thrid`.
+        /// True if requests will carry a `thrid`.
         threaded: Option<bool>,
         /// The requested kind of authentication.
         authtype: Option<RequestValue<'a>>,
@@ -34,9 +34,9 @@ pub enum Request<'a> {
     Finalize,
     /// `cmd=abort`.
     Abort {
-        /// In the draft: the whole job ends.
+        /// In the draft: true if the whole job ends.
         isworld: Option<bool>,
-        /// `exitcode` of MPICH since 4.1.
+        /// `exitcode`, which MPICH has sent since 4.1.
         exitcode: Option<i64>,
         /// The message to report: `msg` in the draft, `message` in MPICH since 4.1.
         message: Option<RequestValue<'a>>,
@@ -82,7 +82,7 @@ pub enum Request<'a> {
     InfoGetnodeattr {
         /// The key.
         key: RequestValue<'a>,
-        /// The response must be delayed until the value exists.
+        /// True if the response must be delayed until the value exists.
         wait: bool,
     },
     /// `cmd=info-getjobattr`.
@@ -436,7 +436,7 @@ impl Section {
         self.0.get(key.as_bytes()).map(Vec::as_slice)
     }
 
-    /// Returns a number; if the key is missing, `least`, or an error if that is `None`.
+    /// Returns a number. If the key is missing, returns `least`, or an error if that is `None`.
     fn number(&self, key: &'static str, least: Option<u64>) -> Result<u64, RequestError> {
         let value = match (self.get(key), least) {
             (Some(value), _) => parse_uint(value).ok_or_else(|| bad(key, "an unsigned integer"))?,

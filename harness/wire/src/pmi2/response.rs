@@ -8,7 +8,7 @@ use super::body::{Body, BodyError, SemicolonReading};
 use super::command::Command;
 use crate::grammar::{parse_bool, parse_int};
 
-/// A response. Its fields are read by name, since implementations send different ones.
+/// A response. Its fields are read by name, because implementations send different ones.
 #[derive(Debug, Clone, Copy)]
 pub struct Response<'a> {
     /// The command that it answers.
@@ -80,7 +80,7 @@ impl<'a> Response<'a> {
         self.body.value(key)
     }
 
-    /// Returns whether a value was found: according to `flag` in the draft's form, `found` in that of implementations, and otherwise `rc`.
+    /// Returns whether a value was found, according to `found` (implementations), `flag` (the draft) or, if both are missing, `rc`. Returns
     /// `None` if the flag is neither true nor false.
     pub fn is_found(&self) -> Option<bool> {
         match self.body.raw("found").or_else(|| self.body.raw("flag")) {

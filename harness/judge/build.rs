@@ -1,4 +1,4 @@
-//! Cargo does not detect changes of the embedded directory `golden` by itself.
+//! Cargo does not detect changes in the embedded directory `golden` on its own.
 fn main() {
     println!("cargo:rerun-if-changed=golden");
     println!("cargo:rerun-if-changed=build.rs");

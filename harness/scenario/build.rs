@@ -1,16 +1,16 @@
-//! Generates constants for the ids of requirements, and for the rules that requirements of several standards share. A misspelled constant
-//! does not compile.
+//! Generates constants for requirement ids, and for the rules that requirements of several standards share. The compiler therefore catches
+//! misspelled ids.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::{env, error, fs, path::Path};
 
 fn main() -> Result<(), Box<dyn error::Error>> {
-    // Cargo does not detect changes of the embedded suite by itself.
+    // Cargo does not detect changes in the embedded suite on its own.
     println!("cargo:rerun-if-changed=scenarios");
     println!("cargo:rerun-if-changed=build.rs");
     let mut constants = String::new();
-    // The names of the constants in PMI-1 and PMI-2.
+    // For each rule, the names of the constants for its PMI-1 and its PMI-2 requirement.
     let mut rules: BTreeMap<String, [Option<String>; 2]> = BTreeMap::new();
     for file in fs::read_dir("scenarios")? {
         let path = file?.path();

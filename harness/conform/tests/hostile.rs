@@ -207,13 +207,19 @@ fn manager_that_starts_only_small_jobs_fails() {
 fn retries_do_not_hide_interference() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("count");
-    let server =
-        format!("python3 {CASES}/shared_barrier_count.py {} -n {{ranks}} {{agent}}", state.display());
-    let args = ["--server", &server, "--filter", "=barrier/fifty-in-a-row", "--timeout", "20"];
-    let args = [&args[..], &["--filter", "=barrier/two-hundred-in-a-row"]].concat();
-    let alone = run(&[&args[..], &["-j", "1"]].concat());
+    let play = |jobs: &str, more: &[&str]| {
+        let server = format!(
+            "python3 {CASES}/shared_barrier_count.py {} {jobs} -n {{ranks}} {{agent}}",
+            state.display()
+        );
+        let args =
+            ["--server", &server, "--filter", "=barrier/fifty-in-a-row", "--timeout", "20", "-j", jobs];
+        run(&[&args[..], &["--filter", "=barrier/two-hundred-in-a-row"], more].concat())
+    };
+    let alone = play("1", &[]);
     assert_eq!(alone.status, 0, "{}", alone.log);
-    let beside = run(&[&args[..], &["-j", "2", "--retries", "2"]].concat());
+    std::fs::remove_file(folder.path().join("count.jobs")).unwrap();
+    let beside = play("2", &["--retries", "2"]);
     assert_eq!(beside.status, 1, "{}", beside.log);
     let results = beside.log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     let findings: Vec<serde_json::Value> = results

@@ -27,7 +27,7 @@ struct EntryError {
     what: String,
 }
 
-/// Steps as they are written: one word, one step, or several.
+/// Steps as written in the file: one word, one step, or several.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum StepList {
@@ -72,7 +72,7 @@ struct FaultsFile {
     client_variations: Vec<ClientEntry>,
 }
 
-/// All that the file holds.
+/// The content of the file.
 struct FaultCatalogue {
     faults: Vec<Fault>,
     variations: Vec<Variation>,
@@ -102,12 +102,12 @@ fn keep_ids(ids: &str) -> &'static [&'static str] {
     ids.split_whitespace().map(|id| keep(id.to_owned())).collect::<Vec<_>>().leak()
 }
 
-/// Reads a name as serde has it, so that a misspelled one is reported with those that there are.
+/// Parses a name with serde, so that the error for a misspelled one lists the valid names.
 fn named<T: DeserializeOwned>(name: &str) -> Result<T, String> {
     T::deserialize(StrDeserializer::<serde::de::value::Error>::new(name)).map_err(|error| error.to_string())
 }
 
-/// Checks that a target has all steps.
+/// Checks that a target supports all steps of an edit.
 fn checked(edit: Edit, target: &mut impl Editable) -> Result<Edit, String> {
     edit.unknown_step(target).map_or(Ok(edit), |words| Err(format!("unknown step {words:?}")))
 }
@@ -216,46 +216,46 @@ impl FaultCatalogue {
         read().map_err(|error| error.to_string())
     }
 
-    /// The entries, which are read once. A test reads them as well, so that a mistake does not get this far.
+    /// Returns the entries, which are read once. A test reads them as well, so mistakes are found before this can panic.
     fn get() -> &'static Self {
         static CATALOGUE: OnceLock<FaultCatalogue> = OnceLock::new();
         CATALOGUE.get_or_init(|| Self::read().unwrap_or_else(|error| panic!("{error}")))
     }
 }
 
-/// The names in a table of the file. They are found without reading the entries, because a run that has no fault needs nothing else.
+/// Returns the names in a table of the file. This does not parse the entries, because a run without a fault needs nothing else.
 fn names(table: &'static str) -> impl Iterator<Item = &'static str> {
     let rows = TEXT.lines().skip_while(move |line| line.strip_suffix(" = [") != Some(table));
     let rows = rows.take_while(|line| *line != "]");
     rows.filter_map(|line| Some(line.trim_start().strip_prefix("{ name = \"")?.split_once('"')?.0))
 }
 
-/// The names of all faults of servers.
+/// Returns the names of all faults of servers.
 pub fn fault_names() -> impl Iterator<Item = &'static str> {
     names("faults")
 }
 
-/// The names of all variations of servers.
+/// Returns the names of all variations of servers.
 pub fn variation_names() -> impl Iterator<Item = &'static str> {
     names("variations")
 }
 
-/// All faults of servers, chapter by chapter.
+/// Returns all faults of servers, in the order of the file.
 pub fn faults() -> impl Iterator<Item = &'static Fault> {
     FaultCatalogue::get().faults.iter()
 }
 
-/// All variations of servers.
+/// Returns all variations of servers.
 pub fn variations() -> impl Iterator<Item = &'static Variation> {
     FaultCatalogue::get().variations.iter()
 }
 
-/// All faults of clients.
+/// Returns all faults of clients.
 pub fn client_faults() -> impl Iterator<Item = &'static ClientFault> {
     FaultCatalogue::get().client_faults.iter()
 }
 
-/// All variations of clients.
+/// Returns all variations of clients.
 pub fn client_variations() -> impl Iterator<Item = &'static ClientVariation> {
     FaultCatalogue::get().client_variations.iter()
 }

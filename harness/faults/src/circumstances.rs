@@ -10,7 +10,7 @@ pub struct Circumstances {
     pub framing: Option<Framing>,
     /// The process group.
     pub group: u32,
-    /// The rank in it.
+    /// The rank in the group.
     pub rank: u32,
     /// The size of the group.
     pub size: u32,
@@ -20,47 +20,47 @@ pub struct Circumstances {
     pub waiting: bool,
     /// True if the last reply to the process was a refusal.
     pub refused: bool,
-    /// True if the request came with others in one read.
+    /// True if the request arrived with others in one read.
     pub burst: bool,
-    /// The number of times that the effect might have shown so far, this time included.
+    /// The number of times that the effect could have shown so far, including this time.
     pub uses: u64,
 }
 
-/// On which occasions an effect shows.
+/// The occasions on which an effect shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum When {
-    /// On every one.
+    /// On every occasion.
     #[default]
     Always,
-    /// On the nth one only.
+    /// Only on the nth occasion.
     Nth(u64),
-    /// From the nth one on.
+    /// On the nth occasion and all later ones.
     From(u64),
     /// For spawned groups only.
     Spawned,
-    /// With two nodes or more.
+    /// With at least two nodes.
     Nodes,
-    /// With so many ranks or more.
+    /// With at least this many ranks.
     Ranks(u32),
     /// For the last of several ranks.
     LastRank,
-    /// For the last rank of a group of odd size, 3 or more.
+    /// For the last rank of a group of odd size, which is at least 3.
     LastOfOddGroup,
     /// For all ranks but the first.
     NotFirst,
     /// For the ranks of the first group that are not on its first node.
     OtherNodes,
-    /// Behind a reply to the process that was a refusal.
+    /// After a reply to the process that was a refusal.
     Refused,
     /// While a process of the group waits in the barrier.
     Waiting,
-    /// When several messages came in one read.
+    /// When several messages arrived in one read.
     Burst,
 }
 
 impl When {
-    /// Returns whether this is the occasion.
+    /// Returns whether the effect shows in these circumstances.
     pub(crate) fn holds(self, circumstances: &Circumstances) -> bool {
         match self {
             Self::Always => true,

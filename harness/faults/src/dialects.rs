@@ -3,7 +3,7 @@
 use pmi_wire::Framing;
 use serde::Deserialize;
 
-/// One dialect, or all.
+/// One dialect, or all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 pub enum Dialects {
     /// Every dialect that has the operation.
@@ -19,8 +19,8 @@ pub enum Dialects {
 }
 
 impl Dialects {
-    /// The dialects of requirements: that of their standard, or all if several standards are named. A name without a standard is a rule that
-    /// several standards share.
+    /// Returns the dialects of requirements: that of their standard, or all if the ids are from several standards. An id without a standard
+    /// is a rule that several standards share.
     pub(crate) fn of_requirements(ids: &[&str]) -> Self {
         const PMI1: [&str; 5] = ["rfc13", "de-facto", "mpich-1", "pmi-port", "singleton"];
         let standard = |id: &str| match id.split_once('.') {

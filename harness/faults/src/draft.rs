@@ -1,43 +1,43 @@
-//! A reply on its way to become bytes, open to every change.
+//! A reply before it is encoded, so that every part of it can be changed.
 
 use pmi_reference::{ReplyHeader, ReplyParts};
 use pmi_wire::{Framing, Proc};
 
-/// How the length of a frame is written.
+/// The way in which the length of a frame is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Length {
-    /// Blanks before it, as the draft has it.
+    /// Blanks before it, as in the draft.
     Right,
-    /// Blanks behind it.
+    /// Blanks after it.
     Left,
     /// Zeros before it.
     Zeros,
-    /// This, whatever the length is.
+    /// This text, whatever the length is.
     Text(&'static str),
 }
 
-/// A reply in tuples.
+/// A reply as tuples.
 #[derive(Debug, Clone)]
 pub(crate) struct ReplyDraft {
-    /// The process that gets it.
+    /// The process that receives it.
     pub to: Proc,
     /// The form of the reply.
     header: ReplyHeader,
-    /// `cmd` first, then `rc`, the operation's own and `msg`; none for the answer to abort.
+    /// `cmd` comes first, then `rc`, the operation's own fields and `msg`. The answer to abort has no tuples.
     pub tuples: Vec<(Vec<u8>, Vec<u8>)>,
-    /// What stands before the first tuple.
+    /// The bytes before the first tuple.
     pub before: &'static [u8],
-    /// What parts the tuples.
+    /// The separator of the tuples.
     pub between: &'static [u8],
-    /// What ends the message.
+    /// The bytes that end the message.
     pub end: &'static [u8],
-    /// How often it is sent.
+    /// The number of times that it is sent.
     pub copies: usize,
-    /// Sent behind it, as it is.
+    /// Bytes to send after it, unchanged.
     pub after: Vec<u8>,
-    /// How the length before it is written, if it is a frame.
+    /// The way in which its length is written, if it is a frame.
     pub length: Option<Length>,
-    /// Added to that length.
+    /// A number to add to that length.
     pub lengthened: i64,
     /// True if semicolons in values are doubled.
     pub doubles: bool,
@@ -62,12 +62,12 @@ impl ReplyDraft {
         }
     }
 
-    /// The key of a field in this dialect, by its name in the protocol table.
+    /// Returns the key of a field in this dialect, by its name in the protocol table.
     fn key<'a>(&self, name: &'a str) -> &'a str {
         self.header.key(name)
     }
 
-    /// The value of a field.
+    /// Returns the value of a field.
     pub(super) fn get(&mut self, name: &str) -> Option<&mut Vec<u8>> {
         let key = self.key(name);
         self.tuples.iter_mut().find(|(k, _)| k == key.as_bytes()).map(|(_, v)| v)
@@ -86,7 +86,7 @@ impl ReplyDraft {
         self.tuples.push((self.key(key).as_bytes().to_vec(), value.into()));
     }
 
-    /// Makes a success of a failure or a miss, with this result.
+    /// Turns a failure or a miss into a success with this result.
     pub(super) fn succeed(&mut self, name: &str, value: impl Into<Vec<u8>>) {
         self.tuples.retain(|(key, _)| !matches!(&key[..], b"msg" | b"errmsg"));
         self.set("rc", "0");
@@ -96,19 +96,19 @@ impl ReplyDraft {
         self.set(name, value);
     }
 
-    /// Removes the fields of these names, or all others.
+    /// Removes the fields with these names or, with `keep`, all others.
     pub(super) fn retain(&mut self, names: &[&str], keep: bool) {
         let keys: Vec<&str> = names.iter().map(|name| self.key(name)).collect();
         self.tuples.retain(|(key, _)| keys.iter().any(|k| k.as_bytes() == key) == keep);
     }
 
-    /// Adds a tuple behind `cmd`.
+    /// Adds a tuple after `cmd`.
     pub(super) fn insert(&mut self, key: &str, value: impl Into<Vec<u8>>) {
         let at = self.tuples.len().min(1);
         self.tuples.insert(at, (key.as_bytes().to_vec(), value.into()));
     }
 
-    /// Gives a tuple another key.
+    /// Changes the key of a tuple.
     pub(super) fn rename(&mut self, key: &str, new: &str) {
         let key = self.key(key);
         for (k, _) in &mut self.tuples {
@@ -118,7 +118,7 @@ impl ReplyDraft {
         }
     }
 
-    /// Moves a tuple to another place, if it is there.
+    /// Moves a tuple to another position, if it exists.
     pub(super) fn move_to(&mut self, key: &str, place: usize) {
         if let Some(at) = self.tuples.iter().position(|(k, _)| k == key.as_bytes()) {
             let tuple = self.tuples.remove(at);
@@ -133,18 +133,18 @@ impl ReplyDraft {
         }
     }
 
-    /// Returns whether it has a process mapping for a value.
+    /// Returns whether its value is a process mapping.
     pub(super) fn has_mapping(&mut self) -> bool {
         self.get("value").is_some_and(|value| value.starts_with(b"(vector"))
     }
 
-    /// Makes a failure of it, without the operation's own tuples.
+    /// Turns it into a failure, without the operation's own tuples.
     pub(super) fn fail(&mut self) {
         self.tuples.retain(|(key, _)| matches!(&key[..], b"cmd" | b"thrid"));
         self.add("rc", if self.length.is_some() { "1" } else { "-1" });
     }
 
-    /// What is sent, in one piece.
+    /// Returns the bytes to send, in one piece.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut line = self.before.to_vec();
         for (i, (key, value)) in self.tuples.iter().enumerate() {

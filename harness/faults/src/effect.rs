@@ -23,8 +23,8 @@ pub enum ReplyKind {
 pub struct ReplySelector(pub Option<&'static str>, pub ReplyKind);
 
 impl ReplySelector {
-    /// The replies to the requests of this name: an operation of the protocol table, in every dialect, or a command of one dialect.
-    /// Fullinit counts as a separate request, although the table has it as the init of PMI-2.
+    /// Returns the selector for replies to requests with this name: an operation of the protocol table, in every dialect, or a command of
+    /// one dialect. Fullinit counts as a separate request, although the table has it as the init of PMI-2.
     pub(crate) fn named(of: &str, kind: ReplyKind) -> Option<Self> {
         let all = || [Framing::Lines, Framing::Frames].into_iter().flat_map(protocol::exchanges);
         match of {
@@ -38,7 +38,7 @@ impl ReplySelector {
         }
     }
 
-    /// Returns whether a reply is one of them. On a connection of PMI-2, "all requests" are those after the init line.
+    /// Returns whether a reply is one of them. On a PMI-2 connection, "all requests" are those after the init line.
     pub(crate) fn fits(self, reply: &ReplyParts, is_pmi2: bool) -> bool {
         let is_named = match (self.0, reply.header.exchange) {
             (None, _) => !is_pmi2 || reply.header.framing == Framing::Frames,
@@ -57,24 +57,24 @@ impl ReplySelector {
     }
 }
 
-/// The writes that a reply is sent in.
+/// The way in which a reply is divided into writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReplyWrites {
-    /// Each byte by itself.
+    /// Every byte separately.
     Bytewise,
     /// Two halves.
     Halves,
-    /// The last byte by itself.
+    /// The last byte separately.
     NewlineApart,
-    /// The length and the body.
+    /// The length, then the body.
     HeaderApart,
-    /// All in one, with colons where equals signs should be.
+    /// One write, with colons in place of equals signs.
     Colons,
 }
 
 impl ReplyWrites {
-    /// Splits a reply.
+    /// Divides a reply into writes.
     pub(crate) fn of(self, mut bytes: Vec<u8>) -> Vec<Vec<u8>> {
         let length = bytes.len();
         let at = match self {
@@ -99,27 +99,28 @@ pub enum Effect {
     Maxes(Maxes),
     /// The universe size.
     Universe(u64),
-    /// The environment of a process, `PMI_FD` included.
+    /// The environment of a process, including `PMI_FD`.
     Env(Edit),
     /// The descriptor in `PMI_FD` is not connected.
     DeadFd,
-    /// The greeting of a process that has made its connection by `PMI_PORT`.
+    /// The greeting to a process that has connected through `PMI_PORT`.
     Greeting(Edit),
-    /// The messages to a process that has asked for a process manager by singleton init.
+    /// The messages to a process that has requested a process manager (singleton init).
     Singinit(Edit),
     /// The name of a group's keyval space.
     Kvsname(Edit),
     /// The process mapping.
     Mapping(Edit),
-    /// The bytes of one read, as they are understood.
+    /// The bytes of one read, as the server sees them.
     Read(Edit),
-    /// A request that fulfils conditions, as it is understood; it is dropped if there are no steps.
+    /// A request that meets the conditions of the first edit. The server sees it as changed by the second edit, or not at all if that has
+    /// no steps.
     Hear(Edit, Edit),
-    /// Lawful requests that are taken for protocol errors, by the conditions that they fulfil.
+    /// Lawful requests that meet these conditions. The server treats them as protocol errors.
     Reject(Edit),
     /// A reply.
     Reply(ReplySelector, Edit),
-    /// The writes that a reply is sent in.
+    /// The way in which a reply is divided into writes.
     Writes(ReplySelector, ReplyWrites),
     /// The value that a put stores.
     Store(Edit),
@@ -131,34 +132,35 @@ pub enum Effect {
     Get(GetEffect),
     /// The barrier.
     Barrier(BarrierEffect),
-    /// The barrier of a part of a process group.
+    /// Barriers over part of a process group.
     GroupBarrier(GroupBarrierEffect),
-    /// A protocol error, for the requests that fulfil conditions.
+    /// A protocol error caused by a request that meets these conditions.
     Error(Edit, ErrorEffect),
-    /// An init of a version that is not 1.1.
+    /// An init with a version other than 1.1.
     Version(VersionEffect),
     /// An abort.
     Abort(AbortEffect),
     /// A finalize.
     Finalize(FinalizeEffect),
-    /// A spawn request before it is done.
+    /// A spawn request before it is carried out.
     SpawnRequest(Edit),
     /// The programs that the driver starts.
     SpawnStart(Edit),
-    /// How a spawn is done.
+    /// The way in which a spawn is carried out.
     Spawn(SpawnEffect),
-    /// Keyval spaces beside those of the groups.
+    /// Keyval spaces other than those of the groups.
     KeyvalSpace(KeyvalSpaceEffect),
     /// The name service.
     Names(NamesEffect),
     /// Attributes of nodes.
     Node(NodeEffect),
-    /// A request while another one of the process is not answered: a protocol error.
+    /// A request while another one from the same process is unanswered, which the server treats as a protocol error.
     OneAtATime,
 }
 
 impl Effect {
-    /// Returns whether it shows from the beginning, whatever is asked: it changes how the server is set up, not what it does.
+    /// Returns whether it shows from the beginning, whatever is requested, because it changes the server's settings rather than its
+    /// actions.
     pub(crate) fn is_of_setup(&self) -> bool {
         matches!(self, Self::Maxes(_) | Self::Universe(_))
     }

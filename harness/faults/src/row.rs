@@ -5,20 +5,20 @@ use super::circumstances::When;
 use super::dialects::Dialects;
 use super::effect::Effect;
 
-/// One named way in which the server breaks a standard, or is unusual and lawful.
+/// One named way in which the server breaks a standard, or behaves in an unusual but lawful way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
     /// Stable name.
     pub name: &'static str,
-    /// The requirements or rules that it breaks; a finding has to cite one of them.
+    /// The requirements or rules that it breaks. A finding must cite one of them.
     pub breaks: &'static [&'static str],
-    /// A line about the server's behavior.
+    /// A one-line description of the server's behavior.
     pub about: &'static str,
-    /// The place and the change.
+    /// The place where the server differs, and the change.
     pub effect: Effect,
-    /// The occasions.
+    /// The occasions on which the change shows.
     pub when: When,
-    /// The dialects.
+    /// The dialects in which it applies.
     pub dialects: Dialects,
 }
 
@@ -26,13 +26,13 @@ pub struct Fault {
 pub type Variation = Fault;
 
 impl Fault {
-    /// The behaviour of a server with this entry alone.
+    /// Returns the behaviour of a server with this entry alone.
     pub fn behaviour(&self) -> Behaviour {
         std::iter::once(self).collect()
     }
 }
 
-/// The behaviour of a server with all of these entries, which apply in their order.
+/// Collects the behaviour of a server with all of these entries, which apply in this order.
 impl<'a> FromIterator<&'a Fault> for Behaviour {
     fn from_iter<I: IntoIterator<Item = &'a Fault>>(entries: I) -> Self {
         let add = |all: Self, entry: &Fault| all.with(entry.effect, entry.when, entry.dialects);
@@ -40,7 +40,7 @@ impl<'a> FromIterator<&'a Fault> for Behaviour {
     }
 }
 
-/// The behaviour of a server that has these variations, and this fault.
+/// Returns the behaviour of a server with these variations and this fault.
 pub fn behaviour(fault: Option<&Fault>, variations: &[&Variation]) -> Behaviour {
     variations.iter().copied().chain(fault).collect()
 }

@@ -10,8 +10,8 @@ use crate::verdict::{Attempts, Repeated, ScenarioResult, Strictness, Verdict};
 /// Maximum number of different findings that are counted.
 const FOUND: usize = 200;
 
-/// Merges the results of all attempts into one: the first of the worst attempts, with the findings of all. Memory does not grow with the
-/// number of attempts.
+/// Merges the results of all attempts into one: the first of the worst attempts, with the findings of all attempts. Memory use does not
+/// grow with the number of attempts.
 pub struct Repetitions {
     strict: Strictness,
     worst: Option<ScenarioResult>,
@@ -94,7 +94,7 @@ impl Repetitions {
         self.played
     }
 
-    /// Returns the merged result; `None` without an attempt. If failures were `retried`, a scenario that also passed is flaky.
+    /// Returns the merged result, or `None` without an attempt. If failures were `retried`, a scenario that also passed is flaky.
     #[must_use]
     pub fn finish(self, retried: bool) -> Option<ScenarioResult> {
         let Self { worst, played, red, time_us, mut found, shown, added, .. } = self;

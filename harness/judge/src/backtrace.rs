@@ -5,13 +5,13 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Length to which the kernel cuts the name of a process, in bytes.
+/// Length to which the kernel truncates the name of a process, in bytes.
 const MAX_PROCESS_NAME: usize = 15;
 
 /// A debugger's view of a process at the moment of the fatal signal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Backtrace {
-    /// The name of the process, which the kernel cuts to 15 bytes.
+    /// The name of the process, which the kernel truncates to 15 bytes.
     pub name: String,
     /// Its rank, if its environment contains one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -35,7 +35,7 @@ pub struct Backtrace {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename = "Frame")]
 pub struct StackFrame {
-    /// File name of the program or library that contains the instruction; `None` if the address is not in any file, so that it is not code.
+    /// File name of the program or library that contains the instruction; `None` if the address is not in any file, so it is not code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub module: Option<String>,
     /// The offset of the instruction within that file.
@@ -51,7 +51,7 @@ pub struct StackFrame {
     pub line: Option<String>,
 }
 
-/// The place where a process died, in a form that is the same in each run: a function.
+/// The place where a process died, in a form that is the same in every run: a function.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
@@ -66,7 +66,7 @@ pub enum Place {
     },
 }
 
-/// Prefixes of the names of system libraries. If a process dies in one of them, its caller is to blame.
+/// Prefixes of the names of system libraries. If a process dies in one of them, the caller is to blame.
 const SYSTEM_LIBRARY_PREFIXES: [&str; 12] = [
     "libc.so",
     "libc-",
@@ -82,7 +82,7 @@ const SYSTEM_LIBRARY_PREFIXES: [&str; 12] = [
     "liblsan",
 ];
 
-/// Functions that end a program or manage its memory and text. They matter for programs that are statically linked with the C library.
+/// Functions that end a program or manage its memory and text. They matter for programs that are linked statically with the C library.
 const RUNTIME_FUNCTIONS: [&str; 36] = [
     "abort",
     "raise",
@@ -122,7 +122,7 @@ const RUNTIME_FUNCTIONS: [&str; 36] = [
     "rust_eh_personality",
 ];
 
-/// Prefixes of further functions of this kind.
+/// Prefixes of more functions of this kind.
 const RUNTIME_PREFIXES: [&str; 29] = [
     "__GI_",
     "__libc_",
@@ -193,7 +193,7 @@ impl Backtrace {
         self.blamed().and_then(StackFrame::place)
     }
 
-    /// Returns whether the backtrace belongs to this process and signal. The kernel may have cut the name.
+    /// Returns whether the backtrace belongs to this process and signal. The kernel may have truncated the name.
     pub fn is_of(&self, name: &str, signal: i32) -> bool {
         let kept = &name[..name.floor_char_boundary(MAX_PROCESS_NAME.min(name.len()))];
         self.signal == signal && (self.name == name || self.name == kept)

@@ -41,7 +41,7 @@ pub(crate) const JOBS_APART: &str = "iut.jobs-apart";
 /// The text of [`JOBS_APART`].
 const JOBS_APART_TEXT: &str = "Jobs that run at the same time do not affect each other.";
 
-/// The requirements: id, text, and help for the user who sees it broken.
+/// The requirements: id, text, and help for the user whose implementation breaks it.
 const BUILTIN_REQUIREMENTS: [(&str, &str, &str); 6] = [
     (
         CRASH,

@@ -1,5 +1,5 @@
-//! Causes: groups of findings that probably share one mistake. They break the same requirement, and what was seen differs at most in
-//! numbers.
+//! Causes: groups of findings that probably come from one mistake. They break the same requirement, and their observed texts differ at most
+//! in numbers.
 
 use pmi_scenario::ids;
 use std::cmp::Reverse;
@@ -16,7 +16,7 @@ const SIGNIFICANT_NUMBER_PREFIXES: [&str; 5] = ["signal ", "rc=", "status ", "ve
 /// Fields with names that the implementation chooses, which differ between jobs.
 pub(crate) const CHOSEN_NAME_KEYS: [&str; 3] = ["kvsname=", "jobid=", "port="];
 
-/// Requirements that a wrong value breaks, or a response that belongs to another process or request.
+/// Requirements whose breach means a wrong value, or a response that belongs to another process or request.
 const WRONG_DATA_REQUIREMENTS: [&str; 21] = [
     ids::RFC13_BARRIER_ALL_IN_BEFORE_ANY_OUT,
     ids::RFC13_GET_VALUE,
@@ -69,24 +69,24 @@ impl MistakeKind {
     }
 }
 
-/// Returns whether the seen text is a response with an rc other than 0.
+/// Returns whether the observed text is a response with an rc other than 0.
 fn is_refusal(seen: &str) -> bool {
     let tuples = seen.split([' ', ';', '"']);
     let mut codes = tuples.filter_map(|tuple| tuple.strip_prefix("rc="));
     codes.any(|code| code.bytes().any(|byte| byte != b'0'))
 }
 
-/// Findings that probably share one mistake. Deviations with different reasons are different mistakes.
+/// Findings that probably come from one mistake. Deviations with different reasons are different mistakes.
 #[derive(Debug, Clone)]
 pub struct CommonCause<'a> {
     /// The broken requirement.
     pub requirement: &'a str,
     /// The severity of the findings.
     pub severity: Severity,
-    /// The reason of the deviation that covers them, if there is one.
+    /// The reason for the deviation that covers them, if there is one.
     pub deviation: Option<&'a str>,
-    /// The findings, one for each scenario, in the order of the results except for the first. The first represents the cause: valid input
-    /// reaches it, if it reaches any.
+    /// The findings, one for each scenario. The first one represents the cause, and is one that valid input reaches, if there is any. The
+    /// others are in the order of the results.
     pub findings: Vec<(&'a ScenarioResult, &'a Judged)>,
 }
 
@@ -141,12 +141,12 @@ pub(crate) fn masked(seen: &str) -> String {
     shape
 }
 
-/// Returns the key that the findings of one cause share besides their requirement: the place of a crash, otherwise the seen text.
+/// Returns the key that the findings of one cause share besides their requirement: the place of a crash, otherwise the observed text.
 pub fn key(finding: &Finding) -> String {
     if finding.requirement != CRASH {
         return shape(finding);
     }
-    // Two assertions in one file differ by their line numbers.
+    // Two assertions in one file differ only in their line numbers.
     let assertion = || finding.seen.split_once(": ").map(|(_, assertion)| assertion.to_owned());
     finding.place.as_ref().map(ToString::to_string).or_else(assertion).unwrap_or_else(|| shape(finding))
 }
@@ -183,7 +183,8 @@ const GENERAL_TIMES: usize = 5;
 /// scenarios about other subjects report as breaches of the requirements that they test.
 fn add_special_to_general(all: &mut Vec<CommonCause<'_>>) {
     type Group<'a> = (Option<&'a str>, String, &'a [u8]);
-    // The number of findings in each cause, by the cause's index. Sorted, so that reports of the same results are identical.
+    // For each cause, by its index, the number of findings in a group. The maps are sorted, so that reports on the same results are
+    // identical.
     let mut groups: BTreeMap<Group<'_>, BTreeMap<usize, usize>> = BTreeMap::new();
     for (place, cause) in all.iter().enumerate() {
         for (result, Judged { finding, .. }) in &cause.findings {
@@ -222,8 +223,8 @@ fn add_special_to_general(all: &mut Vec<CommonCause<'_>>) {
     all.retain(|cause| !cause.findings.is_empty());
 }
 
-/// Groups the findings of all results by cause. Causes without a deviation come first, then the more severe ones, then those that valid
-/// input reaches.
+/// Groups the findings of all results by cause. Causes without a deviation come first, then more severe ones, then those that valid input
+/// reaches.
 pub fn causes(results: &[ScenarioResult]) -> Vec<CommonCause<'_>> {
     let mut all: Vec<CommonCause<'_>> = Vec::new();
     let mut places = HashMap::new();

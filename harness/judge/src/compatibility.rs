@@ -1,8 +1,9 @@
-//! The compatibility of a client and a server, message by message, from logs of each and without running them together.
+//! The compatibility of a client and a server, message by message, determined from separate logs without running the two together.
 //!
-//! A field of a response is *needed* if the client did not continue after a response that differs by it, and *was there* if it was in every
-//! response after which the client continued. A field of a request is *demanded* if the server refused a request that differs by it. Logs
-//! of a library or a program under test have responses without fields, and so show which are needed; a recording shows which were there.
+//! A response field is *required* if every response after which the client continued has it, and a response after which it did not continue
+//! lacks it. A request field is *required* if every request that the server accepted has it, and a refused one lacks it. The logs of a
+//! library or program under test contain responses that lack fields, and so show which fields are required. A recording only shows which
+//! fields were present.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -15,10 +16,10 @@ use crate::connections::{CompletedMessage, Connections, decode};
 use crate::crash::SignalCause;
 use crate::event::{Event, EventKind, Exit};
 
-/// Names of the fields of a message, without those that are numbered.
+/// Names of the fields of a message, without numbered fields.
 type FieldNames = BTreeSet<String>;
 
-/// The field of fullinit that a client has only if its environment has the id of its job.
+/// The field of fullinit that a client can send only if its environment contains the id of its job.
 const JOBID: &str = "pmijobid";
 
 /// The number of successes and failures.
@@ -26,7 +27,7 @@ const JOBID: &str = "pmijobid";
 struct Tally {
     well: usize,
     badly: usize,
-    /// For a request: a process whose environment had the id of its job has sent it.
+    /// For a request: true if a process whose environment contained the id of its job has sent it.
     told_job: bool,
 }
 
@@ -44,20 +45,20 @@ struct AnswerForm {
     fields: FieldNames,
 }
 
-/// The observations of one command.
+/// The observations about one command.
 #[derive(Debug, Clone, Default)]
 struct CommandExchanges {
     /// Requests by their fields, with the number of acceptances and refusals.
     requests: BTreeMap<FieldNames, Tally>,
-    /// Responses by their form, with the number of times that the client continued or not. Both may be zero if that is unknown.
+    /// Responses by their form, with the number of times that the client did and did not continue. Both may be zero if that is unknown.
     answers: BTreeMap<AnswerForm, Tally>,
 }
 
-/// The observations of one half, from its logs.
+/// The observations about one half, from its logs.
 #[derive(Debug, Clone, Default)]
 pub struct Observations {
     commands: BTreeMap<(Dialect, String), CommandExchanges>,
-    /// Versions by offer, `None` where it was refused.
+    /// The versions in the answers to each offer; `None` stands for a refusal.
     versions: BTreeMap<String, BTreeSet<Option<String>>>,
 }
 
@@ -67,9 +68,9 @@ struct UnansweredRequest {
     dialect: Dialect,
     command: String,
     fields: FieldNames,
-    /// The version that it offers.
+    /// The version that it offers, if it is an init.
     offer: Option<String>,
-    /// The environment of the process had the id of its job, which it may send.
+    /// True if the environment of the process contained the id of its job, so it can send the id.
     told_job: bool,
 }
 
@@ -79,9 +80,9 @@ struct ObservedConnection {
     pending: VecDeque<UnansweredRequest>,
     /// The last response, after which the client may continue or not.
     read: Option<((Dialect, String), AnswerForm)>,
-    /// Within a spawn request of several lines.
+    /// True within a spawn request of several lines.
     in_block: bool,
-    /// It has PMI_JOBID in its environment.
+    /// True if the environment of the process contains PMI_JOBID.
     told_job: bool,
 }
 
@@ -114,7 +115,7 @@ fn read(message: &Decoded<'_>) -> Option<Read> {
 }
 
 impl ObservedConnection {
-    /// Returns the request of a line or a frame, if it is one.
+    /// Returns the request that a line or frame contains, if any.
     fn request(&mut self, message: &Decoded<'_>) -> Option<UnansweredRequest> {
         let Decoded { framing, text, .. } = message;
         if *framing == Framing::Lines && (self.in_block || SpawnAssembler::is_spawn_start(text)) {
@@ -157,7 +158,7 @@ impl Observations {
                     if proc.group != Proc::PROXIES =>
                 {
                     let link = links.entry(*proc).or_default();
-                    // The client may end because of that, and not because of the response before it.
+                    // The client may end because of this, rather than because of the response before it.
                     self.goes_on(link, None);
                     // If several requests are pending, the log does not show which one the server rejects.
                     if let [request] = link.pending.make_contiguous() {
@@ -174,7 +175,7 @@ impl Observations {
                 }
                 EventKind::Exited { proc, exit } => {
                     let link = links.entry(*proc).or_default();
-                    // Nothing follows finalize.
+                    // No request follows finalize, so exit status 0 means that the client accepted the response.
                     let finalized = link.read.as_ref().is_some_and(|((_, command), _)| command == "finalize");
                     let went_on = match exit {
                         Exit::Code(0) => finalized.then_some(true),
@@ -253,7 +254,7 @@ impl Observations {
         tally.told_job |= asked.told_job;
     }
 
-    /// Counts whether the client has continued after the last response, if that is known.
+    /// Records whether the client continued after the last response, if that is known.
     fn goes_on(&mut self, link: &mut ObservedConnection, went_on: Option<bool>) {
         if let (Some((command, form)), Some(went_on)) = (link.read.take(), went_on) {
             self.commands.entry(command).or_default().answers.entry(form).or_default().count(went_on);
@@ -261,13 +262,13 @@ impl Observations {
     }
 }
 
-/// The degree to which a message can be understood.
+/// The result of comparing a message with what the other half understands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Fit {
     /// The other half did not understand the message, or needs a field that it omits.
     Breaks,
-    /// The logs do not show it.
+    /// The logs do not show whether the other half understands it.
     Unknown,
     /// The other half has understood such a message.
     Fits,
@@ -287,17 +288,17 @@ pub enum Sender {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename = "Row")]
 pub struct MessageRow {
-    /// The degree to which it can be understood.
+    /// The result of the comparison.
     pub fit: Fit,
     /// The dialect.
     pub dialect: Dialect,
-    /// The command of the request, also for a response.
+    /// The command of the request, even if this row is about a response.
     pub command: String,
     /// The sender.
     pub sender: Sender,
     /// The fields that matter.
     pub fields: Vec<String>,
-    /// The observations of both halves, in words.
+    /// The observations about both halves, in words.
     pub why: String,
 }
 
@@ -353,15 +354,15 @@ fn listed(fields: &FieldNames) -> String {
     }
 }
 
-/// Returns the fields that all of these have.
+/// Returns the fields that are in all of these sets.
 fn common<'a>(sets: impl Iterator<Item = &'a FieldNames>) -> Option<FieldNames> {
     sets.fold(None, |all: Option<FieldNames>, set| {
         Some(all.map_or_else(|| set.clone(), |all| all.intersection(set).cloned().collect()))
     })
 }
 
-/// Returns the fields that all successful messages have and failed ones lack, in groups of which one field is needed. Of two groups, the
-/// smaller one is more precise.
+/// Returns groups of fields. All successful messages have them, and some failed message lacks the whole group, so at least one field of
+/// each group is required. A group that contains a smaller one is dropped, because the smaller one is more precise.
 fn groups<'a>(well: &[&'a FieldNames], badly: &[&'a FieldNames]) -> Vec<FieldNames> {
     let Some(all) = common(well.iter().copied()) else { return Vec::new() };
     let missing: Vec<FieldNames> = badly
@@ -448,9 +449,9 @@ fn requests(asks: &CommandExchanges, serves: &CommandExchanges) -> Weighed {
         );
         (Fit::Unknown, lacking, why)
     };
-    // Requests of the client that were refused are only attempts.
+    // Client requests that were refused are only attempts.
     let sent = asks.requests.iter().filter(|(_, tally)| tally.well > 0 || asks.requests.len() == 1);
-    // A process without the id of its job shows nothing that a process with the id does not.
+    // If some process sent the id of its job, requests from processes that did not know theirs show nothing more.
     let tells = sent.clone().any(|(fields, _)| fields.contains(JOBID));
     let sent = sent.filter(|(fields, tally)| !tells || tally.told_job || fields.contains(JOBID));
     let worst = sent.map(|(fields, tally)| weigh(fields, tally)).min_by_key(|weighed| weighed.0);
@@ -511,7 +512,7 @@ fn answers(asks: &CommandExchanges, serves: &CommandExchanges) -> Option<Weighed
         (Fit::Unknown, lacking, why)
     };
     let sent: Vec<&AnswerForm> = serves.answers.keys().filter(success).collect();
-    // A server that never got a thrid may echo it or not.
+    // A server that never received a thrid may or may not echo it.
     let alike: Vec<&&AnswerForm> = sent.iter().filter(|form| form.threaded == threaded).collect();
     if alike.is_empty() && !sent.is_empty() {
         let why = match threaded {
@@ -562,15 +563,15 @@ mod tests {
     use super::*;
     use crate::event::Bytes;
 
-    /// Requests with their answers, and the status with which the process ends behind them.
+    /// Requests with their answers, and the status with which the process then exits, if it does.
     type TestSession<'a> = (&'a [(&'a str, &'a str)], Option<i32>);
 
-    /// What is seen of processes that are told the id of their job.
+    /// Returns the observations of sessions whose processes know the id of their job.
     fn seen(sessions: &[TestSession<'_>]) -> Observations {
         seen_where(true, sessions)
     }
 
-    /// What is seen of requests and their answers, and of whether the process ends with a status behind them.
+    /// Returns the observations of sessions. `told_job` is true if the environment contains the id of the job.
     fn seen_where(told_job: bool, sessions: &[TestSession<'_>]) -> Observations {
         let proc = Proc { group: 0, rank: 0 };
         let framed = |body: &str| Bytes(format!("{:>6}{body}", body.len()).into_bytes());
@@ -627,7 +628,7 @@ mod tests {
     #[test]
     fn answer_without_a_required_field_breaks() {
         let works: &[(&str, &str)] = &[(LIBPMI2, HYDRA_4_0), DONE];
-        // It goes on without debugged, so that this is not what it misses.
+        // The client continues without `debugged`, so that is not the field that it requires.
         let shorter = HYDRA_4_0.replace("debugged=FALSE;", "");
         let without: &[(&str, &str)] = &[(LIBPMI2, &shorter), DONE];
         let fails: &[(&str, &str)] = &[(LIBPMI2, HYDRA_4_1)];
@@ -636,10 +637,10 @@ mod tests {
         let answer = |client: &Observations| row(client, &hydra, "fullinit", Sender::Server);
         let judged = seen(&[(works, Some(0)), (without, Some(0)), (fails, Some(3))]);
         assert_eq!(answer(&judged), (Fit::Breaks, version.clone()));
-        // A recording of what works tells no more than what was there.
+        // A recording of working sessions only shows which fields were present.
         let recorded = seen(&[(works, Some(0)), (without, Some(0))]);
         assert_eq!(answer(&recorded), (Fit::Unknown, version));
-        // Who has gone on from less takes more.
+        // A client that continued after fewer fields also accepts more.
         let modest = seen(&[(fails, None), (&[(MPICH, HYDRA_4_1), DONE], Some(0))]);
         assert_eq!(answer(&modest).0, Fit::Fits);
         assert_eq!(row(&modest, &judged, "fullinit", Sender::Server).0, Fit::Fits);
@@ -658,7 +659,7 @@ mod tests {
             let libpmi2 = seen(&[(&[(LIBPMI2, HYDRA_4_0), DONE], Some(0))]);
             assert_eq!(row(&libpmi2, &slurm, "fullinit", Sender::Client).0, Fit::Fits);
         }
-        // Without an environment that tells it, nobody knows.
+        // If the client's environment did not contain the id, the result is unknown.
         let slurm = refused("cmd=fullinit;pmirank=0;threaded=FALSE;", "");
         let untold =
             seen_where(false, &[(&[("cmd=fullinit;pmirank=0;threaded=FALSE;", HYDRA_4_0), DONE], Some(0))]);
@@ -666,7 +667,7 @@ mod tests {
             row(&untold, &slurm, "fullinit", Sender::Client),
             (Fit::Unknown, vec!["pmijobid".to_owned()])
         );
-        // Nothing was refused: it may do without or not.
+        // The server refused nothing, so it may or may not require these fields.
         let slurm = seen(&[(&[(LIBPMI2, HYDRA_4_0), DONE], None)]);
         let lacking = vec!["pmijobid".to_owned(), "threaded".to_owned()];
         assert_eq!(row(&mpich, &slurm, "fullinit", Sender::Client), (Fit::Unknown, lacking));
@@ -700,7 +701,8 @@ mod tests {
         assert_eq!(misses(&[(LIBPMI2, HYDRA_4_0), (get, echoed), (get, by_flag)]), Some(Fit::Fits));
     }
 
-    /// Observations of PMI-1 sessions: `> ` begins a request, `< ` an answer; `closes` ends the connection, a number is an exit status.
+    /// Returns the observations of PMI-1 sessions. `> ` begins a request and `< ` an answer; `closes` ends the connection, and a number is
+    /// an exit status.
     fn seen_lines(sessions: &[&[&str]]) -> Observations {
         let proc = Proc { group: 0, rank: 0 };
         let mut observations = Observations::default();

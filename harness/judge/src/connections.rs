@@ -7,7 +7,7 @@ use crate::event::Event;
 use crate::recent::Recent;
 use crate::seen::Unended;
 
-/// A message that an event completes, or a framing error instead of it.
+/// A message that an event completes, or the framing error in its place.
 pub type CompletedMessage<'a> = (Direction, Result<Decoded<'a>, FramingError>);
 
 /// Decodes messages that have arrived.
@@ -20,8 +20,8 @@ pub(crate) fn decode<'a>(arrivals: &'a [Arrival<'_>]) -> Vec<CompletedMessage<'a
 pub struct Connections(Recent<Proc, Connection>);
 
 impl Connections {
-    /// Reads the bytes of an event, if it has any, and returns the messages that it completes. A response to an offer of PMI-2
-    /// precedes the requests whose framing it settles.
+    /// Reads the bytes of an event, if it has any, and returns the messages that it completes. A response to an offer of PMI-2 comes before
+    /// the requests whose framing it settles.
     pub fn read<'e>(&mut self, event: &'e Event) -> Vec<Arrival<'e>> {
         let Some((proc, direction, bytes)) = event.kind.message_bytes() else { return Vec::new() };
         self.0.get_or_insert_with(proc, || Connection::new(LINE_LIMIT)).read(direction, bytes)
@@ -50,7 +50,7 @@ impl Connections {
         self.0.iter()
     }
 
-    /// Returns the framing of a connection; lines before the negotiation.
+    /// Returns the framing of a connection, or lines if nothing has been negotiated yet.
     pub(crate) fn framing(&self, p: Proc) -> Framing {
         self.get(p).map(Connection::framing).unwrap_or_default()
     }

@@ -39,14 +39,14 @@ pub(crate) struct ProcessConnection {
     pub(crate) started: bool,
     pub(crate) env: HashMap<String, String>,
     pub(crate) args: Vec<Bytes>,
-    /// The server has closed it.
+    /// True if the server has closed it.
     pub(crate) closed: bool,
-    /// Its end was one of the outcomes that a step allows, so further steps of this process are skipped.
+    /// True if its end was one of the outcomes that a step allows. Further steps of this process are then skipped.
     pub(crate) over: bool,
-    /// The harness has closed it.
+    /// True if the harness has closed it.
     pub(crate) ours_closed: bool,
     pub(crate) ended: bool,
-    /// The process has requested an abort of its process group.
+    /// True if the process has requested an abort of its process group.
     pub(crate) wants_abort: bool,
     /// Numbers of a proxy's requests that steps have consumed.
     pub(crate) taken: Vec<u64>,
@@ -73,7 +73,7 @@ struct PartialSpawnRequest {
     processes: u32,
     /// `totspawns`.
     programs: u32,
-    /// More programs will follow.
+    /// True if more programs will follow.
     open: bool,
 }
 
@@ -89,12 +89,12 @@ pub(crate) struct Conversation {
     /// Groups whose spawn was refused, lawfully or with a finding. Steps about them are skipped.
     refused: HashSet<u32>,
     pub(crate) job: Option<Exit>,
-    /// The job has written output.
+    /// True if the job has written output.
     pub(crate) output: bool,
     pub(crate) crashed: Option<(String, i32)>,
     /// Number of bytes received from the other side.
     pub(crate) received: u64,
-    /// A process has started without a usable PMI_FD.
+    /// True if a process has started without a usable PMI_FD.
     pub(crate) unconnected: bool,
 }
 
@@ -132,7 +132,7 @@ impl Conversation {
         }
     }
 
-    /// Marks the group of the last spawn request as refused, so that no process of it is expected.
+    /// Marks the group of the last spawn request as refused, so that none of its processes is expected.
     pub(crate) fn refuse_spawn(&mut self) {
         self.refused.insert(self.groups);
     }
@@ -205,7 +205,7 @@ impl Conversation {
                     if link.lines.len() >= LINES_LIMIT {
                         continue;
                     }
-                    // A framing error fits no expectation, and neither does an empty message. The monitor reports it.
+                    // A framing error is stored as an empty message. The monitor reports the error.
                     let (framing, text) = message
                         .as_ref()
                         .map_or_else(|_| Default::default(), |m| (m.framing, m.text.to_vec()));
@@ -256,7 +256,7 @@ impl Conversation {
         let words: Vec<&[u8]> = text.split(|b| *b == b'\n').collect();
         let text = match words[..] {
             [line] => line.to_vec(),
-            // The line that ends a block has no tuple.
+            // The line that ends a block is not a tuple.
             _ => words.into_iter().filter(|w| w.contains(&b'=')).collect::<Vec<_>>().join(&b' '),
         };
         let framing = if is_passed_frame(&text) { Framing::Frames } else { Framing::Lines };

@@ -35,8 +35,8 @@ impl SignalCause {
         }
     }
 
-    /// Returns whether the signal usually comes from a process manager, a user or the closed end of a connection, rather than from a fault
-    /// of the program.
+    /// Returns whether the signal usually comes from a process manager, a user or a closed connection, rather than from a fault of the
+    /// program.
     pub fn is_from_outside(self) -> bool {
         matches!(self, Self::Order | Self::BrokenPipe)
     }
@@ -55,7 +55,7 @@ pub const BROKEN_MEMORY: [&str; 9] = [
     "munmap_chunk(): ",
 ];
 
-/// Returns whether the line is a report of the C library about corrupted memory.
+/// Returns whether the line is a report from the C library about corrupted memory.
 pub fn is_broken_memory(line: &str) -> bool {
     let text = line.trim_start_matches("*** ");
     BROKEN_MEMORY.iter().any(|beginning| text.starts_with(beginning))
@@ -66,10 +66,10 @@ pub fn is_assertion(line: &str) -> bool {
     is_broken_memory(line) || line.to_ascii_lowercase().contains("assert")
 }
 
-/// The crashed process whose backtrace is looked up.
+/// The crashed process whose backtrace is wanted.
 #[derive(Debug, Clone, Copy)]
 pub enum CrashedProcess<'a> {
-    /// The process of a server with this name.
+    /// The server process with this name.
     Server(&'a str),
     /// Any process under test, because only one program runs.
     Any,
@@ -106,7 +106,7 @@ pub fn untraced(events: &[Event]) -> Option<&str> {
     })
 }
 
-/// Extracts the program from a process's description: `the launcher, mpiexec,`.
+/// Extracts the program's name from a process's description: `the launcher, mpiexec,`.
 pub fn program_in(name: &str) -> &str {
     name.split(", ").nth(1).unwrap_or(name).trim_matches(',')
 }

@@ -1,5 +1,5 @@
-//! Deviations: findings that are known and accepted for one implementation. The suite still checks for them, and one that no longer happens
-//! makes a run as red as a new finding.
+//! Deviations: findings that are known and accepted for one implementation. The suite still checks for them: a deviation that no longer
+//! happens makes the run red, just like a new finding.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -21,10 +21,10 @@ use pmi_wire::ConnectionMethod;
 ///
 /// [[deviation]]
 /// requirement = "rfc13.init.version-used"
-/// scenarios = ["init/*", "group/repeated"]  # names, or patterns with *; each must show it
-/// symptom = "pmi_subversion=2"             # part of what is seen, of a crash "signal 11 (in serve)"; left out: anything
-/// versions = ">=5.0, <6"                   # left out: all
-/// connection = "port"                      # how processes come to it: fd, port or singleton; left out: however
+/// scenarios = ["init/*", "group/repeated"]  # names, or patterns with *; every scenario must show it
+/// symptom = "pmi_subversion=2"             # part of the observed text, or for a crash "signal 11 (in serve)"; default: any
+/// versions = ">=5.0, <6"                   # default: all
+/// connection = "port"                      # how processes connect: fd, port or singleton; default: any
 /// reason = "Hydra 5.0 answers 1.2 to a client that offers 1.1"
 /// link = "https://..."
 /// ```
@@ -47,13 +47,14 @@ struct DeviationEntry {
     reason: String,
     #[serde(default)]
     link: Option<String>,
-    /// It happens only in some runs, so the entry cannot be stale.
+    /// True if it happens only in some runs. The entry then cannot be stale.
     #[serde(default)]
     sometimes: bool,
-    /// It happens in every run on some systems and never on others, depending on the kernel or the build. The entry cannot be stale either.
+    /// True if it happens in every run on some systems and never on others, depending on the kernel or the build. The entry cannot be stale
+    /// either.
     #[serde(default, rename = "some-systems")]
     some_systems: bool,
-    /// The input that triggers it is not public yet, so reports show only the symptom.
+    /// True if the input that triggers it is not public yet. Reports then show only the symptom.
     #[serde(default)]
     sensitive: bool,
 }
@@ -160,7 +161,7 @@ impl Deviations {
         wrong.map(|(line, id)| (*line, id.as_str()))
     }
 
-    /// Returns the number of entries whose reason is still to be written.
+    /// Returns the number of entries whose reason has not been written yet.
     pub fn unexplained(&self) -> usize {
         let mut lines: Vec<usize> =
             self.entries.iter().filter(|e| e.entry.reason.starts_with(TODO)).map(|e| e.line).collect();
@@ -194,7 +195,7 @@ impl Deviations {
         entries.find(|expected| expected.entry.covers(finding)).map(|expected| &expected.entry)
     }
 
-    /// Returns the indices of the entries that name this scenario, apply to each run, and were not confirmed by this result.
+    /// Returns the indices of the entries that name this scenario, apply to every run, and were not confirmed by this result.
     pub fn missed_in(&self, result: &ScenarioResult) -> BTreeSet<usize> {
         let found = || result.findings.iter().chain(&result.consequences);
         let is_broken = |id: &str| found().any(|judged| judged.finding.requirement == *id);
@@ -225,8 +226,8 @@ impl Deviations {
         }
     }
 
-    /// Returns the entries that did not happen although their scenarios were played, and those that name no scenario of the suite. If the
-    /// requirement is broken with another symptom, that is a finding of its own, and the entry is not stale.
+    /// Returns the entries whose deviation did not happen although their scenarios were played, and those that name no scenario in the
+    /// suite. If the requirement was broken with another symptom, that is a separate finding, and the entry is not stale.
     pub fn stale(&self, suite: &Suite) -> Vec<StaleDeviation> {
         let mut stale: Vec<StaleDeviation> = Vec::new();
         for (i, PatternEntry { line, scenario, entry }) in self.entries.iter().enumerate() {
@@ -289,7 +290,7 @@ struct DraftKey<'a> {
     precedent: Option<(&'a str, Option<&'a str>)>,
 }
 
-/// Returns the number of entries of a draft, and the number of those whose reason is still to be written.
+/// Returns the number of entries in a draft, and the number of those whose reason has not been written yet.
 pub fn drafted(text: &str) -> (usize, usize) {
     (text.matches("[[deviation]]").count(), text.matches(UNWRITTEN).count())
 }
@@ -355,7 +356,7 @@ pub fn draft(
     let mut text = format!(
         "# Drafted from {}. State for each entry the reason and where it was reported; delete entries that the implementation did not cause.\n\
          implementation = {}\n",
-        // Some scenarios are played more often for other reasons than a repeated run.
+        // For other reasons, some scenarios are played more often than the run is repeated.
         match results.iter().filter(|r| r.verdict.is_judged()).map(|r| r.found().0).min() {
             Some(played @ 2..) => format!("{played} runs"),
             _ => "one run, which does not show intermittent findings (--repeat 5 would)".to_owned(),

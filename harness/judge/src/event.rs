@@ -36,12 +36,12 @@ impl fmt::Display for Exit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SilenceProof {
-    /// The server has read everything, and each of its processes waits without a time limit.
+    /// The server has read everything, and all of its processes wait without a time limit.
     Idle,
-    /// The server has read everything. Since then, each of its processes has waited several times with a time limit, and sent nothing. This
-    /// proof suffices where silence is lawful.
+    /// The server has read everything. Since then, all of its processes have waited several times with a time limit, without sending
+    /// anything. This proof is sufficient where silence is lawful.
     Polled,
-    /// Each process of the server waits without a time limit, but bytes that were written to it are still unread.
+    /// All processes of the server wait without a time limit, but they have not read everything that was written to them.
     Unread,
     /// The step timed out.
     Timeout,
@@ -70,12 +70,12 @@ fn is_zero(line: &usize) -> bool {
 }
 
 impl Event {
-    /// Creates an event with this number, at time 0 and at no line of a scenario.
+    /// Creates an event with this number, with time 0 and without a line of a scenario.
     pub fn new(seq: u64, kind: EventKind) -> Self {
         Self { seq, time_us: 0, line: 0, cut: 0, kind }
     }
 
-    /// Cuts the event's message to its first `most` bytes. Returns the number of bytes kept.
+    /// Truncates the event's message to its first `most` bytes. Returns the number of bytes kept.
     pub fn cut_to(&mut self, most: usize) -> usize {
         let Some(bytes) = self.kind.bytes_mut() else { return 0 };
         self.cut += bytes.len().saturating_sub(most);
@@ -91,7 +91,7 @@ impl Event {
 pub enum Abandoned {
     /// The user interrupted the run.
     Interrupted,
-    /// A mistake in the scenario that shows only when it is played.
+    /// A mistake in the scenario that only shows when it is played.
     Mistake(String),
     /// The scenario cannot be played against the implementation under test.
     Unplayable(String),
@@ -104,7 +104,7 @@ pub enum Abandoned {
 #[serde(rename_all = "snake_case")]
 #[serde(rename = "What")]
 pub enum EventKind {
-    /// The implementation was started, with a request for a process group of this shape.
+    /// The implementation was started, with a request for a process group of this size.
     Launched {
         /// The command as it was run; empty in memory.
         command: Vec<String>,
@@ -121,10 +121,10 @@ pub enum EventKind {
         env: BTreeMap<String, String>,
         /// Its arguments.
         args: Vec<Bytes>,
-        /// The error of the descriptor in PMI_FD, or of the connection through PMI_PORT, if there is one.
+        /// The error with the descriptor in PMI_FD, or with the connection through PMI_PORT, if there is one.
         bad_fd: Option<String>,
     },
-    /// The program of a process of a recorded session could not be started.
+    /// In a recorded session, the program of a process could not be started.
     NotStarted {
         /// The process.
         proc: Proc,
@@ -138,7 +138,7 @@ pub enum EventKind {
         /// The initack that the process sent.
         #[serde(rename = "said")]
         initack: Bytes,
-        /// The response of the server.
+        /// The server's response.
         #[serde(rename = "told")]
         response: Bytes,
     },
@@ -149,12 +149,12 @@ pub enum EventKind {
         /// The arguments that it passed, without the program.
         args: Vec<Bytes>,
     },
-    /// A process that was started without a process manager has requested one (singleton init). Holds the first messages on the
+    /// A process that was started without a process manager has requested one (singleton init). Contains the first messages on the
     /// connection that the process manager makes to it.
     Singinit {
         /// The process.
         proc: Proc,
-        /// The first message of the process manager; empty if it sent none or did not connect.
+        /// The process manager's first message; empty if it sent none or did not connect.
         #[serde(rename = "asked")]
         request: Bytes,
         /// The process's answer.
@@ -188,7 +188,7 @@ pub enum EventKind {
         /// The client.
         proc: Proc,
     },
-    /// A process is gone: it ended itself (`exit` and `kill` steps), or the process manager ended it.
+    /// A process is gone, because the harness (`exit` and `kill` steps) or the process manager ended it.
     Ended {
         /// The process.
         proc: Proc,
@@ -209,7 +209,7 @@ pub enum EventKind {
         /// The evidence that it will not come.
         proof: SilenceProof,
     },
-    /// The server has not read everything that this process wrote. Reported before a wait that received nothing.
+    /// The server has not read everything that this process wrote. Reported just before the event about the silence that follows.
     NotRead {
         /// The process that wrote it.
         proc: Proc,
@@ -220,11 +220,11 @@ pub enum EventKind {
         group: u32,
         /// The proxy: the number of its node within the group.
         proxy: u32,
-        /// Number of the request, counted over all proxies of the launch.
+        /// Number of the request, counted across all proxies of the launch.
         id: u64,
         /// The request without its terminator, in one form for all versions of Hydra's protocol.
         text: Bytes,
-        /// It waits until the scenario answers it.
+        /// True if it waits until the scenario answers it.
         held: bool,
     },
     /// The upstream sent a proxy an answer or a notification.
@@ -240,7 +240,7 @@ pub enum EventKind {
         /// True if the scenario wrote the message, rather than a correct upstream.
         scripted: bool,
     },
-    /// The upstream closed its connection to a proxy because the scenario requires it.
+    /// The upstream closed its connection to a proxy because the scenario says so.
     ClosedByUpstream {
         /// The proxy, in the first group.
         proxy: u32,
@@ -264,14 +264,14 @@ pub enum EventKind {
         /// The line without its newline; long lines are cut.
         line: Bytes,
     },
-    /// The launcher failed to start the processes, but the same command then started this smaller number of them.
+    /// The launcher failed to start the processes, but the same command was able to start this smaller number.
     StartsFewer {
         /// Requested ranks.
         ranks: u32,
     },
     /// A scenario that had failed while other jobs were running was played again.
     PlayedAgain {
-        /// The other jobs of the implementation that ran at the same time; empty if it was played alone or next to other load.
+        /// The other jobs of the implementation that ran at the same time; empty if it was played alone or under unrelated load.
         beside: Vec<OtherJob>,
         /// Number of times it was played.
         played: u32,
@@ -290,7 +290,7 @@ pub enum EventKind {
     LibraryFile {
         /// Name of the file.
         name: String,
-        /// Its soname, which programs that were linked with it look for.
+        /// Its soname, which programs linked with it look for.
         soname: Option<String>,
         /// The PMI functions that it exports.
         functions: Vec<String>,
@@ -310,7 +310,7 @@ pub enum EventKind {
         function: String,
         /// Its arguments.
         arguments: Vec<CallArgument>,
-        /// True if requests of the library during the call wait until the scenario expects them.
+        /// True if requests that the library makes during the call wait until the scenario expects them.
         held: bool,
     },
     /// The library lacks the function that the scenario calls.
@@ -338,9 +338,9 @@ pub enum EventKind {
         /// The waiting time, in milliseconds.
         waited_ms: u64,
     },
-    /// The implementation sent more bytes than any request can need, and the runner stopped reading.
+    /// The implementation sent more bytes than any request can need, so the runner stopped reading.
     Flooded {
-        /// The largest number of bytes that is read.
+        /// The maximum number of bytes that the runner reads.
         limit: u64,
     },
     /// The scenario ended early.
@@ -384,14 +384,14 @@ pub enum EventKind {
         /// The process.
         proc: Proc,
     },
-    /// These processes of a program, or of a recorded session that has timed out, do not end. The runner ends them now.
+    /// These processes of a program, or of a recorded session that has timed out, do not end by themselves. The runner ends them now.
     StillRunning {
         /// All processes that have not ended.
         procs: Vec<Proc>,
         /// The evidence that they will not end.
         proof: HangProof,
     },
-    /// These processes of a recorded session outlived their launcher. They are not recorded any longer.
+    /// These processes of a recorded session outlived their launcher. They are no longer recorded.
     Outlived {
         /// All processes that are still running.
         procs: Vec<Proc>,
@@ -418,13 +418,13 @@ pub enum EventKind {
         waited_ms: u64,
         /// Agents that have not ended, although the runner asked them to exit.
         procs: Vec<Proc>,
-        /// Command names of processes of the implementation that still run, if they are descendants of the runner.
+        /// Command names of the implementation's processes that are still running, if they are descendants of the runner.
         names: Vec<String>,
     },
     /// One of the actions that ended the job, with its result.
     JobEnding(JobTermination),
-    /// Processes outlived the rank of a program that started them. They left the rank's process group, so ending that group did not end
-    /// them.
+    /// Processes that a rank of a program started outlived that rank. They had left the rank's process group, so ending that group did not
+    /// end them.
     #[serde(rename = "left_behind")]
     LeftoverProcesses {
         /// Their command names.
@@ -517,7 +517,7 @@ pub enum PlainRun {
     Flawed(Vec<Flaw>),
     /// A process ended in another way.
     EndedBadly(ProcessEnd),
-    /// No process wrote to its connection. The end of the first process.
+    /// No process wrote to its connection. Contains the way in which the first process ended.
     Silent(Option<ProcessEnd>),
     /// The program could not be run.
     Failed(String),
@@ -550,7 +550,7 @@ pub enum ProcessExitKind {
     Group,
     /// The scenario killed it.
     Killed,
-    /// It did not end. The proof; `None` if it was waiting for another process.
+    /// It did not end. Contains the proof; `None` if it was waiting for another process.
     Never(Option<HangProof>),
     /// Unknown, because the runner did not wait for it.
     Unknown,
@@ -635,7 +635,8 @@ fn differs_in_received_value(plain: (&[u8], &ReceivedValues), seen: (&[u8], &Rec
 }
 
 impl Difference {
-    /// Compares two outputs of a process, which received other values in each run. A line that prints such a value is not a difference.
+    /// Compares two outputs of a process, which received different values in the two runs. A line that prints such a value is not a
+    /// difference.
     pub fn between(plain: (&[u8], &ReceivedValues), seen: (&[u8], &ReceivedValues)) -> Option<Self> {
         let [left, right] = [plain.0, seen.0].map(|text| text.split(|b| *b == b'\n').collect::<Vec<_>>());
         let cut = |line: &[u8]| Bytes(line[..line.len().min(200)].to_vec());
@@ -657,8 +658,8 @@ mod tests {
         values.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect()
     }
 
-    /// A program that prints the mapping and universe size that it received does the same work. A program that prints anything else does
-    /// not.
+    /// A program that prints the mapping and universe size that it received behaves the same in both runs. A program that prints anything
+    /// else does not.
     #[rstest::rstest]
     #[case::prints_received_values("mapping (vector,[0]x2)\nuniverse -1\nsum 3\n", false)]
     #[case::cut("mapping (vector,[0]x\nuniverse -1\nsum 3\n", true)]
@@ -667,7 +668,7 @@ mod tests {
     #[case::one_line_less("mapping (vector,[0]x2)\nuniverse -1\n", true)]
     fn detects_output_that_differs_from_received_data(#[case] seen: &str, #[case] differs: bool) {
         let plain = "mapping (vector,(0,1,2))\nuniverse 2\nsum 3\n";
-        // No received value can stand for the missing one. In place of a universe size, anything may be printed.
+        // A received value is needed in place of the missing one, except for the universe size: anything may be printed in its place.
         let untold = told(&[("rc", "-1")]);
         let (before, after) = (&b"mapping x\nuniverse 2"[..], &b"mapping x\nuniverse unknown"[..]);
         let usual = told(&[("value", "x"), ("size", "2"), ("rc", "0")]);

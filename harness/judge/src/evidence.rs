@@ -36,7 +36,7 @@ fn message(event: &Event) -> Option<(Proc, WritingSide)> {
     }
 }
 
-/// Returns whether this event is a message of the party under test.
+/// Returns whether this event is a message from the party under test.
 fn is_said(under_test: Side, event: &Event) -> bool {
     match under_test {
         Side::Server => matches!(event.kind, EventKind::FromServer { .. } | EventKind::FromProxy { .. }),
@@ -86,7 +86,7 @@ pub(crate) fn at(events: &[Event], seq: u64) -> Option<&Event> {
     events.binary_search_by_key(&seq, |event| event.seq).ok().map(|index| &events[index])
 }
 
-/// Returns the number of the first event that shows the loss of a crashed process.
+/// Returns the number of the first event that shows that a crashed process is gone.
 pub(crate) fn first_loss(events: &[Event], under_test: Side) -> Option<u64> {
     let of_server = || {
         let mut over: BTreeSet<Proc> = BTreeSet::new();
@@ -128,8 +128,8 @@ pub(crate) fn of_crash(events: &[Event]) -> Option<u64> {
     events.iter().find(tells).map(|event| event.seq)
 }
 
-/// Returns whether a finding is a consequence of a crash whose first sign is event `loss`. A finding about a message of the implementation
-/// (`event`) is not.
+/// Returns whether a finding is a consequence of a crash whose first sign is event `loss`. A finding about a message from the
+/// implementation (`event`) is not.
 pub(crate) fn follows(finding: &Finding, event: Option<&Event>, loss: u64) -> bool {
     finding.requirement != CRASH
         && finding.seq >= loss
@@ -151,7 +151,7 @@ pub fn evidence<'a>(findings: impl Iterator<Item = &'a Finding>, events: &[Event
     kept
 }
 
-/// Returns the last message of a process up to this event, and the message of the other side before it.
+/// Returns the last message of a process up to this event, and the message from the other side before it.
 fn exchange(events: &[Event], proc: Proc, seq: u64) -> Vec<u64> {
     let messages = events.iter().rev().filter(|event| event.seq <= seq);
     let of_process =
@@ -165,7 +165,7 @@ fn exchange(events: &[Event], proc: Proc, seq: u64) -> Vec<u64> {
     within.take(PIECES).map(|(seq, _)| seq).collect()
 }
 
-/// Returns the unanswered requests, the last request, and all requests that start processes.
+/// Returns the requests that may have caused a crash: the unanswered ones, the last one, and all that start processes.
 fn before_crash(events: &[Event], loss: u64) -> BTreeSet<u64> {
     let events = &events[..events.partition_point(|event| event.seq < loss)];
     let requests = || {

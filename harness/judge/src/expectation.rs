@@ -1,4 +1,4 @@
-//! The expectations of a scenario as data. All names are replaced by their values, so that a stored log can be judged again without the
+//! The expectations of a scenario as data. All names are replaced with their values, so a stored log can be judged again without the
 //! scenario.
 
 use std::fmt;
@@ -59,7 +59,7 @@ pub enum ExpectationKind {
     JobExits(ExitPattern),
     /// The job writes something to stderr or stdout.
     Logs,
-    /// A process of a program makes a request that fits this line of the scenario, whose response is not the usual one. Without a line, the
+    /// A process of a program makes a request that fits this line of the scenario, and gets an unusual response. Without a line, the
     /// process starts.
     Request(Option<String>),
     /// A program's process exits by itself, with a status that fits.
@@ -72,7 +72,7 @@ pub enum ExpectationKind {
     /// The output of a program's process equals that of the plain run.
     SameOutput,
     /// The library sends this request during a call: one line, or the lines of a spawn request in order. The scenario ignores earlier
-    /// requests of the call.
+    /// requests in the same call.
     Asks(Vec<Pattern>),
     /// A call of a library returns.
     Returns {
@@ -113,7 +113,7 @@ pub enum ReturnCode {
     Any,
     /// Any error.
     Failure,
-    /// Any error. The scenario names one to which RFC 13 gives no number.
+    /// Any error. The scenario names one that has no number in RFC 13.
     Unnumbered(String),
     /// One code.
     Code {
@@ -181,7 +181,7 @@ impl Choice {
         matches!(&self.kind, ExpectationKind::Message(pattern) if pattern.fields.iter().any(names))
     }
 
-    /// Returns whether the outcome is silence and no failure.
+    /// Returns whether the outcome is silence and does not count as a failure.
     pub(crate) fn is_valid_silence(&self) -> bool {
         self.kind == ExpectationKind::Silence && self.grade != Grade::Fail
     }
@@ -194,7 +194,7 @@ pub enum ExpectationState {
     Open,
     /// It is met, or there is none.
     Met,
-    /// It was not met and cannot be met any longer. The finding has been made, and later events cannot be judged.
+    /// It was not met and can no longer be met. The finding has been made, and later events cannot be judged.
     Broken,
 }
 
@@ -482,10 +482,10 @@ mod tests {
     }
 
     #[rstest]
-    // A non-ASCII letter, a tuple after the value, a wrong number: later steps can be judged.
+    // A non-ASCII letter, a tuple after the value or a wrong number: later steps can still be judged.
     #[case("cmd=my_kvsname rc=0 kvsname=ƒ1", Some("ƒ1"))]
     #[case("cmd=my_kvsname rc=0 kvsname=a found=TRUE", Some("a"))]
-    // Another message, another outcome, or no usable value.
+    // A different message, a different outcome or no usable value: nothing is captured.
     #[case("cmd=my_name rc=0 kvsname=a", None)]
     #[case("cmd=my_kvsname rc=-1 kvsname=a", None)]
     #[case("cmd=my_kvsname rc=0", None)]

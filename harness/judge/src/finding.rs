@@ -41,7 +41,7 @@ pub struct Finding {
     pub expected: String,
     /// The observed behavior, in words. Programs read `kind` instead.
     pub seen: String,
-    /// The kind of observation, if code distinguishes it.
+    /// The kind of observation, if code needs to distinguish it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<SeenKind>,
     /// For a crash, the place where the process died, if a debugger saw it.
@@ -50,7 +50,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Creates a finding against a party, about the job as a whole and at no step. The caller sets more fields if it can.
+    /// Creates a finding against a party, about the job as a whole and without a step. The caller fills in more fields if it can.
     pub fn new(
         requirement: impl Into<String>,
         party: Side,
@@ -80,7 +80,7 @@ impl Finding {
             || is_status
     }
 
-    /// Returns the absence that was seen in place of a response, without the evidence for it.
+    /// Returns what was seen in place of a response (silence or the end of the connection), without the evidence for it.
     pub(crate) fn absence(&self) -> Option<&'static str> {
         ["silence", "the end of the connection"].into_iter().find(|word| self.seen.starts_with(word))
     }

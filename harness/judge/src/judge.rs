@@ -26,16 +26,16 @@ use crate::upstream::UpstreamMonitor;
 use crate::verdict::Verdict;
 use crate::{Finding, Monitor, Severity, Side};
 
-/// Findings of one scenario against one party after which the rest is dropped, because it adds nothing new.
+/// Maximum number of findings in one scenario against one party. Further findings are dropped, because they add nothing new.
 const MAX_FINDINGS_PER_PARTY: usize = 1000;
 
-/// Monitor findings against the party under test that end a scenario early.
+/// Number of monitor findings against the party under test after which a scenario ends early.
 const MAX_MONITOR_FINDINGS: usize = 200;
 
 /// The requirement that is broken by a job that keeps running after all of its processes have ended.
 const JOB_ENDS: &str = ids::DE_FACTO_JOB_ENDS;
 
-/// The reason why the runner waits, given by the last expectation.
+/// The reason why the runner waits, which the last expectation determines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Awaited {
     /// A required event.
@@ -59,14 +59,15 @@ pub struct ScenarioOutcome {
     pub under_test: Side,
     /// True if a required response never came.
     pub hung: bool,
-    /// The implementation started no process, opened no connection or answered nothing. Nothing indicates that it speaks PMI at all.
+    /// True if the implementation started no process, opened no connection or answered nothing, so nothing indicates that it speaks PMI at
+    /// all.
     pub lifeless: bool,
     /// The first process of the implementation that died of a signal, and the signal.
     pub crashed: Option<(String, i32)>,
     /// The versions that the connections have agreed on, the lowest first: `1.1`.
     pub negotiated: Vec<String>,
-    /// Names of processes that outlived the rank of a program that started them. They left the rank's process group, so ending that group
-    /// did not end them. Empty unless the runner looked for them.
+    /// Names of processes that outlived the rank of a program that started them. They had left the rank's process group, so ending that
+    /// group did not end them. Empty unless the runner looked for them.
     pub leftover_processes: Vec<String>,
     /// The reason why the implementation could not be judged.
     pub unjudged: Option<Unjudged>,
@@ -79,7 +80,7 @@ pub struct ScenarioOutcome {
 /// Judges one scenario; see the module's documentation.
 pub struct Judge {
     party: Side,
-    /// True without a scenario. Only the monitors make findings.
+    /// True if there is no scenario. Then only the monitors make findings.
     has_no_scenario: bool,
     monitor: Monitor,
     upstream: UpstreamMonitor,
@@ -152,7 +153,7 @@ impl Judge {
         Self { monitor: Monitor::new(), has_no_scenario: true, ..Self::new(party, Vec::new()) }
     }
 
-    /// Takes the findings that the monitors have made so far, against all parties.
+    /// Returns and removes the findings that the monitors have made so far, against all parties.
     pub fn take_monitor_findings(&mut self) -> Vec<Finding> {
         std::mem::take(&mut self.monitor_findings)
     }
@@ -236,7 +237,7 @@ impl Judge {
         self.expectation_state
     }
 
-    /// Takes the values that the last expectation has captured.
+    /// Returns and removes the values that the last expectation has captured.
     pub fn take_captures(&mut self) -> Captures {
         std::mem::take(&mut self.captures)
     }
@@ -268,7 +269,7 @@ impl Judge {
         &self.library
     }
 
-    /// Takes the new requests of a library that the scenario does not answer itself.
+    /// Returns and removes the new requests from a library that the scenario does not answer itself.
     pub fn take_unscripted(&mut self) -> Vec<(Proc, library::LibraryRequest)> {
         self.library.take_unscripted()
     }
@@ -293,7 +294,7 @@ impl Judge {
         self.conversation.unconnected
     }
 
-    /// Returns the known number of processes in a group; 0 for a group that no request has started.
+    /// Returns the known number of processes in a group; 0 for a group that no spawn request has started.
     pub fn size(&self, group: u32) -> u32 {
         self.conversation.size(group)
     }
@@ -610,7 +611,7 @@ impl Judge {
             return;
         }
         if p.group != 0 {
-            // The missing process is one of the group that received a wrong rank, which has been reported.
+            // Some process of the group received a wrong rank. This has been reported, and explains why another one seems to be missing.
             if self
                 .monitor_findings
                 .iter()
@@ -723,8 +724,8 @@ impl Judge {
         }
     }
 
-    /// Drops the monitor's findings against an outcome that the scenario accepts. The scenario was written for this request, so
-    /// its verdict on an end of the connection, on silence and on a refusal takes precedence.
+    /// Drops the monitor's findings against an outcome that the scenario accepts. The scenario was written for this request, so its verdict
+    /// on a closed connection, on silence and on a refusal takes precedence.
     fn accept(&mut self, p: Proc, outcome: &ExpectationKind, seq: u64) {
         let party = self.party;
         let against = |f: &Finding| match outcome {
@@ -739,7 +740,7 @@ impl Judge {
             .retain(|f| f.party != party || f.proc != Some(p) || is_advisory(&f.requirement) || !against(f));
     }
 
-    /// Drops the monitor's finding that a message was not asked for if the scenario names this message and the requirement it breaks.
+    /// Drops the monitor's finding about an unsolicited message if the scenario names this message and the requirement that it breaks.
     fn name_cause(&mut self, p: Proc, choice: &Choice, seq: u64) {
         let names = |pattern: &Pattern| choice.cites.is_some() && !pattern.accepts_any_answer();
         if matches!(&choice.kind, ExpectationKind::Message(pattern) if names(pattern)) {
@@ -843,8 +844,8 @@ impl Judge {
         self.broken_at(self.seq, p, cites, expected.into(), seen.into());
     }
 
-    /// Makes a finding unless the monitor has reported the same event. Advice does not replace a duty: a refusal that also lacks a thrid
-    /// breaks both. A missing response is one behavior, and the monitor knows what was unusual about the request.
+    /// Makes a finding unless the monitor has reported the same event. An advisory finding does not replace a binding one: a refusal that
+    /// also lacks a thrid breaks both. A missing response is one behavior, and the monitor knows what was unusual about the request.
     fn broken_at(&mut self, seq: u64, p: Option<Proc>, cites: &str, expected: String, seen: String) {
         self.expectation_state = ExpectationState::Broken;
         let says = |f: &Finding| {
@@ -980,7 +981,7 @@ mod tests {
         EventKind::Expected(Box::new(Expectation { proc: Some(P), cites: "rfc13.get.value".into(), kind }))
     }
 
-    /// Returns the findings against a server that has answered init, after the further events `rest`.
+    /// Returns the findings against a server that has answered init, after the additional events `rest`.
     fn judged(rest: Vec<EventKind>) -> Vec<Finding> {
         let begin = [
             EventKind::Launched { command: Vec::new(), ranks: 1, nodes: 1 },

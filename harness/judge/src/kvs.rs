@@ -20,17 +20,17 @@ pub(crate) struct KvsPut {
     acknowledged: Option<u64>,
 }
 
-/// The puts that a process must know besides those before a barrier of the whole group: for each rank, all puts below this number.
+/// The puts that a process must see in addition to those before a barrier of the whole group: for each rank, all puts with a lower number.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct KnownPuts(BTreeMap<u32, u64>);
 
 impl KnownPuts {
-    /// Adds all puts of this rank so far.
+    /// Adds all puts by this rank so far.
     pub(crate) fn all_of(&mut self, rank: u32, kvs: &Kvs) {
         self.0.insert(rank, kvs.acknowledged);
     }
 
-    /// Adds the puts that another process knows.
+    /// Adds the puts that another process must see.
     pub(crate) fn add(&mut self, other: &Self) {
         for (rank, before) in &other.0 {
             let mine = self.0.entry(*rank).or_default();
@@ -69,7 +69,7 @@ impl Kvs {
         self.puts.get(key).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Records that the server has accepted a put of this rank.
+    /// Records that the server has accepted a put by this rank.
     pub(crate) fn acknowledged(&mut self, key: &[u8], value: &[u8], by: u32) {
         let number = self.acknowledged;
         if let Some(at) = self.open(key, value, by)

@@ -1,5 +1,5 @@
-//! Names that earlier jobs of a server have published. MPI leaves the scope of a name to the implementation, and RFC 13 does not define
-//! it. So a job may find a name of an earlier job or not.
+//! Names that earlier jobs of a server have published. MPI leaves the scope of a name to the implementation, and RFC 13 does not define it.
+//! So a job may or may not find the name of an earlier job.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -11,7 +11,7 @@ use crate::event::Event;
 use crate::finding::Finding;
 use crate::monitor::NameRequest;
 
-/// Most names that are stored. After a campaign has published more, a lookup may find any name.
+/// Maximum number of names that are stored. After a campaign has published more, a lookup may find any name.
 const MOST: usize = 100_000;
 
 /// Names that earlier jobs may have left published, with the number of publish requests since the name was last known to be withdrawn.
@@ -25,13 +25,13 @@ struct AnsweredNameRequests {
     asked: NameRequest,
     seq: u64,
     succeeds: bool,
-    /// The request is a lookup that has found a port.
+    /// True if the request is a lookup that has found a port.
     finds: bool,
 }
 
 impl NamesBefore {
-    /// Stores the names that a job may have left published. A refused publish counts as well: Hydra's name server stores the port, and
-    /// returns it after the other port is withdrawn.
+    /// Stores the names that a job may have left published. A refused publish counts as well, because Hydra's name server stores the port,
+    /// and returns it after the other port is withdrawn.
     pub fn remember(&mut self, events: &[Event]) {
         let (answered, open) = exchanges(events);
         let answered = answered.into_iter().map(|one| (one.asked, one.succeeds));
@@ -122,7 +122,7 @@ mod tests {
     use crate::Monitor;
     use crate::event::{Bytes, EventKind};
 
-    /// A job of one process that asks these things, and is answered so.
+    /// Returns the events of a job with one process that sends these requests and receives these answers.
     fn job(asked: &[(&str, &str)]) -> Vec<Event> {
         let proc = Proc { group: 0, rank: 0 };
         let bytes = |text: &str| Bytes(format!("{text}\n").into_bytes());
@@ -140,7 +140,7 @@ mod tests {
         std::iter::once(launched).chain(said).zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect()
     }
 
-    /// Requirements that are broken in a job after one that has published the name `a` with the port `old`.
+    /// Returns the requirements that are broken in a job after one that published the name `a` with the port `old`.
     fn broken(asked: &[(&str, &str)]) -> Vec<String> {
         let mut before = NamesBefore::default();
         before.remember(&job(&[
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(broken(&[OLD]), none);
         assert_eq!(broken(&[refused, OLD]), none);
         assert_eq!(broken(&[("cmd=lookup_name service=a", "cmd=lookup_result rc=-1 msg=none")]), none);
-        // As Hydra's name server says that there is none.
+        // This is how Hydra's name server reports a missing name.
         let odd = ("cmd=lookup_name service=none", "cmd=lookup_result rc=0 port=");
         assert_eq!(broken(&[odd, OLD]), ["rfc13.abnf.s-lookup"]);
         assert_eq!(broken(&[("cmd=lookup_name service=twice", "cmd=lookup_result rc=0 port=new")]), none);
@@ -185,7 +185,7 @@ mod tests {
             let (request, answer) = lookup(service, port);
             assert_eq!(broken(&[(&request, &answer)]), ["rfc13.lookup.port"]);
         }
-        // Whoever has published it with success finds that.
+        // A job that has published the name successfully must find its own port.
         let accepted = ("cmd=publish_name service=a port=new", "cmd=publish_result rc=0");
         assert_eq!(broken(&[accepted, OLD]), ["rfc13.lookup.port"]);
         let withdrawn = ("cmd=unpublish_name service=a", "cmd=unpublish_result rc=0");

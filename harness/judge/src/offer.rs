@@ -1,16 +1,16 @@
-//! The variables by which a process manager offers the wire protocol, and the launcher options that make it do so.
+//! The variables with which a process manager offers the wire protocol, and the launcher options that make it do so.
 
 use pmi_scenario::ids;
 
 use crate::verdict::Judged;
 
-/// Variables by which a process manager offers the wire protocol.
+/// Variables with which a process manager offers the wire protocol.
 pub(crate) const OFFER_VARIABLES: [&str; 5] = ["PMI_FD", "PMI_PORT", "PMI_ID", "PMI_RANK", "PMI_SIZE"];
 
-/// Variables by which a process manager offers its connection.
+/// Variables with which a process manager offers its connection.
 pub(crate) const CONNECTION_VARIABLES: [&str; 2] = ["PMI_FD", "PMI_PORT"];
 
-/// The requirements of the environment by which the wire protocol is offered.
+/// The requirements on the environment that offers the wire protocol.
 const ENVIRONMENT: [&str; 4] = [
     ids::RFC13_ENV_PMI_FD,
     ids::RFC13_CONNECTION_PRECONNECTED,
@@ -21,7 +21,7 @@ const ENVIRONMENT: [&str; 4] = [
 /// Launchers that offer the wire protocol only with an option.
 const OPTIONS: [(&str, &str); 2] = [("srun", "--mpi=pmi2"), ("flux", "-o pmi=simple")];
 
-/// Returns the option with which the launcher in a command offers the wire protocol, if it is known.
+/// Returns the option that makes the launcher in a command offer the wire protocol, if it is known and missing.
 pub fn offering_option(command: &[String]) -> Option<String> {
     let words = || command.iter().flat_map(|word| word.split_whitespace());
     let is_named = |name: &str| words().any(|word| word.rsplit('/').next() == Some(name));
@@ -30,7 +30,7 @@ pub fn offering_option(command: &[String]) -> Option<String> {
     (!is_given).then(|| format!("{launcher} offers the wire protocol with {option}"))
 }
 
-/// Replaces the help of findings about a connection that is not offered by the option of the launcher that offers it.
+/// In findings about a connection that is not offered, replaces the help with the launcher option that would offer it.
 pub(crate) fn name_option(findings: &mut [Judged], command: &[String]) {
     let about = |judged: &Judged| ENVIRONMENT.contains(&&*judged.finding.requirement);
     if let Some(option) = offering_option(command) {

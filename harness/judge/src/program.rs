@@ -21,7 +21,7 @@ use crate::seen::{Unended, show};
 use crate::unjudged::Unjudged;
 use crate::{Finding, Side};
 
-/// Cited if a process that could not continue was killed by a signal that it sent itself or that a closed connection caused.
+/// Cited if a process that could not continue died of a signal that it sent itself or that a closed connection caused.
 pub(crate) const EXITS: &str = ids::DE_FACTO_CLIENT_EXITS;
 
 /// Broken by a process that has a connection, never uses it, and exits with status 0: it ran as a singleton.
@@ -73,29 +73,29 @@ struct ExchangeSummary {
 
 #[derive(Debug, Default)]
 struct ProcessState {
-    /// The expectations about it, each with its line of the scenario.
+    /// The expectations about the process, each with its line in the scenario.
     expectations: Vec<(usize, Expectation)>,
     /// The number of situations that the scenario scripts for it, how many of them it has reached, and the line of the last one.
     places: usize,
     reached: usize,
     last_place: usize,
-    /// It received the location of its connection.
+    /// True if it received the location of its connection.
     offered: bool,
-    /// It has sent something on its connection.
+    /// True if it has sent something on its connection.
     has_written: bool,
-    /// One of its requests is unanswered.
+    /// True if one of its requests is unanswered.
     waits: bool,
-    /// It has sent a finalize request.
+    /// True if it has sent a finalize request.
     finalized: bool,
     /// Numbers of requests sent and of messages received.
     requests: usize,
     messages_received: usize,
-    /// It received a response that it had not requested.
+    /// True if it received a response that it had not requested.
     has_unsolicited_response: bool,
     /// Its last request, and the key of that request if it is a get.
     last_request: String,
     gets: Option<Vec<u8>>,
-    /// The scenario scripts the response to its last request.
+    /// True if the scenario scripts the response to its last request.
     scripted: bool,
     /// The last exchange that the scenario scripted, and the last other exchange.
     unusual: Option<ExchangeSummary>,
@@ -104,17 +104,17 @@ struct ProcessState {
     /// The number of barriers that it has entered, and the events at which it left one.
     entered: usize,
     released: Vec<u64>,
-    /// It closed its connection before the server answered its last request.
+    /// True if it closed its connection before the server answered its last request.
     left_waiting: bool,
-    /// It closed its connection before it had read everything from the server.
+    /// True if it closed its connection before it had read everything from the server.
     left_unread: bool,
     values: ReceivedValues,
-    /// It received a malformed keyval space name.
+    /// True if it received a malformed keyval space name.
     misnamed: bool,
-    /// The reason of its end, unless it ended by itself.
+    /// The reason why it ended, unless it ended by itself.
     ended: Option<ProcessExitKind>,
     exit: Option<Exit>,
-    /// The proof that it does not end, if it is itself to blame.
+    /// The proof that it does not end, if the process itself is to blame.
     hung: Option<HangProof>,
     broken_memory: Option<String>,
     difference: Option<Difference>,
@@ -130,7 +130,7 @@ impl ProcessState {
         }
     }
 
-    /// Reads the messages that event number `seq` completes. `is_partial` is true if a message of the server is incomplete.
+    /// Reads the messages that event number `seq` completes. `is_partial` is true if a message from the server is incomplete.
     fn reads(
         &mut self,
         p: Proc,
@@ -201,7 +201,7 @@ impl ProcessState {
         }
     }
 
-    /// Describes its end and, if it failed, the last response before it.
+    /// Describes how the process ended and, if it failed, the last response before that.
     fn describe_end(&self, exit: Exit) -> String {
         match self.unusual.as_ref().or(self.last.as_ref()) {
             Some(ExchangeSummary { request, answer }) if exit != Exit::Code(0) && !self.waits => {
@@ -215,7 +215,7 @@ impl ProcessState {
         self.end() == ProcessExitKind::Itself(Exit::Code(0))
     }
 
-    /// Returns whether the scenario still scripts something for it.
+    /// Returns whether the scenario still has something scripted for it.
     fn has_pending_script(&self) -> bool {
         self.exit.is_none() && self.ended.is_none() && self.reached < self.places
     }
@@ -234,7 +234,7 @@ impl ProcessState {
         crashed.then_some(signal)
     }
 
-    /// Returns the signal of `abort()`, if the process was to succeed: the input was lawful and no reason to give up.
+    /// Returns the signal of `abort()` if the process should have succeeded, because its input was lawful and gave it no reason to give up.
     fn gave_up(&self) -> Option<i32> {
         let well = |duty: &Expectation| duty.kind == ExpectationKind::Exits(ExitPattern::Code(0));
         match self.end() {
@@ -269,7 +269,7 @@ pub(crate) struct ProgramState {
     plain: Option<PlainRun>,
     /// The first request whose response the scenario scripts.
     request: Option<String>,
-    /// Some process has written to its connection.
+    /// True if some process has written to its connection.
     spoke: bool,
     puts: BTreeMap<GroupKey, FirstPut>,
     pub(crate) leftover_processes: Vec<String>,
@@ -420,7 +420,7 @@ impl ProgramState {
         flaws.iter().any(|flaw| flaw.requirement == finding.requirement && flaw.expected == finding.expected)
     }
 
-    /// Returns whether a finding of the monitor does not count against the program.
+    /// Returns whether a finding by the monitor does not count against the program.
     pub(crate) fn excuses(&self, finding: &Finding) -> bool {
         let process = |p: Proc| self.processes.get(&p);
         // A process that fails need not finalize, because exiting is how a client aborts.
@@ -440,7 +440,7 @@ impl ProgramState {
         leaves || misled
     }
 
-    /// Returns whether the scenario expects anything but success of some process.
+    /// Returns whether the scenario expects anything but success from some process.
     fn is_hostile(&self) -> bool {
         let well = [ExpectationKind::Exits(ExitPattern::Code(0)), ExpectationKind::SameOutput];
         self.processes
@@ -533,7 +533,7 @@ impl ProgramState {
                     _ => continue,
                 };
                 match (broken, process.end()) {
-                    // The crash says it all.
+                    // The crash itself is reported.
                     _ if process.gave_up().is_some() => {}
                     // It fails because it did not wait for the value that it needs.
                     (Some((_, end)), ProcessExitKind::Itself(Exit::Code(1..))) if !missed.is_empty() => {
@@ -542,7 +542,7 @@ impl ProgramState {
                         }
                     }
                     (Some((expected, seen)), _) => find(&duty.cites, *line, None, expected, seen),
-                    // A process must report its end by an exit status.
+                    // A process must end with an exit status.
                     (None, ProcessExitKind::Itself(exit @ Exit::Signal(_)))
                         if process.crash().is_none() && duty.kind != ExpectationKind::SameOutput =>
                     {
@@ -574,7 +574,7 @@ impl ProgramState {
         })
     }
 
-    /// Reports an aborted program once, at the process that caused the abort.
+    /// Reports an aborted program once, for the process that caused the abort.
     fn was_aborted(&self, p: Proc, pattern: ExitPattern) -> Option<(String, String)> {
         let (_, reason) = self.aborts.iter().find(|(by, _)| *by == p)?;
         let failed = |process: &ProcessState| matches!(process.end(), ProcessExitKind::Itself(exit) if exit != Exit::Code(0));

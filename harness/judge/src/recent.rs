@@ -1,4 +1,4 @@
-//! A map that finds the key of the previous lookup without hashing. Each event of a long log belongs to one process, which is looked up
+//! A map that finds the key of the previous lookup without hashing. Every event in a long log belongs to one process, which is looked up
 //! many times while the event is judged.
 
 use std::collections::HashMap;

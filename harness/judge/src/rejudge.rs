@@ -94,7 +94,7 @@ fn play(
     let outcome = judge.finish(events);
     let mut again =
         result::scenario_result(blank(recorded), outcome, &suite.catalogue, quote, deviations, strict);
-    // The log contains the events of one attempt, which was not the last.
+    // The log contains the events of one attempt, which was not the last one.
     if recorded.verdict == Verdict::Flaky && again.is_red(strict) {
         again.verdict = Verdict::Flaky;
     }

@@ -20,7 +20,7 @@ use crate::verdict::{
 };
 use crate::{Finding, ScenarioOutcome, Severity, Side, Unjudged, is_reached_by_valid_input};
 
-/// Number of last events of a failed scenario that its result contains, besides output.
+/// Number of last events that the result of a failed scenario contains, besides output.
 const LAST_EVENTS: usize = 40;
 
 /// Number of first and of last output lines that a result contains. They do not displace other events.
@@ -33,7 +33,7 @@ const KEPT_BACK: &str =
 /// Maximum length of a scenario's line in a result, in characters.
 const STEP: usize = 200;
 
-/// Maximum number of lines that were not reached in a result.
+/// Maximum number of unreached lines in a result.
 const UNREACHED: usize = 50;
 
 /// Exit status if a scenario has a mistake.
@@ -106,7 +106,7 @@ pub fn scenario_result(
         outcome.hung = false;
     }
     let worst = findings.iter().map(|f| f.severity).max();
-    // A requirement of a standard that is broken by silence is broken, so the scenario has failed.
+    // If silence breaks a requirement of a standard, the scenario has failed rather than hung.
     let is_broken = findings.iter().any(|f| f.severity == Severity::Fail && f.level.is_some());
     let found = match worst {
         Some(Severity::Fail) if outcome.hung && !is_broken => Verdict::Hung,
@@ -122,7 +122,7 @@ pub fn scenario_result(
         Some(Unjudged::Interrupted) => Verdict::Unjudged,
         // A launcher that crashes before it starts anything explains why the scenario was not judged.
         _ if outcome.crashed.is_some() => Verdict::Crashed,
-        // Findings from before the call of a missing function remain valid.
+        // Findings that precede the call of a missing function remain valid.
         Some(Unjudged::NoSuchFunction(_)) if worst.is_some() => found,
         // A requirement that is broken before the scenario ends early may be the reason for that.
         Some(_) if worst == Some(Severity::Fail) => found,
@@ -179,8 +179,8 @@ fn keep_back_input(result: &mut ScenarioResult) {
     }
 }
 
-/// Returns why a scenario was not judged, with the first line of a launcher that still runs: it may wait for something. A later line may
-/// result from our ending it.
+/// Returns why a scenario was not judged. If the launcher is still running, its first line of output is added, because it may be waiting
+/// for something. A later line may be a result of our ending it.
 fn reason(why: &Unjudged, events: &[Event]) -> String {
     let is_silence = |event: &Event| matches!(event.kind, EventKind::Nothing { .. });
     let end = events.iter().rposition(is_silence).unwrap_or(events.len());
@@ -190,7 +190,7 @@ fn reason(why: &Unjudged, events: &[Event]) -> String {
     }
 }
 
-/// Returns the finding about a launcher that fails, although a smaller number of processes starts.
+/// Returns the finding about a launcher that fails, although it can start a smaller number of processes.
 fn cannot_start(outcome: &ScenarioOutcome) -> Option<Finding> {
     let Some(Unjudged::NotStarted { launcher: Some(exit), .. }) = outcome.unjudged else { return None };
     let (seq, fewer) = outcome.events.iter().find_map(|event| match event.kind {
@@ -207,15 +207,15 @@ fn cannot_start(outcome: &ScenarioOutcome) -> Option<Finding> {
     Some(Finding { seq, ..Finding::new(STARTS, outcome.under_test, expected, seen) })
 }
 
-/// Number of failures next to other jobs that distinguishes interference from chance, if the scenario never fails alone.
+/// Number of failures alongside other jobs that distinguishes interference from chance, if the scenario never fails alone.
 pub const SHOWS_INTERFERENCE: u32 = 4;
 
-/// Statistics of a scenario that was played again after it had failed next to other jobs.
+/// Statistics of a scenario that was played again after it had failed alongside other jobs.
 #[derive(Default)]
 struct ReplayStatistics {
-    /// Number of plays and of failures, alone or next to unrelated jobs.
+    /// Number of plays and of failures, alone or alongside unrelated jobs.
     alone: (u32, u32),
-    /// Number of plays and of failures next to other jobs of the implementation.
+    /// Number of plays and of failures alongside other jobs of the implementation.
     together: (u32, u32),
     /// The scenarios of the other jobs.
     beside: Vec<String>,
@@ -368,12 +368,13 @@ fn unreached_steps(mut lines: Vec<usize>, quote: &dyn Fn(usize) -> String) -> Ve
     lines.into_iter().take(UNREACHED).map(|line| UnreachedStep { line, step: step(quote, line) }).collect()
 }
 
-/// Returns whether two findings say the same.
+/// Returns whether two findings report the same thing.
 pub fn same(one: &Finding, other: &Finding) -> bool {
     one.requirement == other.requirement && one.expected == other.expected && one.seen == other.seen
 }
 
-/// Returns the bindings that a party must keep. A library is also a client, because it writes the client's messages. A proxy is a server.
+/// Returns the roles whose requirements a party must meet. A library is also a client, because it writes the client's messages. A proxy is
+/// a server.
 pub fn bindings(party: Side) -> &'static [Binds] {
     match party {
         Side::Server => &[Binds::Server, Binds::Proxy],
@@ -459,7 +460,7 @@ pub fn counts(results: &[ScenarioResult]) -> BTreeMap<Verdict, usize> {
     counts
 }
 
-/// Returns the end of a run for another strictness, which the results already have.
+/// Returns the end of a run for another strictness, which has been applied to the results.
 pub fn end_at(mut end: RunEnd, results: &[ScenarioResult], strict: Strictness) -> RunEnd {
     end.counts = counts(results);
     let count = |v: Verdict| end.counts.get(&v).copied().unwrap_or(0);
@@ -559,7 +560,7 @@ mod tests {
         assert_eq!((located(Some(&trace(Vec::new()))), located(None)), (String::new(), String::new()));
     }
 
-    /// A spawn that is answered, many messages, a wrong value, and then the crash of a proxy, which interrupts two barriers.
+    /// The server answers a spawn, sends many messages and one wrong value, and then a proxy crashes, which interrupts two barriers.
     #[test]
     fn crash_is_the_headline_and_keeps_its_evidence() {
         let proc = |rank| Proc { group: 0, rank };

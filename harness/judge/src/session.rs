@@ -1,4 +1,4 @@
-//! The judge of a recorded session. A session has no expectations, so that the monitor alone judges both sides.
+//! The judge of a recorded session. A session has no expectations, so the monitor alone judges both sides.
 //!
 //! The judge also decides why a connection ended without finalize: the program left, it was killed, or it could not continue after a
 //! response.
@@ -25,22 +25,22 @@ use crate::seen::show;
 use crate::verdict::{Judged, ScenarioResult, Strictness, Verdict};
 use crate::{Finding, Monitor, Severity, Side, evidence};
 
-/// Most findings of a session.
+/// Maximum number of findings in a session.
 const MAX_FINDINGS_PER_SESSION: usize = 1000;
 
-/// Events among which the request that led to a finding is searched.
+/// Number of recent events that are searched for the request that led to a finding.
 const RECENT: usize = 1000;
 
-/// Most requests without a response that a result names.
+/// Maximum number of unanswered requests that a result names.
 const UNANSWERED: usize = 5;
 
-/// Requirements besides finalize that a client breaks if it is killed at any place.
+/// Requirements besides finalize that a client may break merely by being killed.
 const CUT_OFF: [&str; 3] = [ids::RFC13_WIRE_NEWLINE, ids::RFC13_ABNF_C_SPAWN, ids::PMI2_COMMON_FRAME];
 
-/// The requirement of a descriptor, which applies where the wire protocol is offered.
+/// The requirement on the descriptor, which applies only where the wire protocol is offered.
 const DESCRIPTOR: &str = ids::RFC13_ENV_PMI_FD;
 
-/// Returns the signal of a fault, if a process of the program has died of one.
+/// Returns the signal if a process of the program has died of a fault.
 fn faulted(event: &Event) -> Option<i32> {
     match event.kind {
         EventKind::Exited { exit: Exit::Signal(signal), .. } => {
@@ -50,7 +50,7 @@ fn faulted(event: &Event) -> Option<i32> {
     }
 }
 
-/// Returns whether a requirement is one of RFC 13, or one that every known PMI-2 server keeps.
+/// Returns whether a requirement is one of RFC 13, or one that every known PMI-2 server meets.
 fn binds_all(id: &str) -> bool {
     let set = Set::of(id);
     set.is_rfc13() || set == Set::Pmi2Common
@@ -62,23 +62,23 @@ struct SessionProcess {
     closed: bool,
     /// The way in which it ended; unknown if its tap was killed with it.
     exit: Option<Exit>,
-    /// Another process had failed before its connection ended, so that it may have been killed.
+    /// True if another process had failed before its connection ended, so it may have been killed.
     in_trouble: bool,
     /// The events with the last bytes from it and to it.
     asked: u64,
     answered: u64,
     /// The key of its last request, if that is a get.
     key: Option<Vec<u8>>,
-    /// Its last response is a refusal, or reports that nothing was found.
+    /// True if its last response is a refusal, or reports that nothing was found.
     is_refused: bool,
-    /// It has closed its connection with bytes of the server unread.
+    /// True if it has closed its connection with unread bytes from the server.
     left_unread: bool,
     /// The event at which it closed its connection without reading the response to its finalize.
     unacknowledged: Option<u64>,
 }
 
 impl SessionProcess {
-    /// Notes a message from it or to it.
+    /// Records a message from it or to it.
     fn said(&mut self, (direction, message): &CompletedMessage<'_>) {
         let message = message.as_ref().ok();
         match direction {
@@ -102,16 +102,16 @@ pub struct SessionJudge {
     processes: Recent<Proc, SessionProcess>,
     /// Processes without a connection.
     unconnected: usize,
-    /// The environment of some process has a variable of the wire protocol.
+    /// True if the environment of some process has a variable of the wire protocol.
     is_offered: bool,
     /// The command of the launcher.
     command: Vec<String>,
     /// The reason why a program could not be started.
     not_started: Option<String>,
-    /// A failure after which the process manager may end everything.
+    /// True if a failure has occurred after which the process manager may end everything.
     trouble: bool,
     exit: Option<Exit>,
-    /// The session timed out.
+    /// True if the session timed out.
     hung: bool,
     outlived: Vec<Proc>,
     /// The first crash of a process of the manager or the program, and the first event that shows it.
@@ -123,7 +123,7 @@ pub struct SessionJudge {
 }
 
 impl SessionJudge {
-    /// Reads the next event, and keeps it among the last.
+    /// Reads the next event, and keeps it among the last events.
     pub fn observe(&mut self, event: Event) -> &Event {
         let known = self.findings.len();
         let crashed = matches!(event.kind, EventKind::Crashed { .. }) || faulted(&event).is_some();
@@ -233,12 +233,12 @@ impl SessionJudge {
         self.processes.get_or_insert_with(p, SessionProcess::default)
     }
 
-    /// The number of process groups that spawn requests asked for.
+    /// Returns the number of process groups that spawn requests asked for.
     pub fn spawned(&self) -> u32 {
         self.monitor.spawned()
     }
 
-    /// The number of messages from and to the processes.
+    /// Returns the number of messages from and to the processes.
     pub fn messages(&self) -> usize {
         self.monitor.messages()
     }
@@ -249,7 +249,7 @@ impl SessionJudge {
         Dialect::NAMES.into_iter().map(|(_, dialect)| dialect).filter(is_negotiated).collect()
     }
 
-    /// Returns the breaches of both sides, in order. A missing finalize is not a breach of a killed process, and only a note for a process
+    /// Returns the breaches by both sides, in order. A missing finalize is not a breach by a killed process, and only a note for a process
     /// that stops after an incorrect response. A process that stops after a missing value has omitted a barrier.
     pub fn findings(&self) -> Vec<Finding> {
         let applies = |f: &&Finding| self.is_offered || f.requirement != DESCRIPTOR;
@@ -505,7 +505,7 @@ mod tests {
         Bytes(format!("{:>6}{body}", body.len()).into_bytes())
     }
 
-    /// Judges a process that joins with PMI-2, gets an incomplete response, sends this, and ends like this.
+    /// Returns the judge of a process that joins with PMI-2, gets the response `answer`, and continues with the events `rest`.
     fn judge(answer: &str, rest: &[EventKind]) -> SessionJudge {
         let line = |text: &str| Bytes(format!("{text}\n").into_bytes());
         let mut events = vec![
@@ -596,7 +596,7 @@ mod tests {
         );
     }
 
-    /// A process that asks once more after an answer that breaks a MUST, and then gives up.
+    /// A process makes another request after an answer that breaks a MUST, and then gives up.
     #[test]
     fn earlier_unlawful_answer_is_cited() {
         let rest = [
@@ -680,7 +680,7 @@ mod tests {
         assert_eq!(seen, after);
     }
 
-    /// A version that is too high in the first answer, many messages, and a request after which the manager ends.
+    /// The version in the first answer is too high. Many messages and one unanswered request later, the manager ends.
     #[test]
     fn failed_job_names_its_last_unanswered_request() {
         let asks = |text: &str| EventKind::ToServer { proc: P, bytes: Bytes(text.into()) };

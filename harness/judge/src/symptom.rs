@@ -57,7 +57,7 @@ pub(crate) fn of(finding: &Finding) -> String {
     if let Some(crash) = Crash::read(&finding.seen).filter(|_| finding.requirement == CRASH) {
         return match &finding.place {
             Some(Place::Function(name)) => format!("signal {} (in {name})", crash.signal),
-            // An address changes with each build.
+            // An address changes with every build.
             _ => format!("signal {}", crash.signal),
         };
     }
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(common([&died(seen, place)]).as_deref(), Some(symptom));
     }
 
-    // Places of another build, and texts that an earlier version wrote into a draft.
+    // Places in another build, and texts that an earlier version wrote into a draft.
     #[rstest]
     #[case("signal 11 (in get)", function("get"), true)]
     #[case("signal 11 (in get at /a/pm.c:10)", function("get"), true)]

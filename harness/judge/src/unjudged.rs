@@ -26,7 +26,7 @@ pub enum Unjudged {
     Unloadable(Unloadable),
     /// The scenario could not be played.
     Unplayable(String),
-    /// No process of the program wrote to its connection. The end of the first process.
+    /// No process of the program wrote to its connection. Contains the way in which the first process ended.
     Silent(Option<ProcessEnd>),
     /// The program fails even in a plain run, so the scenario does not apply.
     EndsBadly(ProcessEnd),

@@ -1,4 +1,4 @@
-//! A monitor of the messages between a proxy and its upstream, where a server under test can be observed a second time.
+//! A monitor of the messages between a proxy and its upstream, which are a second place to observe a server under test.
 //!
 //! A proxy serves the processes of its node and passes on what concerns other nodes. It must not lose, invent or misroute anything, and
 //! must not announce a barrier before all of its processes have entered it. A scenario may make the upstream send wrong messages on
@@ -50,8 +50,8 @@ struct UpstreamClient {
     in_block: bool,
     /// Number of that request on the upstream side.
     passed: Option<u64>,
-    /// True if it has sent a request before the previous one was answered, or was answered twice. Responses can then not be matched with
-    /// requests.
+    /// True if it has sent a request before the previous one was answered, or was answered twice. Responses can then no longer be matched
+    /// with requests.
     breaks_lock_step: bool,
     /// True if it has sent lines that the proxy may parse differently from this monitor.
     has_unparsable_lines: bool,
@@ -85,7 +85,7 @@ pub(crate) struct UpstreamMonitor {
     nodes: u32,
     /// Sizes of the process groups.
     sizes: BTreeMap<u32, u32>,
-    /// True if a proxy has confused processes, so that the origin of its requests is unknown. Another monitor reports that.
+    /// True if a proxy has confused processes, so the origin of its requests is unknown. Another monitor reports that.
     has_confused_processes: bool,
     clients: BTreeMap<Proc, UpstreamClient>,
     proxies: BTreeMap<(u32, u32), ProxyState>,
@@ -112,7 +112,7 @@ fn command(line: &[u8]) -> &[u8] {
     first.strip_prefix(b"mcmd=").or(first.strip_prefix(b"cmd=")).unwrap_or(first)
 }
 
-/// Returns the words of a request. A value with blanks is several words.
+/// Returns the words of a request. A value with blanks counts as several words.
 fn words(line: &[u8]) -> HashSet<&[u8]> {
     line.split(|b| *b == b' ').filter(|word| !word.is_empty()).collect()
 }
@@ -134,7 +134,7 @@ fn is_success(line: &[u8]) -> bool {
     get(line, "rc").is_none_or(|rc| grammar::parse_int(rc) == Some(0))
 }
 
-/// Returns whether a response says the same as the upstream's, in the fields that matter to a client.
+/// Returns whether a response means the same as the upstream's, in the fields that matter to a client.
 fn same_reply(seen: &[u8], given: &[u8]) -> bool {
     let keys = ["value", "port"].iter().all(|key| get(seen, key) == get(given, key));
     is_success(seen) == is_success(given) && (keys || !is_success(given))
@@ -254,7 +254,7 @@ impl UpstreamMonitor {
             }
             return;
         };
-        // A proxy may handle a malformed response as it likes.
+        // A proxy may handle a malformed response in any way.
         if !response(&given).has_tuples() || command(&given) != command(line) || same_reply(line, &given) {
             return;
         }
@@ -480,7 +480,7 @@ fn same_frame(passed: &[u8], asked: &[u8]) -> bool {
         && fields.all(|field| is_ignored(field) || passed.raw(field.key) == asked.raw(field.key))
 }
 
-/// Returns whether a PMI-2 response says the same as the upstream's, in the fields that matter to a client.
+/// Returns whether a PMI-2 response means the same as the upstream's, in the fields that matter to a client.
 fn same_answer(seen: &[u8], given: &[u8]) -> bool {
     let read = |body| plain(Direction::FromServer, body).filter(Decoded::is_well_formed);
     let (Some(seen), Some(given)) = (read(seen), read(given)) else { return true };

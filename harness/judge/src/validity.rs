@@ -1,4 +1,4 @@
-//! Validity: a session is valid if each message of our side follows the grammar and fits the state.
+//! Validity: a session is valid if every message from our side follows the grammar and fits the state.
 
 use pmi_scenario::ids;
 use std::collections::HashSet;
@@ -11,14 +11,14 @@ use crate::library::api::{CallArgument, OutputValue};
 use crate::offer::CONNECTION_VARIABLES;
 use crate::{Monitor, Side};
 
-/// The requirement that every known library breaks: they number the arguments of a spawn from one. A request in their form is
-/// what a server meets in practice.
+/// The requirement that every known library breaks by numbering the arguments of a spawn from one. Servers meet such requests in practice,
+/// so they do not make the input invalid.
 const AS_LIBRARIES_SPAWN: &str = ids::RFC13_SPAWN_ARG_INDICES;
 
 /// Returns whether only valid input led to a failure of `under_test`.
 ///
-/// Each message of the other side must follow the grammar and fit the state at its place. An incomplete message is invalid, since a
-/// server may already have read it in another way. `shown_at` is the event that shows the failure. Without it, as for a crash, all
+/// Every message from the other side must follow the grammar and fit the state at its place. An incomplete message is invalid, because the
+/// receiver may already have read it in another way. `shown_at` is the event that shows the failure. Without it, as for a crash, all
 /// messages to open connections count.
 pub fn is_reached_by_valid_input(events: &[Event], under_test: Side, shown_at: Option<u64>) -> bool {
     let ours = if under_test == Side::Server { Side::Client } else { Side::Server };
@@ -46,7 +46,7 @@ pub fn is_reached_by_valid_input(events: &[Event], under_test: Side, shown_at: O
     !monitor.is_irregular_of(ours) && !monitor.is_mid_message(direction)
 }
 
-/// Functions that take a key, and the place of it among the arguments.
+/// Functions that take a key, and the position of the key among the arguments.
 const KEYS: [(&str, usize); 7] = [
     ("PMI_KVS_Put", 1),
     ("PMI_KVS_Get", 1),
@@ -65,8 +65,8 @@ struct LibraryCalls {
 }
 
 impl LibraryCalls {
-    /// Returns whether the caller of a library breaks the rules of the API: by an environment without a process manager, or by an argument
-    /// that a function has no use for.
+    /// Returns whether the caller of a library breaks the rules of the API, with an environment that has no process manager or with an
+    /// argument that a function cannot use.
     fn breaks(&mut self, event: &Event) -> bool {
         match &event.kind {
             EventKind::Started { env, .. } => {
@@ -87,7 +87,7 @@ impl LibraryCalls {
     }
 
     fn is_invalid(&self, function: &str, arguments: &[CallArgument]) -> bool {
-        // A spawn may leave out arguments, and to free nothing is allowed.
+        // A spawn may leave out arguments, and freeing nothing is allowed.
         let takes_null = !function.starts_with("PMI_")
             || function.starts_with("PMI_Spawn")
             || function == "PMI_Free_keyvals";
@@ -106,7 +106,7 @@ impl LibraryCalls {
 }
 
 /// Returns the number of events up to the last one that may have led to a failure that no event shows: the last message to an open
-/// connection, or the first trouble, if that is later. The events after it are the end of the session.
+/// connection, or the first sign of trouble, if that is later. The events after it are the end of the session.
 fn end_of_input(events: &[Event], ours: Side) -> usize {
     let mut closed: HashSet<Proc> = HashSet::new();
     let (mut input, mut trouble) = (0, None);
@@ -167,7 +167,7 @@ mod tests {
         EventKind::FromServer { proc: proc(rank), bytes: Bytes(text.into()) }
     }
 
-    /// Two ranks that have joined and know the keyval space, and what follows.
+    /// Returns the events of two ranks that have joined and know the keyval space, followed by `whats`.
     fn session(whats: Vec<EventKind>) -> Vec<Event> {
         let launched = EventKind::Launched { command: Vec::new(), ranks: 2, nodes: 1 };
         let joins = (0..2).flat_map(|rank| {
@@ -178,7 +178,7 @@ mod tests {
         all.zip(0..).map(|(kind, seq)| Event::new(seq, kind)).collect()
     }
 
-    /// Whether rank 0 sends valid input before the server closes all connections.
+    /// Returns whether rank 0 sends valid input before the server closes all connections.
     fn is_valid(text: &str) -> bool {
         let close = |rank| EventKind::ClosedByServer { proc: proc(rank) };
         let events = session(vec![asks(0, text), close(0), close(1)]);

@@ -24,7 +24,7 @@ pub const AS_NEGOTIATED: &str = "as negotiated";
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// No finding.
+    /// There is no finding.
     #[default]
     Pass,
     /// Only findings about minor requirements: MAY, de facto, or contradictions of the RFC.
@@ -132,16 +132,16 @@ pub struct Judged {
     pub severity: Severity,
     /// The requirement in one sentence.
     pub text: String,
-    /// Help: the reading of the requirement.
+    /// The help text: the reading of the requirement.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub help: String,
     /// True if only valid input led to it. Computed for the first failures of a scenario.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub valid_input: bool,
-    /// The text of the scenario's line at which it was found. Users who have installed the command do not have the file.
+    /// The text of the line of the scenario at which it was found. Users who installed the command do not have the file.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub step: String,
-    /// The reason of the deviation that covers it, if there is one.
+    /// The reason for the deviation that covers it, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deviation: Option<String>,
 }
@@ -185,7 +185,7 @@ pub struct ScenarioResult {
     pub replay: String,
     /// The scenario's file as shown to the user, for `FILE:LINE`.
     pub path: String,
-    /// The events that explain the findings, and the last events, in order. The log has all events.
+    /// The events that explain the findings, and the last events, in order. The log contains all events.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub last_events: Vec<Event>,
     /// Number of events that `last_events` leaves out.

@@ -12,8 +12,8 @@ use arguments::SpawnMultipleArguments;
 use pmi_c_api::{Code, call, call_initialized, text};
 use session::InitializedProcess;
 
-/// The process's use of PMI; `None` before `PMI_Init` and after `PMI_Finalize`. PMI-1 is not designed for threads, but two threads that
-/// call at once must not corrupt memory.
+/// The state of the process in PMI; `None` before `PMI_Init` and after `PMI_Finalize`. PMI-1 is not designed for threads, but concurrent
+/// calls must not corrupt memory.
 static PROCESS: Mutex<Option<InitializedProcess>> = Mutex::new(None);
 
 /// Runs a function of the API.
@@ -36,7 +36,7 @@ unsafe fn set(pointer: *mut c_int, value: c_int) -> Result<(), Code> {
     unsafe { pmi_c_api::set(pointer, value) }.ok_or(Code::InvalidArg)
 }
 
-/// Writes a string with its NUL, if `length` bytes have room for it.
+/// Writes a string with its NUL, if it fits into `length` bytes.
 ///
 /// # Safety
 ///
@@ -51,7 +51,7 @@ fn int(number: u64) -> Result<c_int, Code> {
     c_int::try_from(number).map_err(|_| Code::Fail)
 }
 
-/// Checks that a keyval space is the group's own. The code for another one has a name in RFC 13 but no value, so the caller passes a code.
+/// Checks that a keyval space is the group's own. RFC 13 names a code for other spaces but gives it no value, so the caller passes a code.
 ///
 /// # Safety
 ///
@@ -184,7 +184,7 @@ api! {
         })
     }
 
-    /// Returns the number of the program among those that were started together.
+    /// Returns the number of this program among the programs that were started together.
     fn PMI_Get_appnum(appnum: *mut c_int) {
         joined(|session| {
             let known = (!appnum.is_null()).then_some(()).ok_or(Code::InvalidArg);
@@ -257,7 +257,7 @@ api! {
         })
     }
 
-    /// Does nothing: each put was sent at once.
+    /// Does nothing, because every put was sent immediately.
     fn PMI_KVS_Commit(kvsname: *const c_char) {
         // SAFETY: guaranteed by the caller.
         joined(|session| unsafe { own_space(session, kvsname, Code::InvalidArg) })
@@ -287,13 +287,13 @@ api! {
         unsafe { name(kvsname, length) }
     }
 
-    /// Returns the same name.
+    /// Returns the name of the group's keyval space, which serves as the domain id.
     fn PMI_Get_kvs_domain_id(kvsname: *mut c_char, length: c_int) {
         // SAFETY: guaranteed by the caller.
         unsafe { name(kvsname, length) }
     }
 
-    /// Returns the same name.
+    /// Returns the name of the group's keyval space, which serves as the id.
     fn PMI_Get_id(kvsname: *mut c_char, length: c_int) {
         // SAFETY: guaranteed by the caller.
         unsafe { name(kvsname, length) }
@@ -304,22 +304,22 @@ api! {
         joined(|session| session.ask(Client::barrier, Code::Fail).map(drop))
     }
 
-    /// Fails: there is only one keyval space.
+    /// Fails, because there is only one keyval space.
     fn PMI_KVS_Create(_kvsname: *mut c_char, _length: c_int) {
         joined(|_| Err(Code::Fail))
     }
 
-    /// Fails: there is only one keyval space.
+    /// Fails, because there is only one keyval space.
     fn PMI_KVS_Destroy(_kvsname: *const c_char) {
         joined(|_| Err(Code::Fail))
     }
 
-    /// Fails: the wire protocol of PMI 1.1 cannot list keys.
+    /// Fails, because the wire protocol of PMI 1.1 cannot list keys.
     fn PMI_KVS_Iter_first(_kvsname: *const c_char, _key: *mut c_char, _key_len: c_int, _val: *mut c_char, _val_len: c_int) {
         joined(|_| Err(Code::Fail))
     }
 
-    /// Fails: the wire protocol of PMI 1.1 cannot list keys.
+    /// Fails, because the wire protocol of PMI 1.1 cannot list keys.
     fn PMI_KVS_Iter_next(_kvsname: *const c_char, _key: *mut c_char, _key_len: c_int, _val: *mut c_char, _val_len: c_int) {
         joined(|_| Err(Code::Fail))
     }

@@ -98,7 +98,7 @@ impl InitializedProcess {
         Code::Fail
     }
 
-    /// Puts a pair, and sends it at once.
+    /// Puts a pair, and sends it immediately.
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Code> {
         let what = |misuse: &Misuse| match misuse {
             Misuse::BadField("value") | Misuse::TooLong { what: "value", .. } => Code::InvalidVal,
@@ -106,7 +106,7 @@ impl InitializedProcess {
         };
         let mut code = Code::Fail;
         let answer = self.ask(|c| c.put(key, value).inspect_err(|misuse| code = what(misuse)), Code::Fail);
-        // Both a request that was refused before it was sent and a refusal by the process manager give this code.
+        // This code stands both for a request that was refused before it was sent and for a refusal by the process manager.
         answer.map(drop).map_err(|_| code)
     }
 
@@ -129,7 +129,7 @@ impl InitializedProcess {
         Ok((0..).zip(&nodes).filter(|(_, node)| *node == here).map(|(rank, _)| rank).collect())
     }
 
-    /// Starts programs and returns the error codes of the process manager.
+    /// Starts programs and returns the error codes from the process manager.
     pub(crate) fn spawn(&mut self, programs: &[SpawnProgram]) -> Result<Vec<i64>, Code> {
         match self.ask(|c| c.spawn(programs), Code::InvalidArg)? {
             ServerAnswer::Spawned { errcodes, .. } => Ok(errcodes.unwrap_or_default()),
@@ -137,7 +137,7 @@ impl InitializedProcess {
         }
     }
 
-    /// Requests the end of the program. The process ends at once and does not wait for an answer.
+    /// Requests the end of the program. The process ends immediately and does not wait for an answer.
     pub(crate) fn abort(&mut self) {
         if let Ok(bytes) = self.client.abort(None) {
             // The process ends now, so a write error cannot be reported.

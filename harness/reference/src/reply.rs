@@ -6,7 +6,7 @@ use pmi_wire::pmi2::write_tuple;
 use pmi_wire::protocol::{Exchange, Field};
 use pmi_wire::{Framing, Operation, ResponseOutcome, write_line_tuple};
 
-/// `rc` of a failure in PMI-2. The draft ("PMI Wireprotocol Error Codes") assigns no numbers.
+/// `rc` of a failure in PMI-2. The draft ("PMI Wireprotocol Error Codes") does not assign any numbers.
 const FAILED: i64 = 1;
 /// `rc` of an unknown command in PMI-2. The draft ("Unrecognized command") requires an error code for it.
 const UNKNOWN_COMMAND: i64 = 2;
@@ -28,18 +28,18 @@ pub struct ReplyHeader {
 }
 
 impl ReplyHeader {
-    /// The header of a request without a `thrid`.
+    /// Creates the header for a request without a `thrid`.
     pub fn new(framing: Framing, exchange: Option<&'static Exchange>) -> Self {
         let response = exchange.and_then(|exchange| exchange.response).unwrap_or_default();
         Self { framing, exchange, response: response.as_bytes().into(), thrid: None }
     }
 
-    /// The header of a request over lines.
+    /// Creates the header for a request over lines.
     pub fn line(exchange: &'static Exchange) -> Self {
         Self::new(Framing::Lines, Some(exchange))
     }
 
-    /// The operation, by its name in the protocol table. Empty for an unknown command.
+    /// Returns the operation's name in the protocol table. Empty for an unknown command.
     pub fn operation(&self) -> &'static str {
         self.exchange.map_or("", |exchange| exchange.operation)
     }
@@ -48,12 +48,12 @@ impl ReplyHeader {
         self.exchange.map_or(&[], |exchange| exchange.results)
     }
 
-    /// Returns whether responses to this request have a flag that tells a miss from a success: those of PMI-2 that look something up.
+    /// Returns whether responses to this request have a flag that distinguishes a miss from a success, as lookups in PMI-2 do.
     fn has_flag(&self) -> bool {
         self.results().iter().any(|field| field.name == FOUND)
     }
 
-    /// The key of a result in this dialect.
+    /// Returns the key of a result in this dialect.
     pub fn key<'a>(&self, name: &'a str) -> &'a str {
         self.results().iter().find(|field| field.name == name).map_or(name, |field| field.key)
     }
@@ -76,27 +76,27 @@ pub struct OperationResult {
 }
 
 impl OperationResult {
-    /// Success without results.
+    /// Creates a success without results.
     pub fn done() -> Self {
         Self { outcome: ResponseOutcome::Success, code: 0, why: None, fields: Vec::new() }
     }
 
-    /// Nothing was found.
+    /// Creates the result of a lookup that found nothing.
     pub fn miss(why: &'static str) -> Self {
         Self { outcome: ResponseOutcome::Miss, why: Some(why.into()), ..Self::done() }
     }
 
-    /// The operation failed.
+    /// Creates a failure.
     pub fn failed(why: impl Into<Cow<'static, str>>) -> Self {
         Self { outcome: ResponseOutcome::Failure, code: FAILED, why: Some(why.into()), ..Self::done() }
     }
 
-    /// The server does not have the command.
+    /// Creates the failure for a command that the server does not have.
     pub fn unknown_command() -> Self {
         Self { code: UNKNOWN_COMMAND, ..Self::failed("unknown command") }
     }
 
-    /// The value that was looked up, or a miss.
+    /// Creates the result of a lookup: the value, or a miss.
     pub fn found(name: &'static str, value: Option<Vec<u8>>, why: &'static str) -> Self {
         value.map_or_else(|| Self::miss(why), |value| Self::done().with(name, value))
     }
@@ -131,8 +131,8 @@ pub struct ReplyParts {
 }
 
 impl ReplyParts {
-    /// RFC 13, "Error Handling": `rc` is 0 on success and another number on error. The draft ("Basic Concepts") requires a positive one.
-    /// PMI-2 reports a miss with the flag, PMI-1 as an error.
+    /// Returns `rc`. RFC 13, "Error Handling": it is 0 on success and another number on error. The draft ("Basic Concepts") requires a
+    /// positive one. PMI-2 reports a miss with the flag, PMI-1 as an error.
     fn rc(&self) -> i64 {
         match (self.answer.outcome, self.header.framing) {
             (ResponseOutcome::Success, _) => 0,
@@ -147,8 +147,8 @@ impl ReplyParts {
         self.rc() == 0
     }
 
-    /// Passes all tuples to `tuple`, in the order of the grammar. In PMI-1, `msg` comes last, because it extends to the end of the line.
-    /// In PMI-2, `thrid` follows `cmd`, and `rc` and `errmsg` come last.
+    /// Passes each tuple to `tuple`, in the order of the grammar. In PMI-1, `msg` comes last, because it extends to the end of the line. In
+    /// PMI-2, `thrid` follows `cmd`, and `rc` and `errmsg` come last.
     fn each_tuple(&self, mut tuple: impl FnMut(&str, &[u8])) {
         let Self { header, answer } = self;
         let rc = self.rc().to_string();
@@ -161,7 +161,7 @@ impl ReplyParts {
                 tuple("rc", rc.as_bytes());
                 own(&mut tuple);
                 if let Some(why) = &answer.why {
-                    // MPICH's gforker, which has further operations, calls the key `reason`.
+                    // MPICH's gforker, which has additional operations, calls the key `reason`.
                     let is_extra = Operation::from_rule(header.operation()).is_none();
                     // RFC 13 allows blanks in `msg`, but clients that stop at a blank (MPICH 4.0) reject such a response.
                     let why = why.replace(' ', "_");
@@ -186,7 +186,7 @@ impl ReplyParts {
         }
     }
 
-    /// All tuples. RFC 13's response to abort has none.
+    /// Returns all tuples. RFC 13's response to abort has none.
     pub fn tuples(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut tuples = Vec::new();
         if !self.header.response.is_empty() {
@@ -195,7 +195,7 @@ impl ReplyParts {
         tuples
     }
 
-    /// The bytes: a line with its newline (RFC 13, "Wire Protocol"), or a length and a body (draft, "The protocol").
+    /// Returns the bytes: a line with its newline (RFC 13, "Wire Protocol"), or a length and a body (draft, "The protocol").
     pub fn render(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64);
         match self.header.framing {

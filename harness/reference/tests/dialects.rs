@@ -1,10 +1,10 @@
-//! The server gives the same answers in every dialect, spelled as the dialect has them.
+//! The server gives the same answers in every dialect, in the dialect's spelling.
 
 use pmi_reference::{Config, GroupSpec, Server, ServerAction};
 use pmi_wire::{Framing, Proc};
 use rstest::rstest;
 
-/// A server, the dialect that its processes have negotiated, and the messages to them.
+/// A server, the dialect that its processes have negotiated, and the messages sent to them.
 struct Job {
     server: Server,
     framing: Framing,
@@ -140,7 +140,7 @@ fn barrier_fails_after_another_rank_finalizes(
     #[case] answers: [&str; 2],
 ) {
     let [barrier, finalize] = requests;
-    // In either order.
+    // The two requests may come in either order.
     assert_eq!(job.ask(0, barrier), [""; 0]);
     assert_eq!(job.ask(1, finalize), answers);
     let mut job = Job::joined(job.framing, 2, 1);

@@ -1,4 +1,4 @@
-//! The syntax tree of scenario files. The same tree serves for testing a server (the harness plays `C:`), a client (it plays `S:`) and a
+//! The syntax tree of scenario files. The same tree is used to test a server (the harness plays `C:`), a client (it plays `S:`) and a
 //! library (it makes the `A:` calls).
 
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use pmi_wire::Framing;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A range of a file, in byte offsets into [`SourceFile::text`].
+/// A range in a file, as byte offsets into [`SourceFile::text`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Span {
     /// Offset of the first byte.
@@ -117,12 +117,12 @@ impl Scenario {
         self.heading.iter().flat_map(|line| line.split_whitespace()).collect::<Vec<_>>().join(" ")
     }
 
-    /// Returns the name of the scenario for a row of the table `name`.
+    /// Returns the name under which the scenario `name` is played for this row.
     pub(super) fn name_of_row(name: &str, row: &str) -> String {
         format!("{name}[{row}]")
     }
 
-    /// Returns whether it is a fragment. Fragments are included by `use` and test nothing by themselves.
+    /// Returns whether this is a fragment. Fragments are included with `use` and test nothing on their own.
     pub fn is_fragment(&self) -> bool {
         self.name.split('/').rev().skip(1).any(|folder| folder == "fragments")
     }
@@ -133,7 +133,7 @@ impl Scenario {
 pub struct Parameter {
     /// The name, without `$`.
     pub name: Spanned<String>,
-    /// The default. Without one, each `use` must pass a value.
+    /// The default. Without one, every `use` must pass a value.
     pub default: Option<Template>,
 }
 
@@ -261,7 +261,7 @@ pub struct Serving {
     pub sized: bool,
     /// `vary NAME ...`: variations of the reference server, or `$name` for a variation that each row names.
     pub variations: Vec<Spanned<String>>,
-    /// `fault NAME`: a fault of the server.
+    /// `fault NAME`: a fault that the server has.
     pub fault: Option<Spanned<String>>,
     /// `serve NAME=NUMBER ...`: settings of the server.
     pub settings: Vec<(Spanned<Setting>, u32)>,
@@ -310,15 +310,15 @@ pub enum Need {
     Names,
     /// `upstream`: a bare proxy, whose launcher the harness plays.
     Upstream,
-    /// `pmi-1.2`: PMI-1 with barriers of a subset of a process group.
+    /// `pmi-1.2`: PMI-1 with barriers over a subset of a process group.
     Pmi12,
     /// `keyval-spaces`: create_kvs, destroy_kvs and getbyidx, which are not part of RFC 13.
     KeyvalSpaces,
     /// `fd`: processes receive their connection in PMI_FD.
     Fd,
-    /// `port`: processes connect by themselves to the address in PMI_PORT.
+    /// `port`: processes connect to the address in PMI_PORT.
     Port,
-    /// `singleton`: a process requests a process manager by itself.
+    /// `singleton`: a process that was started without a process manager requests one.
     Singleton,
     /// `alone`: a library initializes itself without a process manager.
     Alone,
@@ -338,7 +338,7 @@ impl Need {
         ("alone", Self::Alone),
     ];
 
-    /// Former words for operations that only the draft of PMI-2 describes.
+    /// Former words for operations that only the PMI-2 draft describes.
     pub const REMOVED: [&'static str; 5] = ["concat", "auth", "job-connect", "kvs-getall", "spawn-cmd"];
 
     /// Returns the word for the capability.
@@ -346,7 +346,7 @@ impl Need {
         Self::NAMES.iter().find(|(_, need)| *need == self).map_or("", |(word, _)| word)
     }
 
-    /// Returns whether no specification contains it.
+    /// Returns whether this is an extension that no specification describes.
     pub fn is_extra(self) -> bool {
         self == Self::KeyvalSpaces
     }
@@ -443,7 +443,7 @@ pub enum RankSet {
     Ranges(Vec<(u32, u32)>),
 }
 
-/// The party that a step is about. The letters are those of RFC 13 and three additional ones.
+/// The party that a step is about. The letters `C` and `S` are RFC 13's; the others are ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
     /// `C`: the client (process) sends.
@@ -477,7 +477,8 @@ impl UnderTest {
 }
 
 impl Role {
-    /// Returns whether a step of this role is done or expected. For processes, that also depends on the action; see [`Step::part`].
+    /// Returns whether the harness performs or expects a step of this role. For processes, that also depends on the action; see
+    /// [`Step::part`].
     pub(super) fn part(self, tests: UnderTest) -> Actor {
         let does = match self {
             Self::Server => tests != UnderTest::Server,
@@ -501,7 +502,7 @@ impl Role {
     }
 }
 
-/// The action that a step does or expects.
+/// The action that a step performs or expects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StepAction {
     /// `C:` and `S:`: one or more messages in one write, or one expected message per line.
@@ -515,7 +516,7 @@ pub enum StepAction {
     Close,
     /// `<empty>`: a message that consists of a newline (RFC 13's `S:abort`).
     Empty,
-    /// `<nothing>` or `<silence>`: the party sends nothing, although a request is open.
+    /// `<nothing>` or `<silence>`: the party sends nothing, although a request is pending.
     Silence,
     /// `S: <right>`, if a client is under test: the reference server's own response, when another message precedes or follows it.
     Right,
@@ -529,12 +530,13 @@ pub enum StepAction {
     Upstream(UpstreamAction),
 }
 
-/// The actions of `proxy:N U:` steps, in which the harness plays a proxy's launcher. Requests are those that `proxy:N S:` steps consumed.
+/// The actions of `proxy:N U:` steps, in which the harness plays a proxy's launcher. Requests are numbered as `proxy:N S:` steps consume
+/// them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UpstreamAction {
     /// `U: cmd=...`: sends a response.
     Answer {
-        /// `<to N>`: the number of the request that it answers, from 1; by default the last one.
+        /// `<to N>`: the number of the request that this answers, from 1; by default the last one.
         to: Option<u32>,
         /// `<partial>`: omits the final newline.
         partial: bool,
@@ -557,7 +559,7 @@ pub struct WriteMode {
     pub bytewise: bool,
     /// `<partial>`: omits the final newline, or the last byte of a frame.
     pub partial: bool,
-    /// `<every>`: matches every fitting request of a client, and not only the first.
+    /// `<every>`: matches every fitting request from a client, not only the first.
     pub every: bool,
     /// The encoding of the text.
     pub encoding: Encoding,
@@ -667,11 +669,11 @@ pub enum ExitPattern {
 /// `A: NAME(ARGS) = RESULT OUT=...`: a library call. The call and its return may be separate steps, with messages in between.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
-    /// `PMI_KVS_Get`; `None` in a step that has only the return.
+    /// The function, such as `PMI_KVS_Get`; `None` in a step that contains only the return.
     pub function: Option<Spanned<String>>,
     /// The arguments.
     pub args: Vec<Arg>,
-    /// `= PMI_SUCCESS`; `None` in a step that only begins a call.
+    /// The return code, such as `PMI_SUCCESS`; `None` in a step that only begins a call.
     pub result: Option<Spanned<String>>,
     /// `size=4`: the expected values of the named output arguments.
     pub outs: Vec<(Spanned<String>, Template)>,
@@ -718,7 +720,7 @@ pub enum Piece {
     Calc(Expr),
     /// `<fill EXPR>`: this number of bytes of a fixed pattern of letters and digits.
     Fill(Expr),
-    /// `<junk EXPR>`: this number of bytes of a fixed pseudo-random sequence over all values but LF.
+    /// `<junk EXPR>`: this number of bytes of a fixed pseudo-random sequence over all byte values except LF.
     Junk(Expr),
     /// `<|>`: ends a write.
     Cut,

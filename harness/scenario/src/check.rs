@@ -1,5 +1,5 @@
-//! Checks scenarios that the parser has accepted. Examples of mistakes are unbound names, unknown requirements, matchers in sent messages,
-//! and a negative case without its positive control.
+//! Checks scenarios that the parser has accepted for mistakes such as unbound names, unknown requirements, matchers in sent messages, and a
+//! negative case without its positive control.
 
 use std::{mem, sync::Arc};
 
@@ -33,13 +33,13 @@ pub struct Env<'a> {
 /// Forms that replace a message, without their brackets.
 const FORMS: &[&str] = &["close", "closes", "empty", "silence", "nothing", "right", "one of"];
 
-/// Limits on the resources of a scenario. They keep a typing mistake from exhausting memory.
+/// Limits on the resources of a scenario, so that a typo cannot exhaust memory.
 const MAX_FILL: i64 = 64 << 20;
 const MAX_REPEAT: i64 = 1_000_000;
-/// Maximum nesting of fragments, and maximum number of statements after their inclusion.
+/// Maximum nesting of fragments, and maximum number of statements after all fragments are expanded.
 const MAX_USE_DEPTH: usize = 16;
 const MAX_STATEMENTS: u32 = 100_000;
-/// A number that is known only while the scenario is played.
+/// Stands for a number that is known only when the scenario is played.
 const UNKNOWN: u32 = 1_000;
 
 const PREDEFINED: &[&str] = &["rank", "size", "agent", FIRST_ARGUMENT];
@@ -51,8 +51,8 @@ fn bound_from_the_start(scenario: &Scenario) -> Vec<String> {
 
 /// Checks a scenario, and returns the diagnostics in the order of the file.
 ///
-/// A fragment is checked once by itself, and again in each file that uses it. The second check covers what depends on the user: bound names
-/// and the number of ranks.
+/// A fragment is checked once on its own, and again in every file that uses it. The second check covers what depends on that file: bound
+/// names and the number of ranks.
 pub fn check(scenario: &Scenario, env: &Env<'_>) -> Vec<Diagnostic> {
     let mut checker = Checker {
         env,
@@ -88,14 +88,14 @@ struct Checker<'a> {
     /// The fragments that contain the current statement.
     fragments: Vec<String>,
     depth: usize,
-    /// Mistakes of a fragment in this file, reported at the outermost `use`.
+    /// Mistakes in fragments that this file uses, reported at the outermost `use`.
     in_fragment: Vec<String>,
     budget: u32,
     positive: bool,
     negative: Option<Span>,
     /// The positions of the first uses of spawn and of the name service.
     uses: [Option<Span>; 2],
-    /// The index of the operation that the open request uses first.
+    /// The optional operation that the pending request uses for the first time, as an index into `uses`.
     asked: Option<usize>,
     /// The output arguments of the open call.
     outs: Vec<(StepTarget, String)>,
@@ -109,7 +109,7 @@ enum UseSite {
     NoRank,
 }
 
-/// Returns whether any message passes, as well as silence and the end of the connection.
+/// Returns whether the alternatives accept any message, silence and the end of the connection.
 fn accepts_every_outcome(alternatives: &[Alternative]) -> bool {
     let any = |action: &StepAction| match action {
         StepAction::Message { lines, .. } => matches!(
@@ -541,7 +541,7 @@ impl Checker<'_> {
         matches!(step.who, StepTarget::Ranks { group: Proc::PROXIES, .. })
     }
 
-    /// Checks a step about what a proxy passes on: requests of its clients, or its own messages.
+    /// Checks a step about what a proxy sends upstream: requests from its clients, or its own messages.
     fn passed_on(&mut self, action: &StepAction, span: Span) {
         match action {
             StepAction::Message { lines, .. } => {
@@ -652,14 +652,14 @@ impl Checker<'_> {
         role.part(self.scenario.tests) == Actor::Harness
     }
 
-    /// Counts the process groups that the messages request: one per request, regardless of the number of commands.
+    /// Counts the process groups that the messages request: one per request, no matter how many commands it contains.
     fn spawns(&mut self, lines: &[Template], span: Span, times: u32) {
         let mut requests = 0u32;
         for line in lines {
             let fields = line.message_fields();
             let Some(first) = fields.first() else { continue };
             let value = first.value.literal();
-            // The body of a frame separates its tuples by semicolons.
+            // The body of a frame separates its tuples with semicolons.
             let is_body =
                 |piece: &Piece| matches!(piece, Piece::Literal { bytes, .. } if bytes.starts_with(b"spawn;"));
             match (first.key.as_str(), value.as_deref()) {
@@ -817,7 +817,7 @@ impl Checker<'_> {
             }
             let commands = vocabulary::commands(self.scenario.dialect);
             let known: Vec<&str> = commands.iter().map(|(request, _)| *request).collect();
-            // Other commands may be intended: many tests send unknown commands, and the harness sends responses as well.
+            // Other commands may be intentional: many tests send unknown commands, and the harness sends responses as well.
             let word = value.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
             if self.own()
                 && word

@@ -19,7 +19,7 @@ pub(super) fn check(scenario: &Scenario, behaviours: &Behaviours, sink: &mut Sin
         steps(&scenario.body).for_each(|step| misplaced(step, sink));
         return;
     }
-    // Most scenarios name no variation.
+    // Most scenarios name no variation, so the list is created only on demand.
     let variations = LazyCell::new(behaviours.variations);
     for name in &serving.variations {
         if name.value.starts_with('$') && !scenario.rows.is_empty() {

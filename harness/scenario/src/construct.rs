@@ -1,5 +1,5 @@
-//! Constructors for trees that are not parsed from a file. Their parts need no positions and their bytes no escaping: texts are as if the
-//! parser had read them.
+//! Constructors for trees that are not parsed from a file. Their parts have no positions, and their bytes need no escaping: the trees look
+//! as if the parser had read them.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ impl Step {
         Self { who: target, role, cites: None, action, span: Span::default() }
     }
 
-    /// Returns whether the step is done or expected if `tests` is under test.
+    /// Returns whether the harness performs or expects the step if `tests` is under test.
     pub fn part(&self, tests: UnderTest) -> Actor {
         match &self.action {
             StepAction::Process(ProcessAction::Exit(_) | ProcessAction::Kill(_)) => Actor::Harness,
@@ -57,7 +57,7 @@ impl Step {
         }
     }
 
-    /// Returns the step with a cited requirement.
+    /// Returns the step, citing this requirement.
     #[must_use]
     pub fn citing(self, id: impl Into<String>) -> Self {
         Self { cites: Some(id.into().into()), ..self }

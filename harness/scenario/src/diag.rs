@@ -106,7 +106,7 @@ impl Sink {
 
     fn push(&mut self, kind: DiagnosticKind, span: Span, message: String) -> &mut Diagnostic {
         let source = Arc::clone(&self.source);
-        // A mistake in one byte extends to the whole character.
+        // A span that cuts a character is extended to the whole character.
         let start = source.text.floor_char_boundary(span.start);
         let span = Span { start, end: source.text.ceil_char_boundary(span.end).max(start) };
         self.list.push(Diagnostic { kind, message, span, label: String::new(), help: None, source });
@@ -152,7 +152,7 @@ impl Diagnostic {
 
 /// Returns the known word that is closest to `word`, if one is similar enough.
 pub(super) fn closest<'a, S: AsRef<str>>(word: &str, known: &'a [S]) -> Option<&'a str> {
-    // Long input is not a typing mistake, and the distance takes quadratic time.
+    // Long input is not a typo, and computing the distance takes quadratic time.
     if word.is_empty() || word.len() > 80 {
         return None;
     }

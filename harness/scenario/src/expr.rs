@@ -18,9 +18,9 @@ const MAX_OPERATORS: u32 = 64;
 /// The largest number in the language. It exceeds every size of the protocol, and is small enough that sums and products of a few numbers
 /// do not overflow.
 pub(super) const MAX_NUMBER: i64 = 1_000_000_000;
-/// The largest rank and group in the language.
+/// The highest rank in the language.
 pub(super) const MAX_RANK: u32 = 1_000_000;
-/// The largest number of a spawned group.
+/// The highest number of a spawned group.
 pub const MAX_GROUP: u32 = 1_000;
 
 /// A syntax error, with its offset in the parsed text.
@@ -64,7 +64,7 @@ fn run<'a, T>(
     }
 }
 
-/// Parses an expression that fills the whole text, which begins at offset `base` of the file.
+/// Parses an expression that fills the whole text, which begins at offset `base` in the file.
 pub(super) fn expr(text: &str, base: usize) -> Result<Expr, SyntaxError> {
     run(text, base, "an operator (`+`, `-`, `*`, `%`) or the end of the expression", |input| {
         terminated(sum, space0).parse_next(input)

@@ -71,7 +71,7 @@ pub(super) struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
-    /// The names that the rest of the file binds by `let`.
+    /// Returns the names that the rest of the file binds with `let`.
     pub(super) fn lets(&self) -> Vec<&'a str> {
         let name = |line: &'a str| line.trim().strip_prefix("let $")?.split([' ', '=']).next();
         self.body.lines().filter_map(name).collect()
@@ -87,7 +87,7 @@ pub(super) struct HeadRow<'a> {
 }
 
 impl<'a> HeadRow<'a> {
-    /// Its names.
+    /// Returns its names.
     pub(super) fn words(&self) -> Vec<&'a str> {
         let values = self.values;
         let words = std::iter::successors(Some(0..0), |last: &std::ops::Range<usize>| {
@@ -209,7 +209,7 @@ pub(super) fn split_role(content: &str, at: usize) -> Option<(Span, Option<Span>
 }
 
 fn is_group(word: &str) -> bool {
-    // This includes misspelled groups, which get an error message of their own. Roles are shorter.
+    // This includes misspelled groups, which get a separate error message. Roles are shorter.
     word.len() > 4
 }
 

@@ -1,5 +1,5 @@
-//! The order of the suite: the order in which a process uses PMI and in which RFC 13 describes it. Later scenarios build on earlier ones,
-//! so the first failure is usually the one to investigate.
+//! The order of the suite, which is the order in which a process uses PMI and in which RFC 13 describes it. Later scenarios build on
+//! earlier ones, so the first failure is usually the one to investigate.
 
 /// The folders of scenarios, in this order. Other folders follow them.
 const CHAPTERS: [&str; 48] = [
@@ -54,9 +54,9 @@ const CHAPTERS: [&str; 48] = [
     "closed",
     "death",
     "abort",
-    // Operations of a part of a process manager.
+    // Proxies, which are only part of a process manager.
     "upstream",
-    // Other protocols, each in the same order.
+    // Other versions of the protocol, each in the same order.
     "pmi12",
     "pmi2",
 ];

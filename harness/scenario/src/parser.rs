@@ -1,4 +1,4 @@
-//! Parses scenario files line by line. All mistakes of a file are reported at once; lines with mistakes are skipped.
+//! Parses scenario files line by line. All mistakes in a file are reported at once; lines with mistakes are skipped.
 
 use std::sync::Arc;
 
@@ -664,7 +664,7 @@ impl<'a> Parser<'a> {
         Some(StepAction::Message { mode, lines })
     }
 
-    /// Checks that an action of the harness and an expectation use their respective forms.
+    /// Reports an action of the harness in the form for expectations, or the other way round.
     fn right_form(&mut self, form: &ActionForm, part: Actor, span: Span) {
         let (right, why) = match part {
             Actor::Harness => (form.does, "here we act"),

@@ -148,7 +148,9 @@ impl Printer<'_> {
             let end = row.values.last().map_or(row.name.span.end, |(_, value)| value.span.end);
             self.lone_line(0, &line, Span { end, ..row.name.span });
         }
-        self.blank |= self.out.len() > start;
+        // A comment of a line that is not printed must not become a part of the heading.
+        let has_comment = self.comments.front().is_some_and(|comment| comment.kind != CommentKind::Blank);
+        self.blank |= self.out.len() > start || has_comment;
     }
 
     /// Prints a head line with several words, on as many lines as necessary.
@@ -294,7 +296,7 @@ fn values(all: &[(Spanned<String>, Template)]) -> String {
     all.iter().map(|(name, text)| format!(" {}={}", name.value, value_text(text))).collect()
 }
 
-/// Returns a text of a row, or of the result of a call. It is in braces if it contains blanks that separate tuples.
+/// Returns the value of a row, or of the result of a call. It is in braces if it contains blanks that separate tuples.
 fn value_text(value: &Template) -> String {
     let parts =
         |piece: &Piece| matches!(piece, Piece::Literal { bytes, quoted: false } if bytes.contains(&b' '));
@@ -347,7 +349,7 @@ fn ranks(target: &StepTarget) -> String {
     }
 }
 
-/// The two forms of an action: as an action of the harness and as an expectation.
+/// The two forms of an action: what the harness does, and what it expects.
 pub(super) struct ActionForm {
     pub(super) does: &'static str,
     pub(super) expects: &'static str,

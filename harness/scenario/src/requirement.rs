@@ -110,10 +110,10 @@ pub struct Requirement {
     /// The reason why it cannot be observed from outside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub excluded: Option<String>,
-    /// The contradiction in the text. A breach is then only a note.
+    /// The contradiction in the text, if there is one. A breach is then only a note.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contradiction: Option<String>,
-    /// An ambiguity or error of the text, and the interpretation that the judge applies.
+    /// An ambiguity or error in the text, and the interpretation that the judge applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reading: Option<String>,
     /// A proposal for a better wording, addressed to the editors of the text.
@@ -164,7 +164,7 @@ struct RequirementsFile {
     requirement: Vec<Requirement>,
 }
 
-/// An invalid file of requirements.
+/// An error in a file of requirements.
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogueError {
     /// A syntax error, with line and column.
@@ -175,7 +175,7 @@ pub enum CatalogueError {
     Twice(String),
 }
 
-/// A set of requirements with a common source, which the prefix of their ids names.
+/// A set of requirements from one source, identified by the prefix of their ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Set {
     /// RFC 13 without its grammar.
@@ -221,7 +221,7 @@ impl Set {
     }
 }
 
-/// Sets without an adopted standard, with the names by which users select them. They are judged only on request.
+/// Sets without an adopted standard, with the names by which users select them. Breaches of these are failures only on request.
 pub const ADVISORY_SETS: &[(&str, Set)] =
     &[("pmi2-draft", Set::Pmi2Draft), ("pmi2-mpich", Set::Pmi2Mpich), ("mpich-1.2", Set::Mpich12)];
 
@@ -257,7 +257,7 @@ impl Catalogue {
         Ok(())
     }
 
-    /// Judges the requirements of this set by their levels from now on. Returns whether the set exists.
+    /// From now on, judges the requirements of this set by their levels. Returns whether the set exists.
     pub fn judge_by(&mut self, set: &str) -> bool {
         let Some((_, set)) = ADVISORY_SETS.iter().find(|(name, _)| *name == set) else { return false };
         for requirement in self.list.iter_mut().filter(|r| Set::of(&r.id) == *set) {

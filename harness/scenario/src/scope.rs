@@ -15,7 +15,7 @@ const TEXT_LIMIT: i64 = 64 << 20;
 /// An error in the expansion of a text or the calculation of a number.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScenarioError {
-    /// A mistake in the scenario that shows only when it is played.
+    /// A mistake in the scenario that only shows when it is played.
     #[error("{0}")]
     Mistake(String),
     /// A value from the implementation cannot be used, for example a limit that leaves no room for a key.
@@ -31,7 +31,7 @@ enum BoundValue {
     Agent,
 }
 
-/// Names with their values, or without one if they are unbound.
+/// Names with their values. A name without a value is unbound.
 #[derive(Debug)]
 pub struct Bindings(Vec<(String, Option<BoundValue>)>);
 
@@ -39,7 +39,7 @@ pub struct Bindings(Vec<(String, Option<BoundValue>)>);
 #[derive(Debug, Clone, Default)]
 pub struct Scope {
     names: HashMap<String, BoundValue>,
-    /// Names that the current step has bound. The captures of other ranks must be equal.
+    /// Names that the current step has bound. Captures by other ranks must be equal.
     bound_by_step: HashSet<String>,
     /// Names whose values come from the implementation.
     captured: HashSet<String>,
@@ -63,7 +63,7 @@ impl Scope {
         self.bound_by_step.clear();
     }
 
-    /// Sets the process of the step.
+    /// Sets the process that the step is about.
     pub fn enter(&mut self, rank: u32, size: u32) {
         (self.rank, self.size) = (rank, size);
     }

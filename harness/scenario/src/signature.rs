@@ -1,4 +1,4 @@
-//! The functions of the C APIs of RFC 13 and of PMI-2: their parameters, their return codes and the requirements about them.
+//! The functions of the C APIs of RFC 13 and of PMI-2: their parameters, their return codes and the requirements on them.
 
 use crate::ast::Dialect;
 
@@ -58,7 +58,7 @@ pub struct Function {
     pub errors: &'static str,
     /// The codes of that requirement.
     pub codes: &'static [i32],
-    /// True if the RFC makes it optional, always or without dynamic processes.
+    /// True if the RFC makes it optional, either always or for libraries without support for dynamic processes.
     pub optional: bool,
     /// True if its last parameter reports whether the requested value exists. If it does not, the other output parameters need not be set.
     pub tells_found: bool,
@@ -211,7 +211,7 @@ functions! {
     "PMI_Get_options" [OutText(None), InOutInt] "api.get-options" "" [] true
 }
 
-/// Defines a function of PMI-2, whose header allows any error code: each function returns "an error code".
+/// Defines a function of PMI-2. Its header allows any error code, because it only says that a function returns "an error code".
 const fn pmi2(name: &'static str, params: &'static [Param], does: &'static str) -> Function {
     Function {
         name,

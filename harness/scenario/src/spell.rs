@@ -18,7 +18,7 @@ use crate::template::TemplateField;
 /// Fields whose values extend to the end of the line.
 const RUN_ON: &[&str] = &["value", "msg"];
 
-/// Returns the prefix of names of scenarios and fragments in a dialect other than the first of the head.
+/// Returns the prefix that the names of scenarios and fragments get in a dialect other than the first one in the head.
 pub(crate) fn prefix(dialect: Dialect, separator: &str) -> String {
     match dialect {
         Dialect::Pmi1 => String::new(),
@@ -69,7 +69,7 @@ impl References<'_> {
     }
 }
 
-/// Returns the scenario in one of its dialects. Operations become messages, and rules and fragments are replaced by those of the dialect.
+/// Returns the scenario in one of its dialects. Operations become messages, and rules and fragments are replaced with those of the dialect.
 /// Requirements of other dialects are dropped.
 ///
 /// # Errors
@@ -94,7 +94,7 @@ pub(crate) fn spelled(
     }
     spelled.requires.clear();
     for named in &scenario.requires {
-        // Several rules may be one requirement of the dialect. The checker reports duplicates in the file.
+        // Several rules may map to one requirement of the dialect. The checker reports duplicates in the file.
         let is_new = |id: &Spanned<String>| named == id || !spelled.requires.contains(id);
         spelled.requires.extend(speller.requirement(named).filter(is_new));
     }
@@ -193,7 +193,7 @@ fn overlap(one: &StepTarget, other: &StepTarget) -> bool {
     }
 }
 
-/// Adds a tuple to a message. With frames, a blank in the value is a part of the value.
+/// Adds a tuple to a message. In frames, a blank in the value is part of the value.
 fn tuple(message: Template, key: &str, value: &[Piece], framing: Framing) -> Template {
     value.iter().fold(message.tuples(&format!(" {key}=")), |mut message, piece| match piece {
         Piece::Literal { bytes, quoted: false } => {
@@ -205,7 +205,7 @@ fn tuple(message: Template, key: &str, value: &[Piece], framing: Framing) -> Tem
 }
 
 impl Speller<'_> {
-    /// Returns the rows of a table of the dialect, each with those of the scenario.
+    /// Returns the rows of the dialect's table, each combined with the rows of the scenario.
     fn rows(&mut self, each: &Each, scenario: &Scenario) -> Vec<TableRow> {
         let tables = Dialect::NAMES.map(|(_, dialect)| self.references.table(&each.table.value, dialect));
         let Some(table) = &tables[self.dialect as usize] else {
@@ -404,7 +404,7 @@ impl Speller<'_> {
         Some(ways)
     }
 
-    /// Returns the exchange of an operation. In PMI-1, job attributes are keys of the keyval space.
+    /// Returns the exchange of an operation. In PMI-1, job attributes are keys in the keyval space.
     fn exchange(&mut self, operation: &str, line: &Template) -> Option<&'static Exchange> {
         let framing = self.dialect.framing();
         let named = |name: &str| protocol::exchanges(framing).find(|exchange| exchange.operation == name);

@@ -141,7 +141,7 @@ impl EmbeddedTable {
         Self { rows, known }
     }
 
-    /// Returns the names of the rows of a dialect, each with those of a file.
+    /// Returns the names of the rows of a dialect, each combined with those of a file.
     fn names(&self, dialect: Dialect, but: &[&str], file: &layout::Head<'_>) -> Vec<String> {
         let rows = &self.rows[dialect as usize];
         let name = |(row, of_file): (usize, Option<usize>)| {
@@ -170,7 +170,7 @@ fn embedded_rows(dialect: Dialect, table: &str) -> Vec<RequestWords<'static>> {
 }
 
 impl Embedded {
-    /// Returns whether the name of one of its scenarios fits.
+    /// Returns whether any of its scenarios has a fitting name.
     fn any(&self, fits: impl Fn(&str) -> bool) -> bool {
         self.names.iter().any(|name| fits(name))
     }
@@ -201,13 +201,13 @@ impl Suite {
         let read = |file: &Embedded| {
             (file.name.clone(), source(file.path, Path::new("scenarios"), file.text.to_owned()))
         };
-        // The remaining checks are left to the tests. Here, they would make each start of the command take 50 % longer.
+        // The remaining checks are left to the tests, because here they would make every start of the command take 50 % longer.
         let wrong = suite.add(files.map(read).collect());
         suite.scenarios.retain(|scenario| wanted(scenario.tests, &scenario.name));
         suite.unless(wrong)
     }
 
-    /// Loads the scenarios of these named files, with the embedded fragments and requirements. A file in a folder `fragments` is a
+    /// Loads scenarios from these named files, together with the embedded fragments and requirements. A file in a folder `fragments` is a
     /// fragment.
     ///
     /// # Errors

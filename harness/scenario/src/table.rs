@@ -8,7 +8,7 @@ use crate::ast::*;
 use crate::visit::{self, VisitorMut};
 use crate::{layout, parser};
 
-/// The longest chain of words that name each other.
+/// Maximum length of a chain of words that refer to each other.
 const MAX_DEPTH: usize = 8;
 
 /// Returns the requests of a dialect that have a response and a function in the C API, with the words `$request` and `$response`.
@@ -152,12 +152,12 @@ pub(crate) fn write(row: &TableRow, in_texts: bool, scenario: &mut Scenario) {
 }
 
 impl Scenario {
-    /// Returns true if the words of its rows are written into its head and texts, and not bound as variables.
+    /// Returns true if the words of its rows are written into its head and texts rather than bound as variables.
     pub(crate) fn is_product(&self) -> bool {
         self.each.is_some() || self.requires.iter().any(|id| id.value.starts_with('$'))
     }
 
-    /// Returns the scenario, or one for each row, which is named after the row and binds its words.
+    /// Returns the scenario itself or, if it has rows, one scenario for each row, which is named after the row and binds its words.
     pub fn played(self: &Arc<Self>) -> Vec<Arc<Self>> {
         if self.rows.is_empty() {
             return vec![Arc::clone(self)];

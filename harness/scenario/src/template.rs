@@ -340,7 +340,7 @@ impl Scanner<'_> {
             self.sink.error(span, "`$` without a name").help("write `$$` for a dollar sign");
             return;
         }
-        // `$host:4242` is a variable and a text, but `$size:uint` has a type. Braces end the name explicitly.
+        // `$host:4242` is a variable followed by text, but `$size:uint` has a type. Braces end the name explicitly.
         let after = &self.text[self.at..];
         if braced || !after.starts_with(':') || !after[1..].starts_with(|c: char| c.is_ascii_alphabetic()) {
             self.push(start, Piece::Var(name));

@@ -497,7 +497,7 @@ fn depth_and_size_are_bounded() {
 
 #[test]
 fn parser_never_panics() {
-    // Tries every prefix, and replaces characters at every position, of lines that use most of the language.
+    // Takes lines that use most of the language, tries every prefix of them, and replaces characters at every position.
     let blocks: String = guide().into_iter().map(|(_, block)| block).collect();
     let lines: BTreeSet<&str> = blocks.lines().filter(|line| line.is_ascii()).collect();
     let judge = |text: &str| match parsed("t", text) {
@@ -513,7 +513,7 @@ fn parser_never_panics() {
     for line in lines {
         for at in 0..=line.len() {
             judge(&line[..at]);
-            // Two replacements at each position suffice, because over all lines every replacement meets every context.
+            // Two replacements at each position suffice, because across all lines every replacement occurs in every context.
             for with in [odd[at % odd.len()], odd[(at * 7 + line.len()) % odd.len()]] {
                 judge(&format!("{}{with}{}", &line[..at], &line[(at + 1).min(line.len())..]));
             }
@@ -561,7 +561,7 @@ fn shared_scenarios_quote_no_rfc_in_pmi2() {
     }
 }
 
-/// Unwanted scenarios are skipped by the heads of their files. The expected result filters the complete suite.
+/// Unwanted scenarios are skipped after reading only the heads of their files. The expected result filters the complete suite.
 #[test]
 fn partial_suite_equals_filtered_suite() {
     let names = |suite: &Suite| suite.scenarios.iter().map(|s| s.name.clone()).collect::<Vec<_>>();
@@ -574,7 +574,7 @@ fn partial_suite_equals_filtered_suite() {
         assert_eq!(names(&part(&|tests, _| tests == whom)), of_whom);
     }
     let all = names(&whole);
-    // Every seventh scenario. The selection contains rows without the others of their tables.
+    // Takes every seventh scenario, which selects single rows of tables.
     let some: BTreeSet<&str> = all.iter().step_by(7).map(String::as_str).collect();
     let in_order: Vec<&String> = all.iter().filter(|name| some.contains(name.as_str())).collect();
     assert_eq!(names(&part(&|_, name| some.contains(name))).iter().collect::<Vec<_>>(), in_order);

@@ -11,7 +11,7 @@ macro_rules! visitor {
      ($($mut:tt)?), $iter:ident) => {
         $(#[$doc])*
         pub trait $name<'a>: Sized {
-            /// Visits a statement; by default, the parts of it.
+            /// Visits a statement; by default, its parts.
             fn statement(&mut self, statement: &'a $($mut)? Stmt) {
                 $statement(self, statement);
             }
@@ -147,7 +147,7 @@ pub fn fragments(body: &[Stmt]) -> VecDeque<String> {
 }
 
 impl Scenario {
-    /// Returns the commands that the scenario expects proxies to pass on, for example `get`. It answers these requests itself.
+    /// Returns the commands that the scenario expects proxies to forward, for example `get`. It answers these requests itself.
     pub fn answers(&self) -> Vec<String> {
         let of_proxies = |step: &&Step| matches!(step.who, StepTarget::Ranks { group: Proc::PROXIES, .. });
         let command = |line: &Template| {

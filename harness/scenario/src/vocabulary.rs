@@ -1,4 +1,4 @@
-//! The vocabulary of RFC 13 and PMI-2, which the checker uses for suggestions and to distinguish typing mistakes from intent.
+//! The vocabulary of RFC 13 and PMI-2, which the checker uses for suggestions and to distinguish typos from intent.
 
 use pmi_wire::protocol::{self, Exchange};
 use pmi_wire::{Framing, Operation};
@@ -18,7 +18,7 @@ pub fn commands(dialect: Dialect) -> Vec<(&'static str, &'static str)> {
     }
 }
 
-/// Returns the keys that occur in responses of a dialect, by its document or in practice. Numbered keys are left out.
+/// Returns the keys that occur in responses of a dialect, according to its document or in practice. Numbered keys are left out.
 pub fn response_keys(dialect: Dialect) -> Vec<&'static str> {
     let fields = protocol::response_fields(dialect.framing()).filter(|field| !field.numbered);
     fields.map(|field| field.key).chain(["cmd"]).collect()
@@ -44,7 +44,8 @@ pub fn is_spawn_key(key: &str) -> bool {
     key == "mcmd" || Operation::Spawn.exchange().arguments.iter().any(|field| field.fits(key))
 }
 
-/// The names of the variations and faults that a scenario may request from the reference server. They are read when a scenario names one.
+/// The names of the variations and faults that a scenario may request from the reference server. They are read only when a scenario names
+/// one.
 #[derive(Debug, Clone, Copy)]
 pub struct Behaviours {
     /// Names for `vary`.

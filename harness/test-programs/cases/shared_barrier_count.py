@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""A process manager whose jobs count the entries of barriers together: pm.py FILE -n N command..."""
+"""A process manager whose jobs count the entries of barriers together: pm.py FILE JOBS -n N command...
+
+No job answers before JOBS jobs have started."""
 import fcntl, os, socket, subprocess, sys, threading, time
 
-path, size, command = sys.argv[1], int(sys.argv[3]), sys.argv[4:]
+path, jobs, size, command = sys.argv[1], int(sys.argv[2]), int(sys.argv[4]), sys.argv[5:]
 KVS = "kvs_0"
 kvs, waiting, lock = {}, [], threading.Lock()
 
@@ -49,6 +51,9 @@ def answer(m):
 
 
 def serve(s):
+    deadline = time.monotonic() + 10
+    while os.path.getsize(path + ".jobs") < jobs and time.monotonic() < deadline:
+        time.sleep(0.001)
     for line in s.makefile():
         m = parse(line)
         if m["cmd"] == "barrier_in":
@@ -58,6 +63,8 @@ def serve(s):
 
 
 open(path, "w").close()
+with open(path + ".jobs", "a") as started:
+    started.write(".")
 procs, threads = [], []
 for rank in range(size):
     ours, theirs = socket.socketpair()

@@ -1,11 +1,11 @@
-//! The speed of reading KVS traffic and process mappings.
+//! Benchmarks for parsing KVS traffic and process mappings.
 
 use divan::counter::{BytesCount, ItemsCount};
 use divan::{Bencher, black_box};
 use pmi_wire::{Framer, Message, ProcessMapping, Request, Response, ResponseBody, ValueReading};
 
 const READINGS: [ValueReading; 2] = [ValueReading::ToEndOfLine, ValueReading::ToBlank];
-/// Lengths of values: an address, a long business card, nearly Hydra's vallen_max.
+/// Value lengths: an address, a long business card, and just under Hydra's `vallen_max`.
 const LENGTHS: [usize; 3] = [32, 256, 1000];
 
 fn main() {
@@ -39,7 +39,7 @@ fn cases() -> impl Iterator<Item = (ValueReading, usize)> {
     READINGS.into_iter().flat_map(|reading| LENGTHS.map(|length| (reading, length)))
 }
 
-/// Cuts bytes into lines, in pieces as a socket delivers them.
+/// Splits bytes into lines, pushing them in chunks as a socket would deliver them.
 fn lines(bytes: &[u8], mut each: impl FnMut(&[u8])) {
     let mut framer = Framer::new(4096);
     for chunk in bytes.chunks(1 << 16) {

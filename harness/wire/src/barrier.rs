@@ -1,23 +1,23 @@
-//! Barriers of a part of a process group: the `group` of PMI-1.2's `barrier_in`.
+//! Barriers over part of a process group: the `group` of PMI-1.2's `barrier_in`.
 //!
-//! RFC 13 has neither `group` nor the `tag` of `barrier_out`. MPICH's table of messages for 1.2 has both as text. The text is the one that
-//! MPICH's client writes: `WORLD`, `NODE` or a list of ranks, and after a colon the number that the answer contains.
+//! RFC 13 has neither `group` nor the `tag` of `barrier_out`. In MPICH's message table for 1.2, both are strings. MPICH's client writes
+//! `WORLD`, `NODE` or a list of ranks as the group, optionally followed by a colon and the tag that the response repeats.
 
 use std::fmt;
 
 use crate::grammar::parse_uint;
 use thiserror::Error;
 
-/// A barrier of PMI-1.2, as `group` names it. It borrows the text, so a long list of ranks costs nothing.
+/// A PMI-1.2 barrier, parsed from `group`. It borrows the text, so a long list of ranks is not copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct GroupBarrier<'a> {
     /// The processes that must enter it.
     pub members: Members<'a>,
-    /// The number in `barrier_out`, which distinguishes barriers that are open on one connection; 0 if there is none.
+    /// The tag that `barrier_out` repeats, which distinguishes barriers open on the same connection; 0 if `group` has none.
     pub tag: u64,
 }
 
-/// The processes of a barrier.
+/// The processes that take part in a barrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Members<'a> {
     /// All processes of the process group.
@@ -28,11 +28,11 @@ pub enum Members<'a> {
     Ranks(RankList<'a>),
 }
 
-/// One rank or more, in the order in which they are written.
+/// One or more ranks, in the order written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RankList<'a>(&'a [u8]);
 
-/// An error in the text of a barrier.
+/// An error in the value of `group`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum GroupError {
     /// The text before the colon is invalid.

@@ -28,7 +28,7 @@ pub enum FramingError {
     /// A frame is too long or invalid.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// The input begins like a frame, but lines were negotiated, or nothing yet. It is reported once, and nothing after it is read.
+    /// The input begins like a frame, but frames have not been negotiated. It is reported once, and nothing after it is read.
     #[error("a frame where a line is due")]
     FrameForLine,
     /// The input begins like a line, but frames were negotiated. It is reported once, and nothing after it is read.
@@ -68,21 +68,21 @@ enum Negotiation {
     Settled(Framing),
 }
 
-/// Both directions of a connection. It reads the init line and its answer, and from then on lines or frames, depending on the version in
-/// the server's answer.
+/// Both directions of a connection. It reads the init line and its response, and after that lines or frames, depending on the version in
+/// the response.
 ///
-/// Bytes that a client sends before its offer of PMI-2 is answered are kept until the answer determines how to read them.
+/// Bytes that a client sends before the server has responded to its offer of PMI-2 are kept until the response determines how to read them.
 #[derive(Debug, Clone)]
 pub struct Connection {
-    /// The framers by direction.
+    /// The framers, indexed by direction.
     framers: [Framer; 2],
     negotiation: Negotiation,
-    /// Directions in which a message of the wrong kind has begun.
+    /// The directions in which a message of the wrong kind has begun.
     lost: [bool; 2],
 }
 
 impl Connection {
-    /// Creates a connection without messages, which accepts messages of up to `limit` bytes.
+    /// Creates a connection that accepts messages of up to `limit` bytes.
     pub fn new(limit: usize) -> Self {
         let framers = [Framer::new(limit), Framer::new(limit)];
         Self { framers, negotiation: Negotiation::Open, lost: [false; 2] }
@@ -96,7 +96,7 @@ impl Connection {
         }
     }
 
-    /// Returns the negotiated framing; lines before the negotiation.
+    /// Returns the negotiated framing, or lines if nothing has been negotiated yet.
     pub fn framing(&self) -> Framing {
         self.negotiated().unwrap_or_default()
     }
@@ -121,7 +121,7 @@ impl Connection {
         }
     }
 
-    /// Appends bytes, and returns the messages that are complete now. A response to an offer of PMI-2 precedes the requests whose
+    /// Appends bytes, and returns the messages that are now complete. A response to an offer of PMI-2 comes before the requests whose
     /// framing it settles.
     pub fn read<'c>(&mut self, direction: Direction, chunk: &'c [u8]) -> Vec<Arrival<'c>> {
         let mut arrivals: Vec<Arrival<'c>> = self.whole_line(direction, chunk).into_iter().collect();
@@ -132,7 +132,7 @@ impl Connection {
         arrivals
     }
 
-    /// Takes the messages that are complete after bytes of this direction.
+    /// Adds the messages that bytes in this direction have completed to `arrivals`.
     fn take(&mut self, direction: Direction, arrivals: &mut Vec<Arrival<'_>>) {
         loop {
             let response = match direction {
@@ -148,7 +148,7 @@ impl Connection {
         }
     }
 
-    /// Returns whether no message of this direction can be read: its framing is lost, or not negotiated yet.
+    /// Returns whether messages in this direction cannot be read, because their framing is lost or has not been negotiated yet.
     fn is_held(&self, direction: Direction) -> bool {
         let waits = self.negotiation == Negotiation::Offered && direction == Direction::ToServer;
         self.lost[direction as usize] || waits
@@ -160,7 +160,7 @@ impl Connection {
         Some(Arrival { direction, message: message.map(owned) })
     }
 
-    /// Takes a chunk that is one line, without copying it, if no other bytes wait before it. Most chunks are.
+    /// Returns a chunk that is exactly one line, without copying it, if no earlier bytes are waiting. Most chunks are a single line.
     fn whole_line<'c>(&mut self, direction: Direction, chunk: &'c [u8]) -> Option<Arrival<'c>> {
         let (index, end) = (direction as usize, memchr(b'\n', chunk)?);
         let is_whole = end + 1 == chunk.len() && self.framers[index].takes_line(chunk.len());
@@ -209,7 +209,7 @@ impl Connection {
     }
 }
 
-/// Returns an error if the input begins like a message of the other kind.
+/// Returns an error if the input begins like a message in the other framing.
 fn other_kind(rest: &[u8], framing: Framing) -> Option<FramingError> {
     match framing {
         Framing::Lines => {
@@ -276,7 +276,7 @@ mod tests {
                 let (chunk, rest) = to.split_at((prng.below(9) as usize).min(to.len()));
                 (to, _) = (rest, connection.push(ToServer, chunk));
                 asked.extend(taken(&mut connection, ToServer));
-                // The server answers a request that it has read.
+                // The server answers only a request that it has read.
                 let heard = asked.is_empty();
                 let (chunk, rest) =
                     from.split_at(if heard { 0 } else { prng.below(9) as usize }.min(from.len()));

@@ -263,12 +263,12 @@ impl<'a> Decoded<'a> {
         self.error.as_ref()
     }
 
-    /// Returns the row of the protocol table. A message with the right command has one even if it violates the grammar.
+    /// Returns the message's row in the protocol table. A message with a known command has one even if it violates the grammar.
     pub fn exchange(&self) -> Option<&'static Exchange> {
         self.exchange
     }
 
-    /// Returns the operation of a well-formed message, if RFC 13 has it. In frames, fullinit counts as init.
+    /// Returns the operation of a well-formed message, if RFC 13 defines one. In frames, fullinit counts as init.
     pub fn operation(&self) -> Option<Operation> {
         Operation::from_rule(self.exchange.filter(|_| self.is_well_formed())?.operation)
     }
@@ -445,7 +445,7 @@ mod tests {
         "port",
         Some("v")
     )]
-    // A request without a required field has no operation; its other fields can be read.
+    // A request that lacks a required field has no operation, but its other fields can still be read.
     #[case(ToServer, Lines, "cmd=put key=a", None, "key", Some("a"))]
     #[case(ToServer, Frames, "cmd=kvs-put;key=a;", None, "key", Some("a"))]
     #[case(FromServer, Frames, "cmd=info-getjobattr-response;value=v;rc=0;", None, "value", Some("v"))]

@@ -24,7 +24,7 @@ pub enum FrameError {
     /// The header is not a length, so the beginning of the next frame is unknown. It is reported once, and nothing after it is read.
     #[error("invalid frame length \"{}\"", header.escape_ascii())]
     Header {
-        /// The six bytes instead of a header.
+        /// The six bytes found where the header should be.
         header: [u8; HEADER],
     },
 }
@@ -40,25 +40,25 @@ pub fn frame_length(header: [u8; HEADER]) -> Option<usize> {
     Some(digits.iter().fold(0, |n, digit| n * 10 + usize::from(digit - b'0')))
 }
 
-/// Returns the header of a body of `length` bytes in the draft's form; `None` if six digits are not sufficient.
+/// Returns the header for a body of `length` bytes in the draft's form, or `None` if the length needs more than six digits.
 pub fn frame_header(length: usize) -> Option<[u8; HEADER]> {
     format!("{length:>6}").into_bytes().try_into().ok()
 }
 
 /// Splits a byte stream into messages, regardless of its fragmentation.
 ///
-/// Read all complete messages before each push. Then the framer never holds more than the longest message plus the last chunk, regardless
-/// of the peer.
+/// Read all complete messages before each push. The framer then never holds more than the longest message plus the last chunk, whatever the
+/// peer sends.
 #[derive(Debug, Clone)]
 pub struct Framer {
     buffer: Vec<u8>,
-    /// The beginning of the next line.
+    /// Offset of the first byte that has not been read.
     start: usize,
-    /// Position up to which no newline was found, so that a line that arrives byte by byte is searched only once.
+    /// Offset up to which no newline was found, so that a line that arrives byte by byte is searched only once.
     searched: usize,
-    /// The rest of a line that was reported as too long is still arriving.
+    /// True while the rest of a line that was reported as too long is still arriving.
     skipping: bool,
-    /// Number of missing bytes of a frame that was reported as too long; unlimited if its end is unknown.
+    /// Number of bytes still to be dropped from a frame that was reported as too long; unlimited if its end is unknown.
     left: usize,
     limit: usize,
 }
@@ -144,7 +144,7 @@ impl Framer {
         Some(Ok(&self.buffer[body..end]))
     }
 
-    /// Drops the rest of a line that was too long, if it is complete, so that the next message can be examined.
+    /// Drops the rest of an overlong line once it has arrived, so that the next message can be examined.
     pub(crate) fn drop_overlong_line(&mut self) {
         if self.skipping
             && let Some(offset) = memchr(b'\n', &self.buffer[self.searched..])
@@ -155,7 +155,7 @@ impl Framer {
         }
     }
 
-    /// Returns whether no bytes wait and a line of this length, including the newline, is within the limit.
+    /// Returns whether the buffer is empty and a line of this length, including the newline, is within the limit.
     pub(crate) fn takes_line(&self, length: usize) -> bool {
         self.start == self.buffer.len() && !self.skipping && self.left == 0 && length <= self.limit
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use memchr::memchr;
 
-/// A rule of the grammar for a value.
+/// A grammar rule for a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
@@ -19,14 +19,14 @@ pub enum Rule {
     Int,
     /// See [`parse_intlist`].
     IntList,
-    /// One or more visible characters, including `=`: the form of ports in practice, which RFC 13 calls words.
+    /// One or more visible characters, including `=`. RFC 13 requires ports to be words, but real ports contain `=`.
     Visible,
     /// See [`parse_bool`].
     Bool,
 }
 
 impl Rule {
-    /// Returns whether the rule derives a value. The bytes must be allowed in a message of its framing.
+    /// Returns whether a value matches the rule. The caller ensures that the bytes are allowed in a message of its framing.
     ///
     /// A `string` may be empty: the RFC's rule excludes that, but its section on `PMI_process_mapping` requires an empty value for an
     /// unknown mapping.
@@ -115,7 +115,7 @@ pub fn parse_intlist(bytes: &[u8]) -> Option<Vec<i64>> {
     bytes.split(|byte| *byte == b',').map(parse_int).collect()
 }
 
-/// Parses a Boolean of PMI-2. The draft has `true` and `false`; all implementations write capitals.
+/// Parses a PMI-2 Boolean. The draft specifies `true` and `false`, but all implementations write upper case.
 pub fn parse_bool(value: &[u8]) -> Option<bool> {
     let is = |text: &[u8]| value.eq_ignore_ascii_case(text);
     match (is(b"true"), is(b"false")) {
@@ -124,7 +124,7 @@ pub fn parse_bool(value: &[u8]) -> Option<bool> {
     }
 }
 
-/// Returns whether the bytes are one or more visible characters (VCHAR), including `=`: the form of ports in practice.
+/// Returns whether the bytes are one or more visible characters (VCHAR), including `=`, as in real ports.
 pub(crate) fn is_visible(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.iter().fold(true, |good, byte| good & byte.is_ascii_graphic())
 }
@@ -229,7 +229,7 @@ mod tests {
     #[case(b"9223372036854775808", None)]
     #[case(b"-9223372036854775808", Some(i64::MIN))]
     #[case(b"-9223372036854775809", None)]
-    #[case(b"+-1", None)] // the only form with a sign that the RFC's rule derives literally
+    #[case(b"+-1", None)] // the only signed form that the RFC's rule literally allows
     #[case(b"--1", None)]
     #[case(b"-", None)]
     #[case(b"", None)]

@@ -66,7 +66,7 @@ mod testing {
             (0..1 + self.below(40)).map(|_| self.pick(&bytes)).collect()
         }
 
-        /// `Some` every other time.
+        /// Returns `Some` half of the time.
         pub(crate) fn maybe<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> Option<T> {
             (self.below(2) == 0).then(|| make(self))
         }

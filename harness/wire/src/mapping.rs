@@ -35,11 +35,11 @@ pub struct MappingError {
     pub expected: &'static str,
 }
 
-/// A mapping does not cover all ranks.
+/// A mapping that does not cover all ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("the mapping covers {covered} ranks only")]
 pub struct TooFew {
-    /// The number of ranks it covers, from 0.
+    /// The number of ranks that it covers, from rank 0 on.
     pub covered: u64,
 }
 
@@ -80,19 +80,19 @@ impl ProcessMapping {
         parse(value, false)
     }
 
-    /// Returns the node of each of `size` ranks. Ranks beyond `size` are left out.
+    /// Returns the node of each of the first `size` ranks.
     ///
     /// Takes time and memory in proportion to `size` and the number of blocks, regardless of the numbers in the blocks.
     ///
     /// # Errors
     ///
-    /// Returns [`TooFew`] if there are fewer ranks than `size`. Nodes with ids of 2^32 and above are ignored.
+    /// Returns [`TooFew`] if the mapping covers fewer than `size` ranks. Nodes with ids of 2^32 and above are ignored.
     pub fn expand(&self, size: u32) -> Result<Vec<u32>, TooFew> {
         let covered = self.covered();
         if covered < u64::from(size) { Err(TooFew { covered }) } else { Ok(self.nodes(size as usize)) }
     }
 
-    /// Does the same as [`expand`](Self::expand), but continues with the first block after the last, as MPICH does.
+    /// Like [`expand`](Self::expand), but starts over with the first block after the last, as MPICH does.
     ///
     /// # Errors
     ///
@@ -110,8 +110,8 @@ impl ProcessMapping {
         Ok(round.iter().copied().cycle().take(size as usize).collect())
     }
 
-    /// Returns a short mapping for ranks on these nodes. Consecutive ranks of a node form runs, and runs of the same length on consecutive
-    /// nodes form blocks.
+    /// Returns a short mapping for ranks on these nodes. Consecutive ranks on a node form a run, and runs of the same length on consecutive
+    /// nodes form a block.
     pub fn compress(nodes: &[u32]) -> Self {
         let mut blocks: Vec<MappingBlock> = Vec::new();
         for run in nodes.chunk_by(|a, b| a == b) {
@@ -124,8 +124,8 @@ impl ProcessMapping {
         Self { blocks }
     }
 
-    /// Returns the form in which MPICH writes it since 4.1. A node with one process is its number alone, and a repeated part is written
-    /// once with its number of repetitions. [`MappingForm::classify`] reads it.
+    /// Returns the form that MPICH has written since 4.1. A node with one process is written as its id alone, and a repeated part is
+    /// written once, followed by its repeat count. [`MappingForm::classify`] reads this form.
     pub fn mpich(&self) -> impl fmt::Display + use<'_> {
         MpichForm(&self.blocks)
     }
@@ -182,13 +182,13 @@ impl fmt::Display for ProcessMapping {
     }
 }
 
-/// Maximum number of blocks that are compared to find a repetition, so that a long mapping is written quickly.
+/// Maximum number of blocks that are compared to find a repetition, so that long mappings are still written quickly.
 const LONGEST_PERIOD: usize = 64;
 
 struct MpichForm<'a>(&'a [MappingBlock]);
 
 impl MpichForm<'_> {
-    /// Returns the length and the number of repetitions of the part that covers the most blocks here.
+    /// Returns the length and the repeat count of the leading part whose repetitions cover the most blocks.
     fn repetition(rest: &[MappingBlock]) -> Option<(usize, usize)> {
         let times = |period: usize| {
             let first = &rest[..period];
@@ -243,14 +243,14 @@ fn parse(value: &[u8], mpich: bool) -> Result<ProcessMapping, MappingError> {
     Ok(ProcessMapping { blocks })
 }
 
-/// Limits for MPICH's repetitions, which can expand to much in few bytes.
+/// Limits on MPICH's repetitions, because a few bytes can expand to a huge mapping.
 const REPETITION_DEPTH: u32 = 8;
 const REPEATED_BLOCKS: usize = 1 << 16;
 
 struct MappingReader<'a> {
     value: &'a [u8],
     at: usize,
-    /// Accept MPICH's forms as well.
+    /// True if MPICH's forms are accepted as well.
     mpich: bool,
 }
 
@@ -264,7 +264,7 @@ impl MappingReader<'_> {
         }
     }
 
-    /// Parses a block; in MPICH's form, also a bare node id, which has one process, and `[list]xCOUNT`.
+    /// Parses a block. In MPICH's form, it may also be a bare node id, which stands for one process, or `[list]xCOUNT`.
     fn item(&mut self, blocks: &mut Vec<MappingBlock>, depth: u32) -> Result<(), MappingError> {
         self.skip();
         let start = self.at;

@@ -1,4 +1,4 @@
-//! One line as a series of `key=value` tuples, without their meaning.
+//! One line as a series of `key=value` tuples, without interpreting them.
 
 use std::iter;
 
@@ -10,12 +10,12 @@ use thiserror::Error;
 /// The rule for the end of a value that may contain blanks.
 ///
 /// RFC 13 defines `value` and `msg` as `string`, which includes blanks. It also asks parsers to allow tuples in any order with blanks
-/// between them. Both are not possible at once; real implementations split at blanks.
+/// between them. The two rules are incompatible; real implementations split at blanks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ValueReading {
     /// The ABNF. `value` of `put` and `get_result` extends to the end of the line, including trailing blanks. `msg` of a response extends
     /// to the end of the line, or to the next tuple that the response's rule defines and that has not occurred before. Hydra, for example,
-    /// writes `rc=0 msg=success value=V`. Every other value ends at a blank, and so do values before `cmd`.
+    /// writes `rc=0 msg=success value=V`. Any other value ends at a blank, as does any value before `cmd`.
     ToEndOfLine,
     /// The rule of most implementations: every value ends at a blank.
     ToBlank,
@@ -44,7 +44,7 @@ pub enum MessageError {
         /// The byte.
         byte: u8,
     },
-    /// A text between blanks has no `=`, or nothing before it.
+    /// Text between blanks has no `=`, or nothing before it.
     #[error("no key=value tuple at offset {at}")]
     Malformed {
         /// The offset at which the text begins.
@@ -54,7 +54,7 @@ pub enum MessageError {
 
 /// A line that is a series of tuples (RFC 13, "Wire Protocol").
 ///
-/// As the RFC recommends, it accepts any order, more blanks (also before and after the tuples), and more keys.
+/// As the RFC recommends, it accepts tuples in any order, extra blanks (including before and after the tuples) and unknown keys.
 #[derive(Debug, Clone, Copy)]
 pub struct Message<'a> {
     line: &'a [u8],
@@ -177,8 +177,8 @@ impl<'a> Iterator for LineTuples<'a> {
     }
 }
 
-/// Returns the length of `msg`. It ends before the blanks before the first tuple whose key is `rc` or one of `fields` and does not occur in
-/// `before`.
+/// Returns the length of `msg`. It ends before the blanks that precede the first tuple whose key is `rc` or one of `fields` and does not
+/// occur in `before`.
 fn msg_len(fields: impl Iterator<Item = &'static Field>, before: &[u8], rest: &[u8]) -> usize {
     let begins = |text: &[u8], key: &str| {
         text.strip_prefix(key.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'='))

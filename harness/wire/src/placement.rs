@@ -7,19 +7,19 @@ pub fn place(size: u32, nodes: u32) -> Vec<u32> {
     (0..nodes).flat_map(|n| std::iter::repeat_n(n, (share + u32::from(n < extra)) as usize)).collect()
 }
 
-/// Returns the node id of one rank in the placement of [`place`]. `None` if `rank >= size`.
+/// Returns the node id of one rank, as placed by [`place`]. Returns `None` if `rank >= size`.
 pub fn node_of(rank: u32, size: u32, nodes: u32) -> Option<u32> {
     if rank >= size {
         return None;
     }
     let nodes = used_nodes(size, nodes);
     let (share, extra) = (size / nodes, size % nodes);
-    // The number of ranks on the nodes with one more rank.
+    // The number of ranks on the nodes that have one more rank.
     let on_larger = extra * share + extra;
     Some(if rank < on_larger { rank / (share + 1) } else { extra + (rank - on_larger) / share })
 }
 
-/// Returns the number of nodes that ranks are placed on. It is at least 1.
+/// Returns the number of nodes that receive ranks. It is at least 1.
 fn used_nodes(size: u32, nodes: u32) -> u32 {
     nodes.clamp(1, size.max(1))
 }

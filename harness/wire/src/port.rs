@@ -1,20 +1,20 @@
-//! PMI_PORT: the process connects itself, and receives its rank before the protocol begins on that connection.
+//! PMI_PORT: the process opens the connection itself and receives its rank before the protocol begins on that connection.
 //!
-//! A process finds `PMI_PORT=HOST:PORT` and `PMI_ID`, and neither `PMI_FD`, `PMI_RANK` nor `PMI_SIZE`. It connects and identifies itself
-//! with `cmd=initack pmiid=ID`. The answer has four lines, which MPICH's client reads in this order: `cmd=initack`, which later servers
-//! extend, `cmd=set size=`, `cmd=set rank=` and `cmd=set debug=`. No specification describes this: it is the behaviour of MPICH's servers
-//! and clients.
+//! The environment of such a process contains `PMI_PORT=HOST:PORT` and `PMI_ID`, but not `PMI_FD`, `PMI_RANK` or `PMI_SIZE`. The process
+//! connects and identifies itself with `cmd=initack pmiid=ID`. The answer has four lines, which MPICH's client reads in this order:
+//! `cmd=initack`, which later servers extend, `cmd=set size=`, `cmd=set rank=` and `cmd=set debug=`. No specification describes this
+//! exchange; it is how MPICH's servers and clients behave.
 
 use crate::grammar::parse_uint;
 use crate::message::{Message, ValueReading};
 
-/// Number of lines of an answer to initack.
+/// Number of lines in an answer to initack.
 pub const LINES: usize = 4;
 
-/// Maximum length of an answer to initack in bytes: several times the length of any server's answer.
+/// Maximum length in bytes of an answer to initack: several times the length of any server's answer.
 pub const MAX_RESPONSE: usize = 1024;
 
-/// Returns the first message of a process, without the newline.
+/// Returns the first message that a process sends, without the newline.
 pub fn initack(id: &str) -> String {
     format!("cmd=initack pmiid={id}")
 }
@@ -34,7 +34,7 @@ pub struct Greeting {
     pub rank: u32,
 }
 
-/// An error in an answer to initack, which MPICH's client cannot read.
+/// An error in an answer to initack that MPICH's client cannot read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} is to be {expected}")]
 pub struct GreetingError {
@@ -45,8 +45,8 @@ pub struct GreetingError {
 }
 
 impl Greeting {
-    /// Returns the four lines, each with its newline. With `told`, the first one also contains rank and size, as MPICH's servers write it
-    /// from 4.1 on.
+    /// Returns the four lines, each with its newline. With `told`, the first one also contains the rank and size, as in MPICH's servers
+    /// since 4.1.
     pub fn lines(self, told: bool) -> String {
         let Self { size, rank } = self;
         let more =
@@ -80,7 +80,7 @@ impl Greeting {
     }
 }
 
-/// Returns the host and the port of a `PMI_PORT`.
+/// Returns the host and port in a `PMI_PORT`.
 pub fn address(variable: &str) -> Option<(&str, u16)> {
     let (host, port) = variable.rsplit_once(':')?;
     Some((host, port.parse().ok().filter(|port| *port != 0)?)).filter(|(host, _)| !host.is_empty())

@@ -1,4 +1,4 @@
-//! The process from which or to which a message is sent.
+//! The process that sends or receives a message.
 
 use std::fmt;
 
@@ -8,33 +8,33 @@ use std::fmt;
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 #[cfg_attr(feature = "serde", serde(rename = "WayIn"))]
 pub enum ConnectionMethod {
-    /// They inherit them: `PMI_FD`.
+    /// They inherit their connections: `PMI_FD`.
     #[default]
     Fd,
-    /// They connect themselves: `PMI_PORT`, see [`port`](crate::port).
+    /// They open their connections: `PMI_PORT`, see [`port`](crate::port).
     Port,
-    /// There is one process, which was started without a process manager and requests one, which connects to it: see
+    /// A single process was started without a process manager and requests one, which then connects to the process: see
     /// [`singleton`](crate::singleton). The processes that it spawns have `PMI_FD`.
     Singleton,
 }
 
-/// A process: process group and rank in it. Group 0 is the one that the launcher starts.
+/// A process, identified by its process group and its rank in that group. Group 0 is the one that the launcher starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
 pub struct Proc {
-    /// Process group; 4294967295 for a proxy and 4294967294 for a stray connection, whose number then replaces the rank.
+    /// Process group; 4294967295 for a proxy and 4294967294 for a stray connection. The rank is then the number of the proxy or connection.
     pub group: u32,
     /// Rank.
     pub rank: u32,
 }
 
 impl Proc {
-    /// The group number of the proxies of the first group, which are counted like ranks. On their connections, the server under test makes
+    /// The group number of the proxies of the first group, which are numbered like ranks. On their connections, the server under test makes
     /// the requests.
     pub const PROXIES: u32 = u32::MAX;
 
-    /// The group number of stray connections: connections to the port in `PMI_PORT` that no process of the job has made. They are counted
-    /// from 0.
+    /// The group number of stray connections: connections to the port in `PMI_PORT` that were not made by any process of the job. They are
+    /// numbered from 0.
     pub const STRAYS: u32 = u32::MAX - 1;
 
     /// Returns the proxy on a node.

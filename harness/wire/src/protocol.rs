@@ -1,7 +1,7 @@
 //! The protocol table: for each operation, the spelling of its request and response in each framing, and their fields.
 //!
 //! All uses of protocol words derive from it: the parsers and printers, the vocabulary of the scenario language, the axes of the input
-//! space, the words of the fuzzer, the dictionaries and `pmi-conform explain OPERATION`.
+//! space, the fuzzer's words, the dictionaries and `pmi-conform explain OPERATION`.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::frame::frame_header;
 use crate::grammar::{Rule, is_uint};
 use crate::pmi2;
 
-/// The way in which messages are separated.
+/// The way in which messages are delimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -22,7 +22,7 @@ pub enum Framing {
 }
 
 impl Framing {
-    /// Returns the item for this framing from a pair: the first is for lines, the second for frames.
+    /// Returns the item of a pair that belongs to this framing: the first for lines, the second for frames.
     pub fn pick<T>(self, [line, frame]: [T; 2]) -> T {
         match self {
             Self::Lines => line,
@@ -76,16 +76,16 @@ pub struct Version {
 }
 
 impl Version {
-    /// The version before that of RFC 13, which some current clients still offer (NVSHMEM). Its messages are the same.
+    /// The version before RFC 13's, which some current clients still offer (NVSHMEM). Its messages are the same.
     pub const V1_0: Self = Self { version: 1, subversion: 0 };
     /// The version that RFC 13 documents.
     pub const V1_1: Self = Self { version: 1, subversion: 1 };
-    /// MPICH's 1.1 with barriers of parts of a process group.
+    /// MPICH's extension of 1.1 with barriers over part of a process group.
     pub const V1_2: Self = Self { version: 1, subversion: 2 };
     /// The version of PMI-2.
     pub const V2_0: Self = Self { version: 2, subversion: 0 };
 
-    /// Returns whether `group` and `tag` of the barrier have a meaning on a connection of this version.
+    /// Returns whether `group` and `tag` of a barrier have a meaning on a connection of this version.
     pub fn has_group_barriers(self) -> bool {
         self.version == Self::V1_2.version && self >= Self::V1_2
     }
@@ -161,13 +161,13 @@ pub struct Field {
     pub key: &'static str,
     /// The rule for the value.
     pub rule: Rule,
-    /// The message may omit the field.
+    /// True if the message may omit the field.
     pub optional: bool,
-    /// The key ends in a number, so the message may contain several of these fields.
+    /// True if the key ends in a number, so the message may contain several of these fields.
     pub numbered: bool,
     /// The limit on the length of the value, by its name in the response to get_maxes.
     pub limit: Option<&'static str>,
-    /// The version of PMI-1 that added the field, if it is later than that of RFC 13. In earlier versions, the field is unknown.
+    /// The version of PMI-1 that added the field, if it is later than RFC 13's. Earlier versions do not have the field.
     pub since: Option<Version>,
 }
 
@@ -233,7 +233,7 @@ const fn boolean(key: &'static str) -> Field {
 const KVSNAME: Field = word("kvsname").limit("kvsname_max");
 const KEY: Field = word("key").limit("keylen_max");
 const VALUE: Field = string("value").limit("vallen_max");
-/// The result of a lookup: PMI-2's draft calls it `flag`, implementations `found`.
+/// The result of a lookup, which the PMI-2 draft calls `flag` and implementations call `found`.
 const FOUND: [Field; 2] = [boolean("flag").or_none(), boolean("found").or_none()];
 /// The name of a service.
 const NAME: Field = string("name").called("service");
@@ -607,7 +607,7 @@ const FRAMES: &[Exchange] = &[
     ),
 ];
 
-/// Messages of the server that are part of a response and have no `rc`: the value of `cmd`, and the fields.
+/// Messages from the server that are part of a response and have no `rc`: the value of `cmd`, and the fields.
 pub const PARTS: [(&str, &[Field]); 4] = [
     ("auth-response", &[string("authinfo")]),
     ("auth-response-complete", &[string("authinfo")]),
@@ -615,7 +615,7 @@ pub const PARTS: [(&str, &[Field]); 4] = [
     ("kvs-getall-pair-response", &[KEY, string("val")]),
 ];
 
-/// Returns the fields that every request of a framing may have besides `cmd`.
+/// Returns the fields that every request in a framing may have besides `cmd`.
 pub fn common_arguments(framing: Framing) -> &'static [Field] {
     const FRAMES: [Field; 1] = [string("thrid").or_none()];
     match framing {
@@ -624,7 +624,7 @@ pub fn common_arguments(framing: Framing) -> &'static [Field] {
     }
 }
 
-/// Returns the fields that every response of a framing may have besides `cmd`.
+/// Returns the fields that every response in a framing may have besides `cmd`.
 pub fn common_results(framing: Framing) -> &'static [Field] {
     // Implementations add the last three: gforker writes `info=ok` and a reason, Hydra `found`.
     const LINES: [Field; 5] = [
@@ -641,7 +641,7 @@ pub fn common_results(framing: Framing) -> &'static [Field] {
     }
 }
 
-/// Returns the exchanges of a framing that its document defines, and the ring of Slurm. PMI-2 begins with the init line of PMI-1.
+/// Returns the exchanges of a framing that its document defines, and Slurm's ring. PMI-2 begins with the init line of PMI-1.
 pub fn documented(framing: Framing) -> &'static [Exchange] {
     match framing {
         Framing::Lines => LINES,
@@ -659,12 +659,12 @@ pub fn exchanges(framing: Framing) -> impl Iterator<Item = &'static Exchange> {
     documented(framing).iter().chain(extra(framing))
 }
 
-/// Returns whether any response of a framing has this key.
+/// Returns whether any response in a framing has this key.
 pub fn is_response_key(framing: Framing, key: &str) -> bool {
     key == "cmd" || response_fields(framing).any(|field| field.fits(key))
 }
 
-/// Returns the fields of all responses of a framing, including those of the init line.
+/// Returns the fields of all responses in a framing, including those of the init line.
 pub fn response_fields(framing: Framing) -> impl Iterator<Item = &'static Field> {
     let parts: &[_] = match framing {
         Framing::Lines => &[],
@@ -710,7 +710,7 @@ mod tests {
         }
     }
 
-    /// Returns the tuples of a message with all fields that are not numbered.
+    /// Returns the tuples of a message with all unnumbered fields.
     fn tuples(cmd: &str, fields: &[Field]) -> Vec<String> {
         let fields = fields.iter().filter(|field| !field.numbered);
         let own = fields.map(|field| format!("{}={}", field.key, values(field.rule).0));

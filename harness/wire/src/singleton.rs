@@ -1,9 +1,9 @@
-//! Singleton init: a process that was not started by a process manager requests one when it needs it.
+//! Singleton init: a process that was not started by a process manager requests one when it needs one.
 //!
 //! The process listens on a port and starts `mpiexec -pmi_args PORT INTERFACE KEY PID`, which connects to it. The process manager sends
 //! `cmd=singinit`. The process answers with its version and whether its standard streams should be forwarded. The process manager confirms
 //! with `cmd=singinit_info`, which contains the name of the keyval space. From then on, the protocol is the same as over PMI_FD, in a
-//! process group of one. No specification describes this: it is the behaviour of MPICH's client and its servers.
+//! group of one. No specification describes this exchange; it is how MPICH's client and servers behave.
 
 use crate::message::{Message, ValueReading};
 use crate::protocol::Version;
@@ -11,31 +11,31 @@ use crate::protocol::Version;
 /// The option with which a process manager is started for such a process.
 pub const OPTION: &str = "-pmi_args";
 
-/// The values of MPICH's client for the interface and the key, which are not used.
+/// The values that MPICH's client sends for the interface and the key, which are not used.
 pub const UNUSED: [&str; 2] = ["default_interface", "default_key"];
 
 /// Maximum length of a line in bytes.
 pub const MAX_LINE: usize = 1024;
 
-/// Number of further connections of a process manager that forwards the standard streams.
+/// Number of additional connections from a process manager that forwards the standard streams.
 pub const STREAMS: usize = 3;
 
-/// The first message of the process manager, without the newline.
+/// The process manager's first message, without the newline.
 pub const REQUEST: &str = "cmd=singinit authtype=none";
 
 /// The answer of MPICH's client, without the newline.
 pub const RESPONSE: &str = "cmd=singinit pmi_version=1 pmi_subversion=1 stdio=yes authtype=none";
 
-/// The last message of the process manager.
+/// The process manager's last message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SingletonInfo {
     /// The name of the keyval space.
     pub kvsname: Vec<u8>,
-    /// The process manager makes connections for the standard streams.
+    /// True if the process manager opens connections for the standard streams.
     pub streams: bool,
 }
 
-/// Checks whether MPICH's client accepts a line as the first message: it must request no authentication.
+/// Checks that MPICH's client accepts a line as the first message: it must request no authentication.
 ///
 /// # Errors
 ///
@@ -48,7 +48,7 @@ pub fn check_asks(line: &[u8]) -> Result<(), &'static str> {
     if fits { Ok(()) } else { Err(wanted) }
 }
 
-/// Returns the version in the answer of a process.
+/// Returns the version in a process's answer.
 ///
 /// # Errors
 ///
@@ -105,7 +105,7 @@ impl SingletonInfo {
 pub struct Caller {
     /// The port on which the process listens.
     pub port: u16,
-    /// The process id; MPICH's client puts the id of the process manager here.
+    /// The process id. MPICH's client puts the id of the process manager here.
     pub pid: i32,
 }
 

@@ -21,12 +21,12 @@ pub struct SpawnProgram {
     pub totspawns: u64,
     /// The number of this program, from 1; 0 in a parsed frame, which does not number them.
     pub spawnssofar: u64,
-    /// The arguments with their written index, in the order of the index.
+    /// The arguments with their index as written, in index order.
     pub args: Vec<(u64, Vec<u8>)>,
     /// Keys (`word`) and values to put into the new keyval space, in order of their index, which begins with 0. In a parsed frame, the first
     /// program has all of them.
     pub preput: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Info keys and values, in order of their index, which begins with 0.
+    /// Info keys and values, in index order. Indices start at 0.
     pub info: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -256,10 +256,10 @@ pub enum SpawnFault {
     /// A key that each block requires is missing.
     #[error("the key \"{0}\" is missing")]
     MissingKey(&'static str),
-    /// The key of a pair is missing: the pair between two indices, or the other half of an existing one.
+    /// The key of a pair is missing, because either its index was skipped or only the other half of the pair is present.
     #[error("the key \"{0}\" is missing")]
     MissingElement(String),
-    /// The argument of this number is missing between two others.
+    /// The argument with this number is missing between two others.
     #[error("the key \"arg{0}\" is missing")]
     MissingArgument(u64),
     /// A count disagrees with the number of elements.
@@ -280,19 +280,19 @@ pub enum SpawnFault {
         /// The limit.
         limit: u64,
     },
-    /// `totspawns` or `spawnssofar` does not continue the request.
+    /// `totspawns` or `spawnssofar` does not fit the blocks before it.
     #[error("\"{key}\" is {found} where {expected} is expected")]
     Numbering {
         /// The key.
         key: &'static str,
-        /// The value that continues the request.
+        /// The value that fits.
         expected: u64,
         /// The actual value.
         found: u64,
     },
 }
 
-/// Reads the lines of one block, which may have any order between the first and the last.
+/// An assembler for the lines of one block, which may come in any order between the first and the last.
 ///
 /// Arguments may be numbered from 0 (the RFC) or from 1 (MPICH). After a block or an error, the next `mcmd=spawn` begins a new block.
 #[derive(Debug, Clone)]
@@ -307,9 +307,9 @@ pub struct SpawnAssembler {
 struct SpawnDraft {
     bytes: usize,
     execname: Option<Vec<u8>>,
-    /// The values by position in [`NUMBERS`].
+    /// The values, indexed by position in [`NUMBERS`].
     numbers: [Option<u64>; NUMBERS.len()],
-    /// The elements by position in [`INDEXED`].
+    /// The elements, indexed by position in [`INDEXED`].
     indexed: [BTreeMap<u64, Vec<u8>>; INDEXED.len()],
 }
 
@@ -327,7 +327,7 @@ impl SpawnAssembler {
         trim_blanks(line) == b"mcmd=spawn"
     }
 
-    /// Returns whether a block has begun and not ended.
+    /// Returns whether a block has begun but not ended.
     pub fn in_block(&self) -> bool {
         self.block.is_some()
     }
@@ -493,8 +493,8 @@ fn pairs(
         .collect()
 }
 
-/// Reads the blocks of a whole request: `totspawns` of them, numbered by `spawnssofar` from 1, as MPICH writes them. The RFC does not
-/// specify how several programs are sent.
+/// A collector for the blocks of a whole request: `totspawns` of them, numbered by `spawnssofar` from 1, as MPICH writes them. The RFC does
+/// not specify how several programs are sent.
 #[derive(Debug, Clone)]
 pub struct SpawnCollector {
     assembler: SpawnAssembler,
@@ -509,7 +509,7 @@ impl SpawnCollector {
         Self { assembler: SpawnAssembler::new(limits), programs: Vec::new(), bytes: 0 }
     }
 
-    /// Returns whether a request has begun and not ended, so that the next line belongs to it.
+    /// Returns whether a request has begun but not ended, so the next line belongs to it.
     pub fn in_request(&self) -> bool {
         self.assembler.in_block() || !self.programs.is_empty()
     }

@@ -11,10 +11,10 @@ impl Editable for ClientSession {
             fill(&text, circumstances)
         };
         match words {
-            // The same process writes this too, before a request or after its answer.
+            // The same process also writes this, before a request or after its answer.
             ["before", place, line] => self.insert_at(self.place(place)?, 0, false, &text(line)),
             ["after", place, line] => self.insert_at(self.place(place)?, 1, false, &text(line)),
-            // It does not wait for the answer before.
+            // It does not wait for the previous answer.
             ["meanwhile", place, line] => self.insert_at(self.place(place)?, 1, true, &text(line)),
             ["rank-1-before", place, line] => {
                 let at = self.place(place)?;
@@ -38,7 +38,7 @@ impl Editable for ClientSession {
             }
             ["two-programs"] => {
                 self.step(&["instead", "spawn", "{spawn-two}"], circumstances)?;
-                // The group has a second process now, which the barrier waits for.
+                // The group now has a second process, and the barrier waits for it.
                 let at = self.steps.iter().position(|s| s.group == 1 && s.op == Some("barrier"));
                 let at = at.ok_or(UnknownStep)?;
                 let lines =
@@ -48,7 +48,7 @@ impl Editable for ClientSession {
                     self.steps.insert(at, SessionStep { group: 1, rank: 1, ..step });
                 }
             }
-            // Something else is written in its stead, in one write.
+            // These messages replace the request, in one write.
             ["instead", place, messages @ ..] => {
                 let at = self.place(place)?;
                 let messages: Vec<String> = messages.iter().map(|message| text(message)).collect();
@@ -70,7 +70,7 @@ impl Editable for ClientSession {
                     bodies.iter_mut().for_each(|body| replace(body, from, &text(to)));
                 }
             }
-            // It is followed by another request in the same write, before any answer.
+            // Another request follows in the same write, before any answer.
             ["together", place, line] => {
                 let at = self.place(place)?;
                 if let Act::Write(bytes) = &mut self.steps[at].act {
@@ -100,7 +100,7 @@ impl Editable for ClientSession {
     }
 }
 
-/// A step of the same process.
+/// Creates a step of the same process.
 fn step_of(other: &SessionStep, act: Act) -> SessionStep {
     SessionStep { group: other.group, rank: other.rank, act, ahead: false, op: None }
 }
@@ -110,8 +110,8 @@ fn replace(bytes: &mut Vec<u8>, from: &str, to: &str) {
 }
 
 impl ClientSession {
-    /// Finds a step: `put` is where the session first makes this request, `put-2` where it does so again, `put-last` where it last
-    /// does; a number is the step's own.
+    /// Finds a step. `put` is the first step in which the session makes this request, `put-2` the second and `put-last` the last. A number
+    /// is the index of a step.
     fn place(&self, place: &str) -> Result<usize, UnknownStep> {
         if let Ok(number) = place.parse() {
             return Ok(number);
@@ -128,7 +128,7 @@ impl ClientSession {
         found.ok_or(UnknownStep)
     }
 
-    /// The act of a process that says this in the session's dialect.
+    /// Returns the act of sending these messages in the session's dialect.
     fn send(&self, messages: &[String]) -> Act {
         match self.pmi2 {
             true => Act::Frames(messages.iter().map(|message| message.clone().into()).collect()),
@@ -136,7 +136,7 @@ impl ClientSession {
         }
     }
 
-    /// Inserts a message of the process at this step.
+    /// Inserts a message from the process of this step.
     fn insert_at(&mut self, at: usize, offset: usize, ahead: bool, message: &str) {
         let act = self.send(&[message.to_owned()]);
         let step = SessionStep { ahead, ..step_of(&self.steps[at], act) };

@@ -1,8 +1,8 @@
 //! Faults and variations of clients.
 //!
-//! Each is a change to one plain session: two processes that use every operation, and one that they spawn. So a fault is
-//! the only thing wrong in what is otherwise a program like any other. The session is a script, not [`pmi_reference::client::Client`],
-//! which cannot be made to break RFC 13.
+//! Each of them is a change to a plain session, in which two processes use every operation and spawn a third one. A fault is therefore the
+//! only error of an otherwise ordinary program. The session is a script rather than a [`pmi_reference::client::Client`], which cannot be
+//! made to break RFC 13.
 
 mod edit;
 mod row;

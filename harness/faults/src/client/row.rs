@@ -4,14 +4,14 @@ use super::session::{ClientSession, PlainSession};
 use crate::circumstances::Circumstances;
 use crate::edit::Edit;
 
-/// One named way in which a client breaks a standard, or is unusual and lawful.
+/// One named way in which a client breaks a standard, or behaves in an unusual but lawful way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientFault {
     /// Stable name.
     pub name: &'static str,
-    /// Ids of the requirements that it breaks; a finding has to cite one of them.
+    /// Ids of the requirements that it breaks. A finding must cite one of them.
     pub breaks: &'static [&'static str],
-    /// A line about the client's behavior.
+    /// A one-line description of the client's behavior.
     pub about: &'static str,
     /// The session that it changes.
     pub plain: PlainSession,
@@ -23,7 +23,7 @@ pub struct ClientFault {
 pub type ClientVariation = ClientFault;
 
 impl ClientFault {
-    /// The session with this entry.
+    /// Returns the session with the change of this entry.
     pub fn session(&self) -> ClientSession {
         let mut session = self.plain.session();
         self.edit.apply(&mut session, &Circumstances::default());
@@ -31,16 +31,16 @@ impl ClientFault {
     }
 }
 
-/// A requirement for clients that no script can break so that it shows on the wire.
+/// A requirement on clients that no script can break in a way that shows on the wire.
 #[derive(Debug)]
 pub struct Unseen {
     /// Its id.
     pub id: &'static str,
-    /// Why.
+    /// The reason.
     pub reason: &'static str,
 }
 
-/// Requirements for clients that no script breaks.
+/// Requirements on clients that no script breaks.
 pub const UNSEEN: &[Unseen] = &[
     Unseen {
         id: "rfc13.env.pmi-fd",
@@ -63,8 +63,8 @@ pub const UNSEEN: &[Unseen] = &[
     Unseen { id: "singleton.client.once", reason: SINGLETON },
 ];
 
-/// Programs of our tests break these.
+/// The programs in our tests break these.
 const NEEDS: &str = "a script needs no value, and does not fail where there is none";
 
-/// Programs of our tests break these.
+/// The programs in our tests break these.
 const SINGLETON: &str = "it is broken before PMI begins, by how a program starts its process manager, which no session of this table does";

@@ -5,14 +5,14 @@ use serde::Deserialize;
 /// The session that an entry changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 pub enum PlainSession {
-    /// The one of PMI-1.
+    /// The PMI-1 session.
     #[default]
     #[serde(rename = "pmi-1.1")]
     Lines,
-    /// The one of PMI-1.2.
+    /// The PMI-1.2 session.
     #[serde(rename = "pmi-1.2")]
     Groups,
-    /// The one of PMI-2.
+    /// The PMI-2 session.
     #[serde(rename = "pmi-2")]
     Frames,
 }
@@ -20,10 +20,10 @@ pub enum PlainSession {
 /// The next act of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Act {
-    /// Writes these bytes. `{kvs}` stands for the keyval space of the process's group,
-    /// `{child}` for that of the spawned group, `{agent}` for a program that can be spawned.
+    /// Writes these bytes. `{kvs}` stands for the keyval space of the process's group, `{child}` for that of the spawned group, and
+    /// `{agent}` for a program that can be spawned.
     Write(Vec<u8>),
-    /// Writes these bodies of PMI-2 in one write, each with its length before it.
+    /// Writes these PMI-2 bodies in one write, each preceded by its length.
     Frames(Vec<Vec<u8>>),
     /// Closes the connection and ends.
     Close,
@@ -32,32 +32,32 @@ pub enum Act {
 /// A step of a session.
 #[derive(Debug, Clone)]
 pub struct SessionStep {
-    /// Process group: 0, or 1 for the one that is spawned.
+    /// Process group: 0, or 1 for the spawned group.
     pub group: u32,
-    /// Rank in it.
+    /// Rank in the group.
     pub rank: u32,
-    /// What it does.
+    /// The act of the process.
     pub act: Act,
-    /// It does so without waiting for the answer to what it wrote before.
+    /// True if it acts without waiting for the answer to its previous write.
     pub ahead: bool,
     /// The request that the plain session makes here.
     pub(super) op: Option<&'static str>,
 }
 
-/// The messages of a program's processes, in order, and the server that they get.
+/// The messages that the processes of a program send, in order, and the server that they talk to.
 #[derive(Debug, Clone)]
 pub struct ClientSession {
     /// Size of group 0.
     pub ranks: u32,
-    /// In order. A step of a process that is still waiting for an answer, and does not act ahead, is never reached.
+    /// The steps, in order. A step is never reached if its process is still waiting for an answer and does not act ahead.
     pub steps: Vec<SessionStep>,
-    /// Most bytes in one write.
+    /// Maximum number of bytes in one write.
     pub piece: usize,
-    /// The name of the fault that the server has.
+    /// The name of the server's fault, if it has one.
     pub server_fault: Option<&'static str>,
-    /// True if it is a server of PMI-2.
+    /// True if the server supports PMI-2.
     pub pmi2: bool,
-    /// True if it is a server of PMI-1.2.
+    /// True if the server supports PMI-1.2.
     pub pmi12: bool,
 }
 
@@ -70,7 +70,7 @@ pub(super) const SPAWN_TWO: &str = "mcmd=spawn\nnprocs=1\nexecname={agent}\ntots
      preput_key_0=pre0\npreput_val_0=a\npreput_key_1=pre1\npreput_val_1=b\ninfo_num=0\nendcmd\n\
      mcmd=spawn\nnprocs=1\nexecname={agent}\ntotspawns=2\nspawnssofar=2\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n";
 
-/// The lines of the plain session of PMI-1: group, rank, operation, line.
+/// The lines of the plain PMI-1 session: group, rank, operation, line.
 const LINES: [(u32, u32, &str, &str); 28] = [
     (0, 0, "init", "cmd=init pmi_version=1 pmi_subversion=1\n"),
     (0, 1, "init", "cmd=init pmi_version=1 pmi_subversion=1\n"),
@@ -102,7 +102,7 @@ const LINES: [(u32, u32, &str, &str); 28] = [
     (0, 1, "finalize", "cmd=finalize\n"),
 ];
 
-/// The lines of the plain session of PMI-1.2: rank, operation, line, and true if the process is in a barrier then.
+/// The lines of the plain PMI-1.2 session: rank, operation, line, and true if the process is in a barrier at that point.
 const GROUPS: [(u32, &str, &str, bool); 24] = [
     (0, "init", "cmd=init pmi_version=1 pmi_subversion=2\n", false),
     (1, "init", "cmd=init pmi_version=1 pmi_subversion=2\n", false),
@@ -115,7 +115,7 @@ const GROUPS: [(u32, &str, &str, bool); 24] = [
     (0, "barrier", "cmd=barrier_in group=0,1:42\n", false),
     (1, "barrier", "cmd=barrier_in group=0,1:42\n", false),
     (0, "get", "cmd=get kvsname={kvs} key=card-1\n", false),
-    // Three at once, and requests meanwhile.
+    // Three barriers at once, and requests in the meantime.
     (0, "barrier", "cmd=barrier_in group=0,1:1\n", false),
     (0, "barrier", "cmd=barrier_in group=WORLD:2\n", true),
     (0, "barrier", "cmd=barrier_in\n", true),
@@ -131,7 +131,7 @@ const GROUPS: [(u32, &str, &str, bool); 24] = [
     (1, "finalize", "cmd=finalize\n", false),
 ];
 
-/// The bodies of the plain session of PMI-2: group, rank, body.
+/// The bodies of the plain PMI-2 session: group, rank, body.
 const FRAMES: [(u32, u32, &str); 24] = [
     (0, 0, "cmd=fullinit;pmijobid=job;pmirank=0;threaded=TRUE;"),
     (0, 1, "cmd=fullinit;pmijobid=job;pmirank=1;threaded=TRUE;"),
@@ -165,7 +165,7 @@ const FRAMES: [(u32, u32, &str); 24] = [
 ];
 
 impl PlainSession {
-    /// The session as it is.
+    /// Returns the session without changes.
     pub fn session(self) -> ClientSession {
         let steps = match self {
             Self::Lines => LINES.map(|(group, rank, op, line)| write(group, rank, op, line)).into(),
@@ -192,7 +192,7 @@ fn write(group: u32, rank: u32, op: &'static str, line: &str) -> SessionStep {
     SessionStep { group, rank, act: Act::Write(line.into()), ahead: false, op: Some(op) }
 }
 
-/// Every request of PMI-2 that a server may be asked, by the draft or in use, each process's after its offer of the version.
+/// Returns every PMI-2 request that a server may receive, according to the draft or in practice. Each process first offers the version.
 fn frame_steps() -> Vec<SessionStep> {
     let mut steps = Vec::new();
     for (group, rank, body) in FRAMES {

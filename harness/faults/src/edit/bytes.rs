@@ -1,4 +1,4 @@
-//! Steps that change bytes: a value, a key, a name, the process mapping, a request, or what a read brought.
+//! Steps that change bytes: a value, a key, a name, the process mapping, a request, or the bytes of a read.
 
 use pmi_wire::port::Greeting;
 use pmi_wire::{HEADER, MappingForm, frame_length, place};
@@ -59,7 +59,7 @@ fn decimal(bytes: &[u8]) -> Option<i64> {
     std::str::from_utf8(bytes).ok()?.parse().ok()
 }
 
-/// The length of the first frame, with its header.
+/// Returns the length of the first frame, including its header.
 pub(crate) fn first_frame(bytes: &[u8]) -> Option<usize> {
     bytes.first_chunk().and_then(|header| frame_length(*header)).map(|length| HEADER + length)
 }
@@ -127,7 +127,7 @@ fn name(
             let ranks = |run: &[u32]| format!("[{}]x{}", run[0], run.len());
             *bytes = mapping(places.chunk_by(|a, b| a == b).map(ranks).collect());
         }
-        // `{rank}` is the node there, and `{size}` the number of ranks on it.
+        // Here, `{rank}` is the node, and `{size}` the number of ranks on it.
         ["blocks", text] => *bytes = mapping(nodes.map(|node| block(text, node)).collect()),
         ["block-for-each-rank"] => {
             let blocks = nodes.map(|node| {

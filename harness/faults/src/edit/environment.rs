@@ -28,7 +28,7 @@ impl Editable for ProcessVariables {
                 set(self, "PMI_SIZE", places.iter().filter(|node| **node == here).count().to_string());
             }
             ["more-variables"] => {
-                // PMI_ID has a meaning beside PMI_PORT.
+                // PMI_ID would have a meaning if PMI_PORT were set.
                 if !self.iter().any(|(name, _)| *name == "PMI_PORT") {
                     self.push(("PMI_ID", "7".into()));
                 }
@@ -46,7 +46,7 @@ fn set(variables: &mut ProcessVariables, name: &'static str, value: String) {
     variables.push((name, value));
 }
 
-/// The messages to a process that has asked for a process manager by singleton init: lines with their newlines, or nothing.
+/// The messages to a process that has requested a process manager (singleton init): lines with their newlines, or nothing.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SingletonMessages {
     /// The first message.

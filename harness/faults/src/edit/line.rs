@@ -1,11 +1,11 @@
-//! Conditions that a request fulfils.
+//! Conditions on requests.
 
 use pmi_wire::Operation;
 
 use super::step::{Editable, UnknownStep, VerbAndArguments, byte};
 use crate::circumstances::Circumstances;
 
-/// A request: a line or a body without its end.
+/// A request: a line without its newline, or the body of a frame.
 pub(crate) struct RequestText<'a>(pub(crate) &'a [u8]);
 
 impl Editable for RequestText<'_> {
@@ -18,7 +18,7 @@ impl RequestText<'_> {
     fn fulfils(&self, words: VerbAndArguments) -> Result<bool, UnknownStep> {
         let line = self.0;
         let at = |part: &str| line.windows(part.len()).position(|window| window == part.as_bytes());
-        // A value may hold everything.
+        // A value may contain any text.
         let head = &line[..at(" value=").unwrap_or(line.len())];
         Ok(match words {
             ["not", words @ ..] => !self.fulfils(words)?,
@@ -36,7 +36,7 @@ impl RequestText<'_> {
             }
             ["known"] => Operation::from_request_cmd(command(line)).is_some(),
             ["binary"] => line.iter().any(|b| *b == 0 || *b > 126),
-            // A request without arguments that has some.
+            // A request that takes no arguments but has some.
             ["lone-with-more"] => {
                 let lone = ["get_maxes", "get_my_kvsname", "get_appnum", "barrier_in", "get_universe_size"];
                 let is_lone = lone.iter().any(|name| line.starts_with(format!("cmd={name}").as_bytes()));
@@ -47,7 +47,7 @@ impl RequestText<'_> {
                 let op = Operation::from_request_cmd(command(line));
                 op.is_some_and(|op| op != Operation::Abort) && line.iter().all(|b| (32..127).contains(b))
             }
-            // A request of those that a server may lack.
+            // A request that a server need not support.
             ["optional"] => ["mcmd=spawn", "cmd=publish_name", "cmd=lookup_name", "cmd=unpublish_name"]
                 .iter()
                 .any(|request| line.starts_with(request.as_bytes())),
@@ -56,7 +56,7 @@ impl RequestText<'_> {
     }
 }
 
-/// The command word of a line or of a body.
+/// Returns the command word of a line or of a body.
 pub(crate) fn command(text: &[u8]) -> &[u8] {
     let rest = text.strip_prefix(b"cmd=").unwrap_or(b"");
     rest.split(|b| matches!(b, b' ' | b';')).next().unwrap_or(b"")

@@ -1,8 +1,8 @@
-//! Edits as data: what an entry of `faults.toml` changes, step by step.
+//! Edits as data: the changes that an entry of `faults.toml` makes, step by step.
 //!
-//! A step is a verb and its arguments. Each target has the steps that make sense for it: [`bytes`] for values, keys, names and what is
-//! read, [`reply`] for replies, [`environment`] for the variables of a process, [`spawn`] for spawn requests. [`line`] has the conditions
-//! that a request fulfils. A step that only code can express is one arm of its target's table as well.
+//! A step is a verb and its arguments. Each target has the steps that make sense for it: [`bytes`] for values, keys, names and bytes that
+//! are read, [`reply`] for replies, [`environment`] for the variables of a process, [`spawn`] for spawn requests. [`line`] has the
+//! conditions on requests. A step that only code can express is also one arm of its target's table.
 
 mod bytes;
 mod environment;

@@ -43,7 +43,7 @@ impl Editable for ReplyDraft {
             ["twenty-more-keys"] => (0..20).for_each(|i| self.insert(&format!("x{i}"), i.to_string())),
             ["fail"] => self.fail(),
             ["succeed", name, value] => self.succeed(name, filled(value)),
-            // The form, and where it goes.
+            // The form and the destination.
             ["before", text] => self.before = text.as_bytes(),
             ["binary-before"] => self.before = b"\x01\xff",
             ["between", text] => self.between = text.as_bytes(),

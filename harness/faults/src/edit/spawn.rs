@@ -1,4 +1,4 @@
-//! Steps that change a spawn request, or what is started for it.
+//! Steps that change a spawn request, or the programs that are started for it.
 
 use pmi_wire::SpawnRequest;
 
@@ -60,7 +60,7 @@ fn change_list(list: &mut Vec<Vec<u8>>, words: VerbAndArguments) -> Result<(), U
         ["reverse"] => list.reverse(),
         ["truncate", length] => list.truncate(number(length)?),
         ["push", value] => list.push(value.as_bytes().to_vec()),
-        // By their numbers as text, 10 before 2.
+        // Sorts by the numbers as text, so 10 comes before 2.
         ["sort"] => {
             let mut numbered: Vec<_> = (0..list.len()).map(|i| i.to_string()).zip(list.drain(..)).collect();
             numbered.sort();

@@ -1,4 +1,4 @@
-//! Steps, and what applies them.
+//! Steps and their targets.
 
 use thiserror::Error;
 
@@ -7,22 +7,22 @@ use crate::circumstances::Circumstances;
 /// A verb and its arguments.
 pub type VerbAndArguments = &'static [&'static str];
 
-/// A step that its target does not have, or whose arguments are wrong.
+/// A step that its target does not support, or that has wrong arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("unknown step, or other arguments")]
 pub struct UnknownStep;
 
-/// A target of steps.
+/// A target that steps can change.
 pub trait Editable {
-    /// Applies one step; false for a condition that does not hold.
+    /// Applies one step. Returns false for a condition that does not hold.
     ///
     /// # Errors
     ///
-    /// If the target has no such step.
+    /// The target has no such step.
     fn step(&mut self, words: VerbAndArguments, circumstances: &Circumstances) -> Result<bool, UnknownStep>;
 }
 
-/// Steps in order.
+/// Several steps, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Edit(pub &'static [VerbAndArguments]);
 

@@ -8,7 +8,7 @@ use super::Server;
 use crate::effect::{Effect, NodeEffect};
 
 impl Server {
-    /// Returns whether an effect has dealt with the request.
+    /// Returns whether an effect has handled the request.
     pub(super) fn affected_attribute(
         &mut self,
         from: Proc,

@@ -24,7 +24,7 @@ impl Server {
         }
     }
 
-    /// Returns whether a process that is in the barrier already is counted once more because it enters again.
+    /// Returns whether a process that is already in the barrier is counted again because it enters again.
     pub(super) fn counts_twice(&mut self, from: Proc) -> bool {
         if !self.server.process(from).is_in_barrier()
             || self.barrier_effect(from) != Some(BarrierEffect::CountsTwice)
@@ -93,7 +93,7 @@ impl Server {
         }
     }
 
-    /// Releases the processes of a node if all of them are in the barrier.
+    /// Releases the processes of a node once all of them are in the barrier.
     fn release_node(&mut self, from: Proc) {
         let node = self.server.node(from);
         let places = place(self.size(from.group), self.server.config.nodes);
@@ -117,13 +117,13 @@ impl Server {
         self.server.fail_barrier(by.group);
     }
 
-    /// Lets a group out of its barrier.
+    /// Releases a group from its barrier.
     pub(super) fn release(&mut self, group: GroupId) {
         self.forget_round(group);
         self.server.release_barrier(group, Ok(()));
     }
 
-    /// Does what has to be done between two barriers of a group.
+    /// Updates the state between two barriers of a group.
     fn forget_round(&mut self, id: GroupId) {
         let state = self.state();
         *state.rounds.entry(id).or_default() += 1;
@@ -146,7 +146,7 @@ impl Server {
         (0..self.size(p.group)).all(|rank| entries(self, Proc { rank, ..p }) >= own)
     }
 
-    /// Answers the gets that waited for the entries of all processes.
+    /// Answers the gets that were waiting until all processes had entered.
     fn release_pairs(&mut self, group: GroupId) {
         for rank in 0..self.size(group) {
             let to = Proc { group, rank };

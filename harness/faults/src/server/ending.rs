@@ -9,7 +9,7 @@ use crate::edit::{RequestText, command};
 use crate::effect::{AbortEffect, BarrierEffect, Effect, ErrorEffect, FinalizeEffect, VersionEffect};
 
 impl Server {
-    /// Performs a finalize, also one without effects, because it may fail a barrier.
+    /// Performs a finalize, even one without effects, because it may fail a barrier.
     pub(super) fn finalize(&mut self, from: Proc, header: &ReplyHeader) {
         if !self.affected_finalize(from, header) {
             self.server.leave(from);
@@ -18,11 +18,11 @@ impl Server {
         }
     }
 
-    /// Counts a process as gone.
+    /// Records that a process is gone.
     pub(super) fn close(&mut self, from: Proc) {
         let joined = self.server.process(from).phase == ProcessPhase::Joined;
         match self.server.close(from) {
-            // The barrier counts a process that left without finalize as entered: no protocol error.
+            // The barrier counts a process that left without finalize as entered, so this is not a protocol error.
             Err(_) if joined && self.barrier_effect(from) == Some(BarrierEffect::LeaverCounts) => {
                 if self.server.groups[from.group as usize].entered > 0 {
                     self.release(from.group);
@@ -33,14 +33,14 @@ impl Server {
         }
     }
 
-    /// Does what the server does at a protocol error.
+    /// Handles a protocol error.
     pub(super) fn protocol_error(&mut self, from: Proc, error: &ProtocolError, message: &[u8]) {
         if !self.affected_error(from, message) {
             self.server.protocol_error(from, error, message);
         }
     }
 
-    /// Ends those processes of a group that `which` picks, and leaves the others alone.
+    /// Ends the processes of a group that `which` selects, and leaves the others alone.
     pub(super) fn end_some(&mut self, group: GroupId, which: impl Fn(u32, &ServerProcess) -> bool) {
         for rank in 0..self.size(group) {
             let proc = Proc { group, rank };
@@ -52,7 +52,7 @@ impl Server {
         }
     }
 
-    /// Returns whether an effect has dealt with the init.
+    /// Returns whether an effect has handled the init.
     pub(super) fn affected_init(&mut self, from: Proc, header: &ReplyHeader, offered: Version) -> bool {
         let is_of_pmi2 = self.server.config.pmi2 && offered.version == 2;
         if offered == Version::V1_1 || is_of_pmi2 || self.server.process(from).phase == ProcessPhase::Joined {
@@ -82,7 +82,7 @@ impl Server {
         true
     }
 
-    /// Returns whether an effect has dealt with the finalize.
+    /// Returns whether an effect has handled the finalize.
     fn affected_finalize(&mut self, from: Proc, header: &ReplyHeader) -> bool {
         let Some(effect) = self.pick(from, picked!(Effect::Finalize)) else { return false };
         self.server.leave(from);
@@ -121,7 +121,7 @@ impl Server {
         true
     }
 
-    /// Returns whether an effect has dealt with the abort.
+    /// Returns whether an effect has handled the abort.
     pub(super) fn affected_abort(&mut self, from: Proc, header: &ReplyHeader) -> bool {
         let Some(effect) = self.pick(from, picked!(Effect::Abort)) else { return false };
         let size = self.size(from.group);
@@ -147,7 +147,7 @@ impl Server {
         true
     }
 
-    /// Returns whether an effect has dealt with the protocol error.
+    /// Returns whether an effect has handled the protocol error.
     fn affected_error(&mut self, from: Proc, line: &[u8]) -> bool {
         if self.server.process(from).phase == ProcessPhase::Closed {
             return false;

@@ -1,4 +1,4 @@
-//! Barriers of a part of a process group, as PMI-1.2 has them.
+//! Barriers over part of a process group (PMI-1.2).
 
 use pmi_reference::server::{BarrierIdentity, ProtocolError};
 use pmi_reference::{OperationResult, ReplyHeader};
@@ -8,7 +8,7 @@ use super::Server;
 use crate::effect::{Effect, GroupBarrierEffect};
 
 impl Server {
-    /// Enters the barrier that a request names. Returns whether that has been dealt with.
+    /// Enters the barrier that a request names. Returns whether an effect has handled the request.
     pub(super) fn enter(
         &mut self,
         from: Proc,
@@ -78,7 +78,7 @@ impl Server {
         Ok(true)
     }
 
-    /// The name of a barrier as an effect has it; nothing if the reference refuses it.
+    /// Returns the identity of a barrier as changed by an effect; `None` if the reference refuses the barrier.
     fn affected_name(
         &self,
         from: Proc,
@@ -88,7 +88,7 @@ impl Server {
         let named = |from| self.server.barrier_name(from, barrier).ok();
         let all = || (0..self.size(from.group)).collect();
         let mut name = match (effect, barrier.members) {
-            // A member would be let in.
+            // The effect accepts outsiders, who enter the barrier as a member would.
             (GroupBarrierEffect::TakesOutsiders, Members::Ranks(list)) => {
                 named(Proc { rank: list.iter().next()?, ..from })?
             }
@@ -103,7 +103,7 @@ impl Server {
         Some(name)
     }
 
-    /// Returns whether this effect, and no other, shows now.
+    /// Returns whether this particular effect shows now.
     fn is_affected(&mut self, from: Proc, wanted: GroupBarrierEffect) -> bool {
         let pick = |e: &Effect| matches!(e, Effect::GroupBarrier(f) if *f == wanted).then_some(());
         self.pick(from, pick).is_some()

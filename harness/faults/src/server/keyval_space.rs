@@ -1,4 +1,4 @@
-//! Keyval spaces beside those of the groups, which RFC 13 does not have.
+//! Keyval spaces other than those of the groups, which RFC 13 does not have.
 
 use pmi_reference::server::ServerRequest;
 use pmi_reference::{OperationResult, ReplyHeader};
@@ -8,7 +8,7 @@ use super::Server;
 use crate::effect::{Effect, KeyvalSpaceEffect};
 
 impl Server {
-    /// Returns whether an effect has dealt with the request.
+    /// Returns whether an effect has handled the request.
     pub(super) fn affected_keyval_space(
         &mut self,
         from: Proc,

@@ -9,7 +9,7 @@ use super::{Server, is_own_key};
 use crate::effect::{BarrierEffect, Effect, GetEffect, PutEffect};
 
 impl Server {
-    /// The key under which a pair is stored.
+    /// Returns the key under which a pair is stored.
     fn alias(&mut self, from: Proc, key: &[u8]) -> Vec<u8> {
         match self.pick(from, picked!(Effect::Key)) {
             Some(edit) if !is_own_key(key) => {
@@ -21,8 +21,8 @@ impl Server {
         }
     }
 
-    /// Returns the answer to a put if it differs from that of the reference. Effects on get need the origin of each value, so every put that
-    /// succeeds is recorded here.
+    /// Returns the answer to a put if it differs from that of the reference. Effects on get need the origin of each value, so this records
+    /// every successful put.
     pub(super) fn affected_put(
         &mut self,
         from: Proc,
@@ -44,7 +44,7 @@ impl Server {
         }
         let at = (from.group, key.to_vec());
         let round = self.state().rounds.get(&from.group).copied().unwrap_or(0);
-        // Where keys have aliases, another key may stand in the place of this one.
+        // If keys have aliases, a different key may be stored in place of this one.
         let aliases = self.state().has(|e| matches!(e, Effect::Key(_)));
         let there = match aliases {
             true => self.state().origins.contains_key(&at),
@@ -82,7 +82,7 @@ impl Server {
                 self.state().deferred.push((from.group, key.to_vec(), value.to_vec()));
                 return ok;
             }
-            // The server's own keys stay as they are.
+            // The server's own keys are never changed.
             Some(PutEffect::Replaces | PutEffect::AcceptsOverlong) if !is_own_key(key) => {}
             _ if there => return None,
             _ => {}
@@ -182,7 +182,7 @@ impl Server {
         value.map_or_else(missing, found)
     }
 
-    /// Returns whether a get is held back until all processes have entered the barrier: in a server whose barrier does not block.
+    /// Holds a get back until all processes have entered the barrier, if the server's barrier does not block. Returns whether it does so.
     pub(super) fn held_for_barrier(&mut self, from: Proc, header: &ReplyHeader, key: &[u8]) -> bool {
         let pick = |e: &Effect| matches!(e, Effect::Barrier(BarrierEffect::AtOnceAndGetsWait)).then_some(());
         let held = self.pick(from, pick).is_some() && !self.all_entered(from);

@@ -1,7 +1,7 @@
-//! A server that does as the reference does, except where its behaviour has an effect.
+//! A server that acts like the reference, except where its behaviour has an effect.
 //!
-//! It drives the public parts of [`pmi_reference::Server`] and has a hook at each: what is read, each request, each reply, each group that
-//! is made, and each message before the protocol begins. A server without effects hands everything on.
+//! It drives the public parts of [`pmi_reference::Server`] and has a hook for each of them: reads, requests, replies, new groups, and
+//! messages before the protocol begins. A server without effects passes everything on.
 
 /// The content of an effect of one kind, for [`Server::pick`].
 macro_rules! picked {
@@ -33,20 +33,20 @@ use crate::edit::{Edit, Editable, RequestText, SingletonMessages, first_frame};
 use crate::effect::Effect;
 use state::EffectState;
 
-/// The configuration of such a server.
+/// The configuration of a server with effects.
 pub type Config = pmi_reference::Config<Behaviour>;
 
-/// The server.
+/// A server with effects.
 #[derive(Debug)]
 pub struct Server {
     server: pmi_reference::Server,
-    /// The effects and their state; none in a server without effects.
+    /// The effects and their state; `None` in a server without effects.
     state: Option<Box<EffectState>>,
     actions: VecDeque<ServerAction>,
 }
 
 impl Server {
-    /// A server without process groups.
+    /// Creates a server without process groups.
     pub fn new(config: Config) -> Self {
         let (mut config, behaviour) = config.rewrap(());
         if !behaviour.is_rehearsed() {
@@ -86,7 +86,7 @@ impl Server {
         env
     }
 
-    /// Returns whether the descriptor that PMI_FD names is to be connected.
+    /// Returns whether the descriptor in PMI_FD should be connected.
     pub fn connects(&mut self, p: Proc) -> bool {
         self.pick(p, |e| matches!(e, Effect::DeadFd).then_some(())).is_none()
     }
@@ -175,7 +175,7 @@ impl Server {
         }
     }
 
-    /// Which effects of its behaviour have shown, or would have if they are only rehearsed; in the order in which they were added.
+    /// Returns, for each effect in the order of addition, whether it has shown, or would have shown if it is only rehearsed.
     pub fn shown_effects(&self) -> Vec<bool> {
         self.state.as_ref().map(|state| state.shown()).unwrap_or_default()
     }
@@ -204,21 +204,21 @@ impl Server {
         }
     }
 
-    /// The first effect that `pick` takes and whose occasion this is.
+    /// Returns the first effect that `pick` accepts and that shows on this occasion.
     fn pick<T>(&mut self, p: Proc, pick: impl Fn(&Effect) -> Option<T>) -> Option<T> {
         self.state.as_ref()?;
         let circumstances = self.circumstances(p);
         self.state.as_mut()?.pick(&circumstances, pick)
     }
 
-    /// Applies every effect that `pick` takes and whose occasion this is.
+    /// Applies every effect that `pick` accepts and that shows on this occasion.
     fn each<T>(
         &mut self,
         p: Proc,
         pick: impl Fn(&Effect) -> Option<T>,
         apply: impl FnMut(T, &Circumstances),
     ) {
-        // The circumstances take a look at every process of the group, which a server without effects has no use for.
+        // To determine the circumstances, every process of the group is examined, which a server without effects does not need.
         if self.state.is_none() {
             return;
         }
@@ -226,25 +226,25 @@ impl Server {
         self.state().each(&circumstances, pick, apply);
     }
 
-    /// Changes `target` by every edit that `pick` takes and whose occasion this is.
+    /// Changes `target` with every edit that `pick` accepts and that shows on this occasion.
     fn edit(&mut self, p: Proc, pick: impl Fn(&Effect) -> Option<Edit>, target: &mut impl Editable) {
         self.each(p, pick, |edit, circumstances| {
             edit.apply(target, circumstances);
         });
     }
 
-    /// The state of the effects. Only servers with effects call this.
+    /// Returns the state of the effects. Only servers with effects call this.
     fn state(&mut self) -> &mut EffectState {
         self.state.get_or_insert_default()
     }
 
-    /// Returns whether any process of a group waits in its barrier.
+    /// Returns whether any process of a group is waiting in its barrier.
     fn is_barrier_entered(&self, group: GroupId) -> bool {
         let procs = self.server.groups.get(group as usize).into_iter().flat_map(|group| &group.procs);
         procs.into_iter().any(|proc| proc.is_in_barrier())
     }
 
-    /// Notes whether a process waits in the barrier before a message is dealt with, for the replies to it.
+    /// Records whether a process is waiting in the barrier before a message is handled, because the replies to it may depend on that.
     fn note_waiting(&mut self, p: Proc) {
         self.state().waiting = Some(self.is_barrier_entered(p.group));
     }
@@ -310,7 +310,7 @@ impl Server {
         }
     }
 
-    /// Returns whether a lawful request is taken for a protocol error.
+    /// Returns whether a lawful request is treated as a protocol error.
     fn rejects(&mut self, from: Proc, message: &[u8]) -> bool {
         let circumstances = self.circumstances(from);
         let pick = |e: &Effect| match e {
@@ -367,7 +367,7 @@ impl Server {
         if done { Ok(()) } else { self.server.perform(from, asked) }
     }
 
-    /// Takes a request for a protocol error while another one is not answered, if an effect has it so. PMI-1.2 and PMI-2 allow it.
+    /// If an effect says so, treats a request as a protocol error while another one is unanswered. PMI-1.2 and PMI-2 allow such a request.
     fn keep_order(&mut self, from: Proc, request: &ServerRequest<'_>) -> Result<(), ProtocolError> {
         let waits = !self.server.process(from).held.is_empty() || self.server.has_part_open(from);
         let is_exempt = matches!(request, ServerRequest::Abort { .. } | ServerRequest::Barrier { .. });
@@ -382,7 +382,7 @@ impl Server {
 
     // ----- replies
 
-    /// Hands on what the reference has to be done, as effects have it.
+    /// Passes on the replies and actions of the reference, as changed by effects.
     fn pass_on(&mut self) {
         if self.state.is_none() {
             return;
@@ -401,7 +401,7 @@ impl Server {
         self.state().waiting = None;
     }
 
-    /// Sends a reply as effects have it, and notes whether it was a refusal.
+    /// Sends a reply as changed by effects, and records whether it was a refusal.
     fn send(&mut self, asker: Proc, reply: &ReplyParts) {
         let is_pmi2 = self.server.process(asker).framing == Framing::Frames;
         let mut draft = ReplyDraft::new(asker, reply);
@@ -433,7 +433,7 @@ impl Server {
 
 const MAPPING: &[u8] = b"PMI_process_mapping";
 
-/// Returns whether a key is the process manager's own. Effects on the keyval space leave those keys alone.
+/// Returns whether a key belongs to the process manager. Effects on the keyval space leave those keys alone.
 fn is_own_key(key: &[u8]) -> bool {
     key.starts_with(b"PMI_")
 }
@@ -446,7 +446,7 @@ mod tests {
     use crate::client::{Act, PlainSession};
     use crate::{faults, variations};
 
-    /// What has to be done while the plain session of a client is played.
+    /// Returns the actions of a server while the plain session of a client is played.
     macro_rules! actions_of {
         ($server:expr, $plain:expr) => {{
             let (mut server, mut all, mut groups) = ($server, Vec::new(), 1);

@@ -6,13 +6,13 @@ use pmi_wire::{Proc, SpawnProgram, SpawnRequest};
 use super::{Server, is_own_key};
 use crate::effect::{Effect, SpawnEffect};
 
-/// Returns whether the effect shows when the group has been made, and not when the request comes.
+/// Returns whether the effect shows when the group is created, rather than when the request arrives.
 fn at_start(effect: SpawnEffect) -> bool {
     matches!(effect, SpawnEffect::CopiesParentKvs | SpawnEffect::NoPreput | SpawnEffect::PreputAtBarrier)
 }
 
 impl Server {
-    /// Changes a request as effects have it. Returns whether they have dealt with it.
+    /// Changes a request according to the effects. Returns whether they have handled it.
     pub(super) fn affected_spawn(
         &mut self,
         by: Proc,
@@ -41,7 +41,7 @@ impl Server {
         false
     }
 
-    /// What is started, as effects have it. The group has been made.
+    /// Returns the programs to start, as changed by effects. The group has already been created.
     pub(super) fn affect_start(
         &mut self,
         by: Proc,

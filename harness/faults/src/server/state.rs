@@ -1,4 +1,4 @@
-//! The effects that a server has, how often each was used, and what the server must remember for them.
+//! The effects of a server, with their use counts and the state that they need.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,19 +11,19 @@ use crate::circumstances::{Circumstances, When};
 use crate::dialects::Dialects;
 use crate::effect::Effect;
 
-/// An effect, and how often it might have shown so far.
+/// An effect, and the number of times that it could have shown so far.
 #[derive(Debug)]
 struct ActiveEffect {
     effect: Effect,
     when: When,
     dialects: Dialects,
     uses: u64,
-    /// It has shown, or would have.
+    /// True if it has shown, or would have.
     shown: bool,
 }
 
 impl ActiveEffect {
-    /// Returns whether it shows now. One that is only rehearsed does not.
+    /// Returns whether it shows now. A rehearsed effect never does.
     fn shows(&mut self, circumstances: &Circumstances, rehearsed: bool) -> bool {
         if circumstances.framing.is_some_and(|framing| !self.dialects.has(framing)) {
             return false;
@@ -35,7 +35,7 @@ impl ActiveEffect {
     }
 }
 
-/// Which rank put a key, and after how many barriers.
+/// The rank that put a key, and the number of barriers before that.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PutOrigin {
     pub(super) rank: u32,
@@ -46,17 +46,17 @@ pub(super) struct PutOrigin {
 #[derive(Debug, Default)]
 pub(super) struct EffectState {
     list: Vec<ActiveEffect>,
-    /// Nothing is to show.
+    /// True if the effects are only rehearsed.
     rehearsed: bool,
     /// The processes whose last reply was a refusal.
     pub(super) refused: HashSet<Proc>,
-    /// A process waited in the barrier when the message came that is dealt with.
+    /// True if a process was waiting in the barrier when the current message arrived.
     pub(super) waiting: Option<bool>,
-    /// The last read brought several requests.
+    /// True if the last read contained several requests.
     pub(super) burst: bool,
     /// The number of barriers that each group has passed.
     pub(super) rounds: HashMap<GroupId, u64>,
-    /// Where each pair comes from.
+    /// The origin of each pair.
     pub(super) origins: HashMap<(GroupId, Vec<u8>), PutOrigin>,
     /// The values that a rank put under a key that another rank had put before.
     pub(super) own_values: HashMap<(Proc, Vec<u8>), Vec<u8>>,
@@ -64,21 +64,21 @@ pub(super) struct EffectState {
     pub(super) publishers: HashMap<Vec<u8>, Proc>,
     /// The number of puts since the last barrier.
     pub(super) puts: u64,
-    /// How often each key has been read.
+    /// The number of times that each key has been read.
     pub(super) gets: HashMap<(GroupId, Vec<u8>), u64>,
     /// The value that the last get found.
     pub(super) last_value: Option<Vec<u8>>,
-    /// The processes whose finalize waits for the others' finalize.
+    /// The processes whose finalize waits until the others finalize.
     pub(super) held: Vec<(Proc, ReplyHeader)>,
     /// Pairs that become visible at the next barrier.
     pub(super) deferred: Vec<(GroupId, Vec<u8>, Vec<u8>)>,
-    /// Requests are no longer answered.
+    /// True if requests are no longer answered.
     pub(super) mute: bool,
     /// The number of barriers that have opened.
     pub(super) toggles: u64,
-    /// Barriers of parts of a group that have been opened.
+    /// Group barriers that have been opened.
     pub(super) opened: Vec<(GroupId, BarrierIdentity)>,
-    /// The name of all spaces that are created.
+    /// The name that all created spaces get.
     pub(super) space_name: Option<Vec<u8>>,
     /// The number of barriers that each process has entered.
     pub(super) entries: HashMap<Proc, u64>,
@@ -87,7 +87,7 @@ pub(super) struct EffectState {
 }
 
 impl EffectState {
-    /// The effects of a behaviour; nothing if it has none, so that the reference pays one test of an empty option.
+    /// Returns the effects of a behaviour, or `None` if it has none. For the reference, this costs only a test for an empty option.
     pub(super) fn of(behaviour: &Behaviour) -> Option<Box<Self>> {
         let active = |(effect, when, dialects): (Effect, When, Dialects)| ActiveEffect {
             shown: effect.is_of_setup(),
@@ -101,17 +101,17 @@ impl EffectState {
         (!list.is_empty()).then(|| Box::new(Self { list, rehearsed, ..Self::default() }))
     }
 
-    /// Which effects have shown or, if they are rehearsed, would have: as long as none has, each could have been alone.
+    /// Returns, for each effect, whether it has shown, or would have shown in a rehearsal. Rehearsed effects do not influence each other.
     pub(super) fn shown(&self) -> Vec<bool> {
         self.list.iter().map(|effect| effect.shown).collect()
     }
 
-    /// Returns whether there is such an effect.
+    /// Returns whether the server has such an effect.
     pub(super) fn has(&self, is: impl Fn(&Effect) -> bool) -> bool {
         self.list.iter().any(|active| is(&active.effect))
     }
 
-    /// The first effect that `pick` knows and whose occasion this is.
+    /// Returns the first effect that `pick` accepts and that shows on this occasion.
     pub(super) fn pick<T>(
         &mut self,
         circumstances: &Circumstances,
@@ -124,7 +124,7 @@ impl EffectState {
         })
     }
 
-    /// All effects that `pick` knows and whose occasion this is, with how often each was used.
+    /// Applies all effects that `pick` accepts and that show on this occasion, with the number of times that each has been used.
     pub(super) fn each<T>(
         &mut self,
         circumstances: &Circumstances,

@@ -117,7 +117,7 @@ impl OutputValue {
     }
 }
 
-/// Requirements on the caller of a library, which here is the scenario.
+/// Requirements on the caller of a library, which is the scenario here.
 pub(crate) const CALLERS: &[&str] = &[
     ids::RFC13_PUT_ONCE,
     ids::RFC13_PUT_UNIQUE,
@@ -150,8 +150,7 @@ fn violation(
 }
 
 impl BegunCall {
-    /// Returns whether the caller passed a length of 0 for this buffer. In PMI-1, that is an error of the caller that the library must
-    /// report.
+    /// Returns whether the caller passed a length of 0 for this buffer. In PMI-1, that is a caller error that the library must report.
     fn has_no_room(&self, out: &str) -> bool {
         let place =
             self.arguments.iter().position(|a| matches!(a, CallArgument::Out(name, _) if name == out));
@@ -205,7 +204,7 @@ pub(crate) fn returned(call: &BegunCall, returned: &Returned) -> Vec<ApiViolatio
     } else if result == 0 && !function.errors.is_empty() {
         let last = returned.outs.last().and_then(|(_, held)| held.number());
         let misses = function.tells_found && last == Some(0);
-        // A PMI-2 library reports a value that does not fit by a negative length.
+        // If a value does not fit, a PMI-2 library returns a negative length.
         let cut = function.dialect == Dialect::Pmi2 && last.is_some_and(|n| n < 0);
         for (name, held) in returned.outs.iter().filter(|_| !misses) {
             let seen = match held {
@@ -222,7 +221,7 @@ pub(crate) fn returned(call: &BegunCall, returned: &Returned) -> Vec<ApiViolatio
     all
 }
 
-/// Judges the result of a call that requested one value from the server and received `told`.
+/// Judges the result of a call that requested one value from the server and received `received`.
 pub(crate) fn returned_of(call: &BegunCall, returned: &Returned, received: &[u8]) -> Option<ApiViolation> {
     if !matches!(call.function.name, "PMI_KVS_Get" | "PMI2_KVS_Get") || returned.result != 0 {
         return None;

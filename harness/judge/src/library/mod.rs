@@ -26,8 +26,8 @@ use api::{ApiViolation, CALLERS, CallArgument, Returned};
 pub use request::LibraryRequest;
 use request::RequestAssembler;
 
-/// Attributes a finding about a client to the library. Returns false if its caller is responsible: for requirements that bind callers, and
-/// for the end of a process without PMI_Finalize.
+/// Attributes a finding about a client to the library. Returns false if the library's caller is responsible, as for requirements that bind
+/// callers and for the end of a process without PMI_Finalize.
 pub(crate) fn lay_to_library(finding: &mut Finding, event: &Event) -> bool {
     let ours = CALLERS.contains(&finding.requirement.as_str())
         || matches!(event.kind, EventKind::ClosedByClient { .. });
@@ -36,7 +36,7 @@ pub(crate) fn lay_to_library(finding: &mut Finding, event: &Event) -> bool {
     concerned
 }
 
-/// The values that a process received in a call.
+/// The values that a process received during a call.
 #[derive(Debug, Default)]
 enum AnsweredInCall {
     #[default]
@@ -49,19 +49,19 @@ enum AnsweredInCall {
 /// A process that loads the library.
 #[derive(Debug, Default)]
 struct LibraryProcess {
-    /// The runner has started it, rather than a process manager.
+    /// True if the runner started it, rather than a process manager.
     started: bool,
     /// The outcome of loading the library: the error, if any.
     loaded: Option<Option<String>>,
     call: Option<BegunCall>,
-    /// Its requests wait until the scenario expects them.
+    /// True if its requests wait until the scenario expects them.
     held: bool,
     returned: Option<Returned>,
-    /// The function that was called is missing.
+    /// The reason why a function that the scenario called is missing.
     missing: Option<String>,
     /// The number of barriers that it has entered.
     barriers: u32,
-    /// The current call has requested the barrier.
+    /// True if the current call has requested the barrier.
     in_barrier: bool,
     requests: RequestAssembler,
     /// The framing of its connection, the incomplete request, and whether it has received half a message.
@@ -74,25 +74,25 @@ struct LibraryProcess {
     taken: Option<LibraryRequest>,
     /// The values that it received in this call.
     response: AnsweredInCall,
-    /// The place of the event with its last response.
+    /// The number of the event with its last response.
     answered_at: u64,
     /// The requests without a response.
     unanswered: VecDeque<Option<&'static Exchange>>,
-    /// The harness has broken the protocol, so that the process may end.
+    /// True if the harness has broken the protocol, so the process may end.
     we_broke_protocol: bool,
-    /// The connection has ended.
+    /// True if the connection has ended.
     closed: bool,
-    /// The harness has closed it.
+    /// True if the harness has closed it.
     hung_up: bool,
     stderr: Vec<u8>,
     exit: Option<Exit>,
-    /// Its exit status or signal is unknown, and `exit` is a placeholder.
+    /// True if its exit status or signal is unknown, so `exit` is a placeholder.
     end_unseen: bool,
-    /// The runner has told it to exit.
+    /// True if the runner has told it to exit.
     exiting: bool,
-    /// Its end has been judged, or the runner ended it.
+    /// True if its end has been judged, or if the runner ended it.
     done: bool,
-    /// No step can apply to it any more.
+    /// True if no further step can apply to it.
     over: bool,
 }
 
@@ -101,7 +101,7 @@ impl LibraryProcess {
         self.call.is_some() && self.returned.is_none() && self.missing.is_none() && self.exit.is_none()
     }
 
-    /// Returns the function that it is in.
+    /// Returns the function that the process is in.
     fn function(&self) -> Option<&'static Function> {
         self.call.as_ref().map(|call| call.function)
     }
@@ -113,7 +113,7 @@ impl LibraryProcess {
         self.exit.map(seen)
     }
 
-    /// Notes a response of the harness, which may not answer the request.
+    /// Records a response from the harness, which may not answer the request.
     fn answered(&mut self, message: &Result<Decoded<'_>, FramingError>) {
         let answer = message.as_ref().ok().filter(|message| message.is_well_formed());
         let answered = answer.and_then(|message| message.exchange());
@@ -162,7 +162,7 @@ pub struct LibraryJudge {
     pub(crate) crashed: Option<(String, i32)>,
     pub(crate) hung: bool,
     pub(crate) unjudged: Option<Unjudged>,
-    /// The place of the current event.
+    /// The number of the current event.
     seq: u64,
     line: usize,
 }
@@ -172,7 +172,7 @@ impl LibraryJudge {
         Self { requires, ..Self::default() }
     }
 
-    /// Returns the call of a process whose return no step has taken.
+    /// Returns the open call of a process, or one whose return no step has consumed yet.
     pub fn call(&self, p: Proc) -> Option<&BegunCall> {
         self.processes.get(&p)?.call.as_ref()
     }
@@ -192,12 +192,12 @@ impl LibraryJudge {
         self.processes.get(&p).is_some_and(|process| process.exit.is_some())
     }
 
-    /// Returns the place of the event with the last response to a process.
+    /// Returns the number of the event with the last response to a process.
     pub(crate) fn answered_at(&self, p: Proc) -> u64 {
         self.processes.get(&p).map_or(0, |process| process.answered_at)
     }
 
-    /// Returns the last request of a process that a step has taken.
+    /// Returns the last request of a process that a step has consumed.
     pub fn taken(&self, p: Proc) -> Option<&LibraryRequest> {
         self.processes.get(&p)?.taken.as_ref()
     }
@@ -295,7 +295,7 @@ impl LibraryJudge {
         }
     }
 
-    /// Notes the messages that are complete on the connection of a process, those of the harness first.
+    /// Records the messages that are complete on the connection of a process, starting with those from the harness.
     fn arrived(&mut self, p: Proc, messages: &[CompletedMessage<'_>], connections: &Connections) {
         let process = self.process(p);
         process.framing = connections.framing(p);
@@ -343,7 +343,7 @@ impl LibraryJudge {
         // To other processes, a process that has requested the barrier is in it, whatever the response was.
     }
 
-    /// Reports a barrier that a process has left before all have entered it.
+    /// Reports that a process has left a barrier before all processes have entered it.
     fn left_barrier(&mut self, p: Proc) {
         let entered = |p: Proc| self.processes.get(&p).map_or(0, |process| process.barriers);
         let missing = (0..self.ranks).find(|rank| entered(Proc { rank: *rank, ..p }) < entered(p));
@@ -384,7 +384,7 @@ impl LibraryJudge {
             (.., Some(function)) => format!("the library, in {},", function.name),
         };
         match exit {
-            // As for a program, a process should end with an exit status. PMI-2 does not define how an aborting process ends.
+            // Like any program, the process should end with an exit status. PMI-2 does not define how an aborting process ends.
             Exit::Signal(signal) if aborts && SignalCause::of(signal) == SignalCause::Abort => {}
             Exit::Signal(_) if excused => self.find(Some(p), EXITS, None, "an exit status", exit.to_string()),
             Exit::Signal(signal) => drop(self.crashed.get_or_insert((when, signal))),
@@ -392,7 +392,7 @@ impl LibraryJudge {
         }
     }
 
-    /// RFC 13, PMI_Abort: the message goes to standard error, then the process exits with the code.
+    /// Judges the exit of an aborting process. RFC 13, PMI_Abort: the message goes to standard error, then the process exits with the code.
     fn aborted(&mut self, p: Proc, exit: Exit, known: bool) {
         let process = self.process(p);
         let Some(BegunCall { arguments, .. }) = &process.call else { return };
@@ -440,8 +440,8 @@ mod tests {
     use crate::connections::decode;
     use crate::event::Bytes;
 
-    /// What is found where rank 0 leaves a barrier with PMI_SUCCESS that rank 1 has called, and in which its call failed, having asked for
-    /// the barrier or not.
+    /// Rank 0 leaves a barrier with PMI_SUCCESS. Rank 1 has called the barrier as well, but its call failed, with or without having
+    /// requested the barrier.
     #[rstest]
     #[case::after_its_request(true, &[])]
     #[case::without_a_request(false, &["rfc13.api.barrier"])]

@@ -14,8 +14,8 @@ pub(super) struct LibraryFile<'a> {
 }
 
 impl LibraryFile<'_> {
-    /// Checks the file against a requirement. Returns what was expected and what was seen if it is broken. Most requirements are not about
-    /// files.
+    /// Checks the file against a requirement. If the file breaks it, returns what was expected and what was seen. Most requirements are not
+    /// about files.
     pub(super) fn fault(&self, requirement: &str) -> Option<(&'static str, String)> {
         let called = self.soname.unwrap_or(self.name);
         let named = || match self.soname {

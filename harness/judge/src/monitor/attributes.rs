@@ -13,7 +13,7 @@ use crate::seen::SeenText;
 
 const NODE: &str = ids::PMI2_COMMON_NODEATTR;
 
-/// Returns the result fields of a response that has none of them, in words.
+/// Lists the result fields of a response that has none of them.
 fn missing(message: &Decoded<'_>) -> Option<String> {
     let fields = message.exchange()?.results;
     if fields.iter().any(|field| message.raw(field.key).is_some()) {
@@ -25,7 +25,7 @@ fn missing(message: &Decoded<'_>) -> Option<String> {
 }
 
 impl Monitor {
-    /// Judges the success and the fields of a response to a request without an effect.
+    /// Judges the success and the fields of a response to a request that changes nothing.
     pub(super) fn plain_answered(&mut self, p: Proc, op: Option<Operation>, message: &Decoded<'_>) {
         let Some(op) = op else { return };
         let ok = message.is_success();
@@ -35,7 +35,7 @@ impl Monitor {
         match op {
             // RFC 13, PMI_Get_universe_size and PMI_Get_appnum: the server may not know the number.
             Operation::Universe | Operation::Appnum if !ok => return,
-            // The draft lets a server refuse any spawn, and does not say whether it shows the values of another job.
+            // The draft lets a server refuse any spawn, and does not say whether a server shows the values of another job.
             Operation::Spawn | Operation::Get => return,
             Operation::Kvsname if ok => {
                 if let Some(name) = message.field("kvsname") {
@@ -45,7 +45,7 @@ impl Monitor {
             Operation::Finalize => self.rank(p).finalize_refused |= !ok,
             _ => {}
         }
-        // RFC 13 requires complete responses even of a server that may abort. No standard of PMI-2 does.
+        // RFC 13 requires complete responses even from a server that may abort. No PMI-2 document does.
         let excused = self.may_abort(p) && !(ok && message.framing == Framing::Lines);
         if excused {
             return;
@@ -105,13 +105,13 @@ impl Monitor {
         }
     }
 
-    /// Returns the node of a process of the first group. Of others, the node is unknown and taken as the first one.
+    /// Returns the node of a process in the first group. In other groups, the node is unknown, so the first node is assumed.
     fn node_of(&self, p: Proc) -> u32 {
         let group = self.groups.get(&p.group).filter(|_| p.group == 0);
         group.and_then(|group| node_of(p.rank, group.size, group.nodes)).unwrap_or(0)
     }
 
-    /// Returns true if a node attribute has been accepted by the server.
+    /// Returns true if the server has accepted a put of this node attribute.
     pub(super) fn has_node_attribute(&self, p: Proc, key: &[u8]) -> bool {
         let node = (self.node_of(p), key.to_vec());
         self.groups.get(&p.group).is_some_and(|group| group.node_there.contains(&node))
@@ -134,7 +134,7 @@ impl Monitor {
             }
             "get-node-attribute" => {
                 let key = field("key");
-                // The draft writes booleans in small letters, which no known server reads.
+                // The draft writes Booleans in lower case, which no known server reads.
                 let rule = match message.raw("wait") {
                     Some(b"TRUE") => ids::PMI2_COMMON_NODEATTR_WAIT,
                     _ => ids::PMI2_DRAFT_BOOLEANS,

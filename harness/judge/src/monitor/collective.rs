@@ -1,4 +1,4 @@
-//! Barriers of the whole process group: in which order processes leave them.
+//! Barriers of the whole process group: the order in which processes enter and leave them.
 
 use pmi_scenario::ids::rules;
 use pmi_wire::{Decoded, Framing, Proc};
@@ -8,7 +8,7 @@ use super::unspecified::Unspecified;
 use crate::seen::{SeenKind, SeenText};
 
 impl Monitor {
-    /// Notes that a process enters the barrier of its group.
+    /// Records that a process enters the barrier of its group.
     pub(super) fn barrier_asked(&mut self, p: Proc, message: &Decoded<'_>) -> RequestDetail {
         self.plain_barrier_entered(p, message.text);
         self.goes_on_in_barrier(p);
@@ -19,8 +19,8 @@ impl Monitor {
         RequestDetail::Barrier((message.framing == Framing::Frames).then_some(rank.entered))
     }
 
-    /// Notes a request of a process that may be in a barrier. In the draft, one thread fences and finalize comes last; it does not
-    /// define a second fence, or a process that leaves in the middle of one.
+    /// Records a request from a process that may be in a barrier. In the draft, only one thread fences, and finalize comes last. It does
+    /// not define a second fence, or a process that leaves during one.
     pub(super) fn goes_on_in_barrier(&mut self, p: Proc) {
         if self.rank(p).pending.iter().any(|pending| matches!(pending.detail, RequestDetail::Barrier(_))) {
             self.irregular_sent(p);
@@ -28,7 +28,7 @@ impl Monitor {
         }
     }
 
-    /// Judges the response that lets a process out of this barrier, by its number.
+    /// Judges the response that releases a process from the barrier with this number.
     pub(super) fn barrier_left(&mut self, p: Proc, round: u64, message: &Decoded<'_>) {
         let ok = message.is_success();
         let judged = ok && !self.state_unknown(p);
@@ -51,7 +51,7 @@ impl Monitor {
             let expected = format!("nobody leaves {name} {round} before all have entered it");
             return self.server_error(p, id, expected, seen);
         }
-        // A process that has gone will never enter.
+        // A process that is gone will never enter.
         let lacks =
             |rank: &MonitoredRank| (rank.finalized || rank.gone || rank.closed) && rank.entered < round;
         if !ok && !group.ranks.values().any(lacks) && !self.may_abort(p) {

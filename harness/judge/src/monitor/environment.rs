@@ -1,4 +1,4 @@
-//! What a process finds when it starts.
+//! The environment of a new process, and the messages with which it gets its connection and rank.
 
 use super::state::{Monitor, SingletonState};
 use crate::event::Bytes;
@@ -24,7 +24,7 @@ impl Monitor {
         }
     }
 
-    /// What a process was told that has made its connection by `PMI_PORT`.
+    /// Judges the answer to a process that has connected through `PMI_PORT`.
     pub(super) fn greeted(&mut self, p: Proc, received: &[u8]) {
         let greeting = match Greeting::parse(received) {
             Ok(greeting) => greeting,
@@ -47,7 +47,7 @@ impl Monitor {
         }
     }
 
-    /// A process has started a process manager for itself.
+    /// Judges the arguments with which a process has started its own process manager.
     pub(super) fn manager_started(&mut self, p: Proc, args: &[Bytes]) {
         let words: Vec<_> = args.iter().map(|arg| String::from_utf8_lossy(&arg.0)).collect();
         let said = || format!("mpiexec {}", words.join(" "));
@@ -61,7 +61,7 @@ impl Monitor {
         }
     }
 
-    /// What was said to a process that has asked for a process manager itself.
+    /// Judges the messages between a process and the process manager that it has requested (singleton init).
     pub(super) fn singinit(&mut self, p: Proc, asked: &[u8], said: &[u8], received: &[u8]) {
         let line = |text: &[u8]| text.strip_suffix(b"\n").map(<[u8]>::to_vec).ok_or("a line");
         self.rank(p).singinit = Some(SingletonState::Failed);
@@ -93,7 +93,7 @@ impl Monitor {
         };
         let number = |name: &str| env(name).and_then(|v| v.parse::<u32>().ok());
         if let Some(singinit) = &self.rank(p).singinit {
-            // It had its environment before there was a process manager.
+            // The environment of this process was set before it had a process manager.
             if let (SingletonState::Done(_), Some(why)) = (singinit, bad_fd) {
                 let expected =
                     "three more connections, for standard input, output and error, where stdio=yes";
@@ -102,7 +102,7 @@ impl Monitor {
             return;
         }
         if bad_fd.is_none() && OFFER_VARIABLES.iter().all(|name| env(name).is_none()) {
-            // Nobody was to tell it anything: it is for the process to ask.
+            // Nothing was offered to this process. It has to request a process manager itself.
             return;
         }
         if env("PMI_FD").is_none()

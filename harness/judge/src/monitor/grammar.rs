@@ -1,4 +1,4 @@
-//! The form of messages, and the requirements that a malformed one breaks.
+//! The form of messages, and the requirements that malformed messages break.
 
 use pmi_scenario::ids;
 use pmi_wire::grammar::Rule;
@@ -35,14 +35,14 @@ pub(super) fn has_known_keys(row: &Exchange, message: &Decoded<'_>) -> bool {
     keys(&Decoded::new(message.direction, message.framing, &canonical)) == keys(message)
 }
 
-/// Returns the requirement that a malformed line of a client breaks.
+/// Returns the requirement that a malformed line from a client breaks.
 fn line_request_rule(message: &Decoded<'_>, error: &DecodeError) -> &'static str {
     let (line, cmd) = (message.text, message.command());
     let op = cmd.and_then(Operation::from_request_cmd);
     match (op, error) {
         // The newline is LF alone.
         _ if line.ends_with(b"\r") => ids::RFC13_WIRE_NEWLINE,
-        // The value of a put extends to the end of the line, so an error there is an error of the value.
+        // The value of a put extends to the end of the line, so an error there is an error in the value.
         (_, DecodeError::Line(MessageError::BadByte { at, .. }))
             if line.starts_with(b"cmd=put ") && line[..*at].windows(7).any(|part| part == b" value=") =>
         {
@@ -61,7 +61,7 @@ fn line_request_rule(message: &Decoded<'_>, error: &DecodeError) -> &'static str
     }
 }
 
-/// Returns the requirement that a malformed frame of a client breaks.
+/// Returns the requirement that a malformed frame from a client breaks.
 fn frame_request_rule(error: &DecodeError) -> &'static str {
     match error {
         DecodeError::Body(_) | DecodeError::NoCommand { .. } => ids::PMI2_COMMON_TUPLES,
@@ -88,7 +88,7 @@ pub(super) fn spawn_rule(fault: &SpawnFault) -> &'static str {
     }
 }
 
-/// Returns the requirement of the grammar for the response to an operation: `rfc13.abnf.s-get` and so on.
+/// Returns the grammar requirement for the response to an operation: `rfc13.abnf.s-get` and so on.
 fn response_rule(op: Operation) -> &'static str {
     match op {
         Operation::Init => ids::RFC13_ABNF_S_INIT,
@@ -108,7 +108,7 @@ fn response_rule(op: Operation) -> &'static str {
     }
 }
 
-/// Returns the rule of the grammar that a value of a response breaks.
+/// Returns the grammar rule that a value in a response breaks.
 fn value_rule(key: &str, expected: Rule) -> &'static str {
     match key {
         "errcodes" => ids::RFC13_ABNF_INTLIST,
@@ -136,7 +136,7 @@ fn is_readable_leniently(message: &Decoded<'_>) -> bool {
     Decoded::new(message.direction, message.framing, &line).is_well_formed()
 }
 
-/// Returns true if a message of a server is a well-formed request. A line that only begins like a request is a malformed response.
+/// Returns true if a message from a server is a well-formed request. A line that only begins like a request is a malformed response.
 fn is_request(message: &Decoded<'_>) -> bool {
     !message.text.contains(&b'\t')
         && Decoded::new(Direction::ToServer, message.framing, message.text).is_well_formed()
@@ -178,7 +178,8 @@ impl Monitor {
         }
     }
 
-    /// Reports a message that cannot be read at all, once for each connection: its consequences are rarely findings of their own.
+    /// Reports a message that cannot be read at all. It is reported once for each connection, because its consequences are rarely separate
+    /// findings.
     fn unreadable(&mut self, p: Proc, requirement: &str, expected: &str, seen: impl Into<SeenText>) {
         self.rank(p).pending.pop_front();
         if !std::mem::replace(&mut self.rank(p).unreadable, true) {
@@ -186,7 +187,7 @@ impl Monitor {
         }
     }
 
-    /// Judges a message of a client that is not a request.
+    /// Judges a message from a client that is not a request.
     pub(super) fn bad_request(&mut self, p: Proc, message: &Decoded<'_>) {
         let Some(error) = message.error() else { return };
         let seen = SeenText::message(message.text);
@@ -209,7 +210,7 @@ impl Monitor {
         }
     }
 
-    /// Judges a message of a server that is not a response.
+    /// Judges a message from a server that is not a response.
     pub(super) fn bad_response(&mut self, p: Proc, message: &Decoded<'_>) {
         let Some(error) = message.error() else { return };
         match message.framing {
@@ -227,7 +228,7 @@ impl Monitor {
         self.rank(p).got_unasked |= front.is_none();
         let of_rfc = || format!("a response of RFC 13 ({error})");
         let (id, expected) = match error {
-            // The value of a get extends to the end of the line, so an error there is an error of the value.
+            // The value of a get extends to the end of the line, so an error there is an error in the value.
             DecodeError::Line(MessageError::BadByte { .. }) if line.starts_with(b"cmd=get_result ") => {
                 (ids::RFC13_ABNF_STRING, format!("blanks, tabs and visible characters ({error})"))
             }
@@ -298,8 +299,8 @@ impl Monitor {
         self.server_error(p, requirement, expected, SeenText::message(message.text));
     }
 
-    /// Returns true if the draft has this message before the response to a pending request: a challenge before that to fullinit, and
-    /// the pairs before that to kvs-getall.
+    /// Returns true if the draft allows this message before the response to a pending request: a challenge before the response to fullinit,
+    /// and the pairs before the response to kvs-getall.
     fn is_expected_part(&mut self, p: Proc, message: &Decoded<'_>) -> bool {
         let Some((name, _)) = PARTS.into_iter().find(|(name, _)| message.command() == Some(name.as_bytes()))
         else {

@@ -1,4 +1,4 @@
-//! Barriers of parts of a process group: PMI-1.2, on connections on which that was negotiated.
+//! Barriers over part of a process group (PMI-1.2), on connections that have negotiated that version.
 
 use pmi_scenario::ids;
 use pmi_wire::grammar::parse_uint;
@@ -10,7 +10,7 @@ use super::unspecified::Unspecified;
 use crate::seen::{SeenKind, SeenText, show};
 
 impl MonitoredGroup {
-    /// The node of each rank: as the mapping says if one was told, else as the ranks were asked to be placed.
+    /// Returns the node of each rank, from the mapping if the server has sent one, and otherwise from the requested placement.
     fn places(&self) -> Vec<u32> {
         let told = self.mapping.as_deref().and_then(|value| match MappingForm::classify(value) {
             MappingForm::Rfc(mapping) | MappingForm::Mpich(mapping) => {
@@ -21,7 +21,7 @@ impl MonitoredGroup {
         told.unwrap_or_else(|| place(self.size, self.nodes))
     }
 
-    /// The members of this barrier that have not entered it as often as somebody has.
+    /// Returns the members of this barrier that have entered it fewer than `round` times.
     fn missing(&self, name: &GroupBarrierName, round: u64) -> Vec<u32> {
         let entered =
             |rank: &u32| self.parts.get(name).map_or(0, |part| GroupBarrierLog::times(&part.entered, *rank));
@@ -30,8 +30,8 @@ impl MonitoredGroup {
 }
 
 impl Monitor {
-    /// Whether a request is one of PMI-1.2 where that is spoken. A client that offered less and was answered 1.2 speaks it as soon
-    /// as it asks for a barrier of a group.
+    /// Returns true if PMI-1.2 is in use on this connection. A client that offered a lower version but got 1.2 as the answer uses it from
+    /// its first group barrier on.
     pub(super) fn speaks_groups(&mut self, p: Proc) -> bool {
         let rank = self.rank(p);
         if rank.granted.is_some_and(Version::has_group_barriers) {
@@ -40,7 +40,8 @@ impl Monitor {
         rank.has_group_barriers()
     }
 
-    /// Judges a barrier that names its group. Returns false if PMI-1.2 was not negotiated, so that the barrier is one of all.
+    /// Judges a barrier request that names a group. Returns false if PMI-1.2 was not negotiated, so the request is a barrier of the whole
+    /// group.
     pub(super) fn group_barrier_asked(
         &mut self,
         p: Proc,
@@ -50,7 +51,7 @@ impl Monitor {
     ) -> bool {
         let line = message.text;
         if !self.speaks_groups(p) {
-            // To a server of 1.1 it is a key that RFC 13 does not have.
+            // To a PMI-1.1 server, `group` is a key that RFC 13 does not define.
             let expected = format!("no group in version {}", self.rank(p).version.unwrap_or(Version::V1_1));
             self.client_error(p, ids::MPICH_1_2_CLIENT_FALLBACK, expected, SeenText::message(line));
             return false;
@@ -80,7 +81,7 @@ impl Monitor {
         true
     }
 
-    /// Notes that a process enters the barrier of a part of its group.
+    /// Records that a process enters a barrier over part of its group.
     fn group_barrier_entered(&mut self, p: Proc, barrier: GroupBarrier<'_>, line: &[u8]) {
         let size = self.group(p.group).size;
         let (kind, mut members) = match barrier.members {
@@ -119,7 +120,8 @@ impl Monitor {
         self.rank(p).open.push(name);
     }
 
-    /// The barrier of the whole group is entered. Before PMI-1.2, that a process is in a barrier already breaks lock-step.
+    /// Checks that a barrier of the whole group does not use the tag 0 while it is taken. Before PMI-1.2, any request within a barrier
+    /// already breaks lock-step.
     pub(super) fn plain_barrier_entered(&mut self, p: Proc, line: &[u8]) {
         let rank = self.rank(p);
         let plain = rank.is_in_barrier();
@@ -130,7 +132,7 @@ impl Monitor {
         }
     }
 
-    /// Takes an answer to a barrier for that of a barrier of a group. Whether it was one.
+    /// Treats an answer to a barrier as the answer to a group barrier. Returns false if it is not one.
     pub(super) fn group_barrier_answered(&mut self, p: Proc, message: &Decoded<'_>) -> bool {
         let line = message.text;
         let is_barrier = message.operation() == Some(Operation::Barrier);
@@ -152,7 +154,7 @@ impl Monitor {
             None => {
                 let mut tags: Vec<String> = rank.open.iter().map(|open| open.tag.to_string()).collect();
                 tags.extend(plain.then(|| "0".to_owned()));
-                // Where it can only be one of them, it is told that the tag is wrong, and no more.
+                // If only one barrier is open, the answer must be for that one, and only its wrong tag is reported.
                 let one = (tags.len() == 1).then(|| rank.open.pop()).flatten();
                 if !self.state_unknown(p) {
                     let expected =
@@ -193,8 +195,8 @@ impl Monitor {
         }
     }
 
-    /// Reports what a process in barriers of groups waits for in vain: an answer to another request, or else a barrier that all
-    /// have entered, or whose connection ends. Whether the other request was reported.
+    /// Reports what a process in group barriers is waiting for in vain: the answer to another request, or else a barrier that all members
+    /// have entered or whose connection has ended. Returns true if the other request was reported.
     pub(super) fn group_barriers_unanswered(&mut self, p: Proc, how: SeenKind) -> bool {
         if self.may_abort(p) || self.state_unknown(p) || self.rank(p).open.is_empty() {
             return false;
@@ -220,7 +222,7 @@ impl Monitor {
         false
     }
 
-    /// What is broken where a barrier opens too early.
+    /// Returns the requirement that is broken if a barrier opens too early.
     fn early_rule(&self, p: Proc, name: &GroupBarrierName) -> &'static str {
         let others = self.groups.get(&p.group).into_iter().flat_map(|g| g.parts.keys());
         let alike = |other: &GroupBarrierName| {
@@ -231,7 +233,7 @@ impl Monitor {
         if name.kind == GroupBarrierKind::Node {
             ids::MPICH_1_2_BARRIER_NODE
         } else if part.is_some_and(again) {
-            // It has held before.
+            // The barrier worked before.
             ids::MPICH_1_2_BARRIER_AGAIN
         } else if others.into_iter().any(alike) {
             ids::MPICH_1_2_BARRIER_TAGS_APART
@@ -240,7 +242,7 @@ impl Monitor {
         }
     }
 
-    /// What is broken where a barrier does not open: what is special about it.
+    /// Returns the requirement that is broken if a barrier does not open. It depends on what is special about the barrier.
     fn stuck_rule(&self, p: Proc, name: &GroupBarrierName) -> &'static str {
         let group = self.groups.get(&p.group);
         let rank = group.and_then(|g| g.ranks.get(p.rank));
@@ -257,7 +259,7 @@ impl Monitor {
         }
     }
 
-    /// Brings the request that this answers to the front: in PMI-1.2 others are answered while a process is in a barrier.
+    /// Moves the request that this response answers to the front. In PMI-1.2, other requests are answered while a process is in a barrier.
     pub(super) fn put_first(&mut self, p: Proc, op: Operation) {
         let rank = self.rank(p);
         if !rank.has_group_barriers() {
@@ -271,7 +273,7 @@ impl Monitor {
         }
     }
 
-    /// Whether requests have no answer that a further one has to wait for.
+    /// Returns true if earlier requests must be answered before this one may be sent.
     pub(super) fn waits(&mut self, p: Proc, op: Option<Operation>) -> bool {
         let rank = self.rank(p);
         let blocks = matches!(op, Some(Operation::Spawn | Operation::Finalize));
@@ -281,7 +283,7 @@ impl Monitor {
         rank.pending.iter().any(|pending| pending.op != Some(Operation::Barrier))
     }
 
-    /// Reports a value that a process must know, as it left a barrier of a group with who put it.
+    /// Reports the absence of a value that a process must see, because it left a group barrier together with the process that put it.
     pub(super) fn group_value_missing(&mut self, p: Proc, key: &[u8], line: &[u8]) {
         let expected = format!("the value of {}, which a process of the group had put before", show(key));
         self.server_error(p, ids::MPICH_1_2_BARRIER_VISIBLE, expected, SeenText::message(line));

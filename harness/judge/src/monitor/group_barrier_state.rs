@@ -1,10 +1,10 @@
-//! What the monitor knows of barriers of parts of a process group.
+//! The monitor's state about barriers over part of a process group.
 
 use std::collections::BTreeMap;
 
 use crate::kvs::KnownPuts;
 
-/// What tells barriers apart: who has to enter, and the tag. A group that is written in another way is another one.
+/// The identity of a barrier: its members and its tag. The same members in another notation are a different barrier.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct GroupBarrierName {
     pub(super) kind: GroupBarrierKind,
@@ -20,14 +20,14 @@ pub(super) enum GroupBarrierKind {
     Ranks,
 }
 
-/// A barrier, each time that it was entered and left.
+/// The history of a barrier, which may be entered and left many times.
 #[derive(Debug, Default)]
 pub(super) struct GroupBarrierLog {
-    /// How often each rank has entered it.
+    /// The number of times that each rank has entered it.
     pub(super) entered: BTreeMap<u32, u64>,
-    /// How often each rank has left it.
+    /// The number of times that each rank has left it.
     pub(super) left: BTreeMap<u32, u64>,
-    /// What those who have entered it knew then.
+    /// The puts that the processes had to see when they entered it.
     pub(super) known: KnownPuts,
 }
 

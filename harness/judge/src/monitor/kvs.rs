@@ -23,8 +23,8 @@ pub(super) fn is_short(key: &[u8], value: &[u8]) -> bool {
     key.len() < KEY_MAX && value.len() < VALUE_MAX
 }
 
-/// Returns the requirement that a server breaks if it loses or changes this pair. The draft allows more than all servers of PMI-2
-/// keep; over lines, get_maxes returns the limits of the server.
+/// Returns the requirement that a server breaks if it loses or changes this pair. The draft allows pairs that not all PMI-2 servers keep;
+/// over lines, get_maxes returns the limits of the server.
 fn pair_rule(message: &Decoded<'_>, key: &[u8], value: &[u8], rule: [&'static str; 2]) -> &'static str {
     if message.framing == Framing::Lines {
         rule[0]
@@ -53,7 +53,7 @@ pub(super) fn values_rule<'a>(
     rules.find(|rule| *rule != common).unwrap_or(common)
 }
 
-/// Returns true if every server of PMI-2 accepts this pair.
+/// Returns true if every PMI-2 server accepts this pair.
 pub(super) fn is_within_limits(key: &[u8], value: &[u8]) -> bool {
     is_key(key)
         && !value.is_empty()
@@ -63,7 +63,7 @@ pub(super) fn is_within_limits(key: &[u8], value: &[u8]) -> bool {
 }
 
 impl Monitor {
-    /// Notes a put.
+    /// Records a put.
     pub(super) fn put_asked(&mut self, p: Proc, message: &Decoded<'_>) -> RequestDetail {
         let field = |name| message.field(name).map(Cow::into_owned);
         let (key, value) = (field("key").unwrap_or_default(), field("value").unwrap_or_default());
@@ -74,7 +74,7 @@ impl Monitor {
         RequestDetail::Put { key, value, valid }
     }
 
-    /// Notes a put to a keyval space of RFC 13. Returns true if the server has no reason to refuse it.
+    /// Records a put to a keyval space of RFC 13. Returns true if the server has no reason to refuse it.
     fn put_to(&mut self, p: Proc, kvsname: &[u8], key: &[u8], value: &[u8]) -> bool {
         let (known, maxes) = (self.group(p.group).names[0].clone(), self.rank(p).maxes);
         let Some(known) = known else {
@@ -109,7 +109,7 @@ impl Monitor {
             let expected = "key and value within the limits of get_maxes";
             let seen = format!("a key of {} and a value of {} bytes", key.len(), value.len());
             self.client_misuse(p, ids::RFC13_PUT_LENGTH, expected, seen);
-            // RFC 13 does not say whether the pair is cut, kept or dropped.
+            // RFC 13 does not say whether the pair is truncated, kept or dropped.
             self.group(p.group).unjudged_keys.insert(key.to_vec());
         }
         let ordinary = !repeated
@@ -122,7 +122,7 @@ impl Monitor {
         fits && ordinary
     }
 
-    /// Notes a put to the keyval space of the job (PMI-2). Returns true if the server has no reason to refuse it.
+    /// Records a put to the keyval space of the job (PMI-2). Returns true if the server has no reason to refuse it.
     fn put_to_job(&mut self, p: Proc, key: &[u8], value: &[u8]) -> bool {
         self.check_lengths(p, key, value);
         let entered = self.rank(p).entered;
@@ -157,7 +157,7 @@ impl Monitor {
         }
     }
 
-    /// Notes a get.
+    /// Records a get.
     pub(super) fn get_asked(&mut self, p: Proc, message: &Decoded<'_>) -> RequestDetail {
         let field = |name| message.field(name).map(Cow::into_owned);
         let (key, of, jobid) = (field("key").unwrap_or_default(), field("kvsname"), field("jobid"));
@@ -210,7 +210,7 @@ impl Monitor {
                 group.puts_full = true;
                 group.full_keys.insert(key.to_vec());
             }
-            // An irregular put may have been understood in another way, so that the pair need not be there.
+            // The server may have understood an irregular put in another way, so the pair need not exist.
             if !is_irregular {
                 group.kvs.acknowledged(key, value, p.rank);
             }
@@ -228,7 +228,7 @@ impl Monitor {
         }
     }
 
-    /// Returns true if a key or a value has the greatest length within the limits of get_maxes.
+    /// Returns true if a key or a value has the maximum length that get_maxes allows.
     pub(super) fn is_full(&mut self, p: Proc, key: &[u8], value: &[u8]) -> bool {
         let full = |length: usize, most: u64| length as u64 + 1 == most;
         self.rank(p).maxes.is_some_and(|m| full(key.len(), m.keylen_max) || full(value.len(), m.vallen_max))
@@ -335,7 +335,7 @@ mod tests {
     use super::*;
     use crate::event::{Bytes, Event, EventKind};
 
-    /// A put of a spawned process becomes visible with a barrier; a preput pair is visible from the start.
+    /// A put by a spawned process becomes visible with a barrier; a preput pair is visible from the start.
     #[rstest]
     #[case::preput("a", &["rfc13.spawn.preput"])]
     #[case::put_by_another_rank("b", &[])]

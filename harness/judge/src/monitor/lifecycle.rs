@@ -12,19 +12,21 @@ use crate::finding::Side;
 use crate::program::FINALIZE;
 use crate::seen::{SeenKind, SeenText, Unended};
 
-/// The requirement that init comes first, and once: of lines and of frames.
+/// The requirement that init comes first and only once, for lines and for frames.
 const INIT_FIRST: [&str; 2] = [ids::RFC13_INIT_FIRST, ids::PMI2_COMMON_FULLINIT_FIRST];
-/// The requirement that a request waits for the response before it. The draft allows several requests, each with a `thrid`.
+/// The requirement that a request waits for the response to the previous one. The draft allows several pending requests, each with a
+/// `thrid`.
 const LOCK_STEP: [&str; 2] = [ids::RFC13_WIRE_LOCK_STEP, ids::PMI2_DRAFT_THRID_TELLS_APART];
 
-/// Returns the requirement that a refusal of this offer breaks, although version 1.1 is within it.
+/// Returns the requirement that a server breaks if it refuses an offer of at least version 1.1.
 pub(super) fn init_rule(offered: Version) -> &'static str {
     if offered > Version::V1_1 { ids::RFC13_INIT_HIGHEST_MUTUAL } else { ids::RFC13_ABNF_C_INIT }
 }
 
 impl Monitor {
-    /// RFC 13, Error Handling: a client that receives bytes that are not a message closes the connection and aborts. Any request
-    /// other than an abort shows that it does neither. A client whose lenient parser accepts the bytes detects no error.
+    /// Judges a request after bytes that are not a message. RFC 13, Error Handling: a client that receives such bytes closes the connection
+    /// and aborts. Any request other than an abort shows that it does neither. A client whose lenient parser accepts the bytes detects no
+    /// error.
     pub(super) fn after_error(&mut self, p: Proc, line: &[u8]) {
         let rank = self.rank(p);
         if rank.no_message
@@ -60,7 +62,7 @@ impl Monitor {
                 // A client that cannot finalize may abort.
                 let may_abort = is_abort && (rank.finalize_refused || rank.unreadable);
                 rank.init_sent |= is_init;
-                // A client that cannot continue aborts, also if the response to its init is the reason.
+                // A client that cannot continue aborts, even if the reason is the response to its init.
                 let finalized = rank.finalized && !may_abort;
                 ("init", joined || is_abort && sent, joined, finalized, waits_in_turn, !is_abort)
             }
@@ -91,7 +93,7 @@ impl Monitor {
         }
     }
 
-    /// Notes a client that continues in a version above its offer. RFC 13 does not say what it should do.
+    /// Records that a client continues with a version above its offer. RFC 13 does not say what it should do.
     fn version_used(&mut self, p: Proc, op: Option<Operation>, message: &Decoded<'_>) {
         let goes_on = !matches!(op, Some(Operation::Init | Operation::Abort | Operation::Finalize));
         let rank = self.rank(p);
@@ -107,10 +109,10 @@ impl Monitor {
         }
     }
 
-    /// Notes an offer of a version, or the fullinit of PMI-2.
+    /// Records an offer of a version, or the fullinit of PMI-2.
     pub(super) fn init_asked(&mut self, p: Proc, message: &Decoded<'_>) -> RequestDetail {
         if let Some(offered) = message.version() {
-            // RFC 13 sets no bound, and numbers beyond the int of the API are not used to judge.
+            // RFC 13 sets no bound, but numbers beyond the API's int are not used for judging.
             if [offered.version, offered.subversion].iter().any(|number| i32::try_from(*number).is_err()) {
                 self.group(p.group).irregular_ranks.insert(p.rank);
                 self.irregular = true;
@@ -122,21 +124,21 @@ impl Monitor {
         // A server may use a wrong rank, or reject it.
         let misled =
             message.raw("pmirank").and_then(parse_uint).is_some_and(|rank| rank != u64::from(p.rank));
-        // Client and server agree on a type of authentication; no known server has one.
+        // Client and server agree on a type of authentication, but no known server has one.
         if misled || message.raw("authtype").is_some() {
             self.irregular_sent(p);
         }
         RequestDetail::Fullinit { bare, misled }
     }
 
-    /// Notes a finalize.
+    /// Records a finalize.
     pub(super) fn finalize_asked(&mut self, p: Proc) -> RequestDetail {
         self.goes_on_in_barrier(p);
         self.rank(p).finalized = true;
         RequestDetail::Plain
     }
 
-    /// Notes an abort, with or without an exit code. The operating system keeps the low eight bits of a code.
+    /// Records an abort, with or without an exit code. The operating system keeps only the low eight bits of a code.
     pub(super) fn abort_asked(&mut self, p: Proc, message: &Decoded<'_>) -> Option<RequestDetail> {
         self.allow_abort(p, Unspecified::Abort);
         let exitcode = message.field("exitcode").and_then(|code| parse_int(&code));
@@ -207,7 +209,7 @@ impl Monitor {
         if !misled && number("rank") != Some(i64::from(p.rank)) {
             self.server_error(p, ids::PMI2_COMMON_FULLINIT_RANK, format!("rank={}", p.rank), seen());
         }
-        // The size of a group is unknown if it was asked for in other words.
+        // A size of 0 means that the size of the group is unknown.
         if size > 0 && number("size") != Some(i64::from(size)) {
             self.server_error(p, ids::PMI2_COMMON_FULLINIT_SIZE, format!("size={size}"), seen());
         }
@@ -229,7 +231,7 @@ impl Monitor {
         }
     }
 
-    /// Returns true if another process of the group has agreed on the other protocol, which RFC 13 does not mention.
+    /// Returns true if another process of the group has negotiated the other protocol, a case that RFC 13 does not mention.
     pub(super) fn others_speak_otherwise(&mut self, p: Proc) -> bool {
         let mut others = self.connections.iter().filter(|(other, _)| other.group == p.group);
         others.any(|(_, connection)| connection.framing() != self.framing(p))
@@ -269,7 +271,7 @@ impl Monitor {
         }
     }
 
-    /// Judges the end of a connection by the server.
+    /// Judges a connection that the server has closed.
     pub(super) fn closed_by_server(&mut self, p: Proc) {
         if self.rank(p).closed {
             return;

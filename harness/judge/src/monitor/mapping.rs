@@ -37,7 +37,7 @@ impl Monitor {
         let seen = || SeenText::message(message.text);
         let (ok, value) = (message.is_success(), message.field("value"));
         let (size, nodes) = (self.group(p.group).size, self.group(p.group).nodes);
-        // RFC 13, Process Mapping: the key is reserved, so that the state is unknown after a client has put it.
+        // RFC 13, Process Mapping: the key is reserved, so the state is unknown after a client has put it.
         if self.group(p.group).kvs.contains(MAPPING_KEY) || self.state_unknown(p) {
             return;
         }
@@ -58,7 +58,7 @@ impl Monitor {
         }
         let mapping = match MappingForm::classify(value) {
             MappingForm::Rfc(mapping) => mapping,
-            // An empty mapping is lawful where the mapping does not fit the limits.
+            // An empty mapping is lawful if the mapping exceeds the limits.
             MappingForm::Unknown => return,
             MappingForm::Mpich(_) => {
                 let seen = format!("{}, MPICH's form and not RFC 13's", show(value));

@@ -1,6 +1,6 @@
-//! The monitor: a model of PMI-1 and of PMI-2 over events, always on.
+//! The monitor: a model of PMI-1 and PMI-2 that reads all events, with or without a scenario.
 //!
-//! It follows every connection in both directions and reports breaches of either side. After a client has broken the protocol, the
+//! It follows every connection in both directions and reports breaches by either side. After a client has broken the protocol, the
 //! standards leave open what the server does ([`Unspecified`]), so the monitor then reports only what is never lawful for that group.
 
 mod attributes;

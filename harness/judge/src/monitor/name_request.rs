@@ -1,4 +1,4 @@
-//! Requests about published names, which the monitor and the judge of earlier names read.
+//! Requests about published names, as read by the monitor and by the judge of names from earlier jobs.
 
 use pmi_wire::{Decoded, Operation};
 

@@ -1,4 +1,4 @@
-//! Published names: requests about them and what their responses may say.
+//! Published names: requests about them, and what their responses may contain.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ use crate::finding::Side;
 use crate::seen::{SeenText, show};
 
 impl Monitor {
-    /// Notes that a request about a name overlaps with another one, so that a server may take the two in any order.
+    /// Records that a request about a name overlaps with another one, so a server may handle the two in any order.
     pub(super) fn name_asked(&mut self, asked: &NameRequest) {
         let mut ranks = self.groups.values().flat_map(|group| group.ranks.values());
         if ranks.any(|rank| rank.open_names().any(|open| open.contends(asked))) {
@@ -43,7 +43,7 @@ impl Monitor {
                 if known {
                     self.unpublished.insert(name);
                 } else if message.framing == Framing::Lines && !self.state_unknown(p) {
-                    // RFC 13 does not say whether there is anything to fail at: the name is not published afterwards either.
+                    // RFC 13 does not say whether this is an error, because either way the name is not published afterwards.
                     let expected = "an error, since the name is not published".to_owned();
                     let (id, note) = (ids::RFC13_ERROR_RC_NONZERO, Some(Severity::Note));
                     self.find(Side::Server, p, id, note, expected, SeenText::message(message.text));

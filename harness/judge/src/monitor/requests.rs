@@ -23,7 +23,7 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
 }
 
 impl Monitor {
-    /// Judges a write of a client: its length and the messages that it completes.
+    /// Judges a write by a client: its length and the messages that it completes.
     pub(super) fn client_wrote(&mut self, p: Proc, length: usize, messages: &[CompletedMessage<'_>]) {
         self.rank(p).unanswered_pages += length.div_ceil(PAGE);
         for (place, (_, message)) in messages.iter().enumerate() {
@@ -38,11 +38,11 @@ impl Monitor {
         let told = partial.first_chunk().filter(|_| !is_line);
         let length = told.and_then(|header| frame_length(*header)).unwrap_or(0).max(partial.len());
         let is_like_a_frame = partial.get(HEADER..).is_some_and(|b| b.starts_with(b"cmd="));
-        // A request has begun before the last one was answered.
+        // A request began before the previous one was answered.
         if is_line && !self.rank(p).pending.is_empty() {
             self.lose_correlation(p, Unspecified::OutOfOrder);
         }
-        // A server may neither wait for the end of the request nor for the length in its header.
+        // A server need not wait for the end of such a long request, or for as many bytes as its header announces.
         if length > LONG_REQUEST {
             self.irregular_sent(p);
         }
@@ -78,7 +78,7 @@ impl Monitor {
         }
     }
 
-    /// Forgets pending requests in the other framing: the negotiation has ended their exchange.
+    /// Drops pending requests in the other framing, because the negotiation has ended their exchange.
     pub(super) fn settle_framing(&mut self, p: Proc, message: &Decoded<'_>) {
         let rank = self.rank(p);
         if rank.framing != message.framing {
@@ -119,7 +119,7 @@ impl Monitor {
         if let Some(tuple) = message.tuples().find(|t| !is_key(t.key)) {
             let expected = "letters, digits, hyphens and underscores";
             self.client_misuse(p, ids::PMI2_DRAFT_KEY, expected, show(tuple.key));
-            // A server may not read it as a message at all.
+            // A server may fail to recognize it as a message at all.
             self.irregular_sent(p);
         }
         // Servers that read info may end a job if its count is invalid.
@@ -141,11 +141,11 @@ impl Monitor {
         let read = key.clone().filter(|_| row.operation != "get-job-attribute");
         if read.or_else(|| message.field("service")).is_some_and(|key| key.iter().any(|b| b";\0".contains(b)))
         {
-            // A server that does not halve semicolons, or that reads a C string, has read another key.
+            // A server that does not halve semicolons, or that reads a C string, has read a different key.
             self.irregular = true;
             self.forget_state(p, Unspecified::Unusual);
         }
-        // The draft does not define keys of other characters.
+        // The draft does not define keys with other characters.
         if key.is_some_and(|key| !is_key(&key)) {
             self.irregular_sent(p);
         }
@@ -159,7 +159,7 @@ impl Monitor {
         self.request(p, message, needs);
     }
 
-    /// Judges the order of a well-formed request, and keeps it until it is answered. `needs` is the rule of the draft that it
+    /// Judges the order of a well-formed request, and keeps the request until it is answered. `needs` is the rule of the draft that it
     /// depends on.
     pub(super) fn request(&mut self, p: Proc, message: &Decoded<'_>, needs: Option<&'static str>) {
         let op = message.operation();
@@ -176,7 +176,7 @@ impl Monitor {
         }
     }
 
-    /// Notes the effect of a request. Returns the part that its answer is compared with, or `None` if it has no answer.
+    /// Records the effect of a request. Returns the part that its answer is compared with, or `None` if it has no answer.
     fn asked(&mut self, p: Proc, op: Option<Operation>, message: &Decoded<'_>) -> Option<RequestDetail> {
         Some(match op {
             Some(Operation::Init) => self.init_asked(p, message),

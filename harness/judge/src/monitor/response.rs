@@ -5,8 +5,9 @@ use pmi_wire::pmi2::VALUE_MAX;
 use pmi_wire::protocol::{Field, common_results};
 use pmi_wire::{Decoded, Framing, ProcessMapping};
 
-/// Returns false if a response has a field that the protocol table does not derive, or one too few: a client may lawfully make anything
-/// of it. `asked` tells whether a request with this `thrid` waits for its answer. What cannot be read at all is for the monitor.
+/// Returns false if a response has a field that the protocol table does not allow, or lacks one that it requires. A client may lawfully
+/// react to such a response in any way. `asked` returns whether a request with this `thrid` is pending. Responses that cannot be read at
+/// all are left to the monitor.
 pub(super) fn is_regular(message: &Decoded<'_>, asked: impl Fn(&[u8]) -> bool) -> bool {
     let framing = message.framing;
     let tuples: Vec<(&[u8], &[u8])> = message.tuples().map(|tuple| (tuple.key, tuple.value)).collect();
@@ -41,12 +42,12 @@ pub(super) fn is_regular(message: &Decoded<'_>, asked: impl Fn(&[u8]) -> bool) -
     tuples.iter().all(fits) && !tuples.iter().enumerate().any(repeats) && is_whole
 }
 
-/// Returns true if this key is the field's.
+/// Returns true if this key belongs to the field.
 fn is_of(field: &Field, key: &[u8]) -> bool {
     std::str::from_utf8(key).is_ok_and(|key| field.fits(key))
 }
 
-/// Returns true if the rule of a field derives a value and its numbers fit the int of the API.
+/// Returns true if a value matches the rule of its field and its numbers fit the API's int.
 fn is_regular_value(framing: Framing, field: &Field, value: &[u8]) -> bool {
     let is_int = |number: i64| i32::try_from(number).is_ok();
     let numbers = match field.rule {

@@ -1,4 +1,4 @@
-//! Responses as they arrive: the request that each of them answers, and requests that are never answered.
+//! Responses as they arrive: the request that each one answers, and requests that are never answered.
 
 use pmi_scenario::ids;
 use pmi_wire::{Decoded, Direction, Framing, FramingError, Operation, Proc, SpawnProgram, Version};
@@ -15,14 +15,14 @@ use crate::finding::Side;
 use crate::kvs::is_ambiguous;
 use crate::seen::{NO_PROOF, SeenKind, SeenText, Unended, not_read, show};
 
-/// Returns the requirement that a server breaks if it does not answer this request of PMI-1.
+/// Returns the requirement that a server breaks if it does not answer this PMI-1 request.
 fn unanswered_duty(pending: &MonitoredRequest) -> Option<&'static str> {
     let empty = |program: &SpawnProgram| {
         let mut pairs = program.preput.iter().chain(&program.info);
         program.args.iter().any(|(_, arg)| arg.is_empty())
             || pairs.any(|(key, value)| key.is_empty() || value.is_empty())
     };
-    // An argument that is the last word of a request.
+    // An argument equal to the word that ends a request.
     let ends = |program: &SpawnProgram| program.args.iter().any(|(_, arg)| arg == b"endcmd");
     Some(match &pending.detail {
         // RFC 13 contradicts itself on the form of these requests.
@@ -49,8 +49,8 @@ fn duty(op: Operation) -> &'static str {
 }
 
 impl Monitor {
-    /// Judges what a server wrote, which completes these messages. Requests that were sent after an offer of PMI-2 can be read
-    /// once that is answered.
+    /// Judges bytes written by a server, which complete these messages. Requests that were sent after an offer of PMI-2 can be read once
+    /// the offer is answered.
     pub(super) fn server_wrote(&mut self, p: Proc, messages: &[CompletedMessage<'_>]) {
         (self.rank(p).answered, self.rank(p).unanswered_pages) = (true, 0);
         let mut joined = false;
@@ -95,7 +95,7 @@ impl Monitor {
         self.irregular_answered(p, message.is_success());
     }
 
-    /// RFC 13, Wire Protocol: a response answers the oldest request.
+    /// Matches a response with its request. RFC 13, Wire Protocol: a response answers the oldest request.
     fn answers_in_turn(&mut self, p: Proc, message: &Decoded<'_>) {
         let Some(op) = message.operation() else { return };
         self.put_first(p, op);
@@ -118,7 +118,7 @@ impl Monitor {
                     seen(),
                 );
             }
-            // The request was none of PMI-1. Its response is for the scenario to judge.
+            // The request was not a PMI-1 request, so only the scenario can judge its response.
             Some(None) => drop(self.rank(p).pending.pop_front()),
             Some(Some(asked)) if asked == op => {
                 if let Some(pending) = self.rank(p).pending.pop_front() {
@@ -157,7 +157,7 @@ impl Monitor {
         }
     }
 
-    /// The draft, thrid: a response answers the request of the same thread.
+    /// Matches a response with its request. The draft, thrid: a response answers the request of the same thread.
     fn answers_thread(&mut self, p: Proc, message: &Decoded<'_>) {
         let seen = || SeenText::message(message.text);
         let (row, thrid) = (message.exchange().map(|row| row.request), message.field("thrid"));
@@ -167,7 +167,7 @@ impl Monitor {
         let of_thread =
             |pending: &MonitoredRequest| fits(pending) && pending.thrid.as_deref() == thrid.as_deref();
         let place = pending.iter().position(of_thread).or_else(|| pending.iter().position(fits));
-        // Some servers never send the thread.
+        // Some servers never send the thread id.
         let told_apart = thrid.is_some() && place.is_some_and(|at| of_thread(&pending[at]));
         if !told_apart && pending.iter().filter(|p| fits(p)).count() > 1 {
             // It is unknown which of the requests it answers.
@@ -197,7 +197,7 @@ impl Monitor {
         self.answered(p, pending, message);
     }
 
-    /// Judges a response that has the name which the request asks for.
+    /// Judges a response whose name belongs to the request.
     fn answered(&mut self, p: Proc, pending: MonitoredRequest, message: &Decoded<'_>) {
         match pending.detail {
             RequestDetail::Init(offered) => self.init_answered(p, offered, message),
@@ -247,7 +247,7 @@ impl Monitor {
         }
     }
 
-    /// Reports that the oldest request of PMI-1 has no response.
+    /// Reports that the oldest PMI-1 request has no response.
     fn turn_unanswered(&mut self, p: Proc, how: SeenKind) {
         let Some(front) = self.rank(p).pending.front() else { return };
         let (Some(op), Some(duty)) = (front.op, unanswered_duty(front)) else { return };
@@ -267,11 +267,12 @@ impl Monitor {
         }
         let full =
             matches!(op, Operation::Put | Operation::Get | Operation::Barrier) && self.is_about_full(p);
-        // Silence shows that the pieces were not joined. A connection may have ended for another reason, if there is one.
+        // Silence shows that the server did not join the pieces. If it closed the connection, a pair of maximum length may be the reason
+        // instead.
         let id = if self.rank(p).split_write && !(closed && full) {
             IN_PIECES
         } else if op == Operation::Barrier && self.group(p.group).puts_protocol_words {
-            // Such keys distinguish this barrier: a manager distributes them by then.
+            // Such keys are what is special about this barrier: a manager distributes them by then.
             ids::RFC13_ABNF_WORD
         } else if full {
             FULL
@@ -289,7 +290,7 @@ impl Monitor {
         self.report_missing(p, id, at_most, format!("an answer to {}", op.request_cmd()), how);
     }
 
-    /// Reports the first request of PMI-2 that has no response and should have one.
+    /// Reports the first PMI-2 request that has no response and should have one.
     fn thread_unanswered(&mut self, p: Proc, how: SeenKind) {
         // A server may wait for the end of a request that it has begun to read.
         if how == SeenKind::Silence && !self.connections.partial(p, Direction::ToServer).is_empty() {
@@ -322,7 +323,7 @@ impl Monitor {
         self.report_missing(p, requirement, None, expected, how);
     }
 
-    /// Returns true if a missing response to a request of PMI-2 is lawful so far.
+    /// Returns true if a missing response to a PMI-2 request is lawful so far.
     fn may_be_late(&self, p: Proc, pending: &MonitoredRequest) -> bool {
         let entered =
             |number| self.groups.get(&p.group).is_some_and(|group| group.all(|rank| rank.entered >= number));
@@ -331,13 +332,13 @@ impl Monitor {
             RequestDetail::Get { left, .. } => !entered(*left),
             RequestDetail::GetNode { key, wait, .. } => wait.is_some() && !self.has_node_attribute(p, key),
             RequestDetail::Unclear => true,
-            // A ring ends when all have joined it, which is not followed.
+            // A ring ends when all processes have joined it, which the monitor does not track.
             _ => pending.row.is_some_and(|row| row.operation == "ring"),
         }
     }
 
-    /// Returns true if the pair of the oldest pending request has the greatest length within the limits. For a barrier, any put of
-    /// the group since the last one counts: a server that has not read a pair whole takes the rest as the next request.
+    /// Returns true if the oldest pending request has a pair of the maximum length. For a barrier, any put in the group since the last one
+    /// counts, because a server that has not read a whole pair takes the rest as the next request.
     fn is_about_full(&mut self, p: Proc) -> bool {
         match self.rank(p).pending.front().map(|pending| &pending.detail) {
             Some(RequestDetail::Put { key, value, .. }) => {
@@ -352,8 +353,8 @@ impl Monitor {
         }
     }
 
-    /// Returns the requirement that a server breaks if it does not understand the last request of a process. If the request came in
-    /// pieces, those are the reason.
+    /// Returns the requirement that a server breaks if it does not understand the last request of a process. If the request came in pieces,
+    /// that is the reason.
     pub(super) fn in_pieces_or<'a>(&self, p: Proc, otherwise: &'a str) -> &'a str {
         if self.known(p).is_some_and(|rank| rank.split_write) { IN_PIECES } else { otherwise }
     }

@@ -38,7 +38,7 @@ pub(super) fn number_at_end(line: &[u8]) -> u64 {
 }
 
 impl Monitor {
-    /// Reads a line of a spawn request of PMI-1, which has many.
+    /// Reads one of the lines of a PMI-1 spawn request.
     pub(super) fn spawn_line(&mut self, p: Proc, message: &Decoded<'_>) {
         let line = message.text;
         let first = self.rank(p).spawn.is_none();
@@ -56,7 +56,7 @@ impl Monitor {
             .get_or_insert_with(|| SpawnCollector::new(SpawnLimits::default()))
             .push_line(line)
         {
-            // "endcmd=" is a key that the request does not have, or, to a server that looks no further, its end.
+            // The key "endcmd" is not part of the request, but a server that compares only the beginning takes the line as the end.
             Ok(None) if line.trim_ascii().strip_prefix(b"endcmd").is_some_and(|rest| !rest.is_empty()) => {
                 self.unknown_sent(p);
                 self.spawns_unknown = true;
@@ -82,7 +82,7 @@ impl Monitor {
         }
     }
 
-    /// Notes a complete spawn request of PMI-1.
+    /// Records a complete PMI-1 spawn request.
     fn spawn_sent(&mut self, p: Proc, request: SpawnRequest) {
         let mut canonical = Vec::new();
         request.programs.iter().for_each(|program| program.write_to(&mut canonical));
@@ -105,7 +105,7 @@ impl Monitor {
         });
     }
 
-    /// Notes the spawn request of a frame.
+    /// Records the spawn request in a frame.
     pub(super) fn spawn_asked(&mut self, p: Proc, message: &Decoded<'_>) -> RequestDetail {
         if let Some(request) = message.spawn() {
             let size = request.processes();
@@ -121,7 +121,7 @@ impl Monitor {
         RequestDetail::Plain
     }
 
-    /// Judges the response to a spawn request of PMI-1.
+    /// Judges the response to a PMI-1 spawn request.
     pub(super) fn spawn_answered(&mut self, p: Proc, request: &SpawnRequest, message: &Decoded<'_>) {
         let ok = message.is_success();
         self.takes_arguments_from_one |= ok && counts_from_one(request);

@@ -18,23 +18,22 @@ use crate::kvs::{KnownPuts, Kvs};
 use crate::recent::Recent;
 use crate::seen::SeenText;
 
-/// RFC 13 sets no limit to messages. A request beyond this is more than any operation needs, and a server that gives
-/// up on it has done nothing wrong.
+/// Length in bytes beyond which a server may give up on a request. RFC 13 sets no limit for messages, but no operation needs a longer one.
 pub(super) const LONG_REQUEST: usize = 8 * 1024;
 
-/// Bytes that a server reads at once, as a rule.
+/// Number of bytes that a server usually reads at once.
 pub(super) const PAGE: usize = 4096;
 
-/// Most findings that are kept until they are taken: a server that floods breaks the same rule a million times.
+/// Maximum number of findings that are kept until they are taken, because a server that floods breaks the same rule a million times.
 pub(super) const FINDINGS_LIMIT: usize = 100;
 
-/// More processes than requested after which the monitor reports a server: it has misread a number.
+/// Number of processes beyond the requested ones after which the monitor reports that the server has misread a number.
 pub(super) const EXCESS_PROCESSES: u64 = 64;
 
-/// The requirement that a server breaks if it does not serve a pair of the greatest length within the limits.
+/// The requirement that a server breaks if it does not serve a pair of the maximum length.
 pub(super) const FULL: &str = ids::RFC13_MAXES_HONOURED;
 
-/// The requirement that only the newline ends a message, also if several writes carry it.
+/// The requirement that only the newline ends a message, even if it arrives in several writes.
 pub(super) const IN_PIECES: &str = ids::RFC13_WIRE_NEWLINE;
 
 pub(super) const COMPLETE: &str = ids::RFC13_RESPONSE_COMPLETE_ON_SUCCESS;
@@ -47,16 +46,16 @@ pub(super) fn cite(message: &Decoded<'_>, rule: [&'static str; 2]) -> &'static s
     message.framing.pick(rule)
 }
 
-/// A request that has no answer yet.
+/// A request that has not been answered yet.
 #[derive(Debug)]
 pub(super) struct MonitoredRequest {
-    /// The row of the protocol table. `None` if the message is not a request, so that its answer is unknown.
+    /// The row of the protocol table. `None` if the message is not a request, so its answer is unknown.
     pub(super) row: Option<&'static Exchange>,
-    /// The operation, if RFC 13 has it.
+    /// The operation, if RFC 13 defines it.
     pub(super) op: Option<Operation>,
     /// The thread of a PMI-2 client that waits for the answer.
     pub(super) thrid: Option<Vec<u8>>,
-    /// A rule of the draft that the request needs and that not all known servers keep.
+    /// A rule of the draft that the request depends on and that not all known servers follow.
     pub(super) needs: Option<&'static str>,
     pub(super) detail: RequestDetail,
 }
@@ -99,11 +98,11 @@ pub(super) enum RequestDetail {
         there: bool,
     },
     Name(NameRequest),
-    /// A barrier of the whole group, by its number. Lines carry no thread, so that the next barrier_out ends the barrier.
+    /// A barrier of the whole group, with its number in PMI-2. Lines carry no thread id, so there the next barrier_out ends the barrier.
     Barrier(Option<u64>),
     Spawn(SpawnRequest),
     Plain,
-    /// A request that may have been answered: a response fitted several pending requests.
+    /// A request that may have been answered, because a response fitted several pending requests.
     Unclear,
 }
 
@@ -121,82 +120,82 @@ pub(super) enum SingletonState {
 pub(super) struct MonitoredRank {
     /// The framing of the pending requests.
     pub(super) framing: Framing,
-    /// It has sent the fullinit of PMI-2.
+    /// True if it has sent the fullinit of PMI-2.
     pub(super) fullinit_sent: bool,
-    /// Its fullinit has been accepted.
+    /// True if its fullinit has been accepted.
     pub(super) fullinit_accepted: bool,
-    /// The last response in a frame was a refusal.
+    /// True if the last response in a frame was a refusal.
     pub(super) refused: bool,
     /// The spawn request that it is in the middle of.
     pub(super) spawn: Option<SpawnCollector>,
     /// The lines of that request.
     pub(super) spawn_lines: Vec<u8>,
-    /// The requests that have no answer yet, the oldest first.
+    /// The requests that have not been answered yet, the oldest first.
     pub(super) pending: VecDeque<MonitoredRequest>,
-    /// The process has started a process manager.
+    /// True if the process has started a process manager.
     pub(super) has_manager: bool,
-    /// The outcome, if it has asked for a process manager itself.
+    /// The outcome of singleton init, if the process has requested a process manager itself.
     pub(super) singinit: Option<SingletonState>,
-    /// Its environment has been judged.
+    /// True if its environment has been judged.
     pub(super) started: bool,
-    /// Its init has been answered with success.
+    /// True if its init has been answered with success.
     pub(super) joined: bool,
-    /// It has sent finalize.
+    /// True if it has sent finalize.
     pub(super) finalized: bool,
-    /// The server has answered its finalize with a failure.
+    /// True if the server has answered its finalize with a failure.
     pub(super) finalize_refused: bool,
-    /// The server has closed the connection.
+    /// True if the server has closed the connection.
     pub(super) closed: bool,
-    /// The process has closed the connection, or has ended.
+    /// True if the process has closed the connection, or has ended.
     pub(super) gone: bool,
-    /// Its connection ended after a barrier_in without a newline.
+    /// True if its connection ended after a barrier_in that lacked its newline.
     pub(super) unended_barrier: bool,
-    /// It closed the connection with unread bytes.
+    /// True if it closed the connection with unread bytes.
     pub(super) left_unread: bool,
     /// The number of barriers that it has entered.
     pub(super) entered: u64,
     /// The number of barriers that it has left.
     pub(super) left: u64,
-    /// The version that the server has answered.
+    /// The version in the server's answer.
     pub(super) granted: Option<Version>,
-    /// The version in use: 1.1 if there is none, as when more was answered than offered, until the client makes use of that.
+    /// The version in use; 1.1 if there is none. An answer above the offer counts only once the client makes use of it.
     pub(super) version: Option<Version>,
-    /// The version that it offered and the higher one that the server answered.
+    /// The version that it offered, and the higher one in the server's answer.
     pub(super) unoffered: Option<(Version, Version)>,
-    /// The group of the last barrier that it entered, in PMI-1.2, where WORLD may name the whole group.
+    /// In PMI-1.2, the `group` of the last barrier of the whole group that it entered: `WORLD`, or `None` if the key was missing.
     pub(super) world_written: Option<Vec<u8>>,
-    /// The barriers of parts of its group that it has entered and not left.
+    /// The barriers over part of its group that it has entered and not left.
     pub(super) open: Vec<GroupBarrierName>,
-    /// The puts that it must see after barriers of parts of its group.
+    /// The puts that it must see after barriers over part of its group.
     pub(super) knows: KnownPuts,
     pub(super) maxes: Option<Maxes>,
-    /// The server has sent an unreadable message on this connection, which is reported once.
+    /// True if the server has sent an unreadable message on this connection, which is reported once.
     pub(super) unreadable: bool,
-    /// The server has sent an unrequested message, which the process may take as the response to a later request.
+    /// True if the server has sent an unrequested message, which the process may take as the response to a later request.
     pub(super) got_unasked: bool,
-    /// The server has sent bytes on this connection that even a lenient parser rejects.
+    /// True if the server has sent bytes on this connection that even a lenient parser rejects.
     pub(super) no_message: bool,
-    /// The server has sent something on this connection.
+    /// True if the server has sent something on this connection.
     pub(super) answered: bool,
-    /// Number of pages that the later writes of this process fill, at least one for each write.
+    /// Number of pages that this process has written since the last response, counting at least one for each write.
     pub(super) unanswered_pages: usize,
-    /// The last request came in several writes.
+    /// True if its last request came in several writes.
     pub(super) split_write: bool,
-    /// The last request came with others in one write.
+    /// True if its last request came in one write with others.
     pub(super) joined_write: bool,
-    /// It has sent a spawn request.
+    /// True if it has sent a spawn request.
     pub(super) spawns: bool,
-    /// It has sent init.
+    /// True if it has sent init.
     pub(super) init_sent: bool,
-    /// It has sent a request after it received bytes that are no message. That is reported once.
+    /// True if it has sent a request after it received bytes that are not a message. That is reported once.
     pub(super) continued_after_error: bool,
-    /// It has sent something that is no request, or a request before the last one was answered. Which answer belongs to
-    /// which pending request cannot be told until all of them are answered.
+    /// True if it has sent something that is not a request, or a request before the previous one was answered. Until all pending requests
+    /// are answered, it is unknown which answer belongs to which request.
     pub(super) uncorrelated: bool,
 }
 
 impl MonitoredRank {
-    /// The requests about names that have no answer yet.
+    /// Returns the requests about names that have not been answered yet.
     pub(super) fn open_names(&self) -> impl Iterator<Item = &NameRequest> {
         self.pending.iter().filter_map(|pending| match &pending.detail {
             RequestDetail::Name(asked) => Some(asked),
@@ -204,12 +203,12 @@ impl MonitoredRank {
         })
     }
 
-    /// Returns true if the version in use has barriers of parts of a group.
+    /// Returns true if the version in use has barriers over part of a group.
     pub(super) fn has_group_barriers(&self) -> bool {
         self.version.is_some_and(Version::has_group_barriers)
     }
 
-    /// Returns true if a barrier of the whole group has no answer yet.
+    /// Returns true if a barrier of the whole group has not been answered yet.
     pub(super) fn is_in_barrier(&self) -> bool {
         self.pending.iter().any(|pending| pending.op == Some(Operation::Barrier))
     }
@@ -219,61 +218,60 @@ impl MonitoredRank {
 #[derive(Debug, Default)]
 pub(super) struct MonitoredGroup {
     pub(super) size: u32,
-    /// The size that was asked for, and the one that its processes were told, if they were told the same.
+    /// The requested size, and the size that its processes received, if they all received the same.
     pub(super) requested_and_reported: Option<(u32, u32)>,
     pub(super) nodes: u32,
     /// The name of the keyval space: the kvsname over lines, and the jobid over frames.
     pub(super) names: [Option<Vec<u8>>; 2],
     pub(super) mapping: Option<Vec<u8>>,
     pub(super) kvs: Kvs,
-    /// The rank that first put each key.
+    /// The rank that put each key first.
     pub(super) writers: HashMap<Vec<u8>, u32>,
-    /// Keys of which it cannot be told what the keyval space holds, for instance because they were put before the name of
-    /// the keyval space was known.
+    /// Keys whose values in the keyval space are unknown, for instance because they were put before the name of the keyval space was known.
     pub(super) unjudged_keys: HashSet<Vec<u8>>,
     pub(super) ranks: Recent<u32, MonitoredRank>,
-    /// The last barrier of the whole group that is known to be entered by all.
+    /// The last barrier of the whole group that all processes are known to have entered.
     pub(super) entered_by_all: u64,
-    /// Barriers of parts of the group.
+    /// Barriers over part of the group.
     pub(super) parts: BTreeMap<GroupBarrierName, GroupBarrierLog>,
-    /// Ranks that got no value for a key over frames, with the number of barriers that they had left.
+    /// For each key, the ranks that got no value for it over frames, with the number of barriers that they had left.
     pub(super) misses: HashMap<Vec<u8>, BTreeMap<u32, u64>>,
     /// The values of node attributes, by node and key.
     pub(super) node: HashMap<(u32, Vec<u8>), HashSet<Vec<u8>>>,
-    /// The node attributes that a server has accepted.
+    /// The node attributes that the server has accepted.
     pub(super) node_there: HashSet<(u32, Vec<u8>)>,
-    /// A key that is also a word of the protocol has been put since the last barrier.
+    /// True if a key that is also a word of the protocol has been put since the last barrier.
     pub(super) puts_protocol_words: bool,
-    /// A key or a value of the greatest allowed length has been put since the last barrier.
+    /// True if a key or a value of the maximum length has been put since the last barrier.
     pub(super) puts_full: bool,
     /// The keys of such pairs.
     pub(super) full_keys: HashSet<Vec<u8>>,
-    /// Why the server may abort the program now: a client of the group broke the protocol, asked for an abort or died.
+    /// The reason why the server may abort the program now: a client of the group broke the protocol, requested an abort or died.
     pub(super) may_abort: Option<Unspecified>,
-    /// Ranks whose pending request is written in a form that parsers should accept and need not. Until it is answered with
-    /// success, the server may abort the program.
+    /// Ranks whose pending request has a form that parsers should accept but need not. Until it is answered with success, the server may
+    /// abort the program.
     pub(super) irregular_ranks: HashSet<u32>,
     /// Keys of puts that lacked their newline when their connection ended.
     pub(super) unended_puts: HashSet<Vec<u8>>,
-    /// Why it is unknown what the server holds for the group: a client sent something that is not a request, or a request out
-    /// of order. RFC 13 does not say whether such a request counts for a barrier, or puts a value.
+    /// The reason why the state of the group in the server is unknown: a client sent something that is not a request, or a request out of
+    /// order. RFC 13 does not say whether such a request counts for a barrier, or puts a value.
     pub(super) state_unknown: Option<Unspecified>,
 }
 
-/// More processes than any group has. The monitor expects no group of a greater size.
+/// Maximum size of a group. The monitor treats the size of a larger group as unknown.
 pub(super) const MOST_PROCESSES: u64 = 1 << 20;
 
-/// Most ranks that a finding names.
+/// Maximum number of ranks that a finding names.
 const NAMED: usize = 16;
 
 impl MonitoredGroup {
-    /// Sets the requested size. If it is too great, the size of the group is unknown.
+    /// Sets the requested size. If it is too large, the size of the group is unknown.
     pub(super) fn ask_for(&mut self, processes: u64) {
         self.size = u32::try_from(processes).ok().filter(|_| processes <= MOST_PROCESSES).unwrap_or(0);
     }
 
-    /// Notes the size that a process of a spawned group was told, and returns the size of the group. RFC 13, PMI_Spawn_multiple:
-    /// fewer processes than asked for may be started. If processes are told different sizes, the one that was asked for counts.
+    /// Records the size that a process of a spawned group received, and returns the size of the group. RFC 13, PMI_Spawn_multiple: a server
+    /// may start fewer processes than requested. If the processes receive different sizes, the requested one counts.
     pub(super) fn told_size(&mut self, told: Option<u32>) -> u32 {
         let asked = self.requested_and_reported.map_or(self.size, |(asked, _)| asked);
         let told = told.filter(|told| (1..=asked).contains(told)).unwrap_or(asked);
@@ -283,13 +281,13 @@ impl MonitoredGroup {
         self.size
     }
 
-    /// Returns true if something is true of each of its processes.
+    /// Returns true if `is` holds for all of its processes.
     pub(super) fn all(&self, is: impl Fn(&MonitoredRank) -> bool) -> bool {
         self.ranks.len() >= self.size as usize
             && (0..self.size).all(|rank| self.ranks.get(rank).is_some_and(&is))
     }
 
-    /// Returns the ranks of which something is not true, as text; `None` if there are none.
+    /// Returns the ranks for which `is` does not hold, as text; `None` if there are none.
     pub(super) fn all_but(&self, is: impl Fn(&MonitoredRank) -> bool) -> Option<String> {
         let mut missing = (0..self.size).filter(|rank| !self.ranks.get(*rank).is_some_and(&is));
         let named: Vec<String> = missing.by_ref().take(NAMED).map(|rank| rank.to_string()).collect();
@@ -300,7 +298,7 @@ impl MonitoredGroup {
         }
     }
 
-    /// Returns true if all have entered this barrier of the whole group.
+    /// Returns true if all processes have entered this barrier of the whole group.
     pub(super) fn all_entered(&mut self, round: u64) -> bool {
         let known = self.entered_by_all >= round;
         if !known && self.all(|rank| rank.entered >= round) {
@@ -314,62 +312,62 @@ impl MonitoredGroup {
 #[derive(Debug, Default)]
 pub struct Monitor {
     pub(crate) connections: Connections,
-    /// The bytes of the event continue a request that began before.
+    /// True if the bytes of the event continue a message that began in an earlier event.
     pub(super) goes_on: bool,
-    /// Bytes were sent on a connection that belongs to no process.
+    /// True if bytes were sent on a connection that belongs to no process.
     pub(super) strayed: bool,
-    /// The server writes tuples after values that run to the end of the line. That has been reported.
+    /// True if the server writes tuples after values that extend to the end of the line, which has been reported.
     pub(super) adds_tuples: bool,
-    /// The server has taken arguments of a spawn that are numbered from one.
+    /// True if the server has accepted spawn arguments that are numbered from one.
     pub(super) takes_arguments_from_one: bool,
     /// The requirements that the scenario tests, if there is one.
     pub(super) focus: Option<Vec<String>>,
     /// The versions that the connections have agreed on.
     pub(super) versions: BTreeSet<Version>,
-    /// The first version that was too high.
+    /// The first version in an answer that was higher than the offer.
     pub(super) first_version: Option<Version>,
     pub(super) groups: BTreeMap<u32, MonitoredGroup>,
     /// The published names and their ports.
     pub(super) names: HashMap<Vec<u8>, HashSet<Vec<u8>>>,
     /// Names that were published and withdrawn.
     pub(super) unpublished: HashSet<Vec<u8>>,
-    /// Names about which two ranks had a request pending at the same time, so that the order of the two is unknown.
+    /// Names about which two ranks had a request pending at the same time, so the order of the two requests is unknown.
     pub(super) contested_names: HashSet<Vec<u8>>,
     /// The number of complete spawn requests.
     pub(super) spawned: u32,
-    /// The number of processes that the lines of spawn requests asked for, whatever else was wrong with the requests.
+    /// The number of processes that spawn requests asked for, whatever else was wrong with the requests.
     pub(super) processes_requested: u64,
     /// The number of processes that were started in spawned groups.
     pub(super) processes_spawned: u64,
-    /// A spawn request could not be read, or was sent before the last request was answered. Which process was started for
-    /// which request cannot be told.
+    /// True if a spawn request could not be read, or was sent before the previous request was answered. It is then unknown which process
+    /// was started for which request.
     pub(super) spawns_unknown: bool,
-    /// A process of the first group asked to abort it, as a failure.
+    /// True if a process of the first group asked to abort the group, as a failure.
     pub(super) aborted: bool,
-    /// A process of the first group asked to abort it with an exit code of 0.
+    /// True if a process of the first group asked to abort the group with an exit code of 0.
     pub(super) aborted_as_success: bool,
-    /// The scenario has sent a message as the upstream of a proxy.
+    /// True if the scenario has sent a message as the upstream of a proxy.
     pub(super) scripted: bool,
-    /// The number of messages, also of those that could not be read.
+    /// The number of messages, including those that could not be read.
     pub(super) messages: usize,
-    /// A process has sent an abort.
+    /// True if a process has sent an abort.
     pub(super) abort_sent: bool,
-    /// A client has sent something that the grammar or the state rules out, or that servers may read in several ways, whether
-    /// or not a finding reports it.
+    /// True if a client has sent something that the grammar or the state rules out, or that servers may read in several ways, whether or
+    /// not a finding reports it.
     pub(super) irregular: bool,
-    /// The server has sent a response of which a client may lawfully make anything, whether or not a finding reports it.
+    /// True if the server has sent a response to which a client may lawfully react in any way, whether or not a finding reports it.
     pub(super) irregular_response: bool,
     /// True if responses are inspected for `irregular_response`.
     pub(crate) inspects_responses: bool,
     /// The processes whose requests the server had not read when the current expectation was last checked.
     pub(super) not_read: BTreeSet<Proc>,
-    /// Only a timeout shows that the last response is missing.
+    /// True if only a timeout shows that the last response is missing.
     pub(super) unproved: bool,
     pub(super) seq: u64,
     pub(super) findings: Vec<Finding>,
 }
 
-/// Returns the requirement of the grammar for the request of an operation: `rfc13.abnf.c-get` and so on.
+/// Returns the grammar requirement for the request of an operation: `rfc13.abnf.c-get` and so on.
 pub(super) fn request_rule(op: Operation) -> &'static str {
     match op {
         Operation::Init => ids::RFC13_ABNF_C_INIT,
@@ -390,18 +388,18 @@ pub(super) fn request_rule(op: Operation) -> &'static str {
 }
 
 impl Monitor {
-    /// Creates a monitor without events.
+    /// Creates a monitor that has read no events.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Creates a monitor for a scenario that tests these requirements. The version in the first response is the same in every
-    /// scenario, so it is reported only where it is tested.
+    /// Creates a monitor for a scenario that tests these requirements. The version in the first response is the same in every scenario, so
+    /// only scenarios that test it report it.
     pub fn focused(requirements: Vec<String>) -> Self {
         Self { focus: Some(requirements), ..Self::default() }
     }
 
-    /// Takes the findings made so far.
+    /// Returns and removes the findings made so far.
     pub fn take_findings(&mut self) -> Vec<Finding> {
         std::mem::take(&mut self.findings)
     }
@@ -411,17 +409,17 @@ impl Monitor {
         self.processes_spawned > self.processes_requested.saturating_add(EXCESS_PROCESSES)
     }
 
-    /// Number of process groups that were asked for by spawn requests.
+    /// Returns the number of process groups that spawn requests asked for.
     pub fn spawned(&self) -> u32 {
         self.spawned
     }
 
-    /// The versions that the connections have agreed on, the lowest first: `1.1`.
+    /// Returns the versions that the connections have agreed on, the lowest first: `1.1`.
     pub(crate) fn versions(&self) -> Vec<String> {
         self.versions.iter().map(Version::to_string).collect()
     }
 
-    /// Number of messages from and to the processes.
+    /// Returns the number of messages from and to the processes.
     pub fn messages(&self) -> usize {
         self.messages
     }
@@ -431,13 +429,13 @@ impl Monitor {
         self.abort_sent
     }
 
-    /// Returns true if this side has sent something that no party sends which follows the grammar and knows the state. Of a server,
-    /// that is known if its responses are inspected.
+    /// Returns true if this side has sent something that a party would not send if it followed the grammar and knew the state. For a
+    /// server, this is known only if its responses are inspected.
     pub(crate) fn is_irregular_of(&self, party: Side) -> bool {
         if party == Side::Client { self.irregular } else { self.irregular_response }
     }
 
-    /// Returns true if a message of this direction has begun on some connection and has no end yet.
+    /// Returns true if a message in this direction is incomplete on some connection.
     pub(crate) fn is_mid_message(&self, direction: Direction) -> bool {
         let mut ranks = self.groups.values().flat_map(|group| group.ranks.values());
         self.of_processes().any(|(_, connection)| !connection.partial(direction).is_empty())
@@ -449,7 +447,7 @@ impl Monitor {
         self.of_processes().any(|(_, connection)| connection.negotiated() == Some(framing))
     }
 
-    /// The connections of processes, without stray ones.
+    /// Returns the connections of processes, without stray ones.
     pub(super) fn of_processes(&self) -> impl Iterator<Item = (Proc, &Connection)> {
         self.connections.iter().filter(|(p, _)| p.group != Proc::STRAYS)
     }
@@ -464,8 +462,8 @@ impl Monitor {
         self.adds_tuples
     }
 
-    /// The requirement that the server breaks by not reading what these processes wrote, unless it may have read a part: of
-    /// processes that it has answered before, what came in several writes or is longer than a page.
+    /// Returns the requirement that the server breaks by not reading what these processes wrote. A process does not count if the server has
+    /// answered it before and may have read part of the rest: several writes, or more than a page.
     pub(crate) fn unread_rule(&self, not_read: &BTreeSet<Proc>) -> Option<&'static str> {
         let mut ranks = not_read.iter().filter_map(|p| Some((*p, self.known(*p)?)));
         let (p, _) = ranks.find(|(_, rank)| !rank.answered || rank.unanswered_pages <= 1)?;
@@ -487,7 +485,7 @@ impl Monitor {
         self.connections.framing(p)
     }
 
-    /// Returns whether the server has sent a process something that it had not asked for.
+    /// Returns whether the server has sent a process something that it had not requested.
     pub(crate) fn got_unasked(&self, p: Proc) -> bool {
         self.known(p).is_some_and(|r| r.got_unasked)
     }
@@ -510,7 +508,7 @@ impl Monitor {
         self.group(p.group).ranks.get_or_insert_with(p.rank, MonitoredRank::default)
     }
 
-    /// Begins the process group that a process asks for, with its size and the pairs that are there from the start.
+    /// Adds the process group that a process has requested, with its size and its initial pairs.
     pub(super) fn group_asked<'a>(
         &mut self,
         p: Proc,
@@ -525,53 +523,52 @@ impl Monitor {
         preput.into_iter().for_each(|(key, value)| group.kvs.preput(key, value));
     }
 
-    /// Returns why nothing that the server does to this process can be held against it, if so.
+    /// Returns the reason why the server's behavior towards this process cannot be judged, if there is one.
     pub fn unspecified(&self, p: Proc) -> Option<Unspecified> {
         let group = self.groups.get(&p.group);
         let unusual = group.filter(|g| !g.irregular_ranks.is_empty()).map(|_| Unspecified::Unusual);
         group.and_then(|g| g.may_abort).or(unusual).or_else(|| self.why_unknown(p))
     }
 
-    /// Returns why it is unknown what the server holds for the group of this process, if so.
+    /// Returns the reason why the server's state for the group of this process is unknown, if there is one.
     fn why_unknown(&self, p: Proc) -> Option<Unspecified> {
         let spawn = (p.group != 0 && self.spawns_unknown).then_some(Unspecified::Spawn);
         spawn.or_else(|| self.groups.get(&p.group)?.state_unknown)
     }
 
-    /// Returns true if the server may abort the program of this process, so that a missing answer or a failure proves nothing.
+    /// Returns true if the server may abort the program of this process, so a missing answer or a failure proves nothing.
     pub(super) fn may_abort(&self, p: Proc) -> bool {
         self.groups.get(&p.group).is_some_and(|g| g.may_abort.is_some() || !g.irregular_ranks.is_empty())
     }
 
-    /// Returns true if it is unknown what the server holds for the group of this process.
+    /// Returns true if the server's state for the group of this process is unknown.
     pub(super) fn state_unknown(&self, p: Proc) -> bool {
         self.why_unknown(p).is_some()
     }
 
-    /// Notes that the server may abort the program of a process from here on.
+    /// Records that the server may abort the program of a process from here on.
     pub(super) fn allow_abort(&mut self, p: Proc, why: Unspecified) {
         self.group(p.group).may_abort.get_or_insert(why);
     }
 
-    /// Notes that it is unknown from here on what the server holds for the group of a process.
+    /// Records that the server's state for the group of a process is unknown from here on.
     pub(super) fn forget_state(&mut self, p: Proc, why: Unspecified) {
         self.group(p.group).state_unknown.get_or_insert(why);
     }
 
-    /// Returns true if the pending request of this process is written in a form that parsers should accept and need not.
+    /// Returns true if the pending request of this process has a form that parsers should accept but need not.
     pub(super) fn is_irregular(&mut self, p: Proc) -> bool {
         self.group(p.group).irregular_ranks.contains(&p.rank)
     }
 
-    /// Notes that such a request has been answered. One that is refused, or understood in another way, leaves the server in an
-    /// unknown state.
+    /// Records that such a request has been answered. If it was refused, or understood in another way, the state of the server is unknown.
     pub(super) fn irregular_answered(&mut self, p: Proc, taken: bool) {
         if self.group(p.group).irregular_ranks.remove(&p.rank) && !taken {
             self.allow_abort(p, Unspecified::Unusual);
         }
     }
 
-    /// From here on, a server may read the messages of this process in more than one way.
+    /// Records that, from here on, a server may read the messages of this process in more than one way.
     pub(super) fn lose_correlation(&mut self, p: Proc, why: Unspecified) {
         self.irregular = true;
         self.rank(p).uncorrelated = true;
@@ -579,13 +576,13 @@ impl Monitor {
         self.forget_state(p, why);
     }
 
-    /// Notes a request that servers may read in several ways, and after which they may end the program.
+    /// Records a request that servers may read in several ways, and after which they may end the program.
     pub(super) fn irregular_sent(&mut self, p: Proc) {
         self.irregular = true;
         self.allow_abort(p, Unspecified::Unusual);
     }
 
-    /// Notes that a process has sent something that is no request. Any answer to it, or none, is lawful.
+    /// Records that a process has sent something that is not a request. Any answer to it, or none, is lawful.
     pub(super) fn unknown_sent(&mut self, p: Proc) {
         self.lose_correlation(p, Unspecified::NotARequest);
         let unknown =
@@ -653,7 +650,7 @@ impl Monitor {
         if self.findings.len() >= FINDINGS_LIMIT || (self.scripted && party == Side::Server) {
             return;
         }
-        // After a stray connection, that is the cause of what the processes of the server receive.
+        // A stray connection counts as the cause of everything that the server sends wrongly after it.
         let requirement =
             if self.strayed && party == Side::Server { ids::PMI_PORT_STRAYS_HARMLESS } else { requirement };
         self.findings.push(Finding {

@@ -1,4 +1,4 @@
-//! Tests of the monitor, by conversations.
+//! Tests of the monitor with whole conversations.
 
 use rstest::rstest;
 
@@ -45,7 +45,7 @@ fn pipelined_requests_may_be_answered_in_any_order() {
     let mismatch = "rfc13.wire.response-matches-request";
     assert_eq!(found(&[get, out]), [mismatch]);
     assert_eq!(found(&[barrier, get, number]), Vec::<String>::new());
-    // Once every request has had its answer, it is strict again.
+    // Once all requests have been answered, the monitor is strict again.
     assert_eq!(found(&[barrier, get, number, out, get, out]), [mismatch]);
     // An unrequested response to another process has no excuse.
     assert_eq!(found(&[barrier, barrier, (1, true, "cmd=barrier_out")]), ["rfc13.wire.lock-step"]);
@@ -217,7 +217,7 @@ fn missing_answers_to_an_offer_cite_its_version() {
     for closes in [false, true] {
         assert_eq!(found("1", closes), ["rfc13.abnf.c-init"]);
         assert_eq!(found("3", closes), ["rfc13.init.highest-mutual"]);
-        // Beyond the int of the API.
+        // This exceeds the API's int.
         assert_eq!(found("2147483648", closes), Vec::<String>::new());
         assert_eq!(found("0", true), Vec::<String>::new());
     }
@@ -255,7 +255,7 @@ fn server_may_reject_arguments_numbered_from_one() {
     };
     assert_eq!(found(&[1]), Vec::<String>::new());
     assert_eq!(found(&[0]), ["rfc13.spawn.arg-indices"]);
-    // It has taken them before.
+    // The server has accepted them before.
     assert_eq!(found(&[1, 1]), ["rfc13.spawn.arg-indices"]);
 }
 
@@ -272,9 +272,9 @@ fn request_out_of_order_excuses_the_barrier() {
     };
     let early = [enters(0), leaves(0), enters(1)];
     assert_eq!(found(&[0, 1], &early), ["rfc13.barrier.all-in-before-any-out"]);
-    // Rank 0 skipped init: whether its barrier counts is not known.
+    // Rank 0 skipped init, so it is unknown whether its barrier counts.
     assert_eq!(found(&[1], &early), Vec::<String>::new());
-    // Rank 0 has finalized before.
+    // Rank 0 has already finalized.
     let finalizes = [(0, false, "cmd=finalize"), (0, true, "cmd=finalize_ack")];
     assert_eq!(found(&[0, 1], &[&finalizes[..], &early].concat()), Vec::<String>::new());
 }
@@ -358,7 +358,7 @@ fn invalid_put_may_have_stored_its_value() {
     assert_eq!(found(&[get, got]), ["rfc13.error.rc-nonzero"]);
     let (put, done) = ((0, false, "cmd=put key=a value=v"), (0, true, "cmd=put_result rc=0"));
     assert_eq!(found(&[put, done, get, got]), Vec::<String>::new());
-    // It may also get no answer at all.
+    // The request may also get no answer at all.
     assert_eq!(found(&[put, get, got]), Vec::<String>::new());
 }
 
@@ -394,7 +394,7 @@ fn spawn_with_a_malformed_end_may_be_answered() {
     assert_eq!(found(&[(0, false, &*unended), answer]), ["rfc13.wire.lock-step"]);
 }
 
-/// RFC 13 has the side that detects a protocol error close the connection and abort.
+/// RFC 13 requires the side that detects a protocol error to close the connection and abort.
 #[rstest]
 #[case::no_tuples(&["complete nonsense"], true)]
 #[case::blanks_only(&["  "], true)]
@@ -435,7 +435,7 @@ fn cites_the_cause_of_a_failure() {
     };
     let (init, refused) = (b"cmd=init pmi_version=1 pmi_subversion=1\n", b"cmd=response_to_init rc=-1\n");
     assert_eq!(cited(&[(false, init), (true, refused)], false), ["rfc13.abnf.c-init"]);
-    // It was not understood since it came in pieces.
+    // It was not understood because it came in pieces.
     let pieces: [(bool, &[u8]); 3] = [(false, &init[..9]), (false, &init[9..]), (true, refused)];
     assert_eq!(cited(&pieces, false), ["rfc13.wire.newline"]);
 
@@ -450,7 +450,7 @@ fn cites_the_cause_of_a_failure() {
     let barrier: [(bool, &[u8]); 1] = [(false, b"cmd=barrier_in\n")];
     let after = |line| cited(&[&joined[..], &name, &put(line), &barrier].concat(), true);
     assert_eq!(after(b"cmd=put kvsname=k key=a value=cmd\n"), ["rfc13.abnf.c-barrier"]);
-    // What is special about this barrier is the key that is to be passed on.
+    // What is special about this barrier is the key that has to be distributed.
     assert_eq!(after(b"cmd=put kvsname=k key=cmd value=a\n"), ["rfc13.abnf.word"]);
 }
 
@@ -469,7 +469,7 @@ fn judges_names_only_if_the_order_is_known() {
     let found = |rest: &[(u32, bool, &'static str)]| findings(&[&start.concat(), rest].concat());
     assert_eq!(found(&[publish, published, unpublish, unpublished]), Vec::<String>::new());
     assert_eq!(found(&[unpublish, unpublished]), ["rfc13.error.rc-nonzero"]);
-    // Both at once: the answers may have been read in another order than they were given.
+    // Both requests were pending at once, so the order in which the server handled them is unknown.
     assert_eq!(found(&[publish, unpublish, unpublished, published]), Vec::<String>::new());
 }
 
@@ -574,7 +574,7 @@ fn fence_makes_earlier_puts_visible() {
     assert_eq!(found(2, &[&PUT[..], &both, &[get, (1, true, MISS)]].concat()), ["pmi2.common.fence.visible"]);
     // Without a fence after the put, the value need not be visible.
     assert!(found(2, &[&PUT[..], &[get, (1, true, MISS)]].concat()).is_empty());
-    // Hydra lets rank 1 go at once and holds back its get.
+    // Hydra releases rank 1 immediately and holds back its get.
     let early = [&fence(1)[..], &[get], &PUT, &fence(0)].concat();
     let value = (1, true, "cmd=kvs-get-response;rc=0;found=TRUE;value=v;");
     assert_eq!(found(2, &[&early[..], &[value]].concat()), ["pmi2.draft.fence.blocks"]);
@@ -639,14 +639,14 @@ fn concurrent_requests_may_be_served_in_any_order() {
     let none = (1, true, "cmd=info-getnodeattr-response;found=FALSE;rc=0;");
     assert!(found(2, &[get, put[0], put[1], none]).is_empty());
     assert_eq!(found(2, &[put[0], put[1], get, none]), ["pmi2.common.nodeattr"]);
-    // A value that ends at a doubled semicolon has its own requirement.
+    // A value that is cut at a doubled semicolon breaks a separate requirement.
     let doubled = [(0, false, "cmd=info-putnodeattr;key=k;value=a;;b;"), put[1]];
     let cut = (1, true, "cmd=info-getnodeattr-response;found=TRUE;value=a;rc=0;");
     assert_eq!(found(2, &[doubled[0], doubled[1], get, cut]), ["pmi2.draft.semicolons"]);
     let refused = (0, true, "cmd=info-putnodeattr-response;rc=1;");
     assert!(found(1, &[(0, false, &long), refused]).is_empty());
     assert_eq!(found(1, &[put[0], refused]), ["pmi2.common.nodeattr"]);
-    // One of two that are under way has no thrid, so the server may end the job.
+    // One of two pending requests has no thrid, so the server may end the job.
     let both = [(0, false, "cmd=kvs-fence;"), (0, false, "cmd=job-getid;thrid=1;"), (0, true, "close")];
     assert!(found(2, &both).is_empty());
     // Without a thrid, it is unknown which of two requests is answered.
@@ -671,7 +671,7 @@ fn concurrent_requests_may_be_served_in_any_order() {
         (0, true, "cmd=kvs-fence-response;thrid=2;rc=1;"),
     ];
     assert!(found(2, &twice).is_empty());
-    // Or it leaves the job meanwhile.
+    // Or the process leaves the job in the meantime.
     let leaves = [
         (1, false, "cmd=kvs-fence;"),
         (0, false, "cmd=kvs-fence;thrid=5;"),
@@ -685,7 +685,7 @@ fn concurrent_requests_may_be_served_in_any_order() {
     assert!(found(1, &[(0, false, &long), (0, true, "close")]).is_empty());
     let longest = format!("cmd=job-getid;{}=1;", "k".repeat(64));
     assert_eq!(found(1, &[(0, false, &longest), (0, true, "close")]), ["pmi2.common.answered"]);
-    // It has told another rank, and may be believed.
+    // The client claims another rank, and the server may believe it.
     let again = [
         (0, false, "cmd=fullinit;pmijobid=j;pmirank=9;threaded=FALSE;"),
         (0, true, "cmd=fullinit-response;rank=9;size=1;appnum=0;rc=0;"),
@@ -701,9 +701,9 @@ fn concurrent_requests_may_be_served_in_any_order() {
         (0, true, "cmd=kvs-get-response;found=TRUE;value=v;rc=0;"),
     ];
     assert!(found(1, &key).is_empty());
-    // Nobody has it.
+    // A server need not support it.
     assert!(found(1, &[(0, false, "cmd=ring;count=1;left=a;right=b;"), (0, true, "close")]).is_empty());
-    // A server need not read so much.
+    // A server need not read a request this long.
     let long = format!("cmd=kvs-put;key=k;value={};", "v".repeat(LONG_REQUEST));
     assert!(
         found(2, &[(0, false, &long), (0, true, "close"), (1, false, "cmd=job-getid;"), (1, true, "close")])

@@ -2,23 +2,24 @@
 
 use std::fmt;
 
-/// The reason why the standards do not say what a server does from here on, so that nothing is held against it: whether it ends
-/// the program, and what it stores.
+/// The reason why the standards do not say what a server does from here on, so nothing that depends on it is reported: whether it ends the
+/// program, and what it stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unspecified {
-    /// RFC 13, Error Handling: a server that cannot read a message aborts the program. The draft says nothing.
+    /// RFC 13, Error Handling: a server that cannot read a message aborts the program. The draft does not say what happens.
     NotARequest,
-    /// RFC 13, Wire Protocol: a client waits for the response before its next request. The draft allows several with a `thrid`.
+    /// RFC 13, Wire Protocol: a client waits for the response before its next request. The draft allows several pending requests with a
+    /// `thrid`.
     OutOfOrder,
     /// A client has broken another rule, which the server may detect.
     Breach,
-    /// A request that servers may read in several ways, or that some of them do not have.
+    /// A request that servers may read in several ways, or that some of them do not support.
     Unusual,
     /// RFC 13, abort: the server ends the program.
     Abort,
-    /// A client that has left without finalize may have failed, for which the server may end the program.
+    /// A client that left without finalize may have failed, and the server may then end the program.
     Left,
-    /// A spawn request could not be read, so that the group of a spawned process is unknown.
+    /// A spawn request could not be read, so the group of a spawned process is unknown.
     Spawn,
 }
 

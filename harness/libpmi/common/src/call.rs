@@ -1,10 +1,10 @@
-//! The common frame of all C API calls, and the return codes that both libraries use. The codes have the same numbers in both.
+//! The common wrapper of all C API calls, and the return codes that both libraries use. The codes have the same numbers in both.
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 
-/// A return code; only those that the libraries use.
+/// The return codes that the libraries use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Code {
@@ -24,7 +24,7 @@ pub enum Code {
     InvalidLength = 8,
 }
 
-/// Runs a function of the API. A panic must not reach C, and threads that call at once wait for each other.
+/// Runs a function of the API. Catches panics, which must not reach C, and makes concurrent calls wait for each other.
 pub fn call<S>(process: &Mutex<Option<S>>, body: impl FnOnce(&mut Option<S>) -> Result<(), Code>) -> c_int {
     let run = || body(&mut process.lock().unwrap_or_else(PoisonError::into_inner));
     match catch_unwind(AssertUnwindSafe(run)) {

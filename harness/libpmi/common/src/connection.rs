@@ -14,7 +14,7 @@ pub fn number(name: &str) -> Option<i32> {
 pub struct PmiFd(OwnedFd);
 
 impl PmiFd {
-    /// Takes the descriptor that PMI_FD names; returns `None` if it names no open one.
+    /// Takes the descriptor in PMI_FD. Returns `None` if it is not an open descriptor.
     pub fn from_environment() -> Option<Self> {
         let fd: RawFd = number("PMI_FD").filter(|fd| *fd >= 0)?;
         #[expect(
@@ -30,7 +30,7 @@ impl PmiFd {
         Some(Self(fd))
     }
 
-    /// Writes all bytes. If the process manager is gone, this must not end the program by SIGPIPE.
+    /// Writes all bytes. If the process manager is gone, this must not kill the program with SIGPIPE.
     ///
     /// # Errors
     ///
@@ -50,7 +50,7 @@ impl PmiFd {
         Ok(())
     }
 
-    /// Waits for bytes; returns none at the end of the connection.
+    /// Waits for bytes. Returns an empty slice at the end of the connection.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The common part of the two C libraries: strings and buffers of C callers, the frame of all calls, and the connection of a process.
+//! The common part of the two C libraries: the strings and buffers of C callers, the wrapper of all calls, and the connection of a process.
 
 mod call;
 mod connection;

@@ -36,7 +36,7 @@ pub unsafe fn set(pointer: *mut c_int, value: c_int) -> Option<()> {
     (!pointer.is_null()).then(|| unsafe { pointer.write(value) })
 }
 
-/// Writes a string with its NUL, if `length` bytes have room for it.
+/// Writes a string with its NUL, if it fits into `length` bytes.
 ///
 /// # Safety
 ///

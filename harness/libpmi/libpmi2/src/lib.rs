@@ -13,7 +13,7 @@ pub use programs::Info;
 use programs::{Programs, preput};
 use session::InitializedProcess;
 
-/// The process's use of PMI-2; `None` before `PMI2_Init` and after `PMI2_Finalize`. Threads that call at once wait for each other.
+/// The state of the process in PMI-2; `None` before `PMI2_Init` and after `PMI2_Finalize`. Concurrent calls wait for each other.
 static PROCESS: Mutex<Option<InitializedProcess>> = Mutex::new(None);
 
 /// Runs a function of the API.
@@ -56,7 +56,7 @@ unsafe fn attribute(
     })
 }
 
-/// Writes as many integers as there is room for, and their number.
+/// Writes as many integers as fit, and their number.
 ///
 /// # Safety
 ///
@@ -257,7 +257,7 @@ api! {
         joined(|session| session.ask(Client::barrier).map(drop))
     }
 
-    /// Gets a value. If it does not fit, the value is cut and its length is returned as a negative number.
+    /// Gets a value. If it does not fit, the value is truncated and its length is returned as a negative number.
     fn PMI2_KVS_Get(
         jobid: *const c_char,
         src_pmi_id: c_int,
@@ -359,7 +359,7 @@ api! {
 // ----- Names
 
 api! {
-    /// Publishes a port. The info is ignored, as by all known servers.
+    /// Publishes a port. Ignores the info, as all known servers do.
     fn PMI2_Nameserv_publish(service_name: *const c_char, info_ptr: *const Info, port: *const c_char) {
         let _ = info_ptr;
         joined(|session| {

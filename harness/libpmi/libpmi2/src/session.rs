@@ -74,7 +74,7 @@ impl InitializedProcess {
         }
     }
 
-    /// Returns the number of processes of the job on the node of this one.
+    /// Returns the number of processes of the job on this node.
     pub(crate) fn local_size(&mut self) -> Result<c_int, Code> {
         let value = self.find(|client| client.get_job_attribute(MAPPING))?.ok_or(Code::Fail)?;
         let (MappingForm::Rfc(mapping) | MappingForm::Mpich(mapping)) = MappingForm::classify(&value) else {
@@ -86,7 +86,7 @@ impl InitializedProcess {
         c_int::try_from(nodes.iter().filter(|node| *node == own).count()).map_err(|_| Code::Fail)
     }
 
-    /// Requests the end of the job. The process ends at once and does not wait for an answer.
+    /// Requests the end of the job. The process ends immediately and does not wait for an answer.
     pub(crate) fn abort(&mut self, world: bool, message: &[u8]) {
         if let Ok(bytes) = self.client.abort_job(world, message) {
             // The process ends now, so a write error cannot be reported.

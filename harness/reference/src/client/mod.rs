@@ -1,8 +1,8 @@
 //! The client's half of PMI for one process, in every dialect.
 //!
-//! The method of an operation returns the bytes to send. What arrives goes into [`Client::receive`], which returns the answer. The client
-//! rejects requests that its standard does not allow ([`Misuse`]). It detects a server that does not comply ([`ServerError`]), after which the
-//! connection cannot be used any more.
+//! Each operation has a method, which returns the bytes to send. Received bytes go into [`Client::receive`], which returns the answer. The
+//! client rejects requests that its standard does not allow ([`Misuse`]). It detects a server that does not comply ([`ServerError`]), after
+//! which the connection can no longer be used.
 
 use std::collections::HashSet;
 
@@ -15,7 +15,7 @@ use pmi_wire::{
 };
 use thiserror::Error;
 
-/// A request that the standard does not allow. Nothing was sent, and the client is as it was before.
+/// A request that the standard does not allow. Nothing was sent, and the state of the client has not changed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Misuse {
     /// The response to an earlier request is still missing.
@@ -30,7 +30,7 @@ pub enum Misuse {
     /// Nothing comes after finalize or abort.
     #[error("finalized or aborted")]
     Over,
-    /// The server has broken the protocol, and the connection cannot be used any more.
+    /// The server has broken the protocol, and the connection can no longer be used.
     #[error("the connection is broken")]
     Broken,
     /// A put or get before the name of the keyval space is known.
@@ -39,7 +39,7 @@ pub enum Misuse {
     /// The dialect of the connection does not have the operation.
     #[error("version {1} has no {0}")]
     NoOperation(&'static str, Version),
-    /// A field that its rule does not derive.
+    /// A field with a value that its rule does not allow.
     #[error("the {0} has characters that it must not have, or none")]
     BadField(&'static str),
     /// A field that is longer than its limit.
@@ -66,7 +66,7 @@ pub enum Misuse {
     NothingToSpawn,
 }
 
-/// An error of a server.
+/// An error by the server.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ServerError {
     /// Bytes that answer no request.
@@ -100,10 +100,10 @@ pub enum ServerError {
     Broken,
 }
 
-/// An answer of the server.
+/// An answer from the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerAnswer {
-    /// The version to speak.
+    /// The version to use.
     Init(Version),
     /// The process has joined its job: the response to fullinit.
     Joined {
@@ -130,9 +130,9 @@ pub enum ServerAnswer {
     Kvsname(Vec<u8>),
     /// All processes have entered the barrier.
     Barrier,
-    /// All processes of the group have entered the barrier with this tag, or, if the first is false, it failed.
+    /// The barrier with this tag has ended: successfully, because all processes of the group have entered it, or with a failure (false).
     GroupBarrier(bool, u64),
-    /// The operation succeeded, which has no result.
+    /// An operation that has no result succeeded.
     Done(&'static str),
     /// The requested value.
     Value(Vec<u8>),
@@ -158,9 +158,9 @@ pub enum ServerAnswer {
         outcome: ResponseOutcome,
         /// `rc`.
         rc: i64,
-        /// The reason, for people.
+        /// The reason, for humans.
         msg: Option<Vec<u8>>,
-        /// Of a spawn, if the server sent them.
+        /// The error codes of a spawn, if the server sent them.
         errcodes: Option<Vec<i64>>,
     },
 }
@@ -184,19 +184,19 @@ struct Pending {
     thrid: Option<Vec<u8>>,
 }
 
-/// The state machine.
+/// The state machine of a client.
 #[derive(Debug)]
 pub struct Client {
     connection: Connection,
     phase: ClientPhase,
     pending: Vec<Pending>,
-    /// The highest version that is offered.
+    /// The highest version to offer.
     offers: Version,
-    /// The version that is spoken.
+    /// The version in use.
     version: Version,
     /// The thread that makes the next requests.
     thrid: Option<Vec<u8>>,
-    /// The tags of the barriers of groups that it is in.
+    /// The tags of the group barriers that it is in.
     open: Vec<u64>,
     maxes: Option<Maxes>,
     kvsname: Option<Vec<u8>>,
@@ -215,7 +215,7 @@ impl Default for Client {
 /// Maximum length of a message: enough for a value of any known server, and for the error codes of 10,000 processes.
 const MESSAGE_MAX: usize = 100_000;
 
-/// The limits of PMI-2 (draft, "The protocol"), in the form of PMI-1, where they count a NUL.
+/// The limits of PMI-2 (draft, "The protocol"), in the form of PMI-1, which counts a NUL.
 const DRAFT_LIMITS: Maxes =
     Maxes { kvsname_max: u64::MAX, keylen_max: KEY_MAX as u64 + 1, vallen_max: VALUE_MAX as u64 + 1 };
 
@@ -226,7 +226,7 @@ const FOUND: &[u8] = b" found=TRUE";
 type Argument<'a> = (&'static str, &'a [u8]);
 
 impl Client {
-    /// A client of PMI-1.1 that has sent nothing yet.
+    /// Creates a PMI-1.1 client that has not sent anything yet.
     pub fn new() -> Self {
         Self {
             connection: Connection::new(MESSAGE_MAX),
@@ -243,33 +243,33 @@ impl Client {
         }
     }
 
-    /// A client of PMI-1.1 that accepts what some servers do against the standard: a later subversion, since MPICH's Hydra 5.0 answers 1.2 to
-    /// an offer of 1.1; and `found=TRUE` after each value, which Hydra 4.1 and 4.2 write.
+    /// Creates a PMI-1.1 client that accepts two breaches of the standard: a later subversion, because MPICH's Hydra 5.0 answers an offer
+    /// of 1.1 with 1.2; and `found=TRUE` after each value, which Hydra 4.1 and 4.2 write.
     pub fn tolerant() -> Self {
         Self { tolerant: true, ..Self::new() }
     }
 
-    /// A client that offers 1.2. With a server that answers a lower version, it does without groups.
+    /// Creates a client that offers 1.2. If the server answers with a lower version, the client does without groups.
     pub fn with_groups() -> Self {
         Self { offers: Version::V1_2, ..Self::new() }
     }
 
-    /// A client that offers 2.0. With a server that answers a lower version, it uses that one.
+    /// Creates a client that offers 2.0. If the server answers with a lower version, the client uses that one.
     pub fn with_pmi2() -> Self {
         Self { offers: Version::V2_0, ..Self::new() }
     }
 
-    /// The negotiated version; 1.1 before that.
+    /// Returns the negotiated version, or 1.1 before the negotiation.
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// The limits, if the server has sent them. Those of PMI-2 are constant.
+    /// Returns the limits, if the server has sent them. Those of PMI-2 are constant.
     pub fn limits(&self) -> Option<Maxes> {
         if self.is_pmi2() { Some(DRAFT_LIMITS) } else { self.maxes }
     }
 
-    /// The name of the keyval space, if the server has sent it.
+    /// Returns the name of the keyval space, if the server has sent it.
     pub fn keyval_space(&self) -> Option<&[u8]> {
         self.kvsname.as_deref()
     }
@@ -278,7 +278,7 @@ impl Client {
         self.connection.framing() == Framing::Frames
     }
 
-    /// Lets a thread make the next requests. Draft, "Thread Safety": requests with different ids may be pending together.
+    /// Sets the thread that makes the next requests. Draft, "Thread Safety": requests with different ids may be pending together.
     pub fn set_thread(&mut self, thrid: Option<&[u8]>) {
         self.thrid = thrid.map(<[u8]>::to_vec);
     }
@@ -292,7 +292,7 @@ impl Client {
         let (version, subversion) = (self.offers.version.to_string(), self.offers.subversion.to_string());
         let fields = [("pmi_version", version.as_bytes()), ("pmi_subversion", subversion.as_bytes())];
         let bytes = self.write("init", &fields)?;
-        // The connection learns that frames may follow.
+        // The connection has to know that frames may follow.
         self.connection.push(Direction::ToServer, &bytes);
         let _ = self.connection.next(Direction::ToServer);
         Ok(bytes)
@@ -344,7 +344,7 @@ impl Client {
         self.ask("barrier", &[])
     }
 
-    /// PMI-1.2: enters a barrier of a group. Others may be entered, and pairs put and got, before its response comes.
+    /// PMI-1.2: enters a group barrier. Before its response arrives, the client may enter other barriers, and put and get pairs.
     pub fn group_barrier(&mut self, group: &[u8]) -> Result<Vec<u8>, Misuse> {
         self.joined()?;
         if !self.version.has_group_barriers() {
@@ -355,7 +355,7 @@ impl Client {
             return Err(Misuse::TagOpen(barrier.tag));
         }
         let bytes = self.write("barrier", &[("group", group)])?;
-        // Its response is known by the tag.
+        // Its response is identified by the tag.
         self.pending.pop();
         self.open.push(barrier.tag);
         Ok(bytes)
@@ -381,7 +381,7 @@ impl Client {
         self.in_space("get", &[("key", key)])
     }
 
-    /// Draft, "`PMI_KVS_Get`": requests a value of a job, with a hint at the rank that has put it.
+    /// Draft, "`PMI_KVS_Get`": requests a value of a job, with a hint about the rank that put it.
     pub fn get_of_job(
         &mut self,
         jobid: Option<&[u8]>,
@@ -400,7 +400,7 @@ impl Client {
         self.ask("put-node-attribute", &[("key", key), ("value", value)])
     }
 
-    /// Draft, "`PMI_Info_GetNodeAttr`". With `wait`, the response comes when there is a value.
+    /// Draft, "`PMI_Info_GetNodeAttr`". With `wait`, the response comes only once there is a value.
     pub fn get_node_attribute(&mut self, key: &[u8], wait: bool) -> Result<Vec<u8>, Misuse> {
         let fields = [("key", key), ("wait", truth(true))];
         self.ask("get-node-attribute", if wait { &fields } else { &fields[..1] })
@@ -436,8 +436,8 @@ impl Client {
         self.ask("lookup", &[("service", service)])
     }
 
-    /// RFC 13, "`PMI_Spawn_multiple`"; draft, "`PMI_Job_Spawn`": starts programs as one new process group. `totspawns`, `spawnssofar` and the
-    /// indices of the arguments are filled in. In PMI-2, the pairs of all programs are sent together.
+    /// RFC 13, "`PMI_Spawn_multiple`"; draft, "`PMI_Job_Spawn`": starts programs as one new process group. This method fills in
+    /// `totspawns`, `spawnssofar` and the indices of the arguments. In PMI-2, the pairs of all programs are sent together.
     pub fn spawn(&mut self, programs: &[SpawnProgram]) -> Result<Vec<u8>, Misuse> {
         self.joined()?;
         if programs.iter().all(|program| program.nprocs == 0) {
@@ -484,14 +484,14 @@ impl Client {
         Ok(bytes)
     }
 
-    /// RFC 13, "`PMI_Abort`": requests the end of the program. `exitcode` is not part of RFC 13 and the draft; MPICH sends it.
+    /// RFC 13, "`PMI_Abort`": requests the end of the program. Neither RFC 13 nor the draft has `exitcode`, but MPICH sends it.
     pub fn abort(&mut self, exitcode: Option<i64>) -> Result<Vec<u8>, Misuse> {
         let code = exitcode.map(|code| code.to_string());
         let fields: Vec<_> = code.iter().map(|code| ("exitcode", code.as_bytes())).collect();
         self.abort_with(&fields)
     }
 
-    /// Draft, "`PMI_Abort`": requests the end of the job, with a message for people. No response follows.
+    /// Draft, "`PMI_Abort`": requests the end of the job, with a message for humans. No response follows.
     pub fn abort_job(&mut self, is_world: bool, message: &[u8]) -> Result<Vec<u8>, Misuse> {
         self.abort_with(&[("isworld", truth(is_world)), ("msg", message)])
     }
@@ -518,8 +518,8 @@ impl Client {
         self.ask("finalize", &[])
     }
 
-    /// Takes bytes of the server, and returns the answer that they complete. RFC 13, "Error Handling": after an error, the client has to close
-    /// the connection.
+    /// Takes bytes from the server, and returns the answer that they complete. RFC 13, "Error Handling": after an error, the client must
+    /// close the connection.
     pub fn receive(&mut self, bytes: &[u8]) -> Option<Result<ServerAnswer, ServerError>> {
         if bytes.is_empty() {
             return None;
@@ -534,7 +534,7 @@ impl Client {
         self.next_answer()
     }
 
-    /// Returns a further answer from the bytes that were received together with another one.
+    /// Returns the next answer, if more than one was received at once.
     pub fn next_answer(&mut self) -> Option<Result<ServerAnswer, ServerError>> {
         if self.phase == ClientPhase::Broken {
             return None;
@@ -557,7 +557,7 @@ impl Client {
         if over { Ok(()) } else { Err(ServerError::Closed) }
     }
 
-    /// Returns whether bytes of a further message have come.
+    /// Returns whether bytes of another message have arrived.
     fn has_more(&mut self) -> bool {
         let from = Direction::FromServer;
         self.connection.next(from).is_some() || !self.connection.partial(from).is_empty()
@@ -591,7 +591,7 @@ impl Client {
         if self.phase == ClientPhase::Joined { Ok(()) } else { Err(Misuse::NotInitialized) }
     }
 
-    /// PMI-1.2: only puts, gets and other barriers may come while barriers of groups are open.
+    /// Checks that no group barrier is open. PMI-1.2: while one is open, only puts, gets and other barriers are allowed.
     fn outside(&self) -> Result<(), Misuse> {
         if self.open.is_empty() { Ok(()) } else { Err(Misuse::BarriersOpen) }
     }
@@ -602,7 +602,7 @@ impl Client {
         self.write(operation, fields)
     }
 
-    /// Makes a request about the keyval space of the process group, which PMI-1 names.
+    /// Makes a request about the keyval space of the process group, which must be named in PMI-1.
     fn in_space(&mut self, operation: &'static str, fields: &[Argument<'_>]) -> Result<Vec<u8>, Misuse> {
         if self.is_pmi2() {
             return self.write(operation, fields);
@@ -617,7 +617,7 @@ impl Client {
         exchange.ok_or(Misuse::NoOperation(operation, self.version))
     }
 
-    /// Writes a request with the protocol table, and waits for its response.
+    /// Encodes a request using the protocol table, and records it as pending.
     fn write(&mut self, operation: &'static str, fields: &[Argument<'_>]) -> Result<Vec<u8>, Misuse> {
         let exchange = self.exchange(operation)?;
         let is_frame = self.is_pmi2();
@@ -665,7 +665,7 @@ impl Client {
         }
     }
 
-    /// Assigns a response to its request, and reads it.
+    /// Finds the request that a response answers, and reads the response.
     fn read(&mut self, message: &Decoded<'_>) -> Result<ServerAnswer, ServerError> {
         if let Some(error) = message.error() {
             return Err(ServerError::Malformed(error));
@@ -686,7 +686,7 @@ impl Client {
         let is_own =
             |pending: &Pending| pending.thrid.is_none() || pending.thrid.as_deref() == thrid.as_deref();
         let place = self.pending.iter().position(|pending| is_same(pending) && is_own(pending));
-        // Slurm never repeats a thrid. Then the response belongs to the oldest request of its kind.
+        // Slurm never repeats a thrid, so its response belongs to the oldest request of the same kind.
         let place = place.or_else(|| self.pending.iter().position(|p| is_same(p) && thrid.is_none()));
         let Some(place) = place else {
             return Err(match self.pending.first() {
@@ -798,7 +798,7 @@ mod tests {
     use pmi_wire::{Overlong, Proc};
     use rstest::rstest;
 
-    /// A client and the server it talks to.
+    /// A server and the clients that talk to it.
     struct Pair {
         server: Server,
         clients: Vec<Client>,
@@ -814,7 +814,7 @@ mod tests {
             Self { server, clients, answers: vec![None; ranks as usize], aborted: None }
         }
 
-        /// Ranks that have initialized and know limits and keyval space.
+        /// Creates a server whose clients have initialized and know the limits and the keyval space.
         fn joined(ranks: u32) -> Self {
             let mut pair = Self::new(ranks);
             for rank in 0..ranks as usize {
@@ -832,7 +832,7 @@ mod tests {
                 match action {
                     ServerAction::Send { to, bytes } => {
                         let rank = to.rank as usize;
-                        // Byte by byte: framing is the client's business.
+                        // The bytes arrive one by one, because framing is the client's task.
                         let (last, rest) = bytes.split_last().unwrap();
                         for byte in rest {
                             assert_eq!(self.clients[rank].receive(&[*byte]), None);
@@ -944,7 +944,7 @@ mod tests {
         assert_eq!(pair.clients[0].barrier(), Err(Misuse::Over));
     }
 
-    /// A client that waits for the answer to get.
+    /// Returns a client that is waiting for the answer to a get.
     fn asking() -> Client {
         let mut pair = Pair::joined(1);
         let mut client = pair.clients.remove(0);
@@ -1073,7 +1073,7 @@ mod tests {
         assert!(client.init().is_ok());
     }
 
-    /// Numbers without a crate for them: xorshift.
+    /// Returns a pseudorandom number (xorshift), so that no crate is needed.
     fn random(state: &mut u64) -> u64 {
         *state ^= *state << 13;
         *state ^= *state >> 7;
@@ -1120,7 +1120,7 @@ mod tests {
         format!("{:>6}{body}", body.len()).into_bytes()
     }
 
-    /// A client of PMI-2 that has initialized.
+    /// Returns a PMI-2 client that has initialized.
     fn in_pmi2() -> Client {
         let mut client = Client::with_pmi2();
         assert_eq!(client.fullinit(None, Some(0), false), Err(Misuse::NotInitialized));
@@ -1149,7 +1149,7 @@ mod tests {
         assert_eq!(client.kvsname(), Err(Misuse::InFlight("kvsname")));
         let second = client.receive(&frame("cmd=job-getid-response;thrid=2;rc=0;jobid=b;"));
         assert_eq!(second, Some(Ok(ServerAnswer::Kvsname(b"b".to_vec()))));
-        // Slurm does not repeat the thread.
+        // Slurm does not repeat the thread id.
         let first = client.receive(&frame("cmd=job-getid-response;rc=0;jobid=a;"));
         assert_eq!(first, Some(Ok(ServerAnswer::Kvsname(b"a".to_vec()))));
     }

@@ -9,8 +9,8 @@ use crate::reply::{OperationResult, ReplyHeader};
 const UNKNOWN_KEY: &str = "unknown key";
 
 impl Server {
-    /// Stores an attribute for all processes on the node (draft, "`PMI_Info_PutNodeAttr`"), and answers the requests that wait for it. Unlike
-    /// a pair of the keyval space, an attribute may be replaced.
+    /// Stores an attribute for all processes on the node (draft, "`PMI_Info_PutNodeAttr`"), and answers the requests that are waiting for
+    /// it. Unlike a pair in the keyval space, an attribute may be replaced.
     pub(super) fn put_node_attribute(&mut self, from: Proc, header: ReplyHeader, key: &[u8], value: &[u8]) {
         let fits = self.check_lengths(from, key, value);
         if fits.is_ok() {
@@ -29,12 +29,12 @@ impl Server {
         }
     }
 
-    /// An attribute of the process's node.
+    /// Returns an attribute of the process's node.
     pub fn node_attribute(&self, p: Proc, key: &[u8]) -> Option<Vec<u8>> {
         self.groups[p.group as usize].node.get(&(self.node(p), key.to_vec())).cloned()
     }
 
-    /// Answers the requests that waited for attributes that exist now.
+    /// Answers the requests that were waiting for attributes that now exist.
     pub fn release_attributes(&mut self, group: GroupId) {
         for rank in 0..self.size(group) {
             let to = Proc { group, rank };
@@ -52,8 +52,8 @@ impl Server {
         }
     }
 
-    /// Reads an attribute of the job (draft, "`PMI_Info_GetJobAttr`"): those that the PMI-2 API names, and the process mapping, which MPICH
-    /// reads here and RFC 13 has in the keyval space.
+    /// Reads an attribute of the job (draft, "`PMI_Info_GetJobAttr`"). The server has those that the PMI-2 API names, and the process
+    /// mapping, which MPICH reads here and RFC 13 has in the keyval space.
     pub(super) fn job_attribute(&self, from: Proc, key: &[u8]) -> OperationResult {
         let value = match key {
             b"PMI_process_mapping" => self.groups[from.group as usize].kvs.get(key).cloned(),

@@ -10,8 +10,8 @@ impl Server {
     /// Enters the barrier.
     ///
     /// * RFC 13, "`PMI_Barrier`": the call blocks "until all processes in the process group have entered the barrier call, or an error occurs".
-    /// * PMI-2 draft, "`PMI_KVS_Fence`": the same, and every pair that was put before is visible after it. Since this server stores pairs at
-    ///   once, a fence has nothing else to do.
+    /// * PMI-2 draft, "`PMI_KVS_Fence`": the same, and every pair that was put before it is visible after it. This server stores pairs
+    ///   immediately, so a fence has nothing else to do.
     pub(super) fn barrier(&mut self, from: Proc, header: ReplyHeader) {
         if self.join_barrier(from, header) {
             self.release_barrier(from.group, Ok(()));
@@ -20,7 +20,7 @@ impl Server {
         }
     }
 
-    /// Counts a process as entered. Returns whether all processes have.
+    /// Records that a process has entered the barrier. Returns whether all processes have.
     pub fn join_barrier(&mut self, from: Proc, header: ReplyHeader) -> bool {
         let is_first = !self.process(from).is_in_barrier();
         self.hold(from, header, AwaitedEvent::Barrier);
@@ -31,8 +31,8 @@ impl Server {
 
     /// Releases the barrier with a failure if a process that has left can no longer enter it.
     ///
-    /// RFC 13, "`PMI_Barrier`", ends the wait if "an error occurs". The standards do not say which errors there are. A process that has
-    /// finalized, or that has ended without PMI, will never enter; without this rule, the others would wait for ever. (A process that ends
+    /// RFC 13, "`PMI_Barrier`", ends the wait if "an error occurs". The standards do not say what these errors are. A process that has
+    /// finalized, or that has ended without PMI, will never enter; without this rule, the others would wait forever. (A process that ends
     /// between init and finalize aborts the whole program instead, see [`Server::closed`].)
     pub fn fail_barrier(&mut self, group: GroupId) {
         self.fail_parts(group);
@@ -41,13 +41,13 @@ impl Server {
         }
     }
 
-    /// Returns whether processes wait in the barrier for one that has left.
+    /// Returns whether processes in the barrier are waiting for one that has left.
     pub fn is_barrier_lost(&self, group: GroupId) -> bool {
         let group = &self.groups[group as usize];
         group.left > 0 && group.entered > 0
     }
 
-    /// Answers all processes that wait in the barrier: one fence of each, if several threads of a process wait in one.
+    /// Answers all processes that are waiting in the barrier. If several threads of a process are waiting, one of them is answered.
     pub fn release_barrier(&mut self, id: GroupId, done: Result<(), &'static str>) {
         for rank in 0..self.size(id) {
             self.leave_barrier(Proc { group: id, rank }, done);
@@ -56,7 +56,7 @@ impl Server {
         group.entered = group.procs.iter().filter(|proc| proc.is_in_barrier()).count() as u32;
     }
 
-    /// Answers one process, if it waits in the barrier. PMI-1.2: this barrier is the one with tag 0.
+    /// Answers one process, if it is waiting in the barrier. PMI-1.2: this barrier is the one with tag 0.
     pub fn leave_barrier(&mut self, to: Proc, done: Result<(), &'static str>) {
         let Some(header) = self.take_held(to, &AwaitedEvent::Barrier) else { return };
         let answer = OperationResult::from(done);

@@ -15,19 +15,19 @@ pub struct Config<W = ()> {
     pub maxes: Maxes,
     /// The way in which processes get their connections.
     pub connection_method: ConnectionMethod,
-    /// Maximum length of a message, in bytes with the newline. A longer one is a protocol error.
+    /// Maximum length of a message, in bytes including the newline. A longer one is a protocol error.
     pub line_max: usize,
-    /// Answer to `get_universe_size`; the size of the group if `None`.
+    /// The answer to `get_universe_size`; `None` stands for the size of the group.
     pub universe_size: Option<u64>,
     /// The number of nodes over which each group is spread.
     pub nodes: u32,
     /// Maximum number of processes of one spawn.
     pub spawn_max: u64,
-    /// True if it accepts an offer of PMI-2. It accepts PMI-1.1 in any case.
+    /// True if it accepts an offer of PMI-2. It always accepts PMI-1.1.
     pub pmi2: bool,
     /// True if it answers an offer of 1.2 or more with 1.2.
     pub pmi12: bool,
-    /// True if it supports further keyval spaces and access to pairs by their number, which RFC 13 does not have.
+    /// True if it supports additional keyval spaces and access to pairs by index, which RFC 13 does not have.
     pub keyval_spaces: bool,
     /// First part of every keyval space's name; a dash and the group's number follow.
     pub kvs_prefix: String,
@@ -87,7 +87,7 @@ impl<W: Default> Default for Config<W> {
 /// A process group to serve.
 #[derive(Debug, Clone, Default)]
 pub struct GroupSpec {
-    /// Number of processes of each program, in order of appnum; ranks are numbered through.
+    /// Number of processes of each program, in order of appnum. Ranks are numbered consecutively across the programs.
     pub programs: Vec<u32>,
     /// Pairs that are in the keyval space before the processes start.
     pub preput: Vec<(Vec<u8>, Vec<u8>)>,
@@ -105,17 +105,17 @@ pub enum ServerAction {
         /// The bytes.
         bytes: Vec<u8>,
     },
-    /// Start the programs as process group `group` (ranks numbered through, `PMI_SPAWNED=1`), then call
+    /// Start the programs as process group `group` (with consecutive ranks across the programs and `PMI_SPAWNED=1`), then call
     /// [`Server::spawned`](super::Server::spawned).
     Spawn {
-        /// The new group; known to the server already.
+        /// The new group, which the server already knows.
         group: GroupId,
         /// The process that requested it.
         by: Proc,
         /// The programs to start.
         programs: Vec<SpawnProgram>,
     },
-    /// Close the connection of one process; the others go on. Only wrappers of the server request it.
+    /// Close the connection of one process; the others continue. Only wrappers of the server request this.
     Close {
         /// The process.
         proc: Proc,

@@ -1,4 +1,4 @@
-//! Barriers of a part of a process group, on connections that have negotiated PMI-1.2. Their source is MPICH's list of PMI messages:
+//! Barriers over part of a process group, on connections that have negotiated PMI-1.2. Their source is MPICH's list of PMI messages:
 //! `barrier_in` has the key `group`, a list of ranks, `WORLD` or `NODE`, and a tag; `barrier_out` repeats the tag.
 
 use pmi_wire::{Framing, GroupBarrier, Members, Operation, Proc, place};
@@ -9,7 +9,7 @@ use super::open_barrier::{BarrierIdentity, GroupNotation, OpenBarrier};
 use super::state::{ProcessGroup, ProcessPhase, Server};
 use crate::reply::{OperationResult, ReplyHeader};
 
-/// Maximum number of barriers of parts that one process may have open, so that no client can exhaust the server's memory.
+/// Maximum number of group barriers that one process may have open, so that no client can exhaust the server's memory.
 const MAX_OPEN: usize = 256;
 
 impl ProcessGroup {
@@ -20,8 +20,8 @@ impl ProcessGroup {
 }
 
 impl Server {
-    /// Enters the barrier that a request names. Without a group, that is the barrier of RFC 13. The key `group` has a
-    /// meaning only in PMI-1.2 (MPICH's list of PMI messages); RFC 13, "Wire Protocol", has parsers ignore additional keys.
+    /// Enters the barrier that a request names. Without a group, that is the barrier of RFC 13. The key `group` has a meaning only in
+    /// PMI-1.2 (MPICH's list of PMI messages). RFC 13, "Wire Protocol", asks parsers to ignore additional keys.
     pub(super) fn enter(
         &mut self,
         from: Proc,
@@ -42,7 +42,7 @@ impl Server {
         Ok(())
     }
 
-    /// Enters a barrier of a part of the group (PMI-1.2). A group that does not exist, or that lacks the process, is refused.
+    /// Enters a barrier over part of the group (PMI-1.2). A group that does not exist, or that lacks the process, is refused.
     fn enter_part(
         &mut self,
         from: Proc,
@@ -66,17 +66,17 @@ impl Server {
         Ok(())
     }
 
-    /// Answers a process in a barrier of a part. The tag tells the client which of its open barriers this is.
+    /// Answers a process in a group barrier. The tag tells the client which of its open barriers this is.
     pub fn reply_tag(&mut self, to: Proc, tag: u64, done: Result<(), &'static str>) {
         let header = ReplyHeader::line(Operation::Barrier.exchange());
         self.reply(to, header, OperationResult::from(done).with_number("tag", tag));
     }
 
-    /// Counts a process as entered into a barrier of a part. Returns whether all members have.
+    /// Records that a process has entered a group barrier. Returns whether all members have.
     ///
     /// # Errors
     ///
-    /// If the process is already in that barrier, or in too many.
+    /// The process is already in that barrier, or in too many.
     pub fn join_part(&mut self, from: Proc, name: &BarrierIdentity, tag: u64) -> Result<bool, ProtocolError> {
         if self.open_parts(from) >= MAX_OPEN {
             return Err("too many barriers are open".into());
@@ -94,11 +94,11 @@ impl Server {
         Ok(open.entered.len() >= open.name.members.len())
     }
 
-    /// Names a barrier, or returns why this process cannot enter it.
+    /// Returns the identity of a barrier, or the reason why this process cannot enter it.
     ///
     /// # Errors
     ///
-    /// If the list has a rank that does not exist or is there twice, or lacks the process itself.
+    /// The list contains a rank that does not exist, contains a rank twice, or lacks the process itself.
     pub fn barrier_name(
         &self,
         from: Proc,
@@ -141,14 +141,14 @@ impl Server {
         Ok(BarrierIdentity { kind, members, tag: barrier.tag })
     }
 
-    /// Closes a barrier of a part. Returns the ranks that are in it, in order of their entries, with their tags.
+    /// Closes a group barrier. Returns the ranks that are in it, in the order in which they entered, with their tags.
     pub fn take_part(&mut self, group: GroupId, name: &BarrierIdentity) -> Vec<(u32, u64)> {
         let open_barriers = &mut self.groups[group as usize].open_barriers;
         let at = open_barriers.iter().position(|open| open.name == *name);
         at.map(|at| open_barriers.remove(at).entered).unwrap_or_default()
     }
 
-    /// Fails the barriers of this group that a process which has left for good would have to enter.
+    /// Fails those barriers of this group that cannot complete because a member has left for good.
     pub fn fail_parts(&mut self, id: GroupId) {
         let group = &mut self.groups[id as usize];
         if group.left == 0 || group.open_barriers.is_empty() {
@@ -166,12 +166,12 @@ impl Server {
         }
     }
 
-    /// Returns whether a process is in a barrier of a part of its group.
+    /// Returns whether a process is in a barrier over part of its group.
     pub fn has_part_open(&self, p: Proc) -> bool {
         self.open_parts(p) > 0
     }
 
-    /// The number of barriers of parts that a process is in.
+    /// Returns the number of group barriers that a process is in.
     pub fn open_parts(&self, p: Proc) -> usize {
         let open = self.groups[p.group as usize].open_barriers.iter();
         open.filter(|open| open.entered.iter().any(|(rank, _)| *rank == p.rank)).count()

@@ -6,7 +6,7 @@ use super::state::Server;
 use crate::reply::OperationResult;
 
 impl Server {
-    /// RFC 13, "`PMI_KVS_Get_name_length_max`" and its neighbours: the limits, which count the terminating NUL.
+    /// RFC 13, "`PMI_KVS_Get_name_length_max`" and the functions after it: the limits, which count the terminating NUL.
     pub(super) fn maxes(&self) -> OperationResult {
         let Maxes { kvsname_max, keylen_max, vallen_max } = self.config.maxes;
         OperationResult::done()
@@ -15,7 +15,7 @@ impl Server {
             .with_number("vallen_max", vallen_max)
     }
 
-    /// RFC 13, "`PMI_Get_universe_size`": the maximum future size of the process group. Without a setting, the group does not grow.
+    /// RFC 13, "`PMI_Get_universe_size`": the maximum size that the process group may reach. Without a setting, the group does not grow.
     pub(super) fn universe_size(&self, from: Proc) -> u64 {
         self.config.universe_size.unwrap_or(u64::from(self.size(from.group)))
     }

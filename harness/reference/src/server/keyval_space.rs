@@ -1,5 +1,5 @@
-//! Keyval spaces that processes create. RFC 13 has only their functions ("`PMI_KVS_Create`" and so on) and no messages; these are those of
-//! MPICH's gforker.
+//! Keyval spaces that processes create. RFC 13 defines only their functions ("`PMI_KVS_Create`" and so on), not their messages. The
+//! messages here are those of MPICH's gforker.
 
 use pmi_wire::Proc;
 
@@ -21,7 +21,7 @@ impl Server {
         }
     }
 
-    /// Returns a name that no space has had.
+    /// Returns a name that no space has had so far.
     pub fn new_space_name(&mut self) -> Vec<u8> {
         self.created += 1;
         format!("{}-created-{}", self.config.kvs_prefix, self.created).into_bytes()

@@ -11,7 +11,7 @@ impl Server {
     ///
     /// * RFC 13, "`PMI_KVS_Put`": "A key SHALL NOT be put more than once to a keyval space." The RFC does not say what a server does about a
     ///   second put. This server refuses it, and the first value stays. The PMI-2 draft, "`PMI_KVS_Put`", is silent; this server does the same.
-    /// * The pair can be read at once. RFC 13 requires that after the next barrier, the draft after the next fence.
+    /// * The pair can be read immediately. RFC 13 requires that only after the next barrier, and the draft only after the next fence.
     pub(super) fn put(
         &mut self,
         from: Proc,
@@ -58,7 +58,7 @@ impl Server {
         space.is_none_or(|name| name == self.groups[from.group as usize].kvsname)
     }
 
-    /// The keyval space of this name that a process has created.
+    /// Returns the keyval space with this name that a process has created.
     pub fn created_space(&self, name: Option<&[u8]>) -> Option<&KeyvalSpace> {
         self.spaces.iter().find(|space| Some(&space.name[..]) == name)
     }

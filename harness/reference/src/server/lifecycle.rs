@@ -17,9 +17,9 @@ impl<T: Into<String>> From<T> for ProtocolError {
 }
 
 impl Server {
-    /// RFC 13, "Version Negotiation": the client offers its highest version, and the server responds with the version that is used. This
-    /// server supports 1.0 and 1.1, and with settings 1.2 and 2.0. It refuses a client with a lower version, which stays connected and may
-    /// offer another one. Draft, "The protocol": after this line, a PMI-2 connection has frames.
+    /// RFC 13, "Version Negotiation": the client offers its highest version, and the server responds with the version to use. This server
+    /// supports 1.0 and 1.1, and also 1.2 and 2.0 if its settings say so. It refuses a client with a lower version, which stays connected
+    /// and may offer another one. Draft, "The protocol": after this line, a PMI-2 connection has frames.
     pub(super) fn init(
         &mut self,
         from: Proc,
@@ -44,7 +44,7 @@ impl Server {
         Ok(())
     }
 
-    /// Answers an init with the version that is used.
+    /// Answers an init with the version to use.
     pub fn join(&mut self, from: Proc, header: ReplyHeader, used: Version) {
         self.process_mut(from).phase = ProcessPhase::Joined;
         let answer = OperationResult::done()
@@ -53,8 +53,8 @@ impl Server {
         self.reply(from, header, answer);
     }
 
-    /// Draft, "`PMI_Init`": fullinit. All its keys are optional. The server knows the process by its connection and needs no authentication;
-    /// it refuses a client that asks for one.
+    /// Draft, "`PMI_Init`": fullinit. All its keys are optional. The server identifies the process by its connection and needs no
+    /// authentication; it refuses a client that asks for one.
     pub(super) fn fullinit(&mut self, from: Proc, authtype: Option<&[u8]>) -> OperationResult {
         if authtype.is_some() {
             return OperationResult::failed("unknown authtype");
@@ -73,9 +73,9 @@ impl Server {
         answer.with("debugged", "FALSE").with("pmiverbose", "FALSE")
     }
 
-    /// Handles the end of a connection. RFC 13 does not mention it. Without a finalize before, this server treats it as a protocol error,
-    /// because the other processes might wait for this one for ever. A program that never uses PMI is lawful, but no other process may wait for
-    /// it in a barrier.
+    /// Handles the end of a connection. RFC 13 does not mention it. If the process has not finalized, this server treats it as a protocol
+    /// error, because the other processes might wait for this one forever. A program that never uses PMI is lawful, but no other process
+    /// may wait for it in a barrier.
     pub fn closed(&mut self, from: Proc) {
         if self.is_gone(from) {
             return;
@@ -86,11 +86,11 @@ impl Server {
         }
     }
 
-    /// Counts a process as gone.
+    /// Records that a process is gone.
     ///
     /// # Errors
     ///
-    /// It had to finalize before.
+    /// The process should have finalized first.
     pub fn close(&mut self, from: Proc) -> Result<(), ProtocolError> {
         let proc = self.process_mut(from);
         let phase = std::mem::replace(&mut proc.phase, ProcessPhase::Closed);
@@ -119,15 +119,15 @@ impl Server {
         self.abort(from, exitcode.unwrap_or(1), "abort requested".into());
     }
 
-    /// RFC 13, "`PMI_Finalize`"; draft, "`PMI_Finalize`": the server acknowledges at once and does not wait for other processes. A barrier
-    /// that needs this process fails, see [`Server::fail_barrier`].
+    /// RFC 13, "`PMI_Finalize`"; draft, "`PMI_Finalize`": the server acknowledges immediately and does not wait for other processes. A
+    /// barrier that needs this process fails, see [`Server::fail_barrier`].
     pub(super) fn finalize(&mut self, from: Proc, header: ReplyHeader) {
         self.leave(from);
         self.reply(from, header, OperationResult::done());
         self.fail_barrier(from.group);
     }
 
-    /// Counts a process as finalized.
+    /// Records that a process has finalized.
     pub fn leave(&mut self, from: Proc) {
         self.process_mut(from).phase = ProcessPhase::Finalized;
         self.groups[from.group as usize].left += 1;

@@ -1,8 +1,8 @@
 //! The server's half of PMI, in every dialect, for any number of process groups.
 //!
-//! Bytes and process events come in through [`Server::receive`], [`Server::closed`] and [`Server::spawned`]; actions for the driver come out of
-//! [`Server::next_action`]. [`Server::read`] decodes requests, and [`Server::perform`] passes them to their handlers. Each subject has a file.
-//! The parts of `receive` are public, so that a wrapper can change what passes through.
+//! Bytes and process events come in through [`Server::receive`], [`Server::closed`] and [`Server::spawned`]; actions for the driver come
+//! out of [`Server::next_action`]. [`Server::read`] decodes requests, and [`Server::perform`] passes them to their handlers. There is one
+//! file for each subject. The parts of `receive` are public, so that a wrapper can change what passes through.
 
 mod attributes;
 mod barrier;
@@ -32,7 +32,7 @@ pub use state::{
 };
 
 impl Server {
-    /// Reads bytes from a process, and does what they ask for.
+    /// Reads bytes from a process, and performs the requests that they contain.
     pub fn receive(&mut self, from: Proc, bytes: &[u8]) {
         if self.is_gone(from) {
             return;
@@ -56,13 +56,13 @@ impl Server {
         self.process_mut(from).framer = framer;
     }
 
-    /// Takes out the framer of a process while its messages are read.
+    /// Takes the framer of a process out of the server while its messages are read.
     pub fn take_framer(&mut self, from: Proc) -> Framer {
         let line_max = self.config.line_max;
         std::mem::replace(&mut self.process_mut(from).framer, Framer::new(line_max))
     }
 
-    /// Takes the next message out of a framer, without its newline or its length.
+    /// Returns the next message in a framer, without its newline or its length.
     pub fn next_message<'a>(
         &self,
         from: Proc,
@@ -82,7 +82,7 @@ impl Server {
     pub fn perform(&mut self, from: Proc, asked: AllowedRequest<'_>) -> Result<(), ProtocolError> {
         let AllowedRequest { header, request } = asked;
         let answer = match request {
-            // These answer later, or not only this process.
+            // These requests are answered later, or answer other processes as well.
             ServerRequest::Init(offered) => return self.init(from, header, offered),
             ServerRequest::Barrier { group } => return self.enter(from, header, group.as_deref()),
             ServerRequest::PutNodeAttribute { key, value } => {
@@ -110,7 +110,7 @@ impl Server {
                 self.create_space(from, header, name);
                 return Ok(());
             }
-            // These answer at once.
+            // These requests are answered immediately.
             ServerRequest::Fullinit { authtype } => self.fullinit(from, authtype.as_deref()),
             ServerRequest::Maxes => self.maxes(),
             ServerRequest::Kvsname => self.kvsname(from),

@@ -4,8 +4,8 @@ use super::state::Server;
 use crate::reply::OperationResult;
 
 impl Server {
-    /// Publishes a port (RFC 13, "`PMI_Publish_name`"; draft, "`PMI_Nameserv_publish`"). A name that is published already is refused. The info
-    /// keys of the draft are ignored, as in all known servers.
+    /// Publishes a port (RFC 13, "`PMI_Publish_name`"; draft, "`PMI_Nameserv_publish`"). Refuses a name that is already published. Ignores
+    /// the info keys of the draft, as all known servers do.
     pub(super) fn publish(&mut self, name: &[u8], port: &[u8]) -> OperationResult {
         if self.names.contains_key(name) {
             return OperationResult::failed("name is published already");

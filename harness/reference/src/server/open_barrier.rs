@@ -1,17 +1,17 @@
-//! Open barriers of parts of a process group (PMI-1.2), and their identity.
+//! Open barriers over part of a process group (PMI-1.2), and their identity.
 
 /// The identity of a barrier.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BarrierIdentity {
-    /// The form in which the group is written.
+    /// The notation of the group.
     pub kind: GroupNotation,
-    /// In ascending order.
+    /// The members, in ascending order.
     pub members: Vec<u32>,
     /// Its tag.
     pub tag: u64,
 }
 
-/// The form in which a group is written. The same members in another form are another group.
+/// The notation of a group. The same members in another notation are a different group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GroupNotation {
     /// The whole process group.

@@ -13,10 +13,10 @@ use super::lifecycle::ProtocolError;
 use super::state::{AwaitedEvent, ProcessPhase, Server};
 use crate::reply::ReplyHeader;
 
-/// Maximum number of requests of a process that wait for their responses, so that no client can exhaust the server's memory.
+/// Maximum number of unanswered requests of a process, so that no client can exhaust the server's memory.
 pub(super) const MAX_HELD: usize = 10_000;
 
-/// A value.
+/// The value of a field.
 type Value<'a> = Cow<'a, [u8]>;
 
 /// An operation and its arguments. PMI-1 and PMI-2 spell most operations differently; the protocol table in `pmi_wire` has both spellings.
@@ -48,7 +48,7 @@ pub enum ServerRequest<'a> {
     },
     /// Reads a pair: `get`, `kvs-get`.
     Get {
-        /// The keyval space; that of the process's group if there is none.
+        /// The keyval space; `None` stands for that of the process's group.
         space: Option<Value<'a>>,
         /// The rank that may have put the pair, as a hint.
         source: Option<i64>,
@@ -96,25 +96,25 @@ pub enum ServerRequest<'a> {
         /// The name.
         name: Value<'a>,
     },
-    /// Starts a process group: `spawn`. In PMI-2, the first program has the preput pairs of all.
+    /// Starts a process group: `spawn`. In PMI-2, the first program has the preput pairs of all programs.
     Spawn(SpawnRequest),
-    /// Creates a keyval space: `create_kvs` of MPICH's gforker.
+    /// Creates a keyval space: `create_kvs` in MPICH's gforker.
     CreateSpace,
-    /// Destroys a keyval space: `destroy_kvs` of MPICH's gforker.
+    /// Destroys a keyval space: `destroy_kvs` in MPICH's gforker.
     DestroySpace {
         /// Its name.
         space: Value<'a>,
     },
-    /// Reads a pair by its number: `getbyidx` of MPICH's gforker.
+    /// Reads a pair by its index: `getbyidx` in MPICH's gforker.
     PairByIndex {
         /// The name of the keyval space.
         space: Value<'a>,
-        /// The number of the pair, from 0.
+        /// The index of the pair, from 0.
         index: u64,
     },
     /// Ends the process group: `abort`.
     Abort {
-        /// The exit status, which RFC 13 and the draft do not have and MPICH sends.
+        /// The exit status, which MPICH sends although neither RFC 13 nor the draft has it.
         exitcode: Option<i64>,
     },
     /// Leaves PMI: `finalize`.
@@ -139,7 +139,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// RFC 13, "Error Handling": the message, or the message at this time, is a protocol error.
+    /// RFC 13, "Error Handling": the message is a protocol error, or is one at this point.
     pub fn read<'a>(
         &mut self,
         from: Proc,
@@ -157,7 +157,7 @@ impl Server {
         let header = header(&message);
         let is_part = header.response.is_empty() && header.operation() != "abort";
         match (&message.content, message.error()) {
-            // Draft, "Unrecognized command": it is answered with an error code.
+            // Draft, "Unrecognized command": the command is answered with an error code.
             (Content::FrameRequest(Err(pmi2::RequestError::UnknownCommand)), _) => {
                 let name = message.command().unwrap_or_default();
                 let response = [name, b"-response"].concat().into();
@@ -166,7 +166,7 @@ impl Server {
             }
             (Content::LineRequest(Err(_)), Some(_)) if self.has_keyval_spaces(from, &message) => {}
             (_, Some(error)) => return Err(error.into()),
-            // The server supports no request of PMI-2 in several messages.
+            // The server does not support PMI-2 requests in several messages.
             (Content::FrameRequest(Ok(_)), None) if is_part => return Ok(None),
             _ => {}
         }
@@ -175,7 +175,7 @@ impl Server {
         Ok(Some(AllowedRequest { header, request }))
     }
 
-    /// Returns whether a line that RFC 13 does not have is a request about further keyval spaces, and this server supports them.
+    /// Returns whether a line outside of RFC 13 is a request about additional keyval spaces, and this server supports them.
     fn has_keyval_spaces(&self, from: Proc, message: &Decoded<'_>) -> bool {
         let is_argument = |exchange: &Exchange| {
             let accepts =
@@ -187,7 +187,7 @@ impl Server {
             && message.exchange().is_some_and(is_argument)
     }
 
-    /// Reads a line of a spawn request (RFC 13, "Spawn Operation"). Returns the request at its last line.
+    /// Reads a line of a spawn request (RFC 13, "Spawn Operation"). Returns the request after its last line.
     fn read_spawn_line(&mut self, from: Proc, line: &[u8]) -> Result<Option<SpawnRequest>, ProtocolError> {
         let new = || Box::new(SpawnCollector::new(SpawnLimits::default()));
         let collector = self.process_mut(from).spawn.get_or_insert_with(new);
@@ -300,13 +300,13 @@ fn decode<'a>(message: &Decoded<'a>) -> Option<ServerRequest<'a>> {
         }
         "abort" => ServerRequest::Abort { exitcode: number("exitcode") },
         "finalize" => ServerRequest::Finalize,
-        // Slurm's, which the draft does not have.
+        // Only Slurm has this request; the draft does not.
         "ring" => ServerRequest::Unknown,
         _ => ServerRequest::Unsupported,
     })
 }
 
-/// The spawn request of PMI-2 in the form of PMI-1.
+/// Converts a PMI-2 spawn request to the form of PMI-1.
 fn of_programs(preput: &[(Vec<u8>, Vec<u8>)], programs: &[pmi2::Pmi2SpawnProgram]) -> SpawnRequest {
     let program = |program: &pmi2::Pmi2SpawnProgram| SpawnProgram {
         nprocs: program.maxprocs,

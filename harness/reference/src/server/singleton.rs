@@ -1,5 +1,5 @@
-//! Connections with a handshake before the protocol: by `PMI_PORT`, and of a singleton, a process that was started without a process manager
-//! and has requested one (MPICH, `PMI_InitSingleton`).
+//! Connections that begin with a handshake: those through `PMI_PORT`, and that of a singleton, which is a process that was started without
+//! a process manager and has requested one (MPICH, `PMI_InitSingleton`).
 
 use pmi_wire::singleton::{REQUEST, SingletonInfo, check_answer};
 use pmi_wire::{ConnectionMethod, Proc, Version};
@@ -7,12 +7,12 @@ use pmi_wire::{ConnectionMethod, Proc, Version};
 use super::state::Server;
 
 impl Server {
-    /// The way in which processes get their connections.
+    /// Returns the way in which processes get their connections.
     pub fn connection_method(&self) -> ConnectionMethod {
         self.config.connection_method
     }
 
-    /// The first message on a connection whose process is not known yet. To a singleton, the process manager speaks first.
+    /// Returns the first message on a connection whose process is not known yet. It is empty unless the process is a singleton.
     pub fn welcome(&self) -> Vec<u8> {
         match self.config.connection_method {
             ConnectionMethod::Singleton => [REQUEST.as_bytes(), b"\n"].concat(),
@@ -20,8 +20,8 @@ impl Server {
         }
     }
 
-    /// Returns the process that has sent `line` as its first message, and the response to it. `None` if it is not a process of the job; then
-    /// the driver closes the connection.
+    /// Returns the process that has sent `line` as its first message, and the response to it. Returns `None` if it is not a process of the
+    /// job; the driver must then close the connection.
     pub fn admit(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)> {
         match self.config.connection_method {
             ConnectionMethod::Port => self.admit_by_id(line),
@@ -30,12 +30,13 @@ impl Server {
         }
     }
 
-    /// Accepts the singleton, once. Its version is acceptable if init would accept it, possibly with a lower version in the response.
+    /// Accepts the singleton, but only once. Its version is acceptable if init would accept it, possibly with a lower version in the
+    /// response.
     fn admit_singleton(&mut self, line: &[u8]) -> Option<(Proc, Vec<u8>)> {
         let offered = check_answer(line).ok()?;
         let p = Proc { group: 0, rank: 0 };
         let again = std::mem::replace(&mut self.process_mut(p).admitted, true);
-        // It keeps its own standard streams.
+        // The process keeps its own standard streams.
         let info = SingletonInfo { kvsname: self.groups[0].kvsname.clone(), streams: false };
         let received = if offered < Version::V1_0 { info.refusal() } else { info.line() };
         (!again).then(|| (p, [received, b"\n".to_vec()].concat()))

@@ -11,8 +11,8 @@ impl Server {
     ///
     /// * RFC 13, "`PMI_Spawn_multiple`": all programs of a request make up one new process group, and the preput pairs are in its keyval space
     ///   "before the processes are started". Over lines, each program has preput pairs; all of them count.
-    /// * Draft, "`PMI_Job_Spawn`": the same. It has a message for each program; implementations send all programs in one, and only that form is
-    ///   supported.
+    /// * Draft, "`PMI_Job_Spawn`": the same. The draft has a message for each program, but implementations send all programs in one
+    ///   message, and this server supports only that form.
     pub(super) fn spawn(&mut self, by: Proc, header: ReplyHeader, request: SpawnRequest) {
         let SpawnRequest { programs } = request;
         let total = programs.iter().fold(0, |n: u64, program| n.saturating_add(program.nprocs));
@@ -33,8 +33,8 @@ impl Server {
         self.act(ServerAction::Spawn { group, by, programs });
     }
 
-    /// Reports the start of the programs of an [`ServerAction::Spawn`]: one error code for each process, 0 for success. If a code is not 0, the
-    /// whole spawn has failed, and the group does not exist any longer.
+    /// Reports the start of the programs of a [`ServerAction::Spawn`]: one error code for each process, 0 for success. If a code is not 0,
+    /// the whole spawn has failed, and the group no longer exists.
     pub fn spawned(&mut self, group: GroupId, errcodes: &[i64]) {
         let Some(at) = self.spawns.iter().position(|(spawned, _)| *spawned == group) else { return };
         let (_, by) = self.spawns.swap_remove(at);

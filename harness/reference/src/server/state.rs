@@ -1,4 +1,4 @@
-//! The state of groups and processes, and the actions that every handler needs: to reply, to hold a request back, and to abort.
+//! The state of groups and processes, and the actions that all handlers need: sending replies, holding requests back, and aborting.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -23,7 +23,7 @@ pub enum ProcessPhase {
     Closed,
 }
 
-/// A request that is not answered yet.
+/// A request that has not been answered yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldRequest {
     /// The form of its response.
@@ -37,18 +37,18 @@ pub struct HeldRequest {
 pub enum AwaitedEvent {
     /// All processes of the group are in the barrier.
     Barrier,
-    /// An attribute of the process's node exists.
+    /// The attribute exists on the process's node.
     NodeAttribute(Vec<u8>),
     /// A group has been started.
     Spawn(GroupId),
-    /// A pair exists. Only wrappers of the server let a get wait.
+    /// The pair exists. Only wrappers of the server let a get wait.
     Pair(Vec<u8>),
 }
 
 /// A process and its connection.
 #[derive(Debug)]
 pub struct ServerProcess {
-    /// Bytes that are not a whole message yet.
+    /// Bytes that are not a complete message yet.
     pub framer: Framer,
     /// The negotiated framing.
     pub framing: Framing,
@@ -56,13 +56,13 @@ pub struct ServerProcess {
     pub version: Version,
     /// Its progress.
     pub phase: ProcessPhase,
-    /// True if it was accepted on its connection, where it identifies itself.
+    /// True if the process has identified itself on its connection and was accepted.
     pub admitted: bool,
     /// Present from the first `mcmd=spawn` of a request to its last `endcmd`.
     pub spawn: Option<Box<SpawnCollector>>,
-    /// PMI-2: its fullinit has been answered.
+    /// True if its fullinit has been answered (PMI-2).
     pub has_fullinit: bool,
-    /// Its requests that are not answered yet, except barriers of parts of the group.
+    /// Its requests that have not been answered yet, except group barriers.
     pub held: Vec<HeldRequest>,
 }
 
@@ -80,7 +80,7 @@ impl ServerProcess {
         }
     }
 
-    /// Returns whether it waits in the barrier of its group.
+    /// Returns whether it is waiting in the barrier of its group.
     pub fn is_in_barrier(&self) -> bool {
         self.held.iter().any(|held| held.what == AwaitedEvent::Barrier)
     }
@@ -93,15 +93,15 @@ pub struct ProcessGroup {
     pub kvsname: Vec<u8>,
     /// Its keyval space.
     pub kvs: HashMap<Vec<u8>, Vec<u8>>,
-    /// By rank.
+    /// The processes, indexed by rank.
     pub procs: Vec<ServerProcess>,
     /// Number of processes of each program, in order of appnum.
     pub programs: Vec<u32>,
     /// The number of processes in the barrier.
     pub entered: u32,
-    /// Barriers of parts of the group that a process has entered.
+    /// Group barriers that at least one process has entered.
     pub open_barriers: Vec<OpenBarrier>,
-    /// The number of processes that have left: finalized or closed. It is stored because every barrier needs it.
+    /// The number of processes that have left: finalized or closed. It is stored rather than counted, because every barrier needs it.
     pub left: u32,
     /// True if it was aborted.
     pub aborted: bool,
@@ -125,7 +125,7 @@ impl ProcessGroup {
 pub struct KeyvalSpace {
     /// Its name.
     pub name: Vec<u8>,
-    /// The pairs in the order of their puts, which is their numbering.
+    /// The pairs, in the order of their puts, which determines their indices.
     pub pairs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -135,7 +135,7 @@ impl KeyvalSpace {
     }
 }
 
-/// An action whose bytes are not written yet.
+/// An action whose bytes have not been encoded yet.
 #[derive(Debug)]
 pub enum PendingAction {
     /// A response.
@@ -144,12 +144,12 @@ pub enum PendingAction {
     Action(ServerAction),
 }
 
-/// The state machine.
+/// The state machine of a server.
 #[derive(Debug)]
 pub struct Server {
     /// The settings.
     pub config: Config,
-    /// By number.
+    /// The groups, indexed by number.
     pub groups: Vec<ProcessGroup>,
     /// The ports of published names.
     pub names: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -176,7 +176,7 @@ impl Server {
         }
     }
 
-    /// Adds a process group; its processes may connect at once.
+    /// Adds a process group. Its processes may connect immediately.
     pub fn add_group(&mut self, spec: GroupSpec) -> GroupId {
         let id = self.groups.len() as GroupId;
         let size: u32 = spec.programs.iter().sum();
@@ -207,15 +207,15 @@ impl Server {
         self.groups[group as usize].procs.len() as u32
     }
 
-    /// The variables of a process's environment (RFC 13, "Environment"). `place` is the number of the descriptor, or the host and port, which
-    /// only the driver knows.
+    /// Returns the variables of a process's environment (RFC 13, "Environment"). `place` is the number of the descriptor, or the host and
+    /// port, which only the driver knows.
     pub fn environment(&self, p: Proc, place: &str) -> Vec<(&'static str, String)> {
         let size = self.size(p.group).to_string();
         let mut env = match self.config.connection_method {
             ConnectionMethod::Port => {
                 vec![("PMI_PORT", place.to_owned()), ("PMI_ID", self.id(p).to_string())]
             }
-            // It has started before its process manager.
+            // The process was started before its process manager.
             ConnectionMethod::Singleton if p.group == 0 => return Vec::new(),
             ConnectionMethod::Fd | ConnectionMethod::Singleton => {
                 vec![("PMI_FD", place.to_owned()), ("PMI_RANK", p.rank.to_string()), ("PMI_SIZE", size)]
@@ -227,7 +227,7 @@ impl Server {
         env
     }
 
-    /// The next action.
+    /// Returns the next action.
     pub fn next_action(&mut self) -> Option<ServerAction> {
         Some(match self.next_output()? {
             PendingAction::Reply(to, reply) => ServerAction::Send { to, bytes: reply.render() },
@@ -235,12 +235,12 @@ impl Server {
         })
     }
 
-    /// The next action, with replies that are not spelled yet.
+    /// Returns the next action. Replies have not been encoded yet.
     pub fn next_output(&mut self) -> Option<PendingAction> {
         self.outputs.pop_front()
     }
 
-    /// Returns whether the process has initialized and not finalized, so that [`closed`](Self::closed) would be an error.
+    /// Returns whether the process has initialized and not finalized, so [`closed`](Self::closed) would be an error.
     pub fn is_joined(&self, p: Proc) -> bool {
         !self.is_gone(p) && self.process(p).phase == ProcessPhase::Joined
     }
@@ -250,17 +250,17 @@ impl Server {
         self.groups[p.group as usize].aborted || self.process(p).phase == ProcessPhase::Closed
     }
 
-    /// A process.
+    /// Returns a process.
     pub fn process(&self, p: Proc) -> &ServerProcess {
         &self.groups[p.group as usize].procs[p.rank as usize]
     }
 
-    /// A process, to be changed.
+    /// Returns a process, to be changed.
     pub fn process_mut(&mut self, p: Proc) -> &mut ServerProcess {
         &mut self.groups[p.group as usize].procs[p.rank as usize]
     }
 
-    /// The node of a process.
+    /// Returns the node of a process.
     pub fn node(&self, p: Proc) -> u32 {
         node_of(p.rank, self.size(p.group), self.config.nodes).unwrap_or(0)
     }
@@ -278,7 +278,7 @@ impl Server {
         self.process_mut(from).held.push(HeldRequest { header, what });
     }
 
-    /// Takes back a request that was held.
+    /// Removes a request that was held back, and returns the form of its response.
     pub fn take_held(&mut self, p: Proc, what: &AwaitedEvent) -> Option<ReplyHeader> {
         let held = &mut self.process_mut(p).held;
         let at = held.iter().position(|held| held.what == *what)?;

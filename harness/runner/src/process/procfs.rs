@@ -81,7 +81,10 @@ pub(crate) fn threads(pid: i32) -> io::Result<impl Iterator<Item = i32>> {
 /// Returns whether a process is about to end. The kernel sets this flag before it closes the descriptors, and closes these before the
 /// process can be waited for.
 pub(crate) fn is_exiting(pid: Pid) -> bool {
-    Stat::of(pid.as_raw_nonzero().get()).is_some_and(|stat| stat.is_exiting())
+    const PF_EXITING: u64 = 4;
+    Stat::of(pid.as_raw_nonzero().get())
+        .and_then(|stat| stat.number::<u64>(9))
+        .is_some_and(|flags| flags & PF_EXITING != 0)
 }
 
 /// The content of `/proc/PID/stat`, see proc_pid_stat(5).
@@ -119,12 +122,6 @@ impl Stat {
     /// Returns a field that is a number.
     pub(crate) fn number<T: std::str::FromStr>(&self, number: usize) -> Option<T> {
         self.field(number)?.parse().ok()
-    }
-
-    /// Returns whether the process is about to end, see [`is_exiting`].
-    pub(crate) fn is_exiting(&self) -> bool {
-        const PF_EXITING: u64 = 4;
-        self.number::<u64>(9).is_some_and(|flags| flags & PF_EXITING != 0)
     }
 
     /// Returns how a dead process ended, as wait will report it to its parent.

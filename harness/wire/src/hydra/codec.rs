@@ -1,11 +1,11 @@
-//! Reading from and writing to the proxies of every family.
+//! Decodes messages from proxies and encodes messages to them, for every family.
 
 use super::family::Family;
 use super::record::{CodecError, FrameAddress, ReceivedFrame};
 use super::vector::GroupLaunch;
 use super::{intel, mpich};
 
-/// Decodes the messages of one proxy.
+/// A decoder for the messages from one proxy.
 #[derive(Debug)]
 pub struct Decoder(DecoderKind);
 
@@ -44,7 +44,7 @@ impl Decoder {
     ///
     /// # Errors
     ///
-    /// See [`CodecError`]; after an error, the proxy's messages cannot be decoded any more.
+    /// See [`CodecError`]. After an error, no further messages from the proxy can be decoded.
     #[expect(clippy::should_implement_trait, reason = "it fails, and goes on after None")]
     pub fn next(&mut self) -> Result<Option<ReceivedFrame>, CodecError> {
         match &mut self.0 {
@@ -63,7 +63,7 @@ impl FrameAddress {
         }
     }
 
-    /// Encodes a PMI-1 message for the client that `route` names.
+    /// Encodes a PMI-1 message for the client that `route` identifies.
     pub fn response(self, route: i32, text: &[u8]) -> Vec<u8> {
         match self.family {
             Family::Intel => intel::response(self.group, self.proxy, route, text),
@@ -71,16 +71,16 @@ impl FrameAddress {
         }
     }
 
-    /// Encodes a PMI-2 message, with its length before it, for the client that `route` names.
+    /// Encodes a PMI-2 message, including its length prefix, for the client that `route` identifies.
     pub fn frame(self, route: i32, frame: &[u8]) -> Vec<u8> {
         match self.family {
-            // Intel's proxy has not been seen to support PMI-2, but it forwards texts unchanged.
+            // We have never seen Intel's proxy support PMI-2, but it forwards text unchanged.
             Family::Intel => intel::response(self.group, self.proxy, route, frame),
             _ => mpich::message(self, route, 2, frame),
         }
     }
 
-    /// Releases a proxy's clients from a barrier: the one of that name, if barriers have names.
+    /// Encodes the release of a proxy's clients from a barrier. `name` selects the barrier if the family's barriers have names.
     pub fn barrier_out(self, name: Option<&[u8]>) -> Vec<u8> {
         match self.family {
             Family::Intel => intel::barrier_out(),
@@ -88,7 +88,7 @@ impl FrameAddress {
         }
     }
 
-    /// Encodes any text of a scenario. If the protocol has no texts for an operation, encodes its meaning.
+    /// Encodes text from a scenario. If the family sends an operation in a form other than text, encodes that form instead.
     pub fn verbatim(self, route: i32, barrier: Option<&[u8]>, text: &[u8]) -> Vec<u8> {
         let line = text.strip_suffix(b"\n").unwrap_or(text);
         if line == b"cmd=barrier_out" {
@@ -126,7 +126,7 @@ mod tests {
     use crate::hydra::record::Upward;
 
     fn words(text: &str) -> Vec<u8> {
-        // Recorded bytes: eight hex digits are an int in memory order.
+        // Recorded bytes: each group of eight hex digits is an int in memory order.
         text.split_whitespace()
             .flat_map(|word| {
                 (0..word.len()).step_by(2).map(|i| u8::from_str_radix(&word[i..i + 2], 16).unwrap())
@@ -179,7 +179,7 @@ mod tests {
             request(b"cmd=barrier_in"),
             Upward::Ended(vec![0, 768]),
         ];
-        // The result does not depend on the pieces in which the bytes arrive.
+        // The result does not depend on how the bytes are split.
         for step in [1, 7, bytes.len()] {
             let mut decoder = Decoder::new(Family::Mpich3_4, 2);
             decoder.push(&words("00000000"));

@@ -24,7 +24,7 @@ pub enum Family {
     Intel,
 }
 
-/// The first message of a proxy.
+/// The first message from a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ProxyInit {
     /// The proxy's number.
@@ -131,7 +131,7 @@ impl Family {
         self != Self::Intel
     }
 
-    /// Returns whether the launch names the ranks of programs; in earlier families, they follow from a map of processor cores.
+    /// Returns whether the launch message lists the programs' ranks. In earlier families, the ranks follow from a map of processor cores.
     pub(super) fn names_ranks(self) -> bool {
         self == Self::Mpich5_0_2
     }
@@ -141,7 +141,7 @@ impl Family {
         self.init() == ProxyInit::TaggedGroupId
     }
 
-    /// Returns whether `--gpu-subdevs-per-proc` must be given; earlier families do not know it.
+    /// Returns whether `--gpu-subdevs-per-proc` must be given; earlier families do not have this option.
     pub fn knows_subdevices(self) -> bool {
         self.header() == Header::Grouped
     }
@@ -151,13 +151,13 @@ impl Family {
         matches!(self, Self::Mpich5_0 | Self::Mpich5_0_2)
     }
 
-    /// Returns whether a backslash in a value makes the next byte an ordinary one.
+    /// Returns whether a backslash in a value escapes the next byte.
     pub(super) fn unescapes(self) -> bool {
         self.header() == Header::Grouped
     }
 }
 
-/// Parses `4.3.2`, `5.0`, `22.05.8` or `5.1.0a1`: not all versions are semantic ones.
+/// Parses a version such as `4.3.2`, `5.0`, `22.05.8` or `5.1.0a1`. Not all of these are valid semantic versions.
 pub fn parse_version(text: &str) -> Option<semver::Version> {
     let mut numbers = text
         .split('.')
@@ -168,7 +168,7 @@ pub fn parse_version(text: &str) -> Option<semver::Version> {
     Some(semver::Version::new(major, rest(), rest()))
 }
 
-/// A text that is neither the name of a family nor a version of one.
+/// Text that is neither the name of a family nor a version of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownFamily;
 

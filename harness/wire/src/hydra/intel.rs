@@ -1,6 +1,6 @@
 //! The encoding of the control protocol of Intel MPI's proxy, which has only its purpose in common with MPICH's. No I/O.
 //!
-//! The proxy does not introduce itself. It forwards requests in parts rather than as text. They are assembled here, so that all families
+//! The proxy sends no init record, and forwards requests in parts rather than as text. This module assembles them, so that all families
 //! look the same above the codecs.
 
 use super::record::{BODY_MAX, CodecError, ReceivedFrame, Upward};
@@ -9,7 +9,7 @@ use super::vector::GroupLaunch;
 
 const HEAD: usize = 20;
 
-/// Decodes the messages of one proxy.
+/// A decoder for the messages from one proxy.
 #[derive(Debug, Default)]
 pub(super) struct IntelDecoder {
     unread: Unread,
@@ -77,7 +77,7 @@ impl IntelDecoder {
         let numbers = [int(rest, 8), int(rest, 12), int(rest, 16)];
         let wrong = CodecError::Length { command: kind, length };
         let size = match kind {
-            // This command has no body, whatever its length.
+            // This command has no body, whatever its length field says.
             16 => 0,
             17..=27 => usize::try_from(length).ok().filter(|n| *n <= BODY_MAX).ok_or(wrong.clone())?,
             _ => return Err(CodecError::Command(kind)),
@@ -110,8 +110,8 @@ impl IntelDecoder {
     }
 }
 
-/// Returns the request as its client wrote it. Lines at the beginning and the end of a program's block may be missing: between the others,
-/// and between blocks if the client wrote each one separately.
+/// Returns the request as its client wrote it. The proxy may leave out the first and last line of each program's block, so they are written
+/// here.
 fn spawn(text: &[u8]) -> Vec<u8> {
     let mut out = b"mcmd=spawn\n".to_vec();
     let mut begun = false;
@@ -130,7 +130,7 @@ fn spawn(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Parses the lengths of key, value, key ..., and then the strings.
+/// Parses the lengths of alternating keys and values, followed by the strings.
 fn pairs(body: &[u8], count: i32) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
     let size = usize::try_from(count).ok()?.checked_mul(8)?;
     let lengths = ints(body.get(..size)?);

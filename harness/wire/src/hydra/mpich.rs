@@ -1,32 +1,32 @@
 //! The encoding of the control protocol of MPICH's Hydra. No I/O.
 //!
-//! A connection carries an unframed first record of the proxy ([`ProxyInit`]), and then frames in both directions. A frame has a header of `int`
-//! fields in the byte order of the host, and a body.
+//! A connection carries an unframed first record from the proxy ([`ProxyInit`]), and then frames in both directions. A frame has a header
+//! of `int` fields in host byte order, and a body.
 
 use super::family::{Family, Header, ProxyInit};
 use super::record::{BODY_MAX, CodecError, FrameAddress, ReceivedFrame, Upward};
 use super::unread::Unread;
 use super::vector::GroupLaunch;
 
-/// First bytes of the init record, if it has any.
+/// First bytes of those init records that have a tag.
 const TAG: [u8; 4] = *b"HYD\0";
 
-/// Numbers of the commands to a proxy.
+/// Numbers of the commands sent to a proxy.
 mod down {
     pub(super) const PROC_INFO: i32 = 1;
     pub(super) const PMI_RESPONSE: i32 = 2;
     pub(super) const STDIN: i32 = 4;
 }
 
-/// A message for a proxy's cache ends when it has this many bytes.
+/// A message for a proxy's cache is closed once it has this many bytes.
 const CACHE_MAX: usize = 32 * 1024;
 
-/// Decodes the messages of one proxy.
+/// A decoder for the messages from one proxy.
 #[derive(Debug)]
 pub(super) struct MpichDecoder {
     init: ProxyInit,
     header: Header,
-    /// Number of processes that it starts: wide headers leave out the length of lists about them.
+    /// Number of processes that the proxy starts. Wide headers do not contain the length of per-process lists.
     processes: usize,
     begun: bool,
     unread: Unread,
@@ -101,7 +101,7 @@ impl MpichDecoder {
         if seen.len() < 4 {
             return Ok(None);
         }
-        // Nothing follows until the proxy receives a command.
+        // The proxy sends nothing else until it receives a command.
         let tagged = self.init != ProxyInit::Id;
         if seen.starts_with(&TAG) != tagged || seen.len() > self.init.len() {
             return Err(wrong());
@@ -136,7 +136,7 @@ fn frame(to: FrameAddress, command: i32, length: usize, number: i32, route: i32)
 /// Encodes the start of a process group. Its first process gets an empty standard input.
 pub(super) fn launch(to: FrameAddress, launch: &GroupLaunch) -> Vec<u8> {
     let mut out = proc_info(to, &launch.options(to.family));
-    // Only the first process of all has a standard input that can be ended.
+    // Only the very first process has a standard input that can be closed.
     if (to.group, to.proxy) == (0, 0) {
         out.extend(frame(to, down::STDIN, 0, 0, 0));
     }
@@ -155,19 +155,19 @@ fn proc_info(to: FrameAddress, options: &[Vec<u8>]) -> Vec<u8> {
     out
 }
 
-/// Encodes a PMI-1 message for the client that `route` names.
+/// Encodes a PMI-1 message for the client that `route` identifies.
 pub(super) fn response(to: FrameAddress, route: i32, text: &[u8]) -> Vec<u8> {
     message(to, route, 1, text)
 }
 
-/// Encodes a complete message of this version of PMI, for the client that `route` names.
+/// Encodes a complete message of this version of PMI for the client that `route` identifies.
 pub(super) fn message(to: FrameAddress, route: i32, version: i32, text: &[u8]) -> Vec<u8> {
     let mut out = frame(to, down::PMI_RESPONSE, text.len(), version, route);
     out.extend_from_slice(text);
     out
 }
 
-/// Releases a proxy's clients from a barrier: the one of that name, if barriers have names.
+/// Encodes the release of a proxy's clients from a barrier. `name` selects the barrier if barriers have names.
 pub(super) fn barrier_out(to: FrameAddress, name: Option<&[u8]>) -> Vec<u8> {
     let name = name.map(|name| [b" group=", name].concat()).unwrap_or_default();
     response(to, 0, &[b"cmd=barrier_out", &name[..], b"\n"].concat())

@@ -5,7 +5,7 @@ use super::family::Family;
 /// Maximum length of a frame's body. A proxy that announces more does not follow the protocol.
 pub(super) const BODY_MAX: usize = 16 << 20;
 
-/// A message of a proxy.
+/// A message from a proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Upward {
     /// Its init record.
@@ -13,24 +13,24 @@ pub enum Upward {
         /// Its number in its process group.
         proxy: i32,
     },
-    /// Process ids of its processes, in the order of their launch.
+    /// Process ids of its processes, in launch order.
     Pids(Vec<i32>),
     /// The status of its processes as returned by `wait`, in the same order.
     Ended(Vec<i32>),
-    /// A request that it forwards or makes itself.
+    /// A request that the proxy forwards or makes itself.
     Request {
-        /// Identifies the client; must be returned with the answer.
+        /// Identifies the client; the response must repeat it.
         route: i32,
         /// The text, which may lack its end.
         text: Vec<u8>,
     },
-    /// Pairs that its clients have put, if they do not arrive as a request.
+    /// Pairs that its clients put, if the proxy does not forward each put as a request.
     Puts(Vec<(Vec<u8>, Vec<u8>)>),
     /// Output of a process.
     Output {
         /// The stream: standard error if true.
         stderr: bool,
-        /// A part of it.
+        /// A part of the output.
         bytes: Vec<u8>,
     },
     /// A process closed its connection early; reported only on request.
@@ -46,7 +46,7 @@ pub struct ReceivedFrame {
     pub what: Upward,
 }
 
-/// An error in the bytes of a proxy.
+/// An error in the bytes from a proxy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
     /// The init record is missing or repeated.

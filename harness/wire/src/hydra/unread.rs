@@ -1,4 +1,4 @@
-//! Received bytes of a proxy that have not been decoded yet.
+//! Bytes received from a proxy that have not been decoded yet.
 
 /// A buffer whose first bytes have been read.
 #[derive(Debug, Default)]

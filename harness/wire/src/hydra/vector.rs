@@ -5,15 +5,15 @@ use super::family::{Family, Header};
 /// The part of a process group at one proxy. Ranks are consecutive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupLaunch {
-    /// Processes of the group.
+    /// Number of processes in the group.
     pub size: u32,
     /// The name of its keyval space.
     pub kvsname: Vec<u8>,
-    /// The keyval space of the group that requested it, if it was spawned.
+    /// The keyval space of the group that requested the spawn, if the group was spawned.
     pub parent: Option<Vec<u8>>,
     /// Its process mapping.
     pub mapping: Vec<u8>,
-    /// The working directory of programs without their own, for proxies that do not pass on theirs.
+    /// The default working directory for programs, for proxies that do not pass on their own.
     pub dir: Option<Vec<u8>>,
     /// The programs, at least one.
     pub blocks: Vec<ProcessBlock>,
@@ -49,7 +49,7 @@ impl GroupLaunch {
         self.blocks.iter().map(|b| b.count).sum()
     }
 
-    /// Returns the list in the family's form.
+    /// Returns the options in the family's form.
     pub(super) fn options(&self, family: Family) -> Vec<Vec<u8>> {
         let mut list: Vec<Vec<u8>> = Vec::new();
         let count = self.count();

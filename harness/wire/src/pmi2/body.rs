@@ -1,4 +1,4 @@
-//! The body of a frame as a series of `key=value` tuples, each ended by a semicolon, without their meaning.
+//! The body of a frame as a series of `key=value` tuples, each ended by a semicolon, without interpreting them.
 
 use std::borrow::Cow;
 
@@ -7,14 +7,14 @@ use thiserror::Error;
 
 use crate::Tuple;
 
-/// The reading of two semicolons in a row.
+/// The interpretation of two consecutive semicolons.
 ///
-/// The draft requires a semicolon in a value to be doubled. No server in use reverses that; some libraries do.
+/// The draft requires a semicolon in a value to be doubled. No server in use undoes the doubling, but some libraries do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SemicolonReading {
-    /// The draft: one semicolon that is part of the value.
+    /// As in the draft: one semicolon that is part of the value.
     Doubled,
-    /// Most implementations: the end of a tuple, followed by an empty tuple.
+    /// As in most implementations: the end of a tuple, followed by an empty tuple.
     Plain,
 }
 
@@ -24,10 +24,10 @@ pub enum BodyError {
     /// The body is empty.
     #[error("the body is empty")]
     Empty,
-    /// The last tuple has no semicolon. A semicolon must end each tuple, not only separate tuples.
+    /// The last tuple has no semicolon. Semicolons must end tuples, not just separate them.
     #[error("the body does not end in a semicolon")]
     Unterminated,
-    /// A text before a semicolon has no `=`, or nothing before it.
+    /// Text before a semicolon has no `=`, or nothing before it.
     #[error("no key=value tuple at offset {at}")]
     Malformed {
         /// The offset at which the text begins.
@@ -35,7 +35,7 @@ pub enum BodyError {
     },
 }
 
-/// A body that is a series of tuples. Values are as on the wire, see [`Body::value`].
+/// A body that is a series of tuples. Values are as on the wire; see [`Body::value`].
 #[derive(Debug, Clone, Copy)]
 pub struct Body<'a> {
     bytes: &'a [u8],
@@ -108,7 +108,7 @@ fn halved(raw: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-/// Appends a tuple, and doubles the semicolons in the value as the draft requires.
+/// Appends a tuple, doubling the semicolons in its value as the draft requires.
 pub fn write_tuple(out: &mut Vec<u8>, key: &str, value: &[u8]) {
     out.extend_from_slice(key.as_bytes());
     out.push(b'=');
@@ -121,12 +121,12 @@ pub fn write_tuple(out: &mut Vec<u8>, key: &str, value: &[u8]) {
     out.push(b';');
 }
 
-/// The maximum length of a key in bytes (draft, "The protocol"). It does not count a NUL.
+/// The maximum length of a key in bytes (draft, "The protocol"), without a NUL.
 pub const KEY_MAX: usize = 64;
-/// The maximum length of a value in bytes (draft, "The protocol"). It does not count a NUL.
+/// The maximum length of a value in bytes (draft, "The protocol"), without a NUL.
 pub const VALUE_MAX: usize = 1024;
 
-/// Returns whether the draft allows it as a key: 1 to 64 letters, digits, hyphens and underscores.
+/// Returns whether the draft allows this key: 1 to 64 letters, digits, hyphens and underscores.
 pub fn is_key(key: &[u8]) -> bool {
     let allowed = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
     (1..=KEY_MAX).contains(&key.len()) && key.iter().all(allowed)

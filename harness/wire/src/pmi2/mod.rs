@@ -1,5 +1,5 @@
-//! PMI-2: the content of its frames. The document is MPICH's draft of a wire protocol, version 2, which was never adopted. If
-//! implementations agree on something else, the documentation of the item states it.
+//! The content of PMI-2 frames, as specified in MPICH's draft of version 2 of the wire protocol, which was never adopted. If
+//! implementations agree on something else, the item's documentation says so.
 
 mod body;
 

@@ -476,7 +476,6 @@ mod tests {
     use super::*;
     use pmi_scenario::ast::UpstreamAction;
     use pmi_wire::Operation;
-    use pmi_wire::pmi2::Command;
 
     use crate::fields::text;
     use crate::pieces::{Limit, jobid, kvsname, letters_to, literal, own_rank, template};
@@ -485,6 +484,10 @@ mod tests {
 
     fn server(ranks: u32, body: Vec<Stmt>) -> Case {
         Case::new(UnderTest::Server, ranks, body)
+    }
+
+    fn frame(operation: &str) -> Op {
+        Op::of(Dialect::Pmi2, operation).unwrap()
     }
 
     fn says(to: Option<u32>, lines: Vec<Template>, partial: bool) -> Stmt {
@@ -576,7 +579,7 @@ mod tests {
         let steps = vec![
             write_as(0, Encoding::Line, vec![text("cmd=init pmi_version=2 pmi_subversion=0")], false),
             join(Dialect::Pmi2),
-            wait(0, AwaitedResponse::Due(Command::JobGetid.into())),
+            wait(0, AwaitedResponse::Due(frame("kvsname"))),
             body(0, vec![template(vec![literal("cmd=kvs-get;jobid="), jobid(), literal(";key=a;")])]),
             body(
                 1,
@@ -585,7 +588,7 @@ mod tests {
             body(1, vec![template(vec![literal("cmd=fullinit;pmirank="), own_rank(), literal(";")])]),
             write_as(1, Encoding::Bytes, vec![text(nasty), text("    14cmd="), text("<body> x")], false),
             write_as(1, Encoding::Body, vec![text("cmd=job-getid;")], true),
-            wait(1, AwaitedResponse::Due(Command::KvsFence.into())),
+            wait(1, AwaitedResponse::Due(frame("barrier"))),
             wait(1, AwaitedResponse::Optional),
             leave(Dialect::Pmi2),
         ];
@@ -612,28 +615,28 @@ mod tests {
     fn realigns_waits_with_remaining_frames() {
         let bytes = |text: &str| write_as(0, Encoding::Bytes, vec![crate::fields::text(text)], false);
         let body = |text: &str| write_as(0, Encoding::Body, vec![crate::fields::text(text)], false);
-        let due = |command: Command| wait(0, AwaitedResponse::Due(command.into()));
+        let due = |operation| wait(0, AwaitedResponse::Due(frame(operation)));
         let optional = || wait(0, AwaitedResponse::Optional);
         let of = |steps| Case::in_dialect(Dialect::Pmi2, UnderTest::Server, 1, steps);
         let mut case = of(vec![
-            due(Command::KvsFence),
+            due("barrier"),
             bytes("    1"),
             bytes("4cmd=job-getid;"),
-            due(Command::KvsFence),
+            due("barrier"),
             body("cmd=kvs-put;key=a;"),
-            due(Command::KvsPut),
+            due("put"),
             body("cmd=kvs-fence;"),
-            due(Command::JobGetid),
+            due("kvsname"),
         ]);
         waits::realign(&mut case.scenario);
         let expected = [
             bytes("    1"),
             bytes("4cmd=job-getid;"),
-            due(Command::JobGetid),
+            due("kvsname"),
             body("cmd=kvs-put;key=a;"),
             optional(),
             body("cmd=kvs-fence;"),
-            due(Command::KvsFence),
+            due("barrier"),
         ];
         assert_eq!(case.scenario.body, expected);
     }
@@ -642,16 +645,16 @@ mod tests {
     fn wait_for_attribute_that_no_rank_puts_is_optional() {
         let body = |rank, text: &str| write_as(rank, Encoding::Body, vec![crate::fields::text(text)], false);
         let get = || body(0, "cmd=info-getnodeattr;key=k;wait=TRUE;");
-        let due = |rank, command: Command| wait(rank, AwaitedResponse::Due(command.into()));
+        let due = |rank, operation| wait(rank, AwaitedResponse::Due(frame(operation)));
         let of = |steps| Case::in_dialect(Dialect::Pmi2, UnderTest::Server, 2, steps);
         let put = |key| body(1, &format!("cmd=info-putnodeattr;key={key};value=v;"));
         let answer_to = |key| {
-            let (get, got) = (get(), due(0, Command::InfoGetnodeattr));
-            let mut case = of(vec![get, put(key), due(1, Command::InfoPutnodeattr), got]);
+            let (get, got) = (get(), due(0, "get-node-attribute"));
+            let mut case = of(vec![get, put(key), due(1, "put-node-attribute"), got]);
             waits::realign(&mut case.scenario);
             case.scenario.body.pop()
         };
-        assert_eq!(answer_to("k"), Some(due(0, Command::InfoGetnodeattr)));
+        assert_eq!(answer_to("k"), Some(due(0, "get-node-attribute")));
         assert_eq!(answer_to("other"), Some(wait(0, AwaitedResponse::Optional)));
     }
 

@@ -3,7 +3,6 @@
 use std::fmt;
 
 use pmi_scenario::ast::{Dialect, Encoding};
-use pmi_wire::pmi2::Command;
 use pmi_wire::protocol::{self, Exchange, Field};
 use pmi_wire::{Framing, Operation};
 
@@ -137,12 +136,6 @@ impl Op {
 impl From<Operation> for Op {
     fn from(op: Operation) -> Self {
         Self { framing: Framing::Lines, row: op as usize }
-    }
-}
-
-impl From<Command> for Op {
-    fn from(command: Command) -> Self {
-        Self { framing: Framing::Frames, row: command as usize }
     }
 }
 

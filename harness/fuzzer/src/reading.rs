@@ -6,8 +6,8 @@ use std::borrow::Cow;
 use pmi_scenario::ast::Template;
 use pmi_wire::protocol::{self, Field};
 use pmi_wire::{
-    Content, Decoded, Direction, Framing, HEADER, ResponseOutcome, SpawnCollector, SpawnLimits, SpawnRequest,
-    frame_length, pmi2,
+    Decoded, Direction, Framing, HEADER, ResponseOutcome, SpawnCollector, SpawnLimits, SpawnRequest,
+    frame_length,
 };
 
 use super::op::Op;
@@ -102,19 +102,20 @@ pub(crate) fn request(framing: Framing, text: &[u8]) -> (Option<Op>, bool) {
 /// Returns the operation that a request names, and whether the request is complete.
 pub(crate) fn request_of(message: &Decoded<'_>) -> (Option<Op>, bool) {
     let text = message.text;
-    let (name, is_complete) = match &message.content {
-        Content::LineRequest(_) if text.starts_with(b"mcmd=spawn") => (Some(&b"spawn"[..]), true),
-        Content::FrameRequest(request) => {
+    let (name, is_complete) = match message.framing {
+        Framing::Lines if text.starts_with(b"mcmd=spawn") => (Some(&b"spawn"[..]), true),
+        Framing::Lines => (message.command(), message.is_well_formed()),
+        Framing::Frames => {
             // A body that is not a series of tuples has a command as well.
             let name = text.strip_prefix(b"cmd=").and_then(|rest| rest.split(|b| *b == b';').next());
-            let is_complete = match request {
-                // A request with no field but the id of a job.
-                Ok(pmi2::Request::DraftOnly(command)) => Op::from(*command).is(&["get-all"]),
-                read => read.is_ok(),
-            };
-            (name, is_complete)
+            let is_complete = message.exchange().is_some_and(|row| match row.operation {
+                // These have no fields but the id of a job.
+                "connect" | "disconnect" | "get-all" => true,
+                "spawn" => message.spawn().is_some(),
+                _ => !row.is_draft_only(),
+            });
+            (name, is_complete && message.is_well_formed())
         }
-        _ => (message.command(), message.is_well_formed()),
     };
     (name.and_then(|name| Op::of_request(message.framing, name)), is_complete)
 }
@@ -141,11 +142,8 @@ impl<'a> ParsedResponse<'a> {
     /// Parses a response; `None` if it is invalid.
     pub(crate) fn read(framing: Framing, text: &'a [u8]) -> Option<Self> {
         let message = Decoded::new(Direction::FromServer, framing, text);
-        let op = match &message.content {
-            Content::LineResponse(Ok(response)) => response.operation().into(),
-            Content::FrameResponse(Ok(response)) => response.command.into(),
-            _ => return None,
-        };
+        let row = message.exchange().filter(|_| message.is_well_formed())?;
+        let op = Op::of_request(framing, row.request.as_bytes())?;
         Some(Self { op, message })
     }
 

@@ -2,9 +2,9 @@
 //! and starts as many processes. Therefore, the counts of a spawn are never changed, removed or cut off.
 
 use memchr::memmem;
-use pmi_wire::Framing;
 use pmi_wire::grammar::Rule;
-use pmi_wire::pmi2::{Command, Request, SemicolonReading};
+use pmi_wire::pmi2::SemicolonReading;
+use pmi_wire::{Decoded, Direction, Framing};
 
 use super::reading::{MessageReader, WireMessage};
 
@@ -34,10 +34,12 @@ pub(crate) fn is_bounded(said: &[u8]) -> bool {
 
 /// Returns whether the body of a frame is a spawn that states all its numbers, each once, and only small ones.
 fn is_bounded_request(body: &[u8]) -> bool {
-    let read =
-        [SemicolonReading::Plain, SemicolonReading::Doubled].map(|reading| Request::parse(body, reading));
-    let Some(Request::Spawn { programs, .. }) = read.into_iter().find_map(Result::ok) else { return false };
-    let numbers = Command::Spawn.exchange().arguments.iter().filter(|field| field.rule == Rule::Uint);
+    let read = [SemicolonReading::Plain, SemicolonReading::Doubled]
+        .map(|reading| Decoded::body(Direction::ToServer, body, reading));
+    let Some(message) = read.iter().find(|message| message.is_well_formed()) else { return false };
+    let (Some(request), Some(row)) = (message.spawn(), message.exchange()) else { return false };
+    let programs = &request.programs;
+    let numbers = row.arguments.iter().filter(|field| field.rule == Rule::Uint);
     let keys: Vec<&str> = numbers.map(|field| field.key).collect();
     let is_number = |tuple: &&[u8]| {
         keys.iter().any(|key| tuple.strip_prefix(key.as_bytes()).is_some_and(|rest| rest.starts_with(b"=")))
@@ -48,7 +50,7 @@ fn is_bounded_request(body: &[u8]) -> bool {
         // Two numbers before the programs, and three in each program.
         && stated().count() == 2 + 3 * programs.len()
         && !programs.is_empty()
-        && programs.iter().all(|program| program.maxprocs > 0)
+        && programs.iter().all(|program| program.nprocs > 0)
 }
 
 #[cfg(test)]

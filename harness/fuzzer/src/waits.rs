@@ -3,7 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 
 use pmi_scenario::ast::{Encoding, Scenario, Template};
-use pmi_wire::{Content, Decoded, Direction, Framing, pmi2};
+use pmi_wire::{Decoded, Direction, Framing};
 
 use super::op::Op;
 use super::pieces::written_bytes;
@@ -142,12 +142,12 @@ impl PendingRequests {
     fn body(&mut self, body: &[u8]) {
         let message = Decoded::new(Direction::ToServer, Framing::Frames, body);
         let (op, is_proper) = request_of(&message);
-        let waits_for = match message.content {
-            Content::FrameRequest(Ok(pmi2::Request::InfoGetnodeattr { key, wait: true })) => {
-                Some(key.into_owned())
-            }
-            Content::FrameRequest(Ok(pmi2::Request::InfoPutnodeattr { key, .. })) => {
-                self.puts.push(key.into_owned());
+        let row = message.exchange().filter(|_| message.is_well_formed());
+        let key = || message.value("key").unwrap_or_default().into_owned();
+        let waits_for = match row.map_or("", |row| row.operation) {
+            "get-node-attribute" if message.truth("wait") == Some(true) => Some(key()),
+            "put-node-attribute" => {
+                self.puts.push(key());
                 None
             }
             _ => None,

@@ -2,9 +2,8 @@
 
 use std::borrow::Cow;
 
-use pmi_wire::pmi2::write_tuple;
 use pmi_wire::protocol::{Exchange, Field};
-use pmi_wire::{Framing, Operation, ResponseOutcome, write_line_tuple};
+use pmi_wire::{Framing, Operation, ResponseOutcome};
 
 /// `rc` of a failure in PMI-2. The draft ("PMI Wireprotocol Error Codes") does not assign any numbers.
 const FAILED: i64 = 1;
@@ -198,16 +197,11 @@ impl ReplyParts {
     /// Returns the bytes: a line with its newline (RFC 13, "Wire Protocol"), or a length and a body (draft, "The protocol").
     pub fn render(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64);
-        match self.header.framing {
-            Framing::Lines if self.header.response.is_empty() => {}
-            Framing::Lines => self.each_tuple(|key, value| write_line_tuple(&mut out, key, value)),
-            Framing::Frames => {
-                self.each_tuple(|key, value| write_tuple(&mut out, key, value));
-                out.splice(0..0, format!("{:>6}", out.len()).into_bytes());
-                return out;
-            }
+        let framing = self.header.framing;
+        if framing == Framing::Frames || !self.header.response.is_empty() {
+            self.each_tuple(|key, value| framing.write_tuple(&mut out, key, value));
         }
-        out.push(b'\n');
-        out
+        // Only the pairs of a client could be as long as a frame, and their limits are far lower.
+        framing.complete(out).unwrap_or_default()
     }
 }

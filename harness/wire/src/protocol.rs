@@ -144,6 +144,19 @@ impl Exchange {
         }
     }
 
+    /// Returns a request with those of these fields that it has, which are given by name. The values are not checked. Empty if it would be
+    /// too long for a frame.
+    pub fn write_request(&self, framing: Framing, fields: &[(&str, Vec<u8>)]) -> Vec<u8> {
+        let mut tuples = Vec::with_capacity(96);
+        framing.write_tuple(&mut tuples, "cmd", self.request.as_bytes());
+        for field in self.arguments {
+            if let Some((_, value)) = fields.iter().find(|(name, _)| *name == field.name) {
+                framing.write_tuple(&mut tuples, field.key, value);
+            }
+        }
+        framing.complete(tuples).unwrap_or_default()
+    }
+
     /// Returns whether only the draft of PMI-2 describes the request, or a part of it: no known implementation has it.
     pub fn is_draft_only(&self) -> bool {
         const OPERATIONS: [&str; 6] =

@@ -2,7 +2,7 @@
 
 use arbitrary::Result;
 use pmi_scenario::ast::{Stmt, Template};
-use pmi_wire::{SpawnProgram, pmi2};
+use pmi_wire::{Framing, SpawnProgram, SpawnRequest};
 
 use super::model::{PutKey, SessionModel};
 use crate::client_steps::MAPPING;
@@ -337,11 +337,13 @@ impl SessionModel<'_, '_> {
             .collect();
         let mut programs = Vec::new();
         for _ in 0..self.u.int_in_range(1..=2)? {
-            programs.push(pmi2::Pmi2SpawnProgram {
-                command: b"program".to_vec(),
-                maxprocs: self.u.int_in_range(1..=2)?,
-                argv: vec![b"-x".to_vec(); self.u.int_in_range(0..=2)?],
+            programs.push(SpawnProgram {
+                execname: b"program".to_vec(),
+                nprocs: self.u.int_in_range(1..=2)?,
+                // Arguments count from 1, as in the example of RFC 13 and in every implementation.
+                args: (1..).zip(vec![b"-x".to_vec(); self.u.int_in_range(0..=2)?]).collect(),
                 info: vec![(b"wdir".to_vec(), b"/".to_vec()); self.u.int_in_range(0..=1)?],
+                ..SpawnProgram::default()
             });
         }
         let op = self.op("spawn");
@@ -424,27 +426,18 @@ fn no_info() -> NamedField {
 pub(super) fn spawn_messages(
     op: Op,
     preput: Vec<(Vec<u8>, Vec<u8>)>,
-    programs: Vec<pmi2::Pmi2SpawnProgram>,
+    mut programs: Vec<SpawnProgram>,
 ) -> Vec<FieldList> {
     let mut printed = Vec::new();
-    let mut messages: Vec<FieldList> = if op == Op::from(pmi2::Command::Spawn) {
-        pmi2::Request::Spawn { preput, programs }.write_to(None, &mut printed);
+    let mut messages: Vec<FieldList> = if op.framing() == Framing::Frames {
+        programs.iter_mut().take(1).for_each(|first| first.preput.clone_from(&preput));
+        SpawnRequest { programs }.write_body(None, &mut printed);
         vec![tuples_of(op.framing(), &printed)]
     } else {
         let totspawns = programs.len() as u64;
         for (program, spawnssofar) in programs.into_iter().zip(1..) {
-            SpawnProgram {
-                nprocs: program.maxprocs,
-                execname: program.command,
-                totspawns,
-                spawnssofar,
-                // Arguments count from 1, as in the example of RFC 13 and in every implementation.
-                args: (1..).zip(program.argv).collect(),
-                // All programs state the same values, as in MPICH's client.
-                preput: preput.clone(),
-                info: program.info,
-            }
-            .write_to(&mut printed);
+            // All programs state the same values, as in MPICH's client.
+            SpawnProgram { totspawns, spawnssofar, preput: preput.clone(), ..program }.write_to(&mut printed);
         }
         printed
             .trim_ascii_end()

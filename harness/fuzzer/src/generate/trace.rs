@@ -328,8 +328,8 @@ pub(super) mod tests {
         assert_eq!(
             asked[3..5],
             [
-                (pmi_wire::pmi2::Command::InfoGetjobattr.into(), true, false),
-                (pmi_wire::pmi2::Command::KvsPut.into(), false, true)
+                (Op::of(Dialect::Pmi2, "get-job-attribute").unwrap(), true, false),
+                (Op::of(Dialect::Pmi2, "put").unwrap(), false, true)
             ]
         );
         assert_eq!(read.exchanges[0][2].answer[2].value.pieces, [kvsname()]);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Encoding, UpstreamAction};
-use pmi_wire::{Operation, pmi2};
+use pmi_wire::{Operation, SpawnProgram};
 
 use super::requests::{own_space, spawn_messages};
 use crate::decisions::{percent, pick, shuffle};
@@ -141,7 +141,7 @@ fn unknown_to_a_proxy(op: Op, rank: u32, number: usize) -> PlannedStep {
         ("port", text("tag#0$port#4242$")),
     ];
     if op.is_spawn() {
-        let program = pmi2::Pmi2SpawnProgram { maxprocs: 1, ..pmi2::Pmi2SpawnProgram::default() };
+        let program = SpawnProgram { nprocs: 1, ..SpawnProgram::default() };
         return PlannedStep::Request { rank, op, messages: spawn_messages(op, Vec::new(), vec![program]) };
     }
     request_of(rank, op, &fields)

@@ -4,6 +4,8 @@
 //! valid PMI. A process that waits for a message that the harness owes it does not hang. The same holds for one that waits for a process
 //! that the harness has misled.
 
+use std::borrow::Cow;
+
 use pmi_judge::builtin_requirements::HANG;
 use pmi_judge::crash::{CrashedProcess, crash_backtrace};
 use pmi_judge::event::{Event, EventKind, Exit};
@@ -13,7 +15,7 @@ use pmi_scenario::ast::{Dialect, Role, Step, StepAction, Stmt, Template, UnderTe
 use pmi_scenario::ids;
 use pmi_scenario::requirement::{Catalogue, Set};
 use pmi_wire::grammar::parse_uint;
-use pmi_wire::pmi2::{self, SemicolonReading};
+use pmi_wire::pmi2::{Body, SemicolonReading};
 use pmi_wire::{Connection, Direction, Framed, Framing, FramingError, Operation, Proc};
 
 use super::{distinct, located, site};
@@ -318,7 +320,7 @@ impl ExchangeHistory {
     fn asks_in_frame(&mut self, body: &[u8]) {
         let kind = MessageKind::of_said(&WireMessage::Body(body.to_vec()));
         let op = kind.op();
-        let thrid = pmi2::Request::thrid(body, SemicolonReading::Doubled).map(std::borrow::Cow::into_owned);
+        let thrid = thread(body).map(Cow::into_owned);
         self.open.retain(|open| open.thrid != thrid);
         self.open.push(PendingRequest { kind, op, thrid });
     }
@@ -326,9 +328,7 @@ impl ExchangeHistory {
     /// Records a message from the server, or an invalid one.
     fn answered(&mut self, seq: u64, message: Result<Framed<'_>, AnswerKind>) {
         let thrid = match message {
-            Ok(Framed { framing: Framing::Frames, text }) => {
-                pmi2::Request::thrid(text, SemicolonReading::Doubled)
-            }
+            Ok(Framed { framing: Framing::Frames, text }) => thread(text),
             _ => None,
         };
         let of_thread = |open: &PendingRequest| thrid.is_some() && open.thrid.as_deref() == thrid.as_deref();
@@ -408,6 +408,11 @@ fn answer(op: Option<Op>, Framed { framing, text }: Framed<'_>) -> AnswerKind {
 fn has_unusual_limit(maxes: &ParsedResponse<'_>) -> bool {
     let limits = Limit::ALL.iter().filter_map(|limit| maxes.get(limit.name()));
     limits.into_iter().any(|limit| !parse_uint(&limit).is_some_and(|limit| (16..=1 << 20).contains(&limit)))
+}
+
+/// Returns the number of the thread in the body of a frame.
+fn thread(body: &[u8]) -> Option<Cow<'_, [u8]>> {
+    Body::parse(body, SemicolonReading::Doubled).ok()?.value("thrid")
 }
 
 #[cfg(test)]

@@ -7,11 +7,11 @@
 use std::collections::HashSet;
 
 use pmi_wire::grammar::{Rule, is_string, parse_int, parse_intlist, parse_uint};
-use pmi_wire::pmi2::{self, KEY_MAX, VALUE_MAX, is_key, write_tuple};
+use pmi_wire::pmi2::{KEY_MAX, VALUE_MAX, is_key};
 use pmi_wire::protocol::{self, Exchange};
 use pmi_wire::{
     Connection, Decoded, Direction, Framing, FramingError, GroupBarrier, Maxes, ResponseOutcome,
-    SpawnProgram, Version, frame_header, write_line_tuple,
+    SpawnProgram, SpawnRequest, Version,
 };
 use thiserror::Error;
 
@@ -453,18 +453,9 @@ impl Client {
         let exchange = self.exchange("spawn")?;
         let mut bytes = Vec::new();
         if self.is_pmi2() {
-            let program = |program: &SpawnProgram| pmi2::Pmi2SpawnProgram {
-                command: program.execname.clone(),
-                maxprocs: program.nprocs,
-                argv: program.args.iter().map(|(_, arg)| arg.clone()).collect(),
-                info: program.info.clone(),
-            };
-            let request = pmi2::Request::Spawn {
-                preput: programs.iter().flat_map(|program| program.preput.clone()).collect(),
-                programs: programs.iter().map(program).collect(),
-            };
-            request.write_to(self.thrid.as_deref(), &mut bytes);
-            bytes = framed(bytes)?;
+            let request = SpawnRequest { programs: programs.to_vec() };
+            request.write_body(self.thrid.as_deref(), &mut bytes);
+            bytes = self.complete(bytes)?;
         } else {
             for (number, program) in (1..).zip(programs) {
                 let is_value = |value: &[u8]| value.is_empty() || is_string(value);
@@ -622,10 +613,8 @@ impl Client {
         let exchange = self.exchange(operation)?;
         let is_frame = self.is_pmi2();
         let mut bytes = Vec::with_capacity(64);
-        let mut tuple = |key: &str, value: &[u8]| match is_frame {
-            true => write_tuple(&mut bytes, key, value),
-            false => write_line_tuple(&mut bytes, key, value),
-        };
+        let framing = self.connection.framing();
+        let mut tuple = |key: &str, value: &[u8]| framing.write_tuple(&mut bytes, key, value);
         tuple("cmd", exchange.request.as_bytes());
         if let Some(thrid) = self.thrid.as_ref().filter(|_| is_frame) {
             tuple("thrid", thrid);
@@ -636,9 +625,16 @@ impl Client {
             self.check(name, field.rule, value)?;
             tuple(field.key, value);
         }
-        let bytes = if is_frame { framed(bytes)? } else { [bytes, b"\n".to_vec()].concat() };
+        let bytes = self.complete(bytes)?;
         self.pending.push(Pending { exchange, thrid: self.thrid.clone().filter(|_| is_frame) });
         Ok(bytes)
+    }
+
+    /// Completes a message.
+    fn complete(&self, tuples: Vec<u8>) -> Result<Vec<u8>, Misuse> {
+        let length = tuples.len();
+        let too_long = Misuse::TooLong { what: "message", length, limit: 999_999 };
+        self.connection.framing().complete(tuples).ok_or(too_long)
     }
 
     /// Checks a value: its characters, which PMI-2 restricts only in keys, and its length. The limits count a terminating NUL.
@@ -668,7 +664,7 @@ impl Client {
     /// Finds the request that a response answers, and reads the response.
     fn read(&mut self, message: &Decoded<'_>) -> Result<ServerAnswer, ServerError> {
         if let Some(error) = message.error() {
-            return Err(ServerError::Malformed(error));
+            return Err(ServerError::Malformed(error.to_string()));
         }
         let exchange = message.exchange().ok_or(ServerError::Unsolicited)?;
         let outcome = message.outcome().ok_or(ServerError::NoResult)?;
@@ -782,13 +778,6 @@ impl Client {
 
 fn truth(value: bool) -> &'static [u8] {
     if value { b"TRUE" } else { b"FALSE" }
-}
-
-fn framed(body: Vec<u8>) -> Result<Vec<u8>, Misuse> {
-    let limit = 999_999;
-    let header = frame_header(body.len());
-    let header = header.ok_or(Misuse::TooLong { what: "message", length: body.len(), limit })?;
-    Ok([&header[..], &body].concat())
 }
 
 #[cfg(test)]

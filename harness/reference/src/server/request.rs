@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
-use pmi_wire::grammar::{parse_bool, parse_int, parse_uint};
+use pmi_wire::grammar::parse_int;
 use pmi_wire::protocol::{Exchange, Field};
 use pmi_wire::{
-    Content, Decoded, Direction, Framing, Operation, Proc, SpawnAssembler, SpawnCollector, SpawnLimits,
-    SpawnProgram, SpawnRequest, Version, pmi2,
+    DecodeError, Decoded, Direction, Framing, Operation, Proc, SpawnAssembler, SpawnCollector, SpawnLimits,
+    SpawnRequest, Version,
 };
 
 use super::lifecycle::ProtocolError;
@@ -156,18 +156,18 @@ impl Server {
         let message = Decoded::new(Direction::ToServer, framing, text);
         let header = header(&message);
         let is_part = header.response.is_empty() && header.operation() != "abort";
-        match (&message.content, message.error()) {
+        match (framing, message.error()) {
             // Draft, "Unrecognized command": the command is answered with an error code.
-            (Content::FrameRequest(Err(pmi2::RequestError::UnknownCommand)), _) => {
+            (Framing::Frames, Some(DecodeError::UnknownCommand { .. })) => {
                 let name = message.command().unwrap_or_default();
                 let response = [name, b"-response"].concat().into();
                 let header = ReplyHeader { response, ..header };
                 return Ok(Some(AllowedRequest { header, request: ServerRequest::Unknown }));
             }
-            (Content::LineRequest(Err(_)), Some(_)) if self.has_keyval_spaces(from, &message) => {}
-            (_, Some(error)) => return Err(error.into()),
+            (Framing::Lines, Some(_)) if self.has_keyval_spaces(from, &message) => {}
+            (_, Some(error)) => return Err(error.to_string().into()),
             // The server does not support PMI-2 requests in several messages.
-            (Content::FrameRequest(Ok(_)), None) if is_part => return Ok(None),
+            (Framing::Frames, None) if is_part => return Ok(None),
             _ => {}
         }
         let request = decode(&message).ok_or("not a request")?;
@@ -279,45 +279,22 @@ fn decode<'a>(message: &Decoded<'a>) -> Option<ServerRequest<'a>> {
         "barrier" => ServerRequest::Barrier { group: value("group") },
         "put-node-attribute" => ServerRequest::PutNodeAttribute { key: named("key"), value: named("value") },
         "get-node-attribute" => {
-            let wait = value("wait").as_deref().and_then(parse_bool).unwrap_or(false);
-            ServerRequest::GetNodeAttribute { key: named("key"), wait }
+            ServerRequest::GetNodeAttribute { key: named("key"), wait: message.truth("wait") == Some(true) }
         }
         "get-job-attribute" => ServerRequest::GetJobAttribute { key: named("key") },
         "publish" => ServerRequest::Publish { name: named("service"), port: named("port") },
         "lookup" => ServerRequest::Lookup { name: named("service") },
         "unpublish" => ServerRequest::Unpublish { name: named("service") },
-        "spawn" => match &message.content {
-            Content::FrameRequest(Ok(pmi2::Request::Spawn { preput, programs })) => {
-                ServerRequest::Spawn(of_programs(preput, programs))
-            }
-            _ => ServerRequest::Unsupported,
-        },
+        "spawn" => message
+            .spawn()
+            .map_or(ServerRequest::Unsupported, |request| ServerRequest::Spawn(request.clone())),
         "kvs-create" => ServerRequest::CreateSpace,
         "kvs-destroy" => ServerRequest::DestroySpace { space: named("kvsname") },
-        "kvs-index" => {
-            let index = value("idx").as_deref().and_then(parse_uint)?;
-            ServerRequest::PairByIndex { space: named("kvsname"), index }
-        }
+        "kvs-index" => ServerRequest::PairByIndex { space: named("kvsname"), index: message.number("idx")? },
         "abort" => ServerRequest::Abort { exitcode: number("exitcode") },
         "finalize" => ServerRequest::Finalize,
         // Only Slurm has this request; the draft does not.
         "ring" => ServerRequest::Unknown,
         _ => ServerRequest::Unsupported,
     })
-}
-
-/// Converts a PMI-2 spawn request to the form of PMI-1.
-fn of_programs(preput: &[(Vec<u8>, Vec<u8>)], programs: &[pmi2::Pmi2SpawnProgram]) -> SpawnRequest {
-    let program = |program: &pmi2::Pmi2SpawnProgram| SpawnProgram {
-        nprocs: program.maxprocs,
-        execname: program.command.clone(),
-        args: (0..).zip(program.argv.iter().cloned()).collect(),
-        info: program.info.clone(),
-        ..SpawnProgram::default()
-    };
-    let mut programs: Vec<SpawnProgram> = programs.iter().map(program).collect();
-    if let Some(first) = programs.first_mut() {
-        first.preput = preput.to_vec();
-    }
-    SpawnRequest { programs }
 }

@@ -1,8 +1,8 @@
 //! The requests of ranks that are measured, in either protocol.
 
 use pmi_scenario::ast::Dialect;
-use pmi_wire::pmi2::{self, Pmi2SpawnProgram};
-use pmi_wire::{Decoded, Direction, Request, ResponseOutcome, SpawnProgram, Version, frame_header};
+use pmi_wire::protocol::documented;
+use pmi_wire::{Decoded, Direction, Framing, ResponseOutcome, SpawnProgram, SpawnRequest, Version};
 
 /// One request of a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,74 +34,57 @@ pub(super) enum Ask {
 impl Ask {
     /// Returns the bytes of the message.
     pub(super) fn bytes(&self, dialect: Dialect, kvsname: &[u8]) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(96);
-        match (self, dialect) {
-            (Self::Offer, Dialect::Pmi2) => bytes.extend(b"cmd=init pmi_version=2 pmi_subversion=0\n"),
-            (_, Dialect::Pmi1) => self.line(kvsname, &mut bytes),
-            (_, Dialect::Pmi2) => {
-                let mut body = Vec::with_capacity(96);
-                self.frame().write_to(None, &mut body);
-                // No message here has nearly a million bytes.
-                bytes.extend(frame_header(body.len()).unwrap_or_default());
-                bytes.extend(body);
-            }
-        }
-        bytes
-    }
-
-    fn line(&self, kvsname: &[u8], out: &mut Vec<u8>) {
-        let request = match self {
-            Self::Offer | Self::Fullinit(_) => Request::Init(Version::V1_1),
-            Self::Kvsname => Request::Kvsname,
-            Self::Barrier => Request::Barrier { group: None },
-            Self::Put { key, value } => {
-                Request::Put { kvsname, key: key.as_bytes(), value: value.as_bytes() }
-            }
-            Self::Get { key } => Request::Get { kvsname, key: key.as_bytes() },
-            Self::Publish(name) => Request::Publish { service: name.as_bytes(), port: name.as_bytes() },
-            Self::Lookup(name) => Request::Lookup { service: name.as_bytes() },
-            Self::Unpublish(name) => Request::Unpublish { service: name.as_bytes() },
-            Self::Spawn(agent) => {
-                let program = SpawnProgram {
-                    nprocs: 1,
-                    execname: agent.clone(),
-                    totspawns: 1,
-                    spawnssofar: 1,
-                    ..SpawnProgram::default()
-                };
-                return program.write_to(out);
-            }
-            Self::Finalize => Request::Finalize,
+        let framing = if matches!(self, Self::Offer) { Framing::Lines } else { dialect.framing() };
+        let version = if dialect == Dialect::Pmi2 { Version::V2_0 } else { Version::V1_1 };
+        let text = |number: u64| number.to_string().into_bytes();
+        let value = |value: &String| value.clone().into_bytes();
+        let space = ("kvsname", kvsname.to_vec());
+        let (operation, fields) = match self {
+            Self::Offer => (
+                "init",
+                vec![("pmi_version", text(version.version)), ("pmi_subversion", text(version.subversion))],
+            ),
+            Self::Fullinit(rank) => (
+                "init",
+                vec![
+                    ("pmijobid", b"job".to_vec()),
+                    ("pmirank", text((*rank).into())),
+                    ("threaded", b"FALSE".to_vec()),
+                ],
+            ),
+            Self::Kvsname => ("kvsname", Vec::new()),
+            Self::Barrier => ("barrier", Vec::new()),
+            Self::Put { key, value: put } => ("put", vec![space, ("key", value(key)), ("value", value(put))]),
+            Self::Get { key } => ("get", vec![space, ("key", value(key))]),
+            Self::Publish(name) => ("publish", vec![("service", value(name)), ("port", value(name))]),
+            Self::Lookup(name) => ("lookup", vec![("service", value(name))]),
+            Self::Unpublish(name) => ("unpublish", vec![("service", value(name))]),
+            Self::Spawn(agent) => return spawn(framing, agent),
+            Self::Finalize => ("finalize", Vec::new()),
         };
-        request.write_to(out);
+        let row = documented(framing).iter().find(|row| row.operation == operation);
+        row.map_or_else(Vec::new, |row| row.write_request(framing, &fields))
     }
+}
 
-    fn frame(&self) -> pmi2::Request<'_> {
-        use pmi2::Request;
-        let text = |text: &'_ str| text.as_bytes().to_vec().into();
-        match self {
-            Self::Offer | Self::Kvsname => Request::JobGetid,
-            Self::Fullinit(rank) => Request::Fullinit {
-                pmijobid: Some(text("job")),
-                pmirank: Some((*rank).into()),
-                threaded: Some(false),
-                authtype: None,
-                authinfo: None,
-            },
-            Self::Barrier => Request::KvsFence,
-            Self::Put { key, value } => Request::KvsPut { key: text(key), value: text(value) },
-            Self::Get { key } => Request::KvsGet { jobid: None, srcid: None, key: text(key) },
-            Self::Publish(name) => Request::NamePublish { name: text(name), port: text(name) },
-            Self::Lookup(name) => Request::NameLookup { name: text(name) },
-            Self::Unpublish(name) => Request::NameUnpublish { name: text(name) },
-            Self::Spawn(agent) => {
-                let program =
-                    Pmi2SpawnProgram { command: agent.clone(), maxprocs: 1, ..Pmi2SpawnProgram::default() };
-                Request::Spawn { preput: Vec::new(), programs: vec![program] }
-            }
-            Self::Finalize => Request::Finalize,
+/// Returns a request to start one process.
+fn spawn(framing: Framing, agent: &[u8]) -> Vec<u8> {
+    let program = SpawnProgram {
+        nprocs: 1,
+        execname: agent.to_vec(),
+        totspawns: 1,
+        spawnssofar: 1,
+        ..SpawnProgram::default()
+    };
+    let mut bytes = Vec::new();
+    match framing {
+        Framing::Lines => program.write_to(&mut bytes),
+        Framing::Frames => {
+            SpawnRequest { programs: vec![program] }.write_body(None, &mut bytes);
+            bytes = framing.complete(bytes).unwrap_or_default();
         }
     }
+    bytes
 }
 
 /// Returns whether an answer reports success. An unreadable answer counts as success here, because the judge reports it.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
 
 use pmi_wire::protocol;
-use pmi_wire::{Content, Decoded, Direction, Framing, Maxes, Response, ResponseBody};
+use pmi_wire::{Decoded, Direction, Framing, Maxes};
 
 use super::script::{Unwritable, commented, dialect, escaped, readable, span, tuples};
 use pmi_judge::connections::Connections;
@@ -102,10 +102,7 @@ impl RecordedRank {
             Framing::Frames => self.asked.iter().position(|(asked, _)| asked.is_some() && *asked == exchange),
         };
         let Some((_, Some(request))) = place.and_then(|place| self.asked.remove(place)) else { return };
-        if let Content::LineResponse(Ok(Response { body: ResponseBody::Maxes(limits), .. })) = message.content
-        {
-            *maxes = maxes.or(limits);
-        }
+        *maxes = maxes.or(message.maxes());
         let answer = if is_line { Some(escaped(message.text)) } else { tuples(message) };
         self.exchanges.extend(answer.map(|answer| (request, answer)));
     }

@@ -7,10 +7,8 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 
 use pmi_reference::GroupId;
-use pmi_wire::pmi2::{self, write_tuple};
-use pmi_wire::{
-    Content, Decoded, Direction, Framing, HEADER, SpawnProgram, frame_header, frame_length, place,
-};
+use pmi_wire::protocol::{Exchange, by_request};
+use pmi_wire::{Decoded, Direction, Framing, HEADER, SpawnProgram, frame_length, place};
 
 use super::script::RunnerCommand;
 use super::store::{Store, StoreResult};
@@ -498,8 +496,7 @@ impl Upstream {
                 self.end(PROTOCOL_ERROR_STATUS, format!("it passes on {}", text.escape_ascii()));
             }
             // Known proxies forward no command that only the draft contains, so this is a truncated request.
-            _ if matches!(message.content, Content::FrameRequest(Ok(pmi2::Request::DraftOnly(command))) if command != pmi2::Command::KvsGetall) =>
-            {
+            _ if is_part(&message) => {
                 self.aborted(1, format!("protocol error: half a request: {}", text.escape_ascii()));
             }
             b"kvs-fence" => {
@@ -552,13 +549,11 @@ impl Upstream {
                 continue;
             }
             let mut frame = Vec::new();
-            write_tuple(&mut frame, "cmd", b"kvs-fence-response");
-            if let Some(thrid) = &fenced.thrid {
-                write_tuple(&mut frame, "thrid", thrid);
-            }
-            write_tuple(&mut frame, "rc", b"0");
-            let header = frame_header(frame.len()).unwrap_or_default();
-            let frame = [&header[..], &frame].concat();
+            let mut tuple = |key: &str, value: &[u8]| Framing::Frames.write_tuple(&mut frame, key, value);
+            tuple("cmd", b"kvs-fence-response");
+            fenced.thrid.iter().for_each(|thrid| tuple("thrid", thrid));
+            tuple("rc", b"0");
+            let frame = Framing::Frames.complete(frame).unwrap_or_default();
             self.reply_frame(fenced.id, fenced.proxy_group, fenced.route, &frame);
         }
         self.groups[group as usize].fenced = left;
@@ -685,13 +680,23 @@ impl Upstream {
     }
 }
 
+/// Returns whether a request is a part of one that only the draft has.
+fn is_part(message: &Decoded<'_>) -> bool {
+    let is_part = |row: &Exchange| match row.operation {
+        "connect" | "disconnect" | "get-all" => false,
+        "spawn" => message.spawn().is_none(),
+        _ => row.is_draft_only(),
+    };
+    message.is_well_formed() && message.exchange().is_some_and(is_part)
+}
+
 /// Returns the body of a PMI-2 request from the text that a proxy forwards. Some generations omit its length, its last semicolon or both,
 /// or replace the semicolon by a NUL.
 fn body(text: &[u8]) -> Option<Vec<u8>> {
     let length = text.first_chunk::<HEADER>().and_then(|header| frame_length(*header));
     let mut body = if length.is_some() { text[HEADER..].to_vec() } else { text.to_vec() };
     let name = body.split(|b| *b == b';').next().and_then(|tuple| tuple.strip_prefix(b"cmd="));
-    if length.is_none() && name.and_then(pmi2::Command::from_name).is_none() {
+    if length.is_none() && name.and_then(|name| by_request(Framing::Frames, name)).is_none() {
         return None;
     }
     if body.last() == Some(&0) {

@@ -1,8 +1,9 @@
 //! Steps for messages in frames, which are those of PMI-2.
 
 use pmi_scenario::ids;
-use pmi_wire::pmi2::{Command, KEY_MAX, Request, Response, VALUE_MAX, is_key};
-use pmi_wire::{Decoded, Direction, Proc, Tuple};
+use pmi_wire::pmi2::{KEY_MAX, VALUE_MAX, is_key};
+use pmi_wire::protocol::Exchange;
+use pmi_wire::{Decoded, Direction, Proc, ResponseOutcome, Tuple};
 
 use super::fold::StepOrder;
 use super::state::{
@@ -38,15 +39,10 @@ pub(in crate::record) fn tuples(body: &Decoded<'_>) -> Option<String> {
 }
 
 /// Returns the permitted position of a request.
-fn order(command: Command) -> StepOrder {
-    match command {
-        Command::Fullinit
-        | Command::JobGetid
-        | Command::InfoGetjobattr
-        | Command::KvsPut
-        | Command::KvsGet
-        | Command::Finalize => StepOrder::Free,
-        Command::KvsFence => StepOrder::Enters,
+fn order(row: &Exchange) -> StepOrder {
+    match row.operation {
+        "init" | "kvsname" | "get-job-attribute" | "put" | "get" | "finalize" => StepOrder::Free,
+        "barrier" => StepOrder::Enters,
         // Attributes of nodes, names, jobs and processes are visible to all ranks at once.
         _ => StepOrder::Fixed,
     }
@@ -82,71 +78,73 @@ impl ScenarioWriter {
 
     // ----- what the client sent ------------------------------------------------------------------------------------
 
-    pub(super) fn frame_request(&mut self, p: Proc, request: Option<&Request<'_>>, body: &Decoded<'_>) {
+    pub(super) fn frame_request(&mut self, p: Proc, body: &Decoded<'_>) {
         let text = self.sent_in_frame(p, body);
-        let order = match request.map(|request| order(request.command())) {
+        let row = body.exchange().filter(|_| body.is_well_formed());
+        let order = match row.map(order) {
             Some(StepOrder::Free) => self.order_with_names(p),
             Some(order) => order,
             None => StepOrder::Fixed,
         };
         self.step_in(p, order, 'C', "", text);
-        let Some(request) = request else { return };
+        let Some(row) = row else { return };
         let thrid = body.value("thrid").map(std::borrow::Cow::into_owned);
-        let command = request.command();
-        if command.response_name().is_some() || command == Command::Abort {
-            let what = self.asked_in_frame(p, request);
-            self.rank(p).pending.push(PendingFrame { command, thrid, what });
+        if row.response.is_some() || row.operation == "abort" {
+            let what = self.asked_in_frame(p, row, body);
+            self.rank(p).pending.push(PendingFrame { row, thrid, what });
         }
     }
 
-    fn asked_in_frame(&mut self, p: Proc, request: &Request<'_>) -> FrameDetail {
-        match request {
-            Request::KvsPut { key, value } => FrameDetail::Put { valid: self.put_in_frame(p, key, value) },
-            Request::KvsGet { key, .. } => FrameDetail::Get { key: key.to_vec() },
-            Request::KvsFence => {
+    fn asked_in_frame(&mut self, p: Proc, row: &Exchange, body: &Decoded<'_>) -> FrameDetail {
+        let field = |name| body.field(name).unwrap_or_default().into_owned();
+        let key = field("key");
+        match row.operation {
+            "put" => FrameDetail::Put { valid: self.put_in_frame(p, &key, &field("value")) },
+            "get" => FrameDetail::Get { key },
+            "barrier" => {
                 self.rank(p).entered += 1;
                 FrameDetail::Fence
             }
-            Request::InfoPutnodeattr { key, value } => {
-                let valid = key.len() < KEY_MAX && value.len() < VALUE_MAX && is_plain(value);
-                let values = self.group(p.group).node.entry(key.to_vec()).or_default();
-                values.push(value.to_vec());
+            "put-node-attribute" => {
+                let value = field("value");
+                let valid = key.len() < KEY_MAX && value.len() < VALUE_MAX && is_plain(&value);
+                self.group(p.group).node.entry(key).or_default().push(value);
                 FrameDetail::Put { valid }
             }
-            Request::InfoGetnodeattr { key, .. } => FrameDetail::GetNode { key: key.to_vec() },
-            Request::InfoGetjobattr { key } => FrameDetail::GetJob { key: key.to_vec() },
-            Request::NamePublish { name, port } => {
+            "get-node-attribute" => FrameDetail::GetNode { key },
+            "get-job-attribute" => FrameDetail::GetJob { key },
+            "publish" => {
                 self.names = true;
-                self.ports.insert(name.to_vec(), port.to_vec());
+                self.ports.insert(field("service"), field("port"));
                 FrameDetail::Plain
             }
-            Request::NameUnpublish { name } => {
+            "unpublish" => {
                 self.names = true;
-                self.ports.remove(&**name);
+                self.ports.remove(&field("service"));
                 FrameDetail::Plain
             }
-            Request::NameLookup { name } => {
+            "lookup" => {
                 self.names = true;
-                FrameDetail::Lookup { name: name.to_vec() }
+                FrameDetail::Lookup { name: field("service") }
             }
-            Request::Spawn { preput, programs } => {
+            "spawn" => {
+                let Some(request) = body.spawn() else { return FrameDetail::Plain };
                 self.spawns = true;
                 self.spawned += 1;
                 let id = self.spawned;
-                let size = programs.iter().fold(0u64, |n, program| n.saturating_add(program.maxprocs));
                 let group = self.group(id);
-                group.size = u32::try_from(size).unwrap_or(u32::MAX);
-                group.preput.extend(preput.iter().cloned());
+                group.size = u32::try_from(request.processes()).unwrap_or(u32::MAX);
+                group.preput.extend(request.programs.iter().flat_map(|program| program.preput.clone()));
                 FrameDetail::Plain
             }
-            Request::Fullinit { pmijobid, pmirank, threaded, .. } => {
-                FrameDetail::Fullinit { bare: pmijobid.is_none() || pmirank.is_none() || threaded.is_none() }
-            }
-            Request::Finalize => {
+            "init" => FrameDetail::Fullinit {
+                bare: ["pmijobid", "pmirank", "threaded"].iter().any(|key| body.raw(key).is_none()),
+            },
+            "finalize" => {
                 self.rank(p).finalized = true;
                 FrameDetail::Plain
             }
-            Request::Abort { .. } => {
+            "abort" => {
                 self.aborted = Some(p.group);
                 self.trouble = true;
                 FrameDetail::Plain
@@ -186,10 +184,11 @@ impl ScenarioWriter {
 
     // ----- what the server has to answer ---------------------------------------------------------------------------
 
-    pub(super) fn frame_response(&mut self, p: Proc, response: &Response<'_>) {
-        let thrid = response.get("thrid");
+    pub(super) fn frame_response(&mut self, p: Proc, response: &Decoded<'_>) {
+        let Some(row) = response.exchange().filter(|_| response.is_well_formed()) else { return };
+        let thrid = response.value("thrid");
         let pending = &mut self.rank(p).pending;
-        let fits = |pending: &PendingFrame| pending.command == response.command;
+        let fits = |pending: &PendingFrame| pending.row == row;
         let of_thread =
             |pending: &PendingFrame| thrid.is_some() && pending.thrid.as_deref() == thrid.as_deref();
         let place =
@@ -198,7 +197,7 @@ impl ScenarioWriter {
         // Servers differ in the order in which they answer several requests.
         let alone = pending.len() == 1;
         let asked = pending.remove(place);
-        let order = match order(asked.command) {
+        let order = match order(row) {
             StepOrder::Enters => StepOrder::Leaves,
             other => other,
         };
@@ -214,23 +213,23 @@ impl ScenarioWriter {
         &mut self,
         p: Proc,
         asked: &PendingFrame,
-        response: &Response<'_>,
+        response: &Decoded<'_>,
     ) -> (&'static str, String) {
         let ok = response.is_success();
-        let name = response.command.response_name().unwrap_or_default();
+        let name = asked.row.response.unwrap_or_default();
         let anything = (self.any(), format!("cmd={name}"));
         let success = |cites| (cites, format!("cmd={name} rc=0"));
-        match (&asked.what, response.command) {
+        match (&asked.what, asked.row.operation) {
             (FrameDetail::Fence, _) => {
                 self.rank(p).left += 1;
                 if ok { success(ids::PMI2_COMMON_FENCE) } else { anything }
             }
             _ if !ok && !matches!(asked.what, FrameDetail::Get { .. }) => anything,
-            (FrameDetail::Put { valid: true }, Command::KvsPut) => success(ids::PMI2_COMMON_PUT),
+            (FrameDetail::Put { valid: true }, "put") => success(ids::PMI2_COMMON_PUT),
             (FrameDetail::Put { valid: true }, _) => success(ids::PMI2_COMMON_NODEATTR),
             (FrameDetail::Get { key }, _) => self.got_in_frame(p, key, response).unwrap_or(anything),
             (FrameDetail::GetNode { key }, _) => match self.group(p.group).node.get(key).map(Vec::as_slice) {
-                Some([put]) if is_plain(put) && response.get("value").as_deref() == Some(put) => {
+                Some([put]) if is_plain(put) && response.value("value").as_deref() == Some(put) => {
                     (ids::PMI2_COMMON_NODEATTR, format!("cmd={name} rc=0 value={}", value(put)))
                 }
                 _ => anything,
@@ -251,7 +250,7 @@ impl ScenarioWriter {
                     if *bare { ids::PMI2_DRAFT_FULLINIT_OPTIONAL_KEYS } else { ids::PMI2_COMMON_FULLINIT };
                 (cites, format!("cmd={name} rc=0 rank=$rank size=$size appnum=<int>"))
             }
-            (_, Command::JobGetid) => match response.get("jobid") {
+            (_, "kvsname") => match response.value("jobid") {
                 Some(jobid) => {
                     self.group(p.group).jobid.get_or_insert_with(|| jobid.to_vec());
                     self.rank(p).has_names = true;
@@ -259,9 +258,9 @@ impl ScenarioWriter {
                 }
                 None => anything,
             },
-            (_, Command::Spawn) => success(ids::PMI2_COMMON_SPAWN_STARTS),
-            (_, Command::Finalize) => success(ids::PMI2_COMMON_FINALIZE),
-            (_, Command::NamePublish) => success(ids::PMI2_COMMON_NAMES_LOOKUP),
+            (_, "spawn") => success(ids::PMI2_COMMON_SPAWN_STARTS),
+            (_, "finalize") => success(ids::PMI2_COMMON_FINALIZE),
+            (_, "publish") => success(ids::PMI2_COMMON_NAMES_LOOKUP),
             _ => anything,
         }
     }
@@ -270,12 +269,12 @@ impl ScenarioWriter {
         &mut self,
         p: Proc,
         key: &[u8],
-        response: &Response<'_>,
+        response: &Decoded<'_>,
     ) -> Option<(&'static str, String)> {
         if key.starts_with(RESERVED) {
             return None;
         }
-        let (found, left) = (response.is_found()?, self.rank(p).left);
+        let (found, left) = (response.outcome()? == ResponseOutcome::Success, self.rank(p).left);
         let group = self.group(p.group);
         let (known, cites) = match (group.preput.get(key), group.values.get(key)) {
             (Some(known), None) => (known, ids::PMI2_COMMON_SPAWN_PREPUT),
@@ -284,7 +283,7 @@ impl ScenarioWriter {
             // The value was put twice, or need not be visible yet.
             _ => return None,
         };
-        let seen = response.get("value").filter(|_| found);
+        let seen = response.value("value").filter(|_| found);
         if seen.as_deref() != Some(known) || group.twice.contains(key) || known.contains(&b';') {
             return None;
         }

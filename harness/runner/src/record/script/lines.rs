@@ -4,9 +4,7 @@ use pmi_scenario::ids;
 use std::fmt::Write;
 
 use pmi_scenario::ast::Dialect;
-use pmi_wire::{
-    MappingForm, Operation, Proc, Request, RequestError, Response, ResponseBody, SpawnAssembler, SpawnLimits,
-};
+use pmi_wire::{Decoded, MappingForm, Operation, Proc, SpawnAssembler, SpawnLimits};
 
 use super::fold::StepOrder;
 use super::state::{PendingLine, RESERVED, ScenarioWriter, escaped, is_plain, variable};
@@ -33,26 +31,28 @@ fn order(asked: &PendingLine) -> StepOrder {
 impl ScenarioWriter {
     // ----- what the client sent ------------------------------------------------------------------------------------
 
-    pub(super) fn request(&mut self, p: Proc, request: &Result<Request<'_>, RequestError>, line: &[u8]) {
+    pub(super) fn request(&mut self, p: Proc, message: &Decoded<'_>) {
+        let line = message.text;
         if self.rank(p).block.is_some() || SpawnAssembler::is_spawn_start(line) {
             return self.spawn_line(p, line);
         }
-        let asked = match request {
-            Ok(Request::Put { kvsname, key, value }) => {
-                PendingLine::Put { valid: self.put(p, kvsname, key, value) }
+        let field = |key| message.raw(key).unwrap_or_default();
+        let service = field("service").to_vec();
+        let asked = match message.operation() {
+            Some(Operation::Put) => {
+                PendingLine::Put { valid: self.put(p, field("kvsname"), field("key"), field("value")) }
             }
-            Ok(Request::Get { key, .. }) => PendingLine::Get { key: key.to_vec() },
-            Ok(Request::Publish { service, port }) => {
-                self.ports.insert(service.to_vec(), port.to_vec());
-                PendingLine::Op(Operation::Publish)
+            Some(Operation::Get) => PendingLine::Get { key: field("key").to_vec() },
+            Some(Operation::Lookup) => PendingLine::Lookup { service },
+            Some(operation) => {
+                match operation {
+                    Operation::Publish => drop(self.ports.insert(service, field("port").to_vec())),
+                    Operation::Unpublish => drop(self.ports.remove(&service)),
+                    _ => {}
+                }
+                PendingLine::Op(operation)
             }
-            Ok(Request::Unpublish { service }) => {
-                self.ports.remove(*service);
-                PendingLine::Op(Operation::Unpublish)
-            }
-            Ok(Request::Lookup { service }) => PendingLine::Lookup { service: service.to_vec() },
-            Ok(other) => PendingLine::Op(other.operation()),
-            Err(_) => PendingLine::Unknown,
+            None => PendingLine::Unknown,
         };
         self.names |= matches!(
             asked,
@@ -147,15 +147,15 @@ impl ScenarioWriter {
 
     // ----- what the server has to answer ---------------------------------------------------------------------------
 
-    pub(super) fn response(&mut self, p: Proc, response: Option<&Response<'_>>) {
+    pub(super) fn response(&mut self, p: Proc, response: &Decoded<'_>) {
         let Some(asked) = self.rank(p).asked.pop_front() else { return };
-        let Some(response) = response else { return };
-        let (ok, operation) = (response.is_success(), response.operation());
+        let Some(operation) = response.operation() else { return };
+        let ok = response.is_success();
         let order = match order(&asked) {
             StepOrder::Enters => StepOrder::Leaves,
             other => other,
         };
-        let (cites, text) = match (asked, &response.body) {
+        let (cites, text) = match (asked, operation) {
             (PendingLine::Op(Operation::Init), _) if ok && self.dialect == Dialect::Pmi2 => (
                 ids::PMI2_COMMON_VERSION,
                 "cmd=response_to_init rc=ok pmi_version=2 pmi_subversion=<uint>".into(),
@@ -164,12 +164,15 @@ impl ScenarioWriter {
                 ids::RFC13_ABNF_S_INIT,
                 "cmd=response_to_init rc=ok pmi_version=<uint> pmi_subversion=<uint>".into(),
             ),
-            (PendingLine::Op(Operation::Maxes), ResponseBody::Maxes(maxes @ Some(_))) if ok => {
-                self.rank(p).maxes = *maxes;
+            (PendingLine::Op(Operation::Maxes), _) if ok && response.maxes().is_some() => {
+                self.rank(p).maxes = response.maxes();
                 let text = "cmd=maxes rc=ok kvsname_max=<uint> keylen_max=<uint> vallen_max=<uint>";
                 (ids::RFC13_MAXES_LIMITS, text.into())
             }
-            (PendingLine::Op(Operation::Kvsname), ResponseBody::Kvsname(Some(name))) if ok => {
+            (PendingLine::Op(Operation::Kvsname), Operation::Kvsname)
+                if ok && response.raw("kvsname").is_some() =>
+            {
+                let name = response.raw("kvsname").unwrap_or_default();
                 self.group(p.group).kvsname.get_or_insert_with(|| name.to_vec());
                 self.rank(p).has_names = true;
                 let text = format!("cmd=my_kvsname rc=ok kvsname=${}:word", variable(p.group));
@@ -191,11 +194,12 @@ impl ScenarioWriter {
             (PendingLine::Put { valid: true }, _) if ok => {
                 (ids::RFC13_ABNF_C_PUT, "cmd=put_result rc=ok".into())
             }
-            (PendingLine::Get { key }, ResponseBody::Get(value)) => self.got(p, &key, ok, *value),
-            (PendingLine::Lookup { service }, ResponseBody::Lookup(Some(port)))
-                if ok && self.ports.get(&service).is_some_and(|known| known == *port) =>
+            (PendingLine::Get { key }, Operation::Get) => self.got(p, &key, ok, response.raw("value")),
+            (PendingLine::Lookup { service }, Operation::Lookup)
+                if ok && response.raw("port") == self.ports.get(&service).map(Vec::as_slice) =>
             {
-                (ids::RFC13_PUBLISH_LOOKUP, format!("cmd=lookup_result rc=ok port={}", escaped(port)))
+                let port = escaped(response.raw("port").unwrap_or_default());
+                (ids::RFC13_PUBLISH_LOOKUP, format!("cmd=lookup_result rc=ok port={port}"))
             }
             // The answer to abort is a bare newline, and no client waits for it.
             (PendingLine::Unknown | PendingLine::Op(Operation::Abort), _) => return,

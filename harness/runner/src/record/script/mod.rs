@@ -19,7 +19,7 @@ use pmi_judge::crash::SignalCause;
 use pmi_judge::event::{Event, EventKind, Exit};
 use pmi_scenario::ast::{Dialect, Need, SourceFile};
 use pmi_scenario::{parse, print};
-use pmi_wire::{Arrival, Content, Decoded, Direction, Framing, FramingError, Proc};
+use pmi_wire::{Arrival, Decoded, Direction, Framing, FramingError, Proc};
 
 use fold::{RecordedStep, StepText};
 use state::{Happening, ScenarioWriter, ScriptRank};
@@ -141,15 +141,14 @@ impl ScenarioWriter {
             _ if self.trouble => {}
             Happening::StepText { direction, framing, text } => {
                 let message = Decoded::new(direction, framing, &text);
-                match &message.content {
-                    Content::LineRequest(request) => self.request(p, request, &text),
-                    Content::LineResponse(response) => self.response(p, response.as_ref().ok()),
-                    Content::FrameRequest(request) => {
-                        self.frame_request(p, request.as_ref().ok(), &message);
+                match (framing, direction) {
+                    (Framing::Lines, Direction::ToServer) => self.request(p, &message),
+                    (Framing::Lines, Direction::FromServer) => self.response(p, &message),
+                    (Framing::Frames, Direction::ToServer) => {
+                        self.frame_request(p, &message);
                         self.release(p.group);
                     }
-                    Content::FrameResponse(Ok(response)) => self.frame_response(p, response),
-                    Content::FrameResponse(Err(_)) => {}
+                    (Framing::Frames, Direction::FromServer) => self.frame_response(p, &message),
                 }
             }
             Happening::Garbled(bytes) => {

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use pmi_judge::event::Exit;
 use pmi_scenario::ast::Dialect;
-use pmi_wire::pmi2::Command;
+use pmi_wire::protocol::Exchange;
 use pmi_wire::{Connection, Direction, Framing, Maxes, Operation, Proc, SpawnAssembler};
 
 use super::fold::{RecordedSteps, StepOrder, StepText};
@@ -53,7 +53,7 @@ pub(super) enum FrameDetail {
 
 /// A pending request in a frame.
 pub(super) struct PendingFrame {
-    pub(super) command: Command,
+    pub(super) row: &'static Exchange,
     pub(super) thrid: Option<Vec<u8>>,
     pub(super) what: FrameDetail,
 }

@@ -29,7 +29,6 @@ options() {
         # A finding is played again many times before it is reported.
         external) fixed_runs=4000 options+=(-max_len=400 -timeout=120) ;;
         frames) fixed_runs=300000 options+=(-max_len=512) ;;
-        pmi2_messages) fixed_runs=200000 options+=(-max_len=512) ;;
         # Steps have four bytes.
         pmi2_ops) fixed_runs=100000 options+=(-max_len=97 -entropic=0 -reduce_inputs=0) ;;
         pmi2_bytes) fixed_runs=50000 options+=(-max_len=2048) ;;

@@ -4,7 +4,7 @@
 //! closes the connection.
 
 use pmi_reference::client::{Client, Misuse, ServerAnswer, ServerError};
-use pmi_wire::{Operation, Request, SpawnProgram, ValueReading};
+use pmi_wire::{Decoded, Direction, Framing, Operation, SpawnProgram};
 
 use crate::{counters, input, memory, planted};
 
@@ -103,8 +103,7 @@ fn check_request(asked: Operation, bytes: &[u8]) {
         assert!(bytes.starts_with(b"mcmd=spawn\n") && bytes.ends_with(b"\nendcmd\n"));
         return;
     }
-    let request = Request::parse(line, ValueReading::ToEndOfLine);
-    assert_eq!(request.map(|request| request.operation()), Ok(asked));
+    assert_eq!(Decoded::new(Direction::ToServer, Framing::Lines, line).operation(), Some(asked));
 }
 
 fn operation_of(answer: &ServerAnswer) -> Operation {

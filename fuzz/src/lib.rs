@@ -10,7 +10,6 @@ pub mod judge;
 pub mod mapping;
 pub mod messages;
 pub mod pmi2_bytes;
-pub mod pmi2_messages;
 pub mod pmi2_ops;
 pub mod scenario;
 pub mod server_bytes;
@@ -44,7 +43,6 @@ pub const TARGETS: &[(&str, TargetBody)] = &[
     ("mapping", mapping::run),
     ("messages", messages::run),
     ("pmi2_bytes", pmi2_bytes::run),
-    ("pmi2_messages", pmi2_messages::run),
     ("pmi2_ops", pmi2_ops::run),
     ("scenario", scenario::run),
     ("server_bytes", server_bytes::run),

@@ -1,151 +1,171 @@
-//! Typed messages: a printed message must be parsed as the same message.
+//! Messages of each row of the protocol table: the decoder must return the fields that were written.
 //!
-//! Input: a byte for the kind of message, then its fields (see `input`).
+//! Input: a byte for the framing and the direction, one for the row, then the fields (see `input`).
 
 use arbitrary::Unstructured;
-use pmi_wire::{Maxes, Operation, Request, Response, ResponseBody, ValueReading, Version};
+use pmi_wire::grammar::Rule;
+use pmi_wire::pmi2::SemicolonReading;
+use pmi_wire::protocol::{Exchange, Field, documented};
+use pmi_wire::{Decoded, Direction, Framing, ResponseOutcome, ValueReading};
 
 use crate::input::{Arena, byte, number};
 use crate::planted;
+use crate::spell::message;
 
-/// Makes a message, prints it and parses it, both unchanged and with its tuples in another order and unknown ones among them.
+/// A key and its value.
+type Written = (&'static str, Vec<u8>);
+
+/// Writes a message and decodes it, both unchanged and with its tuples in another order and an unknown one among them.
 pub fn run(data: &[u8]) {
     let mut u = Unstructured::new(data);
     let kind = byte(&mut u);
+    let framing = if kind & 1 == 0 { Framing::Lines } else { Framing::Frames };
+    let direction = if kind & 2 == 0 { Direction::ToServer } else { Direction::FromServer };
+    let rows = documented(framing);
+    let row = &rows[usize::from(byte(&mut u)) % rows.len()];
+    // The target `spawn` covers the requests of several lines or sections.
+    if direction == Direction::ToServer && row.request == "spawn" {
+        return;
+    }
+    let Some(command) = row.command(direction) else { return };
+    let mut fields = vec![("cmd", command.as_bytes().to_vec())];
+    fields.extend(of_row(row, framing, direction, &mut u));
+    let shown = |fields: &[Written]| message(framing, fields.iter().map(|(key, value)| (*key, &value[..])));
+    let mut text = shown(&fields);
+    plant(&mut text, row, framing, direction);
+    check(row, framing, direction, &text, &fields, true);
+    // A value with blanks ends the line, and a frame begins with its command.
+    let has_blank = |text: &[u8]| text.iter().any(|byte| matches!(byte, b' ' | b'\t'));
+    if framing == Framing::Lines && fields.iter().any(|(_, value)| has_blank(value)) {
+        return;
+    }
+    let by = usize::from(byte(&mut u));
+    let first = usize::from(framing == Framing::Frames);
+    let movable = fields.len() - first;
+    let mut turned = fields.clone();
+    turned[first..].rotate_left(by % movable.max(1));
+    turned.insert(first + by % (movable + 1), ("xyzzy", b"=".to_vec()));
+    check(row, framing, direction, &shown(&turned), &fields, false);
+}
+
+/// Takes the fields of a message. In lines, the fields of a response are optional only all together, and the value of a get comes last.
+fn of_row(row: &Exchange, framing: Framing, direction: Direction, u: &mut Unstructured<'_>) -> Vec<Written> {
+    let is_response = direction == Direction::FromServer;
+    let all = byte(u) & 1 == 1;
+    let is_written = |field: &Field, u: &mut Unstructured<'_>| match (framing, is_response) {
+        (Framing::Lines, true) => all,
+        _ => !field.optional || byte(u) & 1 == 1,
+    };
+    let mut own = Vec::new();
+    for field in row.fields(direction).iter().filter(|field| !field.numbered) {
+        if is_written(field, u) {
+            own.push((field.key, value(field, framing, u)));
+        }
+    }
+    let text = |u: &mut Unstructured<'_>| match framing {
+        Framing::Lines => word(u),
+        Framing::Frames => any(u),
+    };
+    let mut common = Vec::new();
+    if is_response && (framing == Framing::Frames || byte(u) & 1 == 1) {
+        common.push(("rc", number(u).cast_signed().to_string().into_bytes()));
+        if byte(u) & 1 == 1 {
+            common.push((framing.pick(["msg", "errmsg"]), text(u)));
+        }
+    }
+    if framing == Framing::Frames && byte(u) & 1 == 1 {
+        common.push(("thrid", any(u)));
+    }
+    common.into_iter().chain(own).collect()
+}
+
+fn word(u: &mut Unstructured<'_>) -> Vec<u8> {
     let mut arena = Arena::new();
-    let operation = Operation::ALL[usize::from(kind & 0x7f) % Operation::ALL.len()];
-    if kind < 0x80 {
-        request(operation, &mut u, &mut arena);
-    } else {
-        response(operation, &mut u, &mut arena);
-    }
+    let range = arena.word(u);
+    arena.get(range).to_vec()
 }
 
-fn request(operation: Operation, u: &mut Unstructured<'_>, arena: &mut Arena) {
-    let request = match operation {
-        Operation::Init => Request::Init(Version { version: number(u), subversion: number(u) }),
-        Operation::Maxes => Request::Maxes,
-        Operation::Abort => Request::Abort { exitcode: (byte(u) & 1 == 1).then(|| number(u).cast_signed()) },
-        Operation::Finalize => Request::Finalize,
-        Operation::Universe => Request::Universe,
-        Operation::Appnum => Request::Appnum,
-        Operation::Put => {
-            let [kvsname, key, value] = [arena.word(u), arena.word(u), arena.string(u)];
-            Request::Put { kvsname: arena.get(kvsname), key: arena.get(key), value: arena.get(value) }
-        }
-        Operation::Kvsname => Request::Kvsname,
-        Operation::Barrier => {
-            let group = (byte(u) & 1 == 1).then(|| arena.word(u));
-            Request::Barrier { group: group.map(|group| arena.get(group)) }
-        }
-        Operation::Get => {
-            let [kvsname, key] = [arena.word(u), arena.word(u)];
-            Request::Get { kvsname: arena.get(kvsname), key: arena.get(key) }
-        }
-        Operation::Publish => {
-            let [service, port] = [arena.word(u), arena.visible(u)];
-            Request::Publish { service: arena.get(service), port: arena.get(port) }
-        }
-        Operation::Unpublish => {
-            let service = arena.word(u);
-            Request::Unpublish { service: arena.get(service) }
-        }
-        Operation::Lookup => {
-            let service = arena.word(u);
-            Request::Lookup { service: arena.get(service) }
-        }
-        // The target `spawn` covers these.
-        Operation::Spawn => return,
-    };
-    let mut out = Vec::with_capacity(256);
-    request.write_to(&mut out);
-    if planted::is("port-loses-second-equals") && operation == Operation::Publish {
-        let mut equals = (0..out.len()).filter(|at| out[*at] == b'=');
-        if let Some(at) = equals.nth(4) {
-            out.remove(at);
-        }
-    }
-    let line = &out[..out.len() - 1];
-    assert_eq!(Request::parse(line, ValueReading::ToEndOfLine), Ok(request));
-    let blank = matches!(request, Request::Put { value, .. } if has_blank(value));
-    if !blank {
-        assert_eq!(Request::parse(line, ValueReading::ToBlank), Ok(request));
-        let turned = turned(line, byte(u));
-        assert_eq!(Request::parse(&turned, ValueReading::ToBlank), Ok(request), "in another order");
-    }
+/// Takes any bytes, with many semicolons.
+fn any(u: &mut Unstructured<'_>) -> Vec<u8> {
+    let length = usize::from(byte(u) % 32).min(u.len());
+    let bytes = u.bytes(length).unwrap_or_default();
+    bytes.iter().map(|b| if b % 16 == 15 { b';' } else { *b }).collect()
 }
 
-fn response(operation: Operation, u: &mut Unstructured<'_>, arena: &mut Arena) {
-    let flags = byte(u);
-    let full = flags & 1 == 1;
-    let rc = (flags & 2 == 2).then(|| number(u).cast_signed());
-    let [first, second] = match operation {
-        Operation::Kvsname | Operation::Barrier => [arena.word(u); 2],
-        Operation::Lookup => [arena.visible(u); 2],
-        Operation::Get if full => [arena.string(u), arena.word(u)],
-        _ => [arena.string(u); 2],
-    };
-    let text = arena.get(first);
-    let body = match operation {
-        Operation::Init => {
-            ResponseBody::Init(full.then(|| Version { version: number(u), subversion: number(u) }))
+/// Takes a value that the rule of the field accepts.
+fn value(field: &Field, framing: Framing, u: &mut Unstructured<'_>) -> Vec<u8> {
+    let mut arena = Arena::new();
+    let text = match (field.rule, framing) {
+        (Rule::Uint, _) => return number(u).to_string().into_bytes(),
+        (Rule::Int, _) => return number(u).cast_signed().to_string().into_bytes(),
+        (Rule::Bool, _) => return [&b"TRUE"[..], b"false"][usize::from(byte(u) & 1)].to_vec(),
+        (Rule::IntList, _) => {
+            let codes: Vec<_> = (0..=byte(u) % 8).map(|_| number(u).cast_signed().to_string()).collect();
+            return codes.join(",").into_bytes();
         }
-        Operation::Maxes => ResponseBody::Maxes(full.then(|| Maxes {
-            kvsname_max: number(u),
-            keylen_max: number(u),
-            vallen_max: number(u),
-        })),
-        Operation::Abort => ResponseBody::AbortAck,
-        Operation::Finalize => ResponseBody::Finalize,
-        Operation::Universe => ResponseBody::Universe(full.then(|| number(u))),
-        Operation::Appnum => ResponseBody::Appnum(full.then(|| number(u))),
-        Operation::Put => ResponseBody::Put,
-        Operation::Kvsname => ResponseBody::Kvsname(full.then_some(text)),
-        Operation::Barrier => ResponseBody::Barrier(full.then_some(text)),
-        Operation::Get => ResponseBody::Get(full.then_some(text)),
-        Operation::Publish => ResponseBody::Publish,
-        Operation::Unpublish => ResponseBody::Unpublish,
-        Operation::Lookup => ResponseBody::Lookup(full.then_some(text)),
-        Operation::Spawn => {
-            ResponseBody::Spawn(full.then(|| (0..=byte(u) % 8).map(|_| number(u).cast_signed()).collect()))
-        }
+        (_, Framing::Frames) => return any(u),
+        (Rule::Visible, _) => arena.visible(u),
+        (Rule::String, _) if field.key == "value" => arena.string(u),
+        (Rule::Word | Rule::String, _) => arena.word(u),
     };
-    // A `msg` that looks like a tuple of the response is parsed as one, unless that tuple comes before it.
-    let msg = arena.get(second);
-    let msg = (flags & 4 == 4 && !(msg.contains(&b'=') && (rc.is_none() || !full))).then_some(msg);
-    let (rc, msg) = if operation == Operation::Abort { (None, None) } else { (rc, msg) };
-    let response = Response { rc, msg, body };
-    let mut out = Vec::with_capacity(256);
-    response.write_to(&mut out);
-    if planted::is("errcodes-lose-the-last-sign") && operation == Operation::Spawn && out.ends_with(b",-1\n")
+    arena.get(text).to_vec()
+}
+
+/// Changes a message as a planted fault of a printer would.
+fn plant(text: &mut Vec<u8>, row: &Exchange, framing: Framing, direction: Direction) {
+    let lost = if planted::is("port-loses-second-equals") && row.request == "publish_name" {
+        (0..text.len()).filter(|at| text[*at] == b'=').nth(4)
+    } else if planted::is("errcodes-lose-the-last-sign")
+        && framing == Framing::Lines
+        && text.ends_with(b",-1")
     {
-        out.remove(out.len() - 3);
-    }
-    let line = &out[..out.len() - 1];
-    let read = Response::parse(line, ValueReading::ToEndOfLine);
-    assert_eq!(read.as_ref(), Ok(&response));
-    let blank = |text: Option<&[u8]>| text.is_some_and(has_blank);
-    let value = matches!(response.body, ResponseBody::Get(value) if blank(value));
-    if !value && !blank(response.msg) && operation != Operation::Abort {
-        assert_eq!(Response::parse(line, ValueReading::ToBlank).as_ref(), Ok(&response));
-        let turned = turned(line, byte(u));
-        assert_eq!(Response::parse(&turned, ValueReading::ToBlank), Ok(response), "in another order");
-    }
+        (direction == Direction::FromServer && row.operation == "spawn").then(|| text.len() - 2)
+    } else if planted::is("frame-loses-doubled-semicolon") && row.request == "name-publish" {
+        text.windows(2).position(|two| two == b";;")
+    } else {
+        None
+    };
+    lost.map(|at| text.remove(at));
 }
 
-fn has_blank(text: &[u8]) -> bool {
-    text.iter().any(|byte| matches!(byte, b' ' | b'\t'))
+/// Checks that a text is decoded to these fields. If `in_order`, a value with blanks may end the line.
+fn check(
+    row: &Exchange,
+    framing: Framing,
+    direction: Direction,
+    text: &[u8],
+    fields: &[Written],
+    in_order: bool,
+) {
+    let standard = Decoded::new(direction, framing, text);
+    let has_blank = fields.iter().any(|(_, value)| value.iter().any(|byte| matches!(byte, b' ' | b'\t')));
+    let has_doubled = text.windows(2).any(|two| two == b";;");
+    let other = match framing {
+        Framing::Lines if has_blank => None,
+        Framing::Lines => Some(Decoded::line(direction, text, ValueReading::ToBlank)),
+        Framing::Frames if has_doubled => None,
+        Framing::Frames => Some(Decoded::body(direction, text, SemicolonReading::Plain)),
+    };
+    for decoded in [Some(&standard), other.as_ref()].into_iter().flatten() {
+        assert_eq!(decoded.error(), None, "{}", text.escape_ascii());
+        assert_eq!(decoded.exchange(), Some(row));
+        for (key, value) in fields {
+            assert_eq!(decoded.value(key).as_deref(), Some(&value[..]), "{key} in {}", text.escape_ascii());
+        }
+        assert_eq!(decoded.outcome(), outcome(direction, framing, fields));
+    }
+    let is_in_table_order = direction == Direction::ToServer && framing == Framing::Lines && in_order;
+    assert!(!is_in_table_order || standard.is_canonical(), "{}", text.escape_ascii());
 }
 
-/// Returns the tuples in another order, with more spaces, and with an unknown tuple.
-fn turned(line: &[u8], by: u8) -> Vec<u8> {
-    let count = line.split(|byte| *byte == b' ').count();
-    let mut out = Vec::with_capacity(line.len() + 32);
-    let tuples = line.split(|byte| *byte == b' ');
-    for (at, tuple) in tuples.clone().chain(tuples).skip(usize::from(by) % count).take(count).enumerate() {
-        out.extend_from_slice(if at % 2 == 0 { b"\t " } else { b" " });
-        out.extend_from_slice(tuple);
+/// Returns the outcome that the fields report.
+fn outcome(direction: Direction, framing: Framing, fields: &[Written]) -> Option<ResponseOutcome> {
+    let get = |key: &str| fields.iter().find(|(known, _)| *known == key).map(|(_, value)| &value[..]);
+    let flag = get("found").or_else(|| get("flag")).filter(|_| framing == Framing::Frames);
+    match (direction, get("rc"), flag) {
+        (Direction::ToServer, ..) => None,
+        (_, Some(rc), _) if rc != b"0" => Some(ResponseOutcome::Failure),
+        (.., None | Some(b"TRUE")) => Some(ResponseOutcome::Success),
+        (.., Some(_)) => Some(ResponseOutcome::Miss),
     }
-    out.extend_from_slice(b"  xyzzy==");
-    out
 }

@@ -1,7 +1,7 @@
 //! The messages of PMI-2 clients in the target `pmi2_ops`, and their bytes.
 
 use pmi_wire::Framing;
-use pmi_wire::pmi2::{Pmi2SpawnProgram, Request};
+use pmi_wire::{SpawnProgram, SpawnRequest};
 
 use crate::spell::{self, framed};
 
@@ -166,17 +166,18 @@ impl Pmi2ClientOp {
 
 /// Returns a spawn of these programs, with a key to put before they start.
 fn spawn(programs: [Option<u8>; 2], key: Option<u8>, thrid: Option<u8>) -> Vec<u8> {
-    let program = |maxprocs: u8| Pmi2SpawnProgram {
-        command: b"x".to_vec(),
-        maxprocs: maxprocs.into(),
-        argv: vec![b"y".to_vec()],
-        info: Vec::new(),
+    let program = |maxprocs: u8| SpawnProgram {
+        execname: b"x".to_vec(),
+        nprocs: maxprocs.into(),
+        args: vec![(0, b"y".to_vec())],
+        ..SpawnProgram::default()
     };
-    let preput = key.map(|key| (KEYS[usize::from(key)].into(), b"pre".to_vec())).into_iter().collect();
-    let programs = programs.into_iter().flatten().map(program).collect();
+    let mut programs: Vec<_> = programs.into_iter().flatten().map(program).collect();
+    let preput = key.map(|key| (KEYS[usize::from(key)].into(), b"pre".to_vec()));
+    programs.iter_mut().take(1).for_each(|first| first.preput = preput.clone().into_iter().collect());
     let thrid = thrid.map(|thrid| thrid.to_string());
     let mut body = Vec::new();
-    Request::Spawn { preput, programs }.write_to(thrid.as_deref().map(str::as_bytes), &mut body);
+    SpawnRequest { programs }.write_body(thrid.as_deref().map(str::as_bytes), &mut body);
     body
 }
 

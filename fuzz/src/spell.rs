@@ -1,8 +1,7 @@
 //! Messages as the protocol table spells them.
 
-use pmi_wire::pmi2::write_tuple;
 use pmi_wire::protocol::{self, Exchange, Field};
-use pmi_wire::{Framing, HEADER};
+use pmi_wire::{Decoded, Direction, Framing, HEADER};
 
 /// Returns the exchange of an operation, by the name that it has in every framing.
 fn exchange(framing: Framing, operation: &str) -> &'static Exchange {
@@ -16,15 +15,7 @@ pub(crate) fn message<'a>(
     fields: impl IntoIterator<Item = (&'a str, &'a [u8])>,
 ) -> Vec<u8> {
     let mut out = Vec::with_capacity(64);
-    for (at, (key, value)) in fields.into_iter().enumerate() {
-        match framing {
-            Framing::Lines => {
-                out.extend_from_slice(if at == 0 { b"" } else { b" " });
-                [key.as_bytes(), b"=", value].iter().for_each(|part| out.extend_from_slice(part));
-            }
-            Framing::Frames => write_tuple(&mut out, key, value),
-        }
-    }
+    fields.into_iter().for_each(|(key, value)| framing.write_tuple(&mut out, key, value));
     out
 }
 
@@ -49,4 +40,25 @@ pub(crate) fn request<V: AsRef<[u8]>>(
 /// Returns the frame of a body.
 pub(crate) fn framed(body: &[u8]) -> Vec<u8> {
     [format!("{:>HEADER$}", body.len()).as_bytes(), body].concat()
+}
+
+/// Returns the known fields of a well-formed message, in the order of the table. `msg` comes last because it extends to the end of its line,
+/// except before the value of a get, which does the same.
+pub(crate) fn known_fields<'a>(message: &Decoded<'a>) -> Vec<(&'static str, Vec<u8>)> {
+    let row = message.exchange().expect("the message is well-formed");
+    let command = row.command(message.direction).map(|command| ("cmd", command.as_bytes().to_vec()));
+    let common: &[&str] = match (message.direction, message.framing) {
+        (Direction::ToServer, Framing::Lines) => &[],
+        (Direction::ToServer, Framing::Frames) => &["thrid"],
+        (Direction::FromServer, Framing::Lines) => &["rc", "msg"],
+        (Direction::FromServer, Framing::Frames) => &["thrid", "rc", "errmsg"],
+    };
+    let own = row.fields(message.direction).iter().filter(|field| !field.numbered).map(|field| field.key);
+    let value = |key: &'static str| Some((key, message.value(key)?.into_owned()));
+    let mut fields: Vec<_> =
+        command.into_iter().chain(common.iter().copied().chain(own).filter_map(value)).collect();
+    if fields.last().is_some_and(|(key, _)| *key != "value") {
+        fields.sort_by_key(|(key, _)| *key == "msg");
+    }
+    fields
 }

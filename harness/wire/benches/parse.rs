@@ -2,7 +2,7 @@
 
 use divan::counter::{BytesCount, ItemsCount};
 use divan::{Bencher, black_box};
-use pmi_wire::{Framer, Message, ProcessMapping, Request, Response, ResponseBody, ValueReading};
+use pmi_wire::{Decoded, Direction, Framer, Framing, Message, Operation, ProcessMapping, ValueReading};
 
 const READINGS: [ValueReading; 2] = [ValueReading::ToEndOfLine, ValueReading::ToBlank];
 /// Value lengths: an address, a long business card, and just under Hydra's `vallen_max`.
@@ -26,12 +26,17 @@ fn traffic(length: usize, mut write: impl FnMut(&[u8], &[u8], &mut Vec<u8>)) -> 
 }
 
 fn puts(length: usize) -> Vec<u8> {
-    traffic(length, |key, value, out| Request::Put { kvsname: b"kvs_4711_0", key, value }.write_to(out))
+    traffic(length, |key, value, out| {
+        let fields = [("kvsname", b"kvs_4711_0".to_vec()), ("key", key.to_vec()), ("value", value.to_vec())];
+        out.extend(Operation::Put.exchange().write_request(Framing::Lines, &fields));
+    })
 }
 
 fn get_results(length: usize) -> Vec<u8> {
     traffic(length, |_, value, out| {
-        Response { rc: Some(0), msg: Some(b"success"), body: ResponseBody::Get(Some(value)) }.write_to(out);
+        out.extend_from_slice(b"cmd=get_result rc=0 msg=success value=");
+        out.extend_from_slice(value);
+        out.push(b'\n');
     })
 }
 
@@ -69,7 +74,7 @@ fn frame_and_request(bencher: Bencher, (reading, length): (ValueReading, usize))
     let bytes = puts(length);
     bencher
         .counter(BytesCount::of_slice(&bytes))
-        .bench(|| lines(&bytes, |line| _ = black_box(Request::parse(line, reading).unwrap())));
+        .bench(|| lines(&bytes, |line| _ = black_box(Decoded::line(Direction::ToServer, line, reading))));
 }
 
 #[divan::bench(args = cases())]
@@ -77,7 +82,7 @@ fn frame_and_response(bencher: Bencher, (reading, length): (ValueReading, usize)
     let bytes = get_results(length);
     bencher
         .counter(BytesCount::of_slice(&bytes))
-        .bench(|| lines(&bytes, |line| _ = black_box(Response::parse(line, reading).unwrap())));
+        .bench(|| lines(&bytes, |line| _ = black_box(Decoded::line(Direction::FromServer, line, reading))));
 }
 
 const RANKS: u32 = 4096 * 256;

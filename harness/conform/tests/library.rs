@@ -1,4 +1,4 @@
-//! PMI libraries under test: our own has no findings, and each of many faulty ones has a finding that cites the broken requirement.
+//! PMI libraries under test: our own has no findings, and for each of many faulty ones, a finding cites the broken requirement.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::ExitStatusExt;
@@ -277,7 +277,7 @@ fn own(dialect: Dialect) -> &'static Path {
     &OWN[usize::from(dialect == Dialect::Pmi2)]
 }
 
-/// Returns all scenarios for libraries of a dialect that need a process manager, as our own do.
+/// Returns all scenarios for a dialect's libraries that need a process manager, as our own libraries do.
 fn all(suite: &Suite, dialect: Dialect) -> Vec<Arc<Scenario>> {
     suite
         .testing(UnderTest::Library)
@@ -290,7 +290,7 @@ fn needs_to_be_alone(scenario: &Scenario) -> bool {
     scenario.needs.iter().any(|need| need.value == Need::Alone)
 }
 
-/// Beginnings and ends of the names of rows in which the process manager breaks the grammar or sends an unrequested answer.
+/// Prefixes and suffixes of the names of rows in which the process manager breaks the grammar or sends an unrequested answer.
 const INVALID: [(&str, &str); 15] = [
     ("thrid", ""),
     ("", "huge"),
@@ -419,8 +419,8 @@ fn under_serve(suite: &Suite, scenarios: &[Arc<Scenario>], path: &Path, fault: &
     judge_under(suite, scenarios, path, fault, Some(Box::new(server)))
 }
 
-/// Returns one row of each file for each list of requirements: the other rows differ in what a library receives, and not in the results
-/// of its calls.
+/// Returns one row of each file for each list of requirements. The other rows differ in what a library receives, but not in the results of
+/// its calls.
 fn one_of_each(scenarios: &[Arc<Scenario>]) -> Vec<Arc<Scenario>> {
     let mut samples = BTreeSet::new();
     let is_first = |s: &&Arc<Scenario>| {
@@ -560,7 +560,7 @@ fn library_without_its_manager_is_not_judged() {
     assert!(why.contains("PMI_FD") && why.contains("PMI_FAIL") && why.contains("--server"), "{why}");
     assert!(results.iter().all(|r| r.verdict != Verdict::NotApplicable));
     assert!(results.iter().any(|r| r.scenario == "library/object/soname" && r.verdict == Verdict::Pass));
-    // The same holds under a manager that is not its own.
+    // The same is true under a manager that is not its own.
     let results = under_serve(&suite, &all, FAULTY_LIBRARY.as_ref(), "lawful-foreign");
     assert!(results.iter().all(|r| r.findings.is_empty()));
     let fails = |r: &&ScenarioResult| r.reason.as_ref().is_some_and(|why| why.contains("fails under"));
@@ -739,7 +739,7 @@ fn judges_library_under_a_process_manager() {
         assert!(passed >= least, "{passed}");
         assert_eq!(passed, apply, "{:?}", results.iter().find(|r| !r.findings.is_empty()));
     }
-    // Faults that show between ranks, in the remains of a process, or without a scripted answer.
+    // Faults that only show between ranks, when a process has died, or without a scripted answer.
     for (library, fault, id) in [
         (FAULTY_LIBRARY, "barrier-at-once", "rfc13.barrier.all-in-before-any-out"),
         (FAULTY_LIBRARY, "put-second-lost", "rfc13.put.visible-after-barrier"),

@@ -1,4 +1,4 @@
-//! `--report python=DIR` writes programs that show a finding, and show nothing after the fault is fixed.
+//! `--report python=DIR` writes programs that reproduce a finding, and that find nothing once the fault is fixed.
 
 use std::fs;
 use std::path::Path;

@@ -115,7 +115,7 @@ impl<'a> ScenarioFindings<'a> {
         }
         for (judged, times) in found {
             let id = judged.finding.requirement.as_str();
-            // Several findings of a requirement may be from the same attempts, so only the largest number is certain.
+            // Several findings about a requirement may come from the same attempts, so only the largest number is certain.
             let most = this.times.entry(id).or_default();
             *most = times.max(*most);
             if judged.severity > Severity::Note {
@@ -130,8 +130,8 @@ impl<'a> ScenarioFindings<'a> {
         self.times.keys().filter(|id| !other.times.contains_key(*id)).copied().collect()
     }
 
-    /// Returns whether `other` may lack a finding by chance. A finding in some attempts here can be absent from the same number of attempts
-    /// there.
+    /// Returns whether `other` may lack a finding by chance: if it occurs in only some attempts here, it may be absent from the same number
+    /// of attempts there.
     fn may_be_missed(&self, id: &str, other: &Self) -> bool {
         let rate = f64::from(self.times[id]) / f64::from(self.played);
         (1.0 - rate).powf(f64::from(other.played)) >= CHANCE
@@ -207,7 +207,8 @@ impl Comparison {
             Some((scenario, old, new, ScenarioFindings::of(old), ScenarioFindings::of(new)))
         });
         let judged: Vec<_> = judged.collect();
-        // For each requirement, the numbers of scenarios that break it in the first or the second run only, where chance is not excluded.
+        // For each requirement, the numbers of scenarios that break it only in the first run or only in the second, if chance cannot be
+        // excluded.
         let mut one_sided: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
         for (_, old, new, was, is) in &judged {
             if !(old.verdict.is_judged() && new.verdict.is_judged()) {

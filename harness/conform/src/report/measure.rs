@@ -145,7 +145,7 @@ struct Cells {
     cells: Vec<String>,
 }
 
-/// A quantity by the number of ranks. Both axes are logarithmic, so a power is a straight line.
+/// A quantity plotted against the number of ranks. Both axes are logarithmic, so a power is a straight line.
 #[derive(Serialize)]
 struct Plot {
     name: &'static str,

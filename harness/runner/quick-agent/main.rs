@@ -1,13 +1,13 @@
-//! The agent of a rank for the usual launch. The process manager has set PMI_FD, and the runner's socket is beside the path by which the
-//! agent was started. The agent passes its descriptor to the runner and waits for the order to end. `agent/rank.rs` sends the same messages
-//! in the same order. In every other case, this program becomes that agent, which handles and explains all of them.
+//! The agent of a rank for the usual launch: the process manager has set PMI_FD, and the runner's socket can be found from the path by
+//! which the agent was started. The agent passes its descriptor to the runner and waits for the order to end. `agent/rank.rs` sends the
+//! same messages in the same order. In every other case, this program executes that agent, which handles and explains all of them.
 //!
-//! A short program spends most of its time on the start of its C library: on the loader, and on queries of the processor's caches. These
-//! queries trap on virtual machines. This program has no C library. The build script builds it, because a crate of a workspace cannot have
-//! its own panic strategy.
+//! A short program spends most of its time starting its C library: running the loader and querying the processor's caches, which traps on
+//! virtual machines. Therefore, this program has no C library. The build script compiles it, because a crate in a workspace cannot have its
+//! own panic strategy.
 #![no_std]
 #![no_main]
-// Without this, the compiler could replace the loops below by calls of the functions that they implement.
+// Without this, the compiler could replace the loops below with calls to the functions that they implement.
 #![no_builtins]
 
 use core::arch::{asm, global_asm};
@@ -16,7 +16,7 @@ use core::arch::{asm, global_asm};
 const NAME: &[u8] = b"pmi-conform-agent";
 /// The socket in the folder above the agent's; `agent::SOCKET`.
 const SOCKET: &[u8] = b"/runner";
-/// The agent that can do everything, in the folder of this one; `agent::quick::FULL`.
+/// The full agent, which can do everything, in the same folder; `agent::quick::FULL`.
 const FULL: &[u8] = b"/full";
 /// Variable with the agent's path, for launchers that do not pass it on; `agent::PATH_VARIABLE`.
 const PATH_VARIABLE: &[u8] = b"PMI_CONFORM_AGENT=";
@@ -89,7 +89,7 @@ const EINTR: isize = -4;
 /// Entry of the auxiliary vector with the path by which the program was executed.
 const AT_EXECFN: usize = 31;
 
-/// Makes a system call; a negative result is an error's number.
+/// Makes a system call; a negative result is a negated error number.
 ///
 /// # Safety
 ///
@@ -245,7 +245,7 @@ unsafe extern "C" fn begin(stack: *const usize) -> ! {
     obey(runner)
 }
 
-/// The path by which the agent was started: the first candidate with folders and the agent's name.
+/// The path by which the agent was started, which is the first candidate that has folders and the agent's name.
 struct AgentPath {
     path: &'static [u8],
     /// Its folder.
@@ -318,7 +318,7 @@ fn join(text: &mut [u8], parts: &[&[u8]]) -> Option<()> {
     Some(())
 }
 
-/// Replaces this process by the full agent.
+/// Replaces this process with the full agent.
 fn become_full(place: &AgentPath, arguments: Strings, environment: Strings) -> ! {
     let (mut file, mut name) = ([0; PATH_MAX], [0; PATH_MAX]);
     if join(&mut file, &[place.folder, FULL]).is_some() && join(&mut name, &[place.path]).is_some() {

@@ -1,8 +1,8 @@
 //! Interference between jobs: finds out whether a failure depends on another job that runs at the same time.
 //!
-//! A scenario that failed beside others is played again alone. If it passes, it is played beside scenarios that it ran with. These plays
-//! alternate with plays beside the same scenarios of the reference manager, because load alone makes some failures more frequent. The facts
-//! are recorded as events; the judge distinguishes interference from chance.
+//! A scenario that failed while others were running is played again alone. If it passes, it is played alongside scenarios that it ran with.
+//! These plays alternate with plays alongside the same scenarios on the reference manager, because load alone makes some failures more
+//! frequent. The facts are recorded as events; the judge distinguishes interference from chance.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,21 +14,21 @@ use pmi_judge::event::{EventKind, OtherJob};
 use pmi_judge::result::{SHOWS_INTERFERENCE, is_shown};
 use pmi_judge::verdict::Judged;
 
-/// Maximum number of scenarios beside which a failed one is played again.
+/// Maximum number of scenarios alongside which a failed one is played again.
 pub(crate) const MAX_NEIGHBOURS: usize = 3;
-/// Number of plays beside them in which the failure must show at least once.
+/// Number of plays alongside them in which the failure must occur at least once.
 const FIRST_ROUNDS: u32 = 4;
-/// Maximum number of plays beside them.
+/// Maximum number of plays alongside them.
 const MAX_ROUNDS: u32 = 16;
-/// Number of plays beside jobs of the reference manager for each play beside jobs of the implementation. All of them must pass. So a chance
-/// failure, of any probability, is taken for interference in at most about one of eighty cases.
+/// Number of plays alongside jobs of the reference manager for each play alongside jobs of the implementation. All of them must pass. Thus
+/// a chance failure, of any probability, is mistaken for interference in at most about one of eighty cases.
 const UNRELATED: u32 = 2;
-/// Number of plays beside jobs of the reference manager that must pass if the run has already shown interference.
+/// Number of plays alongside jobs of the reference manager that must pass if the run has already shown interference.
 const PLAYS_ONCE_SHOWN: u32 = 3;
 /// Maximum number of events of another job that are kept as evidence.
 const EVENTS_OF_OTHER_JOB: usize = 40;
 
-/// The process manager whose job is played beside the failed scenario.
+/// The process manager whose job is played alongside the failed scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PlayedBy {
     Implementation,
@@ -75,7 +75,7 @@ impl Neighbours {
         (played, lock(&self.playing).remove(&index).unwrap_or_default())
     }
 
-    /// Examines a failure of the scenario `name` that was seen beside these others. `fails` plays the failed scenario, `play` plays any
+    /// Examines a failure of the scenario `name` that occurred alongside these others. `fails` plays the failed scenario, `play` plays any
     /// scenario of the run, and `names` returns its name. Returns the facts as events, or none if the scenario also fails alone.
     pub(crate) fn examine(
         &self,

@@ -1,12 +1,13 @@
-//! Our programs that other programs start, as a rank or to load a library: how they find the runner, and their protocol with it.
+//! Our programs that other programs start, as a rank or to load a library. This module defines how they find the runner, and their protocol
+//! with it.
 //!
 //! - [`rank`] is the program that a process manager under test starts as a rank.
-//! - `quick` is a faster version of it for nearly all launches, which becomes the other in all other cases.
+//! - `quick` is a faster version of it for nearly all launches; in all other cases, it executes the full one.
 //! - [`library`] loads a library under test and calls it.
 //! - [`mpiexec`] is started by a program under test that needs a process manager and has none.
 //! - `protocol` contains the messages between them and the runner, and `channel` their transport.
 //! - `listener` is where they connect to the runner.
-//! - [`network_listener`] is where those of other machines connect to it, and `relay` is their part of the work.
+//! - [`network_listener`] is where agents on other machines connect, and `relay` is the part of the work that such an agent does.
 //!
 //! An agent finds the runner's socket through the path by which it was started: a symbolic link in the scratch folder of the run. An agent
 //! on another machine receives an address and a token: in its arguments or, if it is spawned, in its environment.
@@ -36,7 +37,7 @@ pub(crate) const SOCKET: &str = "runner";
 /// Variable with the agent's path, for launchers that change `argv[0]`.
 pub(crate) const PATH_VARIABLE: &str = "PMI_CONFORM_AGENT";
 
-/// Returns the path of one of our programs. This is the small one of this name beside the command, which starts faster, or else the command
+/// Returns the path of one of our programs: the small executable of this name next to the command, which starts faster, or else the command
 /// itself, which contains all of them.
 pub fn program(command: &Path, name: &str) -> PathBuf {
     let beside = command.with_file_name(name);
@@ -66,7 +67,7 @@ pub(crate) fn executed_as() -> Option<PathBuf> {
     None
 }
 
-/// Returns the path by which the agent of this name was started: the first of these that contains folders.
+/// Returns the path by which the agent of this name was started: the first candidate that contains folders.
 pub(crate) fn own_path(program: &OsString, name: &str) -> Option<PathBuf> {
     let variable = || std::env::var_os(PATH_VARIABLE).map(PathBuf::from);
     let told = Some(PathBuf::from(program));
@@ -123,7 +124,7 @@ fn is_pipe_like(fd: BorrowedFd<'_>) -> bool {
     })
 }
 
-/// Dies of the signal; if the signal does not kill, returns the status to exit with.
+/// Dies of the signal; if the signal does not kill the process, returns the status to exit with.
 fn die(signal: u8) -> io::Result<u8> {
     if let Some(signal) = rustix::process::Signal::from_named_raw(i32::from(signal)) {
         rustix::process::kill_process(rustix::process::getpid(), signal)?;

@@ -1,4 +1,4 @@
-//! The runner's listener for agents of other machines: an address that it announces, and a token that each connection must show.
+//! The runner's listener for agents on other machines: an address that it announces, and a token that each connection must show.
 
 use std::fmt::Write;
 use std::io;
@@ -14,7 +14,7 @@ use crate::process::nonblocking;
 /// Maximum number of rejected connections that are reported, so that repeated attempts do not fill a terminal.
 const MAX_REJECTIONS_REPORTED: usize = 10;
 
-/// The value of `--listen`: the processes of a job relay their connections, to this address.
+/// The value of `--listen`: the address to which the processes of a job relay their connections.
 #[derive(Debug, Clone)]
 pub struct Listen {
     address: IpAddr,

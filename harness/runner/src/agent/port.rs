@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use pmi_wire::port::{LINES, MAX_RESPONSE, address, initack};
 
-/// Longest wait for an answer. A server that sends none is detected in this way.
+/// Longest wait for an answer, which is how a server that sends none is detected.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// An error of PMI_PORT.

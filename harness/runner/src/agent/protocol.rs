@@ -63,7 +63,7 @@ pub(crate) struct RankHello {
     pub(crate) greeted: Option<(Bytes, Bytes)>,
     /// The dialogue on a connection that was made to it, because it requested a process manager.
     pub(crate) singinit: Option<SingletonDialogue>,
-    /// The agent keeps its connection and relays its bytes, because it cannot pass it to the runner.
+    /// Set if the agent keeps its connection and relays its bytes, because it cannot pass the connection to the runner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) relays: Option<Box<Namespaces>>,
 }
@@ -79,7 +79,7 @@ impl RankHello {
     }
 }
 
-/// The place where a process runs. Process numbers and addresses are only valid within the same place.
+/// The place where a process runs. Process numbers and addresses are valid only within one such place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Namespaces {
     /// The kernel, and its namespace of processes.

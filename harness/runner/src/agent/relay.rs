@@ -1,8 +1,8 @@
 //! An agent that cannot reach the runner's socket, because it is on another machine or in another mount namespace. It connects to the
 //! address that the runner has announced, shows the token of its launch, and relays bytes between that connection and its PMI_FD.
 //!
-//! Everything uses this one connection, in order: the runner's orders and the process manager's bytes. So a process that is ordered to end
-//! has carried out all earlier orders to write.
+//! The runner's orders and the process manager's bytes all use this one connection, in order. So by the time a process is ordered to end,
+//! it has carried out all earlier orders to write.
 
 use std::fs;
 use std::io;
@@ -205,7 +205,7 @@ pub(super) fn run(runner: Channel, pmi: Option<OwnedFd>) -> io::Result<u8> {
 }
 
 impl Relay {
-    /// Sends a report to the runner. While the runner does not read, nothing is read for it.
+    /// Sends a report to the runner. As long as the runner does not read it, the agent reads nothing more from the process manager.
     fn report(&mut self, what: &Relayed) -> io::Result<()> {
         let was_blocked = self.runner.is_blocked();
         self.runner.send(what);

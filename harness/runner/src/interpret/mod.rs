@@ -53,7 +53,7 @@ impl StepReceiver for Interpreter<'_> {
         let (group, set) = match &step.who {
             StepTarget::Job => return self.job_step(&step.action),
             StepTarget::Ranks { group, set } => (*group, set),
-            // The walk has replaced the name by the number.
+            // The walk has replaced the name with the number.
             StepTarget::Spawned { .. } => return Err(Ended::Mistake("a group without its number".into())),
         };
         for rank in self.members(group, set) {

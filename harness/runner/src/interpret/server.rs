@@ -16,11 +16,11 @@ use super::walk::{Fragments, leave_out_all, walk};
 use crate::party::proxy::UpstreamCommand;
 use crate::party::{Limits, Party};
 
-/// Time in which an implementation that has hung may end by itself.
+/// Time that an implementation that has hung gets to end by itself.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// Time without events after which a launcher that does not end is reported. A daemon for which it waits may still connect to it, which
-/// nothing shows in advance.
+/// Time without events after which a launcher that does not end is reported. A daemon that it waits for may still connect to it, and
+/// nothing indicates this in advance.
 const STAYS: Duration = Duration::from_secs(1);
 
 /// Plays one scenario, with a function that finds its fragments. The party has been launched; `Launched` is recorded here.

@@ -23,7 +23,7 @@ use pmi_scenario::signature;
 use pmi_scenario::suite::Suite;
 use pmi_wire::{ConnectionMethod, Decoded, Direction, Framing, HEADER, Operation, Proc, Version};
 
-/// The optional operations of an implementation, with the reason for each lack.
+/// The optional operations of an implementation, with a reason for each one that it lacks.
 #[derive(Default)]
 pub(crate) struct OptionalOperations {
     /// For each optional operation in a dialect: true if it is supported, or else the reason.
@@ -32,7 +32,7 @@ pub(crate) struct OptionalOperations {
     dialect_exclusions: BTreeMap<Dialect, String>,
     /// Reasons why a library does not speak the wire protocol, so that it cannot be judged by its process manager's messages.
     no_wire_reasons: BTreeMap<Dialect, String>,
-    /// The server passes the arguments of a spawn only if they are numbered from one.
+    /// True if the server passes on the arguments of a spawn only if they are numbered from one.
     arguments_from_one: bool,
     /// Reasons why a library cannot be judged after its initialization: it sends nothing on PMI_FD, and its initialization fails.
     init_failure_reasons: BTreeMap<Dialect, String>,
@@ -62,7 +62,7 @@ impl OptionalOperations {
 }
 
 impl OptionalOperations {
-    /// Returns the scenario with the names bound whose values depend on the server.
+    /// Returns the scenario with values bound to the names that depend on the server.
     pub(crate) fn bind(&self, scenario: &Arc<Scenario>) -> Arc<Scenario> {
         if !self.arguments_from_one || !names_first_argument(scenario) {
             return Arc::clone(scenario);
@@ -78,7 +78,8 @@ fn names_first_argument(scenario: &Scenario) -> bool {
     scenario.source.text.contains(FIRST_ARGUMENT)
 }
 
-/// Returns whether a server passes the arguments of a spawned program if they are numbered from one, but not from zero.
+/// Returns whether a server passes on the arguments of a spawned program if they are numbered from one, but not if they are numbered from
+/// zero.
 fn takes_arguments_from_one_only(suite: &Suite, iut: &Iut, limits: Limits) -> bool {
     let takes = |text: &str| {
         let comes = |event: &Event| matches!(&event.kind, EventKind::Started { args, .. } if args.iter().any(|arg| arg.0 == b"first"));
@@ -88,7 +89,7 @@ fn takes_arguments_from_one_only(suite: &Suite, iut: &Iut, limits: Limits) -> bo
     !takes(from_zero) && takes(&from_zero.replace("arg0=", "arg1="))
 }
 
-/// Determines which optional operations are supported: from the claims, or else by a probe of each.
+/// Determines which optional operations are supported, from the claims or else by probing each one.
 pub(crate) fn offers(
     suite: &Suite,
     selected: &[Arc<Scenario>],
@@ -294,8 +295,8 @@ const PASSED_ON: &str =
 const LOST: &str = "not judged here: asked once, the server takes a spawn, and no spawned process comes to the address that is told to it by its \
      environment and its program's path";
 
-/// Returns whether a server with relayed connections accepts a spawn and no process reports. The runner cannot see whether a process was
-/// started.
+/// Returns whether a server with relayed connections accepts a spawn although no process reports. The runner cannot see whether a process
+/// was started.
 fn loses_spawned(suite: &Suite, dialect: Dialect, iut: &Iut, limits: Limits) -> bool {
     iut.is_relayed()
         && asked_for(suite, dialect, Need::Spawn, iut, limits).is_some_and(|(outcome, support)| {
@@ -461,8 +462,8 @@ pub(crate) fn failed_initialization(events: &[Event]) -> Option<String> {
     })
 }
 
-/// Returns the evidence that the processes of a library have not found their process manager, and so not each other. A library that uses
-/// our PMI_FD and lets a process pass its barrier alone is judged for that instead.
+/// Returns the evidence that the processes of a library have found neither their process manager nor each other. A library that uses our
+/// PMI_FD and lets a process pass its barrier alone is judged for that instead.
 pub(crate) fn apart(
     suite: &Suite,
     api: Dialect,

@@ -147,7 +147,7 @@ impl MeasuredJob {
         Ok(())
     }
 
-    /// Checks that the processes are ranks of one job: many jobs of one process each would measure nothing that grows.
+    /// Checks that the processes are ranks of one job, because many one-process jobs would show no growth.
     fn has_its_place(
         &self,
         env: &BTreeMap<String, String>,
@@ -294,8 +294,8 @@ impl MeasuredJob {
         std::iter::from_fn(next).collect()
     }
 
-    /// Spawns a process, which joins and finalizes, so that nothing waits for it. Returns the time until it was there; `None` if the spawn
-    /// was refused.
+    /// Spawns a process, which joins and finalizes so that nothing waits for it. Returns the time until it has reported, or `None` if the
+    /// spawn was refused.
     pub(super) fn spawn(&mut self) -> Result<Option<Duration>, Unmeasured> {
         let agent = self.party.agent(SPAWNED);
         let start = Instant::now();

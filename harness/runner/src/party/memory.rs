@@ -1,4 +1,4 @@
-//! The reference server, joined to the interpreter in memory: without processes, sockets and waiting.
+//! The reference server, connected to the interpreter in memory, without processes, sockets or waiting.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;

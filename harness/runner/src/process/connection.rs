@@ -49,9 +49,9 @@ impl<B> Received<B> {
 /// Received bytes of a connection that are left in the system.
 ///
 /// Linux wakes a process that waits in `recv` on a local socket when a message has arrived. It also wakes the process when its own message
-/// is taken from the system. A process that makes a request and waits is so woken twice for each answer. The first time is useless and
-/// takes as long as the rest. So we only peek at its requests, and take them from the system after an answer, when the process is awake
-/// anyway.
+/// is taken from the system. So a process that makes a request and waits is woken twice for each answer. The first time is useless and
+/// takes as long as the rest. Therefore, we only peek at its requests, and take them from the system after an answer, when the process is
+/// awake anyway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct UnreadBytes {
     bytes: usize,
@@ -198,7 +198,7 @@ impl NonBlockingStream {
         }
     }
 
-    /// The addresses of the two ends of a TCP connection, ours first.
+    /// Returns the addresses of the two ends of a TCP connection, ours first.
     pub(crate) fn ends(&self) -> Option<Ends> {
         self.ends
     }
@@ -224,8 +224,8 @@ impl NonBlockingStream {
         }
     }
 
-    /// From here on, [`receive_or_look`](Self::receive_or_look) leaves short messages in the system. If the system cannot report where new
-    /// bytes begin, it takes them all the same.
+    /// Makes [`receive_or_look`](Self::receive_or_look) leave short messages in the system from now on. If the system cannot report where
+    /// new bytes begin, they are still taken.
     pub(crate) fn leave_short(&mut self) {
         // TCP does not wake the sender in this way.
         if self.ends.is_some() {
@@ -272,8 +272,8 @@ impl NonBlockingStream {
         received
     }
 
-    /// Takes the bytes that were left. Must be called before the connection is closed; otherwise, the other side sees a close before all
-    /// was read.
+    /// Takes the bytes that were left. Must be called before the connection is closed; otherwise, the other side sees a close before
+    /// everything was read.
     pub(crate) fn take_left(&mut self) {
         if let Some(left) = self.left.filter(|left| left.bytes > 0) {
             self.take(left.bytes);

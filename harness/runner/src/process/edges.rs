@@ -88,8 +88,8 @@ impl EdgeMap {
         }
     }
 
-    /// Returns whether another process may have counted in it. If no process has attached the memory, none has, and nothing needs to be
-    /// read.
+    /// Returns whether another process may have counted in the map. If no process has attached the memory, none has, and the map need not
+    /// be read.
     pub fn was_taken(&self) -> bool {
         let mut state = MaybeUninit::<libc::shmid_ds>::uninit();
         #[expect(unsafe_code, reason = "see `new`")]
@@ -142,7 +142,7 @@ impl Drop for EdgeMap {
     }
 }
 
-/// Offers a command the map, if there is one for it.
+/// Offers the map to a command, if this thread has one to offer.
 pub(super) fn prepare(command: &mut Command) {
     OFFERED.with_borrow(|id| {
         if let Some(id) = id {

@@ -125,7 +125,7 @@ fn wait_status(pidfd: &OwnedFd) -> Option<i32> {
     (info.mask & PIDFD_INFO_EXIT != 0).then_some(info.exit_code)
 }
 
-/// Tests whether the kernel reports this: runs `program` to print its version.
+/// Tests whether the kernel reports exits in this way, by running `program` to print its version.
 pub(crate) fn kernel_tells(program: &Path) -> bool {
     let mut command = Command::new(program);
     command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

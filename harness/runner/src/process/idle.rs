@@ -24,7 +24,7 @@ type Sleeps = Vec<(i32, u64)>;
 enum ActivityState {
     /// Every thread waits without a time limit.
     Waiting(Sleeps),
-    /// At least one of them works, or is stopped.
+    /// At least one of them is running or stopped.
     Busy,
     /// At least one of them seems to have ended.
     Ended,
@@ -39,7 +39,7 @@ pub(crate) struct ControlledPeers {
     pub(crate) connections: HashSet<Ends>,
 }
 
-/// Processes that are examined repeatedly. Usually one of them runs; then nothing more is read than this one's state.
+/// Processes that are examined repeatedly. Usually one of them is running, in which case only its state is read.
 #[derive(Default)]
 pub(crate) struct IdleCheck {
     /// The last list of processes.
@@ -67,8 +67,8 @@ impl IdleCheck {
         self.since.is_some()
     }
 
-    /// Returns the time since the first look that showed all threads in the same waits; `None` if the last look showed a working thread. On
-    /// a loaded machine, data may be on its way to a waiting process, which no look at the process shows.
+    /// Returns the time since the first look that showed all threads in the same waits, or `None` if the last look showed a running thread.
+    /// On a loaded machine, data may be on its way to a waiting process, which the state of the process does not show.
     pub(crate) fn waited(&self) -> Option<Duration> {
         self.since.as_ref().map(|(since, _)| since.elapsed())
     }
@@ -164,13 +164,14 @@ fn look(pids: &[i32]) -> ActivityState {
 enum Thread {
     /// It sleeps, and has gone to sleep voluntarily this many times.
     Waits { tid: i32, wait: ThreadWait, sleeps: u64 },
-    /// It works, is stopped, or waits for a disk: a slow read is not silence.
+    /// It is running or stopped, or waits for a disk: a slow read is not silence.
     Busy,
     /// It seems to have ended.
     Ended,
 }
 
-/// Examines the threads of a process until `take` rejects one. Most processes have one thread, and then the others are not searched for.
+/// Examines the threads of a process until `take` rejects one. Most processes have a single thread, in which case no others are searched
+/// for.
 fn threads<T, E>(pid: i32, take: impl Fn(Thread) -> Result<T, E>) -> Result<Vec<T>, E> {
     let (first, count) = look_at(pid, pid);
     let mut all = vec![take(first)?];
@@ -220,9 +221,9 @@ fn look_at(pid: i32, tid: i32) -> (Thread, Option<u32>) {
     }
 }
 
-/// Returns whether only these processes and their controlled peers can end the waits. Timers can also end a wait: a timerfd, a POSIX timer, or an
-/// alarm, of which only the handler is visible. So can a connection to a daemon or another host, and bytes on a TCP connection that the
-/// kernel delivers later.
+/// Returns whether only these processes and their controlled peers can end the waits. Other causes are timers (a timerfd, a POSIX timer, or
+/// an alarm, of which only the handler is visible), a connection to a daemon or another host, and bytes on a TCP connection that the kernel
+/// delivers later.
 fn only_we_can_wake(pids: &[i32], peers: &ControlledPeers, alarms: bool) -> bool {
     let mut internet: HashMap<u64, Ends> = HashMap::new();
     for pid in pids {
@@ -422,7 +423,7 @@ mod tests {
         let pipe = rustix::pipe::pipe().unwrap().0;
         assert!(reads(&file, 0) && reads(&file, 19));
         assert!(!reads(&pipe, 0));
-        // poll() has an address in the place of read()'s descriptor.
+        // poll() has an address where read() has its descriptor.
         assert!(!reads(&file, 7));
     }
 

@@ -1,7 +1,7 @@
 //! A program under test that speaks PMI, in its own processes.
 //!
-//! It is started under the reference process manager (`serve`), which a scenario makes unusual or hostile. The runner cannot order an
-//! arbitrary program to make requests: a scenario defines the server's reaction to them.
+//! It is started under the reference process manager (`serve`), which a scenario makes unusual or hostile. The runner cannot make an
+//! arbitrary program send requests, so a scenario defines how the server reacts to them.
 
 mod job;
 mod process;
@@ -90,7 +90,7 @@ pub(crate) type Outputs = BTreeMap<Proc, Vec<u8>>;
 pub(crate) struct FinishedJob {
     pub(crate) done: io::Result<()>,
     pub(crate) output: Outputs,
-    /// Some output exceeds the part that is kept.
+    /// True if some output is longer than the part that is kept.
     pub(crate) output_cut: bool,
 }
 

@@ -46,7 +46,7 @@ pub(crate) struct ProcessScript {
     pub(crate) expectations: Vec<(usize, Expectation)>,
 }
 
-/// A mistake in a scenario that only its execution shows, and its line.
+/// An error in a scenario that shows only when the scenario is executed, with its line.
 #[derive(Debug)]
 pub(crate) struct Mistake {
     pub(crate) line: usize,

@@ -35,8 +35,8 @@ fn voice(group: GroupId) -> Proc {
 }
 
 impl Store {
-    /// Creates a store for groups on this number of nodes. The limits on keys and values are large: the proxies enforce them, and
-    /// everything that they accepted must be stored here.
+    /// Creates a store for groups on this number of nodes. Its limits on keys and values are large, because the proxies enforce the real
+    /// ones, and everything that they accepted must be stored here.
     pub(super) fn new(nodes: u32) -> Self {
         let config = Config::default();
         let maxes = Maxes { keylen_max: 1 << 16, vallen_max: 1 << 20, ..config.maxes };

@@ -396,11 +396,11 @@ impl Upstream {
         self.send(proxy_group, launch);
     }
 
-    /// Handles the end of the processes at a seat.
+    /// Handles the end of the processes of a group at one proxy.
     fn ended(&mut self, proxy_group: usize, statuses: &[i32]) {
         self.proxy_groups[proxy_group].ended = true;
         let group = self.proxy_groups[proxy_group].group;
-        // If one process fails, its proxy kills the others. So a kill is rarely the cause.
+        // If one process fails, its proxy kills the others, so a kill is rarely the cause.
         let killed = statuses.iter().find(|s| **s & 0x7f == 9);
         let cause = statuses.iter().find(|s| **s != 0 && **s & 0x7f != 9).or(killed);
         let status = cause.map_or(0, |wait| match wait & 0x7f {
@@ -535,8 +535,8 @@ impl Upstream {
         self.send(proxy_group, bytes);
     }
 
-    /// Releases the processes in a fence once all of them are in it. By the draft, a released process can get everything that was put
-    /// before.
+    /// Releases the processes in a fence once all of them have entered it. According to the draft, a released process can get everything
+    /// that was put before.
     fn leave_fence(&mut self, group: GroupId) {
         let size = self.store.size(group) as usize;
         let fenced = &mut self.groups[group as usize].fenced;
@@ -686,7 +686,7 @@ impl Upstream {
 }
 
 /// Returns the body of a PMI-2 request from the text that a proxy forwards. Some generations omit its length, its last semicolon or both,
-/// or replace the semicolon by a NUL.
+/// or replace the semicolon with a NUL.
 fn body(text: &[u8]) -> Option<Vec<u8>> {
     let length = text.first_chunk::<HEADER>().and_then(|header| frame_length(*header));
     let mut body = if length.is_some() { text[HEADER..].to_vec() } else { text.to_vec() };
@@ -828,7 +828,8 @@ mod tests {
         assert_eq!(say(&mut upstream, 0, 0, b"cmd=mput a=1 b=x y\n"), []);
         assert_eq!(say(&mut upstream, 0, 0, b"cmd=barrier_in\n"), []);
         assert_eq!(say(&mut upstream, 0, 0, b"cmd=barrier_in\n"), [], "one proxy cannot make up for another");
-        // The proxy has answered the second put of the key, which has no effect.
+        // `a` is already set, so this put has no effect on it. The upstream does not reply, because the proxy has already answered its
+        // client.
         assert_eq!(say(&mut upstream, 1, 0, b"cmd=mput a=2 c=3\n"), []);
         let out = |link| {
             let DriverOrder::Send { bytes: mut cache, .. } =

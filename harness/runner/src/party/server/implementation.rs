@@ -63,7 +63,7 @@ pub struct Implementation {
     pub start_timeout: Option<Duration>,
     /// The way in which its processes get their connections.
     pub connection_method: ConnectionMethod,
-    /// The command, if it exists, that serves a process which it has not started. Contains `{port}` and `{pid}`.
+    /// The command that serves a process which it has not started, if there is one. Contains `{port}` and `{pid}`.
     singleton: Option<Vec<String>>,
     /// The options that make a known launcher use PMI_PORT, each with its value, and the index of the word before which they belong.
     to_port: (usize, &'static [&'static [&'static str]]),
@@ -340,7 +340,7 @@ impl Implementation {
         Ok(())
     }
 
-    /// Turns a bare proxy into a launcher, with our own program in the place of its `mpiexec` (see [`crate::party::proxy`]).
+    /// Turns a bare proxy into a launcher, with our own program in place of its `mpiexec` (see [`crate::party::proxy`]).
     ///
     /// # Errors
     ///
@@ -461,7 +461,7 @@ impl Implementation {
     pub fn connect_by_port(&mut self) -> Result<(), ImplementationError> {
         self.connection_method = ConnectionMethod::Port;
         if self.proxy.is_some() {
-            // The program in the place of its upstream requests this.
+            // Our program in place of its upstream requests this.
             return Ok(());
         }
         for command in std::iter::once(&mut self.command).chain(&mut self.command_nodes) {
@@ -624,7 +624,7 @@ fn is_count(word: &str) -> bool {
     COUNTS.contains(&word) || digits || word.starts_with("--ntasks=")
 }
 
-/// Replaces the number of processes in a launcher's command by `{ranks}`, or adds `-n {ranks}` if it has none.
+/// Replaces the number of processes in a launcher's command with `{ranks}`, or adds `-n {ranks}` if it has none.
 pub(crate) fn with_ranks(command: &str) -> String {
     let mut words: Vec<String> = command.split(' ').map(str::to_owned).collect();
     let is_number = |word: Option<&String>| word.is_some_and(|word| is_uint(word.as_bytes()));

@@ -41,7 +41,7 @@ const UNWRITTEN_MAX: usize = 8 << 20;
 const PATIENCE: Duration = Duration::from_millis(150);
 /// The same if the server leaves our bytes unread. It may be waiting for something else, such as the rest of another rank's message.
 const STARVED: Duration = Duration::from_millis(400);
-/// Minimum time between the two checks that show no running process of the server, if an answer is due. On a loaded machine, a process may
+/// Minimum time between the two checks that find no running process of the server, if an answer is due. On a loaded machine, a process may
 /// be woken shortly after a single check.
 const LOOKS_APART: Duration = Duration::from_millis(20);
 /// Number of times that a polling server must have polled without an answer. It may have been about to poll when we wrote.
@@ -72,7 +72,7 @@ const SHORT_READ_WAIT: Duration = Duration::from_millis(20);
 pub struct LaunchEnvironment {
     /// The path of this binary.
     pub binary: PathBuf,
-    /// The agent: this binary, or the smaller program beside it, which starts faster.
+    /// The agent: this binary, or the smaller program next to it, which starts faster.
     pub agent: PathBuf,
     /// The quick agent, if this machine supports it. It is created for the first launch that can use it.
     quick: OnceLock<Option<QuickAgent>>,
@@ -106,7 +106,7 @@ impl LaunchEnvironment {
         Ok(Self { binary, agent, quick, foreign_deaths_are_known, listen: None, interrupted, slots })
     }
 
-    /// Returns an environment for `jobs` jobs of another implementation beside those of this one, on this host. They end with the run.
+    /// Returns an environment for `jobs` jobs of another implementation on this host, alongside those of this one. They end with the run.
     pub(crate) fn beside(&self, jobs: usize) -> Self {
         Self {
             binary: self.binary.clone(),
@@ -125,7 +125,7 @@ impl LaunchEnvironment {
 enum ServerSource {
     /// The socket to which agents connect.
     AgentListener,
-    /// An agent that has connected and not introduced itself yet.
+    /// An agent that has connected but not introduced itself yet.
     PendingAgent(u64),
     /// The connection to an agent.
     Control(Proc),
@@ -148,7 +148,7 @@ struct PmiConnection {
 
 struct RankState {
     control: Channel,
-    /// `None` after the connection to the agent has ended, and so the process.
+    /// `None` after the connection to the agent, and thus the process, has ended.
     control_key: Option<ReactorKey>,
     /// `None` if the connection is closed, was never usable, or is relayed.
     pmi: Option<PmiConnection>,
@@ -163,8 +163,8 @@ impl RankState {
         self.control_key.is_none()
     }
 
-    /// Gives up our end. The connection is closed when the result is dropped, as a process closes it. A wrapper between the process manager
-    /// and the agent may still hold it open, as for any process.
+    /// Gives up our end. The connection is closed when the result is dropped, as if a process closed it. A wrapper between the process
+    /// manager and the agent may still hold it open, as for any process.
     fn close(&mut self, reactor: &mut Reactor<ServerSource>) -> Option<NonBlockingStream> {
         self.relayed.iter_mut().for_each(|relayed| relayed.ours = false);
         let PmiConnection { connection, key, .. } = self.pmi.take()?;
@@ -201,10 +201,9 @@ pub struct ServerParty {
     connection_method: ConnectionMethod,
     /// The address in PMI_PORT, from the first process that has one.
     port: Option<SocketAddr>,
-    /// The process for which a server is started that does not start its own. It is ended with the launch.
+    /// The process that the server must serve although it has not started it. It is ended with the launch.
     _singleton: Option<Singleton>,
-    /// Our own program in the place of a proxy's launcher, if a proxy is judged. The reactor's key is `None` after the conversation is
-    /// over.
+    /// Our own program in place of a proxy's launcher, if a proxy is judged. The reactor's key is `None` after the conversation is over.
     upstream: Option<(Channel, Option<ReactorKey>)>,
     is_proxy: bool,
     /// Requests that the upstream leaves to the scenario.
@@ -271,8 +270,8 @@ impl Default for Patience {
 }
 
 impl ServerParty {
-    /// Starts the implementation with our agent as its program. Also returns the command line. `start` is the time in which it must connect
-    /// to a process that it has not started.
+    /// Starts the implementation with our agent as its program. Also returns the command line. `start` is the time within which it must
+    /// connect to a process that it has not started.
     ///
     /// # Errors
     ///
@@ -378,7 +377,6 @@ impl ServerParty {
     }
 
     /// Returns the names of the processes that remain after the launcher: its descendants and orphans, without our agents. Only meaningful
-    /// after the launcher has ended.
     /// after the launcher has ended.
     pub fn leftovers(&self) -> Vec<String> {
         let left = tree::of_launch(self.launcher.pid(), &self.agents);

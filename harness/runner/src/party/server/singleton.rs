@@ -1,4 +1,4 @@
-//! The process for which a process manager is started that serves a process it has not started itself.
+//! A process that a process manager must serve although it has not started it.
 
 use std::io;
 use std::net::TcpListener;

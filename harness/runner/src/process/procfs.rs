@@ -106,7 +106,7 @@ impl Stat {
         &self.text[self.name.clone()]
     }
 
-    /// Returns all fields after the name: the first of them is the third, the state.
+    /// Returns all fields after the name. The first of them is field 3, the state.
     fn behind_name(&self) -> std::str::SplitAsciiWhitespace<'_> {
         self.text[self.name.end + 1..].split_ascii_whitespace()
     }

@@ -1,4 +1,4 @@
-//! One wait for many descriptors.
+//! Waits for many descriptors at once.
 //!
 //! mio reports each change once. If a reader reads only a part of the available bytes, it must request another report, with
 //! [`Reactor::again`] or [`Reactor::after_read`]; then the reactor does not block.
@@ -105,7 +105,7 @@ impl<S: Copy> Reactor<S> {
         Ok(ReactorKey(index))
     }
 
-    /// Changes which changes are reported. A current state is reported again.
+    /// Selects which changes are reported. The current state is reported again.
     pub(crate) fn set(&mut self, key: ReactorKey, wanted: WatchMode) -> io::Result<()> {
         match &self.entries[key.0] {
             Some(entry) if !entry.always => {

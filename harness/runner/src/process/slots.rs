@@ -1,5 +1,5 @@
-//! The number of launches that work side by side. A launch that only waits for a silence to last takes no time from the others, and lets
-//! another one start.
+//! The limit for launches that work at the same time. A launch that only waits for a silence to last takes no time from the others, so
+//! another one may start.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::procfs::{ProcessorTime, processor_time};
 
-/// Interval between checks whether the machine is idle. Each time that it is, one more launch may be open.
+/// Interval between checks of whether the machine is idle. Each time that it is, one more launch may be open.
 const LOOKS: Duration = Duration::from_millis(50);
 /// A machine is idle if this share of its processors' time is unused, in hundredths.
 const IDLE: u64 = 40;
@@ -17,7 +17,7 @@ const IDLE: u64 = 40;
 #[derive(Debug)]
 pub struct Slots {
     jobs: usize,
-    /// More than a few launches are open only while the machine is idle.
+    /// True if more than a few launches may be open while the machine is idle.
     fills_idle_machine: bool,
     taken: Mutex<Taken>,
     less: Condvar,
@@ -141,8 +141,8 @@ impl Slot {
         }
     }
 
-    /// Declares that the launch works again. A launch that was started meanwhile works beside it for a while, because its server does not
-    /// wait for it either.
+    /// Declares that the launch works again. A launch that was started meanwhile works alongside it for a while, because its server does
+    /// not wait for it either.
     pub(crate) fn go_on(&mut self) {
         if !std::mem::replace(&mut self.works, true) {
             self.slots.taken().working += 1;

@@ -60,7 +60,7 @@ pub fn main() -> u8 {
         let (told, mut connection) = trace()?;
         connection.write_all(&serde_json::to_vec(&told)?)
     };
-    // No process is there to receive the error.
+    // No other process could receive the error.
     if run().is_ok() { 0 } else { 125 }
 }
 

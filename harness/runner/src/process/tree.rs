@@ -174,7 +174,7 @@ fn mark_of(pid: i32) -> Option<String> {
     variable_of(pid, MARK)
 }
 
-/// Returns a variable of a process's environment. A zombie has no environment any more.
+/// Returns a variable of a process's environment. A zombie no longer has an environment.
 pub(crate) fn variable_of(pid: i32, name: &str) -> Option<String> {
     let value = |var: &[u8]| var.strip_prefix(name.as_bytes())?.strip_prefix(b"=").map(<[u8]>::to_vec);
     environment(pid)?.split(|b| *b == 0).find_map(value).and_then(|value| String::from_utf8(value).ok())
@@ -183,7 +183,7 @@ pub(crate) fn variable_of(pid: i32, name: &str) -> Option<String> {
 /// Returns a process's environment, unless it is empty. While a process starts another program, its environment reads as empty or cut, so
 /// this repeats until it is complete.
 fn environment(pid: i32) -> Option<Vec<u8>> {
-    /// Longest time for which the start of a program is waited for. Only a file system that does not answer takes so long.
+    /// Longest wait for a program to start. Only a file system that does not respond takes this long.
     const STARTING: Duration = Duration::from_secs(10);
     let deadline = Instant::now() + STARTING;
     let mut before = None;
@@ -200,7 +200,7 @@ fn environment(pid: i32) -> Option<Vec<u8>> {
         let is_starting = stat.field(26) == Some("0");
         let (start, end): (usize, usize) = (stat.number(50)?, stat.number(51)?);
         let now = (env.len(), start, end);
-        // A process may have unmapped a part of its environment: then, reading again brings no more.
+        // A process may have unmapped a part of its environment, in which case reading again returns no more.
         let is_complete = env.len() == end.saturating_sub(start) || before == Some(now);
         if !is_starting && is_complete || Instant::now() >= deadline {
             return Some(env).filter(|env| !env.is_empty());
@@ -438,7 +438,7 @@ mod tests {
         assert!(child.wait().unwrap().success());
     }
 
-    /// The kernel needs long to copy so many arguments and variables, during which the environment reads as empty.
+    /// The kernel takes a long time to copy so many arguments and variables, during which the environment reads as empty.
     #[test]
     fn environment_is_read_while_a_program_starts() {
         let script = "import os, sys\n\

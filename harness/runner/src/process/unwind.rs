@@ -131,7 +131,7 @@ impl Placed {
 }
 
 impl Image {
-    /// Returns the code of a mapping. Reading a file takes long, and crashes of one run use the same files, so they are cached.
+    /// Returns the code of a mapping. Reading a file takes a long time, and crashes of one run use the same files, so they are cached.
     fn of(mapping: &Mapping) -> Option<Arc<Self>> {
         static READ: Mutex<Vec<(Identity, Arc<Image>)>> = Mutex::new(Vec::new());
         let file = File::open(&mapping.path).ok()?;
@@ -199,8 +199,8 @@ impl Image {
         Some((range.start, name))
     }
 
-    /// Returns the file and source line of each of these addresses that has one; `path` is the file. Finding them needs much of the file,
-    /// and crashes of one run use the same calls, so the results are cached.
+    /// Returns the file and source line of each of these addresses that has one; `path` is the file. Finding them requires much of the
+    /// file, and crashes of one run use the same calls, so the results are cached.
     fn lines(&self, path: &Path, addresses: &[u64]) -> HashMap<u64, String> {
         let mut known = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= LINES {
@@ -215,7 +215,7 @@ impl Image {
         addresses.iter().filter_map(line).collect()
     }
 
-    /// Returns where the function begins that contains an address of the file, according to the table for exceptions.
+    /// Returns the beginning of the function that contains an address of the file, according to the exception table.
     fn begin(&self, address: u64) -> Option<u64> {
         let (range, data) = self.sections.get(".eh_frame")?;
         let bases = BaseAddresses::default().set_eh_frame(range.start);
@@ -236,8 +236,8 @@ fn read(snapshot: &Snapshot, address: u64) -> Result<u64, ()> {
     word.try_into().map(u64::from_ne_bytes).map_err(|_| ())
 }
 
-/// Returns the addresses of the instructions on the call stack, the last first, as far as their files have been read. Each but the first is
-/// the last byte of a call.
+/// Returns the addresses of the instructions on the call stack, the innermost first, as far as their files have been read. Each but the
+/// first is the last byte of a call.
 fn unwind(snapshot: &Snapshot, images: &[Placed]) -> Vec<u64> {
     let mut unwinder = UnwinderNative::<Arc<[u8]>, MayAllocateDuringUnwind>::new();
     for placed in images {

@@ -26,7 +26,8 @@ struct RecordedRank {
     exchanges: Vec<RecordedExchange>,
 }
 
-/// Writes the scenario. Returns `None` if the session did not end well, or had no such request. `dialects` are the dialects of the session.
+/// Writes the scenario. Returns `None` if the session did not end successfully, or had no such request. `dialects` are the dialects of the
+/// session.
 ///
 /// # Errors
 ///

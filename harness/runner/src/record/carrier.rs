@@ -1,8 +1,8 @@
 //! Carries the messages between the processes of a session and their process manager, and reports them in the order in which they happen.
 //!
 //! The taps pass the connections of all processes to this component, so there is a single order. A cause is reported before its effect,
-//! because it is reported before it is forwarded. A tap keeps copies of both ends: so the connection ends together with the tap, and the
-//! tap can carry on alone if the recorder ends.
+//! because it is reported before it is forwarded. A tap keeps copies of both ends. That way, the connection ends together with the tap, and
+//! the tap can carry on alone if the recorder ends.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -57,8 +57,8 @@ pub(super) enum Fact<B = Vec<u8>> {
     Ended(Exit),
 }
 
-/// The facts since the last batch, in order. The bytes of all messages are in one buffer. So no memory is allocated per message that the
-/// judge would free in another thread.
+/// The facts since the last batch, in order. The bytes of all messages are in one buffer. That way, no memory is allocated for each
+/// message, only to be freed by the judge in another thread.
 #[derive(Default)]
 pub(super) struct Batch {
     facts: Vec<ProcessFact<usize>>,
@@ -299,7 +299,7 @@ impl Carrier {
         std::mem::take(&mut self.facts.reported)
     }
 
-    /// Must be called from time to time, see [`Pump::leave_requests`].
+    /// Must be called periodically, see [`Pump::leave_requests`].
     pub(super) fn take_old(&mut self) {
         self.taps.values_mut().filter_map(|tap| tap.pump.as_mut()).for_each(Pump::take_old);
     }

@@ -96,7 +96,7 @@ impl Pump {
         Ok(Self { client, server })
     }
 
-    /// Avoids wake-ups of the client by reads of its requests. [`take_old`](Self::take_old) must be called from time to time.
+    /// Avoids waking up the client when its requests are read. [`take_old`](Self::take_old) must then be called periodically.
     pub(super) fn leave_requests(&mut self) {
         self.client.connection.leave_short();
     }
@@ -190,7 +190,7 @@ impl Pump {
         let (key, blocked, unread) = (end.key, end.connection.is_blocked(), end.connection.is_unread());
         let other = self.end(to.other());
         if unread && !other.over {
-            // This side does not read any more. Its own bytes can still be read, and the other side learns that its reader is gone.
+            // This side no longer reads. Its own bytes can still be read, and the other side learns that its reader is gone.
             other.over = true;
             let _ = shutdown(&other.connection, Shutdown::Read);
         }

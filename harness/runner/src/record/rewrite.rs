@@ -1,9 +1,9 @@
 //! The only change to the messages: a spawn request names a tap as its program, in `execname` or in the `subcmd` of PMI-2. The tap knows
 //! the original program.
 //!
-//! Everything else is forwarded unchanged, piece by piece. Of lines, only the bytes from an `execname` to the end of its block are held
-//! back. A `path` may follow, in which the process manager searches for the program, and which contains no tap. Frames follow if PMI-2 was
-//! negotiated. A spawn request in a frame is held back completely, and any other request until it is recognized as such.
+//! Everything else is forwarded unchanged, piece by piece. In lines, only the bytes from an `execname` to the end of its block are held
+//! back, because a `path` may follow, in which the process manager searches for the program and which contains no tap. If PMI-2 was
+//! negotiated, frames follow. A spawn request in a frame is held back completely, and any other request until it is recognized as such.
 
 use std::borrow::Cow;
 
@@ -41,7 +41,7 @@ enum BlockState {
 enum FrameState {
     /// It is held back, because it may be a spawn request.
     Held,
-    /// It is another request. The number is that of its bytes still to be forwarded.
+    /// Another request, with the number of its bytes that are still to be forwarded.
     Passes(usize),
     /// The boundaries of frames are lost.
     Unreadable,

@@ -26,14 +26,14 @@ use pmi_judge::event::{Event, Exit};
 /// Number of facts that are passed to the judge together, so that it is not woken for each.
 const TOGETHER: usize = 256;
 
-/// Maximum number of batches that wait for the judge. If the judge is slower than the session, the session is delayed and memory does not
-/// grow.
+/// Maximum number of batches that wait for the judge. If the judge is slower than the session, this delays the session instead of letting
+/// memory grow.
 const AHEAD: usize = 64;
 
-/// Maximum interval between checks whether the session is over.
+/// Maximum interval between checks of whether the session is over.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Time in which programs that outlive their launcher are still recorded.
+/// Time for which programs that outlive their launcher are still recorded.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// The result of running a session.
@@ -237,7 +237,7 @@ impl Running {
                     hung = true;
                     let at = self.start.elapsed();
                     self.report(SessionMessage::Hung(at));
-                    // SIGTERM first: launchers then end their own processes.
+                    // SIGTERM comes first, so that launchers can end their own processes.
                     self.launcher.signal(Signal::TERM);
                 }
                 if self.start.elapsed() > time + GRACE || interrupts > 2 {

@@ -415,7 +415,7 @@ fn stand_in(mut between: TapLink, mut program: Child, signals: &SignalFd) -> io:
 }
 
 /// Leaves the process group, so that a signal to the group reaches the program only once and a signal to this process can be forwarded. A
-/// session leader cannot leave; signals for it go to the whole group, so nothing is forwarded.
+/// session leader cannot leave; signals for it go to the whole group, so nothing is forwarded. Returns whether the process left.
 fn leave_group() -> bool {
     let me = rustix::process::getpid();
     if rustix::process::getpgrp() != me {

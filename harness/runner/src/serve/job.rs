@@ -227,7 +227,7 @@ impl<H: Host> Job<H> {
         (done.map(|()| self.status.unwrap_or(0)), self.host)
     }
 
-    /// Warns about processes that have ended successfully and sent nothing: they may each have run as a program of one process.
+    /// Warns about processes that have ended successfully without sending anything, because each may have run as a singleton.
     fn tell_who_was_alone(&mut self) {
         let silent = |p: &&JobProcess| !p.spoke && p.end == Some(Exit::Code(0));
         for group in self.groups.iter().filter(|group| group.size > 1 && !group.over) {
@@ -380,7 +380,7 @@ impl<H: Host> Job<H> {
         }
     }
 
-    /// Starts each process of a group on its host: a local command stands for it here.
+    /// Starts each process of a group on its host. Here, a local command stands for the process.
     fn launch_each(
         &mut self,
         remote: &Remote,
@@ -646,7 +646,7 @@ impl<H: Host> Job<H> {
         }
         if !self.groups[id.group as usize].over {
             self.settle(status(end));
-            // No other component reports that a process is missing for which others may wait.
+            // No other component reports that a process is missing which others may be waiting for.
             if self.remote.is_some() && end != Exit::Code(0) && !self.processes[index].spoke {
                 self.abort(id, status(end).into(), "the command to start it failed");
             }

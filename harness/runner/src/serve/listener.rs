@@ -136,7 +136,7 @@ impl Listener {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         let mut connection = NonBlockingStream::new(OwnedFd::from(stream));
-        // A new connection accepts so few bytes at once.
+        // A new connection accepts this few bytes at once.
         connection.push(welcome);
         connection.flush();
         let key = reactor.add(&connection, source(self.next), WatchMode::Read)?;

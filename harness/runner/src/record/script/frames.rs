@@ -53,7 +53,7 @@ fn order(command: Command) -> StepOrder {
 }
 
 impl ScenarioWriter {
-    /// Returns whether this message follows a fence that some rank has not entered yet, so that it must wait for that.
+    /// Returns whether this message follows a fence that some rank has not entered yet, and so must wait for that rank.
     pub(super) fn waits_in_fence(&mut self, p: Proc, happening: &Happening) -> bool {
         if self.is_over {
             return false;
@@ -155,8 +155,8 @@ impl ScenarioWriter {
         }
     }
 
-    /// Writes a body as it is sent: values that the server has chosen by their names, and a body that the language cannot express byte by
-    /// byte.
+    /// Writes a body as it is sent. Values that the server has chosen are written as their names. A body that the language cannot express
+    /// is written byte by byte.
     fn sent_in_frame(&mut self, p: Proc, body: &Decoded<'_>) -> String {
         let jobid = self.group(p.group).jobid.clone();
         let rank = p.rank.to_string();

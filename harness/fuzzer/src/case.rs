@@ -22,7 +22,7 @@ use super::statement::{
 };
 use super::{spawn_guard, waits};
 
-/// The requirement cited if the judge knows none: how a server has to treat an invalid message.
+/// The requirement to cite if the judge knows none. It is about how a server has to treat an invalid message.
 const SERVER_CITES: &str = ids::RFC13_ERROR_CLOSE;
 /// The same for PMI-2 servers. It is only informative: the judge cites the requirements that count.
 const PMI2_SERVER_CITES: &str = ids::PMI2_DRAFT_UNKNOWN_COMMAND;
@@ -36,8 +36,8 @@ pub struct Case {
     pub scenario: Scenario,
     /// Each mutation with the kind of message that it changed, as in `token:put`.
     pub ingredients: BTreeSet<String>,
-    /// A job that runs on the same server before this one. It is not judged: the case meets what it leaves behind (files, daemons, names).
-    /// It has no earlier job itself.
+    /// A job that runs on the same server before this one. It is not judged itself, but the case is exposed to what it leaves behind
+    /// (files, daemons, names). It has no earlier job of its own.
     pub earlier: Option<Box<Case>>,
 }
 
@@ -273,13 +273,13 @@ impl Case {
         sent(self.scenario.body.get(step.checked_sub(self.settings())?)?, self.tests())
     }
 
-    /// Returns these lines, to be changed.
+    /// Returns these lines so that they can be changed.
     pub(crate) fn lines_mut(&mut self, step: usize) -> Option<&mut Vec<Template>> {
         let (at, tests) = (step.checked_sub(self.settings())?, self.tests());
         sent_mut(self.scenario.body.get_mut(at)?, tests)
     }
 
-    /// The size that shrinking minimizes.
+    /// Returns the size that shrinking minimizes.
     pub(crate) fn weight(&self) -> usize {
         let weigh = |stmt: &Stmt| match (stmt, sent(stmt, self.tests())) {
             (Stmt::Use { .. }, _) => 5,
@@ -454,13 +454,13 @@ fn start(stmt: &Stmt) -> usize {
     }
 }
 
-/// Returns whether campaigns make such a step for programs and libraries.
+/// Returns whether campaigns generate such a step for programs and libraries.
 fn is_of_client(stmt: &Stmt) -> bool {
     let Stmt::Step(step) = stmt else { return false };
     matches!(step.who, StepTarget::Ranks { group: 0, set: RankSet::All }) || rank_of(stmt).is_some()
 }
 
-/// The size of a line that shrinking minimizes.
+/// Returns the size of a line, which shrinking minimizes.
 fn line_weight(line: &Template) -> usize {
     let weigh = |piece: &Piece| match piece {
         Piece::Literal { bytes, .. } => bytes.len(),

@@ -35,14 +35,14 @@ const SLOW: Duration = Duration::from_millis(500);
 #[derive(Clone, Copy)]
 struct FailureFilter<'a> {
     key: &'a FailureKey,
-    /// Require that valid input reaches it.
+    /// True to require that valid input reaches it.
     valid: bool,
 }
 
 /// Maximum number of runs under a debugger for an intermittent crash.
 const MAX_DEBUGGER_RUNS: u32 = 3;
 
-/// A failure that is identified by a place needs a debugger.
+/// Returns the tracing that a failure needs. A failure that is identified by a place needs a debugger.
 fn tracing(key: &FailureKey) -> Tracing {
     if key.place().is_some() { Tracing::On } else { Tracing::Off }
 }
@@ -53,7 +53,7 @@ pub struct Examiner<'a> {
     pub target: &'a dyn Target,
     /// The seed that findings record.
     pub seed: u64,
-    /// The user wants the campaign to end.
+    /// Set when the user wants the campaign to end.
     pub interrupted: &'a AtomicBool,
     /// The time limits of the campaign.
     pub schedule: Schedule,
@@ -70,7 +70,7 @@ pub struct ConfirmedFailure {
     again: u32,
     /// Duration of one run.
     one: Duration,
-    /// Valid input reached it in at least one run.
+    /// True if valid input reached it in at least one run.
     valid: bool,
     /// A run that shows it: if `valid`, one with valid input.
     run: CaseRun,
@@ -214,7 +214,7 @@ impl Examiner<'_> {
         self.showing(case, Pace::Thorough, FailureFilter { key: &failure.key, valid: true }).is_some()
     }
 
-    /// Returns the failure that remains without the circumstances that its key contains but that it does not need. `None` if the key stays.
+    /// Returns the failure without the circumstances in its key that it does not need, or `None` if its key stays the same.
     pub fn root(&self, failure: &Failure, case: &Case) -> Option<(Failure, Case)> {
         match failure.key {
             FailureKey::Crash { .. } => self.root_of_crash(failure, case),
@@ -278,7 +278,7 @@ impl Examiner<'_> {
         let key = &failure.key;
         let (mut runs, one) = self.again_in(case, FailureFilter { key, valid: false }, 0);
         let again = runs.len() as u32;
-        // A timeout that occurs once may be caused by the load of the machine.
+        // A timeout that occurs only once may be caused by machine load.
         let by_clock = key.is_hang() || matches!(key, FailureKey::JobStays(_));
         // If the user interrupted the runs, the frequency of the failure is unknown.
         if by_clock && again < 2 || again < TRIES && !self.goes_on() {
@@ -292,8 +292,8 @@ impl Examiner<'_> {
         Some(ConfirmedFailure { key, case, number, again, one, valid, run })
     }
 
-    /// Minimizes the case of a failure, while `waiting` others wait for this. A failure that valid input reaches stays one. Returns `None`
-    /// if the failure does not show reliably after the earlier job that it seems to need.
+    /// Minimizes the case of a failure, while `waiting` others wait for this. If valid input reaches the failure, it still does afterwards.
+    /// Returns `None` if the failure does not show reliably after the earlier job that it seems to need.
     pub fn shrink(&self, shown: ConfirmedFailure, waiting: usize) -> Option<MinimizedFailure> {
         let ConfirmedFailure { ref key, ref case, number, again, one, valid, .. } = shown;
         let time = self.shrinking_time(one, waiting);

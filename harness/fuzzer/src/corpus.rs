@@ -216,7 +216,7 @@ impl Evolving {
         Self { scope, corpus: Mutex::new(corpus), frontier: Mutex::default() }
     }
 
-    /// A panic of another worker leaves the corpus consistent.
+    /// A panic in another worker leaves the corpus consistent.
     fn corpus(&self) -> MutexGuard<'_, Corpus> {
         self.corpus.lock().unwrap_or_else(PoisonError::into_inner)
     }

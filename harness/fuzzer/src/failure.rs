@@ -42,7 +42,7 @@ pub enum FailureKey {
     Memory(String),
     /// Processes of these programs outlive the process that started them.
     Leak(Vec<String>),
-    /// A due response does not come, or a process does not end.
+    /// A due response does not arrive, or a process does not end.
     Hang {
         /// `client` for a program, `library` for a library, `None` for a server.
         who: Option<&'static str>,
@@ -79,7 +79,7 @@ pub enum FailureKey {
 pub enum FailureKind {
     /// A process dies.
     Crash,
-    /// A response does not come, or something does not end.
+    /// A response does not arrive, or something does not end.
     Hang,
     /// The implementation sends or grows without end, or leaves processes behind.
     Excess,
@@ -196,7 +196,7 @@ impl FailureKey {
         }
     }
 
-    /// Returns whether the failure is a response that does not come.
+    /// Returns whether the failure is a response that does not arrive.
     pub(crate) fn is_hang(&self) -> bool {
         matches!(self, Self::Hang { .. } | Self::HangDuringPartialRequest)
     }

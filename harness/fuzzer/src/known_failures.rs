@@ -53,7 +53,8 @@ pub struct KnownBucket {
     /// The function in which a process dies, or a pattern.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<NamePattern>,
-    /// The trigger is not to be published yet: a campaign reports the failure with the text of this entry instead of the bucket.
+    /// True if the trigger must not be published yet. A campaign then reports the failure with the text of this entry instead of the
+    /// bucket.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sensitive: bool,
     /// The reason why it is accepted, for example a link to an issue.
@@ -65,7 +66,7 @@ pub struct KnownBucket {
 }
 
 impl KnownBucket {
-    /// An entry with neither a bucket nor a place matches nothing.
+    /// Returns whether the entry matches a failure. An entry with neither a bucket nor a place matches nothing.
     fn fits(&self, bucket: &str, place: Option<&str>) -> bool {
         let bucket = self.bucket.as_ref().map(|pattern| pattern.fits(bucket));
         let place = self.place.as_ref().map(|pattern| place.is_some_and(|place| pattern.fits(place)));

@@ -31,7 +31,7 @@ const MAX_SILENCES: usize = 100_000;
 /// more that would never be reached.
 const MAX_WAITING_FAILURES: usize = 16;
 
-/// If this many cases cannot be judged and none can, the campaign ends, since no case ever will be.
+/// The campaign ends if this many cases could not be judged and no case could, since none ever will be.
 const MAX_UNJUDGED: u64 = 20;
 
 /// Maximum number of plays for trimming one case, which leaves out the steps that do not lead to a new edge.
@@ -85,7 +85,7 @@ pub struct Progress {
     pub unconfirmed: BTreeMap<String, u32>,
     /// Buckets that were not completely examined when the campaign ended.
     pub unexamined: BTreeSet<String>,
-    /// Failures that are being examined or wait for it.
+    /// Number of failures that are being examined or waiting to be examined.
     pub examining: usize,
     /// Number of cases that could not be judged, and the reason for the last one.
     pub unjudged: (u64, String),
@@ -174,9 +174,9 @@ pub struct Summary {
     pub history: Vec<Moment>,
     /// Findings that were stored.
     pub found: Vec<StoredFinding>,
-    /// When each of these buckets was first met.
+    /// When each of these buckets was first encountered.
     pub met: BTreeMap<String, Duration>,
-    /// The user interrupted the campaign.
+    /// True if the user interrupted the campaign.
     pub interrupted: bool,
 }
 
@@ -189,7 +189,7 @@ struct Shared {
     taken: BTreeSet<String>,
     /// Buckets with a confirmed failure.
     shown: BTreeSet<String>,
-    /// Buckets that were found with invalid input and later met with valid input, which is why they are examined again.
+    /// Buckets that were found with invalid input and later encountered with valid input, which is why they are examined again.
     valid: BTreeSet<String>,
     found: Vec<StoredFinding>,
     met: BTreeMap<String, Duration>,
@@ -223,7 +223,7 @@ struct Campaign<'a> {
     next: AtomicU64,
     end: AtomicBool,
     schedule: Schedule,
-    /// Some workers only examine the failures that the others meet.
+    /// True if some workers only examine the failures that the others encounter.
     has_examiners: bool,
     shared: Mutex<Shared>,
     /// Notified when a failure waits to be examined, or when the last player ends.
@@ -726,7 +726,7 @@ mod tests {
 
     #[test]
     fn confirmed_finding_survives_an_interrupt() {
-        // One play meets the failure, and five more confirm it.
+        // One play encounters the failure, and five more confirm it.
         for (after, told) in [(4, None), (5, Some((5, 5)))] {
             let folder = tempfile::tempdir().unwrap();
             let (plays, interrupted) = (AtomicU64::new(0), AtomicBool::new(false));

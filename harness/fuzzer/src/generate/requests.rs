@@ -272,8 +272,8 @@ impl SessionModel<'_, '_> {
         Ok(self.ask(rank, "get-node-attribute", &fields))
     }
 
-    /// May plan ranks that wait for an attribute. Another rank puts it, or a waiting one with concurrent requests puts it itself. Rarely it
-    /// is never put, and they wait forever.
+    /// May plan ranks that wait for an attribute. Another rank puts it, or a waiting one with concurrent requests puts it itself. In rare
+    /// cases, it is never put, and they wait forever.
     pub(super) fn wait_for_attribute(&mut self) -> Result<()> {
         if !self.u.ratio(1, 3)? {
             return Ok(());

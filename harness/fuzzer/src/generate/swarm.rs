@@ -1,5 +1,5 @@
-//! The features that a session uses at all. Sessions with few features explore these more deeply than sessions with some of each, because
-//! features undo each other's effects or end the session.
+//! The features that a session uses. Sessions with few features explore these more deeply than sessions with some of each, because features
+//! undo each other's effects or end the session.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::Dialect;
@@ -52,7 +52,7 @@ pub(super) struct Swarm {
     pub(super) same_values: bool,
     /// Keys are long.
     pub(super) long_keys: bool,
-    /// Keys are similar to earlier ones: longer, shorter, in other case, in another order.
+    /// Keys are similar to earlier ones: longer, shorter, in different case, in another order.
     pub(super) like_keys: bool,
     /// Keys contain characters besides letters and digits.
     pub(super) odd_keys: bool,

@@ -1,4 +1,4 @@
-//! The systematic sessions with which a campaign against a library begins. They cover lengths, bytes, buffers, failure responses and orders
+//! The systematic sessions at the start of a campaign against a library. They cover lengths, bytes, buffers, failure responses and orders
 //! of calls, or repeat one call many times.
 
 use std::collections::BTreeMap;

@@ -8,7 +8,7 @@ use pmi_scenario::ast::Dialect;
 
 use super::edges::Edges;
 
-/// Maximum growth in bytes of a server process within a case, regardless of the input. Cases rarely send more than some hundred kilobytes;
+/// Maximum growth in bytes of a server process within a case, regardless of the input. Cases rarely send more than a few hundred kilobytes;
 /// Hydra's processes grow by less than two megabytes in them.
 const GROWTH: u64 = 256 << 20;
 /// Maximum growth in bytes without any input ...
@@ -28,7 +28,7 @@ pub struct Growth {
 }
 
 impl Growth {
-    /// Returns whether the server must be stopped for it, regardless of the input.
+    /// Returns whether the server must be stopped because of it, regardless of the input.
     pub(crate) fn is_dangerous(&self) -> bool {
         self.bytes > GROWTH
     }
@@ -50,13 +50,13 @@ pub struct Observation {
     pub findings: Vec<Finding>,
     /// A process of the implementation that died of a signal, and the signal.
     pub crashed: Option<(String, i32)>,
-    /// The case killed one of our processes with SIGSEGV, so that the launcher may report a crash of its program.
+    /// True if the case killed one of our processes with SIGSEGV, so that the launcher may report a crash of its program.
     pub segfaults: bool,
     /// The exit status of the launcher.
     pub exit: Option<Exit>,
     /// The proof that the job did not end although every process had; `None` if it ended.
     pub job_stays: Option<SilenceProof>,
-    /// The server exceeded the output limit.
+    /// True if the server exceeded the output limit.
     pub flood: bool,
     /// The server process that has grown most, among those that are measured.
     pub growth: Option<Growth>,

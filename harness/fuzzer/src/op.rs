@@ -27,7 +27,7 @@ impl Op {
         (0..protocol::documented(framing).len()).map(move |row| Self { framing, row })
     }
 
-    /// Returns the line with which every connection begins.
+    /// Returns the operation with which every connection begins.
     pub(crate) fn offer() -> Self {
         Operation::Init.into()
     }

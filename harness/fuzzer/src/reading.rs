@@ -13,7 +13,7 @@ use pmi_wire::{
 use super::op::Op;
 use super::pieces::bytes_of;
 
-/// A message, or bytes that are none.
+/// A message, or bytes that are not a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum WireMessage {
     /// A line without its newline; for a PMI-1 spawn, all lines of a program.
@@ -68,7 +68,7 @@ impl MessageReader {
         all
     }
 
-    /// Returns whether a message has begun and is not complete.
+    /// Returns whether a message has begun but is not complete.
     pub(crate) fn is_partial(&self) -> bool {
         !self.rest.is_empty()
     }

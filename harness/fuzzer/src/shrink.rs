@@ -1,4 +1,4 @@
-//! Minimizes a case as long as it shows the same failure.
+//! Minimizes a case as long as it still shows the same failure.
 
 use pmi_scenario::ast::{Expr, Piece, Template};
 use pmi_wire::Framing;
@@ -242,7 +242,7 @@ impl Shrinker<'_> {
         units
     }
 
-    /// Replaces names by letters, and lengths by smaller ones.
+    /// Replaces names with letters, and lengths with smaller ones.
     fn smaller_pieces(&mut self, at: usize, line: usize) {
         let count = self.lines(at).and_then(|l| l.get(line)).map_or(0, |line| line.pieces.len());
         for i in 0..count {

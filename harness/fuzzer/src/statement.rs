@@ -222,7 +222,7 @@ pub(crate) enum ServerStep<'a> {
 }
 
 impl<'a> ServerStep<'a> {
-    /// Returns the meaning of a statement; `None` if campaigns do not make such statements.
+    /// Returns the meaning of a statement, or `None` if campaigns do not generate such statements.
     pub(crate) fn of(stmt: &'a Stmt) -> Option<Self> {
         let step = match stmt {
             Stmt::Use { name, with } => {
@@ -343,7 +343,7 @@ pub(crate) fn sent(stmt: &Stmt, to: UnderTest) -> Option<&Vec<Template>> {
     }
 }
 
-/// Returns these lines, to be changed.
+/// Returns these lines so that they can be changed.
 pub(crate) fn sent_mut(stmt: &mut Stmt, to: UnderTest) -> Option<&mut Vec<Template>> {
     let Stmt::Step(step) = stmt else { return None };
     match (&mut step.action, step.role, to) {

@@ -10,7 +10,7 @@ use super::pieces::written_bytes;
 use super::reading::{MessageReader, WireMessage, request, request_of};
 use super::statement::{AwaitedResponse, ServerStep, wait};
 
-/// Adapts every wait to the request before it. If requests were removed, their responses do not come, but others may. A wait without any
+/// Adapts every wait to the request before it. If requests were removed, their responses do not arrive, but others may. A wait without any
 /// request is removed.
 pub(crate) fn realign(scenario: &mut Scenario) {
     refit(scenario, |_, answer, asked| match (answer, asked) {
@@ -26,7 +26,7 @@ pub(crate) fn realign(scenario: &mut Scenario) {
     });
 }
 
-/// Marks the responses that were due but did not come, by the numbers of the statements that wait. `held_up` means that another process's
+/// Marks the responses that were due but did not arrive, by the numbers of the statements that wait. `held_up` means that another process's
 /// partial request may be the reason.
 pub(crate) fn tighten(scenario: &mut Scenario, unanswered: &[usize], held_up: bool) {
     refit(scenario, |number, answer, asked| match asked {

@@ -1,5 +1,5 @@
 //! Mutations of the bytes that a case puts and requests. The bytes that matter to an implementation are unknown, and a launch takes as long
-//! as hundreds of requests, so one session changes many. Values that were read back still are.
+//! as hundreds of requests, so one session changes many of them. Values that were read back before are still read back.
 
 use std::collections::HashMap;
 
@@ -85,7 +85,7 @@ pub(super) fn multiply(body: &mut Vec<Stmt>, u: &mut Unstructured<'_>) -> Result
             read.extend(new(&body[later], rank)?);
         }
     }
-    // After the responses to the original requests.
+    // The new gets follow the responses to the original requests.
     if let Some(later) = reads {
         let after = text_after(body, later);
         body.splice(after..after, read);

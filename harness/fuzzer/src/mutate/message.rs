@@ -1,4 +1,4 @@
-//! Mutations of the text of a message, of any sender.
+//! Mutations of the text of a message, from any sender.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Encoding, Piece, Template};

@@ -1,4 +1,4 @@
-//! All changes of one kind that a response may have, in order. Random choices would take long to find a fault that only one of them
+//! All changes of one kind that a response may have, in order. Random choices would take a long time to find a fault that only one of them
 //! triggers.
 
 use pmi_scenario::ast::{Encoding, Template};

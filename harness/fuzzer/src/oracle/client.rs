@@ -1,8 +1,8 @@
 //! The failures of a program or a library.
 //!
 //! A client that receives invalid responses may fail in any way. However, it must not crash, it must end, and its further messages must be
-//! valid PMI. A process that waits for a message that the harness owes it does not hang. The same holds for one that waits for a process
-//! that the harness has misled.
+//! valid PMI. A process that waits for a message that the harness owes it does not hang. Neither does one that waits for a process that the
+//! harness has misled.
 
 use pmi_judge::builtin_requirements::HANG;
 use pmi_judge::crash::{CrashedProcess, crash_backtrace};
@@ -26,7 +26,7 @@ use crate::pieces::{Limit, written_bytes};
 use crate::reading::{MessageReader, ParsedResponse, WireMessage, request};
 use crate::statement::{encoding_of, sent};
 
-/// Returns all failures, the worst first, each once.
+/// Returns all failures, the worst first and without duplicates.
 pub(crate) fn failures(case: &Case, outcome: &ScenarioOutcome, catalogue: &Catalogue) -> Vec<Failure> {
     let who = if case.tests() == UnderTest::Client { "client" } else { "library" };
     let events = &outcome.events;
@@ -101,7 +101,7 @@ fn concerned(events: &[Event], proc: Proc, until: u64) -> LastAction {
     ExchangeHistory::of(events.iter().filter(|e| e.seq <= until), proc).concerned(began)
 }
 
-/// In a library's scenario, the last finding is about the call that did not return.
+/// Returns whether a finding is about a hang. In a library's scenario, the last finding is about the call that did not return.
 fn is_hang(finding: &Finding, outcome: &ScenarioOutcome) -> bool {
     finding.line > 0 && outcome.findings.iter().rfind(|f| f.line > 0) == Some(finding)
 }

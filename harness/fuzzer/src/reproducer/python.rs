@@ -13,7 +13,7 @@ const START: &str = include_str!("server.py");
 /// The same part for a program under test.
 const START_OF_PROGRAM: &str = include_str!("client.py");
 
-/// Lets Hydra start its proxy through a script that notes the exit status of the proxy, which the launcher does not report.
+/// Lets Hydra start its proxy through a script that records the exit status of the proxy, which the launcher does not report.
 const PROXY: &str = "\
 real = os.path.realpath(shutil.which(command[0]))  # Hydra looks for its proxy beside itself, here one that notes how it ended
 command[0] = here + \"/mpiexec.hydra\"; os.symlink(real, command[0])
@@ -312,20 +312,20 @@ fn packed(statements: &[String], most: usize) -> String {
     }
 }
 
-/// Returns a dictionary of Python.
+/// Returns a Python dictionary.
 fn dictionary(all: &BTreeMap<String, String>) -> String {
     let pairs: Vec<String> =
         all.iter().map(|(name, value)| format!("{}: {}", string(name), string(value))).collect();
     format!("{{{}}}", pairs.join(", "))
 }
 
-/// Returns a string of Python.
+/// Returns a Python string literal.
 fn string(text: &str) -> String {
     // Python understands the escapes of JSON.
     serde_json::Value::from(text).to_string()
 }
 
-/// Returns bytes of Python, with long runs of letters as a product.
+/// Returns a Python bytes literal, with long runs of letters as a product.
 fn bytes(text: &[u8]) -> String {
     let mut parts: Vec<String> = Vec::new();
     let mut plain: Vec<u8> = Vec::new();

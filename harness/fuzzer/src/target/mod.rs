@@ -26,7 +26,7 @@ pub enum Pace {
     Thorough,
 }
 
-/// Whether a debugger records where processes die, which takes time.
+/// The use of a debugger that records where processes die, which takes time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tracing {
     /// Without a debugger.

@@ -48,7 +48,7 @@ pub struct ClientTarget {
     suite: Suite,
     command: Vec<String>,
     wait: Duration,
-    /// Whether it leaves processes behind in a plain run, once that was checked.
+    /// True if it leaves processes behind in a plain run. Set once this has been checked.
     leaves: OnceLock<bool>,
     /// The only dialect that the server of a plain run supports. If `None`, the server supports all.
     dialect: Option<Dialect>,
@@ -94,8 +94,8 @@ impl ClientTarget {
         Self { subject, suite, command, wait, leaves: OnceLock::new(), dialect, tracer, interrupted }
     }
 
-    /// Records the requests of a program in plain runs of one to `ranks` ranks. Skips runs that do not end well, or use another dialect
-    /// than the campaign.
+    /// Records the requests of a program in plain runs of one to `ranks` ranks. Skips runs that do not end successfully, or use another
+    /// dialect than the campaign.
     ///
     /// # Errors
     ///

@@ -2,7 +2,7 @@
 //! used.
 //!
 //! - `PMI_CONFORM_SERVER`: the command, as for `pmi-conform fuzz --server`; not a bare `hydra_pmi_proxy`.
-//! - `PMI_CONFORM_KNOWN`: a file of known buckets, as for `--known_failures`.
+//! - `PMI_CONFORM_KNOWN`: a file of known buckets, as for `--known`.
 //! - `PMI_CONFORM_OUT`: the folder for findings, `pmi-conform-fuzz` by default.
 //!
 //! Input: the decisions of the generator.
@@ -60,7 +60,7 @@ struct External {
     scope: SessionFeatures,
     known: KnownFailures,
     out: PathBuf,
-    /// Print figures and store findings. This is off for the server in memory.
+    /// True to print figures and store findings; false for the server in memory.
     tells: bool,
     reached: Mutex<CampaignProgress>,
 }
@@ -150,7 +150,7 @@ impl External {
         }
     }
 
-    /// Returns whether a failure is known, or was examined and is not examined again.
+    /// Returns whether a failure is known, or has already been examined and need not be examined again.
     fn is_settled(&self, failure: &Failure) -> bool {
         let (bucket, place) = (failure.key.to_string(), failure.key.place().map(ToString::to_string));
         self.known.name(&bucket, place.as_deref()).is_some() || self.reached().settled.contains(&bucket)

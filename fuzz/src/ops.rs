@@ -55,7 +55,7 @@ pub(crate) enum ClientOp {
     Finalize,
     /// The exit code, if there is one.
     Abort(Option<i8>),
-    /// Into the own keyval space, or into one with another name.
+    /// Into the group's own keyval space, or into one with another name.
     Put {
         own: bool,
         key: u8,

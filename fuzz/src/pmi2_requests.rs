@@ -53,7 +53,7 @@ pub(crate) enum Pmi2ClientOp {
         key: u8,
         value: u8,
     },
-    /// From the own job, or from the job with this number.
+    /// From the process's own job, or from the job with this number.
     Get {
         key: u8,
         job: Option<u8>,

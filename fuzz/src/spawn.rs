@@ -1,4 +1,4 @@
-//! The spawn request, the only one of several lines.
+//! The spawn request, the only request that consists of several lines.
 //!
 //! Input: a byte. Below 128, lines follow unchanged; from 128 on, the fields of a request (see `input`).
 

@@ -27,7 +27,7 @@ pub(super) fn crash(signal: Signal) -> ! {
     wait_for_ever()
 }
 
-/// Ends the program: the connection or the other side cannot be used any more.
+/// Ends the program, because the connection or the other side can no longer be used.
 pub(super) fn fail(what: &str) -> ! {
     eprintln!("faulty-program: {what}");
     if is("aborts-itself") {

@@ -130,7 +130,7 @@ impl External {
         assert!(*unplayed < UNPLAYED, "{UNPLAYED} sessions in a row could not be judged: {why}");
     }
 
-    /// Counts transitions as coverage, and prints figures now and then.
+    /// Counts transitions as coverage, and prints figures from time to time.
     fn note(&self, transitions: Vec<Transition>) {
         for transition in &transitions {
             // The counters are coarse: the reaction by number of waiting processes, and the order of requests. Finer ones would make every

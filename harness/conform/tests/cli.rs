@@ -606,7 +606,7 @@ fn schema_names_every_line_kind() {
     }
 }
 
-/// The text names the words of RFC 13 and of the draft of PMI-2.
+/// The text names the words of RFC 13 and of the PMI-2 draft.
 #[test]
 fn explains_an_operation_in_each_protocol() {
     for word in ["put", "kvs-put", "put_result", "PMI2_KVS_Put"] {

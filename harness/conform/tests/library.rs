@@ -225,7 +225,7 @@ const PMI2_FAULTS: &[Fault] = &[
     ("unpublish-never-fails", &["pmi2.common.api.errors"]),
 ];
 
-/// Variations that the header of PMI-2 allows.
+/// Variations that the PMI-2 header allows.
 const PMI2_LAWFUL: &str = "lawful-abort-core";
 
 /// Faults of the file itself.
@@ -258,7 +258,7 @@ fn folder() -> PathBuf {
     folder
 }
 
-/// Our own libraries, of PMI-1 and PMI-2, which cargo has built beside this test: it depends on their crates.
+/// Our own libraries for PMI-1 and PMI-2, which cargo has built next to this test, because it depends on their crates.
 static OWN: LazyLock<[PathBuf; 2]> = LazyLock::new(|| {
     let test = std::env::current_exe().unwrap();
     ["pmi", "pmi2"].map(|target| {
@@ -526,7 +526,8 @@ fn judges_singletons_if_the_library_supports_them(
 
 /// RFC 13: a library SHOULD provide all functions. A scenario that calls a missing one does not apply.
 #[rstest]
-#[case(Dialect::Pmi1, LIBRARY_WITH_FEWER_FUNCTIONS, "PMI_Publish_name", &["library/object/all-functions", "library/object/optional-functions"])]
+#[case(Dialect::Pmi1, LIBRARY_WITH_FEWER_FUNCTIONS, "PMI_Publish_name", &["library/object/all-functions",
+"library/object/optional-functions"])]
 #[case(Dialect::Pmi2, PMI2_LIBRARY_WITH_FEWER_FUNCTIONS, "PMI2_Job_Disconnect", &["pmi2/library/object/functions"])]
 fn missing_functions_are_reported_once(
     #[case] dialect: Dialect,

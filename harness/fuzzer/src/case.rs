@@ -511,7 +511,7 @@ mod tests {
         let cases = [
             (split(vec![asks(), rest()]), Some(whole(vec![asks(), maxes()]))),
             (split(in_three), Some(whole(vec![asks(), maxes()]))),
-            // The rest of the request never comes.
+            // The rest of the request is never sent.
             (split(vec![asks()]), None),
             (server(2, vec![join(Dialect::Pmi1), maxes()]), None),
         ];

@@ -258,7 +258,7 @@ impl Pmi {
     }
 }
 
-/// Enters two barriers of PMI-1.2 at once, which open in any order.
+/// Enters two PMI-1.2 barriers at once, which open in any order.
 fn barriers_of_groups(pmi: &mut Pmi, rank: usize, size: usize) {
     let others = |other: &usize| *other != rank || !is("groups-without-itself");
     let list: Vec<String> = (0..size).filter(others).map(|other| other.to_string()).collect();

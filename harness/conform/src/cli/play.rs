@@ -108,7 +108,7 @@ pub(super) struct Chosen {
 ///
 /// # Errors
 /// The scenarios have errors, or the implementation cannot be used.
-/// The scenarios have mistakes, or the implementation cannot be used.
+/// The scenarios contain errors, or the implementation cannot be used.
 pub(super) fn choose(args: &Play) -> anyhow::Result<Chosen> {
     chosen(args, true)
 }

@@ -39,7 +39,7 @@ pub(crate) enum Hello {
         /// Its arguments without the program.
         args: Vec<Bytes>,
     },
-    /// From the program in the place of a proxy's launcher.
+    /// From the program that takes the place of a proxy's launcher.
     Upstream {
         /// Its process id.
         pid: u32,

@@ -8,7 +8,7 @@ use pmi_judge::event::{Event, EventKind, SilenceProof};
 use crate::party::proxy::UpstreamCommand;
 use crate::process::Memory;
 
-/// Controls a play without expectations.
+/// Controls a run without expectations.
 pub trait Watcher {
     /// Receives the memory of the implementation's processes when all ranks have started.
     fn started(&mut self, memory: Vec<Memory>);
@@ -28,7 +28,7 @@ pub trait EventSink {
     /// Receives one event.
     fn event(&mut self, event: &Event);
 
-    /// Returns the watcher of a play without expectations.
+    /// Returns the watcher of a run without expectations.
     fn watcher(&mut self) -> Option<&mut dyn Watcher> {
         None
     }

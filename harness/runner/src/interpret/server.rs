@@ -35,7 +35,7 @@ pub fn play(
     let requires = scenario.requires.iter().map(|r| r.value.clone()).collect();
     let recorder = Recorder::new(sink, Judge::new(Side::Server, requires));
     let mut interpreter = Interpreter::launched(scenario, command, party, limits, recorder);
-    // If the play ended early, the judge knows the reason.
+    // If the run ended early, the judge knows the reason.
     let _ = interpreter.run(fragments);
     // After a step has timed out, waiting longer rarely helps.
     let hung = interpreter.recorder.judge.is_hung();

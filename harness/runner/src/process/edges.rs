@@ -135,7 +135,7 @@ impl EdgeMap {
 impl Drop for EdgeMap {
     fn drop(&mut self) {
         #[expect(unsafe_code, reason = "see `new`")]
-        // SAFETY: nothing uses the address any more.
+        // SAFETY: the address is no longer used.
         unsafe {
             libc::shmdt(self.words.as_ptr().cast());
         }

@@ -249,7 +249,7 @@ fn rewritten(held: &[u8], tap: &mut impl FnMut(&[u8]) -> Option<Vec<u8>>) -> Vec
     }
 }
 
-/// Returns a spawn request of PMI-2 with taps as its programs, or `None` if it must be forwarded unchanged.
+/// Returns a PMI-2 spawn request with taps as its programs, or `None` if it must be forwarded unchanged.
 fn rewritten_frame(
     header: [u8; HEADER],
     body: &[u8],

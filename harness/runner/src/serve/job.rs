@@ -766,7 +766,7 @@ impl<H: Host> Job<H> {
         if let Some(signal) = signals.take().into_iter().next() {
             self.host.print(format_args!("killing the job: signal {signal}"));
             self.kill_all();
-            // The sender of the signal expects this status, whatever the processes did before.
+            // The sender of the signal expects this status, no matter what the processes did before.
             self.status = Some(128 + signal);
         }
     }

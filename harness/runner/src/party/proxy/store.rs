@@ -112,7 +112,7 @@ impl Store {
         answers
     }
 
-    /// Forwards a request of PMI-2, given as the body of its frame.
+    /// Forwards a PMI-2 request, given as the body of its frame.
     pub(super) fn ask_pmi2(&mut self, group: GroupId, body: &[u8]) -> Vec<StoreResult> {
         // A longer body could not have arrived in a frame.
         let Some(header) = frame_header(body.len()) else { return Vec::new() };

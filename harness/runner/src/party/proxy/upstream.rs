@@ -83,7 +83,7 @@ struct UpstreamGroup {
     fenced: VecDeque<Fenced>,
 }
 
-/// A process in a fence of PMI-2.
+/// A process in a PMI-2 fence.
 #[derive(Debug)]
 struct Fenced {
     id: u64,
@@ -487,7 +487,7 @@ impl Upstream {
         }
     }
 
-    /// Answers a request of PMI-2 correctly.
+    /// Answers a PMI-2 request correctly.
     fn serve_frame(&mut self, id: u64, asked: &ForwardedRequest) {
         let &ForwardedRequest { proxy_group, route, ref text, .. } = asked;
         let group = self.proxy_groups[proxy_group].group;
@@ -886,7 +886,7 @@ mod tests {
         assert_eq!(told[0], DriverOrder::Start { link: 1, group: 1, proxy: 0 });
     }
 
-    /// Returns the message to a client that answers a request of PMI-2, without the length of the frame.
+    /// Returns the message to a client that answers a PMI-2 request, without the length of the frame.
     fn frame_reply(link: usize, route: i32, body: &str) -> DriverOrder {
         let address = FrameAddress { family: Family::Mpich4_2, group: 0, proxy: link as i32 };
         DriverOrder::Send { link, bytes: address.frame(route, format!("{:>6}{body}", body.len()).as_bytes()) }

@@ -168,8 +168,8 @@ fn play(block: &Block, folder: &Path, path: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Number of attempts for a page that needs real implementations. Hydra's mpiexec dies of SIGPIPE when it writes to a proxy that has ended,
-/// in about one of a hundred launches, or one of thirty on a busy machine. The verdicts then differ.
+/// Number of attempts for a page that needs real implementations. Hydra's mpiexec is killed by SIGPIPE when it writes to a proxy that has
+/// ended, in about one in a hundred launches, or one in thirty on a busy machine. The verdicts then differ.
 const TRIES: usize = 3;
 
 /// Runs the sessions of all pages: those with real implementations, or the others; returns their number.

@@ -58,7 +58,7 @@ static CLEAN_OF_1_2: LazyLock<Found> = LazyLock::new(|| {
 });
 
 /// Returns one scenario from each file, or for a product, one for each row of its table. The other rows differ only in the server's
-/// behaviour, to which lawful programs may react differently.
+/// behaviour, to which conforming programs may react differently.
 fn one_of_each() -> Vec<String> {
     let mut samples = BTreeSet::new();
     let mut names = CLEAN.scenarios.keys().cloned().collect::<Vec<_>>();
@@ -207,7 +207,7 @@ fn process_without_main_thread_is_not_idle() {
 #[case("numbers-in-sixteen-bits", "lawful/appnum-large", "rfc13.abnf.uint")]
 #[case("asserts-small-limits", "limits/roomy", "iut.no-crash")]
 #[case("polls-instead-of-the-barrier", "lawful/forms[get-after-barrier-only]", "iut.no-hang")]
-// Faults in reading lawful messages.
+// Faults in reading valid messages.
 #[case("counts-on-the-order", "lawful/forms[order-reversed]", "rfc13.parser.order")]
 #[case("counts-on-the-order", "lawful/forms[rc-last]", "rfc13.parser.order")]
 #[case("rejects-other-keys", "lawful/forms[extra-key]", "rfc13.parser.extra-keys")]

@@ -702,7 +702,7 @@ fn library_follows_the_rules_for_programs() {
             result.findings.iter().map(|f| f.finding.requirement.clone()).collect::<Vec<_>>().join(" ");
         (result.verdict, cited)
     };
-    // It dies of SIGPIPE at any failure. This is no crash if we have closed the connection, and a crash if we have not.
+    // It is killed by SIGPIPE at any failure. That counts as a crash unless we have closed the connection.
     let (verdict, cited) = of("library/replies/closed[get]", "dies-of-a-closed-connection");
     assert_eq!((verdict, cited.as_str()), (Verdict::Note, "de-facto.client.exits"));
     assert_eq!(of("library/replies/fails[get.refused]", "dies-of-a-closed-connection").0, Verdict::Crashed);

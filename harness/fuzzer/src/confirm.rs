@@ -383,8 +383,8 @@ impl Examiner<'_> {
         case.after(&idle)
     }
 
-    /// Returns the case with itself as the earlier job, if it needs that. Repeated plays of one case always run after that case. The check
-    /// is whether the failure disappears after an idle job.
+    /// Returns the case with itself as the earlier job, if it needs that. When one case is played repeatedly, every run but the first
+    /// follows a run of the same case. The check is whether the failure disappears after an idle job.
     fn after_itself(&self, case: &Case, filter: FailureFilter<'_>, again: u32) -> Option<Case> {
         let after_idle = Self::after_idle(case)?;
         if (0..TRIES).any(|_| self.showing(&after_idle, Pace::Thorough, filter).is_some()) {

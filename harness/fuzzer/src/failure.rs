@@ -34,7 +34,7 @@ pub enum FailureKey {
         /// The place in the program, or the circumstances.
         site: CrashSite,
     },
-    /// The implementation sends without end.
+    /// The implementation never stops sending.
     Flood(LastAction),
     /// The job does not end although all of its processes have ended.
     JobStays(LastAction),
@@ -81,7 +81,7 @@ pub enum FailureKind {
     Crash,
     /// A response does not arrive, or something does not end.
     Hang,
-    /// The implementation sends or grows without end, or leaves processes behind.
+    /// The implementation never stops sending or growing, or leaves processes behind.
     Excess,
     /// A requirement is broken.
     #[default]

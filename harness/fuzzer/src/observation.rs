@@ -48,7 +48,7 @@ pub struct Observation {
     pub events: Vec<Event>,
     /// The findings of the judge.
     pub findings: Vec<Finding>,
-    /// A process of the implementation that died of a signal, and the signal.
+    /// A process of the implementation that was killed by a signal, and the signal.
     pub crashed: Option<(String, i32)>,
     /// True if the case killed one of our processes with SIGSEGV, so that the launcher may report a crash of its program.
     pub segfaults: bool,

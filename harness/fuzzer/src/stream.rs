@@ -201,7 +201,7 @@ mod tests {
                 assert_eq!(next, mutated(&bytes, dialect, seed, 4096));
                 assert!(next.len() <= 4096);
                 same += usize::from(next == bytes);
-                // Mutate the result repeatedly, and restart from the original now and then.
+                // Mutate the result repeatedly, and restart from the original from time to time.
                 bytes = if seed % 50 == 0 { first.clone() } else { next };
             }
             assert!(same < 600, "{same}");

@@ -1,6 +1,7 @@
 //! The agent of a rank for the usual launch: the process manager has set PMI_FD, and the runner's socket can be found from the path by
-//! which the agent was started. The agent passes its descriptor to the runner and waits for the order to end. `agent/rank.rs` sends the
-//! same messages in the same order. In every other case, this program executes that agent, which handles and explains all of them.
+//! which the agent was started. The agent passes its descriptor to the runner and waits until it is ordered to exit. `agent/rank.rs` sends
+//! the same messages in the same order. In every other case, this program executes that agent, which handles all cases and reports what is
+//! wrong.
 //!
 //! A short program spends most of its time starting its C library: running the loader and querying the processor's caches, which traps on
 //! virtual machines. Therefore, this program has no C library. The build script compiles it, because a crate in a workspace cannot have its
@@ -124,7 +125,7 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     exit(FAILED)
 }
 
-/// A symbol to which the tables of the core library refer, because it was built with unwinding. Nothing unwinds here.
+/// A symbol that the core library's tables refer to, because that library was built with unwinding. Nothing unwinds here.
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() {}
 
@@ -239,7 +240,7 @@ unsafe extern "C" fn begin(stack: *const usize) -> ! {
     let Some((pmi, runner)) = connections else { become_full(&place, arguments, environment) };
     let mut hello = Hello { runner, descriptor: Some(pmi), text: [0; 4096], length: 0 };
     hello.write(&place, arguments, environment);
-    // The runner now holds the only copy, so that the runner's close is the process's close.
+    // The runner now holds the only copy, so the connection closes as soon as the runner closes it.
     // SAFETY: the descriptor is our own.
     unsafe { call(number::CLOSE, [pmi, 0, 0]) };
     obey(runner)
@@ -477,7 +478,7 @@ impl Hello {
     }
 }
 
-/// Waits for the order to end: `{"exit":STATUS}` or `{"kill":SIGNAL}`. This process closes no descriptor itself: the kernel closes the one
+/// Waits for the order to exit: `{"exit":STATUS}` or `{"kill":SIGNAL}`. This process closes no descriptor itself: the kernel closes the one
 /// that comes with the order.
 fn obey(runner: usize) -> ! {
     let (mut line, mut length) = ([0u8; 64], 0);

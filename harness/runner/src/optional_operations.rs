@@ -272,7 +272,7 @@ pub(crate) fn asked_for(
         (_, Need::Pmi12, _) => (include_str!("probes/pmi12.pmi"), b"cmd=init"),
         (_, Need::KeyvalSpaces, _) => (include_str!("probes/keyval-spaces.pmi"), b"cmd=create_kvs"),
     };
-    // If the probe gets no result, the scenarios report the failure themselves. But a late process, or a launcher that fails now and then,
+    // If the probe gets no result, the scenarios report the failure themselves. But a late process, or a launcher that fails occasionally,
     // must not make an optional operation required. So a failed probe is repeated once, and the second result counts.
     let ask = || Some(iut.probe(suite, text, limits)?.ok()?.0);
     let came_to_something =

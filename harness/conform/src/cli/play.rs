@@ -107,7 +107,6 @@ pub(super) struct Chosen {
 /// Reads the implementation under test, and selects its scenarios.
 ///
 /// # Errors
-/// The scenarios have errors, or the implementation cannot be used.
 /// The scenarios contain errors, or the implementation cannot be used.
 pub(super) fn choose(args: &Play) -> anyhow::Result<Chosen> {
     chosen(args, true)

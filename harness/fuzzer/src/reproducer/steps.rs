@@ -34,11 +34,11 @@ pub(super) enum FinalCheck {
     Greeting(Proc, Vec<u8>),
     /// A process is started with these variables.
     Environment(Proc, BTreeMap<String, String>),
-    /// A process, or the launcher, dies of a signal.
+    /// A process, or the launcher, is killed by a signal.
     Death { launcher: bool, signal: i32 },
     /// A process of the program under test ends like this; `None` if it continues.
     Ends(Proc, Option<Exit>),
-    /// One of its processes dies of this signal.
+    /// One of its processes is killed by this signal.
     Dies(i32),
     /// The launcher ends like this.
     JobExits(Exit),
@@ -225,8 +225,8 @@ impl ReproducerSession {
         Ok(Self { command, connection_method, of_program, groups, steps: reader.steps, look })
     }
 
-    /// Returns whether the script holds the launcher until its proxy is gone. Hydra's mpiexec dies of SIGPIPE if it passes the end of its
-    /// standard input on to a proxy that has ended. For this, the job must be over before mpiexec runs again.
+    /// Returns whether the script pauses the launcher until its proxy is gone. Hydra's mpiexec is killed by SIGPIPE if it passes the end of
+    /// its standard input on to a proxy that has ended. For this to happen, the job must be over before mpiexec runs again.
     pub(super) fn is_held(&self) -> bool {
         self.look == FinalCheck::Death { launcher: true, signal: SIGPIPE }
             && self.connection_method != ConnectionMethod::Singleton

@@ -17,7 +17,7 @@ pub enum Symptom {
         /// The observed behavior, as the finding quotes it.
         seen: String,
     },
-    /// A process dies of this signal.
+    /// A process is killed by this signal.
     Death {
         /// The name of the process.
         name: String,

@@ -33,7 +33,7 @@ const PASS_MAX: usize = 1024;
 const RELAY_MAX: usize = 64 << 20;
 /// Maximum number of descriptors in a message, and of received descriptors that have not been taken yet.
 const DESCRIPTORS: usize = 2;
-/// Maximum number of bytes read at once from a peer that may write without end, so that the peer still gets answers.
+/// Maximum number of bytes read at once from a peer that may never stop writing, so that the peer still gets answers.
 const AT_ONCE: usize = 1 << 20;
 
 /// A received line is not a valid message.
@@ -148,7 +148,7 @@ impl Channel {
         self.receive_up_to(usize::MAX);
     }
 
-    /// Reads some of the available bytes, for a connection over which others may write without end. Returns whether there may be more.
+    /// Reads some of the available bytes, for a connection whose peer may never stop writing. Returns whether there may be more.
     pub(crate) fn receive_some(&mut self) -> bool {
         self.receive_up_to(AT_ONCE)
     }

@@ -86,7 +86,7 @@ pub(crate) fn protocol_environment() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// An error of PMI_FD.
+/// The reason why PMI_FD cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BadFd {
     #[error("PMI_FD is not set")]
@@ -99,7 +99,7 @@ pub(crate) enum BadFd {
     NotConnected(String),
 }
 
-/// Takes the descriptor that PMI_FD names, or returns the error.
+/// Takes the descriptor that PMI_FD names, or returns the reason why it cannot be used.
 pub(crate) fn pmi_fd() -> Result<OwnedFd, BadFd> {
     let value = std::env::var("PMI_FD").map_err(|_| BadFd::Unset)?;
     let number: i32 = value.parse().ok().filter(|n| *n >= 0).ok_or_else(|| BadFd::NoNumber(value.clone()))?;
@@ -124,7 +124,7 @@ fn is_pipe_like(fd: BorrowedFd<'_>) -> bool {
     })
 }
 
-/// Dies of the signal; if the signal does not kill the process, returns the status to exit with.
+/// Sends this process the signal; if it survives, returns the status to exit with.
 fn die(signal: u8) -> io::Result<u8> {
     if let Some(signal) = rustix::process::Signal::from_named_raw(i32::from(signal)) {
         rustix::process::kill_process(rustix::process::getpid(), signal)?;

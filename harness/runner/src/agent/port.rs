@@ -10,7 +10,7 @@ use pmi_wire::port::{LINES, MAX_RESPONSE, address, initack};
 /// Longest wait for an answer, which is how a server that sends none is detected.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// An error of PMI_PORT.
+/// The reason why PMI_PORT cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BadPort {
     #[error("PMI_PORT: \"{0}\" is not HOST:PORT")]

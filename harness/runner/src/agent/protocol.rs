@@ -57,7 +57,7 @@ pub(crate) struct RankHello {
     pub(crate) env: Vec<Bytes>,
     /// Arguments without the program.
     pub(crate) args: Vec<Bytes>,
-    /// The error of PMI_FD or PMI_PORT, in which case no descriptor accompanies the message.
+    /// The reason why PMI_FD or PMI_PORT cannot be used, in which case no descriptor accompanies the message.
     pub(crate) bad_fd: Option<String>,
     /// The bytes that it has sent and received on a connection that it made through PMI_PORT.
     pub(crate) greeted: Option<(Bytes, Bytes)>,
@@ -115,7 +115,7 @@ pub(crate) enum AgentOrder {
     },
     /// Exit with this status.
     Exit(u8),
-    /// Die of this signal.
+    /// Kill yourself with this signal.
     Kill(u8),
     /// Write to the connection that it relays.
     Write(Bytes),
@@ -131,7 +131,7 @@ pub(crate) enum Relayed {
     FromServer(Bytes),
     /// It has closed its end.
     ClosedByServer,
-    /// The process at the other end died of a signal.
+    /// The process at the other end was killed by a signal.
     Died {
         /// Its process id.
         pid: i32,

@@ -1,7 +1,7 @@
 //! An agent that cannot reach the runner's socket, because it is on another machine or in another mount namespace. It connects to the
 //! address that the runner has announced, shows the token of its launch, and relays bytes between that connection and its PMI_FD.
 //!
-//! The runner's orders and the process manager's bytes all use this one connection, in order. So by the time a process is ordered to end,
+//! The runner's orders and the process manager's bytes all use this one connection, in order. So by the time a process is ordered to exit,
 //! it has carried out all earlier orders to write.
 
 use std::fs;
@@ -169,7 +169,7 @@ fn maker_of(connection: &OwnedFd) -> Option<Foreign> {
     Foreign::new(pid?)
 }
 
-/// Relays bytes until the runner orders the end; returns the status to exit with.
+/// Relays bytes until the runner orders the process to exit; returns the status to exit with.
 pub(super) fn run(runner: Channel, pmi: Option<OwnedFd>) -> io::Result<u8> {
     let mut reactor = Reactor::new()?;
     let runner_key = reactor.add(&runner, RelaySource::Runner, WatchMode::Read)?;
@@ -215,7 +215,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Carries out the runner's orders. Returns the exit status if one of them is to end.
+    /// Carries out the runner's orders. Returns the exit status if one of them is to exit.
     fn receive_from_runner(&mut self, writable: bool) -> io::Result<Option<u8>> {
         if writable && self.runner.is_blocked() {
             self.runner.flush();

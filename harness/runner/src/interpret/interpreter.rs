@@ -1,5 +1,5 @@
-//! The part that all plays share. It connects the party and the judge, and keeps them in step: it passes each expectation to the judge and
-//! waits for it. Meanwhile, it records all events and answers the requests of a library to its process manager.
+//! The part that all kinds of runs share. It connects the party and the judge, and keeps them in step. It passes each expectation to the
+//! judge and waits for it. Meanwhile, it records all events and answers the requests of a library to its process manager.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -156,7 +156,7 @@ impl<'a> Interpreter<'a> {
             };
             return Some(proof);
         }
-        // The end of the launcher may be followed by one more event, which reports that it died of a signal.
+        // After the launcher has ended, one more event may report that it was killed by a signal.
         while let Incoming::Event(kind) = self.party.next(Instant::now(), Silence::Expected) {
             self.recorder.record(kind);
         }

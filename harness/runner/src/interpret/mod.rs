@@ -3,7 +3,7 @@
 //!
 //! - `walk`: statements, in order
 //! - `recorder`: numbers the events, passes them to the judge, and stores them
-//! - `interpreter`: the common part of all plays. The meaning of a step is defined in `server`, in `library`, and in `watch` for plays
+//! - `interpreter`: the common part of all runs. The meaning of a step is defined in `server`, in `library`, and in `watch` for runs
 //!   without expectations
 //! - `program`: a script for the server under which a program is started
 

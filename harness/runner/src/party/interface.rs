@@ -26,9 +26,9 @@ pub enum Incoming {
 pub enum Silence {
     /// Nothing is expected.
     Expected,
-    /// Silence is one of several lawful outcomes.
+    /// Silence is one of several valid outcomes.
     Valid,
-    /// An answer is due. Its absence takes a proof, or the whole time.
+    /// An answer is due. Its absence must be proved; otherwise, the wait lasts until the deadline.
     Wrong,
 }
 
@@ -43,7 +43,7 @@ pub trait Party {
     fn close(&mut self, proc: Proc);
     /// Makes the process exit with this status, and closes our end.
     fn exit(&mut self, proc: Proc, status: u8);
-    /// Makes the process die of this signal, and closes our end.
+    /// Makes the process kill itself with this signal, and closes our end.
     fn kill(&mut self, proc: Proc, signal: u8);
     /// Waits for the next event, until the deadline. If an answer may arrive, a server that only seems to wait gets some more time.
     fn next(&mut self, deadline: Instant, silence: Silence) -> Incoming;

@@ -5,7 +5,7 @@
 //! never proved.
 //!
 //! A server whose threads wake periodically never looks idle. If all of them have done so several times without sending anything, this does
-//! not prove silence, but it is sufficient where silence is lawful.
+//! not prove silence, but it is sufficient where silence is allowed.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;

@@ -157,7 +157,7 @@ impl Output {
         }
     }
 
-    /// Reads until nothing is left, but at most as often as lines would be stored, because a process may write without end.
+    /// Reads until nothing is left, but at most as often as lines would be stored, because a process may never stop writing.
     pub(crate) fn read_rest<S: Copy>(
         &mut self,
         stderr: bool,

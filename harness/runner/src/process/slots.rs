@@ -79,8 +79,8 @@ impl Slots {
         Arc::new(Self { jobs: jobs.max(1), fills_idle_machine, taken, less: Condvar::new() })
     }
 
-    /// Returns the maximum number of launches, including waiting ones. With one job, nothing runs beside it: some servers can only do one
-    /// thing at a time, and this is the setting for them.
+    /// Returns the maximum number of launches, including waiting ones. With one job, there is only one launch, because some servers can do
+    /// only one thing at a time and need this setting.
     pub fn launches(&self) -> usize {
         match (self.jobs, self.fills_idle_machine) {
             (1, _) => 1,

@@ -32,7 +32,7 @@ const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum size of these observations in bytes.
 const MAX_REPORT: u64 = 64 << 20;
 
-/// Runs `play`, and returns what a debugger sees of processes that this thread starts meanwhile and that die of a signal: an
+/// Runs `play`, and returns what a debugger sees of processes that this thread starts meanwhile and that are killed by a signal: an
 /// [`EventKind::Backtrace`] for each, or an [`EventKind::Untraced`] with the reason why nothing can be seen. The processes must have ended
 /// when `play` returns.
 ///

@@ -28,7 +28,7 @@ pub(super) const NAME: &str = "pmi-conform-tracer";
 /// The final report of a tracer.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct TracerReport {
-    /// The processes that died of a signal.
+    /// The processes that were killed by a signal.
     pub(super) dead: Vec<Snapshot>,
     /// The reason why a process could not be traced.
     pub(super) refused: Option<String>,
@@ -66,7 +66,7 @@ pub fn main() -> u8 {
 
 #[derive(Default)]
 struct TraceState {
-    /// The states of threads at signals that they may die of, by process.
+    /// The states of threads at signals that may kill them, by process.
     signals: HashMap<i32, Vec<Snapshot>>,
     /// The processes of examined threads.
     process: HashMap<i32, i32>,
@@ -166,7 +166,7 @@ impl TraceState {
     }
 }
 
-/// Returns the process of a thread that may die of a signal, because it does not ignore it.
+/// Returns the process of a thread that a signal may kill, because the thread does not ignore it.
 fn process_of(thread: i32, signal: i32) -> Option<i32> {
     let status = procfs::text(format!("/proc/{thread}/status")).ok()?;
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);

@@ -33,7 +33,7 @@ pub(super) struct Start {
     pub(super) env: BTreeMap<String, String>,
     /// Arguments without the program.
     pub(super) args: Vec<Bytes>,
-    /// The error of PMI_FD.
+    /// The reason why PMI_FD cannot be used.
     pub(super) bad_fd: Option<String>,
 }
 

@@ -137,8 +137,8 @@ impl Pump {
         Ok(if self.pass_closes(owner) || self.is_done() { PumpState::Over } else { PumpState::Open })
     }
 
-    /// Carries the available bytes after a process has ended. The amount is limited, because processes that it left running could write
-    /// without end.
+    /// Carries the available bytes after a process has ended. The amount is limited, because processes that it left running might never
+    /// stop writing.
     pub(super) fn drain<S: Copy>(
         &mut self,
         owner: &mut dyn Owner,

@@ -132,7 +132,7 @@ impl Recording {
         }
     }
 
-    /// Records that a process of the process manager has died of a signal.
+    /// Records that a process of the process manager was killed by a signal.
     pub(super) fn crashed(&mut self, at: Duration, name: String, signal: i32, sink: &mut dyn FnMut(&Event)) {
         self.event(EventKind::Crashed { name, signal }, &mut EventContext { at, sink });
     }

@@ -128,7 +128,7 @@ enum SessionMessage {
     Interrupted(Duration),
     /// The time is over.
     Hung(Duration),
-    /// A process of the process manager has died of a signal.
+    /// A process of the process manager was killed by a signal.
     Crashed {
         at: Duration,
         name: String,

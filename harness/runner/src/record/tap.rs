@@ -132,7 +132,7 @@ fn run(mut argv: Vec<OsString>) -> io::Result<u8> {
     let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
     prepare(&mut command, mask);
     let connection = agent::pmi_fd();
-    // A process with a port instead of a descriptor has no error of PMI_FD.
+    // A process with a port instead of a descriptor needs no PMI_FD, so its absence is not an error.
     let by_port = std::env::var_os("PMI_FD").is_none() && std::env::var_os(PORT).is_some();
     let bad_fd = connection.as_ref().err().filter(|_| !by_port).map(ToString::to_string);
     let Some(recorder) = connect(scratch, Start::of_ours(place, &argv[1..], bad_fd)) else {
@@ -455,7 +455,7 @@ fn pass_on(signals: &SignalFd, program: Pid, forwards: bool) {
     }
 }
 
-/// Dies of the signal, or returns the exit status.
+/// Kills this process with the signal, or returns the exit status.
 fn end_like(exit: Exit) -> u8 {
     match exit {
         Exit::Code(status) => status as u8,

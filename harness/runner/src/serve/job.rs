@@ -29,7 +29,7 @@ use pmi_judge::event::Exit;
 
 /// Maximum number of consecutive reads from one rank before the others get their turn.
 const ROUNDS: usize = 16;
-/// Maximum number of reads from a rank that has ended. It can write no more, but processes that it left running could write without end.
+/// Maximum number of reads from a rank that has ended. It can no longer write, but processes that it left running might never stop.
 const LAST_ROUNDS: usize = 64;
 
 /// A source of events: signals, or a process by its index.

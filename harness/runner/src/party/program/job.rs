@@ -279,7 +279,7 @@ impl<'a> ProgramJob<'a> {
     /// Ends a process group as a process manager would, except for processes that must end by themselves.
     fn abort(&mut self, by: Proc, reason: String) {
         self.record(EventKind::Aborted { by, reason });
-        // A process that another one aborts cannot expect its end, so it is ended as any process manager would do it.
+        // A process that is aborted by another one cannot foresee this, so it is ended as any process manager would end it.
         let asked = self.processes.get(&by).is_some_and(|process| process.wants_abort);
         let group: Vec<Proc> = self.processes.keys().copied().filter(|p| p.group == by.group).collect();
         for p in group {

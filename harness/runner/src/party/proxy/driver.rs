@@ -57,7 +57,7 @@ pub struct UpstreamOptions {
 pub enum JobEnd {
     /// With this exit status (see the [module](super)).
     Status(i32),
-    /// A proxy died of this signal.
+    /// A proxy was killed by this signal.
     Signal(i32),
 }
 

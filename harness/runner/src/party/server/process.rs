@@ -369,7 +369,7 @@ impl ServerParty {
         self.ordered_actions = in_turn;
     }
 
-    /// Returns the names and signals of processes at the other end of the ranks' connections that died of a signal.
+    /// Returns the names of the processes at the other end of the ranks' connections that were killed by a signal, each with its signal.
     pub fn deaths(&self) -> Vec<(String, i32)> {
         let here = self.deaths.iter().flatten().filter_map(Foreign::killed_by);
         let elsewhere = self.dead_elsewhere.values().map(|(name, signal)| (name.clone(), *signal));
@@ -683,7 +683,7 @@ impl ServerParty {
             }
         }
         self.report_deaths();
-        // The program that starts a single proxy dies of the same signal as the proxy.
+        // The program that starts a single proxy kills itself with the signal that killed the proxy.
         let is_told = self.is_proxy && self.deaths.iter().flatten().any(Foreign::is_reported);
         if let Exit::Signal(signal) = exit
             && !is_told

@@ -1,4 +1,4 @@
-//! The messages of PMI-2 clients in the target `pmi2_ops`, and their bytes.
+//! The messages from PMI-2 clients in the target `pmi2_ops`, and their bytes.
 
 use pmi_wire::Framing;
 use pmi_wire::pmi2::{Pmi2SpawnProgram, Request};
@@ -34,7 +34,7 @@ pub(crate) const DRAFT_ONLY: [(&str, &str); 3] =
 /// Maximum number of processes of one spawn.
 pub(crate) const SPAWN_MAX: u64 = 4;
 
-/// A message of a client.
+/// A message from a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pmi2ClientOp {
     /// The line with which a connection begins.

@@ -499,7 +499,7 @@ fn writes_reports_in_several_formats() {
         first < again.out.find("  FAIL  wrong").unwrap() && last > ran.out.find("  FAIL  wrong").unwrap()
     );
 
-    // A report to standard output is its only content.
+    // A report sent to standard output is the only thing written there.
     let ran = conform(folder.path(), &["--memory", "--report", "json", "."]);
     serde_json::from_str::<Value>(&ran.out).unwrap();
     assert!(ran.err.contains("1 failed"), "{}", ran.err);

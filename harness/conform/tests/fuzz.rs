@@ -17,7 +17,7 @@ fn faulty_manager(fault: &str) -> String {
     format!("{FAULTY_MANAGER} {fault} {{ranks}} {{agent}}")
 }
 
-/// Returns the command of the manager with a rare bug, or none.
+/// Returns the command that starts the manager, with a rare bug or without any.
 fn planted_manager(bug: Option<&str>) -> String {
     let bug = bug.map(|bug| format!(" --bug {bug}")).unwrap_or_default();
     format!("{PLANTED_MANAGER}{bug} --nodes {{nodes}} -n {{ranks}} {{agent}}")
@@ -219,13 +219,13 @@ fn check_planted_bug(fault: &str, sessions: &str, bucket: &str) {
     let (status, text) = fuzz(folder.path(), &["--server", &healthy, "--replay", finding.to_str().unwrap()]);
     assert_eq!((status, text.ends_with(&format!("{bucket}: 0 of 5\n"))), (0, true), "{text}");
 
-    // The script shows the same without pmi-conform.
+    // The script shows the same finding without pmi-conform.
     let script = finding.join("reproducer.py");
     let healthy_words = shell_words::split(&healthy.replace("{ranks}", &ranks_of(&finding))).unwrap();
     assert!((0..5).any(|_| reproduces(&script, &[])), "{}", fs::read_to_string(&script).unwrap());
     assert!(!reproduces(&script, &healthy_words));
 
-    // As a scenario of the suite, it shows the same.
+    // Played as a scenario of the suite, it shows the same finding.
     let exported = folder.path().join("exported");
     let (status, text) = fuzz(folder.path(), &["--export", exported.to_str().unwrap()]);
     assert_eq!(status, 0, "{text}");
@@ -511,7 +511,7 @@ fn finds_shrinks_stores_and_replays_pmi2_server_bug() {
         serde_json::from_str(&fs::read_to_string(finding.join("finding.json")).unwrap()).unwrap();
     assert!(told["again_minimal"] == 5 && told["steps"][1].as_u64().unwrap() <= 5, "{told}");
 
-    // Even without pmi-conform, the script shows the same, as far as this is possible without a judge.
+    // Even without pmi-conform, the script shows the same finding, as far as this is possible without a judge.
     assert!(reproduces(&finding.join("reproducer.py"), &[]));
     for (server, wanted) in [(&server, (1, "5 of 5")), (&serve(""), (0, "0 of 5"))] {
         let (status, text) =
@@ -632,7 +632,7 @@ fn check_program_bug(
             fuzz(folder.path(), &["--client", client, "--replay", finding.to_str().unwrap()]);
         assert_eq!((status, text.ends_with(&format!("{name}: {}\n", wanted.1))), (wanted.0, true), "{text}");
     }
-    // As a scenario of the suite, it has no errors and shows the same.
+    // As a scenario of the suite, it has no errors and shows the same finding.
     let (status, text) = fuzz(folder.path(), &["--export", "exported"]);
     assert_eq!(status, 0, "{text}");
     let scenario = folder.path().join(format!("exported/{name}.pmi"));

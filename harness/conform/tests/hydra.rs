@@ -220,7 +220,7 @@ fn campaign_plays_the_upstream(#[values("mpich-4.3.2", "mpich-5.0.2")] name: &st
     let why = fs::read_to_string(scratch.path().join(&finding).join("no-reproducer.txt")).unwrap();
     assert!(why.contains("plays the upstream of the proxy"), "{why}");
     assert!(!scratch.path().join(&finding).join("reproducer.py").exists());
-    // As a scenario of the suite, it shows the same.
+    // Played as a scenario of the suite, it shows the same finding.
     conform(scratch.path(), &["fuzz", "--export", "found"]);
     let scenario = format!("found/{bucket}.pmi");
     assert_eq!(conform(scratch.path(), &["scenario", "check", &scenario]).status, 0);

@@ -118,7 +118,7 @@ fn records_spawned_processes() {
     let script = script(folder.path());
     assert!(script.contains("execname=$agent"), "{script}");
     assert!(script.contains("S[rfc13.spawn.preput]: cmd=get_result rc=ok value="), "{script}");
-    // The log contains the original bytes of the program.
+    // The log contains the original bytes from the program.
     let log = fs::read_to_string(folder.path().join("out/session.ndjson")).unwrap();
     assert!(log.contains(&format!("execname={CLIENT}")), "{log}");
     plays(folder.path());
@@ -240,7 +240,7 @@ fn records_processes_spawned_in_pmi2() {
         script.contains("S[pmi2.common.spawn.preput]: cmd=kvs-get-response rc=0 value=hello"),
         "{script}"
     );
-    // The log contains the original bytes of the program.
+    // The log contains the original bytes from the program.
     let log = fs::read_to_string(folder.path().join("out/session.ndjson")).unwrap();
     assert!(log.contains(&format!("subcmd={PMI2_CLIENT};")), "{log}");
     plays(folder.path());

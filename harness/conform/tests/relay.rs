@@ -45,7 +45,7 @@ fn alike(args: &[&str]) -> Found {
     relayed
 }
 
-/// Returns the command of the reference process manager, with an option that makes it break the protocol or end.
+/// Returns the command that starts the reference process manager, with an option that makes it break the protocol or end.
 fn serve(option: &str) -> String {
     format!("{CONFORM} serve -n {{ranks}} {option} -- {{agent}}")
 }

@@ -352,7 +352,7 @@ impl Case {
         Some(joined)
     }
 
-    /// Returns this case with a regular start in place of the start requests of individual ranks.
+    /// Returns this case with a regular start in place of the individual ranks' start requests.
     pub(crate) fn joined_instead(&self) -> Option<Self> {
         // A request for the job id is not part of the start, since a process may send it at any time.
         let begins = |op: &Op| *op == Op::offer() || op.is(&["init", "maxes"]) || op.binds("kvs");

@@ -68,7 +68,7 @@ pub enum FailureKey {
     Difference {
         /// The request.
         request: LastAction,
-        /// The response of each server.
+        /// The response from each server.
         answers: Vec<String>,
     },
 }
@@ -141,7 +141,7 @@ pub enum LastAction {
     },
 }
 
-/// The request of a process that received a response.
+/// The request from a process that received a response.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LastRequest {
     /// A request.

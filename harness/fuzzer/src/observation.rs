@@ -13,7 +13,7 @@ use super::edges::Edges;
 const GROWTH: u64 = 256 << 20;
 /// Maximum growth in bytes without any input ...
 const GROWTH_BASE: u64 = 32 << 20;
-/// ... and for each byte of input. Stored data costs headers, copies and tables that double.
+/// ... and for each byte of input. Stored data costs headers, copies and tables that double in size.
 const GROWTH_FACTOR: u64 = 64;
 
 /// The growth of a server process.

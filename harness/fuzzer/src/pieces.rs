@@ -33,7 +33,7 @@ pub(crate) fn own_rank() -> Piece {
     Piece::Var("rank".to_owned())
 }
 
-/// Returns the command of our agent, which reports to the harness.
+/// Returns the command that starts our agent, which reports to the harness.
 pub(crate) fn agent() -> Piece {
     Piece::Var("agent".to_owned())
 }

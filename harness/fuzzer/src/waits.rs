@@ -98,7 +98,7 @@ impl Unanswered {
     }
 }
 
-/// The unanswered requests of a rank.
+/// A rank's unanswered requests.
 #[derive(Clone)]
 struct PendingRequests {
     unanswered: VecDeque<Unanswered>,

@@ -324,8 +324,8 @@ fn has_sent(outcome: &ScenarioOutcome, request: &[u8]) -> bool {
     outcome.events.iter().any(is_asked)
 }
 
-/// Returns the response of a server to the first request with this beginning. A successful answer counts as support, even if its promise is
-/// not kept. A request that is never answered shows no support; `answered-when-not-served` reports the silence itself.
+/// Returns a server's response to the first request with this beginning. A successful answer counts as support, even if its promise is not
+/// kept. A request that is never answered shows no support; `answered-when-not-served` reports the silence itself.
 fn support(outcome: &ScenarioOutcome, need: Need, request: &[u8]) -> Support {
     let mut connections = Connections::default();
     let mut asked = None;

@@ -494,7 +494,7 @@ fn not_tried() -> String {
     )
 }
 
-/// Sorts the reports of several workers into the order of the suite.
+/// Sorts the reports from several workers into the order of the suite.
 #[derive(Default)]
 struct InOrder {
     next: usize,

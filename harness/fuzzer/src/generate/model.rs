@@ -62,7 +62,7 @@ pub(super) fn template_of(begin: &str, more: Piece) -> Template {
     template
 }
 
-/// The requests of one rank between two barriers.
+/// The requests that one rank makes between two barriers.
 pub(super) type Work = Vec<Vec<PlannedStep>>;
 
 impl<'a, 'b> SessionModel<'a, 'b> {
@@ -291,7 +291,7 @@ impl SessionModel<'_, '_> {
         })
     }
 
-    /// Merges the requests of the ranks in random order; often several ranks have a request in progress.
+    /// Merges the ranks' requests in random order; often several ranks have a request in progress.
     pub(super) fn interleave(&mut self, mut all: Vec<Work>) -> Result<()> {
         all.iter_mut().for_each(|work| work.reverse());
         let mut open: Vec<Vec<PlannedStep>> = vec![Vec::new(); all.len()];

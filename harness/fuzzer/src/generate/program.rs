@@ -1,5 +1,5 @@
 //! Cases for a program: the server's responses to the requests that the program makes by itself, with at most two mutations. A case also
-//! depends on the requests of the program in a plain run.
+//! depends on the program's requests in a plain run.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Valid requests of processes: operations, which the protocol table spells in the dialect of the session.
+//! Valid requests from processes: operations, which the protocol table spells in the dialect of the session.
 
 use arbitrary::Result;
 use pmi_scenario::ast::{Stmt, Template};
@@ -349,8 +349,7 @@ impl SessionModel<'_, '_> {
         Ok(vec![request, must_answer(rank, op)])
     }
 
-    /// Returns the requests of spawned processes: for values put for them, for keys that their parents have as well, and for their own
-    /// keys.
+    /// Returns the spawned processes' requests: for values put for them, for keys that their parents have as well, and for their own keys.
     pub(super) fn children(&mut self, group: u32) -> Result<Vec<Stmt>> {
         let mut requests: Vec<(Op, Template)> = Vec::new();
         let dialect = self.dialect;

@@ -80,7 +80,7 @@ pub(super) struct Swarm {
     pub(super) puts: u32,
     /// Maximum number of rounds.
     pub(super) rounds: u32,
-    /// Maximum number of requests of a process in a round.
+    /// Maximum number of requests that a process makes in a round.
     pub(super) requests: u32,
 }
 

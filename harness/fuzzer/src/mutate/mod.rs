@@ -2,7 +2,7 @@
 //! and timing of an upstream's replies are drawn elsewhere, in `generate/upstream.rs`.
 //!
 //! `message` changes the text of messages, which is common to requests, responses and a proxy's upstream. `request` changes the sequence of
-//! requests, `frame` the frames of PMI-2, and `answer` the responses of a server. `case` derives a case from others. `places` finds the
+//! requests, `frame` the frames of PMI-2, and `answer` the responses from a server. `case` derives a case from others. `places` finds the
 //! positions of changes within a text.
 
 mod answer;

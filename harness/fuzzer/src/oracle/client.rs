@@ -175,9 +175,9 @@ fn is_plausible(dialect: Dialect, stmt: &Stmt, line: &Template, mapping: bool) -
     })
 }
 
-/// Returns whether the responses of the harness have caused a broken rule. A response of the case can release a process from a barrier, or
-/// give it another name of the keyval space. A surplus response may stay unread until the next request, or count as the response to it. RFC
-/// 13 also leaves open what a protocol error is: a response with the expected command may count as one.
+/// Returns whether the harness's responses have caused a broken rule. A response in the case can release a process from a barrier, or give
+/// it another name of the keyval space. A surplus response may stay unread until the next request, or count as the response to it. RFC 13
+/// also leaves open what a protocol error is: a response with the expected command may count as one.
 fn is_ours(finding: &Finding, case: &Case, events: &[Event]) -> bool {
     let answers = |operation: &str| {
         let op = Op::of(case.scenario.dialect, operation);
@@ -223,7 +223,7 @@ struct PendingRequest {
     thrid: Option<Vec<u8>>,
 }
 
-/// The requests of a process and the responses to them.
+/// A process's requests and the responses to them.
 #[derive(Default)]
 struct ExchangeHistory {
     /// The number of the response's event, the request, and the kind of response.

@@ -155,7 +155,7 @@ fn broken(seen: &Observation, kinds: &Kinds, catalogue: &Catalogue, over: bool) 
 }
 
 /// Returns the cause of an abnormal end that a program itself reports. Hydra's `assert (...) failed` does not count, because Hydra logs any
-/// error like this. Nor does the report of a launcher about a process that the harness killed with SIGSEGV.
+/// error like this. Neither does a launcher's report about a process that the harness killed with SIGSEGV.
 fn told_end(seen: &Observation) -> Option<(String, CrashCause)> {
     const SEGFAULT: &str = "Segmentation fault";
     const SIGNS: [&str; 5] = ["Assertion", "corrupted", SEGFAULT, "panicked at", "Sanitizer"];
@@ -239,7 +239,7 @@ fn is_of(event: &Event, proc: Option<Proc>) -> bool {
     matches!(event.kind, EventKind::ToServer { proc: by, .. } if proc.is_none_or(|p| p == by))
 }
 
-/// Returns the last request of a process before an event.
+/// Returns the last request from a process before an event.
 fn last_request(seen: &Observation, kinds: &Kinds, proc: Option<Proc>, seq: u64) -> LastAction {
     let events = &seen.events[..seen.events.len().min(seq as usize)];
     let mut last = None;

@@ -53,7 +53,7 @@ pub(super) struct ReproducerSession {
     pub(super) command: Vec<String>,
     /// The way in which processes get their connections.
     pub(super) connection_method: ConnectionMethod,
-    /// A program is under test, so that `Send` steps are the responses of its server.
+    /// A program is under test, so `Send` steps are the responses from its server.
     pub(super) of_program: bool,
     /// Number of process groups, including spawned ones.
     pub(super) groups: u32,

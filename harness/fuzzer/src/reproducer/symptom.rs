@@ -57,7 +57,7 @@ pub enum NotReproducible {
     Symptom,
 }
 
-/// Returns the event that shows a finding with this number. The judge reports a missing response of a server at the event before the one
+/// Returns the event that shows a finding with this number. The judge reports a missing response from a server at the event before the one
 /// that proves it. It reports the exit status of a program after all events: that of `proc`, or of any process.
 fn shown_by(events: &[Event], seq: u64, proc: Option<Proc>, of_server: bool) -> Option<&Event> {
     let shows = |event: &&Event| match &event.kind {

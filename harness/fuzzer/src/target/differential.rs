@@ -64,7 +64,7 @@ struct ServerDifference {
     proc: Proc,
     /// The request.
     request: LastAction,
-    /// The response of each server.
+    /// The response from each server.
     answers: Vec<String>,
 }
 
@@ -85,7 +85,7 @@ impl ServerDifference {
     }
 }
 
-/// The requests of each process with their responses.
+/// Each process's requests with their responses.
 type ServerExchanges = BTreeMap<Proc, Vec<(LastAction, String)>>;
 
 /// Returns the first response that is not the same from all servers, of the lowest rank that has one.
@@ -106,7 +106,7 @@ fn first_difference(all: &[Observation]) -> Option<ServerDifference> {
     None
 }
 
-/// Returns the requests and responses of each process of the first group, until its connection ended.
+/// Returns the requests and responses of each process in the first group, until its connection ended.
 fn exchanges(seen: &Observation) -> ServerExchanges {
     let mut all = ServerExchanges::new();
     let mut last: BTreeMap<Proc, MessageKind> = BTreeMap::new();

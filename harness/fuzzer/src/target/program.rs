@@ -94,7 +94,7 @@ impl ClientTarget {
         Self { subject, suite, command, wait, leaves: OnceLock::new(), dialect, tracer, interrupted }
     }
 
-    /// Records the requests of a program in plain runs of one to `ranks` ranks. Skips runs that do not end successfully, or use another
+    /// Records the program's requests in plain runs of one to `ranks` ranks. Skips runs that do not end successfully, or use another
     /// dialect than the campaign.
     ///
     /// # Errors

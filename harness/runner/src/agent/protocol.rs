@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use pmi_judge::event::Bytes;
 use pmi_judge::library::api::{CallArgument, Returned};
 
-/// The first message of an agent that connects over the network. The runner answers with a [`Welcome`], or closes the connection.
+/// The first message from an agent that connects over the network. The runner answers with a [`Welcome`], or closes the connection.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Pass {
     /// The secret of the launch to which the agent belongs.
@@ -123,7 +123,7 @@ pub(crate) enum AgentOrder {
     Close,
 }
 
-/// A report of an agent about the connection that it relays, in order of time.
+/// A report from an agent about the connection that it relays, in chronological order.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Relayed {
@@ -144,7 +144,7 @@ pub(crate) enum Relayed {
     Taken(u64),
 }
 
-/// A report of a process that loads a library.
+/// A report from a process that loads a library.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LibraryReport {

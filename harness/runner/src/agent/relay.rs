@@ -276,7 +276,7 @@ impl Relay {
             }
             Received::End => {
                 pmi.over = true;
-                // The descriptors of a process are closed a moment before it ends, and the next order of the runner may end this agent.
+                // The descriptors of a process are closed a moment before it ends, and the runner's next order may end this agent.
                 if self.maker.as_ref().is_some_and(|(maker, _)| maker.ends_within(DYING)) {
                     self.report_death()?;
                 }

@@ -1,5 +1,5 @@
 //! The part that all kinds of runs share. It connects the party and the judge, and keeps them in step. It passes each expectation to the
-//! judge and waits for it. Meanwhile, it records all events and answers the requests of a library to its process manager.
+//! judge and waits for it. Meanwhile, it records all events and answers a library's requests to its process manager.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};

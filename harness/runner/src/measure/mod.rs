@@ -21,7 +21,7 @@ use session::MeasuredJob;
 
 /// Number of measured barriers after the first.
 const BARRIERS: usize = 5;
-/// Number of consecutive gets of each rank when requests are counted.
+/// Number of consecutive gets by each rank when requests are counted.
 const GETS: u32 = 10;
 /// Number of keys that all ranks together put to measure the memory of a key.
 const KEYS: u32 = 2000;
@@ -105,7 +105,7 @@ impl Rounds {
         Ok(())
     }
 
-    /// Measures a request of every rank. A refusal is an error.
+    /// Measures one request by every rank. A refusal is an error.
     fn ask(
         &mut self,
         session: &mut MeasuredJob,

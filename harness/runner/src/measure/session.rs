@@ -178,7 +178,7 @@ impl MeasuredJob {
         Ok(offered)
     }
 
-    /// Makes the first requests of the processes of a group.
+    /// Makes the first requests for the processes in a group.
     fn join_ranks(&mut self, group: u32) -> Result<Duration, Unmeasured> {
         let procs = self.procs(group);
         let mut time = self.all(MeasuredPhase::Init, &procs, 1, &|_, _| Ask::Offer)?.time;
@@ -220,7 +220,7 @@ impl MeasuredJob {
         Ok(told)
     }
 
-    /// Makes the requests of every rank, each after the answer to the one before.
+    /// Makes every rank's requests, each after the answer to the previous one.
     pub(super) fn each(
         &mut self,
         phase: MeasuredPhase,

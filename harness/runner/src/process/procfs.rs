@@ -39,16 +39,16 @@ fn into_text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
 }
 
-/// The work of all processors since the start of the machine, in ticks of all of them together.
+/// The time of all processors since the machine was booted, in ticks added up over the processors.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProcessorTime {
     /// All ticks.
     pub(crate) all: u64,
-    /// Ticks without work.
+    /// Idle ticks.
     pub(crate) idle: u64,
 }
 
-/// Returns the processors' time until now.
+/// Returns the processor time since boot.
 pub(crate) fn processor_time() -> io::Result<ProcessorTime> {
     let text = text("/proc/stat")?;
     let first = text.lines().next().and_then(|line| line.strip_prefix("cpu ")).unwrap_or_default();

@@ -25,7 +25,7 @@ use super::unwind::{Mapping, Snapshot};
 /// The name by which our binary acts as a tracer.
 pub(super) const NAME: &str = "pmi-conform-tracer";
 
-/// The final report of a tracer.
+/// The final report from a tracer.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct TracerReport {
     /// The processes that were killed by a signal.

@@ -56,7 +56,7 @@ pub(crate) fn launch<T, E>(mark: &str, start: impl FnOnce() -> Result<(T, i32), 
     })
 }
 
-/// Handles a launcher that has ended and is reaped. Orphans without a mark, because their environment was cleaned, are ended once every
+/// Handles a launcher that has ended and is reaped. Orphans without a mark, because their environment was cleared, are ended once every
 /// launch that may have left them is over. Orphans with the mark of this launch are ended at once. [`end_all`] may have missed one, because
 /// a process has no readable environment while it starts another program.
 pub(crate) fn launch_ended(mark: &str, launcher: i32) {

@@ -346,7 +346,7 @@ impl Carrier {
         }
     }
 
-    /// Handles the messages of a tap.
+    /// Handles the messages from a tap.
     fn receive(&mut self, id: u64) {
         let Some(tap) = self.taps.get_mut(&id) else { return };
         for notice in tap.control.messages::<Notice>() {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use pmi_judge::event::{Bytes, Exit};
 
-/// A notice of a tap to the recorder.
+/// A notice from a tap to the recorder.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum Notice {
     /// The program is about to start.
@@ -37,7 +37,7 @@ pub(super) struct Start {
     pub(super) bad_fd: Option<String>,
 }
 
-/// A message of the recorder to a tap.
+/// A message from the recorder to a tap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum RecorderMessage {
     /// The connection has ended, so the tap must close its copies.

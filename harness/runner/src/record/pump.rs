@@ -173,7 +173,7 @@ impl Pump {
         self.client.connection.left_unread()
     }
 
-    /// Returns whether bytes of the client wait for the server to read.
+    /// Returns whether bytes from the client wait for the server to read them.
     pub(super) fn is_held_up(&self) -> bool {
         self.server.connection.unwritten() > 0
     }

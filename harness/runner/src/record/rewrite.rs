@@ -56,7 +56,7 @@ enum Protocol {
     Frames,
 }
 
-/// Finds the names of programs in the requests of one client.
+/// Finds the names of programs in one client's requests.
 #[derive(Debug)]
 pub(super) struct Rewriter {
     protocol: Protocol,
@@ -80,7 +80,7 @@ impl Default for Rewriter {
 }
 
 impl Rewriter {
-    /// Reads a message of the server, which may negotiate frames.
+    /// Reads a message from the server, which may negotiate frames.
     pub(super) fn read_response(&mut self, piece: &[u8]) {
         let Protocol::Negotiated(connection) = &mut self.protocol else { return };
         connection.push(Direction::FromServer, piece);

@@ -253,7 +253,7 @@ impl TapLink {
         }
     }
 
-    /// Handles the messages of the recorder. Returns whether the tap may end.
+    /// Handles the messages from the recorder. Returns whether the tap may end.
     fn receive(&mut self) -> bool {
         let Some((recorder, key)) = &mut self.recorder else { return true };
         let words = recorder.messages::<RecorderMessage>();

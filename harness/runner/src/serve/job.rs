@@ -192,7 +192,7 @@ impl<H: Host> Job<H> {
         }
     }
 
-    /// Does the same as [`run`](Self::run), and waits for reports of programs that its processes start as their process manager.
+    /// Does the same as [`run`](Self::run), and waits for reports from programs that its processes start as their process manager.
     pub(crate) fn hearing(mut self, listener: Option<AgentListener>, ranks: u32) -> (io::Result<i32>, H) {
         if let Some(listener) = listener {
             match Listener::with_agent_listener(listener, &mut self.reactor, JobSource::Listener) {
@@ -256,7 +256,8 @@ impl<H: Host> Job<H> {
         let welcome = self.host.welcome();
         let listener =
             Listener::connect(caller.port, welcome, &mut self.reactor, JobSource::PendingConnection);
-        // The connection is made before the process is a member of the job: if a job does not begin, its processes are killed.
+        // The connection is made before the process becomes a member of the job, because the processes of a job that does not begin are
+        // killed.
         self.listener = Some(listener.map_err(context(format_args!("port {}", caller.port)))?);
         let (id, name) = (Proc { group, rank: 0 }, OsStr::new("the caller"));
         self.groups.push(JobGroup { first: 0, size: 1, over: false });
@@ -402,7 +403,7 @@ impl<H: Host> Job<H> {
         Ok(())
     }
 
-    /// Reads the report of a program that a process has started as its process manager, and sends the first message to that process.
+    /// Reads the report from a program that a process has started as its process manager, and sends the first message to that process.
     fn receive_manager(&mut self, number: u64) -> io::Result<()> {
         let Some(listener) = &mut self.listener else { return Ok(()) };
         let heard = listener.receive_manager(
@@ -646,7 +647,7 @@ impl<H: Host> Job<H> {
         }
         if !self.groups[id.group as usize].over {
             self.settle(status(end));
-            // No other component reports that a process is missing which others may be waiting for.
+            // Nothing else reports that a process is missing, and others may be waiting for it.
             if self.remote.is_some() && end != Exit::Code(0) && !self.processes[index].spoke {
                 self.abort(id, status(end).into(), "the command to start it failed");
             }

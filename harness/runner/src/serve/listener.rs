@@ -72,7 +72,7 @@ impl Listener {
         Ok(listener)
     }
 
-    /// Waits for reports of the programs that a process starts as its process manager.
+    /// Waits for reports from the programs that a process starts as its process manager.
     pub(super) fn with_agent_listener<S: Copy>(
         listener: AgentListener,
         reactor: &mut Reactor<S>,

@@ -5,8 +5,8 @@
 //!
 //! * With [`ConnectionMethod::Port`], a rank gets `PMI_PORT` instead, and connects itself.
 //! * With [`ConnectionMethod::Singleton`], there is one process, which is already running and to which the server connects.
-//! * With a [`Remote`], a rank is started by a command of the user, on one of several hosts. When the job ends, that command is ended here;
-//!   the processes that it has started there notice that their connections end.
+//! * With a [`Remote`], a command that the user provides starts each rank, on one of several hosts. When the job ends, that command is
+//!   ended here; the processes that it has started there notice that their connections end.
 //! * A rank is a process with all processes in its process group, which it leads. When a rank ends or its program is aborted, the group is
 //!   killed.
 //! * Rank 0 of the first program inherits stdin, unless stdin is a terminal (from which a process in another process group may not read).

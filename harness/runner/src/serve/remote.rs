@@ -1,5 +1,5 @@
-//! Processes on other machines. A command of the user starts each of them there, as a remote shell does, and they connect through
-//! `PMI_PORT`.
+//! Processes on other machines. A command that the user provides starts each of them there, as a remote shell does, and they connect
+//! through `PMI_PORT`.
 
 use std::ffi::OsString;
 use std::net::IpAddr;

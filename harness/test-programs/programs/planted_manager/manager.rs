@@ -270,7 +270,7 @@ impl Manager {
         }
     }
 
-    /// Handles bytes of a process.
+    /// Handles bytes from a process.
     pub(super) fn receive(&mut self, p: Proc, bytes: &[u8]) {
         let mut bytes = bytes;
         let half = self.process(p).buffer.clone();

@@ -136,7 +136,7 @@ impl<'a> ProgramJob<'a> {
 
     // ----- requests ------------------------------------------------------------------------------------------------
 
-    /// Handles the complete messages of a process. The server judges invalid framing, from the bytes of the last read.
+    /// Handles the complete messages from a process. The server judges invalid framing, from the bytes of the last read.
     fn read(&mut self, from: Proc, chunk: &[u8]) {
         while let Some(message) = self.processes.get_mut(&from).and_then(ProgramProcess::next_message) {
             match message {

@@ -1,4 +1,4 @@
-//! The server under which a program is started, and its reaction to the requests of each process.
+//! The server under which a program is started, and its reaction to each process's requests.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(crate) enum ServerAct {
     Kill,
 }
 
-/// The server's reaction to a request of one process.
+/// The server's reaction to a request from one process.
 #[derive(Debug)]
 pub(crate) struct ServerRule {
     /// The request, and whether the rule applies to every matching one; `None` for actions at the start.

@@ -160,7 +160,7 @@ impl ProxyDriver {
                     }
                     DriverSource::Process(link) => {
                         self.transfer(link, &mut buffer);
-                        // The last messages of a proxy take precedence over its exit.
+                        // The last messages from a proxy take precedence over its exit.
                         match self.obey()? {
                             Some(end) => Some(end),
                             None => self.exited(link)?,
@@ -177,7 +177,7 @@ impl ProxyDriver {
         }
     }
 
-    /// Carries out the orders of the upstream.
+    /// Carries out the orders from the upstream.
     fn obey(&mut self) -> io::Result<Option<JobEnd>> {
         while let Some(order) = self.upstream.next_order() {
             match order {
@@ -226,7 +226,7 @@ impl ProxyDriver {
         }
     }
 
-    /// Carries out the commands of the runner.
+    /// Carries out the commands from the runner.
     fn receive_commands(&mut self) {
         let Some((runner, key)) = &mut self.runner else { return };
         let was_blocked = runner.is_blocked();
@@ -277,7 +277,7 @@ impl ProxyDriver {
         let limit = due.map(|at| at.saturating_duration_since(Instant::now()) + Duration::from_millis(1));
         let ready = self.reactor.wait(limit)?;
         let mut sources: Vec<DriverSource> = ready.into_iter().map(|Ready { source, .. }| source).collect();
-        // The runner's commands come before the next messages of the proxies.
+        // The runner's commands come before the next messages from the proxies.
         sources.sort_by_key(|source| *source != DriverSource::Runner);
         Ok(sources)
     }

@@ -5,12 +5,12 @@
 //! `hydra-upstream` starts one proxy per node on this host, and so is a launcher like any other.
 //!
 //! * `detect`: the generation of the protocol that a proxy speaks. `store`: the data of the upstream, kept by the reference server.
-//! * `script`: the reports of the upstream to the runner, and the commands of a scenario.
+//! * `script`: the reports from the upstream to the runner, and the commands in a scenario.
 //! * `upstream`: the state machine. `driver`: the processes, sockets and signals around it.
 //!
 //! # Requests that proxies forward
 //!
-//! Under a runner, the upstream reports every request of a proxy and every answer, and a scenario may answer instead. These requests have
+//! Under a runner, the upstream reports every request from a proxy and every answer, and a scenario may answer instead. These requests have
 //! the same form in every family: text as in PMI-1. Pairs that a proxy had stored are `mput KEY=VALUE ...`, a barrier is `barrier_in`, and
 //! all others are the client's request. The answer `cmd=barrier_out` is extended by the barrier's name if barriers have names.
 //!

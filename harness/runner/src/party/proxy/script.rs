@@ -13,7 +13,7 @@ use crate::agent::channel::Channel;
 use crate::agent::protocol::Hello;
 use pmi_judge::event::{Bytes, EventKind};
 
-/// A command of the runner.
+/// A command from the runner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunnerCommand {

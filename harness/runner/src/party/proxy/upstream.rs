@@ -32,7 +32,7 @@ pub(super) enum DriverOrder {
         link: usize,
         bytes: Vec<u8>,
     },
-    /// Forward output of a process.
+    /// Forward a process's output.
     Output {
         stderr: bool,
         bytes: Vec<u8>,
@@ -187,7 +187,7 @@ impl Upstream {
         self.orders.pop_front()
     }
 
-    /// Describes the next expected message of a proxy that has not started its processes yet.
+    /// Describes the next expected message from a proxy that has not started its processes yet.
     pub(super) fn awaited(&self, link: usize) -> Option<String> {
         let link_state = self.links.get(link)?;
         self.proxy_groups.iter().find(|s| s.link == link && !s.started)?;
@@ -218,7 +218,7 @@ impl Upstream {
         self.proxy_groups.iter().find(|s| s.link == link).map_or((0, 0), |s| (s.group, s.proxy))
     }
 
-    /// Carries out a command of the scenario.
+    /// Carries out a command from the scenario.
     pub(super) fn command(&mut self, command: RunnerCommand) {
         match command {
             RunnerCommand::Hold(names) => self.hold = names,

@@ -448,7 +448,7 @@ impl ServerParty {
         }
     }
 
-    /// Reads the reports of the upstream.
+    /// Reads the reports from the upstream.
     fn read_upstream(&mut self) {
         let Some((upstream, key)) = &mut self.upstream else { return };
         if upstream.is_over() {
@@ -756,7 +756,7 @@ impl ServerParty {
         }
     }
 
-    /// Returns whether the server has unread bytes of a rank, and may still read them.
+    /// Returns whether the server has unread bytes from a rank, and may still read them.
     fn has_unread(&self, proc: Proc) -> bool {
         if let Some(RankState { relayed: Some(relayed), .. }) = self.ranks.get(&proc) {
             return relayed.open && relayed.taken < relayed.ordered;
@@ -880,7 +880,7 @@ impl Party for ServerParty {
         }
         let stuck = self.waits_elsewhere;
         let Some(pmi) = self.pmi(to) else { return };
-        // A server that has unread bytes of this rank is not waiting for more of them.
+        // A server that has unread bytes from this rank is not waiting for more of them.
         let may_go_on = stuck && pmi.connection.unread_bytes() == Some(0);
         if pmi.connection.unwritten() + bytes.len() <= UNWRITTEN_MAX {
             pmi.connection.push(bytes.to_vec());

@@ -44,7 +44,8 @@ pub fn run(data: &[u8]) {
     EXTERNAL.run(data);
 }
 
-/// Acts as an agent or a tracer if this program was started as one: launchers start it for the processes of a session. Call this first.
+/// Acts as an agent or a tracer if this program was started as one, because launchers start it for the processes of a session. Call this
+/// first.
 pub fn be_agent() {
     let argv: Vec<_> = std::env::args_os().collect();
     if argv.first().is_some_and(|name| tracer::is_tracer(name)) {

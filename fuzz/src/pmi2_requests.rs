@@ -37,7 +37,7 @@ pub(crate) const SPAWN_MAX: u64 = 4;
 /// A message from a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pmi2ClientOp {
-    /// The line with which a connection begins.
+    /// The line that a connection begins with.
     Offer,
     Fullinit,
     Finalize,

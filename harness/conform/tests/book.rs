@@ -222,7 +222,7 @@ fn play_page(blocks: &[Block], path: &str, with_peers: bool) -> Result<usize, Ve
     if wrong.is_empty() { Ok(played) } else { Err(wrong) }
 }
 
-/// Returns a path in which the folder of the built command comes first.
+/// Returns a path that begins with the folder of the built command.
 fn path(folders: &[PathBuf]) -> String {
     let own = Path::new(env!("CARGO_BIN_EXE_pmi-conform")).parent().unwrap().to_owned();
     let system = std::env::var_os("PATH").unwrap_or_default();

@@ -63,7 +63,7 @@ fn run(args: &[&str]) -> Run {
     read(scratch.path(), &output)
 }
 
-/// Options for tests in which nothing can prove that no answer will come: each such wait takes a second. The start may take longer.
+/// Options for tests in which nothing can prove that no answer will come, so that each wait takes only a second. The start may take longer.
 const IN_VAIN: [&str; 4] = ["--timeout", "1", "--start-timeout", "20"];
 
 fn one(server: &str) -> Run {

@@ -263,7 +263,7 @@ static OWN: LazyLock<[PathBuf; 2]> = LazyLock::new(|| {
     let test = std::env::current_exe().unwrap();
     ["pmi", "pmi2"].map(|target| {
         let built = test.with_file_name(format!("lib{target}.so"));
-        // The name under which programs search for it.
+        // The name that programs search for.
         let own = folder().join(format!("lib{target}.so.0"));
         let part = folder().join(format!("lib{target}.so.0.{}", std::process::id()));
         std::fs::copy(&built, &part).unwrap_or_else(|error| panic!("{}: {error}", built.display()));
@@ -572,7 +572,7 @@ fn library_without_its_manager_is_not_judged() {
 /// Starts two ranks of our own server, without a connection to it.
 const WITHOUT_FD: &str = "serve -n {ranks} env -u PMI_FD {agent}";
 
-/// A library whose processes do not find their process manager breaks no rule: each process is then a separate job.
+/// A library whose processes do not find their process manager breaks no rule, because each process is then a separate job.
 #[rstest]
 #[case::uses_another_manager(
     "lawful-other-manager",

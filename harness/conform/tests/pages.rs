@@ -15,7 +15,7 @@ use std::time::Duration;
 use common::conform;
 use tempfile::TempDir;
 
-/// Expects a value that no server returns, so that there is a finding; the key is a script.
+/// Expects a value that no server returns, which causes a finding. The key is a script.
 const WRONG: &str = "\
 # A key that is a script, <script>document.title = \"broken\"</script>, is shown as it is.
 requires rfc13.get.value

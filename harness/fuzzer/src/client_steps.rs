@@ -1,4 +1,4 @@
-//! Statements of cases in which the harness is the server: which request is answered, and with what response.
+//! Statements in cases where the harness is the server. They define which request is answered, and how.
 
 use pmi_scenario::ast::{Piece, ProcessAction, Role, StepAction, Stmt, Template, ValueType, WriteMode};
 

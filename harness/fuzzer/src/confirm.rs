@@ -106,7 +106,7 @@ pub struct MinimizedFailure {
     pub symptom: Option<Symptom>,
 }
 
-/// Returns the requirement to cite for a case in which the harness is a proxy's upstream, if the judge knows none.
+/// Returns the requirement to cite for a case where the harness is a proxy's upstream, if the judge knows none.
 fn for_proxies(case: &Case, key: &FailureKey, events: &[Event]) -> Option<&'static str> {
     let said = || events.iter().any(|event| matches!(event.kind, EventKind::ToProxy { scripted: true, .. }));
     let closed = || events.iter().any(|event| matches!(event.kind, EventKind::ClosedByUpstream { .. }));

@@ -34,7 +34,7 @@ impl Edges {
         Self(counted.into_iter().map(|(edge, count)| (edge, class(count))).collect())
     }
 
-    /// Returns whether no edge was covered, so that the program is not instrumented.
+    /// Returns whether no edge was covered, which means that the program is not instrumented.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

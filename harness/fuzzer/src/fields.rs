@@ -1,4 +1,4 @@
-//! Messages as tuples, the form in which generators make and mutations change them before they become text.
+//! Messages as tuples. Generators make them in this form, and mutations change them, before they become text.
 
 use pmi_scenario::ast::{Encoding, Piece, Template};
 use pmi_wire::{Decoded, Direction, Framing};

@@ -32,7 +32,7 @@ struct FrontierEdge {
     weight: usize,
     /// Number of turns taken. A new edge begins below the others, so that it gets its additional turns first.
     turns: i64,
-    /// The weight of the case for which the edge last got the turns of a new one.
+    /// The weight that the case had when the edge was last given the turns of a new one.
     tried: usize,
 }
 

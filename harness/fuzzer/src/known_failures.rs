@@ -50,7 +50,7 @@ pub struct KnownBucket {
     /// The bucket, or a pattern with `*`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bucket: Option<NamePattern>,
-    /// The function in which a process dies, or a pattern.
+    /// The function that a process dies in, or a pattern.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<NamePattern>,
     /// True if the trigger must not be published yet. A campaign then reports the failure with the text of this entry instead of the
@@ -121,8 +121,8 @@ impl KnownFailures {
         toml::to_string(&drafted)
     }
 
-    /// Returns the name under which a failure is known, given its bucket and the place of its crash. The name is the bucket, or the text of
-    /// the entry if that is sensitive.
+    /// Returns the name that a failure is known by, given its bucket and the place of its crash. The name is the bucket, or the text of the
+    /// entry if that is sensitive.
     pub fn name(&self, bucket: &str, place: Option<&str>) -> Option<String> {
         let entry = self.known.iter().find(|known| known.fits(bucket, place))?;
         Some(if entry.sensitive { entry.text() } else { bucket.to_owned() })

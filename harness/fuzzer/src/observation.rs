@@ -50,7 +50,7 @@ pub struct Observation {
     pub findings: Vec<Finding>,
     /// A process of the implementation that was killed by a signal, and the signal.
     pub crashed: Option<(String, i32)>,
-    /// True if the case killed one of our processes with SIGSEGV, so that the launcher may report a crash of its program.
+    /// True if the case killed one of our processes with SIGSEGV, in which case the launcher may report that its program crashed.
     pub segfaults: bool,
     /// The exit status of the launcher.
     pub exit: Option<Exit>,

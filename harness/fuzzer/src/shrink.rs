@@ -8,8 +8,8 @@ use super::pieces::{length, letters, literal, template};
 
 /// Minimizes `case`. `shows` plays a candidate and returns whether it still shows the failure; it is called at most `budget` times. The
 /// result was played, unless nothing smaller showed the failure. `bytes` also tries to remove single bytes, which helps only if the failure
-/// depends on bytes. An earlier job is removed as a whole first and minimized last: few failures need it, and a candidate without it takes
-/// one launch instead of two.
+/// depends on bytes. An earlier job is removed as a whole first and minimized last, because few failures need it and a candidate without it
+/// takes one launch instead of two.
 pub(crate) fn shrink(case: Case, budget: usize, bytes: bool, shows: &mut dyn FnMut(&Case) -> bool) -> Case {
     let mut shrinker = Shrinker { best: case, left: budget, bytes, shows };
     shrinker.drop_earlier();

@@ -23,7 +23,7 @@ pub struct CampaignState {
     pub sessions: u64,
     /// Buckets, and how often each was seen.
     pub buckets: BTreeMap<String, u64>,
-    /// Buckets that are the same as others: a crash of a server is often noticed some requests later.
+    /// Buckets that are the same as others, because a server's crash is often noticed only some requests later.
     #[serde(default)]
     pub aliases: BTreeMap<String, Alias>,
     /// Transitions of the model that were covered, as displayed.

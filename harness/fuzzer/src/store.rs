@@ -35,7 +35,7 @@ pub struct StoredFinding {
     /// The kind of failure. Folders of earlier versions do not contain it.
     #[serde(default)]
     pub kind: FailureKind,
-    /// True if the stored session contains only valid input, so that any client may encounter the failure.
+    /// True if the stored session contains only valid input, which means that any client may encounter the failure.
     #[serde(default)]
     pub valid: bool,
     /// True if it shows only after an earlier job, which the folder contains as well.

@@ -83,7 +83,7 @@ struct Unanswered {
     op: Option<Op>,
     /// The request is complete.
     is_proper: bool,
-    /// The node attribute on which the response depends.
+    /// The node attribute that the response depends on.
     waits_for: Option<Vec<u8>>,
 }
 

@@ -87,7 +87,7 @@ const MSG_NOSIGNAL: usize = 0x4000;
 const SOL_SOCKET: i32 = 1;
 const SCM_RIGHTS: i32 = 1;
 const EINTR: isize = -4;
-/// Entry of the auxiliary vector with the path by which the program was executed.
+/// Entry of the auxiliary vector with the path that the program was executed by.
 const AT_EXECFN: usize = 31;
 
 /// Makes a system call; a negative result is a negated error number.
@@ -246,7 +246,7 @@ unsafe extern "C" fn begin(stack: *const usize) -> ! {
     obey(runner)
 }
 
-/// The path by which the agent was started, which is the first candidate that has folders and the agent's name.
+/// The path that the agent was started by: the first candidate that has folders and the agent's name.
 struct AgentPath {
     path: &'static [u8],
     /// Its folder.
@@ -478,8 +478,8 @@ impl Hello {
     }
 }
 
-/// Waits for the order to exit: `{"exit":STATUS}` or `{"kill":SIGNAL}`. This process closes no descriptor itself: the kernel closes the one
-/// that comes with the order.
+/// Waits for the order to exit: `{"exit":STATUS}` or `{"kill":SIGNAL}`. This process closes no descriptor itself, because the kernel closes
+/// the one that comes with the order.
 fn obey(runner: usize) -> ! {
     let (mut line, mut length) = ([0u8; 64], 0);
     while !line.iter().take(length).any(|b| *b == b'\n') {

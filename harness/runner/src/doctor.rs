@@ -71,7 +71,7 @@ pub struct Examination {
     /// True if a launch on two nodes succeeded.
     #[serde(skip)]
     pub two_nodes: bool,
-    /// The dialect in which a process manager was examined: that of its profile, or another one if it accepts only that.
+    /// The dialect used to examine a process manager: that of its profile, or another one if the manager accepts only that one.
     #[serde(skip)]
     pub dialect: Dialect,
 }

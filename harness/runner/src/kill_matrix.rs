@@ -23,7 +23,7 @@ use pmi_scenario::ast::{Dialect, Need, Scenario};
 use pmi_scenario::requirement::{Binds, Set};
 use pmi_scenario::suite::Suite;
 
-/// Number of events from which a scenario counts as long. Such scenarios repeat something up to hundreds of times.
+/// Minimum number of events in a scenario that counts as long. Such scenarios repeat something up to hundreds of times.
 const LONG: usize = 250;
 
 /// The findings of one scenario.
@@ -272,8 +272,8 @@ fn try_fault(
     FaultResult { name: fault.name, dialect, about: fault.about, breaks, killers, wrong_reason }
 }
 
-/// Returns the requirements that a fault breaks in a dialect, which are those of the dialect's standards. A fault that is limited to one
-/// dialect may also break requirements of another standard, as in the init line, which PMI-2 shares with PMI-1.
+/// Returns the requirements that a fault breaks in a dialect. Only requirements of the dialect's standards are included. A fault that is
+/// limited to one dialect may also break requirements of another standard, as in the init line, which PMI-2 shares with PMI-1.
 fn broken_in(fault: &Fault, dialect: Dialect) -> Vec<&'static str> {
     let is_of =
         |id: &&str| fault.dialects != Dialects::All || Set::of(id).is_pmi2() == (dialect == Dialect::Pmi2);

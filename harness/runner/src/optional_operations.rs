@@ -30,11 +30,11 @@ pub(crate) struct OptionalOperations {
     needs: BTreeMap<(Dialect, Need), (bool, String)>,
     /// Reasons why scenarios in a dialect do not apply.
     dialect_exclusions: BTreeMap<Dialect, String>,
-    /// Reasons why a library does not speak the wire protocol, so that it cannot be judged by its process manager's messages.
+    /// Reasons why a library does not speak the wire protocol, and so cannot be judged by its process manager's messages.
     no_wire_reasons: BTreeMap<Dialect, String>,
     /// True if the server passes on the arguments of a spawn only if they are numbered from one.
     arguments_from_one: bool,
-    /// Reasons why a library cannot be judged after its initialization: it sends nothing on PMI_FD, and its initialization fails.
+    /// Reasons why a library cannot be judged after its initialization, because it sends nothing on PMI_FD and its initialization fails.
     init_failure_reasons: BTreeMap<Dialect, String>,
 }
 
@@ -533,8 +533,8 @@ pub(crate) const ELSEWHERE: &str =
 /// Requirements of the scenarios that test whether a library speaks the wire protocol.
 const WIRE: [&str; 2] = [ids::RFC13_API_WIRE, ids::PMI2_COMMON_API_WIRE];
 
-/// Returns whether a library's scenario needs the wire protocol: its ranks must find each other, or it defines the process manager's
-/// behaviour. The scenarios that test the wire protocol are played in any case and report its absence.
+/// Returns whether a library's scenario needs the wire protocol, because its ranks must find each other or because it defines the process
+/// manager's behaviour. The scenarios that test the wire protocol are played in any case and report its absence.
 fn wants_wire(suite: &Suite, scenario: &Scenario, served: bool) -> bool {
     // A removed variable does not need a process manager.
     let removed =

@@ -97,7 +97,7 @@ fn shown(text: &[u8]) -> String {
 /// An offer to a server, and its name in the table.
 struct Offer {
     name: &'static str,
-    /// Ranks and their lines, in the order in which they are sent.
+    /// Ranks and their lines, in sending order.
     lines: &'static [(u32, &'static str)],
 }
 

@@ -60,8 +60,7 @@ fn lost() -> ! {
     fail("the connection has ended")
 }
 
-/// Acts as a program that is linked with the library of another implementation: it finds no process manager and is a program of one
-/// process.
+/// Acts as a program that is linked with another implementation's library, which finds no process manager and so runs as a single process.
 pub(super) fn goes_alone() {
     let last = || variable("PMI_RANK", fail) + 1 == variable("PMI_SIZE", fail);
     if is("goes-alone") || is("last-goes-alone") && last() {

@@ -286,7 +286,7 @@ fn server(
     let spoken = spoken(args).or(implementation.dialect.map(DialectChoice::One)).unwrap_or_default();
     let limits = Limits { step: args.timeout, start: implementation.start_timeout, ..Limits::default() };
     let iut = Iut::Processes(Box::new(implementation), environment);
-    // Nothing is probed for a replay: the case already contains its requests.
+    // Nothing is probed for a replay, because the case already contains its requests.
     let offered: Vec<(Dialect, BTreeSet<Need>)> = spoken
         .dialects()
         .filter(|_| args.replay.is_none())

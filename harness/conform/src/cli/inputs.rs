@@ -15,11 +15,11 @@ use pmi_wire::grammar::Rule;
 use pmi_wire::protocol::{self, Direction, Exchange, Field, Framing};
 use pmi_wire::{Decoded, Proc, ResponseOutcome};
 
-/// The states in which a process makes a request, and the number of requests after which it counts as repeated.
+/// The states that a process can be in when it makes a request. After this number of requests, a request counts as repeated.
 const STATES: [&str; 7] =
     ["before-init", "joined", "after-refusal", "others-wait", "finalized", "spawned", "repeated"];
 const REPEATED: u32 = 200;
-/// The length from which a value counts as long.
+/// Minimum length of a value that counts as long.
 const LONG: usize = 200;
 
 /// Cells that may be empty: party and dialect, operation and column (`*` matches any), and the reason.

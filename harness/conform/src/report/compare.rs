@@ -288,8 +288,8 @@ impl Comparison {
         self.changed.iter().any(|change| change.worse)
     }
 
-    /// Writes the comparison as text. Scenarios that apply in one run only are grouped: they show what an implementation supports, not how
-    /// well. Scenarios that one run has not played are counted, and with `all` also named.
+    /// Writes the comparison as text. Scenarios that apply in one run only are grouped, because they show what an implementation supports,
+    /// not how well. Scenarios that one run has not played are counted, and with `all` also named.
     ///
     /// # Errors
     ///

@@ -63,8 +63,8 @@ impl EventInWords<'_> {
 /// Maximum number of frames of the backtrace of a process that died.
 const CALLS: usize = 6;
 
-/// Describes an event. Returns `None` for output, which is shown separately from the transcript, because the time at which it arrives says
-/// little about when it was written.
+/// Describes an event. Returns `None` for output, which is shown separately from the transcript, because its arrival time says little about
+/// when it was written.
 pub(super) fn describe<'a>(event: &'a Event, limit: usize) -> Option<EventInWords<'a>> {
     let told = |proc: Option<&Proc>, direction, what: String| {
         Some(EventInWords { proc: proc.copied(), direction, what, bytes: None })

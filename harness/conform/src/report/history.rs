@@ -136,7 +136,7 @@ fn intermittent(entries: &[NamedRun], pairs: &[Comparison]) -> Vec<Intermittent>
     keys.into_iter().map(of).collect()
 }
 
-/// Returns whether the scenario ended early, so that later findings are unknown.
+/// Returns whether the scenario ended early, which leaves later findings unknown.
 fn ends_early(result: &ScenarioResult) -> bool {
     result.unreached > 0 || matches!(result.verdict, Verdict::Crashed | Verdict::Hung)
 }

@@ -18,7 +18,7 @@ enum MeasureRow {
 }
 
 impl MeasureRow {
-    /// Returns the rows for which there are measurements.
+    /// Returns the rows that have measurements.
     fn all<'a>(measured: impl Iterator<Item = &'a [Measured]> + Clone) -> Vec<Self> {
         let phases = MeasuredPhase::NAMES.into_iter().map(|(name, phase)| Self::Phase(name, phase));
         let rows = phases.chain([Self::Requests, Self::Memory]);

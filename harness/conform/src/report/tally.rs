@@ -72,7 +72,7 @@ pub(super) fn severity(severity: Severity) -> &'static str {
     }
 }
 
-/// Returns the suffix for reports in which more than MUSTs and SHALLs are red.
+/// Returns the suffix for reports where more than MUSTs and SHALLs are red.
 pub(super) fn by_strictness(strict: Strictness) -> &'static str {
     match strict {
         Strictness::Must => "",

@@ -75,7 +75,7 @@ pub struct Progress {
     pub transitions: usize,
     /// Edges covered in the implementation's program, if coverage was requested; 0 if the program is not instrumented.
     pub edges: Option<usize>,
-    /// Cases in the corpus, from which others are derived.
+    /// Cases in the corpus; others are derived from them.
     pub corpus: usize,
     /// Buckets found in this campaign, and how often each was seen.
     pub new: BTreeMap<String, u64>,
@@ -333,7 +333,7 @@ impl Campaign<'_> {
         progress
     }
 
-    /// Saves the state from which a later campaign continues.
+    /// Saves the state that a later campaign continues from.
     fn save(&self) {
         let state = self.lock().state.clone();
         if let Err(error) = state.write(&self.options.out) {

@@ -1,4 +1,4 @@
-//! The failures that a campaign has encountered, and the order in which they are examined.
+//! The failures that a campaign has encountered, and the order of their examination.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -14,7 +14,7 @@ use crate::pieces::letters;
 use crate::plan::{PlannedStep, request_of};
 use crate::statement::{exit, leave};
 
-/// The way in which the first job ends.
+/// How the first job ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum JobEnding {
     /// Every process finalizes.

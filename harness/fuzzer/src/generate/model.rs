@@ -32,7 +32,7 @@ pub(super) struct SessionModel<'a, 'b> {
     pub(super) fresh: Vec<PutKey>,
     /// Values that were put.
     values: Vec<Template>,
-    /// Names of services that were published, some of which were withdrawn.
+    /// Names of services that were published; some of them were withdrawn.
     services: Vec<Template>,
     /// Number of spawned groups.
     pub(super) groups: u32,
@@ -188,7 +188,7 @@ impl SessionModel<'_, '_> {
     /// Returns a similar key, which a careless comparison confuses with this one.
     fn like(&mut self, key: &str) -> Result<String> {
         Ok(match self.u.int_in_range(0..=5)? {
-            // PMI-2 doubles the semicolon, so that other changes could break it.
+            // PMI-2 doubles semicolons, so other changes could break such a key.
             _ if key.contains(';') => format!("{key}-"),
             0 => format!("{key}-"),
             1 => key.to_uppercase(),

@@ -82,7 +82,7 @@ impl SessionModel<'_, '_> {
         self.interleave(all)
     }
 
-    /// May plan a request for the job id, after which it can be used by name.
+    /// May plan a request for the job id. After that, the id can be used by name.
     pub(super) fn ask_jobid(&mut self) -> Result<()> {
         for rank in 0..self.ranks {
             self.threads.several[rank as usize] |= self.u.ratio(1, 4)?;

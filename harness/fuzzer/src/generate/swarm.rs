@@ -29,7 +29,7 @@ impl Sweep {
         if u.int_in_range(0..=7)? < 7 {
             return Ok(None);
         }
-        // There are more lengths of values than of other texts.
+        // Values have more possible lengths than other texts.
         let of = pick(u, &[Use::Value, Use::Value, Use::Key, Use::Value, Use::Key, Use::Service, Use::Port])?;
         let varies = pick(u, &[Varies::Length, Varies::Length, Varies::Byte])?;
         Ok(Some(Self { of, varies }))
@@ -48,7 +48,7 @@ pub(super) struct Swarm {
     pub(super) lengths: bool,
     /// Contents are of all kinds.
     pub(super) contents: bool,
-    /// Values are those of earlier puts.
+    /// Values are taken from earlier puts.
     pub(super) same_values: bool,
     /// Keys are long.
     pub(super) long_keys: bool,

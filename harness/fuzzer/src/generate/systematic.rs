@@ -1,6 +1,6 @@
 //! The systematic sessions at the start of a campaign against a server. Each covers all lengths or all bytes of one text, repeats one
-//! operation many times, or repeats the requests of an earlier job. They reliably find a fault at a single length, for which random
-//! sessions would need hundreds of launches.
+//! operation many times, or repeats the requests of an earlier job. They reliably find a fault at a single length; random sessions would
+//! need hundreds of launches for that.
 
 use arbitrary::Unstructured;
 use pmi_scenario::ast::Dialect;

@@ -270,7 +270,7 @@ pub(super) fn bytes(line: &mut Template, u: &mut Unstructured<'_>) -> Result<()>
     Ok(())
 }
 
-/// Draws a line of pairs for a proxy's cache, some of which are invalid.
+/// Draws a line of pairs for a proxy's cache. Some of them are invalid.
 pub(crate) fn cached(u: &mut Unstructured<'_>) -> Result<Template> {
     let mut line = text("cmd=keyval_cache");
     match u.int_in_range(0..=9)? {

@@ -1,4 +1,4 @@
-//! The mutations, by name and by the input to which they apply.
+//! The mutations, by name and by the input that they apply to.
 
 use pmi_wire::Framing;
 

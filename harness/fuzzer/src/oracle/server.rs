@@ -226,7 +226,7 @@ fn last_action(seen: &Observation, kinds: &Kinds) -> LastAction {
     LastAction::Start
 }
 
-/// Returns the index of the last event before a finding in which its process sent something.
+/// Returns the index of the last event before a finding that shows its process sending something.
 fn asked_at(seen: &Observation, finding: &Finding) -> Option<usize> {
     let before = &seen.events[..seen.events.len().min(finding.seq as usize)];
     before

@@ -51,7 +51,7 @@ pub(super) enum FinalCheck {
 pub(super) struct ReproducerSession {
     /// The launcher, with `{agent}` for our agent, or the program under test.
     pub(super) command: Vec<String>,
-    /// The way in which processes get their connections.
+    /// How processes get their connections.
     pub(super) connection_method: ConnectionMethod,
     /// A program is under test, so `Send` steps are the responses from its server.
     pub(super) of_program: bool,
@@ -320,7 +320,7 @@ impl StepReader<'_> {
         }
     }
 
-    /// Returns the direction in which the script receives.
+    /// Returns the direction of the messages that the script receives.
     fn received(&self) -> Direction {
         if self.of_program { Direction::ToServer } else { Direction::FromServer }
     }

@@ -6,7 +6,7 @@ use pmi_wire::Proc;
 
 use crate::failure::{CrashCause, Failure, FailureKey};
 
-/// The sign by which a finding is recognized.
+/// The sign that a finding is recognized by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Symptom {
     /// The event that shows a finding: a message, the end of a connection, silence, or the start of a process. If it contains several

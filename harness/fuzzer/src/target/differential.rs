@@ -34,7 +34,7 @@ impl Target for Differential {
         let mut all = Vec::new();
         for server in &self.servers {
             let seen = server.play(case, pace, tracing)?.seen;
-            // If one server could not be judged, there is no basis for a comparison.
+            // If one server could not be judged, nothing can be compared.
             if seen.unjudged.is_some() {
                 return Ok(CaseRun { seen, failures: Vec::new() });
             }

@@ -17,7 +17,7 @@ use crate::case::Case;
 use crate::failure::{Failure, FailureKey};
 use crate::observation::Observation;
 
-/// The thoroughness with which a case is judged.
+/// How thoroughly a case is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
     /// Accepts a silence quickly.

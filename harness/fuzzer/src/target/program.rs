@@ -69,7 +69,7 @@ pub enum CaseError {
     /// The case is invalid: the line and the error.
     #[error("line {0} of the scenario: {1}")]
     Case(usize, String),
-    /// The program fails even in a plain run, so that its failures prove nothing.
+    /// The program fails even in a plain run, so its failures prove nothing.
     #[error("it must succeed if its server does nothing unusual: {0}")]
     FailsPlain(String),
 }

@@ -29,7 +29,7 @@ const LINE_MAX: usize = 256 << 20;
 const HELLO_MAX: usize = 1 << 20;
 /// Longest line from a peer on the network that has not shown its token yet.
 const PASS_MAX: usize = 1024;
-/// Maximum number of bytes in the queue of a connection over which an agent relays.
+/// Maximum number of bytes in the queue of a connection that an agent relays over.
 const RELAY_MAX: usize = 64 << 20;
 /// Maximum number of descriptors in a message, and of received descriptors that have not been taken yet.
 const DESCRIPTORS: usize = 2;

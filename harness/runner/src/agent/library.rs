@@ -55,7 +55,7 @@ pub(crate) fn stderr_name(pid: u32) -> String {
     format!("stderr.{pid}")
 }
 
-/// Variables in which process managers pass ranks, the protocol's first.
+/// Variables that process managers use to pass ranks, the protocol's own first.
 const RANKS: [&str; 5] = ["PMI_RANK", "PMI_ID", "PMIX_RANK", "SLURM_PROCID", "FLUX_TASK_RANK"];
 
 /// Variables that identify the node if several nodes share a host.
@@ -234,7 +234,7 @@ struct Keyval {
     val: *mut c_char,
 }
 
-/// `MPID_Info`, in which PMI-2 passes pairs.
+/// `MPID_Info`, which PMI-2 uses to pass pairs.
 #[repr(C)]
 struct Info {
     handle: c_int,

@@ -9,8 +9,8 @@
 //! - `listener` is where they connect to the runner.
 //! - [`network_listener`] is where agents on other machines connect, and `relay` is the part of the work that such an agent does.
 //!
-//! An agent finds the runner's socket through the path by which it was started: a symbolic link in the scratch folder of the run. An agent
-//! on another machine receives an address and a token: in its arguments or, if it is spawned, in its environment.
+//! An agent finds the runner's socket through the path that it was started by, which is a symbolic link in the scratch folder of the run.
+//! An agent on another machine receives an address and a token: in its arguments or, if it is spawned, in its environment.
 
 pub(crate) mod channel;
 pub mod library;
@@ -37,8 +37,8 @@ pub(crate) const SOCKET: &str = "runner";
 /// Variable with the agent's path, for launchers that change `argv[0]`.
 pub(crate) const PATH_VARIABLE: &str = "PMI_CONFORM_AGENT";
 
-/// Returns the path of one of our programs: the small executable of this name next to the command, which starts faster, or else the command
-/// itself, which contains all of them.
+/// Returns the path of one of our programs: the small executable of this name next to the command, because it starts faster, or else the
+/// command itself, because it contains all of them.
 pub fn program(command: &Path, name: &str) -> PathBuf {
     let beside = command.with_file_name(name);
     if beside.is_file() { beside } else { command.to_owned() }
@@ -67,7 +67,7 @@ pub(crate) fn executed_as() -> Option<PathBuf> {
     None
 }
 
-/// Returns the path by which the agent of this name was started: the first candidate that contains folders.
+/// Returns the path that the agent of this name was started by: the first candidate that contains folders.
 pub(crate) fn own_path(program: &OsString, name: &str) -> Option<PathBuf> {
     let variable = || std::env::var_os(PATH_VARIABLE).map(PathBuf::from);
     let told = Some(PathBuf::from(program));

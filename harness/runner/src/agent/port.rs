@@ -23,7 +23,7 @@ pub(super) enum BadPort {
     Short(String, usize, String),
 }
 
-/// A connection on which a process has identified itself.
+/// A connection whose process has identified itself.
 pub(super) struct GreetedConnection {
     pub(super) connection: OwnedFd,
     /// Its initack.

@@ -10,7 +10,7 @@ use pmi_judge::library::api::{CallArgument, Returned};
 /// The first message from an agent that connects over the network. The runner answers with a [`Welcome`], or closes the connection.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Pass {
-    /// The secret of the launch to which the agent belongs.
+    /// The secret of the launch that the agent belongs to.
     pub(super) token: String,
 }
 
@@ -30,7 +30,7 @@ pub(crate) enum Hello {
         rank: Option<u32>,
         /// Its process id.
         pid: i32,
-        /// The node on which its launcher has placed it.
+        /// The node that its launcher has placed it on.
         node: String,
     },
     /// From a program that a process has started as its process manager. The connection to that process accompanies the message, if there

@@ -39,7 +39,7 @@ const UNWRITTEN_MAX: usize = 8 << 20;
 const FIRST_LOOK: Duration = Duration::from_micros(20);
 const LAST_LOOK: Duration = Duration::from_millis(20);
 
-/// The address and the token with which an agent reaches the runner over the network: `ADDRESS:PORT/TOKEN`.
+/// The address and the token that an agent needs to reach the runner over the network: `ADDRESS:PORT/TOKEN`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Route {
     pub(crate) address: SocketAddr,

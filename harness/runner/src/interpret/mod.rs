@@ -5,7 +5,7 @@
 //! - `recorder`: numbers the events, passes them to the judge, and stores them
 //! - `interpreter`: the common part of all runs. The meaning of a step is defined in `server`, in `library`, and in `watch` for runs
 //!   without expectations
-//! - `program`: a script for the server under which a program is started
+//! - `program`: a script for the server that a program is started under
 
 mod interpreter;
 pub mod library;

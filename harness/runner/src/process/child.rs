@@ -76,7 +76,7 @@ impl Child {
         self.pidfd.as_fd()
     }
 
-    /// Returns whether it has been waited for, so that its number may belong to another process.
+    /// Returns whether it has been waited for. After that, its number may belong to another process.
     pub(crate) fn is_reaped(&self) -> bool {
         self.exit.is_some()
     }

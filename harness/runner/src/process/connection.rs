@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, So
 use super::nonblocking;
 use super::tcp::{self, Ends};
 
-/// Size of a read: it has room for many of the longest usual lines, and limits how many answers one read can cause.
+/// Size of a read. It has room for many of the longest usual lines, and limits how many answers one read can cause.
 pub(crate) const CHUNK: usize = 64 * 1024;
 
 /// Maximum number of bytes, and of messages, that stay in the system until later: see [`UnreadBytes`].
@@ -293,7 +293,7 @@ impl NonBlockingStream {
         }
     }
 
-    /// Takes the bytes that were already left at the last call: their sender may have little buffer space, and wait for it.
+    /// Takes the bytes that were already left at the last call, because their sender may be waiting for buffer space.
     pub(crate) fn take_old(&mut self) {
         match &mut self.left {
             Some(left) if left.old => self.take_left(),
@@ -318,7 +318,7 @@ impl NonBlockingStream {
 
     /// Ends the connection, also for other processes that hold our end open.
     pub(crate) fn shut_down(&self) {
-        // It is not a socket, or has already ended: there is nothing to do but close it.
+        // If it is not a socket, or has already ended, it only needs to be closed.
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Both);
     }
 }

@@ -104,7 +104,7 @@ impl EdgeMap {
     /// Clears the counts.
     pub fn clear(&self) {
         for word in self.words() {
-            // A page to which no process has written must not be allocated for us.
+            // A page that no process has written to must not be allocated just to clear it.
             if word.load(Ordering::Relaxed) != 0 {
                 word.store(0, Ordering::Relaxed);
             }

@@ -44,7 +44,7 @@ pub(crate) struct ControlledPeers {
 pub(crate) struct IdleCheck {
     /// The last list of processes.
     pids: Vec<i32>,
-    /// The time at which they were first seen in their current waits, and how often each of their threads had gone to sleep by then.
+    /// The time when they were first seen in their current waits, and how often each of their threads had gone to sleep by then.
     since: Option<(Instant, Sleeps)>,
 }
 
@@ -164,7 +164,7 @@ fn look(pids: &[i32]) -> ActivityState {
 enum Thread {
     /// It sleeps, and has gone to sleep voluntarily this many times.
     Waits { tid: i32, wait: ThreadWait, sleeps: u64 },
-    /// It is running or stopped, or waits for a disk: a slow read is not silence.
+    /// It is running or stopped, or waits for a disk, since a slow read is not silence.
     Busy,
     /// It seems to have ended.
     Ended,

@@ -63,7 +63,7 @@ pub(crate) fn lacks_descriptors(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// Returns whether an error of `accept` concerns only one connection that has already ended: others may wait after it.
+/// Returns whether an error from `accept` concerns only one connection, which has already ended. Others may still be waiting.
 pub(crate) fn has_hung_up(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted)
 }

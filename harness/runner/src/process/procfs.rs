@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::process::Pid;
 
-/// Maximum number of bytes that are read of a file: files of this kind are far shorter.
+/// Maximum number of bytes that are read from a file. Files of this kind are far shorter.
 const MOST: u64 = 1 << 20;
 /// Maximum number of bytes that the kernel returns at once.
 const PAGE: usize = 4096;
@@ -111,7 +111,7 @@ impl Stat {
         self.text[self.name.end + 1..].split_ascii_whitespace()
     }
 
-    /// Returns a field by its number in the manual, in which the state is the third. Only fields after the name are available.
+    /// Returns a field by its number in the manual, where the state is field 3. Only fields after the name are available.
     pub(crate) fn field(&self, number: usize) -> Option<&str> {
         self.behind_name().nth(number.checked_sub(3)?)
     }

@@ -1,12 +1,12 @@
 //! Finds where processes die, as a debugger does.
 //!
 //! A traced process stops at each signal before it receives it. Its tracer learns of its end first, by waiting for any child. In this
-//! process, that would interfere with the way in which launches are waited for. So a small separate process, the tracer, does this, one for
-//! each examined scenario. Each process that the same thread starts meanwhile requests to be traced before it executes its own program, and
-//! so do all processes that it starts. The tracer only returns its observations of dead processes. They are interpreted here, once the
-//! scenario has ended.
+//! process, that would interfere with waiting for launches. So a small separate process, the tracer, does this, one for each examined
+//! scenario. Each process that the same thread starts meanwhile requests to be traced before it executes its own program, and so do all
+//! processes that it starts. The tracer only returns its observations of dead processes. They are interpreted here, once the scenario has
+//! ended.
 //!
-//! Nothing depends on the tracer: if it ends, the kernel releases all traced processes, and it ends when we do.
+//! Nothing depends on the tracer. If it ends, the kernel releases all traced processes; it ends when we do.
 
 use std::io::{self, Read};
 use std::net::Shutdown;

@@ -1,7 +1,7 @@
-//! The tracer process. It traces processes that request it, or for which it is requested, and all processes that these start. It continues
+//! The tracer process. It traces processes that request it or that others request it for, and all processes that these start. It continues
 //! them after each stop, and stores what a debugger would examine of those that die.
 //!
-//! It is minimal: it waits only for the next stop or request, and its storage is limited.
+//! It is minimal. It only waits for the next stop or request, and its storage is limited.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -22,7 +22,7 @@ use super::procfs;
 use super::tree::variable_of;
 use super::unwind::{Mapping, Snapshot};
 
-/// The name by which our binary acts as a tracer.
+/// The name that makes our binary act as a tracer.
 pub(super) const NAME: &str = "pmi-conform-tracer";
 
 /// The final report from a tracer.
@@ -38,7 +38,7 @@ pub(super) struct TracerReport {
 const DEAD: usize = 16;
 const SIGNALS: usize = 8;
 
-/// Number of stored bytes of a stack, from below its end: functions that call no other may use this space.
+/// Number of bytes of a stack that are stored, beginning below its end, because functions that call no others may use that space.
 const STACK: usize = 256 << 10;
 const RED_ZONE: u64 = 128;
 

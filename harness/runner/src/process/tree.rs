@@ -145,7 +145,7 @@ fn memory_in(pid: i32, stat: &Stat) -> Option<Memory> {
 /// Returns the processes that may act for a launch, in the order of their numbers: the launcher's descendants, and orphans that may be of
 /// this launch. `agents` are ours and are left out.
 pub(crate) fn of_launch(launcher: i32, agents: &HashSet<i32>) -> Vec<i32> {
-    // Orphans are listed last: a process whose parent ends while its descendants are listed is an orphan by then.
+    // Orphans are listed last, because a process whose parent ends while its descendants are listed is an orphan by then.
     let mut all = below(launcher, agents);
     let left = left_to_us();
     if !left.is_empty() {
@@ -246,7 +246,7 @@ fn children(pid: i32) -> Vec<i32> {
     threads.flat_map(|thread| children_of_thread(pid, thread)).collect()
 }
 
-/// Returns the children of a process whose state has just been read: most have one thread, and need no search for others.
+/// Returns the children of a process whose state has just been read. Most processes have one thread, so no search for others is needed.
 fn children_of(pid: i32, stat: &Stat) -> Vec<i32> {
     match stat.number(20) {
         Some(1) => children_of_thread(pid, pid),
@@ -302,8 +302,8 @@ fn adopted(mark: &str, launcher: i32) -> HashSet<i32> {
     marked
 }
 
-/// Returns our children according to `list`, and those of them with the mark of a run. The kernel skips children in its list when others end
-/// meanwhile, and a child that ends leaves us its own, so the list must be the same before and after.
+/// Returns our children according to `list`, and those of them with the mark of a run. The kernel skips children in its list when others
+/// end meanwhile, and a child that ends leaves us its own, so the list must be the same before and after.
 fn carriers(mark: &str, list: impl Fn() -> Vec<i32>) -> (Vec<i32>, HashSet<i32>) {
     let mut children = list();
     loop {
@@ -335,7 +335,7 @@ pub(crate) fn end_all(mark: &str, launcher: i32, known: &HashSet<i32>) {
             alive.extend(descendants(*root));
         }
         orphans.extend(adopted);
-        // The number of a process that has reported to us may have been reused since: only our descendants are ended.
+        // The number of a process that has reported to us may have been reused since, so only our descendants are ended.
         alive.extend(known.iter().filter(|pid| is_descendant(**pid, me)));
         alive.remove(&me);
         for pid in &alive {

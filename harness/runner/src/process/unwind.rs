@@ -40,7 +40,7 @@ pub(super) struct Snapshot {
     /// The return address, if a register contains it.
     pub(super) lr: u64,
     pub(super) mappings: Vec<Mapping>,
-    /// The address at which `stack` begins.
+    /// The address where `stack` begins.
     pub(super) stack_at: u64,
     pub(super) stack: Vec<u8>,
 }
@@ -49,7 +49,7 @@ pub(super) struct Snapshot {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Mapping {
     memory: Range<u64>,
-    /// The offset in the file at which it begins.
+    /// The offset in the file where it begins.
     offset: u64,
     path: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! Carries the messages between the processes of a session and their process manager, and reports them in the order in which they happen.
+//! Carries the messages between the processes of a session and their process manager, and reports them in the order of their occurrence.
 //!
 //! The taps pass the connections of all processes to this component, so there is a single order. A cause is reported before its effect,
 //! because it is reported before it is forwarded. A tap keeps copies of both ends. That way, the connection ends together with the tap, and

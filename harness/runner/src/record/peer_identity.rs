@@ -10,7 +10,7 @@ use rustix::net::{RecvFlags, recv};
 
 use crate::process::{procfs, tcp, tree};
 
-/// Variable with the HOST:PORT to which a process without a descriptor connects.
+/// Variable with the HOST:PORT that a process without a descriptor connects to.
 pub(super) const PORT: &str = "PMI_PORT";
 
 /// The identity of a process at the other end.
@@ -74,7 +74,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns a connection of a child without the port in its environment, so that only its ancestry identifies it.
+    /// Returns a connection of a child without the port in its environment, so only its ancestry identifies it.
     fn visit(listener: &TcpListener, script: &str) -> (std::process::Child, TcpStream) {
         let at = listener.local_addr().unwrap().port();
         let script = format!("exec 3<>/dev/tcp/127.0.0.1/{at}; {script}");

@@ -2,7 +2,7 @@
 //! the original program.
 //!
 //! Everything else is forwarded unchanged, piece by piece. In lines, only the bytes from an `execname` to the end of its block are held
-//! back, because a `path` may follow, in which the process manager searches for the program and which contains no tap. If PMI-2 was
+//! back, because a `path` may follow. The process manager would search for the program there, and would not find a tap. If PMI-2 was
 //! negotiated, frames follow. A spawn request in a frame is held back completely, and any other request until it is recognized as such.
 
 use std::borrow::Cow;
@@ -154,7 +154,7 @@ impl Rewriter {
         out
     }
 
-    /// Returns the number of bytes after which the frame that is held back can be recognized, or is complete.
+    /// Returns the number of bytes that are needed to recognize or complete the frame that is held back.
     fn wanted(&self) -> usize {
         let Some(length) = self.held.first_chunk().and_then(|header| frame_length(*header)) else {
             return HEADER - self.held.len();

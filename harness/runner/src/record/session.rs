@@ -33,7 +33,7 @@ const AHEAD: usize = 64;
 /// Maximum interval between checks of whether the session is over.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Time for which programs that outlive their launcher are still recorded.
+/// How long programs that outlive their launcher are still recorded.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// The result of running a session.
@@ -50,7 +50,7 @@ pub struct RecordedSession {
     pub time: Duration,
 }
 
-/// The way in which a session is run.
+/// How a session is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Transparently: the launcher has our standard streams, and no time limit.
@@ -259,7 +259,7 @@ impl Running {
     }
 }
 
-/// Returns whether we and the launcher are in the process group to which the terminal sends signals.
+/// Returns whether we and the launcher are in the process group that the terminal sends signals to.
 fn is_foreground() -> bool {
     // Our process group, and the foreground process group of the terminal.
     Stat::of(procfs::own_pid()).is_some_and(|stat| stat.field(5).is_some() && stat.field(5) == stat.field(8))

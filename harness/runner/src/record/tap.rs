@@ -195,7 +195,7 @@ struct TapLink {
     held: Option<(OwnedFd, OwnedFd)>,
     /// The pump between both ends, after the recorder is gone.
     pump: Option<Pump>,
-    /// The listener to which the program connects, and the process manager's PMI_PORT.
+    /// The listener that the program connects to, and the process manager's PMI_PORT.
     listens: Option<(TcpListener, String)>,
     buffer: Vec<u8>,
 }
@@ -345,7 +345,7 @@ impl Owner for ForwardingOwner {
     }
 }
 
-/// Restores the signal settings with which we were started, and makes the program die if we are killed in its place.
+/// Restores the signal settings that we were started with, and makes the program die if we are killed in its place.
 #[expect(unsafe_code, reason = "what runs just before exec")]
 fn prepare(command: &mut Command, mask: SigSet) {
     // SAFETY: these calls are allowed between fork and exec.

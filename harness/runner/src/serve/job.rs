@@ -496,7 +496,7 @@ impl<H: Host> Job<H> {
             let key = self.reactor.add(&socket, JobSource::Connection(index), WatchMode::Read)?;
             process.connection = Some((NonBlockingStream::new(socket), key));
         }
-        // A process that we did not start has ended when its connection has ended: it may have given us a wrong process id.
+        // A process that we did not start counts as ended when its connection has ended, because it may have given us a wrong process id.
         if !process.child.is_anothers() {
             self.reactor.add(process.child.pidfd(), JobSource::Process(index), WatchMode::Read)?;
         }

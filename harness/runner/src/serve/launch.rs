@@ -111,7 +111,7 @@ pub(crate) struct Executable {
     pub(crate) name: OsString,
     pub(crate) args: Vec<OsString>,
     pub(crate) dir: Option<PathBuf>,
-    /// Folders in which to search for it before `PATH`.
+    /// Folders to search for it before `PATH`.
     pub(crate) path: Option<OsString>,
 }
 

@@ -4,7 +4,7 @@
 //! one event loop, for any number of ranks.
 //!
 //! * With [`ConnectionMethod::Port`], a rank gets `PMI_PORT` instead, and connects itself.
-//! * With [`ConnectionMethod::Singleton`], there is one process, which is already running and to which the server connects.
+//! * With [`ConnectionMethod::Singleton`], there is one process. It is already running, and the server connects to it.
 //! * With a [`Remote`], a command that the user provides starts each rank, on one of several hosts. When the job ends, that command is
 //!   ended here; the processes that it has started there notice that their connections end.
 //! * A rank is a process with all processes in its process group, which it leads. When a rank ends or its program is aborted, the group is
@@ -63,7 +63,7 @@ pub struct ServeOptions {
 /// Starts the program and serves it and all processes that it spawns until the last one has ended. Returns the exit status (see the
 /// [module](self)).
 ///
-/// Must not be called while other threads start processes: these could inherit a rank's connection.
+/// Must not be called while other threads start processes, which could inherit a rank's connection.
 ///
 /// # Errors
 ///

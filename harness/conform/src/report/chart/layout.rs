@@ -75,7 +75,7 @@ pub(super) struct ChartRow<'a> {
     pub(super) breaks: Vec<&'a str>,
 }
 
-/// A process in a barrier, from the row in which it enters to the row in which it leaves.
+/// A process in a barrier, from the row where it enters to the row where it leaves.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct BarrierWait {
     pub(super) lane: usize,

@@ -196,7 +196,7 @@ impl ProgramServer for Script {
     }
 }
 
-/// Returns the prefix of kvsnames, from which MPI libraries derive the names of shared memory.
+/// Returns the prefix of kvsnames. MPI libraries derive the names of shared memory from it.
 fn prefix() -> String {
     static JOBS: AtomicU32 = AtomicU32::new(0);
     format!("{}{:03x}", unique_prefix(), JOBS.fetch_add(1, Ordering::Relaxed) & 0xfff)

@@ -56,7 +56,7 @@ pub struct Library {
 enum LaunchSource {
     /// A connection or output of a rank's process.
     Rank(u32),
-    /// The socket to which processes connect that a launcher has started.
+    /// The socket that processes started by a launcher connect to.
     AgentListener,
     /// A process that has connected but not introduced itself yet.
     PendingAgent(u64),
@@ -164,7 +164,7 @@ impl<'a> LibraryParty<'a> {
         }
     }
 
-    /// Returns the nodes on which a launcher has placed the processes that have connected.
+    /// Returns the nodes where a launcher has placed the processes that have connected.
     pub(crate) fn nodes(&self) -> BTreeSet<&str> {
         self.job.iter().flat_map(|job| &job.nodes).map(String::as_str).collect()
     }
@@ -423,7 +423,7 @@ impl LaunchedProcess {
             }
         }
         let exit = self.ended();
-        // Reports are read first and passed on last: the library cannot write anything after its call has returned.
+        // Reports are read first and passed on last, because the library cannot write anything after its call has returned.
         let reports = self.read_reports(proc, reactor);
         let exit = exit.or_else(|| self.ended());
         self.read_pmi(proc, exit.is_some(), reactor, tell);

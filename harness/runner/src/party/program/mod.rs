@@ -36,7 +36,7 @@ pub struct Program {
     command: Vec<OsString>,
     /// Default number of processes, if the scenario does not define it.
     pub(crate) ranks: u32,
-    /// The way in which its processes get their connections.
+    /// How its processes get their connections.
     connection_method: ConnectionMethod,
     /// Our own executable, which the program finds as `mpiexec` if it is started without a process manager.
     manager: Option<PathBuf>,
@@ -65,7 +65,7 @@ pub enum ProgramError {
     Launcher(String, String),
 }
 
-/// Returns whether a command line is that of a launcher. `flux` is a launcher only if it starts a job.
+/// Returns whether a command line starts a launcher. `flux` is a launcher only if it starts a job.
 fn is_launcher(words: &[OsString]) -> bool {
     let name = Path::new(&words[0]).file_name().unwrap_or_default().to_string_lossy();
     let runs = words.get(1).is_some_and(|word| word == "run" || word == "submit");
@@ -145,7 +145,7 @@ impl Program {
         self.connection_method
     }
 
-    /// Opens a listener for the `mpiexec` that the program may start. Also returns the `PATH` with which it finds that.
+    /// Opens a listener for the `mpiexec` that the program may start. Also returns the `PATH` that lets the program find it.
     fn open_listener(&self) -> io::Result<Option<(AgentListener, OsString)>> {
         let Some(ours) = &self.manager else { return Ok(None) };
         let listener = AgentListener::open()?;

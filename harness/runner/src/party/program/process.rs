@@ -157,7 +157,7 @@ impl ProgramProcess {
         self.closed_by_us || self.has_closed
     }
 
-    /// Returns whether the runner ended it, so that its exit shows nothing.
+    /// Returns whether the runner ended it, in which case its exit shows nothing.
     pub(super) fn was_ended(&self) -> bool {
         self.ended.is_some()
     }

@@ -1,4 +1,4 @@
-//! The server under which a program is started, and its reaction to each process's requests.
+//! The server that a program is started under, and its reaction to each process's requests.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ pub(crate) struct Mistake {
     pub(crate) what: ScenarioError,
 }
 
-/// The server under which a program is started.
+/// The server that a program is started under.
 pub(crate) trait ProgramServer {
     fn config(&self) -> &Config;
     /// Returns the delay of each answer.

@@ -44,7 +44,7 @@ pub struct UpstreamOptions {
     pub pmi_port: bool,
     /// Number of processes.
     pub ranks: u32,
-    /// Number of proxies over which the processes are spread.
+    /// Number of proxies that the processes are spread over.
     pub nodes: u32,
     /// Maximum time for a proxy to start its processes, and to end after them.
     pub patience: Duration,
@@ -73,7 +73,7 @@ pub fn run(options: UpstreamOptions) -> io::Result<JobEnd> {
 struct Proxy {
     child: Child,
     connection: Option<(NonBlockingStream, ReactorKey)>,
-    /// The time by which it must have finished a phase without client activity: its start or its end.
+    /// The deadline for finishing a phase without client activity, that is, its start or its end.
     deadline: Option<Instant>,
 }
 

@@ -208,7 +208,7 @@ impl Upstream {
         self.proxy_groups.iter().filter(|s| s.link == link).all(|s| s.ended)
     }
 
-    /// Returns the first status that was not 0, in the order in which the ends of processes were reported.
+    /// Returns the first status other than 0, in the order in which processes were reported to have ended.
     pub(super) fn status(&self) -> i32 {
         self.status
     }

@@ -61,7 +61,7 @@ pub struct Implementation {
     pub max_nodes: Option<u32>,
     /// Maximum time of a launch until its processes report, if it differs from the time limit of a step.
     pub start_timeout: Option<Duration>,
-    /// The way in which its processes get their connections.
+    /// How its processes get their connections.
     pub connection_method: ConnectionMethod,
     /// The command that serves a process which it has not started, if there is one. Contains `{port}` and `{pid}`.
     singleton: Option<Vec<String>>,
@@ -69,7 +69,7 @@ pub struct Implementation {
     to_port: (usize, &'static [&'static [&'static str]]),
     /// A notice to the user before it is judged.
     pub notice: Option<String>,
-    /// The only dialect in which it is judged, if specified.
+    /// The only dialect that it is judged in, if specified.
     pub dialect: Option<Dialect>,
     /// The strictness, if specified.
     pub strict: Option<Strictness>,
@@ -427,7 +427,7 @@ impl Implementation {
         )))
     }
 
-    /// Returns whether the runner takes the place of its upstream, so that a scenario can observe and answer forwarded requests.
+    /// Returns whether the runner takes the place of its upstream, in which case a scenario can observe and answer forwarded requests.
     pub fn has_upstream(&self) -> bool {
         self.proxy.is_some()
     }

@@ -59,9 +59,9 @@ const ANSWER_CHECK_DELAY: Duration = Duration::from_millis(1);
 /// Maximum interval between checks. The interval doubles after each, at most `MOST_DOUBLINGS` times.
 const MAX_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 const MOST_DOUBLINGS: u32 = 8;
-/// Time after which a silent server that starts or ends processes is considered to be waiting.
+/// How long a server that starts or ends processes must be silent to be considered waiting.
 const BUSY_SILENCE: Duration = Duration::from_millis(50);
-/// Time after which an idle server lets another launch start, even if this proves nothing yet.
+/// How long a server must be idle to let another launch start, even if this proves nothing yet.
 const MAKES_ROOM: Duration = Duration::from_millis(8);
 /// Maximum wait for the server to read an earlier rank's message before the next action.
 const READ_WAIT: Duration = Duration::from_millis(250);
@@ -123,7 +123,7 @@ impl LaunchEnvironment {
 /// A source of events.
 #[derive(Clone, Copy)]
 enum ServerSource {
-    /// The socket to which agents connect.
+    /// The socket that agents connect to.
     AgentListener,
     /// An agent that has connected but not introduced itself yet.
     PendingAgent(u64),
@@ -197,7 +197,7 @@ pub struct ServerParty {
     ranks: HashMap<Proc, RankState>,
     /// Connections to the port in PMI_PORT that belong to no process.
     strays: HashMap<Proc, PmiConnection>,
-    /// The way in which its processes must connect.
+    /// How its processes must connect.
     connection_method: ConnectionMethod,
     /// The address in PMI_PORT, from the first process that has one.
     port: Option<SocketAddr>,
@@ -238,7 +238,7 @@ pub struct ServerParty {
     patience: Patience,
     /// The server was silent and left bytes unread, as if it waited for something else, and no later event could have changed that.
     waits_elsewhere: bool,
-    /// The process for which we wrote last, and the time.
+    /// The process that we last wrote for, and the time.
     wrote: Option<(Proc, Instant)>,
     /// Maximum wait of the next action for those bytes to be read.
     turn: Duration,
@@ -939,9 +939,9 @@ impl Party for ServerParty {
             if self.interrupted.load(Ordering::Relaxed) {
                 return Incoming::Interrupted;
             }
-            // Time of silence after which the server is considered to be waiting.
+            // How long the server must be silent to be considered waiting.
             let waits = if self.all_stay() { ANSWER_CHECK_DELAY } else { BUSY_SILENCE };
-            // Time of silence after which the state of the server proves that no event will follow.
+            // How long the server must be silent before its state proves that no event will follow.
             let proves = if patient { self.idle_patience() } else { Duration::ZERO };
             let quiet = self.quiet_since.elapsed();
             let left = deadline.saturating_duration_since(Instant::now());

@@ -49,7 +49,7 @@ struct Profile {
     /// Variables that are added to the environment.
     #[serde(default)]
     env: BTreeMap<String, String>,
-    /// The only dialect in which it is judged.
+    /// The only dialect that it is judged in.
     #[serde(default)]
     dialect: Option<Dialect>,
     /// The version, for deviations that depend on it.

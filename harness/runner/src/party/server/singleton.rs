@@ -17,7 +17,7 @@ use crate::process::tree;
 /// Number of the listening socket's descriptor in the process.
 const NUMBER: i32 = 3;
 
-/// A process of the runner, with a port to which the process manager must connect.
+/// A process of the runner, with a port that the process manager must connect to.
 pub(super) struct Singleton {
     child: Child,
     port: u16,

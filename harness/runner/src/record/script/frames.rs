@@ -1,4 +1,4 @@
-//! Steps for messages in frames, which are those of PMI-2.
+//! Steps for messages in frames, which only PMI-2 uses.
 
 use pmi_scenario::ids;
 use pmi_wire::pmi2::{Command, KEY_MAX, Request, Response, VALUE_MAX, is_key};
@@ -13,7 +13,7 @@ use super::state::{
 const MISS: &str =
     "<one of>\n  pass: cmd=kvs-get-response rc=0 value=<absent>\n  pass: cmd=kvs-get-response rc=fail";
 
-/// Writes the value of a tuple, in which a blank would separate tuples.
+/// Writes the value of a tuple, because a blank in it would separate tuples.
 fn value(bytes: &[u8]) -> String {
     escaped(bytes).replace(' ', "<sp>")
 }
@@ -195,7 +195,7 @@ impl ScenarioWriter {
         let place =
             pending.iter().position(|p| of_thread(p) && fits(p)).or_else(|| pending.iter().position(fits));
         let Some(place) = place else { return };
-        // Servers differ in the order in which they answer several requests.
+        // Servers answer several requests in different orders.
         let alone = pending.len() == 1;
         let asked = pending.remove(place);
         let order = match order(asked.command) {

@@ -53,7 +53,7 @@ pub(crate) enum ClientOp {
     Kvsname,
     Barrier,
     Finalize,
-    /// The exit code, if there is one.
+    /// The exit code, if any.
     Abort(Option<i8>),
     /// Into the group's own keyval space, or into one with another name.
     Put {

@@ -41,7 +41,7 @@ pub(crate) enum Pmi2ClientOp {
     Offer,
     Fullinit,
     Finalize,
-    /// The exit code, if there is one.
+    /// The exit code, if any.
     Abort(Option<u8>),
     JobGetid,
     /// One of [`DRAFT_ONLY`], for the job with this number.

@@ -75,7 +75,7 @@ pub enum CorpusError {
 }
 
 impl Corpus {
-    /// Reads the corpus of an earlier campaign, if there is one. The folder is created with the first case that is kept.
+    /// Reads the corpus of an earlier campaign, if any. The folder is created with the first case that is kept.
     ///
     /// # Errors
     ///

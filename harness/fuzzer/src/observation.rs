@@ -23,7 +23,7 @@ pub struct Growth {
     pub name: String,
     /// Increase in bytes of memory from the start to the end.
     pub bytes: u64,
-    /// Bytes that the server received meanwhile.
+    /// Bytes that the server received from the start to the end.
     pub sent: u64,
 }
 

@@ -38,7 +38,7 @@ pub(crate) fn tighten(scenario: &mut Scenario, unanswered: &[usize], held_up: bo
 }
 
 /// Changes or removes each wait. `fit` receives the number of the statement, the expected response, and the oldest request without a
-/// response, if there is one.
+/// response, if any.
 fn refit(
     scenario: &mut Scenario,
     fit: impl Fn(usize, AwaitedResponse, Option<FrontRequest>) -> Option<AwaitedResponse>,

@@ -155,7 +155,7 @@ fn probe(
     }
 }
 
-/// Returns the last lines of the output, if there are any.
+/// Returns the last lines of the output, if any.
 fn printed(events: &[Event]) -> String {
     let lines = events.iter().filter_map(|event| match &event.kind {
         EventKind::Output { line, .. } => Some(String::from_utf8_lossy(&line.0).trim_end().to_owned()),

@@ -199,7 +199,7 @@ fn read(answer: &Tuples) {
     }
 }
 
-/// Uses the name service, if there is one.
+/// Uses the name service, if the manager has one.
 fn named(pmi: &mut Pmi) {
     if !succeeded(&pmi.ask("cmd=publish_name service=planted port=tag#0$port#4242$", "publish_result")) {
         return;

@@ -1,4 +1,5 @@
-//! The additions of PMI-1.2 to PMI-1.1: barriers for a part of a process group, several of them at once, and other requests meanwhile.
+//! The additions of PMI-1.2 to PMI-1.1: barriers for a part of a process group, several of them at once, and other requests while a process
+//! waits in one.
 
 use arbitrary::Result;
 use pmi_wire::place;

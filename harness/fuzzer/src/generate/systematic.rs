@@ -58,7 +58,7 @@ pub(super) fn spread<T>(kinds: Vec<Vec<T>>) -> Vec<T> {
     all.into_iter().map(|(_, session)| session).collect()
 }
 
-/// Returns the systematic session with this number, if there is one.
+/// Returns the systematic session with this number, if any.
 pub(crate) fn session(scope: SessionFeatures, number: u64) -> Option<Case> {
     let at = turn(number)?;
     let spoken: Vec<Dialect> = scope.dialects.dialects().collect();

@@ -47,7 +47,7 @@ const ROOM: i64 = 64;
 /// The sizes of buffers; most responses are shorter than the largest.
 const ROOMS: Range<i64> = 0..40;
 
-/// Returns the session with this index, if there is one.
+/// Returns the session with this index, if any.
 pub(super) fn session(libraries: &LibraryGenerator, at: usize) -> Option<Case> {
     let through = all(libraries).into_iter().nth(at)?;
     Some(made(libraries, &through))

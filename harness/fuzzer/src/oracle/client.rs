@@ -95,7 +95,7 @@ fn in_call(events: &[Event], proc: Proc, until: u64) -> Option<(u64, &str)> {
     })
 }
 
-/// Returns the most relevant response that a process received, within its current call if there is one.
+/// Returns the most relevant response that a process received, within its current call, if any.
 fn concerned(events: &[Event], proc: Proc, until: u64) -> LastAction {
     let began = in_call(events, proc, until).map_or(0, |(seq, _)| seq);
     ExchangeHistory::of(events.iter().filter(|e| e.seq <= until), proc).concerned(began)

@@ -259,7 +259,7 @@ fn last_request(seen: &Observation, kinds: &Kinds, proc: Option<Proc>, seq: u64)
             _ => {}
         }
     }
-    // With several requests in progress, one may have been answered meanwhile.
+    // With several requests in progress, one may already have been answered.
     let earlier = || events.iter().rev().find(|e| kinds.contains_key(&e.seq) && is_of(e, proc));
     let of_threads = seen.dialect.framing() == Framing::Frames;
     let last = last.or_else(|| kinds.get(&earlier().filter(|_| of_threads)?.seq).map(|(kind, _)| *kind));

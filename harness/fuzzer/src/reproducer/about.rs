@@ -34,9 +34,9 @@ pub(super) fn carried(
 pub struct About<'a> {
     /// The finding in one line.
     pub title: &'a str,
-    /// The expected behavior.
+    /// The expected behaviour.
     pub expected: &'a str,
-    /// The observed behavior.
+    /// The observed behaviour.
     pub seen: &'a str,
     /// Number of runs that showed it, and of all runs, if these differ.
     pub shown: Option<(u32, u32)>,

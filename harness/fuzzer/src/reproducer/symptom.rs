@@ -14,7 +14,7 @@ pub enum Symptom {
     Event {
         /// The number of the event.
         seq: u64,
-        /// The observed behavior, as the finding quotes it.
+        /// The observed behaviour, as the finding quotes it.
         seen: String,
     },
     /// A process is killed by this signal.

@@ -138,7 +138,7 @@ impl Channel {
         self.buffer.is_empty()
     }
 
-    /// Takes the first received descriptor, if there is one.
+    /// Takes the first received descriptor, if any.
     pub(crate) fn take_descriptor(&mut self) -> Option<OwnedFd> {
         self.descriptors.pop_front()
     }

@@ -221,7 +221,7 @@ impl Relay {
             self.runner.flush();
             if !self.runner.is_blocked() {
                 self.reactor.set(self.runner_key, WatchMode::Read)?;
-                // The agent did not read from it meanwhile.
+                // The agent did not read from it in the meantime.
                 self.pmi.iter().for_each(|pmi| self.reactor.again(pmi.key));
             }
         }

@@ -16,7 +16,7 @@ use super::walk::{Fragments, leave_out_all, walk};
 use crate::party::proxy::UpstreamCommand;
 use crate::party::{Limits, Party};
 
-/// Time that an implementation that has hung gets to end by itself.
+/// Time that an implementation gets to end by itself after it has hung.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// Time without events after which a launcher that does not end is reported. A daemon that it waits for may still connect to it, and

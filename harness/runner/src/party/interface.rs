@@ -69,8 +69,8 @@ pub trait Party {
     fn still_running(&self) -> (Vec<Proc>, Vec<String>) {
         (Vec::new(), Vec::new())
     }
-    /// Ends everything that is still running, through the launcher if possible. Returns the steps taken, and the launcher's output
-    /// meanwhile.
+    /// Ends everything that is still running, through the launcher if possible. Returns the steps taken, and the launcher's output until
+    /// then.
     fn end(&mut self) -> Vec<EventKind> {
         Vec::new()
     }

@@ -69,7 +69,7 @@ impl MemoryParty {
         }
     }
 
-    /// Performs the handshake of a singleton. Returns the error of its connection, if there is one.
+    /// Performs the handshake of a singleton. Returns the error of its connection, if any.
     fn singinit(&mut self, proc: Proc) -> Option<String> {
         let asked = self.server.welcome();
         let said = if asked.is_empty() { String::new() } else { format!("{}\n", singleton::RESPONSE) };

@@ -124,7 +124,7 @@ impl EdgeMap {
         all
     }
 
-    /// Runs a function, and offers the map to processes that this thread starts meanwhile.
+    /// Runs a function, and offers the map to processes that this thread starts while the function runs.
     pub fn offered<T>(&self, play: impl FnOnce() -> T) -> T {
         OFFERED.set(Some(self.id.to_string()));
         let _offering = Offering;

@@ -141,8 +141,8 @@ impl Slot {
         }
     }
 
-    /// Declares that the launch works again. A launch that was started meanwhile works alongside it for a while, because its server does
-    /// not wait for it either.
+    /// Declares that the launch works again. A launch that was started in the meantime works alongside it for a while, because its server
+    /// does not wait for it either.
     pub(crate) fn go_on(&mut self) {
         if !std::mem::replace(&mut self.works, true) {
             self.slots.taken().working += 1;

@@ -2,9 +2,9 @@
 //!
 //! A traced process stops at each signal before it receives it. Its tracer learns of its end first, by waiting for any child. In this
 //! process, that would interfere with waiting for launches. So a small separate process, the tracer, does this, one for each examined
-//! scenario. Each process that the same thread starts meanwhile requests to be traced before it executes its own program, and so do all
-//! processes that it starts. The tracer only returns its observations of dead processes. They are interpreted here, once the scenario has
-//! ended.
+//! scenario. Each process that the same thread starts during that time requests to be traced before it executes its own program, and so do
+//! all processes that it starts. The tracer only returns its observations of dead processes. They are interpreted here, once the scenario
+//! has ended.
 //!
 //! Nothing depends on the tracer. If it ends, the kernel releases all traced processes; it ends when we do.
 
@@ -32,7 +32,7 @@ const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum size of these observations in bytes.
 const MAX_REPORT: u64 = 64 << 20;
 
-/// Runs `play`, and returns what a debugger sees of processes that this thread starts meanwhile and that are killed by a signal: an
+/// Runs `play`, and returns what a debugger sees of processes that this thread starts during the run and that are killed by a signal: an
 /// [`EventKind::Backtrace`] for each, or an [`EventKind::Untraced`] with the reason why nothing can be seen. The processes must have ended
 /// when `play` returns.
 ///

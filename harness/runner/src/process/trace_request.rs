@@ -24,7 +24,7 @@ impl Drop for Asking {
     }
 }
 
-/// Runs `play`; processes that this thread starts meanwhile request to be traced over this connection.
+/// Runs `play`; processes that this thread starts during the run request to be traced over this connection.
 pub(super) fn while_asking<T>(connection: RawFd, tracer: i32, play: impl FnOnce() -> T) -> T {
     TRACER.set(Some((connection, tracer)));
     let _asking = Asking;

@@ -258,7 +258,7 @@ fn registers(_thread: i32) -> Option<[u64; 4]> {
 fn seize_all(pid: i32) -> io::Result<()> {
     seize(pid)?;
     let mut known = HashSet::from([pid]);
-    // A thread that is not traced yet may start another meanwhile.
+    // A thread that is not traced yet may start another in the meantime.
     loop {
         let new: Vec<i32> = procfs::threads(pid)?.filter(|thread| known.insert(*thread)).collect();
         if new.is_empty() {
@@ -288,7 +288,7 @@ fn seize(pid: i32) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Continues a thread, with a signal unless that is 0. The thread may have been killed meanwhile.
+/// Continues a thread, with a signal unless that is 0. The thread may have been killed in the meantime.
 #[expect(unsafe_code, reason = "ptrace")]
 fn go_on(how: PtraceRequest, thread: i32, signal: i32) {
     // SAFETY: the call takes only numbers.

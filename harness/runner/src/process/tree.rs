@@ -302,8 +302,8 @@ fn adopted(mark: &str, launcher: i32) -> HashSet<i32> {
     marked
 }
 
-/// Returns our children according to `list`, and those of them with the mark of a run. The kernel skips children in its list when others
-/// end meanwhile, and a child that ends leaves us its own, so the list must be the same before and after.
+/// Returns our children according to `list`, and those of them with the mark of a run. The kernel skips children in its list if others end
+/// while it is read, and a child that ends leaves us its own, so the list must be the same before and after.
 fn carriers(mark: &str, list: impl Fn() -> Vec<i32>) -> (Vec<i32>, HashSet<i32>) {
     let mut children = list();
     loop {

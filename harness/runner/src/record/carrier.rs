@@ -273,7 +273,7 @@ impl Carrier {
         let mut other = false;
         // Events are handled even if a signal ended the wait.
         let ready = self.reactor.wait(Some(wait)).unwrap_or_default();
-        // The process manager's messages come first: the waiting processes continue meanwhile, and their next requests reach it together.
+        // The process manager's messages come first: this lets the waiting processes continue, and their next requests reach it together.
         let says = |ready: &Ready<CarrierSource>| {
             matches!(ready.source, CarrierSource::Carried(_, PumpSide::Server))
         };

@@ -197,7 +197,7 @@ impl Pump {
         match (was_blocked, blocked) {
             (false, true) => reactor.set(key, WatchMode::ReadWrite),
             (true, false) => {
-                // The other side was not read meanwhile.
+                // The other side was not read in the meantime.
                 reactor.again(other.key);
                 reactor.set(key, WatchMode::Read)
             }
@@ -413,7 +413,7 @@ mod tests {
             taken += u32::from(!hand.is_left());
         }
         assert!((10..50).contains(&taken), "not behind each answer, and not too much at once: {taken}");
-        // A request without an answer is taken in the end, which frees its buffer space.
+        // A request without an answer is taken eventually, which frees its buffer space.
         hand.program.write_all(b"ask").unwrap();
         hand.carry();
         hand.pump.take_old();

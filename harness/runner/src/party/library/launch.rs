@@ -320,7 +320,7 @@ impl<'a> LibraryParty<'a> {
                     }
                     job.agent_listener.accept(reactor, LaunchSource::PendingAgent);
                     job.agent_listener.pending().into_iter().for_each(|id| job.greet(id, list, reactor));
-                    // Ranks that have not connected by now never will.
+                    // Ranks that have not connected yet never will.
                     for rank in 0..job.ranks {
                         let process = list.entry(rank).or_default();
                         if process.control.is_none() && !process.gone {
@@ -562,7 +562,7 @@ impl LauncherJob {
         }
     }
 
-    /// Waits for the launcher's end, and reads its output meanwhile.
+    /// Waits for the launcher to end, and reads its output until then.
     fn ends_within(&mut self, wait: Duration, reactor: &mut Reactor<LaunchSource>) -> bool {
         let deadline = Instant::now() + wait;
         loop {

@@ -63,7 +63,7 @@ pub struct Implementation {
     pub start_timeout: Option<Duration>,
     /// How its processes get their connections.
     pub connection_method: ConnectionMethod,
-    /// The command that serves a process which it has not started, if there is one. Contains `{port}` and `{pid}`.
+    /// The command that serves a process which it has not started, if any. Contains `{port}` and `{pid}`.
     singleton: Option<Vec<String>>,
     /// The options that make a known launcher use PMI_PORT, each with its value, and the index of the word before which they belong.
     to_port: (usize, &'static [&'static [&'static str]]),

@@ -1043,8 +1043,8 @@ impl Party for ServerParty {
             return Vec::new();
         }
         let mut done = Vec::new();
-        // A command that identifies the job by its launcher needs a live launcher. Connections stay open meanwhile: a daemon may die when
-        // they end and leave the job running.
+        // A command that identifies the job by its launcher needs a live launcher. Connections stay open until then, because a daemon may
+        // die when they end and leave the job running.
         if self.exit.is_none() && self.cancel.as_ref().is_some_and(|command| command.contains(PIDS)) {
             done.extend(self.run_cancel());
         }

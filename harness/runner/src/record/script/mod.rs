@@ -160,7 +160,7 @@ impl ScenarioWriter {
         }
     }
 
-    /// Writes the messages that had to wait for a fence which all ranks have entered by now.
+    /// Writes the messages that had to wait until all ranks had entered a fence.
     fn release(&mut self, group: u32) {
         let waiting: Vec<Proc> = self
             .members

@@ -412,7 +412,8 @@ fn gives_up_on_process_without_singinit() {
     }
 }
 
-/// Every process can connect to the port. Only the id of a process is accepted, once, and other connections have no effect.
+/// Any process can connect to the port. Only the ids of the job's processes are accepted, each of them once. Other connections have no
+/// effect.
 #[test]
 fn port_accepts_each_process_once() {
     use std::io::{BufRead, BufReader};

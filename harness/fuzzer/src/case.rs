@@ -226,7 +226,7 @@ impl Case {
         }
     }
 
-    /// Returns this case with every request that was split over several writes sent whole in the last of them. `None` if no request is
+    /// Returns this case with every request that was split across several writes sent whole in the last of them. `None` if no request is
     /// split, or if the result could not be played. Only for a case against a server.
     pub(crate) fn in_whole_writes(&self) -> Option<Self> {
         if self.tests() != UnderTest::Server {

@@ -240,7 +240,7 @@ impl Examiner<'_> {
     fn root_of_crash(&self, failure: &Failure, case: &Case) -> Option<(Failure, Case)> {
         let same =
             |run: CaseRun| run.failures.into_iter().find(|other| other.key.is_same_crash(&failure.key));
-        // The place of a crash says more than any action before it.
+        // The place of a crash is more informative than any action before it.
         let look = || same(self.target.play(case, Pace::Thorough, Tracing::On).ok()?);
         // If the crash does not recur, there is nothing to minimize.
         let located = (0..MAX_DEBUGGER_RUNS).filter(|_| self.goes_on()).find_map(|_| look())?;
@@ -267,7 +267,7 @@ impl Examiner<'_> {
         (one * MAX_SHRINK_CASES as u32).clamp(SHRINK_TIME.min(most), most)
     }
 
-    /// Returns the reason why no debugger sees where a process of the case dies.
+    /// Returns the reason why no debugger sees where a process in the case dies.
     fn why_unseen(&self, case: &Case) -> Option<String> {
         let run = self.target.play(case, Pace::Thorough, Tracing::On).ok()?;
         untraced(&run.seen.events).map(str::to_owned)
@@ -376,7 +376,7 @@ impl Examiner<'_> {
         Some(MinimizedFailure { found, case: best.case, run, symptom })
     }
 
-    /// Returns a case after a job that does nothing, if a server is under test.
+    /// Returns the case with an earlier job that does nothing, if a server is under test.
     fn after_idle(case: &Case) -> Option<Case> {
         let dialect = case.scenario.dialect;
         let idle = Case::in_dialect(dialect, case.tests(), case.ranks(), vec![join(dialect), leave(dialect)]);

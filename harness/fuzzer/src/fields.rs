@@ -105,7 +105,7 @@ pub(crate) fn line(fields: &[MessageField]) -> Template {
     line
 }
 
-/// Returns the tuples as the body of a frame. Semicolons in values must be doubled already.
+/// Returns the tuples as the body of a frame. Semicolons in values must already be doubled.
 pub(crate) fn body(fields: &[MessageField]) -> Template {
     let mut body = Template::default();
     for field in fields {

@@ -30,7 +30,7 @@ impl Schedule {
         self.time.is_some_and(|time| self.elapsed() >= time)
     }
 
-    /// Returns the time from which on findings are stored with their cases as they are, without minimizing or extending them.
+    /// Returns the deadline after which findings are stored with their cases as they are, without minimizing or extending them.
     pub(crate) fn late(self) -> Option<Instant> {
         self.time.map(|time| self.start + time + time / 20)
     }

@@ -47,7 +47,7 @@ impl MessagePart {
     }
 }
 
-/// Mutates a byte stream of a dialect. The result is deterministic for a seed, and has at most `most` bytes.
+/// Mutates a byte stream of a dialect. The result depends only on the input and the seed, and has at most `most` bytes.
 pub fn mutated(bytes: &[u8], dialect: Dialect, seed: u64, most: usize) -> Vec<u8> {
     let decisions = draw(seed, bytes.len() as u64);
     let mut u = Unstructured::new(&decisions);

@@ -85,7 +85,7 @@ impl Iut {
         matches!(self, Self::Processes(_, environment) if environment.listen.is_some())
     }
 
-    /// Returns the maximum number of scenarios in progress, including those that wait.
+    /// Returns the maximum number of scenarios in progress, including waiting ones.
     pub(crate) fn plays_at_once(&self, jobs: usize) -> usize {
         match self {
             // Each relayed launch needs a port.

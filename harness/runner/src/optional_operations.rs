@@ -240,7 +240,7 @@ pub(crate) fn asked_for(
     let (text, request): (_, &[u8]) = match (iut, need, dialect) {
         // These are known without a probe.
         (_, Need::Upstream | Need::Fd | Need::Port | Need::Singleton, _) => return None,
-        // No scenario judges spawns of a library under its own process manager.
+        // No scenario judges how a library spawns processes under its own process manager.
         (Iut::Library(library, ..), Need::Spawn | Need::Alone, _) if library.server.is_some() => {
             return None;
         }

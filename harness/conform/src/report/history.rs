@@ -388,7 +388,7 @@ mod tests {
                 (1, ChangeKind::Fixed, "x"),
                 // A scenario that ends early does not fix its later findings.
                 (1, ChangeKind::LostSight, "z"),
-                // A scenario that gets further does not introduce them. A scenario that does not apply does neither.
+                // A scenario that gets further does not introduce them. Neither does a scenario that does not apply.
                 (2, ChangeKind::Introduced, "x"),
                 (2, ChangeKind::Fixed, "w"),
                 (2, ChangeKind::FirstSeen, "z"),

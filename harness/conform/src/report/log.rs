@@ -110,9 +110,9 @@ pub(crate) enum Keep {
     EdgesOfFindings,
 }
 
-/// Number of first events of a scenario that [`Keep::Edges`] keeps.
+/// Number of events at the start of a scenario that [`Keep::Edges`] keeps.
 const FIRST: usize = 1000;
-/// Minimum number of last events that it keeps.
+/// Minimum number of events at the end of a scenario that it keeps.
 const LAST: usize = 4000;
 
 impl Keep {

@@ -34,9 +34,9 @@ const MAX_WAITING_FAILURES: usize = 16;
 /// The campaign ends if this many cases could not be judged and no case could, since none ever will be.
 const MAX_UNJUDGED: u64 = 20;
 
-/// Maximum number of plays for trimming one case, which leaves out the steps that do not lead to a new edge.
+/// Maximum number of runs for trimming one case, which leaves out the steps that do not lead to a new edge.
 const MAX_TRIM_PLAYS: u64 = 32;
-/// Additional plays for trimming, on top of one per case: the first cases have the most to leave out.
+/// Additional runs for trimming, on top of one per case: the first cases have the most to leave out.
 const TRIM_ALLOWANCE: u64 = 400;
 
 /// The options of a campaign.
@@ -202,7 +202,7 @@ struct Shared {
     examining: usize,
     /// Workers that play new cases.
     playing: usize,
-    /// Number of plays that were used for trimming.
+    /// Number of runs that were used for trimming.
     trimmed: u64,
 }
 
@@ -512,7 +512,7 @@ impl Campaign<'_> {
         kept
     }
 
-    /// Reserves plays for trimming a case. In total, trimming does not take many more plays than the campaign itself.
+    /// Reserves runs for trimming a case. In total, trimming does not take many more runs than the campaign itself.
     fn trims(&self) -> usize {
         let mut shared = self.lock();
         let left = (shared.progress.sessions + TRIM_ALLOWANCE).saturating_sub(shared.trimmed);
@@ -726,7 +726,7 @@ mod tests {
 
     #[test]
     fn confirmed_finding_survives_an_interrupt() {
-        // One play encounters the failure, and five more confirm it.
+        // One run encounters the failure, and five more confirm it.
         for (after, told) in [(4, None), (5, Some((5, 5)))] {
             let folder = tempfile::tempdir().unwrap();
             let (plays, interrupted) = (AtomicU64::new(0), AtomicBool::new(false));

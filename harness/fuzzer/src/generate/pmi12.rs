@@ -22,8 +22,8 @@ struct PartialBarrier {
 }
 
 impl SessionModel<'_, '_> {
-    /// Plans some barriers for parts of the group, which their members enter in random order over all barriers. Processes that wait in one
-    /// may still put and get.
+    /// Plans some barriers for parts of the group, which their members enter in random order across all barriers. Processes that wait in
+    /// one may still put and get.
     pub(super) fn group_barriers(&mut self) -> Result<()> {
         let mut tags = TAGS;
         shuffle(self.u, &mut tags)?;

@@ -47,7 +47,7 @@ impl SessionModel<'_, '_> {
         self.op("put").key("thrid").is_some()
     }
 
-    /// Returns a request with those of these fields that the dialect has, and the wait for its response.
+    /// Returns a request with these fields, as far as the dialect has them, and the wait for its response.
     pub(super) fn ask(&self, rank: u32, operation: &str, fields: &[NamedField]) -> Vec<PlannedStep> {
         ask(rank, self.op(operation), fields)
     }

@@ -15,7 +15,7 @@ use crate::pieces::unplaced;
 /// The content of one session.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ProgramSession {
-    /// Each response has a different change of the series. The number identifies the session within the series.
+    /// Each response gets a different change from the series. The number identifies the session within the series.
     Lasting(Series, usize),
     /// One changed response, after which most programs end. The fields are the kind of request, its occurrence, and the index of the change
     /// for rank 0, after which the other ranks continue.

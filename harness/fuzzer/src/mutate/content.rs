@@ -44,7 +44,7 @@ pub(super) fn change(body: &mut [Stmt], u: &mut Unstructured<'_>) -> Result<()> 
     Ok(())
 }
 
-/// Replicates one request many times, with other names or other contents. If its name is requested later, so are the new ones.
+/// Replicates one request many times, with other names or other contents. If its name is requested later, so are the new names.
 pub(super) fn multiply(body: &mut Vec<Stmt>, u: &mut Unstructured<'_>) -> Result<()> {
     let has_name = |stmt: &Stmt| name_of(stmt).is_some();
     let all: Vec<usize> = (0..body.len()).filter(|at| has_name(&body[*at])).collect();
@@ -114,7 +114,7 @@ fn requests_content(stmt: &Stmt) -> bool {
     !tells
 }
 
-/// Returns the rank that makes a request of a single message, and the name in it.
+/// Returns the rank that makes a request, and the name in it, if the request is a single message.
 fn name_of(stmt: &Stmt) -> Option<(u32, Vec<u8>)> {
     let Some(ServerStep::Write { rank, lines: [line], partial: false, .. }) = ServerStep::of(stmt) else {
         return None;

@@ -141,7 +141,7 @@ fn length(messages: &mut [FieldList], u: &mut Unstructured<'_>) -> Result<()> {
     if u.ratio(1, 8)? {
         let key = "k".repeat(pick(u, &[31, 32, 63, 64, 65, 255, 256, 1023, 1024, 5000])?);
         let m = u.choose_index(messages.len())?;
-        // After the command, since a later value may extend to the end of the line.
+        // The position is right after the command, because a later value may extend to the end of the line.
         let at = 1.min(messages[m].len());
         messages[m].insert(at, field(&key, "1"));
         return Ok(());

@@ -54,7 +54,7 @@ pub(crate) fn failures(case: &Case, outcome: &ScenarioOutcome, catalogue: &Catal
             backtrace: trace.cloned().map(Box::new),
         });
     }
-    // After the first broken rule of a process, later ones are consequences.
+    // Once a process has broken a rule, further broken rules are consequences.
     let mut first = std::collections::HashSet::new();
     for finding in &outcome.findings {
         let hang = finding.requirement == HANG || outcome.hung && is_hang(finding, outcome);

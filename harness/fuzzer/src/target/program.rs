@@ -75,7 +75,7 @@ pub enum CaseError {
 }
 
 impl ClientTarget {
-    /// Prepares it. A process without visible activity for `wait` hangs. `tracer` is our own binary.
+    /// Prepares the client. A process without visible activity for `wait` counts as hanging. `tracer` is our own binary.
     pub fn new(
         mut subject: ClientKind,
         dialect: Option<Dialect>,

@@ -47,7 +47,7 @@ pub trait Party {
     fn kill(&mut self, proc: Proc, signal: u8);
     /// Waits for the next event, until the deadline. If an answer may arrive, a server that only seems to wait gets some more time.
     fn next(&mut self, deadline: Instant, silence: Silence) -> Incoming;
-    /// Starts a process that loads the library under test. Other parties ignore this, and calls as well.
+    /// Starts a process that loads the library under test. Other parties ignore this, and calls too.
     fn start(&mut self, _proc: Proc, _env: BTreeMap<String, String>) {}
     /// Calls a function of the library under test.
     fn call(&mut self, _proc: Proc, _function: &str, _arguments: Vec<CallArgument>) {}
@@ -74,7 +74,7 @@ pub trait Party {
     fn end(&mut self) -> Vec<EventKind> {
         Vec::new()
     }
-    /// Makes a stray connection to the port in `PMI_PORT`, unless it exists.
+    /// Makes a stray connection to the port in `PMI_PORT`, unless that connection already exists.
     fn connect(&mut self, _stray: Proc) {}
 
     /// Returns a program for a spawn request, which reports to the runner as process group `group`.

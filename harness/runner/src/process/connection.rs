@@ -69,7 +69,7 @@ pub(crate) struct NonBlockingStream {
     out: Vec<u8>,
     /// Number of bytes of `out` that have been written.
     written: usize,
-    /// The other side has accepted fewer bytes than there are, so we wait until it accepts more.
+    /// The other side has accepted fewer bytes than were queued, so we wait until it accepts more.
     blocked: bool,
     /// The other side has closed its end and reads nothing more.
     unread: bool,
@@ -138,7 +138,7 @@ impl NonBlockingStream {
         self.out.len() - self.written
     }
 
-    /// Returns whether the other side has accepted fewer bytes than there are.
+    /// Returns whether the other side has accepted fewer bytes than were queued.
     pub(crate) fn is_blocked(&self) -> bool {
         self.blocked
     }

@@ -114,8 +114,8 @@ pub(crate) struct PollCount {
 }
 
 impl PollCount {
-    /// Returns how often every thread with a time limit has begun to wait since the count began. Returns 0 if a thread works or has been
-    /// created since, and if none has a limit.
+    /// Returns how often every thread with a time limit has begun to wait since the count began. Returns 0 if any thread is running or was
+    /// created since then, or if no thread has a limit.
     pub(crate) fn rounds(&mut self, pids: &[i32]) -> u64 {
         let mut least = None;
         for pid in pids {

@@ -107,7 +107,7 @@ impl Slots {
     ///
     /// # Errors
     ///
-    /// Fails if the run is to end at once.
+    /// Fails if the run must end immediately.
     pub(crate) fn take(self: &Arc<Self>, interrupted: &AtomicBool) -> io::Result<Slot> {
         let mut taken = self.taken();
         loop {
@@ -118,7 +118,7 @@ impl Slots {
             if taken.working < self.jobs && (fits || taken.idleness.is_idle()) {
                 break;
             }
-            // No event reports that the machine becomes idle or that the run is to end, so this wait has a time limit.
+            // No event reports that the machine becomes idle or that the run must end, so this wait has a time limit.
             taken = self.less.wait_timeout(taken, LOOKS).unwrap_or_else(PoisonError::into_inner).0;
         }
         taken.working += 1;

@@ -105,7 +105,7 @@ impl Placed {
         Some(Self { image: Image::of(&mapping)?, mapping })
     }
 
-    /// Returns the difference between an address of the process and the same address of the file.
+    /// Returns the difference between an address in the process and the same address in the file.
     fn bias(&self) -> u64 {
         self.mapping.memory.start.wrapping_sub(self.image.address)
     }
@@ -190,7 +190,7 @@ impl Image {
         self.sections.get(name).map(|(range, data)| (range.clone(), data)).unzip()
     }
 
-    /// Returns the function that contains an address of the file.
+    /// Returns the function that contains an address in the file.
     fn function(&self, address: u64) -> Option<(u64, &str)> {
         let after = self.functions.partition_point(|(range, _)| range.start <= address);
         let before =
@@ -215,7 +215,7 @@ impl Image {
         addresses.iter().filter_map(line).collect()
     }
 
-    /// Returns the beginning of the function that contains an address of the file, according to the exception table.
+    /// Returns the beginning of the function that contains an address in the file, according to the exception table.
     fn begin(&self, address: u64) -> Option<u64> {
         let (range, data) = self.sections.get(".eh_frame")?;
         let bases = BaseAddresses::default().set_eh_frame(range.start);
@@ -277,7 +277,7 @@ fn unwind(snapshot: &Snapshot, images: &[Placed]) -> Vec<u64> {
     found
 }
 
-/// Returns files and source lines for addresses of one file.
+/// Returns files and source lines for addresses in one file.
 fn lines(path: &Path, addresses: &[u64]) -> HashMap<u64, String> {
     let mut found = HashMap::new();
     let Ok(file) = File::open(path) else { return found };

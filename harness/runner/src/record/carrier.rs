@@ -138,8 +138,8 @@ struct ObservedProcess {
 }
 
 impl ObservedProcess {
-    /// Returns whether the program is ending or has ended. Its tap may have waited for it and not reported it yet. The program of a tap
-    /// that has just started may still be unknown.
+    /// Returns whether the program is ending or has ended. Its tap may have reaped it without having reported this yet. The program of a
+    /// tap that has just started may still be unknown.
     fn is_ending(&self) -> bool {
         let ends = |program: Pid| is_exiting(program) || test_kill_process(program).is_err();
         self.ended.is_some() || self.over || self.program.is_none_or(ends)
@@ -273,7 +273,7 @@ impl Carrier {
         let mut other = false;
         // Events are handled even if a signal ended the wait.
         let ready = self.reactor.wait(Some(wait)).unwrap_or_default();
-        // The process manager's messages come first: this lets the waiting processes continue, and their next requests reach it together.
+        // The process manager's messages come first, so that the waiting processes continue and their next requests reach it together.
         let says = |ready: &Ready<CarrierSource>| {
             matches!(ready.source, CarrierSource::Carried(_, PumpSide::Server))
         };

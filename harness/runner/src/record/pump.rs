@@ -36,7 +36,7 @@ impl PumpSide {
 pub(super) trait Owner {
     /// A piece has arrived from this side. Returns the bytes to forward.
     fn piece<'a>(&mut self, from: PumpSide, bytes: &'a [u8]) -> Cow<'a, [u8]>;
-    /// This side has closed its end; `left_unread` is true if it is known to have left bytes of the other side unread. Returns the bytes
+    /// This side has closed its end; `left_unread` is true if it is known to have left bytes from the other side unread. Returns the bytes
     /// that must still be forwarded.
     fn closed(&mut self, by: PumpSide, left_unread: bool) -> Vec<u8>;
     /// Returns whether the client has closed its end because it is ending, which ends the connection in any case.

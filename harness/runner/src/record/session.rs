@@ -1,4 +1,4 @@
-//! Runs a session: starts the launcher with taps in it, reads their reports, and waits for the end.
+//! Runs a session: starts the launcher with taps in its command, reads their reports, and waits until the session ends.
 
 use std::io;
 use std::os::unix::process::CommandExt;

@@ -602,7 +602,7 @@ impl Drop for LibraryParty<'_> {
         for launch in self.list.values_mut().filter_map(|process| process.launch.as_mut()) {
             launch.end(&HashSet::new());
         }
-        // A launcher may have started processes that we cannot end, through a daemon or on another machine. So it is asked first.
+        // A launcher may have started processes that we cannot end, through a daemon or on another machine. So the launcher is asked first.
         for rank in self.list.keys().copied().collect::<Vec<_>>() {
             self.order(rank, &AgentOrder::Exit(0));
         }

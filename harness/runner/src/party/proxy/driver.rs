@@ -382,7 +382,7 @@ impl ProxyDriver {
 /// Returns the command line of a proxy.
 fn arguments(options: &UpstreamOptions, group: u32, proxy: u32) -> Vec<String> {
     let mut words = vec![
-        // The option is required even if the connection is inherited, when it is not used.
+        // The option is required even if the connection is inherited and the option is therefore not used.
         ("--control-port", "127.0.0.1:1".to_owned()),
         ("--rmk", "user".to_owned()),
         ("--launcher", "fork".to_owned()),

@@ -270,8 +270,8 @@ impl Default for Patience {
 }
 
 impl ServerParty {
-    /// Starts the implementation with our agent as its program. Also returns the command line. `start` is the time within which it must
-    /// connect to a process that it has not started.
+    /// Starts the implementation with our agent as its program. Also returns the command line. If it must connect to a process that it has
+    /// not started, `start` limits the time for that.
     ///
     /// # Errors
     ///
@@ -364,7 +364,7 @@ impl ServerParty {
         self.patience = patience;
     }
 
-    /// Sets whether actions of a rank wait until the server has read the bytes that another rank wrote before.
+    /// Sets whether a rank's actions wait until the server has read the bytes that another rank has just written.
     pub fn set_in_turn(&mut self, in_turn: bool) {
         self.ordered_actions = in_turn;
     }
@@ -803,8 +803,8 @@ impl ServerParty {
             && !self.poll(Duration::ZERO)
     }
 
-    /// Returns the processes at the other end of our open connections, if all of them are known. They must answer. `None` for relayed
-    /// connections, since messages may be under way from another machine.
+    /// Returns the processes at the other end of our open connections, if all of them are known. Any answer must come from them. `None` for
+    /// relayed connections, since messages may be in transit from another machine.
     fn known_makers(&self) -> Option<BTreeSet<i32>> {
         if self.agent_listener.route().is_some() {
             return None;

@@ -1,5 +1,5 @@
-//! Profiles: all settings for an implementation in one file. `--server @NAME` selects one: a file of the user, or a built-in profile of a
-//! known implementation.
+//! Profiles: all settings for an implementation in one file. `--server @NAME` selects one: a user's file, or a built-in profile of a known
+//! implementation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

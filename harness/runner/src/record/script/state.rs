@@ -43,7 +43,7 @@ pub(super) enum FrameDetail {
     Lookup {
         name: Vec<u8>,
     },
-    /// `bare` is true if a key is missing that some servers require.
+    /// `bare` is true if a key that some servers require is missing.
     Fullinit {
         bare: bool,
     },

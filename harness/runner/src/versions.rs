@@ -202,7 +202,7 @@ fn of_server(suite: &Suite, iut: &Iut, limits: Limits, step: RowCallback<'_>) ->
         .collect()
 }
 
-/// Sends these requests, each after the answer to the one before, and returns the replies.
+/// Sends these requests, each after the answer to the previous one, and returns the replies.
 pub(crate) fn send_requests(
     suite: &Suite,
     iut: &Iut,

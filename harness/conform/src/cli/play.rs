@@ -260,7 +260,7 @@ impl Prepared {
     }
 }
 
-/// Makes processes obtain their connections in the way that `--connection` selects.
+/// Makes processes obtain their connections as `--connection` specifies.
 pub(super) fn by_connection(implementation: &mut Implementation, way: Connection) -> anyhow::Result<()> {
     match way {
         Connection::Fd => {}

@@ -434,7 +434,7 @@ mod tests {
             // A crash changes the other findings.
             (crashed("a"), with("a", Verdict::Fail, &["x"]), true),
             (with("a", Verdict::Crashed, &["iut.no-crash", "x"]), crashed("a"), true),
-            // The contents of an answer do not depend on timing, unless another process left in the middle of a message before.
+            // The contents of an answer do not depend on timing, unless another process has left in the middle of a message before that.
             (passed("a"), with("a", Verdict::Fail, &["x"]), false),
             (passed("a"), behind_half_a_message("a"), true),
         ] {

@@ -752,7 +752,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let generator = Evolving::new(SessionFeatures::default(), Corpus::default());
         let options = options(folder.path(), Some(30));
-        // A debugger locates the crash the first ten times, and then no longer.
+        // A debugger locates the crash the first ten times, but not after that.
         let looks = AtomicU64::new(0);
         let target = Plays(|_: &Case, tracing| {
             let site = match tracing {

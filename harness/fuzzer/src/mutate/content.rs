@@ -101,7 +101,7 @@ fn text_after(body: &[Stmt], at: usize) -> usize {
     at + if matches!(answered, Some(ServerStep::Wait { .. })) { 2 } else { 1 }
 }
 
-/// Returns whether a request asks for a content rather than stating it.
+/// Returns whether a request asks for contents rather than stating them.
 fn requests_content(stmt: &Stmt) -> bool {
     let mut tells = false;
     for line in sent(stmt, UnderTest::Server).into_iter().flatten() {

@@ -60,7 +60,7 @@ pub(crate) enum ResponseChange {
     Map(Template),
 }
 
-/// The longest message of a failure that every implementation should accept.
+/// The length of the longest failure message that every implementation should accept.
 const LONGEST_MESSAGE: i64 = 512;
 
 impl CorrectResponse<'_> {

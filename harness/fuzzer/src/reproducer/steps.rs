@@ -366,7 +366,7 @@ impl StepReader<'_> {
     }
 
     fn sends(&mut self, proc: Proc, bytes: &[u8]) {
-        // The length of a frame is computed when it is sent, since names may have another length in that run.
+        // The length of a frame is computed when it is sent, since names may have a different length in that run.
         let frame = bytes.first_chunk::<HEADER>().and_then(|header| frame_length(*header));
         let step = match frame {
             Some(length) if bytes.len() == HEADER + length => {

@@ -1,4 +1,4 @@
-//! The walk over a scenario's statements: it inserts fragments, repeats repetitions, and binds names.
+//! The walk over a scenario's statements: it inserts fragments, expands repetitions, and binds names.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -57,7 +57,7 @@ impl MeasuredJob {
         let (mut party, _) =
             ServerParty::launch(implementation, ranks, plan.nodes, plan.longest, environment)?;
         party.set_in_turn(false);
-        // The limit is raised after the launch, because it is for us and not for the manager.
+        // The limit is raised after the launch, because we need it and the manager must not inherit it.
         let room = Room::make(u64::from(ranks) * PER_RANK + SPARE, format_args!("{ranks} ranks"))?;
         let mut session = Self {
             party,

@@ -94,7 +94,7 @@ impl Foreign {
         self.pid
     }
 
-    /// Returns whether a death by this signal is a crash. The launcher may have sent any other.
+    /// Returns whether a death by this signal is a crash. The launcher may have sent any other signal.
     pub(crate) fn is_crash(signal: i32) -> bool {
         matches!(SignalCause::of(signal), SignalCause::Fault | SignalCause::Abort)
     }

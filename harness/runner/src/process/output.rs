@@ -43,7 +43,7 @@ impl Lines {
     }
 }
 
-/// Redirects standard output and error of a command into non-blocking pipes.
+/// Redirects a command's standard output and error into non-blocking pipes.
 pub(crate) fn capture(command: &mut Command) -> io::Result<[PipeReader; 2]> {
     let (out, out_writer) = io::pipe()?;
     let (err, err_writer) = io::pipe()?;

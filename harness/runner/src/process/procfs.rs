@@ -39,7 +39,7 @@ fn into_text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
 }
 
-/// The time of all processors since the machine was booted, in ticks added up over the processors.
+/// The time of all processors since the machine was booted, in ticks summed over the processors.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProcessorTime {
     /// All ticks.

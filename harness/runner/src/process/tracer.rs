@@ -254,7 +254,7 @@ fn registers(_thread: i32) -> Option<[u64; 4]> {
     None
 }
 
-/// Begins to trace a process with all its threads, and all that it starts.
+/// Begins to trace a process with all its threads, and everything that it starts.
 fn seize_all(pid: i32) -> io::Result<()> {
     seize(pid)?;
     let mut known = HashSet::from([pid]);
@@ -272,7 +272,7 @@ fn seize_all(pid: i32) -> io::Result<()> {
     Ok(())
 }
 
-/// Begins to trace a thread, and all that it starts.
+/// Begins to trace a thread, and everything that it starts.
 #[expect(unsafe_code, reason = "ptrace")]
 fn seize(pid: i32) -> io::Result<()> {
     let options = libc::PTRACE_O_TRACEFORK | libc::PTRACE_O_TRACEVFORK | libc::PTRACE_O_TRACECLONE;

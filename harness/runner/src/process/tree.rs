@@ -142,8 +142,8 @@ fn memory_in(pid: i32, stat: &Stat) -> Option<Memory> {
     Some(Memory { pid, name: stat.name().to_owned(), bytes: pages * rustix::param::page_size() as u64 })
 }
 
-/// Returns the processes that may act for a launch, in the order of their numbers: the launcher's descendants, and orphans that may be of
-/// this launch. `agents` are ours and are left out.
+/// Returns the processes that may act for a launch, in the order of their numbers: the launcher's descendants, and orphans that may belong
+/// to this launch. `agents` are ours and are left out.
 pub(crate) fn of_launch(launcher: i32, agents: &HashSet<i32>) -> Vec<i32> {
     // Orphans are listed last, because a process whose parent ends while its descendants are listed is an orphan by then.
     let mut all = below(launcher, agents);

@@ -94,10 +94,10 @@ const KEPT: usize = 32;
 /// Maximum number of cached source lines of a file.
 const LINES: usize = 4096;
 
-/// The sections that are read of each file.
+/// The sections that are read from each file.
 const SECTIONS: [&str; 5] = [".text", ".eh_frame", ".eh_frame_hdr", ".got", ".debug_frame"];
 
-/// The sections that are read of files on the call stack.
+/// The sections that are read from files on the call stack.
 const DEBUG: &str = ".debug_";
 
 impl Placed {

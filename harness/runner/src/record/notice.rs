@@ -42,6 +42,6 @@ pub(super) struct Start {
 pub(super) enum RecorderMessage {
     /// The connection has ended, so the tap must close its copies.
     Close,
-    /// Everything that the program has written was carried, and no other process here holds the connection.
+    /// Everything that the program has written has been carried, and no other process here holds the connection.
     Done,
 }

@@ -362,7 +362,7 @@ mod tests {
         assert_eq!(blamed(&[asks, "0 closed", told, "0 exit 0"]), found);
         assert_eq!(blamed(&[asks, told, "0 unread", "0 closed", "0 exit 0"]), found);
         assert_eq!(blamed(&[asks, told, "0 closed", "0 exit 0"]), []);
-        // A client that fails or is killed need not read the answer, and neither need one that receives an unrequested message.
+        // A client need not read the answer if it fails, is killed, or receives an unrequested message.
         assert_eq!(blamed(&[asks, "0 closed", "0 exit 1"]), []);
         assert_eq!(blamed(&[asks, "0 closed", "0 killed 9"]), []);
         let unasked = [(Side::Server, "rfc13.wire.lock-step".to_owned(), 0)];

@@ -370,7 +370,7 @@ impl<H: Host> Job<H> {
         let by_door = self.comes_by_door(id);
         let place = match self.listener.as_ref().filter(|_| by_door).and_then(Listener::address) {
             Some(address) => address.to_string(),
-            // A process that does not connect gets a number that no process has open.
+            // A process that does not connect gets a descriptor number that no process has open.
             None if !self.host.connects(id) => "1021".to_owned(),
             None => number.to_string(),
         };

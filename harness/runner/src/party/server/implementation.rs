@@ -65,7 +65,7 @@ pub struct Implementation {
     pub connection_method: ConnectionMethod,
     /// The command that serves a process which it has not started, if any. Contains `{port}` and `{pid}`.
     singleton: Option<Vec<String>>,
-    /// The options that make a known launcher use PMI_PORT, each with its value, and the index of the word before which they belong.
+    /// The options that make a known launcher use PMI_PORT, each with its value, and the index of the word that they must precede.
     to_port: (usize, &'static [&'static [&'static str]]),
     /// A notice to the user before it is judged.
     pub notice: Option<String>,

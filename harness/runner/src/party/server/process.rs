@@ -586,7 +586,7 @@ impl ServerParty {
                 Ok(protocol::Relayed::Taken(count)) => relayed.taken = count,
                 Ok(protocol::Relayed::Died { pid, name, signal }) => {
                     let place = relayed.place.processes.clone();
-                    // The launcher is our child, so its end is known already.
+                    // The launcher is our child, so its end is already known.
                     let known = pid == self.launcher.pid() && place == relay::place().processes
                         || self.dead_elsewhere.contains_key(&(place.clone(), pid));
                     if !known {

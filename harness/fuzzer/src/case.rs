@@ -61,11 +61,11 @@ impl Case {
         case
     }
 
-    /// Converts a scenario whose steps are those of cases.
+    /// Converts a scenario, if all of its steps can occur in a case.
     ///
     /// # Errors
     ///
-    /// The line of the first row, or of the first step that is of another kind.
+    /// Returns the line of the first row, or of the first step that cannot occur in a case.
     pub fn from_scenario(mut scenario: Scenario) -> Result<Self, usize> {
         if let Some(row) = scenario.rows.first() {
             return Err(scenario.source.line_of(row.name.span.start));

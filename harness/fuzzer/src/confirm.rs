@@ -394,8 +394,8 @@ impl Examiner<'_> {
         self.shows_as_often(&after_itself, filter, again).then_some(after_itself)
     }
 
-    /// Removes an earlier job that an intermittent failure followed by chance. Returns the case without it if the failure also shows after
-    /// an idle job. Returns `None` if it shows only after the earlier job, and not reliably.
+    /// Removes the earlier job if an intermittent failure followed it only by chance. Returns the case without it if the failure also shows
+    /// after an idle job. Returns `None` if it shows only after the earlier job, and not reliably.
     fn without_idle_earlier(&self, best: MinimizedCase, filter: FailureFilter<'_>) -> Option<MinimizedCase> {
         if best.case.earlier.is_none() {
             return Some(best);

@@ -225,7 +225,7 @@ impl Evolving {
         self.frontier.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Derives a case from one of the frontier, which covers a rare edge.
+    /// Derives a case from one in the frontier, which covers a rare edge.
     fn explore(&self, u: &mut Unstructured<'_>) -> Decided<Option<Case>> {
         let Some(mut case) = self.frontier().choose(u)? else { return Ok(None) };
         if u.ratio(1, 4)? {

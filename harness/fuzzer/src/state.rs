@@ -102,7 +102,7 @@ impl CampaignState {
     ///
     /// # Errors
     ///
-    /// The file exists and cannot be read.
+    /// The file exists but cannot be read.
     pub fn read(folder: &Path) -> Result<Option<Self>, StateError> {
         let file = folder.join(FILE);
         match fs::read_to_string(&file) {

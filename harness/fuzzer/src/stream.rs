@@ -1,4 +1,4 @@
-//! Mutations of the byte stream of one side, for other projects' fuzzers of their own parsers. The mutations are those of campaigns.
+//! Mutations of the byte stream of one side, for other projects' fuzzers of their own parsers. The mutations are the same as in campaigns.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::{Dialect, Encoding, Template};

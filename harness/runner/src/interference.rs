@@ -32,7 +32,7 @@ const EVENTS_OF_OTHER_JOB: usize = 40;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PlayedBy {
     Implementation,
-    /// The reference manager. Its jobs share only the machine with those of the implementation.
+    /// The reference manager. Its jobs share nothing but the machine with those of the implementation.
     Reference,
 }
 

@@ -27,7 +27,7 @@ pub struct ProgramGenerator {
 
 impl Generator for ProgramGenerator {
     fn generate(&self, valid: &mut Unstructured<'_>, mutations: &mut Unstructured<'_>) -> Result<Case> {
-        // Traces of more processes cover more, so they are more likely.
+        // Traces of more processes cover more, so they are drawn more often.
         let (one, other) = (valid.choose_index(self.traces.len())?, valid.choose_index(self.traces.len())?);
         let trace = &self.traces[one.max(other)];
         let mut maker = ProgramSessionBuilder {

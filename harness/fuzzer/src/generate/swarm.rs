@@ -1,5 +1,5 @@
-//! The features that a session uses. Sessions with few features explore these more deeply than sessions with some of each, because features
-//! undo each other's effects or end the session.
+//! The features that a session uses. Sessions with few features explore these more deeply than sessions with a bit of everything, because
+//! features undo each other's effects or end the session.
 
 use arbitrary::{Result, Unstructured};
 use pmi_scenario::ast::Dialect;

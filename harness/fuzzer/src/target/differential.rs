@@ -144,7 +144,8 @@ fn exchanges(seen: &Observation) -> ServerExchanges {
     all
 }
 
-/// Returns an answer without the parts that may differ. In PMI-2, `rc` or a flag states a miss, and either of two keys has the port.
+/// Returns an answer without the parts that may differ. In PMI-2, either `rc` or a flag indicates a miss, and either of two keys contains
+/// the port.
 fn normalized(message: Framed<'_>) -> String {
     let Some(answered) = ParsedResponse::read(message.framing, message.text) else {
         return "unreadable".into();

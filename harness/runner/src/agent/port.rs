@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use pmi_wire::port::{LINES, MAX_RESPONSE, address, initack};
 
-/// Longest wait for an answer, which is how a server that sends none is detected.
+/// Longest wait for an answer. After that, the server counts as not answering.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The reason why PMI_PORT cannot be used.

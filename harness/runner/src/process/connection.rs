@@ -49,9 +49,9 @@ impl<B> Received<B> {
 /// Received bytes of a connection that are left in the system.
 ///
 /// Linux wakes a process that waits in `recv` on a local socket when a message has arrived. It also wakes the process when its own message
-/// is taken from the system. So a process that makes a request and waits is woken twice for each answer. The first time is useless and
-/// takes as long as the rest. Therefore, we only peek at its requests, and take them from the system after an answer, when the process is
-/// awake anyway.
+/// is taken from the system. So a process that makes a request and waits is woken twice for each answer. The first wake-up is useless, and
+/// takes as long as everything else. Therefore, we only peek at its requests, and take them from the system after an answer, when the
+/// process is awake anyway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct UnreadBytes {
     bytes: usize,

@@ -52,7 +52,7 @@ pub(crate) fn prepare(command: &mut Command) {
     edges::prepare(command);
 }
 
-/// Makes reads from and writes to a descriptor return at once.
+/// Makes reads and writes on a descriptor return immediately.
 pub(crate) fn nonblocking(fd: impl AsFd) -> io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(&fd)?;
     Ok(rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK)?)

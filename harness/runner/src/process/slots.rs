@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::procfs::{ProcessorTime, processor_time};
 
-/// Interval between checks of whether the machine is idle. Each time that it is, one more launch may be open.
+/// Interval between checks of whether the machine is idle. Each time the machine is idle, one more launch may be open.
 const LOOKS: Duration = Duration::from_millis(50);
 /// A machine is idle if this share of its processors' time is unused, in hundredths.
 const IDLE: u64 = 40;

@@ -73,7 +73,7 @@ struct TraceState {
     reported: TracerReport,
 }
 
-/// Traces the processes that the other side of standard input requests, until it ends its requests; returns that connection.
+/// Traces the processes that the other side of standard input requests, until it closes its sending direction; returns that connection.
 fn trace() -> io::Result<(TracerReport, UnixStream)> {
     // A tracer must not keep other connections open. Nothing has been opened here yet.
     descriptors::close_all_but(vec![0, 1, 2]);

@@ -56,7 +56,7 @@ pub(crate) fn launch<T, E>(mark: &str, start: impl FnOnce() -> Result<(T, i32), 
     })
 }
 
-/// Handles a launcher that has ended and is reaped. Orphans without a mark, because their environment was cleared, are ended once every
+/// Handles a launcher that has ended and been reaped. Orphans without a mark, because their environment was cleared, are ended once every
 /// launch that may have left them is over. Orphans with the mark of this launch are ended at once. [`end_all`] may have missed one, because
 /// a process has no readable environment while it starts another program.
 pub(crate) fn launch_ended(mark: &str, launcher: i32) {
@@ -110,7 +110,7 @@ fn end_orphans(mut orphans: HashSet<i32>) {
     });
 }
 
-/// Waits until `gone` returns true, at most two seconds: on a busy machine, a killed process does not disappear at once.
+/// Waits until `gone` returns true, but at most two seconds. On a busy machine, a killed process does not disappear immediately.
 fn until_gone(mut gone: impl FnMut() -> bool) {
     for round in 0..200 {
         if gone() {
@@ -191,7 +191,7 @@ fn environment(pid: i32) -> Option<Vec<u8>> {
         let env = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         let stat = Stat::of(pid)?;
         if stat.field(3) == Some("Z") || stat.is_exiting() {
-            // The memory of an exiting process may be gone already, and the other threads of a process may outlive the first.
+            // The memory of an exiting process may already be gone, and the other threads of a process may outlive the first.
             let of = |tid| fs::read(format!("/proc/{pid}/task/{tid}/environ")).ok();
             let of_others = || procfs::threads(pid).ok()?.filter_map(of).find(|env| !env.is_empty());
             return Some(env).filter(|env| !env.is_empty()).or_else(of_others);

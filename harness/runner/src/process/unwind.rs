@@ -75,7 +75,7 @@ struct Image {
     address: u64,
     sections: HashMap<&'static str, (Range<u64>, Arc<[u8]>)>,
     functions: Vec<(Range<u64>, String)>,
-    /// The cached file and source line of an address, or that there is none.
+    /// The cached file and source line of each address; `None` if it has none.
     lines: Mutex<HashMap<u64, Option<String>>>,
 }
 

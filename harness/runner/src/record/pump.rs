@@ -231,7 +231,7 @@ impl Pump {
         Ok(true)
     }
 
-    /// Forwards the close of each side to the other one, after everything before it. Returns true if a side is gone for good.
+    /// Forwards the closing of each side to the other one, after everything that came before it. Returns true if a side is gone for good.
     fn pass_closes(&mut self, owner: &mut dyn Owner) -> bool {
         for side in [PumpSide::Client, PumpSide::Server] {
             let over = self.end(side).over;

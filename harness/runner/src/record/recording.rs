@@ -1,4 +1,4 @@
-//! Turns the facts of the taps into events, and passes them to the judge. Determines the rank of each process, and the spawn request that
+//! Turns the facts from the taps into events, and passes them to the judge. Determines the rank of each process, and the spawn request that
 //! started it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};

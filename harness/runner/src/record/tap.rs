@@ -460,7 +460,7 @@ fn end_like(exit: Exit) -> u8 {
     match exit {
         Exit::Code(status) => status as u8,
         Exit::Signal(signal) => {
-            // The program has dumped core already, so this process does not.
+            // The program has already dumped core, so this process does not.
             #[cfg(target_os = "linux")]
             let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
             if signal_hook::low_level::emulate_default_handler(signal).is_err() {

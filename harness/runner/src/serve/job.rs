@@ -593,7 +593,7 @@ impl<H: Host> Job<H> {
             return self.ended(index, &mut []);
         }
         // A process loses its connection a moment before it can be waited for. Its exit status is more informative than the end of its
-        // connection, and must come first in order of time.
+        // connection, and must be reported first.
         if self.host.is_joined(process.id) && is_exiting(process.child.pid()) {
             return Ok(());
         }

@@ -180,7 +180,7 @@ impl<'a> Chart<'a> {
                 breaks: breaks(event.seq),
             });
         }
-        // An absence, of an answer or of the job's end, has no event and gets a row here.
+        // The absence of an answer, or of the job's end, has no event, so it gets a row here.
         let absent = |j: &&Judged| !rows.iter().any(|row| row.seq == Some(j.finding.seq));
         let absent: Vec<&Judged> = result.findings.iter().filter(absent).take(FINDINGS).collect();
         for Judged { finding, .. } in absent {

@@ -1,6 +1,6 @@
 //! The upstream of any number of proxies, and of the process groups that are spread over them: the role of `mpiexec`. No I/O.
 //!
-//! Bytes of the proxies go in through [`Upstream::receive`]. The resulting orders come out of [`Upstream::next_order`].
+//! Bytes from the proxies go in through [`Upstream::receive`]. The resulting orders come out of [`Upstream::next_order`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;

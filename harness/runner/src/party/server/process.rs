@@ -46,7 +46,7 @@ const STARVED: Duration = Duration::from_millis(400);
 const LOOKS_APART: Duration = Duration::from_millis(20);
 /// Number of times that a polling server must have polled without an answer. It may have been about to poll when we wrote.
 const REQUIRED_POLLS: u64 = 3;
-/// Multiple of its slowest answer's time that must also have passed.
+/// This multiple of the time that its slowest answer took must also have passed.
 const ANSWER_TIME_FACTOR: u32 = 10;
 
 /// Maximum time for a launcher to end after SIGTERM. It may wait for its own children in turn.

@@ -81,7 +81,7 @@ static int dies_slowly(void)
 }
 
 /* Uses up the descriptors, the last for PMI_FD, so that the kernel needs time between closing that and ending the process. The good
- * library is loaded before. */
+ * library is loaded beforehand. */
 static void delay_death(void)
 {
     good("PMI_Init");

@@ -142,7 +142,7 @@ fn proxies_support_nodes_spawns_and_names(
     assert!(ran.out.contains("4 passed"), "{}", ran.whole());
 }
 
-/// What a scenario sends as the upstream reaches the processes, and a missing message from the proxy is a finding.
+/// Messages that a scenario sends as the upstream reach the processes, and a missing message from the proxy is a finding.
 #[rstest]
 #[ignore = "needs real proxies: PMI_CONFORM_PEERS"]
 fn upstream_messages_are_checked_and_answered(

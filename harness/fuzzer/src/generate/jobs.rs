@@ -14,7 +14,7 @@ use crate::pieces::letters;
 use crate::plan::{PlannedStep, request_of};
 use crate::statement::{exit, leave};
 
-/// How the first job ends.
+/// The end of the first job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum JobEnding {
     /// Every process finalizes.

@@ -51,7 +51,7 @@ pub(super) enum FinalCheck {
 pub(super) struct ReproducerSession {
     /// The launcher, with `{agent}` for our agent, or the program under test.
     pub(super) command: Vec<String>,
-    /// How processes get their connections.
+    /// The kind of connection that processes get.
     pub(super) connection_method: ConnectionMethod,
     /// A program is under test, so `Send` steps are the responses from its server.
     pub(super) of_program: bool,

@@ -17,7 +17,7 @@ use crate::case::Case;
 use crate::failure::{Failure, FailureKey};
 use crate::observation::Observation;
 
-/// How thoroughly a case is judged.
+/// The level of thoroughness in judging a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
     /// Accepts a silence quickly.

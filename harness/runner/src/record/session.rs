@@ -33,7 +33,7 @@ const AHEAD: usize = 64;
 /// Maximum interval between checks of whether the session is over.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How long programs that outlive their launcher are still recorded.
+/// Time during which programs that outlive their launcher are still recorded.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// The result of running a session.
@@ -50,7 +50,7 @@ pub struct RecordedSession {
     pub time: Duration,
 }
 
-/// How a session is run.
+/// The mode of running a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Transparently: the launcher has our standard streams, and no time limit.

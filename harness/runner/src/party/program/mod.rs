@@ -36,7 +36,7 @@ pub struct Program {
     command: Vec<OsString>,
     /// Default number of processes, if the scenario does not define it.
     pub(crate) ranks: u32,
-    /// How its processes get their connections.
+    /// The kind of connection that its processes get.
     connection_method: ConnectionMethod,
     /// Our own executable, which the program finds as `mpiexec` if it is started without a process manager.
     manager: Option<PathBuf>,

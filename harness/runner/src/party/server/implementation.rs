@@ -61,7 +61,7 @@ pub struct Implementation {
     pub max_nodes: Option<u32>,
     /// Maximum time of a launch until its processes report, if it differs from the time limit of a step.
     pub start_timeout: Option<Duration>,
-    /// How its processes get their connections.
+    /// The kind of connection that its processes get.
     pub connection_method: ConnectionMethod,
     /// The command that serves a process which it has not started, if any. Contains `{port}` and `{pid}`.
     singleton: Option<Vec<String>>,

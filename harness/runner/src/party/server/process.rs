@@ -59,9 +59,9 @@ const ANSWER_CHECK_DELAY: Duration = Duration::from_millis(1);
 /// Maximum interval between checks. The interval doubles after each, at most `MOST_DOUBLINGS` times.
 const MAX_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 const MOST_DOUBLINGS: u32 = 8;
-/// How long a server that starts or ends processes must be silent to be considered waiting.
+/// Silence after which a server that starts or ends processes is considered to be waiting.
 const BUSY_SILENCE: Duration = Duration::from_millis(50);
-/// How long a server must be idle to let another launch start, even if this proves nothing yet.
+/// Idle time after which a server lets another launch start, even if this proves nothing yet.
 const MAKES_ROOM: Duration = Duration::from_millis(8);
 /// Maximum wait for the server to read an earlier rank's message before the next action.
 const READ_WAIT: Duration = Duration::from_millis(250);
@@ -197,7 +197,7 @@ pub struct ServerParty {
     ranks: HashMap<Proc, RankState>,
     /// Connections to the port in PMI_PORT that belong to no process.
     strays: HashMap<Proc, PmiConnection>,
-    /// How its processes must connect.
+    /// The kind of connection that its processes must use.
     connection_method: ConnectionMethod,
     /// The address in PMI_PORT, from the first process that has one.
     port: Option<SocketAddr>,
@@ -939,9 +939,9 @@ impl Party for ServerParty {
             if self.interrupted.load(Ordering::Relaxed) {
                 return Incoming::Interrupted;
             }
-            // How long the server must be silent to be considered waiting.
+            // The silence after which the server is considered to be waiting.
             let waits = if self.all_stay() { ANSWER_CHECK_DELAY } else { BUSY_SILENCE };
-            // How long the server must be silent before its state proves that no event will follow.
+            // The silence after which the server's state proves that no event will follow.
             let proves = if patient { self.idle_patience() } else { Duration::ZERO };
             let quiet = self.quiet_since.elapsed();
             let left = deadline.saturating_duration_since(Instant::now());

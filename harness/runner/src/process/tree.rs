@@ -191,7 +191,7 @@ fn environment(pid: i32) -> Option<Vec<u8>> {
         let env = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         let stat = Stat::of(pid)?;
         if stat.field(3) == Some("Z") || stat.is_exiting() {
-            // The memory of an exiting process may already be gone, and the other threads of a process may outlive the first.
+            // The memory of an exiting process may be gone already, and the other threads of a process may outlive the first.
             let of = |tid| fs::read(format!("/proc/{pid}/task/{tid}/environ")).ok();
             let of_others = || procfs::threads(pid).ok()?.filter_map(of).find(|env| !env.is_empty());
             return Some(env).filter(|env| !env.is_empty()).or_else(of_others);
